@@ -87,12 +87,11 @@ class TensorBatches:
     def batches(
         self, batch_size: int, generator: torch.Generator | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        count = len(self)
         if generator is None:
-            for start in range(0, count, batch_size):
-                yield self.inputs[start : start + batch_size], self.targets[start : start + batch_size]
+            pieces = self.inputs.split(batch_size), self.targets.split(batch_size)
+            yield from zip(*pieces, strict=True)
             return
-        order = torch.randperm(count, generator=generator).to(self.inputs.device)
+        order = torch.randperm(len(self), generator=generator).to(self.inputs.device)
         for index in order.split(batch_size):
             inputs = self.inputs[index]
             if self.augment is not None:
@@ -256,9 +255,7 @@ def _from_batches(batches: Iterable) -> Examples:
     return Examples(torch.cat([p[0] for p in pairs]), np.concatenate([p[1] for p in pairs]))
 
 
-def _from_dataset(
-    dataset: Dataset, memory_limit: int, workers: int
-) -> Examples | StreamedExamples:
+def _from_dataset(dataset: Dataset, memory_limit: int, workers: int) -> Examples | StreamedExamples:
     count = len(dataset)  # type: ignore[arg-type]
     if count == 0:
         raise InputError("the data hold no example")

@@ -1,0 +1,44 @@
+# Every target makes .venv when it is missing and brings it up to date when pyproject.toml,
+# constraints.txt or the directory has changed; otherwise it starts at once.
+
+VENV    := .venv
+RUN     := $(VENV)/bin/python -m
+STAMP   := $(VENV)/.installed
+PYTHON  ?= python3
+OUT     ?= demo
+PYTEST  ?=
+
+# The stamp holds a checksum instead of relying on times, which a fresh checkout changes.
+WANTED  := $(shell (pwd; cat pyproject.toml constraints.txt) | cksum | tr ' ' '-')
+ifneq ($(shell cat $(STAMP) 2>/dev/null),$(WANTED))
+.PHONY: $(STAMP)
+endif
+
+.PHONY: demo test lint types check clean
+
+demo: $(STAMP)
+	@$(RUN) impresslearn demo --out "$(OUT)"
+
+test: $(STAMP)
+	$(RUN) pytest $(PYTEST)
+
+lint: $(STAMP)
+	$(RUN) ruff check .
+	$(RUN) ruff format --check .
+
+types: $(STAMP)
+	$(RUN) mypy
+
+check: lint types
+	@$(MAKE) --no-print-directory test
+
+# pip resolves everything in one call, so that the pinned torch decides for torchvision too.
+$(STAMP):
+	@echo "Installing impresslearn into $(VENV); the first time takes a few minutes"
+	@test -x $(VENV)/bin/pip || $(PYTHON) -m venv $(VENV)
+	@$(RUN) pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev,vision]'
+	@echo "$(WANTED)" > $@
+
+clean:
+	rm -rf $(VENV) "$(OUT)" build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,56 @@
+"""Learning a new task: its coefficients over the masks of a bank (eqs. 1 and 2)."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from impresslearn.backbones import Backbone
+from impresslearn.bank import MaskBank
+from impresslearn.data import BatchSource
+from impresslearn.mixing import (
+    Coefficients,
+    CoefficientSpec,
+    mixed_weights,
+    uniform_coefficients,
+)
+from impresslearn.objectives import cross_entropy, unit_norm_penalty
+from impresslearn.prediction import TrainingPhase
+from impresslearn.progress import Progress, silent
+from impresslearn.training import FitResult, Recipe, fit
+
+COEFFICIENT_RECIPE = Recipe(optimizer="adam", lr=0.02, schedule="cosine", epochs=3, min_steps=300)
+"""Adam 0.02 with cosine decay, at least 300 steps (docs/decisions.md)."""
+
+
+def learn_coefficients(
+    backbone: Backbone,
+    bank: MaskBank,
+    source: BatchSource,
+    num_classes: int,
+    spec: CoefficientSpec | None = None,
+    recipe: Recipe = COEFFICIENT_RECIPE,
+    penalty: float = 0.0,
+    seed: int = 0,
+    phase: TrainingPhase | None = None,
+    progress: Progress = silent,
+) -> tuple[Coefficients, FitResult]:
+    """The coefficients that minimise cross-entropy plus λ times the penalty of eq. 2.
+
+    Starts from α = 1/N over all masks of the bank; the backbone and the bank are not touched.
+    `penalty` is λ; norm statistics go to `phase`. Raises InputError for an empty bank and
+    TrainingError when the loss leaves the finite numbers.
+    """
+    phase = phase or TrainingPhase.begin(backbone)
+    coefficients = uniform_coefficients(backbone.layers, len(bank), spec, backbone.device)
+    parameters = [tensor.requires_grad_(True) for tensor in coefficients.tensors()]
+
+    def loss(inputs: Tensor, targets: Tensor) -> Tensor:
+        weights = mixed_weights(bank, backbone.weights, coefficients)
+        logits = phase.forward(backbone, weights, inputs)[:, :num_classes]
+        value = cross_entropy(logits, targets)
+        if penalty:
+            value = value + penalty * unit_norm_penalty(coefficients.alpha)
+        return value
+
+    result = fit(parameters, loss, source, recipe, seed, progress)
+    return coefficients.detach(), result

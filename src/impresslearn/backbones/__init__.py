@@ -1,0 +1,11 @@
+"""Frozen networks that every task shares: by name, or adapted from any module."""
+
+from impresslearn.backbones.base import Backbone, Mode
+from impresslearn.backbones.registry import (
+    adapt,
+    create_backbone,
+    list_backbones,
+    register_backbone,
+)
+
+__all__ = ["Backbone", "Mode", "adapt", "create_backbone", "list_backbones", "register_backbone"]

@@ -1,0 +1,185 @@
+"""The two ways to a `Backbone`: a random network by name, or any module of the user's.
+
+`create_backbone` builds a registered network and fills it from a seed; `register_backbone` adds
+one's own to the names. `adapt` copies and freezes a module that exists already.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import inspect
+import json
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from impresslearn.backbones.base import Backbone, check_count
+from impresslearn.backbones.init import check_seed, fill_weights
+from impresslearn.backbones.lenet import lenet_300_100
+from impresslearn.backbones.norms import NORMS, check_norm, convert_batch_norms
+from impresslearn.backbones.resnet import resnet18, resnet50
+from impresslearn.errors import InputError
+from impresslearn.masking import maskable_layers
+
+Builder = TypeVar("Builder", bound=Callable[..., nn.Module])
+
+
+@dataclass(frozen=True)
+class _Entry:
+    build: Callable[..., nn.Module]
+    norms: tuple[str, ...]
+
+
+_entries: dict[str, _Entry] = {}
+
+_RESERVED = frozenset({"name", "seed", "init"})
+
+
+def register_backbone(
+    name: str, *, norms: Sequence[str] = ("none",)
+) -> Callable[[Builder], Builder]:
+    """A decorator that makes a builder available to `create_backbone` under `name`.
+
+    The builder is called as builder(num_classes=…, **settings), with `norm` as well if it has such
+    a parameter, and returns a module; its settings are JSON values. norms: the policies that it
+    can build, the default first. An attribute `input_shape` of the module, such as
+    (3, None, None), lets inputs be checked. Maskable weights are filled by `init`; other random
+    numbers of the builder follow the seed too.
+    Raises InputError for a name that is taken, unknown policies, and settings named as an argument
+    of `create_backbone`.
+    """
+    if name in _entries:
+        raise InputError(f"a backbone named {name!r} is registered already; choose another name")
+    if not norms:
+        raise InputError(f"norms of {name} must name at least one policy, got none")
+    for norm in norms:
+        check_norm(norm, NORMS, name)
+
+    def register(builder: Builder) -> Builder:
+        reserved = _RESERVED & set(inspect.signature(builder).parameters)
+        if reserved:
+            raise InputError(f"the builder of {name} cannot have a setting {min(reserved)!r}")
+        _entries[name] = _Entry(builder, tuple(norms))
+        return builder
+
+    return register
+
+
+def list_backbones() -> list[str]:
+    """The names that `create_backbone` knows, sorted."""
+    return sorted(_entries)
+
+
+def create_backbone(
+    name: str,
+    num_classes: int,
+    seed: int = 0,
+    init: str = "kaiming_normal",
+    norm: str | None = None,
+    **settings: Any,
+) -> Backbone:
+    """A random, frozen network; the same arguments give the same weights.
+
+    init: "kaiming_normal" or "signed_constant". norm: see `backbones.norms`; by default "none" for
+    lenet_300_100 and "batch" for the residual networks. settings: lenet_300_100 takes in_features
+    and widths, resnet18 and resnet50 take width and in_channels. torch's global random state is
+    left as it was.
+    Raises InputError for an unknown name, init, norm or setting and for values out of range.
+    """
+    entry = _entry(name)
+    norm = entry.norms[0] if norm is None else norm
+    check_norm(norm, entry.norms, name)
+    num_classes = check_count("num_classes", num_classes)
+    seed = check_seed(seed)
+    arguments: dict[str, Any] = {"num_classes": num_classes}
+    if "norm" in inspect.signature(entry.build).parameters:
+        arguments["norm"] = norm
+    settings = _complete_settings(name, entry.build, arguments, settings)
+    with torch.random.fork_rng(devices=[]):
+        # Not torch.manual_seed, which would seed the accelerators' generators for good.
+        torch.default_generator.manual_seed(seed)
+        module = entry.build(**arguments, **settings)
+    fill_weights(module, init, seed)
+    spec = {"name": name, "num_classes": num_classes, "seed": seed, "init": init, "norm": norm}
+    return Backbone(
+        module,
+        num_classes=num_classes,
+        norm=norm,
+        input_shape=getattr(module, "input_shape", None),
+        spec=spec | settings,
+    )
+
+
+def adapt(
+    module: nn.Module,
+    *,
+    num_classes: int | None = None,
+    norm: str = "shared",
+    input_shape: Sequence[int | None] | None = None,
+    skip: Collection[str] = (),
+) -> Backbone:
+    """A frozen copy of any module that maps inputs (n, ...) to logits (n, classes).
+
+    The module itself is left alone; the copy keeps its weights, device and dtype. num_classes: by
+    default the units of the last maskable layer. norm: what tasks do with batch norm, "shared" (the
+    module's running statistics, frozen), "per_task" (each task's own, starting there) or "batch"; a
+    module without batch norm gets "none". input_shape: the shape of one input, None for a free
+    size. skip: names of weights to leave unmasked. Not maskable and therefore left frozen: biases,
+    norms, embeddings and the `in_proj_weight` of `nn.MultiheadAttention`.
+    Raises InputError for a module that cannot be copied or masked, and for bad settings.
+    """
+    if not isinstance(module, nn.Module):
+        raise InputError(f"adapt takes an nn.Module, got {type(module).__name__}")
+    layers = maskable_layers(module)
+    try:
+        frozen = copy.deepcopy(module)
+    except (RuntimeError, TypeError, NotImplementedError) as error:
+        line = str(error).split("\n", 1)[0]
+        raise InputError(f"{type(module).__name__} cannot be copied: {line}") from error
+    return Backbone(
+        frozen,
+        num_classes=layers[-1].units if num_classes is None else num_classes,
+        norm=convert_batch_norms(frozen, norm),
+        input_shape=input_shape,
+        skip=skip,
+        pretrained=True,
+    )
+
+
+def _entry(name: str) -> _Entry:
+    if name in _entries:
+        return _entries[name]
+    close = difflib.get_close_matches(str(name), _entries, n=1)
+    guess = f"did you mean {close[0]!r}? " if close else ""
+    raise InputError(f"no backbone {name!r}; {guess}choose from {', '.join(list_backbones())}")
+
+
+def _complete_settings(
+    name: str, build: Callable[..., nn.Module], arguments: dict[str, Any], settings: dict[str, Any]
+) -> dict[str, Any]:
+    """The builder's settings with its defaults filled in, as plain JSON values."""
+    signature = inspect.signature(build)
+    try:
+        bound = signature.bind(**arguments, **settings)
+    except TypeError as error:
+        known = [key for key in signature.parameters if key not in arguments]
+        raise InputError(
+            f"{name}: {error}; its settings are {', '.join(known) or 'none'}"
+        ) from None
+    bound.apply_defaults()
+    complete = {**bound.kwargs, **dict(zip(signature.parameters, bound.args, strict=False))}
+    for key in arguments:
+        complete.pop(key)
+    try:
+        return json.loads(json.dumps(complete))
+    except TypeError as error:
+        raise InputError(f"the settings of {name} must be JSON values: {error}") from None
+
+
+register_backbone("lenet_300_100")(lenet_300_100)
+for _name, _builder in (("resnet18", resnet18), ("resnet50", resnet50)):
+    register_backbone(_name, norms=("batch", "per_task", "shared", "group"))(_builder)

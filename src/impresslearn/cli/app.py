@@ -1,0 +1,41 @@
+"""The application: its options and the list of its commands."""
+
+from typing import Annotated
+
+import typer
+
+from impresslearn.cli.demo import demo
+from impresslearn.cli.env import env
+
+# Plain help and errors: importing rich would cost half of the time that `--help` may take.
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from impresslearn import __version__
+
+        typer.echo(f"impresslearn {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def impresslearn(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Continual learning in which every new task costs a handful of numbers."""
+
+
+app.command()(demo)
+app.command()(env)

@@ -1,0 +1,84 @@
+"""`impresslearn env`: what a bug report needs to know about this machine."""
+
+import json
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+PACKAGES = (
+    "impresslearn",
+    "torch",
+    "numpy",
+    "numba",
+    "llvmlite",
+    "scikit-learn",
+    "torchvision",
+    "plotly",
+    "typer",
+    "rich",
+)
+
+
+def env(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Print versions, processor, threads and CUDA devices."""
+    facts = environment()
+    if as_json:
+        typer.echo(json.dumps(facts, indent=2))
+        return
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        shown = ", ".join(value) or "none" if isinstance(value, list) else value
+        typer.echo(f"{name:<{width}}  {'not available' if shown is None else shown}")
+
+
+def environment() -> dict[str, Any]:
+    """Package versions (None where one is not installed) and the hardware as torch sees it."""
+    facts: dict[str, Any] = {"python": platform.python_version(), "system": platform.platform()}
+    facts |= {package: _installed(package) for package in PACKAGES}
+    facts |= {"cpu": _cpu_name(), "cores": _usable_cores()}
+    return facts | _torch_facts()
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _cpu_name() -> str | None:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:  # not Linux
+        pass
+    return platform.processor() or platform.machine() or None
+
+
+def _usable_cores() -> int | None:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
+
+
+def _torch_facts() -> dict[str, Any]:
+    """Threads and CUDA; all unknown where torch is missing or its libraries do not load."""
+    facts: dict[str, Any] = {"threads": None, "cuda": None, "cuda_devices": []}
+    try:
+        import torch
+
+        facts["threads"] = torch.get_num_threads()
+        facts["cuda"] = torch.version.cuda
+        facts["cuda_devices"] = [
+            torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())
+        ]
+    except Exception as error:  # a broken installation is what this command is there to show
+        facts["torch_error"] = str(error).partition("\n")[0]
+    return facts

@@ -1,0 +1,271 @@
+"""Which task is this? Task inference without labels and without a task name (the GN regime).
+
+All methods start from the uniform superposition of the candidate tasks and follow the entropy of
+its predictions: `one_shot` ranks the candidates by one gradient (Wortsman et al. 2020), `halving`
+drops the worse half until one is left, `alpha` optimises the shares per layer (the paper) and also
+returns the mixture it found. The best few of that ranking are then run for real, and their
+entropies judged against what each task showed on its own and on foreign inputs: that gives the
+posterior, and "unknown" where no task explains the inputs better than being foreign does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from impresslearn.backbones import Backbone, Mode
+from impresslearn.bank import MaskBank
+from impresslearn.data import TensorBatches
+from impresslearn.errors import InputError
+from impresslearn.mixing import Coefficients
+from impresslearn.objectives import (
+    entropies,
+    information_maximisation,
+    mean_entropy,
+    unit_norm_penalty,
+)
+from impresslearn.prediction import Statistics, TaskView
+from impresslearn.superposition import Superposition
+from impresslearn.tasks import EntropyProfile
+from impresslearn.training import Recipe, fit
+
+METHODS = ("halving", "one_shot", "alpha")
+OBJECTIVES: dict[str, Callable[[Tensor], Tensor]] = {
+    "entropy": mean_entropy,
+    "information": information_maximisation,
+}
+ALPHA_RECIPE = Recipe(
+    optimizer="rmsprop", lr=0.01, schedule="constant", epochs=0, min_steps=400, batch_size=128
+)
+SHORTLIST = 8
+JUDGED_INPUTS = 256
+PROFILED_INPUTS = 512
+SUPERPOSED_INPUTS = 512
+UNKNOWN_PRIOR = 0.5
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A task that the inputs may belong to; `view` makes it ready to compute."""
+
+    name: str
+    num_classes: int
+    coefficients: Coefficients
+    view: Callable[[], TaskView]
+    profile: EntropyProfile | None
+
+
+@dataclass(frozen=True)
+class TaskGuess:
+    """The verdict on a batch of unlabelled inputs.
+
+    best: the most likely candidate; posterior: candidate -> probability (with
+    `unknown_probability` they add up to 1; candidates that were not shortlisted have 0); entropy:
+    of that distribution, in nats; margin: probability of the best minus that of the next
+    hypothesis, unknown included; unknown: whether "none of these" is the most likely; mixture: the
+    optimised weights, for method "alpha".
+    """
+
+    best: str
+    posterior: dict[str, float]
+    unknown_probability: float
+    entropy: float
+    margin: float
+    method: str
+    mixture: TaskView | None = None
+
+    @property
+    def unknown(self) -> bool:
+        """Whether being none of the candidates is the most likely explanation."""
+        return self.unknown_probability > self.posterior[self.best]
+
+    @property
+    def task(self) -> str | None:
+        """The most likely candidate, or None if unknown."""
+        return None if self.unknown else self.best
+
+    def summary(self) -> str:
+        """One line for a person."""
+        return (
+            f"best match {self.best!r} with probability {self.posterior[self.best]:.2f}, "
+            f"unknown with {self.unknown_probability:.2f}"
+        )
+
+
+def guess_task(
+    backbone: Backbone,
+    bank: MaskBank,
+    candidates: Sequence[Candidate],
+    inputs: Tensor,
+    method: str = "halving",
+    *,
+    objective: str | None = None,
+    recipe: Recipe = ALPHA_RECIPE,
+    penalty: float = 1.0,
+    shared: Statistics | None = None,
+    seed: int = 0,
+) -> TaskGuess:
+    """Finds the task of a batch of inputs (n, ...), n >= 1, all of one task.
+
+    objective: what the superposition minimises: "entropy", or "information" (mean entropy minus
+    entropy of the mean, which does not collapse); by default "information" for method "alpha" and
+    "entropy" otherwise. recipe, penalty (λ of eq. 2) and seed belong to "alpha". shared: norm
+    statistics of all tasks. Raises InputError for no candidate, no input, or an unknown method.
+    """
+    if method not in METHODS:
+        raise InputError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    if not candidates:
+        raise InputError("there is no task to choose from; learn one first")
+    if len(inputs) == 0:
+        raise InputError("the data hold no example")
+    objective = objective or ("information" if method == "alpha" else "entropy")
+    if objective not in OBJECTIVES:
+        raise InputError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r}")
+    search = _Search(
+        Superposition(backbone, bank, [candidate.coefficients for candidate in candidates]),
+        OBJECTIVES[objective],
+        max(candidate.num_classes for candidate in candidates),
+        shared,
+    )
+    mixture = None
+    if method == "alpha":
+        mixture, order = search.optimise(inputs, recipe, penalty, seed)
+    elif method == "one_shot":
+        order = search.one_shot(inputs)
+    else:
+        order = search.halving(inputs)
+    shortlist = [candidates[i] for i in order[:SHORTLIST]]
+    return _judge(backbone, candidates, shortlist, inputs[:JUDGED_INPUTS], method, mixture)
+
+
+@dataclass(frozen=True)
+class _Search:
+    """The gradient methods over one superposition; each gives candidate positions, best first."""
+
+    superposition: Superposition
+    objective: Callable[[Tensor], Tensor]
+    num_classes: int
+    shared: Statistics | None
+
+    @property
+    def _mode(self) -> Mode:
+        # Running statistics of different tasks cannot be superposed; those of the batch can be had.
+        per_task = self.superposition.backbone.norm == "per_task"
+        return "batch" if per_task else "eval"
+
+    def loss(self, shares: Tensor, inputs: Tensor) -> Tensor:
+        weights = self.superposition.weights(shares)
+        backbone = self.superposition.backbone
+        logits = backbone.forward(weights, inputs, self.shared, self._mode)
+        return self.objective(logits[:, : self.num_classes])
+
+    def gradient(self, inputs: Tensor, active: Tensor | None = None) -> Tensor:
+        """(C,): how the objective changes with each candidate's share, at equal shares."""
+        shares = self.superposition.uniform(active).requires_grad_(True)
+        chunk = inputs[:SUPERPOSED_INPUTS].to(self.superposition.backbone.device)
+        return torch.autograd.grad(self.loss(shares, chunk), shares)[0]
+
+    def one_shot(self, inputs: Tensor) -> list[int]:
+        return self.gradient(inputs).argsort().tolist()
+
+    def halving(self, inputs: Tensor) -> list[int]:
+        active = torch.arange(self.superposition.num_candidates, device=inputs.device)
+        dropped: list[int] = []
+        while len(active) > 1:
+            slope = self.gradient(inputs, active)[active]
+            active = active[slope.argsort()]
+            keep = math.ceil(len(active) / 2)
+            dropped = active[keep:].tolist() + dropped
+            active = active[:keep]
+        return active.tolist() + dropped
+
+    def optimise(
+        self, inputs: Tensor, recipe: Recipe, penalty: float, seed: int
+    ) -> tuple[TaskView, list[int]]:
+        shares = self.superposition.uniform(per_layer=True).requires_grad_(True)
+        device = self.superposition.backbone.device
+        unlabelled = TensorBatches(
+            inputs.to(device), torch.zeros(len(inputs), dtype=torch.long, device=device)
+        )
+
+        def loss(batch: Tensor, _: Tensor) -> Tensor:
+            value = self.loss(shares, batch)
+            if penalty:
+                value = value + penalty * unit_norm_penalty(list(shares.unbind(dim=1)))
+            return value
+
+        fit([shares], loss, unlabelled, recipe, seed)
+        found = shares.detach()
+        view = TaskView(
+            self.superposition.weights(found), self.shared, self.num_classes, self._mode
+        )
+        return view, found.abs().mean(dim=1).argsort(descending=True).tolist()
+
+
+def relative_entropies(backbone: Backbone, view: TaskView, inputs: Tensor) -> Tensor:
+    """(n,): each prediction's entropy as a fraction of log K, in [0, 1]; 0 for a single class."""
+    logits = view.logits(backbone, inputs)
+    return entropies(logits) / math.log(max(2, view.num_classes))
+
+
+def entropy_profile(backbone: Backbone, view: TaskView, inputs: Tensor) -> EntropyProfile:
+    """A task's mean entropy on its own inputs, and on the same with shuffled features."""
+    own = inputs[:PROFILED_INPUTS]
+    features = own.flatten(1)
+    order = torch.randperm(features.shape[1], generator=torch.Generator().manual_seed(0))
+    foreign = features[:, order.to(features.device)].reshape(own.shape)
+    return EntropyProfile(
+        *(float(relative_entropies(backbone, view, each).mean().half()) for each in (own, foreign))
+    )
+
+
+def _judge(
+    backbone: Backbone,
+    candidates: Sequence[Candidate],
+    shortlist: Sequence[Candidate],
+    inputs: Tensor,
+    method: str,
+    mixture: TaskView | None,
+) -> TaskGuess:
+    """The posterior over the shortlist and over "none of them"."""
+    evidence = []
+    for candidate in shortlist:
+        measured = relative_entropies(backbone, candidate.view(), inputs)
+        evidence.append(_log_likelihood_ratio(measured, candidate.profile))
+    prior = math.log((1 - UNKNOWN_PRIOR) / len(candidates))
+    scores = torch.tensor([*(value + prior for value in evidence), math.log(UNKNOWN_PRIOR)])
+    probabilities = scores.double().softmax(dim=0)
+    posterior = dict.fromkeys((candidate.name for candidate in candidates), 0.0)
+    for candidate, probability in zip(shortlist, probabilities.tolist(), strict=False):
+        posterior[candidate.name] = probability
+    ranked = probabilities.sort(descending=True).values
+    best = shortlist[int(scores[:-1].argmax())].name
+    runner_up = max(
+        p for name, p in [*posterior.items(), ("", float(probabilities[-1]))] if name != best
+    )
+    return TaskGuess(
+        best=best,
+        posterior=posterior,
+        unknown_probability=float(probabilities[-1]),
+        entropy=float(torch.special.entr(ranked).sum()),
+        margin=posterior[best] - runner_up,
+        method=method,
+        mixture=mixture,
+    )
+
+
+def _log_likelihood_ratio(measured: Tensor, profile: EntropyProfile | None) -> float:
+    """log p(entropies | own inputs) - log p(entropies | foreign inputs), summed over the inputs.
+
+    Both are taken as exponential with the profile's mean. Without a profile the entropies
+    themselves decide, and a task can never be ruled out.
+    """
+    if profile is None:
+        return float(-measured.sum())
+    own = max(profile.own, 1e-3)
+    foreign = max(profile.foreign, 1.5 * own)
+    return float((math.log(foreign / own) + measured * (1 / foreign - 1 / own)).sum())

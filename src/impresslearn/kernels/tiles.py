@@ -1,0 +1,235 @@
+"""The compiled loops of the CPU kernels: 16 weights an instruction, straight from packed bits.
+
+The 16 mask bits of a word are loaded as a vector of 16 booleans and used as the lane mask of an
+addition (one instruction with AVX-512, a blend and an addition elsewhere). A tile of up to 16
+words stays in registers while all N masks go by, so each weight is read and written once.
+Arguments are addresses and strides in bytes; `cpu` turns tensors into them. Numba caches the
+compiled code on disk, so only the first process compiles.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+LANES = 16
+
+_float = ir.FloatType()
+_vector = ir.VectorType(_float, LANES)
+_predicate = ir.VectorType(ir.IntType(1), LANES)
+_word = ir.IntType(16)
+
+
+def _pointer(builder: Any, address: Any, kind: Any) -> Any:
+    return builder.inttoptr(address, kind.as_pointer())
+
+
+def _offset(builder: Any, address: Any, count: int) -> Any:
+    return builder.add(address, ir.Constant(address.type, count))
+
+
+def _splat(builder: Any, value: Any) -> Any:
+    single = builder.insert_element(
+        ir.Constant(_vector, ir.Undefined), value, ir.Constant(ir.IntType(32), 0)
+    )
+    zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+    return builder.shuffle_vector(single, ir.Constant(_vector, ir.Undefined), zeros)
+
+
+def _lanes(builder: Any, bits: Any, word: int) -> Any:
+    """The mask bits of one word as 16 booleans."""
+    loaded = builder.load(_pointer(builder, _offset(builder, bits, 2 * word), _word), align=2)
+    return builder.bitcast(loaded, _predicate)
+
+
+def _tail_predicate(builder: Any, valid: Any) -> Any:
+    """The first `valid` lanes (all of them if valid >= 16)."""
+    wide = ir.VectorType(ir.IntType(64), LANES)
+    index = ir.Constant(wide, list(range(LANES)))
+    single = builder.insert_element(
+        ir.Constant(wide, ir.Undefined), valid, ir.Constant(ir.IntType(32), 0)
+    )
+    zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+    limit = builder.shuffle_vector(single, ir.Constant(wide, ir.Undefined), zeros)
+    return builder.icmp_signed("<", index, limit)
+
+
+def _load(builder: Any, address: Any, word: int, valid: Any, tail: bool) -> Any:
+    pointer = _pointer(builder, _offset(builder, address, 4 * LANES * word), _vector)
+    if not tail:
+        return builder.load(pointer, align=4)
+    function = cgutils.get_or_insert_function(
+        builder.module,
+        ir.FunctionType(_vector, [pointer.type, ir.IntType(32), _predicate, _vector]),
+        "llvm.masked.load.v16f32.p0",
+    )
+    lanes = _tail_predicate(builder, valid)
+    return builder.call(function, [pointer, ir.Constant(ir.IntType(32), 4), lanes, _vector(None)])
+
+
+def _store(builder: Any, value: Any, address: Any, word: int, valid: Any, tail: bool) -> None:
+    pointer = _pointer(builder, _offset(builder, address, 4 * LANES * word), _vector)
+    if not tail:
+        builder.store(value, pointer, align=4)
+        return
+    function = cgutils.get_or_insert_function(
+        builder.module,
+        ir.FunctionType(ir.VoidType(), [_vector, pointer.type, ir.IntType(32), _predicate]),
+        "llvm.masked.store.v16f32.p0",
+    )
+    lanes = _tail_predicate(builder, valid)
+    builder.call(function, [value, pointer, ir.Constant(ir.IntType(32), 4), lanes])
+
+
+def _literals(*arguments: Any) -> bool:
+    return all(isinstance(argument, types.IntegerLiteral) for argument in arguments)
+
+
+@intrinsic(prefer_literal=True)
+def _mix_tile(
+    typingctx, words, tail, bits, mask_stride, count, alpha, alpha_stride, weight, out, valid
+):
+    """out[tile] = weight[tile] * Σ_t alpha_t * mask_t[tile]; addresses and strides in bytes."""
+    if not _literals(words, tail):
+        return None
+    tile, has_tail = words.literal_value, bool(tail.literal_value)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        bits, mask_stride, count, alpha, alpha_stride, weight, out, valid = args[2:]
+        sums = [cgutils.alloca_once_value(builder, _vector(None)) for _ in range(tile)]
+        with cgutils.for_range(builder, count) as loop:
+            row = builder.add(bits, builder.mul(loop.index, mask_stride))
+            place = builder.add(alpha, builder.mul(loop.index, alpha_stride))
+            coefficient = _splat(builder, builder.load(_pointer(builder, place, _float), align=4))
+            for word, total in enumerate(sums):
+                now = builder.load(total)
+                added = builder.fadd(now, coefficient)
+                builder.store(builder.select(_lanes(builder, row, word), added, now), total)
+        for word, total in enumerate(sums):
+            factor = _load(builder, weight, word, valid, has_tail)
+            product = builder.fmul(builder.load(total), factor)
+            _store(builder, product, out, word, valid, has_tail)
+        return context.get_dummy_value()
+
+    return types.void(words, tail, *[types.int64] * 8), codegen
+
+
+@intrinsic(prefer_literal=True)
+def _sum_tile(typingctx, words, tail, bits, mask_stride, count, left, right, sums, valid):
+    """sums[t, lane] += Σ_word left * right * mask_t, for every mask t."""
+    if not _literals(words, tail):
+        return None
+    tile, has_tail = words.literal_value, bool(tail.literal_value)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        bits, mask_stride, count, left, right, sums, valid = args[2:]
+        values = [
+            builder.fmul(
+                _load(builder, left, word, valid, has_tail),
+                _load(builder, right, word, valid, has_tail),
+            )
+            for word in range(tile)
+        ]
+        with cgutils.for_range(builder, count) as loop:
+            row = builder.add(bits, builder.mul(loop.index, mask_stride))
+            place = builder.add(sums, builder.mul(loop.index, ir.Constant(loop.index.type, 64)))
+            pointer = _pointer(builder, place, _vector)
+            # Four independent chains hide the latency of the additions.
+            chains = [builder.load(pointer, align=64), *[_vector(None)] * min(3, tile - 1)]
+            for word, value in enumerate(values):
+                chain = word % len(chains)
+                added = builder.fadd(chains[chain], value)
+                chains[chain] = builder.select(_lanes(builder, row, word), added, chains[chain])
+            total = chains[0]
+            for chain in chains[1:]:
+                total = builder.fadd(total, chain)
+            builder.store(total, pointer, align=64)
+        return context.get_dummy_value()
+
+    return types.void(words, tail, *[types.int64] * 7), codegen
+
+
+@intrinsic
+def _fold(typingctx, source, target):
+    """target[0] = the sum of the 16 lanes at source; then the lanes are set to zero."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = _pointer(builder, args[0], _vector)
+        vector = builder.load(pointer, align=64)
+        width = LANES
+        while width > 1:
+            width //= 2
+            moved = [(lane + width) if lane < width else lane for lane in range(LANES)]
+            order = ir.Constant(ir.VectorType(ir.IntType(32), LANES), moved)
+            vector = builder.fadd(vector, builder.shuffle_vector(vector, vector, order))
+        lowest = builder.extract_element(vector, ir.Constant(ir.IntType(32), 0))
+        builder.store(lowest, _pointer(builder, args[1], _float), align=4)
+        builder.store(_vector(None), pointer, align=64)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), codegen
+
+
+@numba.njit(types.void(*[types.int64] * 11), nogil=True, cache=True)
+def mix_rows(
+    bits, mask_stride, row_bytes, count, alpha, alpha_stride, unit_stride, weight, out, fan_in, span
+):
+    """Rows [first, last) of one layer, coded in span = first * 2**32 + last."""
+    for row in range(span >> 32, span & 0xFFFFFFFF):
+        b = bits + row * row_bytes
+        a = alpha + row * unit_stride
+        w = weight + row * fan_in * 4
+        o = out + row * fan_in * 4
+        left = fan_in // 16
+        while left >= 16:
+            _mix_tile(16, 0, b, mask_stride, count, a, alpha_stride, w, o, 16)
+            b, w, o, left = b + 32, w + 1024, o + 1024, left - 16
+        if left >= 8:
+            _mix_tile(8, 0, b, mask_stride, count, a, alpha_stride, w, o, 16)
+            b, w, o, left = b + 16, w + 512, o + 512, left - 8
+        if left >= 4:
+            _mix_tile(4, 0, b, mask_stride, count, a, alpha_stride, w, o, 16)
+            b, w, o, left = b + 8, w + 256, o + 256, left - 4
+        while left >= 1:
+            _mix_tile(1, 0, b, mask_stride, count, a, alpha_stride, w, o, 16)
+            b, w, o, left = b + 2, w + 64, o + 64, left - 1
+        if fan_in % 16:
+            _mix_tile(1, 1, b, mask_stride, count, a, alpha_stride, w, o, fan_in % 16)
+
+
+@numba.njit(types.void(*[types.int64] * 12), nogil=True, cache=True)
+def sum_rows(
+    bits, mask_stride, row_bytes, count, left_values, right_values, sums, out, out_stride,
+    unit_stride, fan_in, span,
+):  # fmt: skip
+    """Sums of rows [first, last); folded after every row if unit_stride, else at the end."""
+    for row in range(span >> 32, span & 0xFFFFFFFF):
+        b = bits + row * row_bytes
+        x = left_values + row * fan_in * 4
+        y = right_values + row * fan_in * 4
+        left = fan_in // 16
+        while left >= 16:
+            _sum_tile(16, 0, b, mask_stride, count, x, y, sums, 16)
+            b, x, y, left = b + 32, x + 1024, y + 1024, left - 16
+        if left >= 8:
+            _sum_tile(8, 0, b, mask_stride, count, x, y, sums, 16)
+            b, x, y, left = b + 16, x + 512, y + 512, left - 8
+        if left >= 4:
+            _sum_tile(4, 0, b, mask_stride, count, x, y, sums, 16)
+            b, x, y, left = b + 8, x + 256, y + 256, left - 4
+        while left >= 1:
+            _sum_tile(1, 0, b, mask_stride, count, x, y, sums, 16)
+            b, x, y, left = b + 2, x + 64, y + 64, left - 1
+        if fan_in % 16:
+            _sum_tile(1, 1, b, mask_stride, count, x, y, sums, fan_in % 16)
+        if unit_stride:
+            for t in range(count):
+                _fold(sums + t * 64, out + t * out_stride + row * unit_stride)
+    if not unit_stride:
+        for t in range(count):
+            _fold(sums + t * 64, out + t * out_stride)

@@ -1,0 +1,430 @@
+"""`ImpressLearner`: one frozen network, a bank of masks, and any number of tasks.
+
+`learn_basis` trains an impression with edge-popup and adds it to the bank; `learn_task` learns a
+new task's coefficients over the bank; neither changes anything that an earlier task uses. All
+verbs commit at their end: an error leaves the learner as it was.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from impresslearn.adaptation import COEFFICIENT_RECIPE, learn_coefficients
+from impresslearn.backbones import Backbone
+from impresslearn.bank import MaskBank
+from impresslearn.data import (
+    Examples,
+    Label,
+    StreamedExamples,
+    as_examples,
+    as_inputs,
+    classes_of,
+    to_batches,
+)
+from impresslearn.errors import InputError, UnknownTaskError
+from impresslearn.inference import (
+    PROFILED_INPUTS,
+    Candidate,
+    TaskGuess,
+    entropy_profile,
+    guess_task,
+)
+from impresslearn.mixing import (
+    Coefficients,
+    CoefficientSpec,
+    mixed_weights,
+    one_hot_coefficients,
+)
+from impresslearn.prediction import Statistics, TaskView, TrainingPhase, WeightCache
+from impresslearn.presets import preset as find_preset
+from impresslearn.progress import progress_for
+from impresslearn.quantisation import PRECISIONS, store_coefficients
+from impresslearn.sources import POPUP_RECIPE, add_random_masks, train_mask
+from impresslearn.sparsity import ones_per_layer
+from impresslearn.tasks import ROLES, LearnedTask, TaskTable
+from impresslearn.training import Recipe
+
+
+class ImpressLearner:
+    """Learns tasks one after another on a frozen backbone; forgets nothing.
+
+    backbone: from `create_backbone` or `adapt`. bank: masks to start from (a random bank, say);
+    empty by default. sparsity: fraction of zeros of trained masks, in [0, 1). allocation: how the
+    ones spread over layers, "erdos_renyi" or "uniform". granularity: coefficients per mask and
+    "layer" (the paper) or output "unit". output_scale, input_scale: a learned scale on top.
+    precision: what coefficients are stored and used in: float32, float16, int8, int5 or int4.
+    penalty: λ of eq. 2. basis_recipe, task_recipe: how masks and coefficients are optimised.
+    score_rule: whether edge-popup ranks the "score" or its "magnitude". seed: of everything that
+    is drawn; task i of a learner uses seed + i. progress: True, False or "auto" (on a terminal).
+
+    Attributes: `bank_` (MaskBank), `tasks_` (name -> TaskInfo), `coefficients_` (name ->
+    Coefficients), `shared_statistics_` (norm statistics that all tasks share, or None).
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        *,
+        bank: MaskBank | None = None,
+        sparsity: float = 0.9,
+        allocation: str = "erdos_renyi",
+        granularity: str = "layer",
+        output_scale: bool = False,
+        input_scale: bool = False,
+        precision: str = "float32",
+        penalty: float = 0.0,
+        basis_recipe: Recipe = POPUP_RECIPE,
+        task_recipe: Recipe = COEFFICIENT_RECIPE,
+        score_rule: str = "score",
+        seed: int = 0,
+        progress: bool | str = "auto",
+    ) -> None:
+        if not isinstance(backbone, Backbone):
+            raise InputError(
+                "backbone must come from create_backbone or adapt, got "
+                f"{type(backbone).__name__}; wrap your own module with adapt(module)"
+            )
+        if precision not in PRECISIONS:
+            raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
+        if bank is not None and bank.layers != backbone.layers:
+            raise InputError("the bank's masks belong to other layers than the backbone's")
+        self.backbone = backbone
+        self.sparsity = sparsity
+        self.allocation = allocation
+        self.granularity = granularity
+        self.output_scale = output_scale
+        self.input_scale = input_scale
+        self.precision = precision
+        self.penalty = penalty
+        self.basis_recipe = basis_recipe
+        self.task_recipe = task_recipe
+        self.score_rule = score_rule
+        self.seed = seed
+        self.progress = progress
+        self._ones = ones_per_layer(backbone.layers, sparsity, allocation)
+        self._spec = CoefficientSpec(granularity, output_scale, input_scale)
+        self._cache = WeightCache()
+        self.bank_ = MaskBank(backbone.layers, backbone.device) if bank is None else bank
+        self.tasks_ = TaskTable()
+        self.shared_statistics_: Statistics | None = (
+            backbone.initial_statistics()
+            if backbone.norm == "shared" and backbone.pretrained and backbone.has_statistics
+            else None
+        )
+
+    @classmethod
+    def from_preset(cls, backbone: Backbone, name: str, **overrides: Any) -> ImpressLearner:
+        """A learner with the settings of a preset (see `impresslearn.presets`), some overridden."""
+        return cls(backbone, **{**find_preset(name).learner_settings(), **overrides})
+
+    def __repr__(self) -> str:
+        return f"ImpressLearner({self.backbone!r}, {self.bank_!r}, {self.tasks_!r})"
+
+    @property
+    def coefficients_(self) -> dict[str, Coefficients]:
+        """The coefficients of every learned task, as stored (rounded where so asked)."""
+        return {
+            name: self._coefficients(self.tasks_.learned(name))
+            for name, info in self.tasks_.items()
+            if info.role == "learned"
+        }
+
+    def learn_basis(self, name: str, data: Any, *, seed: int | None = None) -> ImpressLearner:
+        """Trains an impression on a task with edge-popup and adds it to the bank.
+
+        The task is then predicted with its own mask. data: whatever `as_examples` takes. Raises
+        InputError for a taken name, unusable data or more classes than the backbone has outputs.
+        """
+        self.tasks_.refuse_taken(name)
+        examples, classes = self._labelled(data)
+        seed = self._next_seed() if seed is None else seed
+        phase = TrainingPhase.begin(self.backbone, self.shared_statistics_)
+        trained = train_mask(
+            self.backbone,
+            to_batches(examples, classes, self.backbone.device),
+            len(classes),
+            self._ones,
+            self.basis_recipe,
+            seed,
+            self.score_rule,
+            phase,
+            progress_for(self.progress).titled(f"basis {name}"),
+        )
+        self._commit_basis(name, [(name, seed, trained.mask)], examples, classes, phase)
+        return self
+
+    def learn_homogeneous(
+        self, name: str, data: Any, count: int, *, seeds: Sequence[int] | None = None
+    ) -> ImpressLearner:
+        """Adds `count` impressions of one task, trained from different seeds.
+
+        They are named name, name/1, name/2, …; the first one is the task's own mask. Each
+        depends on its seed alone, so they may as well be trained apart and appended to a bank.
+        """
+        if count < 1 or (seeds is not None and len(set(seeds)) != count):
+            raise InputError(
+                f"expected count >= 1 and as many distinct seeds, got {count}, {seeds}"
+            )
+        self.tasks_.refuse_taken(name)
+        examples, classes = self._labelled(data)
+        chosen = list(seeds) if seeds is not None else [self._next_seed() + i for i in range(count)]
+        source = to_batches(examples, classes, self.backbone.device)
+        masks, first_phase = [], None
+        for number, each in enumerate(chosen):
+            phase = TrainingPhase.begin(self.backbone, self.shared_statistics_)
+            trained = train_mask(
+                self.backbone,
+                source,
+                len(classes),
+                self._ones,
+                self.basis_recipe,
+                each,
+                self.score_rule,
+                phase,
+                progress_for(self.progress).titled(f"basis {name} {number + 1}/{count}"),
+            )
+            first_phase = first_phase or phase
+            masks.append((f"{name}/{number}" if number else name, each, trained.mask))
+        assert first_phase is not None
+        self._commit_basis(name, masks, examples, classes, first_phase)
+        return self
+
+    def add_random_masks(self, count: int, *, seed: int | None = None) -> ImpressLearner:
+        """Appends random masks of the learner's sparsity and allocation to the bank."""
+        seed = self.seed if seed is None else seed
+        add_random_masks(self.bank_, count, self.sparsity, self.allocation, seed)
+        return self
+
+    def learn_task(self, name: str, data: Any, *, seed: int | None = None) -> ImpressLearner:
+        """Learns a new task's coefficients over the masks that the bank holds now.
+
+        data: whatever `as_examples` takes; a few labelled examples suffice. Raises as
+        `learn_basis`, and InputError while the bank is empty.
+        """
+        self.tasks_.refuse_taken(name)
+        examples, classes = self._labelled(data)
+        phase = TrainingPhase.begin(self.backbone, self.shared_statistics_)
+        coefficients, _ = learn_coefficients(
+            self.backbone,
+            self.bank_,
+            to_batches(examples, classes, self.backbone.device),
+            len(classes),
+            self._spec,
+            self.task_recipe,
+            self.penalty,
+            self._next_seed() if seed is None else seed,
+            phase,
+            progress_for(self.progress).titled(f"task {name}"),
+        )
+        stored = store_coefficients(coefficients, self.precision)
+        task = LearnedTask(name, classes, len(self.bank_), stored)
+        self._commit(task, examples, phase)
+        return self
+
+    def logits(self, inputs: Any, task: str) -> Tensor:
+        """A task's logits (n, K), K its number of classes, on the backbone's device."""
+        view = self._view(self.tasks_.learned(task))
+        return view.logits(self.backbone, self._inputs(inputs))
+
+    def predict(self, inputs: Any, task: str | Sequence[str] | None = None) -> np.ndarray:
+        """The labels of inputs (n, ...): an array (n,) of labels as they were learned.
+
+        task: one name for all rows, a sequence of n names (a mixed batch; each row is computed with
+        the rows of the same task), or None: the task is inferred from the inputs, which must then
+        all belong to one. Raises UnknownTaskError for a name that was never learned, and where the
+        inputs look like none of the tasks.
+        """
+        values = self._inputs(inputs)
+        if task is None:
+            guess = self.infer_task(values)
+            if guess.unknown:
+                raise UnknownTaskError(f"the inputs look like none of the tasks: {guess.summary()}")
+            task = guess.best
+        if isinstance(task, str):
+            return self._labels(values, task)
+        names = list(task)
+        if len(names) != len(values):
+            raise InputError(f"{len(values)} inputs came with {len(names)} task names")
+        for name in set(names):
+            self.tasks_.learned(name)
+        rows = {name: [i for i, each in enumerate(names) if each == name] for name in set(names)}
+        parts = {name: self._labels(values[index], name) for name, index in rows.items()}
+        together = np.concatenate(list(parts.values())) if parts else np.array([])
+        kind = together.dtype if len({part.dtype.kind for part in parts.values()}) <= 1 else object
+        answer = np.empty(len(values), dtype=kind)
+        for name, index in rows.items():
+            answer[index] = parts[name]
+        return answer
+
+    def score(self, data: Any, task: str) -> float:
+        """The accuracy of a task on labelled data, in [0, 1]."""
+        learned = self.tasks_.learned(task)
+        examples = self._checked(data)
+        source = to_batches(examples, learned.classes, self.backbone.device)
+        return self._view(learned).accuracy(self.backbone, source)
+
+    def infer_task(
+        self,
+        inputs: Any,
+        *,
+        method: str = "halving",
+        among: str | Sequence[str] = "all",
+        **settings: Any,
+    ) -> TaskGuess:
+        """Which task do these unlabelled inputs (of one task) belong to?
+
+        method: "halving", "one_shot" or "alpha" (the paper's optimisation of the coefficients; see
+        `impresslearn.inference` for each method's settings). among: "all" tasks, those of role
+        "basis" or "learned", or a sequence of names.
+        """
+        values = self._inputs(inputs)
+        candidates = [
+            Candidate(
+                task.name,
+                len(task.classes),
+                self._coefficients(task),
+                functools.partial(self._view, task),
+                task.profile,
+            )
+            for task in map(self.tasks_.learned, self._candidates(among))
+        ]
+        return guess_task(
+            self.backbone,
+            self.bank_,
+            candidates,
+            values,
+            method,
+            shared=self.shared_statistics_,
+            **settings,
+        )
+
+    def predict_with(self, inputs: Any, guess: TaskGuess) -> np.ndarray:
+        """Labels from the mixture that `infer_task(method="alpha")` optimised."""
+        if guess.mixture is None:
+            raise InputError(f"a guess by {guess.method!r} holds no mixture; use method='alpha'")
+        logits = guess.mixture.logits(self.backbone, self._inputs(inputs))
+        return _named(logits, self.tasks_.learned(guess.best).classes)
+
+    def statistics_of(self, task: str) -> Statistics | None:
+        """The norm statistics that a task is computed with; None where its network has none."""
+        return self._statistics(self.tasks_.learned(task))
+
+    def _labelled(self, data: Any) -> tuple[Examples | StreamedExamples, tuple[Label, ...]]:
+        """Checked training data and their classes."""
+        examples = self._checked(data)
+        classes = classes_of(examples.labels)
+        if len(classes) < 2:
+            raise InputError(f"a task needs at least two classes, got only {classes[0]!r}")
+        if len(classes) > self.backbone.num_classes:
+            raise InputError(
+                f"the task has {len(classes)} classes, the backbone only "
+                f"{self.backbone.num_classes} outputs; create it with num_classes={len(classes)}"
+            )
+        return examples, classes
+
+    def _checked(self, data: Any) -> Examples | StreamedExamples:
+        examples = as_examples(data)
+        if isinstance(examples, Examples):
+            self.backbone.check_inputs(examples.inputs)
+        return examples
+
+    def _inputs(self, inputs: Any) -> Tensor:
+        values = as_inputs(inputs)
+        self.backbone.check_inputs(values)
+        return values
+
+    def _next_seed(self) -> int:
+        return self.seed + len(self.tasks_)
+
+    def _recipe(self, seed: int) -> dict[str, Any]:
+        return {
+            "seed": seed,
+            "sparsity": self.sparsity,
+            "allocation": self.allocation,
+            "rule": self.score_rule,
+            **self.basis_recipe.settings(),
+        }
+
+    def _commit_basis(
+        self,
+        name: str,
+        masks: Sequence[tuple[str, int, dict[str, Tensor]]],
+        examples: Examples | StreamedExamples,
+        classes: tuple[Label, ...],
+        phase: TrainingPhase,
+    ) -> None:
+        """Adds masks (name, seed, mask) to the bank; the first is the task's own."""
+        for mask_name, _, _ in masks:
+            if mask_name in self.bank_:
+                raise InputError(f"the bank already holds a mask named {mask_name!r}")
+        for mask_name, seed, mask in masks:
+            self.bank_.append(mask_name, mask, "edge_popup", self._recipe(seed))
+        size = sum(self.bank_.bits(i, 1).numel() for i in range(len(self.bank_.layers)))
+        count = self.bank_.index(name) + 1
+        task = LearnedTask(name, classes, count, mask=name, mask_bytes=size)
+        self._commit(task, examples, phase)
+
+    def _commit(
+        self, task: LearnedTask, examples: Examples | StreamedExamples, phase: TrainingPhase
+    ) -> None:
+        """Keeps a task, with its norm statistics and its entropies on its own training inputs."""
+        if phase.mode == "train" and self.backbone.norm == "shared":
+            self.shared_statistics_ = phase.statistics
+        own = phase.statistics if self.backbone.norm == "per_task" else None
+        task = replace(task, statistics=own)
+        inputs = _some_inputs(examples, PROFILED_INPUTS)
+        profile = entropy_profile(self.backbone, self._fresh_view(task), inputs)
+        self.tasks_.add(replace(task, profile=profile))
+
+    def _coefficients(self, task: LearnedTask) -> Coefficients:
+        if task.coefficients is not None:
+            return task.coefficients.restore(self.backbone.device)
+        position = self.bank_.index(str(task.mask))
+        layers, device = self.backbone.layers, self.backbone.device
+        return one_hot_coefficients(layers, position, task.num_masks, device)
+
+    def _view(self, task: LearnedTask) -> TaskView:
+        """The task ready to compute; its mixed weights are kept for the next time."""
+        weights = self._cache.get(task.name, lambda: self._fresh_view(task).weights)
+        return TaskView(weights, self._statistics(task), len(task.classes))
+
+    def _fresh_view(self, task: LearnedTask) -> TaskView:
+        with torch.no_grad():
+            weights = mixed_weights(self.bank_, self.backbone.weights, self._coefficients(task))
+        return TaskView(weights, self._statistics(task), len(task.classes))
+
+    def _statistics(self, task: LearnedTask) -> Statistics | None:
+        return task.statistics if self.backbone.norm == "per_task" else self.shared_statistics_
+
+    def _labels(self, inputs: Tensor, task: str) -> np.ndarray:
+        learned = self.tasks_.learned(task)
+        return _named(self._view(learned).logits(self.backbone, inputs), learned.classes)
+
+    def _candidates(self, among: str | Sequence[str]) -> list[str]:
+        if among == "all":
+            return list(self.tasks_)
+        if among in ROLES:
+            return [name for name, info in self.tasks_.items() if info.role == among]
+        if isinstance(among, str):
+            raise InputError(f"among must be all, {', '.join(ROLES)} or task names, got {among!r}")
+        return list(among)
+
+
+def _named(logits: Tensor, classes: tuple[Label, ...]) -> np.ndarray:
+    """(n, K) logits to the (n,) labels that the classes had when they were learned."""
+    return np.asarray(classes)[logits[:, : len(classes)].argmax(dim=1).cpu().numpy()]
+
+
+def _some_inputs(examples: Examples | StreamedExamples, count: int) -> Tensor:
+    """Up to `count` inputs, spread evenly over the data."""
+    index = np.unique(np.linspace(0, len(examples) - 1, min(count, len(examples))).astype(int))
+    if isinstance(examples, Examples):
+        return examples.inputs[torch.from_numpy(index)]
+    return torch.stack([as_inputs(examples.dataset[int(i)][0]) for i in index])

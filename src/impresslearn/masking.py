@@ -1,0 +1,109 @@
+"""The ordered maskable layers of a module, and a forward pass with other weights in their place.
+
+Masks and coefficients are data: a task computes `{name: W ⊙ mask}` for the layers listed here and
+calls the module with those tensors. The module itself is never changed, so any architecture works
+and nothing has to be undone. `backbones.Backbone` adds norm statistics, dropout modes and input
+checks; banks, coefficients and sparsity are laid out over the same list of layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.parameter import UninitializedParameter
+
+from impresslearn.errors import InputError
+
+MASKABLE = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+"""Module types whose `weight` has its output units in dimension 0 and can be masked."""
+
+
+@dataclass(frozen=True)
+class MaskableLayer:
+    """One weight that masks cover.
+
+    name: the parameter's qualified name, such as "0.weight"; shape: (units, fan-in dimensions ...).
+    """
+
+    name: str
+    shape: tuple[int, ...]
+
+    @property
+    def units(self) -> int:
+        """Output units of a linear layer, output channels of a convolution."""
+        return self.shape[0]
+
+    @property
+    def numel(self) -> int:
+        """Weights in the layer."""
+        return prod(self.shape)
+
+    @property
+    def fan_in(self) -> int:
+        """Weights that feed one output unit."""
+        return prod(self.shape[1:])
+
+
+def maskable_layers(module: nn.Module, skip: Collection[str] = ()) -> tuple[MaskableLayer, ...]:
+    """The weights of linear and convolution layers, in module order, without those in `skip`.
+
+    A weight that several layers share is listed once, under its first layer's name, and masked
+    wherever it is used. Left out are biases, norms, embeddings, transposed convolutions and the
+    packed `in_proj_weight` of `nn.MultiheadAttention` (a bare parameter, not a linear layer; its
+    `out_proj` is one and is listed).
+    Raises InputError if nothing is left, for a name in `skip` that is no maskable layer, and for
+    weights that are not plain parameters (lazy, parametrised, pruned).
+    """
+    found = tuple(
+        MaskableLayer(name, tuple(weight.shape)) for name, weight in _plain_weights(module)
+    )
+    if not found:
+        raise InputError(
+            f"{type(module).__name__} has no maskable layer; expected an nn.Linear or nn.Conv "
+            "somewhere in it"
+        )
+    skipped = {skip} if isinstance(skip, str) else set(skip)
+    unknown = skipped - {layer.name for layer in found}
+    if unknown:
+        known = ", ".join(layer.name for layer in found[:8]) + (", …" if len(found) > 8 else "")
+        raise InputError(
+            f"skip names {min(unknown)!r}, which is no maskable layer; the layers are {known}"
+        )
+    layers = tuple(layer for layer in found if layer.name not in skipped)
+    if not layers:
+        raise InputError(f"skip leaves none of the {len(found)} maskable layers; keep at least one")
+    return layers
+
+
+def masked_forward(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+    """The module's output for `inputs`, with `tensors` in place of its parameters and buffers.
+
+    tensors: qualified names to tensors of the same shapes; what is not named keeps its own value,
+    tied parameters follow, and a name that the module does not have is ignored. Gradients flow to
+    `tensors`. Attributes are swapped while the call runs, so two threads must not share `module`.
+    """
+    return functional_call(module, dict(tensors), (inputs,), strict=False)
+
+
+def _plain_weights(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    seen: set[int] = set()
+    for prefix, layer in module.named_modules():
+        if not isinstance(layer, MASKABLE):
+            continue
+        name = f"{prefix}.weight" if prefix else "weight"
+        # Parametrisation, weight norm and pruning recompute `weight` and keep no such parameter.
+        weight = dict(layer.named_parameters(recurse=False)).get("weight")
+        if weight is None:
+            raise InputError(
+                f"{name} is computed from other parameters (parametrised, normed or pruned); "
+                "remove that before masking the module"
+            )
+        if isinstance(weight, UninitializedParameter):
+            raise InputError(f"{name} is lazy and has no shape yet; run the module on a batch once")
+        if id(weight) not in seen:
+            seen.add(id(weight))
+            yield name, weight

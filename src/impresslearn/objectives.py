@@ -1,0 +1,48 @@
+"""What optimisation minimises: scalars of logits, and the penalty of eq. 2."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Mean cross-entropy in nats; logits (n, K), targets (n,) class indices."""
+    return F.cross_entropy(logits, targets)
+
+
+def entropies(logits: Tensor) -> Tensor:
+    """The entropy in nats of each row's prediction: (n, K) to (n,)."""
+    log_probabilities = F.log_softmax(logits, dim=1)
+    return -(log_probabilities.exp() * log_probabilities).sum(dim=1)
+
+
+def mean_entropy(logits: Tensor) -> Tensor:
+    """Mean entropy of the predictions: the paper's and SupSup's objective without labels."""
+    return entropies(logits).mean()
+
+
+def information_maximisation(logits: Tensor) -> Tensor:
+    """Mean entropy of the predictions minus the entropy of the mean prediction, in nats.
+
+    The negative mutual information between input and prediction. Unlike plain entropy it is not
+    minimised by answering one class with confidence. Batches of one have nothing to average over
+    and fall back to the plain entropy.
+    """
+    if len(logits) == 1:
+        return mean_entropy(logits)
+    mean = F.softmax(logits, dim=1).mean(dim=0)
+    marginal = -(mean * mean.clamp_min(torch.finfo(mean.dtype).tiny).log()).sum()
+    return mean_entropy(logits) - marginal
+
+
+def unit_norm_penalty(alphas: Sequence[Tensor]) -> Tensor:
+    """Σ_layers (Σ_t |α_t| - 1)², the penalty of eq. 2; alphas: (N,) or (N, units) a layer.
+
+    With coefficients per unit the squares are averaged over the units of a layer, so that λ means
+    the same for both granularities.
+    """
+    return torch.stack([(alpha.abs().sum(dim=0) - 1).square().mean() for alpha in alphas]).sum()

@@ -1,0 +1,100 @@
+"""Impressions: masks trained with edge-popup on one task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from impresslearn.backbones import Backbone
+from impresslearn.data import BatchSource
+from impresslearn.edge_popup import initial_scores, popup, top_mask
+from impresslearn.masking import MaskableLayer
+from impresslearn.objectives import cross_entropy
+from impresslearn.prediction import TrainingPhase
+from impresslearn.progress import Progress, silent
+from impresslearn.training import FitResult, Recipe, fit
+
+POPUP_RECIPE = Recipe(optimizer="adam", lr=0.03, schedule="cosine", epochs=2, min_steps=300)
+"""Adam 0.03 with cosine decay: the best found for LeNet-300-100 (docs/decisions.md)."""
+
+
+@dataclass(frozen=True)
+class TrainedMask:
+    """A mask (layer name -> booleans), the scores it was cut from, and how the run ended."""
+
+    mask: dict[str, Tensor]
+    scores: dict[str, Tensor]
+    fit: FitResult
+
+
+@dataclass(frozen=True)
+class PopupScores:
+    """Trainable scores for some layers of a network, and how many ones their masks have."""
+
+    layers: tuple[MaskableLayer, ...]
+    ones: tuple[int, ...]
+    rule: str
+    tensors: list[Tensor]
+
+    @classmethod
+    def create(
+        cls,
+        layers: Sequence[MaskableLayer],
+        ones: Sequence[int],
+        seed: int,
+        rule: str = "score",
+        device: torch.device | str = "cpu",
+    ) -> PopupScores:
+        """Fresh scores drawn from `seed`."""
+        generator = torch.Generator().manual_seed(seed)
+        drawn = initial_scores([layer.shape for layer in layers], generator)
+        scores = [score.to(device).requires_grad_(True) for score in drawn]
+        return cls(tuple(layers), tuple(ones), rule, scores)
+
+    def weights(self, frozen: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Layer name -> W ⊙ mask, straight-through in the scores."""
+        return {
+            layer.name: popup(score, frozen[layer.name], ones, self.rule)
+            for layer, score, ones in zip(self.layers, self.tensors, self.ones, strict=True)
+        }
+
+    def masks(self) -> dict[str, Tensor]:
+        """Layer name -> booleans."""
+        return {
+            layer.name: top_mask(score, ones, self.rule)
+            for layer, score, ones in zip(self.layers, self.tensors, self.ones, strict=True)
+        }
+
+
+def train_mask(
+    backbone: Backbone,
+    source: BatchSource,
+    num_classes: int,
+    ones: Sequence[int],
+    recipe: Recipe = POPUP_RECIPE,
+    seed: int = 0,
+    rule: str = "score",
+    phase: TrainingPhase | None = None,
+    progress: Progress = silent,
+) -> TrainedMask:
+    """A mask for one task, with exactly `ones` ones a layer.
+
+    Trains scores on the frozen backbone with cross-entropy over the first `num_classes` logits.
+    `seed` draws the scores and the order of the data; norm statistics go to `phase`.
+    """
+    phase = phase or TrainingPhase.begin(backbone)
+    scores = PopupScores.create(backbone.layers, ones, seed, rule, backbone.device)
+
+    def loss(inputs: Tensor, targets: Tensor) -> Tensor:
+        weights = scores.weights(backbone.weights)
+        return cross_entropy(phase.forward(backbone, weights, inputs)[:, :num_classes], targets)
+
+    result = fit(scores.tensors, loss, source, recipe, seed, progress)
+    kept = {
+        layer.name: score.detach()
+        for layer, score in zip(scores.layers, scores.tensors, strict=True)
+    }
+    return TrainedMask(scores.masks(), kept, result)

@@ -1,0 +1,79 @@
+"""Masks that are drawn, not trained: a bank of them costs its seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from impresslearn.bank import MaskBank
+from impresslearn.errors import InputError
+from impresslearn.masking import MaskableLayer
+from impresslearn.sparsity import ones_per_layer
+
+
+def random_mask(
+    layers: Sequence[MaskableLayer], ones: Sequence[int], seed: int, number: int = 0
+) -> dict[str, Tensor]:
+    """Mask `number` of the sequence that `seed` starts: exactly `ones` ones a layer, uniform.
+
+    Mask i does not depend on how many others are drawn. The draw uses NumPy's Philox stream, which
+    is the same on every machine.
+    """
+    mask = {}
+    for place, (layer, count) in enumerate(zip(layers, ones, strict=True)):
+        stream = np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, number, place]))
+        # The positions of the `count` smallest keys; 64-bit raw draws do not collide in practice
+        # and argpartition settles a tie the same way each time.
+        keys = stream.bit_generator.random_raw(layer.numel)
+        flat = np.zeros(layer.numel, dtype=bool)
+        if count:
+            flat[np.argpartition(keys, count - 1)[:count]] = True
+        mask[layer.name] = torch.from_numpy(flat).reshape(layer.shape)
+    return mask
+
+
+def add_random_masks(
+    bank: MaskBank,
+    count: int,
+    sparsity: float = 0.9,
+    allocation: str = "erdos_renyi",
+    seed: int = 0,
+    prefix: str = "random",
+) -> MaskBank:
+    """Appends `count` random masks named prefix-0, prefix-1, …; returns the bank.
+
+    A second call goes on where the last one of the same prefix stopped.
+    """
+    if count < 1:
+        raise InputError(f"the number of random masks must be at least 1, got {count}")
+    ones = ones_per_layer(bank.layers, sparsity, allocation)
+    start = sum(
+        info.source == "random" and info.name.startswith(f"{prefix}-") for info in bank.infos
+    )
+    for number in range(start, start + count):
+        recipe: dict[str, Any] = {
+            "seed": seed,
+            "number": number,
+            "sparsity": sparsity,
+            "allocation": allocation,
+        }
+        bank.append(
+            f"{prefix}-{number}", random_mask(bank.layers, ones, seed, number), "random", recipe
+        )
+    return bank
+
+
+def random_bank(
+    layers: Sequence[MaskableLayer],
+    count: int,
+    sparsity: float = 0.9,
+    allocation: str = "erdos_renyi",
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+) -> MaskBank:
+    """A new bank of `count` random masks."""
+    return add_random_masks(MaskBank(layers, device), count, sparsity, allocation, seed)

@@ -1,0 +1,29 @@
+"""Streams of tasks: the standard ones and your own.
+
+A stream is a sequence of tasks; a task has a name, classes and train, validation and test examples
+that are made when asked for. `create_stream("rotated_digits", tasks=5)` is
+`rotated_digits(tasks=5)` for callers that have a name and plain settings.
+"""
+
+from impresslearn.streams.base import Stream, Task
+from impresslearn.streams.cifar import split_cifar100
+from impresslearn.streams.digits import permuted_digits, rotated_digits
+from impresslearn.streams.imagenet import split_imagenet
+from impresslearn.streams.mnist import permuted_mnist, rotated_mnist
+from impresslearn.streams.own import from_arrays, from_folder
+from impresslearn.streams.registry import create_stream, list_streams
+
+__all__ = [
+    "Stream",
+    "Task",
+    "create_stream",
+    "from_arrays",
+    "from_folder",
+    "list_streams",
+    "permuted_digits",
+    "permuted_mnist",
+    "rotated_digits",
+    "rotated_mnist",
+    "split_cifar100",
+    "split_imagenet",
+]

@@ -1,0 +1,116 @@
+"""A task and a stream of tasks: names, classes, and data that are made when asked for.
+
+A `Task` holds functions of no arguments, not tensors, so a stream of 110 permuted MNIST tasks holds
+the pixels once. Nothing is cached: every access to `task.train` makes the examples anew, so keep
+the result where it is used more than once. A `Stream` is an immutable, ordered sequence of tasks
+with distinct names. Learners take the examples; they know neither class.
+"""
+
+from __future__ import annotations
+
+import difflib
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, SupportsIndex, overload
+
+from impresslearn.data import Examples, Label, StreamedExamples
+from impresslearn.errors import InputError, UnknownTaskError
+
+LabelledData = Examples | StreamedExamples
+Loader = Callable[[], LabelledData]
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A name, K classes, a training set, a test set and perhaps a validation set.
+
+    classes: the labels that may occur, sorted; settings: what makes this task differ from its
+    neighbours, as plain values (`{"angle": 137}`). The three loaders make the data.
+    """
+
+    name: str
+    classes: tuple[Label, ...]
+    load_train: Loader = field(repr=False)
+    load_test: Loader = field(repr=False)
+    load_validation: Loader | None = field(default=None, repr=False)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def train(self) -> LabelledData:
+        """The training examples, made anew at each access."""
+        return self.load_train()
+
+    @property
+    def validation(self) -> LabelledData | None:
+        """The validation examples, made anew at each access; None without a validation split."""
+        return None if self.load_validation is None else self.load_validation()
+
+    @property
+    def test(self) -> LabelledData:
+        """The test examples, made anew at each access."""
+        return self.load_test()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Stream(Sequence[Task]):
+    """An immutable, ordered sequence of tasks.
+
+    `stream[3]` and `stream["rotated-137"]` are tasks, `stream[:10]` is a stream of the same name.
+    Raises InputError for a repeated task name, UnknownTaskError for a name that is not in it.
+    """
+
+    name: str
+    tasks: tuple[Task, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tasks", tuple(self.tasks))
+        seen: set[str] = set()
+        for task in self.tasks:
+            if task.name in seen:
+                raise InputError(f"stream {self.name!r} has two tasks named {task.name!r}")
+            seen.add(task.name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The task names, in order."""
+        return tuple(task.name for task in self.tasks)
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def __iter__(self) -> Iterator[Task]:
+        return iter(self.tasks)
+
+    def __contains__(self, item: object) -> bool:
+        return item in self.names if isinstance(item, str) else item in self.tasks
+
+    @overload
+    def __getitem__(self, key: SupportsIndex | str) -> Task: ...
+
+    @overload
+    def __getitem__(self, key: slice) -> Stream: ...
+
+    def __getitem__(self, key: SupportsIndex | str | slice) -> Task | Stream:
+        if isinstance(key, slice):
+            return Stream(self.name, self.tasks[key])
+        if isinstance(key, str):
+            return self._named(key)
+        try:
+            return self.tasks[operator.index(key)]
+        except IndexError:
+            raise IndexError(
+                f"stream {self.name!r} has {len(self)} tasks; there is no task {key}"
+            ) from None
+
+    def __repr__(self) -> str:
+        shown = ", ".join(self.names[:4]) + (", …" if len(self) > 4 else "")
+        return f"Stream({self.name!r}, {len(self)} tasks: {shown})"
+
+    def _named(self, name: str) -> Task:
+        for task in self.tasks:
+            if task.name == name:
+                return task
+        close = difflib.get_close_matches(name, self.names, n=3)
+        hint = f"did you mean {', '.join(close)}?" if close else f"it has {self!r}"
+        raise UnknownTaskError(f"stream {self.name!r} has no task {name!r}; {hint}")

@@ -1,0 +1,115 @@
+"""Split CIFAR-100: twenty tasks of five classes each, with no class in two tasks.
+
+The images are held once as bytes (180 MB) and made float32 a task at a time (2,500 training images:
+31 MB). The data are torchvision's CIFAR100 under ROOT, or, only where `subset=True` says so, a
+smaller archive of the same classes. An accuracy on a subset is not an accuracy on CIFAR-100.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+import torch
+
+from impresslearn.errors import InputError, MissingDataError
+from impresslearn.streams._torchvision import RawImages, load_cifar100
+from impresslearn.streams.base import Stream
+from impresslearn.streams.draws import check_fraction, draw_class_groups
+from impresslearn.streams.pixels import Pixels, Splits, image_task
+from impresslearn.streams.transforms import flip_and_shift
+
+MEAN, STD = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
+"""Of the CIFAR-100 training pixels in [0, 1], by channel."""
+
+SUBSET_FILE = "cifar100-subset.npz"
+
+
+def split_cifar100(
+    tasks: int = 20,
+    classes_per_task: int = 5,
+    seed: int = 0,
+    root: str | Path = "data",
+    download: bool = True,
+    validation: float = 0.0,
+    augment: bool = True,
+    subset: bool = False,
+) -> Stream:
+    """CIFAR-100's 100 fine classes, in a seeded order, cut into tasks "cifar100-00", ...
+
+    root, download: where the data lie, and whether to fetch them if they do not; validation: the
+    fraction of the training images to hold out, stratified; augment: mirror training batches at
+    random and shift them by up to 4 pixels; subset: read ROOT/cifar100-subset.npz instead, with
+    train_images (n, 32, 32, 3) uint8, train_labels (n,), test_images, test_labels and class_names.
+    Inputs: (n, 3, 32, 32), normalised; labels: the class names; `settings["classes"]` has them in
+    the order drawn.
+    Raises InputError for settings outside their ranges or an archive of another form,
+    MissingDataError and MissingDependencyError where there is nothing to read from or with.
+    """
+    check_fraction("validation", validation, zero=True)
+    draw_class_groups([""] * 100, tasks, classes_per_task, seed)  # bad settings fail before a read
+    raw = _read_subset(Path(root)) if subset else _read_full(Path(root), download)
+    groups = draw_class_groups(raw.class_names, tasks, classes_per_task, seed)
+    splits = Splits(
+        _pixels(raw.train_images, raw.train_labels, raw.class_names),
+        _pixels(raw.test_images, raw.test_labels, raw.class_names),
+    ).hold_out(validation, seed)
+    return Stream(
+        "split_cifar100",
+        tuple(
+            image_task(
+                f"cifar100-{index:02d}",
+                splits.select(classes),
+                {"classes": list(classes), "subset": subset},
+                augment=flip_and_shift if augment else None,
+            )
+            for index, classes in enumerate(groups)
+        ),
+    )
+
+
+def _pixels(images: np.ndarray, labels: np.ndarray, names: tuple[str, ...]) -> Pixels:
+    """(n, h, w, 3) and label numbers as (n, 3, h, w) and class names."""
+    tensor = torch.from_numpy(images).permute(0, 3, 1, 2)
+    return Pixels(tensor, np.asarray(names)[labels], mean=MEAN, std=STD)
+
+
+def _read_full(root: Path, download: bool) -> RawImages:
+    try:
+        return load_cifar100(root, download)
+    except MissingDataError as error:
+        if not (root / SUBSET_FILE).is_file():
+            raise
+        raise MissingDataError(
+            f"{error}; or pass subset=True to use {root / SUBSET_FILE}"
+        ) from error
+
+
+def _read_subset(root: Path) -> RawImages:
+    path = root / SUBSET_FILE
+    if not path.is_file():
+        raise MissingDataError(f"no {path}: put the archive there, or pass subset=False")
+    keys = ("train_images", "train_labels", "test_images", "test_labels", "class_names")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {key: archive[key] for key in keys}
+    except (KeyError, ValueError, OSError, BadZipFile) as error:
+        raise InputError(f"{path} is no archive of {', '.join(keys)}: {error}") from error
+    names = tuple(map(str, arrays["class_names"].tolist()))
+    for part in ("train", "test"):
+        _check_part(f"{path}: {part}", arrays[f"{part}_images"], arrays[f"{part}_labels"], names)
+    return RawImages(**{key: arrays[key] for key in keys[:4]}, class_names=names)
+
+
+def _check_part(place: str, images: np.ndarray, labels: np.ndarray, names: tuple[str, ...]) -> None:
+    if images.shape[1:] != (32, 32, 3) or images.dtype != np.uint8 or len(images) == 0:
+        raise InputError(
+            f"{place}_images must be (n, 32, 32, 3) uint8, got {images.shape} {images.dtype}"
+        )
+    if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu":
+        raise InputError(
+            f"{place}_labels must be ({len(images)},) integers, got {labels.shape} {labels.dtype}"
+        )
+    if labels.min() < 0 or labels.max() >= len(names):
+        raise InputError(f"{place}_labels must be positions in the {len(names)} class_names")

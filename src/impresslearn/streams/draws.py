@@ -1,0 +1,128 @@
+"""Everything random about a stream, drawn from an explicit seed, and the checks of its settings.
+
+Each purpose has its own generator, keyed by (seed, purpose, ...), so that asking for a validation
+split does not change the angles, and task i is the same task however many are asked for. The
+generator is numpy's `RandomState`: unlike `default_rng`, numpy promises that its draws never change
+between versions (NEP 19), so a stream is the same stream for everybody.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from impresslearn.errors import InputError
+
+PURPOSES = ("angles", "permutation", "classes", "test", "validation", "train_size")
+
+
+def seeded(seed: int, purpose: str, *keys: int) -> np.random.RandomState:
+    """The generator for one purpose (of `PURPOSES`); seed: 0 to 2**32 - 1."""
+    check_whole("seed", seed, 0, 2**32 - 1)
+    return np.random.RandomState([int(seed), PURPOSES.index(purpose), *keys])
+
+
+def check_whole(name: str, value: object, low: int, high: int | None = None) -> int:
+    """The value as an int. Raises InputError unless it is a whole number in [low, high]."""
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not whole or value < low or (high is not None and value > high):  # type: ignore[operator]
+        bounds = f"of at least {low}" if high is None else f"from {low} to {high}"
+        raise InputError(f"{name} must be a whole number {bounds}, got {value!r}")
+    return int(value)  # type: ignore[call-overload]
+
+
+def check_fraction(name: str, value: object, *, zero: bool) -> float:
+    """The value as a float. Raises InputError unless it is in [0, 1), or in (0, 1) if not zero."""
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not real or not 0 <= value < 1 or (value == 0 and not zero):  # type: ignore[operator]
+        bounds = "[0, 1)" if zero else "(0, 1)"
+        raise InputError(f"{name} must be a fraction in {bounds}, got {value!r}")
+    return float(value)  # type: ignore[arg-type]
+
+
+def draw_angles(tasks: int, seed: int, angles: Sequence[int] | None = None) -> tuple[int, ...]:
+    """Distinct whole angles of 0 to 359 degrees: the given ones, or the first `tasks` drawn.
+
+    Raises InputError for fewer than 1 or more than 360, an angle outside the range, or a repeat.
+    """
+    if angles is None:
+        check_whole("tasks", tasks, 1, 360)
+        return tuple(seeded(seed, "angles").permutation(360)[:tasks].tolist())
+    if not isinstance(angles, Iterable):
+        raise InputError(f"angles must be a sequence of whole degrees, got {angles!r}")
+    chosen = tuple(check_whole("an angle (degrees)", angle, 0, 359) for angle in angles)
+    if not chosen:
+        raise InputError("angles must hold at least one angle, got none")
+    repeated = sorted({angle for angle in chosen if chosen.count(angle) > 1})
+    if repeated:
+        raise InputError(f"angles must be distinct, got {repeated[0]} more than once")
+    return chosen
+
+
+def draw_permutation(pixels: int, seed: int, index: int) -> Tensor:
+    """(pixels,) int64, the order of task `index`: drawn from (seed, index) and nothing else."""
+    return torch.from_numpy(seeded(seed, "permutation", index).permutation(pixels))
+
+
+def draw_class_groups(
+    classes: Sequence[str], tasks: int | None, per_task: int, seed: int
+) -> list[tuple[str, ...]]:
+    """Disjoint groups of `per_task` classes in a seeded order; tasks None: as many as fit.
+
+    Raises InputError where there are too few classes.
+    """
+    check_whole("classes_per_task", per_task, 1)
+    fitting = len(classes) // per_task
+    if fitting == 0:
+        raise InputError(f"classes_per_task={per_task} but there are only {len(classes)} classes")
+    count = fitting if tasks is None else check_whole("tasks", tasks, 1)
+    if count > fitting:
+        raise InputError(
+            f"{count} tasks of {per_task} classes need {count * per_task} classes, "
+            f"there are {len(classes)}"
+        )
+    order = seeded(seed, "classes").permutation(len(classes))[: count * per_task]
+    return [
+        tuple(classes[i] for i in order[start : start + per_task])
+        for start in range(0, len(order), per_task)
+    ]
+
+
+def stratified_sample(
+    labels: np.ndarray, count: int, generator: np.random.RandomState
+) -> np.ndarray:
+    """Sorted positions of `count` examples, each class in proportion (largest remainders).
+
+    labels: (n,); returns (count,) int64.
+    """
+    values, sizes = np.unique(labels, return_counts=True)
+    quotas = sizes * (count / max(len(labels), 1))
+    taken = np.floor(quotas).astype(np.int64)
+    largest = np.argsort(taken - quotas, kind="stable")
+    taken[largest[: count - int(taken.sum())]] += 1
+    chosen = [
+        generator.permutation(np.flatnonzero(labels == value))[:number]
+        for value, number in zip(values, taken, strict=True)
+    ]
+    return np.sort(np.concatenate(chosen)).astype(np.int64)
+
+
+def hold_out(
+    labels: np.ndarray, fraction: float, seed: int, purpose: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sorted positions (kept, held out), stratified by class.
+
+    labels: (n,); fraction: of the examples to hold out, rounded to whole examples overall. Raises
+    InputError where the rounding leaves one of the two empty.
+    """
+    count = round(fraction * len(labels))
+    if not 0 < count < len(labels):
+        raise InputError(
+            f"{purpose}={fraction} of {len(labels)} examples is {count}: leave both parts some"
+        )
+    held = stratified_sample(labels, count, seeded(seed, purpose))
+    return np.setdiff1d(np.arange(len(labels)), held), held

@@ -1,0 +1,85 @@
+"""Split ImageNet: tasks of ten classes each, cut from an image folder that you have.
+
+ImageNet itself at 224 pixels, Tiny-ImageNet at 64, or any folder of the same layout. Only file
+names are held. A task's images become one tensor where they fit in memory and are read anew each
+epoch where they do not (ten ImageNet classes at 224 pixels: 8 GB).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from impresslearn.data import MEMORY_LIMIT, Augmentation
+from impresslearn.errors import InputError
+from impresslearn.streams.base import LabelledData, Stream, Task
+from impresslearn.streams.draws import check_fraction, check_whole, draw_class_groups, hold_out
+from impresslearn.streams.image_files import ImageFiles, image_files, list_images, load_images
+from impresslearn.streams.transforms import flip_and_shift
+
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""Of the ImageNet training pixels in [0, 1], by channel."""
+
+
+def split_imagenet(
+    root: str | Path,
+    tasks: int | None = None,
+    classes_per_task: int = 10,
+    size: int = 224,
+    seed: int = 0,
+    validation: float = 0.0,
+    augment: bool = True,
+    memory_limit: int = MEMORY_LIMIT,
+    workers: int = 2,
+) -> Stream:
+    """The classes of ROOT/train, in a seeded order, cut into tasks "imagenet-00", ...
+
+    root: holds train/CLASS/IMAGE and val/CLASS/IMAGE; val is the test set. tasks: as many as the
+    classes allow by default. size: the shorter side is resized to it (bilinear), then the centre
+    square kept. validation: the fraction of the training images to hold out, stratified. augment:
+    mirror training images at random and shift them by up to a sixteenth of their size.
+    memory_limit: the bytes up to which a split becomes one tensor; beyond, `workers` processes
+    read it. Inputs: (n, 3, size, size), normalised; labels: the folder names; `settings["classes"]`
+    has them in the order drawn.
+    Raises InputError for settings outside their ranges or classes without test images,
+    MissingDataError for a missing folder, MissingDependencyError without pillow.
+    """
+    check_whole("size", size, 1)
+    check_fraction("validation", validation, zero=True)
+    root = Path(root)
+    train, test = list_images(root / "train"), list_images(root / "val")
+    groups = draw_class_groups(list(train), tasks, classes_per_task, seed)
+    untested = [name for group in groups for name in group if name not in test]
+    if untested:
+        raise InputError(f"class {untested[0]!r} has no folder in {root / 'val'}")
+    made = []
+    for index, classes in enumerate(groups):
+        parts = [image_files(images, sorted(classes), size, MEAN, STD) for images in (train, test)]
+        if validation > 0:
+            kept, held = hold_out(np.asarray(parts[0].targets), validation, seed, "validation")
+            parts = [parts[0].subset(kept), parts[1], parts[0].subset(held)]
+        load = partial(load_images, memory_limit=memory_limit, workers=workers)
+        shift = partial(flip_and_shift, pixels=size // 16) if augment else None
+        made.append(_task(f"imagenet-{index:02d}", classes, parts, load, shift))
+    return Stream("split_imagenet", tuple(made))
+
+
+def _task(
+    name: str,
+    classes: tuple[str, ...],
+    parts: list[ImageFiles],
+    load: Callable[..., LabelledData],
+    augment: Augmentation | None,
+) -> Task:
+    """parts: training, test and perhaps validation files."""
+    return Task(
+        name,
+        tuple(sorted(classes)),
+        load_train=partial(load, parts[0], augment),
+        load_test=partial(load, parts[1]),
+        load_validation=partial(load, parts[2]) if len(parts) > 2 else None,
+        settings={"classes": list(classes)},
+    )

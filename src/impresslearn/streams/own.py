@@ -1,0 +1,107 @@
+"""Streams of your own data: arrays that you hold, or a folder of images.
+
+`from_arrays` checks and converts everything at once, and holds it; `from_folder` holds file names
+and reads a task's images when they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from impresslearn.data import Label, as_examples, classes_of
+from impresslearn.errors import ImpressLearnError, InputError, MissingDataError
+from impresslearn.streams.base import LabelledData, Loader, Stream, Task
+from impresslearn.streams.draws import check_whole
+from impresslearn.streams.image_files import image_files, list_images, load_images
+
+
+def from_arrays(tasks: Mapping[str, Sequence[Any]], name: str = "own") -> Stream:
+    """A stream of data in hand.
+
+    tasks: task name -> (train, test) or (train, validation, test), in the order of the mapping;
+    each part is anything that `as_examples` takes: a pair (inputs, labels), a `Dataset`, a
+    `DataLoader`, the path of an image folder, or `Examples`.
+    Raises InputError that names the task and the part for data that cannot be used, for another
+    number of parts, and for test or validation labels that training lacks.
+    """
+    if not isinstance(tasks, Mapping) or not tasks:
+        raise InputError(
+            "tasks must map task names to (train, test) or (train, validation, test), "
+            f"got {'an empty mapping' if isinstance(tasks, Mapping) else type(tasks).__name__}"
+        )
+    return Stream(name, tuple(_array_task(key, parts) for key, parts in tasks.items()))
+
+
+def from_folder(root: str | Path, size: int | None = None) -> Stream:
+    """A stream of the image folders ROOT/TASK/{train,test,val}/CLASS/IMAGE; val may be absent.
+
+    Tasks come in the order of their folder names; labels are the names of the class folders. size:
+    the shorter side is resized to it, then the centre square kept; by default images stay as they
+    are and must share one shape. Inputs: (n, 3, h, w) in [0, 1].
+    Raises MissingDataError for a folder that is not there, InputError for one without images, for
+    test classes that training lacks, and for a size below 1.
+    """
+    root = Path(root)
+    if size is not None:
+        check_whole("size", size, 1)
+    if not root.is_dir():
+        raise MissingDataError(f"no folder {root}; expected {root}/TASK/train/CLASS/IMAGE files")
+    folders = sorted(f for f in root.iterdir() if f.is_dir() and not f.name.startswith("."))
+    if not folders:
+        raise InputError(f"no task in {root}; expected {root}/TASK/train/CLASS/IMAGE files")
+    return Stream(root.resolve().name, tuple(_folder_task(folder, size) for folder in folders))
+
+
+def _array_task(name: str, parts: Sequence[Any]) -> Task:
+    if not isinstance(name, str) or not name:
+        raise InputError(f"a task name must be a non-empty string, got {name!r}")
+    if not isinstance(parts, (tuple, list)) or len(parts) not in (2, 3):
+        came = f"{len(parts)} parts" if isinstance(parts, (tuple, list)) else type(parts).__name__
+        raise InputError(
+            f"task {name!r} needs (train, test) or (train, validation, test), got {came}"
+        )
+    examples = {"train": _converted(name, "train", parts[0])}
+    if len(parts) == 3:
+        examples["validation"] = _converted(name, "validation", parts[1])
+    examples["test"] = _converted(name, "test", parts[-1])
+    loaders: dict[str, Loader] = {key: partial(_given, part) for key, part in examples.items()}
+    labels = {key: classes_of(part.labels) for key, part in examples.items()}
+    return _task(name, labels, loaders)
+
+
+def _folder_task(folder: Path, size: int | None) -> Task:
+    wanted = ["train", "test"] + (["val"] if (folder / "val").is_dir() else [])
+    loaders: dict[str, Loader] = {}
+    labels: dict[str, tuple[Label, ...]] = {}
+    for directory in wanted:
+        images = list_images(folder / directory)
+        key = "validation" if directory == "val" else directory
+        loaders[key] = partial(load_images, image_files(images, list(images), size))
+        labels[key] = tuple(images)
+    return _task(folder.name, labels, loaders)
+
+
+def _task(
+    name: str, labels: Mapping[str, tuple[Label, ...]], loaders: Mapping[str, Loader]
+) -> Task:
+    for part, known in labels.items():
+        strangers = [label for label in known if label not in labels["train"]]
+        if strangers:
+            raise InputError(
+                f"task {name!r}: the {part} part has label {strangers[0]!r}, which train lacks"
+            )
+    return Task(name, labels["train"], loaders["train"], loaders["test"], loaders.get("validation"))
+
+
+def _converted(name: str, part: str, data: Any) -> LabelledData:
+    try:
+        return as_examples(data)
+    except ImpressLearnError as error:
+        raise type(error)(f"task {name!r}, {part}: {error}") from error
+
+
+def _given(examples: LabelledData) -> LabelledData:
+    return examples

@@ -1,0 +1,85 @@
+"""Many tasks at once in one set of weights: Σ_c β_c (task c's mask) applied to W.
+
+A task is a point in coefficient space, so a weighted sum of tasks is again coefficients over the
+same bank; one mix gives its weights and one backward pass the derivative for every task, whether
+there are ten candidates or ten thousand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from impresslearn.backbones import Backbone
+from impresslearn.bank import MaskBank
+from impresslearn.kernels import mix
+from impresslearn.mixing import Coefficients, mixed_weights, unit_alphas
+
+
+class Superposition:
+    """The weighted sum of candidate tasks' weights, differentiable in the candidates' shares."""
+
+    def __init__(
+        self, backbone: Backbone, bank: MaskBank, candidates: Sequence[Coefficients]
+    ) -> None:
+        self.backbone = backbone
+        self.bank = bank
+        self.num_candidates = len(candidates)
+        # An input scale cannot be written as coefficients: such tasks are kept as dense weights.
+        self._dense = {
+            position: mixed_weights(bank, backbone.weights, coefficients)
+            for position, coefficients in enumerate(candidates)
+            if coefficients.input_scale is not None
+        }
+        self._mixable = [i for i in range(len(candidates)) if i not in self._dense]
+        self._alphas = self._stack([candidates[i] for i in self._mixable])
+
+    def weights(self, shares: Tensor) -> dict[str, Tensor]:
+        """Layer name -> Σ_c β_c W_c. shares: (C,), or (C, layers) for a share per layer."""
+        weights = {}
+        for number, layer in enumerate(self.bank.layers):
+            share = shares if shares.dim() == 1 else shares[:, number]
+            weight = torch.zeros_like(self.backbone.weights[layer.name])
+            if self._mixable:
+                alphas = self._alphas[number]
+                alpha = torch.tensordot(share[self._mixable], alphas, dims=1)
+                bits = self.bank.bits(number, len(alpha))
+                weight = mix(bits, alpha, self.backbone.weights[layer.name])
+            for position, dense in self._dense.items():
+                weight = weight + share[position] * dense[layer.name]
+            weights[layer.name] = weight
+        return weights
+
+    def uniform(self, active: Tensor | None = None, per_layer: bool = False) -> Tensor:
+        """Equal shares of the active candidates (all by default), zero for the others."""
+        device = self.backbone.device
+        if active is None:
+            active = torch.arange(self.num_candidates, device=device)
+        shares = torch.zeros(self.num_candidates, device=device)
+        shares[active] = 1 / len(active)
+        return shares[:, None].repeat(1, len(self.bank.layers)) if per_layer else shares
+
+    def _stack(self, candidates: Sequence[Coefficients]) -> list[Tensor]:
+        """A tensor a layer: (C, N), or (C, N, units) where any candidate needs it."""
+        if not candidates:
+            return []
+        depth = max(coefficients.num_masks for coefficients in candidates)
+        by_unit = any(
+            coefficients.granularity == "unit" or coefficients.output_scale is not None
+            for coefficients in candidates
+        )
+        stacked = []
+        for number, layer in enumerate(self.bank.layers):
+            shape = (depth, layer.units) if by_unit else (depth,)
+            layer_alphas = torch.zeros((len(candidates), *shape), device=self.backbone.device)
+            for place, coefficients in enumerate(candidates):
+                alpha = (
+                    unit_alphas(coefficients, self.bank.layers)[number]
+                    if by_unit
+                    else coefficients.alpha[number]
+                )
+                layer_alphas[place, : len(alpha)] = alpha
+            stacked.append(layer_alphas)
+        return stacked

@@ -1,0 +1,147 @@
+"""What a learner keeps of a task, and what it costs in bytes.
+
+`LearnedTask` is everything needed to compute a task again: coefficients as stored, norm statistics,
+the label map and the entropies that task inference is judged by. `TaskInfo` is its public summary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+import numpy as np
+from torch import Tensor
+
+from impresslearn.data import Label
+from impresslearn.errors import InputError, UnknownTaskError
+from impresslearn.quantisation import StoredCoefficients
+
+ROLES = ("basis", "learned")
+
+
+@dataclass(frozen=True)
+class EntropyProfile:
+    """Mean prediction entropy, as a fraction of log K, on a task's own inputs and on foreign ones.
+
+    Foreign inputs are the task's own with their features shuffled. Kept as two float16 (4 bytes).
+    """
+
+    own: float
+    foreign: float
+
+    nbytes = 4
+
+
+@dataclass(frozen=True)
+class TaskInfo:
+    """A task in a learner's `tasks_`.
+
+    role: "basis" (has a mask of its own in the bank) or "learned" (has coefficients only); bytes:
+    all that this task alone needs: mask or coefficients, norm statistics, label map, entropies.
+    """
+
+    name: str
+    role: str
+    classes: tuple[Label, ...]
+    num_masks: int
+    bytes: int
+    breakdown: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LearnedTask:
+    """A task as it is kept. For a basis task `coefficients` is None and `mask` names its mask."""
+
+    name: str
+    classes: tuple[Label, ...]
+    num_masks: int
+    coefficients: StoredCoefficients | None = None
+    mask: str | None = None
+    mask_bytes: int = 0
+    statistics: dict[str, Tensor] | None = None
+    profile: EntropyProfile | None = None
+
+    @property
+    def role(self) -> str:
+        """ "basis" or "learned"."""
+        return "learned" if self.mask is None else "basis"
+
+    def info(self) -> TaskInfo:
+        """The public summary, with every byte counted."""
+        statistics = self.statistics or {}
+        breakdown = {
+            "mask": self.mask_bytes,
+            "coefficients": self.coefficients.nbytes if self.coefficients else 0,
+            "statistics": sum(t.numel() * t.element_size() for t in statistics.values()),
+            "labels": label_map_bytes(self.classes),
+            "entropies": self.profile.nbytes if self.profile else 0,
+        }
+        return TaskInfo(
+            self.name,
+            self.role,
+            self.classes,
+            self.num_masks,
+            sum(breakdown.values()),
+            breakdown,
+        )
+
+
+class TaskTable(Mapping[str, TaskInfo]):
+    """The tasks of a learner: name -> `TaskInfo`, in the order they were learned. Read-only."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, LearnedTask] = {}
+
+    def __getitem__(self, name: str) -> TaskInfo:
+        return self.learned(name).info()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tasks)
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tasks
+
+    def __repr__(self) -> str:
+        basis = sum(task.role == "basis" for task in self._tasks.values())
+        return f"TaskTable({basis} basis tasks, {len(self) - basis} learned tasks)"
+
+    def learned(self, name: str) -> LearnedTask:
+        """The task as it is kept. Raises UnknownTaskError, naming the closest known tasks."""
+        try:
+            return self._tasks[name]
+        except (KeyError, TypeError):
+            raise UnknownTaskError(self._unknown(name)) from None
+
+    def refuse_taken(self, name: str) -> None:
+        """Raises InputError unless `name` is a new, non-empty string."""
+        if not isinstance(name, str) or not name:
+            raise InputError(f"a task's name must be a non-empty string, got {name!r}")
+        if name in self._tasks:
+            raise InputError(
+                f"task {name!r} was learned already and tasks never change; choose another name"
+            )
+
+    def add(self, task: LearnedTask) -> None:
+        """Keeps a task under its name, which must be new."""
+        self.refuse_taken(task.name)
+        self._tasks[task.name] = task
+
+    def _unknown(self, name: object) -> str:
+        if not self._tasks:
+            return f"no task named {name!r}: nothing was learned yet"
+        close = get_close_matches(str(name), self._tasks, n=3) or list(self._tasks)[:3]
+        return f"no task named {name!r} among {len(self)}; close: {', '.join(map(repr, close))}"
+
+
+def label_map_bytes(classes: tuple[Label, ...]) -> int:
+    """Bytes of a label map: 2 for the number of classes, and the labels unless they are 0..K-1."""
+    if classes == tuple(range(len(classes))):
+        return 2
+    if all(isinstance(label, int) for label in classes):
+        widest = np.min_scalar_type(min(0, *classes)), np.min_scalar_type(max(classes))
+        return 2 + len(classes) * np.result_type(*widest).itemsize
+    return 2 + sum(1 + len(str(label).encode()) for label in classes)
