@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-PREPARE = Path(__file__).resolve().parents[1].parent / "shared" / "data" / "prepare.py"
+PREPARE = Path(__file__).resolve().parents[2] / "shared" / "data" / "prepare.py"
 DATA_FIXTURES = {"data_root", "mnist_root", "cifar100_root", "tiny_imagenet_root"}
 
 

@@ -63,6 +63,7 @@ class ImpressLearner:
     penalty: λ of eq. 2. basis_recipe, task_recipe: how masks and coefficients are optimised.
     score_rule: whether edge-popup ranks the "score" or its "magnitude". seed: of everything that
     is drawn; task i of a learner uses seed + i. progress: True, False or "auto" (on a terminal).
+    cache_bytes: memory for the mixed weights of the tasks predicted last; 0 mixes every time.
 
     Attributes: `bank_` (MaskBank), `tasks_` (name -> TaskInfo), `coefficients_` (name ->
     Coefficients), `shared_statistics_` (norm statistics that all tasks share, or None).
@@ -82,9 +83,10 @@ class ImpressLearner:
         penalty: float = 0.0,
         basis_recipe: Recipe = POPUP_RECIPE,
         task_recipe: Recipe = COEFFICIENT_RECIPE,
-        score_rule: str = "score",
+        score_rule: str = "magnitude",
         seed: int = 0,
         progress: bool | str = "auto",
+        cache_bytes: int = 256 * 1024**2,
     ) -> None:
         if not isinstance(backbone, Backbone):
             raise InputError(
@@ -110,7 +112,7 @@ class ImpressLearner:
         self.progress = progress
         self._ones = ones_per_layer(backbone.layers, sparsity, allocation)
         self._spec = CoefficientSpec(granularity, output_scale, input_scale)
-        self._cache = WeightCache()
+        self._cache = WeightCache(cache_bytes)
         self.bank_ = MaskBank(backbone.layers, backbone.device) if bank is None else bank
         self.tasks_ = TaskTable()
         self.shared_statistics_: Statistics | None = (

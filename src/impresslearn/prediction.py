@@ -80,7 +80,7 @@ class TaskView:
 class WeightCache:
     """The effective weights of the tasks used last, bounded in bytes."""
 
-    def __init__(self, limit: int = 256 * 1024**2) -> None:
+    def __init__(self, limit: int) -> None:
         self.limit = limit
         self._kept: OrderedDict[str, tuple[dict[str, Tensor], int]] = OrderedDict()
         self._bytes = 0
@@ -94,6 +94,6 @@ class WeightCache:
         size = sum(weight.numel() * weight.element_size() for weight in weights.values())
         self._kept[name] = (weights, size)
         self._bytes += size
-        while self._bytes > self.limit and len(self._kept) > 1:
+        while self._bytes > self.limit:
             self._bytes -= self._kept.popitem(last=False)[1][1]
         return weights

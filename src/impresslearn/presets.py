@@ -28,19 +28,22 @@ class Preset:
     basis_recipe: Recipe
     task_recipe: Recipe
     penalty: float = 0.0
-    score_rule: str = "score"
+    score_rule: str = "magnitude"
     sparsity: float = 0.9
 
-    def learner_settings(self) -> dict[str, Any]:
-        """Keyword arguments for `ImpressLearner`."""
+    def mask_settings(self) -> dict[str, Any]:
+        """Keyword arguments that concern trained masks, for `SupSup`."""
         return {
             "allocation": self.allocation,
             "basis_recipe": self.basis_recipe,
-            "task_recipe": self.task_recipe,
-            "penalty": self.penalty,
             "score_rule": self.score_rule,
             "sparsity": self.sparsity,
         }
+
+    def learner_settings(self) -> dict[str, Any]:
+        """Keyword arguments for `ImpressLearner`."""
+        own = {"task_recipe": self.task_recipe, "penalty": self.penalty}
+        return self.mask_settings() | own
 
 
 PRESETS = {
@@ -55,6 +58,7 @@ PRESETS = {
         "LeNet-300-100 on rotated and permuted MNIST, Table 2: RMSprop 0.002, batch 128, λ = 0",
         init="kaiming_normal",
         allocation="uniform",
+        score_rule="score",
         basis_recipe=POPUP_RECIPE,
         task_recipe=Recipe(
             optimizer="rmsprop", lr=0.002, schedule="constant", epochs=5, batch_size=128
@@ -69,7 +73,6 @@ PRESETS = {
             lr=0.02, schedule="constant", momentum=0.9, weight_decay=0.1, epochs=20, batch_size=64
         ),
         penalty=0.005,
-        score_rule="magnitude",
     ),
     "paper_resnet50": Preset(
         "ResNet-50 on Split-ImageNet, Table 2: Adam 0.0025, batch 96, λ = 0.005",
@@ -80,7 +83,6 @@ PRESETS = {
             lr=0.0025, schedule="constant", momentum=0.9, weight_decay=0.1, epochs=20, batch_size=96
         ),
         penalty=0.005,
-        score_rule="magnitude",
     ),
 }
 

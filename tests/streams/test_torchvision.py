@@ -75,6 +75,18 @@ class _Hiding:
             raise ModuleNotFoundError("No module named 'torchvision'", name="torchvision")
 
 
+@pytest.mark.parametrize("reason", [ImportError("no PIL"), RuntimeError("bad build")])
+def test_other_import_failures_are_passed_on_in_one_line(
+    reason: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(name: str) -> ModuleType:
+        raise reason
+
+    monkeypatch.setattr(importlib, "import_module", fail)
+    with pytest.raises(MissingDependencyError, match=f"cannot be imported: {reason}"):
+        import_torchvision()
+
+
 @needs_torchvision
 @pytest.mark.usefixtures("no_network")
 @pytest.mark.parametrize("load", [load_mnist, load_cifar100])

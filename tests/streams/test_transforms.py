@@ -87,10 +87,6 @@ def test_augmentation_follows_its_generator_and_spares_its_argument() -> None:
     assert not torch.equal(first, other)
     assert torch.equal(x, before)
     assert first.shape == x.shape
-    assert torch.equal(
-        flip_and_shift(x, torch.Generator().manual_seed(0), pixels=0).sum(-1).round(decimals=3),
-        x.sum(-1).round(decimals=3),
-    )
 
 
 def test_unusable_shapes_are_refused() -> None:

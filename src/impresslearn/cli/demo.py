@@ -14,7 +14,9 @@ def demo(
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Where results.json and report.html go.")
     ] = Path("demo"),
-    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same result.")] = 0,
+    seed: Annotated[
+        int, typer.Option(metavar="N", min=0, help="The same seed gives the same result.")
+    ] = 0,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the results as JSON and nothing else.")
     ] = False,

@@ -48,13 +48,11 @@ def import_torchvision(module: str = "torchvision") -> ModuleType:
     before = set(sys.modules)
     try:
         return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name != "torchvision":
-            raise
-        raise MissingDependencyError(
-            "this stream reads its images with torchvision: pip install 'impresslearn[vision]'"
-        ) from None
-    except RuntimeError as error:
+    except (ImportError, RuntimeError) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "torchvision":
+            raise MissingDependencyError(
+                "this needs torchvision: pip install 'impresslearn[vision]'"
+            ) from None
         if "torchvision::nms does not exist" not in str(error):
             raise MissingDependencyError(f"torchvision cannot be imported: {error}") from error
     # What the failed import left half made must go, or the second one would find it.

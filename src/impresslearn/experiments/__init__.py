@@ -1,0 +1,1 @@
+"""Experiments: streams x learners -> result records. One file each."""

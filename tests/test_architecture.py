@@ -1,0 +1,73 @@
+"""Imports point one way, and no file hides more than one idea."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1] / "src" / "impresslearn"
+FILES = sorted(ROOT.rglob("*.py"))
+
+LAYERS = (  # from low to high; a unit imports strictly lower layers, or itself
+    {"errors"},
+    {"data", "kernels", "progress"},
+    {"masking"},
+    {"sparsity", "edge_popup", "objectives", "training", "streams", "backbones"},
+    {"bank", "prediction"},
+    {"mixing", "sources"},
+    {"quantisation", "superposition", "adaptation"},
+    {"tasks", "presets"},
+    {"inference"},
+    {"learner"},
+    {"baselines"},
+    {"store"},
+    {"experiments", "report"},
+    {"cli"},
+    {"__main__"},
+)
+LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
+ONLY = {"report": {"errors", "report"}, "streams": {"errors", "data", "streams"}}
+
+
+def unit_of(file: Path) -> str:
+    return file.relative_to(ROOT).with_suffix("").parts[0]
+
+
+def imported_units(file: Path) -> set[str]:
+    """Units of this package that a file imports, at the top or inside a function."""
+    found: list[list[str]] = []
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found += [alias.name.split(".") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}:{node.lineno}: relative imports hide the direction"
+            found += [[*(node.module or "").split("."), alias.name] for alias in node.names]
+    units = {path[1] for path in found if path[0] == "impresslearn" and len(path) > 1}
+    return units - {"__version__"}
+
+
+def test_every_unit_has_a_layer():
+    assert {unit_of(file) for file in FILES} - {"__init__"} <= set(LEVEL)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_imports_point_one_way(file):
+    unit = unit_of(file)
+    if unit == "__init__":
+        return
+    allowed = ONLY.get(unit, {other for other in LEVEL if LEVEL[other] < LEVEL[unit]} | {unit})
+    assert imported_units(file) <= allowed
+
+
+def test_report_needs_no_torch():
+    for file in (ROOT / "report").rglob("*.py"):
+        tree = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        assert not any(
+            "torch" in ast.dump(n) for n in tree if isinstance(n, (ast.Import, ast.ImportFrom))
+        )
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_one_idea_a_file(file):
+    assert file.stem not in {"utils", "util", "helpers", "common", "misc"}
+    assert len(file.read_text(encoding="utf-8").splitlines()) <= 400

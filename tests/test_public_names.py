@@ -1,0 +1,50 @@
+"""The names at the top of the package: all resolve, and none costs anything before it is used."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import impresslearn
+
+
+def in_a_new_process(code: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+@pytest.mark.parametrize("name", impresslearn.__all__)
+def test_resolves(name):
+    value = getattr(impresslearn, name)
+    assert value is getattr(impresslearn, name)
+    assert name in dir(impresslearn)
+
+
+def test_type_checkers_see_the_same_names():
+    tree = ast.parse(Path(impresslearn.__file__).read_text(encoding="utf-8"))
+    seen = {
+        alias.asname: node.module if alias.name != "streams" else "impresslearn.streams"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname
+    }
+    assert seen == impresslearn._HOME
+
+
+def test_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'Impresslearner'"):
+        _ = impresslearn.Impresslearner
+
+
+def test_import_alone_loads_nothing_heavy():
+    loaded = in_a_new_process("import impresslearn, sys; print(*sys.modules)").split()
+    assert not {"torch", "numpy", "numba", "plotly", "rich"} & set(loaded)
+
+
+def test_submodules_stay_reachable_in_any_order():
+    code = "import impresslearn as il; print(il.streams.__name__, il.InputError.__name__)"
+    assert in_a_new_process(code) == "impresslearn.streams InputError"
