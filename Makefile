@@ -8,6 +8,9 @@ PYTHON  ?= python3
 OUT     ?= demo
 PYTEST  ?=
 
+# Threads that spin while they wait starve each other on a shared machine.
+export OMP_WAIT_POLICY ?= PASSIVE
+
 # The stamp holds a checksum instead of relying on times, which a fresh checkout changes.
 WANTED  := $(shell (pwd; cat pyproject.toml constraints.txt) | cksum | tr ' ' '-')
 ifneq ($(shell cat $(STAMP) 2>/dev/null),$(WANTED))

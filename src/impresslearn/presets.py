@@ -19,7 +19,7 @@ from impresslearn.training import Recipe
 class Preset:
     """Everything that an experiment fixes before it starts.
 
-    init: of the backbone; the other fields are `ImpressLearner`'s settings of the same names.
+    init, gain: of the backbone; the other fields are `ImpressLearner`'s settings of the same names.
     """
 
     description: str
@@ -30,6 +30,11 @@ class Preset:
     penalty: float = 0.0
     score_rule: str = "magnitude"
     sparsity: float = 0.9
+    gain: float = 1.0
+
+    def backbone_settings(self) -> dict[str, Any]:
+        """Keyword arguments for `create_backbone`."""
+        return {"init": self.init, "gain": self.gain}
 
     def mask_settings(self) -> dict[str, Any]:
         """Keyword arguments that concern trained masks, for `SupSup`."""
@@ -50,6 +55,7 @@ PRESETS = {
     "default": Preset(
         "Adam with cosine decay, signed-constant weights, Erdős–Rényi sparsity: the best found",
         init="signed_constant",
+        gain=2.0,
         allocation="erdos_renyi",
         basis_recipe=POPUP_RECIPE,
         task_recipe=COEFFICIENT_RECIPE,

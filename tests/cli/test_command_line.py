@@ -1,5 +1,6 @@
 """What every command shares: start-up time, one-line errors, exit statuses."""
 
+import os
 import subprocess
 import sys
 import time
@@ -66,6 +67,16 @@ def test_an_error_of_the_library_is_one_line(monkeypatch, capsys):
         main()
     assert caught.value.code == 2
     assert capsys.readouterr() == ("", "error: no task 'x'\n")
+
+
+@pytest.mark.parametrize(("given", "used"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_waiting_threads_sleep_unless_told_otherwise(monkeypatch, given, used):
+    monkeypatch.setenv("OMP_WAIT_POLICY", given or "")
+    if given is None:
+        monkeypatch.delenv("OMP_WAIT_POLICY")
+    monkeypatch.setattr("impresslearn.cli.app.app", lambda **_: None)
+    main()
+    assert os.environ["OMP_WAIT_POLICY"] == used
 
 
 def test_an_interrupt_leaves_quietly(monkeypatch, capsys):

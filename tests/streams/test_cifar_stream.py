@@ -15,10 +15,11 @@ NAMES = tuple(f"class-{i:02d}" for i in range(100))
 
 
 def toy_raw(per_class: int = 4) -> RawImages:
-    """Images of one grey level each: 2 * label, so that an image tells its class."""
+    """Images of grey level 2 * label, so that an image tells its class, and one green pixel."""
     labels = np.tile(np.arange(100), per_class)
     images = np.broadcast_to((2 * labels)[:, None, None, None], (len(labels), 32, 32, 3))
     images = images.astype(np.uint8)
+    images[:, 2, 9] = (0, 255, 0)
     return RawImages(images, labels, images[:100].copy(), labels[:100].copy(), NAMES)
 
 
@@ -60,6 +61,7 @@ def test_tasks_have_disjoint_named_classes_and_their_own_images() -> None:
         grey = 2 * NAMES.index(label) / 255
         expected = (torch.full((3,), grey) - torch.tensor(cifar.MEAN)) / torch.tensor(cifar.STD)
         torch.testing.assert_close(image[:, 5, 7], expected)
+        assert (image[:, 2, 9] > 0).tolist() == [False, True, False]
 
 
 @pytest.mark.usefixtures("full_copy")

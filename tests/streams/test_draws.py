@@ -105,6 +105,12 @@ def test_stratified_samples_keep_the_proportions(sizes: list[int], share: float,
     assert (np.abs(taken - np.array(sizes) * count / len(labels)) < 1 + 1e-9).all()
 
 
+def test_the_largest_remainder_gets_the_odd_example() -> None:
+    labels = np.repeat([0, 1], [17, 23])  # quotas of 4.25 and 5.75
+    chosen = stratified_sample(labels, 10, seeded(0, "validation"))
+    assert np.bincount(labels[chosen]).tolist() == [4, 6]
+
+
 def test_hold_out_splits_everything_in_two() -> None:
     labels = np.array(list("aabbbbcccc") * 10)
     kept, held = hold_out(labels, 0.2, 0, "test")

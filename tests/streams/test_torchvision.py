@@ -36,10 +36,15 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 @needs_torchvision
 def test_torchvision_imports_even_where_its_operators_do_not_match_torch() -> None:
     code = """
+import gc
+import torch
 from impresslearn.streams._torchvision import import_torchvision
 datasets = import_torchvision("torchvision.datasets")
 assert import_torchvision("torchvision.datasets") is datasets
+gc.collect()
+torch.ops.torchvision.nms
 import torchvision
+torchvision.extension, torchvision._meta_registrations
 from torchvision.models import resnet18
 from torchvision.transforms import v2
 assert torchvision.datasets is datasets

@@ -73,6 +73,7 @@ def test_each_image_is_one_of_the_pad_and_crop_candidates() -> None:
         ]
         assert len(found) == 1
         seen.add(found[0])
+    assert len({(down, right) for _, down, right in seen}) > 12
     assert {mirror for mirror, _, _ in seen} == {False, True}
     assert {down for _, down, _ in seen} == {right for _, _, right in seen} == set(range(-2, 3))
 

@@ -1,6 +1,7 @@
 """`impresslearn demo`: the whole method on rotated digits, in under a minute."""
 
 import json
+import sys
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -32,7 +33,7 @@ def demo(
     from impresslearn.experiments.demo import run_demo
     from impresslearn.report import tasks_table, write_demo_report
 
-    results = run_demo(seed=seed, progress=not (quiet or as_json))
+    results = run_demo(seed=seed, progress=_on_terminal() and not quiet)
     text = json.dumps(results, indent=2, ensure_ascii=False, allow_nan=False)
     report = out / "report.html"
     try:
@@ -47,6 +48,10 @@ def demo(
 
         Console().print(tasks_table(results))
         typer.echo(f"\nReport: {report}")
+
+
+def _on_terminal() -> bool:
+    return sys.stderr.isatty()  # progress goes there; stdout is for the result
 
 
 def _make_writable(folder: Path) -> None:

@@ -34,7 +34,9 @@ def run_demo(seed: int = 0, progress: bool = False) -> dict[str, Any]:
     stream = rotated_digits(tasks=BASIS_TASKS + NEW_TASKS, seed=seed)
     basis, new = stream[:BASIS_TASKS], stream[BASIS_TASKS:]
     settings = preset("default")
-    backbone = create_backbone("lenet_300_100", 10, seed=seed, init=settings.init, in_features=64)
+    backbone = create_backbone(
+        "lenet_300_100", 10, seed=seed, in_features=64, **settings.backbone_settings()
+    )
     # No weights are kept between predictions, so forgetting is measured on weights mixed anew.
     learner = ImpressLearner.from_preset(
         backbone, "default", seed=seed, progress=False, cache_bytes=0

@@ -9,7 +9,6 @@ transforms work, and only the operators themselves stay unavailable.
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +44,6 @@ def import_torchvision(module: str = "torchvision") -> ModuleType:
 
     Raises MissingDependencyError where it is not installed or cannot be imported at all.
     """
-    before = set(sys.modules)
     try:
         return importlib.import_module(module)
     except (ImportError, RuntimeError) as error:
@@ -55,10 +53,6 @@ def import_torchvision(module: str = "torchvision") -> ModuleType:
             ) from None
         if "torchvision::nms does not exist" not in str(error):
             raise MissingDependencyError(f"torchvision cannot be imported: {error}") from error
-    # What the failed import left half made must go, or the second one would find it.
-    for name in set(sys.modules) - before:
-        if name.split(".", 1)[0] == "torchvision":
-            del sys.modules[name]
     library = torch.library.Library("torchvision", "DEF")
     _declared.append(library)
     for operator in ("nms", "qnms"):
