@@ -251,7 +251,7 @@ def forgetting(data: str) -> Result:
 
 
 def norms(data: str) -> Result:
-    """ResNet-18 of width 16 on the CIFAR-100 subset, each norm policy: 3 basis tasks, 2 new ones."""
+    """ResNet-18, width 16, CIFAR-100 subset, each norm policy: 3 basis tasks, 2 new ones."""
     stream = il.streams.split_cifar100(seed=0, root=data, subset=True)
     rows = []
     for norm in ("batch", "per_task", "shared", "group"):

@@ -17,7 +17,7 @@ LAYERS = (  # from low to high; a unit imports strictly lower layers, or itself
     {"mixing", "sources"},
     {"quantisation", "superposition", "adaptation"},
     {"tasks", "presets"},
-    {"inference"},
+    {"inference", "intake"},
     {"learner"},
     {"baselines"},
     {"store"},

@@ -17,7 +17,15 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    RandomSampler,
+    SequentialSampler,
+    default_collate,
+    default_convert,
+)
 
 from impresslearn.errors import InputError, MissingDependencyError
 
@@ -121,22 +129,28 @@ class StreamedBatches:
             num_workers=self.source.workers,
             pin_memory=self.device.type == "cuda",
         )
-        for inputs, labels in loader:
-            targets = encode_labels(label_array(labels), self.index_of)
-            yield (
-                as_inputs(inputs).to(self.device, non_blocking=True),
-                targets.to(self.device, non_blocking=True),
-            )
+        try:
+            for inputs, labels in loader:
+                targets = encode_labels(label_array(labels), self.index_of)
+                yield (
+                    as_inputs(inputs).to(self.device, non_blocking=True),
+                    targets.to(self.device, non_blocking=True),
+                )
+        except InputError as error:
+            # A worker process puts its traceback in front of the line.
+            line = str(error).strip().rsplit("\n", 1)[-1]
+            raise InputError(line.removeprefix("impresslearn.errors.InputError: ")) from None
 
 
 def as_inputs(values: Any) -> Tensor:
-    """Inputs as a float32 tensor: uint8 pixels are scaled to [0, 1], other numbers converted.
+    """Inputs as a float tensor: uint8 pixels are scaled to [0, 1], other numbers become float32.
 
-    Raises InputError for values that are no numbers, and for NaN or infinite ones.
+    Half precision stays as it is. Raises InputError for values that are no numbers, and for NaN or
+    infinite ones.
     """
-    if isinstance(values, (list, tuple)) and values and isinstance(values[0], Tensor):
-        values = torch.stack(list(values))
     try:
+        if isinstance(values, (list, tuple)) and values and isinstance(values[0], Tensor):
+            values = torch.stack(list(values))
         tensor = values if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(
@@ -183,6 +197,22 @@ def classes_of(labels: np.ndarray) -> tuple[Label, ...]:
     return tuple(np.unique(labels).tolist())
 
 
+def task_classes(labels: np.ndarray, outputs: int) -> tuple[Label, ...]:
+    """The classes of a training set, for a network with so many outputs.
+
+    Raises InputError for a single class, and for more classes than outputs.
+    """
+    classes = classes_of(labels)
+    if len(classes) < 2:
+        raise InputError(f"a task needs at least two classes, got only {classes[0]!r}")
+    if len(classes) > outputs:
+        raise InputError(
+            f"the task has {len(classes)} classes, the backbone only {outputs} outputs; "
+            f"create it with num_classes={len(classes)}"
+        )
+    return classes
+
+
 def encode_labels(labels: np.ndarray, index_of: dict[Label, int]) -> Tensor:
     """(n,) int64 class indices. Raises InputError that names a label that is not in the map."""
     try:
@@ -201,9 +231,10 @@ def as_examples(
 
     data: `Examples`; a pair (inputs, labels) of tensors, arrays or lists; a map-style `Dataset` of
     (input, label); a `DataLoader` (its data set is read, its batch size and order are not used; a
-    loader over an iterable data set is read once, whole); the path of an image folder (one
-    sub-folder a class; needs the extra `vision`). A `Dataset` whose inputs exceed `memory_limit`
-    bytes is streamed by `workers` processes instead of held in memory.
+    loader with a sampler or collate function of its own, or over an iterable data set, is read
+    once, whole); the path of an image folder (one sub-folder a class; needs the extra `vision`).
+    A `Dataset` whose inputs exceed `memory_limit` bytes is streamed by `workers` processes instead
+    of held in memory.
     Raises InputError for empty data, unequal lengths, NaN or infinite inputs, and labels that are
     neither integers nor strings.
     """
@@ -214,7 +245,7 @@ def as_examples(
     elif isinstance(data, (str, Path)):
         examples = _from_dataset(_image_folder(Path(data)), memory_limit, workers)
     elif isinstance(data, DataLoader):
-        if hasattr(data.dataset, "__len__") and hasattr(data.dataset, "__getitem__"):
+        if _draws_everything(data):
             examples = _from_dataset(data.dataset, memory_limit, data.num_workers)
         else:
             examples = _from_batches(data)
@@ -229,6 +260,8 @@ def as_examples(
         )
     if len(examples) == 0:
         raise InputError("the data hold no example")
+    if isinstance(examples, Examples) and examples.inputs.dim() == 0:
+        raise InputError("inputs must be one per example, shape (n, ...), got a single number")
     if isinstance(examples, Examples) and len(examples.inputs) != len(examples.labels):
         raise InputError(
             f"{len(examples.inputs)} inputs came with {len(examples.labels)} labels; "
@@ -248,10 +281,30 @@ def to_batches(
     return TensorBatches(examples.inputs.to(device), targets.to(device), examples.augment)
 
 
+def _draws_everything(loader: DataLoader) -> bool:
+    """Whether a loader gives its whole data set as it is: no selection, no batches of its own."""
+    return (
+        hasattr(loader.dataset, "__len__")
+        and hasattr(loader.dataset, "__getitem__")
+        and type(loader.sampler) in (SequentialSampler, RandomSampler)
+        and type(loader.batch_sampler) in (BatchSampler, type(None))
+        and loader.collate_fn in (default_collate, default_convert)
+    )
+
+
 def _from_batches(batches: Iterable) -> Examples:
-    pairs = [(as_inputs(inputs), label_array(labels)) for inputs, labels in batches]
+    pairs = []
+    for batch in batches:
+        if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+            raise InputError("a DataLoader must give pairs (inputs, labels)")
+        pairs.append((as_inputs(batch[0]), label_array(batch[1])))
     if not pairs:
         raise InputError("the data hold no example")
+    shapes = {tuple(inputs.shape[1:]) for inputs, _ in pairs}
+    if len(shapes) > 1:
+        raise InputError(
+            f"the inputs of a DataLoader must share one shape, got {sorted(shapes)[:3]}"
+        )
     return Examples(torch.cat([p[0] for p in pairs]), np.concatenate([p[1] for p in pairs]))
 
 

@@ -160,7 +160,7 @@ class _Search:
     def loss(self, shares: Tensor, inputs: Tensor) -> Tensor:
         weights = self.superposition.weights(shares)
         backbone = self.superposition.backbone
-        logits = backbone.forward(weights, inputs, self.shared, self._mode)
+        logits = backbone.forward(weights, inputs.to(backbone.dtype), self.shared, self._mode)
         return self.objective(logits[:, : self.num_classes])
 
     def gradient(self, inputs: Tensor, active: Tensor | None = None) -> Tensor:

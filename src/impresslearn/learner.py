@@ -8,8 +8,9 @@ verbs commit at their end: an error leaves the learner as it was.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -19,15 +20,7 @@ from torch import Tensor
 from impresslearn.adaptation import COEFFICIENT_RECIPE, learn_coefficients
 from impresslearn.backbones import Backbone
 from impresslearn.bank import MaskBank
-from impresslearn.data import (
-    Examples,
-    Label,
-    StreamedExamples,
-    as_examples,
-    as_inputs,
-    classes_of,
-    to_batches,
-)
+from impresslearn.data import Examples, Label, StreamedExamples, to_batches
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.inference import (
     PROFILED_INPUTS,
@@ -35,6 +28,12 @@ from impresslearn.inference import (
     TaskGuess,
     entropy_profile,
     guess_task,
+)
+from impresslearn.intake import (
+    checked_examples,
+    checked_inputs,
+    some_inputs,
+    training_examples,
 )
 from impresslearn.mixing import (
     Coefficients,
@@ -144,8 +143,8 @@ class ImpressLearner:
         The task is then predicted with its own mask. data: whatever `as_examples` takes. Raises
         InputError for a taken name, unusable data or more classes than the backbone has outputs.
         """
-        self.tasks_.refuse_taken(name)
-        examples, classes = self._labelled(data)
+        self._refuse_taken([name])
+        examples, classes = training_examples(self.backbone, data)
         seed = self._next_seed() if seed is None else seed
         phase = TrainingPhase.begin(self.backbone, self.shared_statistics_)
         trained = train_mask(
@@ -170,12 +169,13 @@ class ImpressLearner:
         They are named name, name/1, name/2, …; the first one is the task's own mask. Each
         depends on its seed alone, so they may as well be trained apart and appended to a bank.
         """
-        if count < 1 or (seeds is not None and len(set(seeds)) != count):
+        if count < 1 or (seeds is not None and not len(seeds) == len(set(seeds)) == count):
             raise InputError(
                 f"expected count >= 1 and as many distinct seeds, got {count}, {seeds}"
             )
-        self.tasks_.refuse_taken(name)
-        examples, classes = self._labelled(data)
+        names = [f"{name}/{number}" if number else name for number in range(count)]
+        self._refuse_taken(names)
+        examples, classes = training_examples(self.backbone, data)
         chosen = list(seeds) if seeds is not None else [self._next_seed() + i for i in range(count)]
         source = to_batches(examples, classes, self.backbone.device)
         masks, first_phase = [], None
@@ -193,7 +193,7 @@ class ImpressLearner:
                 progress_for(self.progress).titled(f"basis {name} {number + 1}/{count}"),
             )
             first_phase = first_phase or phase
-            masks.append((f"{name}/{number}" if number else name, each, trained.mask))
+            masks.append((names[number], each, trained.mask))
         assert first_phase is not None
         self._commit_basis(name, masks, examples, classes, first_phase)
         return self
@@ -211,7 +211,7 @@ class ImpressLearner:
         `learn_basis`, and InputError while the bank is empty.
         """
         self.tasks_.refuse_taken(name)
-        examples, classes = self._labelled(data)
+        examples, classes = training_examples(self.backbone, data)
         phase = TrainingPhase.begin(self.backbone, self.shared_statistics_)
         coefficients, _ = learn_coefficients(
             self.backbone,
@@ -227,13 +227,13 @@ class ImpressLearner:
         )
         stored = store_coefficients(coefficients, self.precision)
         task = LearnedTask(name, classes, len(self.bank_), stored)
-        self._commit(task, examples, phase)
+        self._commit(self._judged(task, self._mixed(task), examples, phase), phase)
         return self
 
     def logits(self, inputs: Any, task: str) -> Tensor:
         """A task's logits (n, K), K its number of classes, on the backbone's device."""
         view = self._view(self.tasks_.learned(task))
-        return view.logits(self.backbone, self._inputs(inputs))
+        return view.logits(self.backbone, checked_inputs(self.backbone, inputs))
 
     def predict(self, inputs: Any, task: str | Sequence[str] | None = None) -> np.ndarray:
         """The labels of inputs (n, ...): an array (n,) of labels as they were learned.
@@ -243,7 +243,7 @@ class ImpressLearner:
         all belong to one. Raises UnknownTaskError for a name that was never learned, and where the
         inputs look like none of the tasks.
         """
-        values = self._inputs(inputs)
+        values = checked_inputs(self.backbone, inputs)
         if task is None:
             guess = self.infer_task(values)
             if guess.unknown:
@@ -251,6 +251,8 @@ class ImpressLearner:
             task = guess.best
         if isinstance(task, str):
             return self._labels(values, task)
+        if isinstance(task, bytes) or not isinstance(task, Iterable):
+            raise InputError(f"task must be a name, one name a row, or None, got {task!r}")
         names = list(task)
         if len(names) != len(values):
             raise InputError(f"{len(values)} inputs came with {len(names)} task names")
@@ -268,7 +270,7 @@ class ImpressLearner:
     def score(self, data: Any, task: str) -> float:
         """The accuracy of a task on labelled data, in [0, 1]."""
         learned = self.tasks_.learned(task)
-        examples = self._checked(data)
+        examples = checked_examples(self.backbone, data)
         source = to_batches(examples, learned.classes, self.backbone.device)
         return self._view(learned).accuracy(self.backbone, source)
 
@@ -286,7 +288,7 @@ class ImpressLearner:
         `impresslearn.inference` for each method's settings). among: "all" tasks, those of role
         "basis" or "learned", or a sequence of names.
         """
-        values = self._inputs(inputs)
+        values = checked_inputs(self.backbone, inputs)
         candidates = [
             Candidate(
                 task.name,
@@ -311,36 +313,21 @@ class ImpressLearner:
         """Labels from the mixture that `infer_task(method="alpha")` optimised."""
         if guess.mixture is None:
             raise InputError(f"a guess by {guess.method!r} holds no mixture; use method='alpha'")
-        logits = guess.mixture.logits(self.backbone, self._inputs(inputs))
+        logits = guess.mixture.logits(self.backbone, checked_inputs(self.backbone, inputs))
         return _named(logits, self.tasks_.learned(guess.best).classes)
 
     def statistics_of(self, task: str) -> Statistics | None:
         """The norm statistics that a task is computed with; None where its network has none."""
         return self._statistics(self.tasks_.learned(task))
 
-    def _labelled(self, data: Any) -> tuple[Examples | StreamedExamples, tuple[Label, ...]]:
-        """Checked training data and their classes."""
-        examples = self._checked(data)
-        classes = classes_of(examples.labels)
-        if len(classes) < 2:
-            raise InputError(f"a task needs at least two classes, got only {classes[0]!r}")
-        if len(classes) > self.backbone.num_classes:
-            raise InputError(
-                f"the task has {len(classes)} classes, the backbone only "
-                f"{self.backbone.num_classes} outputs; create it with num_classes={len(classes)}"
-            )
-        return examples, classes
-
-    def _checked(self, data: Any) -> Examples | StreamedExamples:
-        examples = as_examples(data)
-        if isinstance(examples, Examples):
-            self.backbone.check_inputs(examples.inputs)
-        return examples
-
-    def _inputs(self, inputs: Any) -> Tensor:
-        values = as_inputs(inputs)
-        self.backbone.check_inputs(values)
-        return values
+    def _refuse_taken(self, names: Sequence[str]) -> None:
+        """Raises InputError unless the first is free as a task's name, and all as masks' names."""
+        self.tasks_.refuse_taken(names[0])
+        for name in names:
+            if name in self.bank_:
+                raise InputError(
+                    f"the bank already holds a mask named {name!r}; choose another name"
+                )
 
     def _next_seed(self) -> int:
         return self.seed + len(self.tasks_)
@@ -363,27 +350,35 @@ class ImpressLearner:
         phase: TrainingPhase,
     ) -> None:
         """Adds masks (name, seed, mask) to the bank; the first is the task's own."""
-        for mask_name, _, _ in masks:
-            if mask_name in self.bank_:
-                raise InputError(f"the bank already holds a mask named {mask_name!r}")
+        layers, own = self.bank_.layers, masks[0][2]
+        size = sum(prod(self.bank_.bits(i).shape[1:]) for i in range(len(layers)))
+        task = LearnedTask(name, classes, len(self.bank_) + 1, mask=name, mask_bytes=size)
+        weights = {
+            layer.name: self.backbone.weights[layer.name] * own[layer.name] for layer in layers
+        }
+        task = self._judged(task, weights, examples, phase)
         for mask_name, seed, mask in masks:
             self.bank_.append(mask_name, mask, "edge_popup", self._recipe(seed))
-        size = sum(self.bank_.bits(i, 1).numel() for i in range(len(self.bank_.layers)))
-        count = self.bank_.index(name) + 1
-        task = LearnedTask(name, classes, count, mask=name, mask_bytes=size)
-        self._commit(task, examples, phase)
+        self._commit(task, phase)
 
-    def _commit(
-        self, task: LearnedTask, examples: Examples | StreamedExamples, phase: TrainingPhase
-    ) -> None:
-        """Keeps a task, with its norm statistics and its entropies on its own training inputs."""
+    def _judged(
+        self,
+        task: LearnedTask,
+        weights: dict[str, Tensor],
+        examples: Examples | StreamedExamples,
+        phase: TrainingPhase,
+    ) -> LearnedTask:
+        """The task with its norm statistics, and its entropies on its own training inputs."""
+        own = phase.statistics if self.backbone.norm == "per_task" else None
+        view = TaskView(weights, phase.statistics, len(task.classes))
+        profile = entropy_profile(self.backbone, view, some_inputs(examples, PROFILED_INPUTS))
+        return replace(task, statistics=own, profile=profile)
+
+    def _commit(self, task: LearnedTask, phase: TrainingPhase) -> None:
+        """Keeps a finished task; nothing here can fail."""
         if phase.mode == "train" and self.backbone.norm == "shared":
             self.shared_statistics_ = phase.statistics
-        own = phase.statistics if self.backbone.norm == "per_task" else None
-        task = replace(task, statistics=own)
-        inputs = _some_inputs(examples, PROFILED_INPUTS)
-        profile = entropy_profile(self.backbone, self._fresh_view(task), inputs)
-        self.tasks_.add(replace(task, profile=profile))
+        self.tasks_.add(task)
 
     def _coefficients(self, task: LearnedTask) -> Coefficients:
         if task.coefficients is not None:
@@ -394,13 +389,12 @@ class ImpressLearner:
 
     def _view(self, task: LearnedTask) -> TaskView:
         """The task ready to compute; its mixed weights are kept for the next time."""
-        weights = self._cache.get(task.name, lambda: self._fresh_view(task).weights)
+        weights = self._cache.get(task.name, lambda: self._mixed(task))
         return TaskView(weights, self._statistics(task), len(task.classes))
 
-    def _fresh_view(self, task: LearnedTask) -> TaskView:
-        with torch.no_grad():
-            weights = mixed_weights(self.bank_, self.backbone.weights, self._coefficients(task))
-        return TaskView(weights, self._statistics(task), len(task.classes))
+    @torch.no_grad()
+    def _mixed(self, task: LearnedTask) -> dict[str, Tensor]:
+        return mixed_weights(self.bank_, self.backbone.weights, self._coefficients(task))
 
     def _statistics(self, task: LearnedTask) -> Statistics | None:
         return task.statistics if self.backbone.norm == "per_task" else self.shared_statistics_
@@ -422,11 +416,3 @@ class ImpressLearner:
 def _named(logits: Tensor, classes: tuple[Label, ...]) -> np.ndarray:
     """(n, K) logits to the (n,) labels that the classes had when they were learned."""
     return np.asarray(classes)[logits[:, : len(classes)].argmax(dim=1).cpu().numpy()]
-
-
-def _some_inputs(examples: Examples | StreamedExamples, count: int) -> Tensor:
-    """Up to `count` inputs, spread evenly over the data."""
-    index = np.unique(np.linspace(0, len(examples) - 1, min(count, len(examples))).astype(int))
-    if isinstance(examples, Examples):
-        return examples.inputs[torch.from_numpy(index)]
-    return torch.stack([as_inputs(examples.dataset[int(i)][0]) for i in index])

@@ -43,7 +43,7 @@ class TrainingPhase:
 
     def forward(self, backbone: Backbone, weights: dict[str, Tensor], inputs: Tensor) -> Tensor:
         """Training-mode logits (n, outputs)."""
-        return backbone.forward(weights, inputs, self.statistics, self.mode)
+        return backbone.forward(weights, inputs.to(backbone.dtype), self.statistics, self.mode)
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,12 @@ class TaskView:
         With `batch` norm statistics the rows of one forward pass depend on one another.
         """
         parts = [
-            backbone.forward(self.weights, chunk.to(backbone.device), self.statistics, self.mode)
+            backbone.forward(
+                self.weights,
+                chunk.to(backbone.device, backbone.dtype),
+                self.statistics,
+                self.mode,
+            )
             for chunk in inputs.split(batch_size)
         ]
         return torch.cat(parts)[:, : self.num_classes]

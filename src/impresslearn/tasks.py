@@ -6,7 +6,7 @@ the label map and the entropies that task inference is judged by. `TaskInfo` is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
@@ -114,7 +114,7 @@ class TaskTable(Mapping[str, TaskInfo]):
         try:
             return self._tasks[name]
         except (KeyError, TypeError):
-            raise UnknownTaskError(self._unknown(name)) from None
+            raise unknown_task(name, self._tasks) from None
 
     def refuse_taken(self, name: str) -> None:
         """Raises InputError unless `name` is a new, non-empty string."""
@@ -130,11 +130,15 @@ class TaskTable(Mapping[str, TaskInfo]):
         self.refuse_taken(task.name)
         self._tasks[task.name] = task
 
-    def _unknown(self, name: object) -> str:
-        if not self._tasks:
-            return f"no task named {name!r}: nothing was learned yet"
-        close = get_close_matches(str(name), self._tasks, n=3) or list(self._tasks)[:3]
-        return f"no task named {name!r} among {len(self)}; close: {', '.join(map(repr, close))}"
+
+def unknown_task(name: object, known: Collection[str]) -> UnknownTaskError:
+    """The error for a name that is not among the known tasks, naming the closest of them."""
+    if not known:
+        return UnknownTaskError(f"no task named {name!r}: nothing was learned yet")
+    close = get_close_matches(str(name), known, n=3) or list(known)[:3]
+    return UnknownTaskError(
+        f"no task named {name!r} among {len(known)}; close: {', '.join(map(repr, close))}"
+    )
 
 
 def label_map_bytes(classes: tuple[Label, ...]) -> int:

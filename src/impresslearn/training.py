@@ -93,8 +93,8 @@ def fit(
 ) -> FitResult:
     """Minimises `loss(inputs, targets)` over `parameters`, in place.
 
-    The order of batches and the augmentation follow `seed`. Raises TrainingError when the loss is
-    no longer finite.
+    The order of batches, the augmentation and, on the CPU, dropout follow `seed`; torch's global
+    random state is left as it was. Raises TrainingError when the loss is no longer finite.
     """
     generator = torch.Generator().manual_seed(seed)
     total = recipe.total_steps(len(source))
@@ -103,7 +103,8 @@ def fit(
     optimizer = _optimizer(parameters, recipe)
     recent: list[Tensor] = []
     window = min(total, recipe.steps_per_epoch(len(source)))
-    with progress.track(total) as advance:
+    with torch.random.fork_rng(devices=[]), progress.track(total) as advance:
+        torch.default_generator.manual_seed(seed)
         for step, (inputs, targets) in enumerate(_endless(source, recipe, generator)):
             if step == total:
                 break

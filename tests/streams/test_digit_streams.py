@@ -7,6 +7,7 @@ from impresslearn.data import Examples
 from impresslearn.errors import InputError
 from impresslearn.streams import permuted_digits, rotated_digits
 from impresslearn.streams.base import LabelledData
+from impresslearn.streams.digits import MEAN, STD
 
 
 def tensors(data: LabelledData | None) -> torch.Tensor:
@@ -31,7 +32,8 @@ def test_splits_partition_the_set_and_are_stratified() -> None:
     task = rotated_digits(angles=[0], validation=0.2, test=0.25)[0]
     parts = [task.train, task.validation, task.test]
     assert [len(part) for part in parts if part is not None] == [1078, 270, 449]
-    pixels = torch.cat([tensors(part) for part in parts]).flatten(1).mul(16).round().int()
+    scaled = torch.cat([tensors(part) for part in parts]).flatten(1) * STD + MEAN
+    pixels = scaled.mul(16).round().int()
     everything = load_digits().data.astype(int)
     assert sorted(map(tuple, pixels.tolist())) == sorted(map(tuple, everything.tolist()))
     assert np.bincount(task.test.labels).min() >= 43

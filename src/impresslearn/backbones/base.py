@@ -99,6 +99,11 @@ class Backbone:
         return self.weights[self.layers[0].name].device
 
     @property
+    def dtype(self) -> torch.dtype:
+        """The number format of the weights, and of inputs that fit them."""
+        return self.weights[self.layers[0].name].dtype
+
+    @property
     def num_parameters(self) -> int:
         """Numbers in all parameters, tied ones counted once."""
         return sum(parameter.numel() for parameter in self.module.parameters())

@@ -4,9 +4,10 @@ The level of every weight counts, since only masks and coefficients will act on 
 have standard deviation sqrt(2 / fan_in) (He et al., "Delving Deep into Rectifiers", 2015):
 "kaiming_normal" as in the paper, "signed_constant" as in its authors' code and in Ramanujan et al.,
 "What's Hidden in a Randomly Weighted Neural Network?" (2020). torch promises its random numbers for
-one version only; `Backbone.fingerprint` tells whether a rebuilt network is the same. A gain multiplies
-all weights: a mask that keeps a tenth of them shrinks what a layer computes about threefold, which
-a network without norms never gets back.
+one version only; `Backbone.fingerprint` tells whether a rebuilt network is the same.
+
+A gain multiplies all weights: a mask that keeps a tenth of them shrinks what a layer computes about
+threefold, which a network without norms never gets back.
 """
 
 from __future__ import annotations

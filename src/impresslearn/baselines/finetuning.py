@@ -8,12 +8,12 @@ import numpy as np
 from torch import Tensor
 
 from impresslearn.backbones import Backbone
-from impresslearn.data import as_examples, as_inputs, classes_of, to_batches
+from impresslearn.data import as_examples, as_inputs, task_classes, to_batches
 from impresslearn.errors import InputError
 from impresslearn.objectives import cross_entropy
 from impresslearn.prediction import TaskView, TrainingPhase
 from impresslearn.progress import progress_for
-from impresslearn.tasks import label_map_bytes
+from impresslearn.tasks import label_map_bytes, unknown_task
 from impresslearn.training import Recipe, fit
 
 FINETUNING_RECIPE = Recipe(optimizer="adam", lr=0.001, schedule="cosine", epochs=3, min_steps=300)
@@ -42,7 +42,7 @@ class FineTuning:
         if name in self._views:
             raise InputError(f"task {name!r} was learned already; choose another name")
         examples = as_examples(data)
-        classes = classes_of(examples.labels)
+        classes = task_classes(examples.labels, self.backbone.num_classes)
         phase = TrainingPhase.begin(self.backbone)
         weights = {
             layer: weight.clone().requires_grad_(True)
@@ -81,5 +81,5 @@ class FineTuning:
 
     def _view(self, task: str) -> TaskView:
         if task not in self._views:
-            raise InputError(f"no task named {task!r} was fine-tuned; known: {list(self._views)}")
+            raise unknown_task(task, self._views)
         return self._views[task]

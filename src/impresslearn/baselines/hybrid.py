@@ -13,7 +13,7 @@ from torch import Tensor
 
 from impresslearn.backbones import Backbone
 from impresslearn.bank import MaskBank
-from impresslearn.data import as_examples, classes_of, to_batches
+from impresslearn.data import as_examples, task_classes, to_batches
 from impresslearn.errors import InputError
 from impresslearn.mixing import mixed_weights, uniform_coefficients
 from impresslearn.objectives import cross_entropy
@@ -21,7 +21,7 @@ from impresslearn.prediction import TaskView, TrainingPhase
 from impresslearn.progress import progress_for
 from impresslearn.sources import PopupScores
 from impresslearn.sparsity import ones_per_layer
-from impresslearn.tasks import label_map_bytes
+from impresslearn.tasks import label_map_bytes, unknown_task
 from impresslearn.training import Recipe, fit
 
 HYBRID_RECIPE = Recipe(optimizer="adam", lr=0.02, schedule="cosine", epochs=3, min_steps=300)
@@ -60,7 +60,7 @@ class Hybrid:
         if name in self._tasks:
             raise InputError(f"task {name!r} was learned already; choose another name")
         examples = as_examples(data)
-        classes = classes_of(examples.labels)
+        classes = task_classes(examples.labels, self.backbone.num_classes)
         backbone, head = self.backbone, self.backbone.layers[-1:]
         phase = TrainingPhase.begin(backbone)
         body = uniform_coefficients(backbone.layers, len(self.bank), device=backbone.device)
@@ -85,14 +85,19 @@ class Hybrid:
 
     def score(self, data: Any, task: str) -> float:
         """Accuracy in [0, 1]."""
-        view, classes = self._tasks[task]
+        view, classes = self._task(task)
         source = to_batches(as_examples(data), classes, self.backbone.device)
         return view.accuracy(self.backbone, source)
 
     def bytes_of(self, task: str) -> int:
         """Bytes a task: body coefficients in float32, one bit a head weight, statistics, labels."""
-        view, classes = self._tasks[task]
+        view, classes = self._task(task)
         coefficients = 4 * len(self.bank) * (len(self.backbone.layers) - 1)
         head = -(-self.backbone.layers[-1].numel // 8)
         statistics = sum(4 * value.numel() for value in (view.statistics or {}).values())
         return coefficients + head + statistics + label_map_bytes(classes)
+
+    def _task(self, name: str) -> tuple[TaskView, tuple]:
+        if name not in self._tasks:
+            raise unknown_task(name, self._tasks)
+        return self._tasks[name]

@@ -16,7 +16,7 @@ def single_mask_accuracy(learner: ImpressLearner, mask: str, data: Any) -> float
     """The accuracy in [0, 1] on a labelled task of one mask of the bank, nothing learned.
 
     The task's classes are read in sorted order, as its own training would have. Norm statistics
-    are those of the mask's own task where it has any.
+    are those of the mask's own task where it has any, else those that a task starts from.
     """
     examples = as_examples(data)
     classes = classes_of(examples.labels)
@@ -25,5 +25,7 @@ def single_mask_accuracy(learner: ImpressLearner, mask: str, data: Any) -> float
     hot = one_hot_coefficients(bank.layers, position, position + 1, backbone.device)
     with torch.no_grad():
         weights = mixed_weights(bank, backbone.weights, hot)
-    view = TaskView(weights, learner.statistics_of(mask), len(classes))
+    own = mask in learner.tasks_
+    statistics = learner.statistics_of(mask) if own else learner.shared_statistics_
+    view = TaskView(weights, statistics, len(classes))
     return view.accuracy(backbone, to_batches(examples, classes, backbone.device))

