@@ -17,11 +17,11 @@ LAYERS = (  # from low to high; a unit imports strictly lower layers, or itself
     {"mixing", "sources"},
     {"quantisation", "superposition", "adaptation"},
     {"tasks", "presets"},
-    {"inference", "intake"},
+    {"inference", "intake", "runtime"},
     {"learner"},
     {"baselines"},
     {"store"},
-    {"experiments", "report"},
+    {"experiments", "bench", "report"},
     {"cli"},
     {"__main__"},
 )

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from impresslearn.backbones import register_backbone as register_backbone
     from impresslearn.bank import MaskBank as MaskBank
     from impresslearn.baselines import FineTuning as FineTuning
+    from impresslearn.baselines import Hybrid as Hybrid
     from impresslearn.baselines import SupSup as SupSup
+    from impresslearn.baselines import single_mask_accuracy as single_mask_accuracy
     from impresslearn.data import Examples as Examples
     from impresslearn.errors import ImpressLearnError as ImpressLearnError
     from impresslearn.errors import InputError as InputError
@@ -25,7 +27,11 @@ if TYPE_CHECKING:
     from impresslearn.errors import MissingDependencyError as MissingDependencyError
     from impresslearn.errors import TrainingError as TrainingError
     from impresslearn.errors import UnknownTaskError as UnknownTaskError
+    from impresslearn.inference import TaskGuess as TaskGuess
     from impresslearn.learner import ImpressLearner as ImpressLearner
+    from impresslearn.presets import list_presets as list_presets
+    from impresslearn.presets import preset as preset
+    from impresslearn.sources import random_bank as random_bank
     from impresslearn.training import Recipe as Recipe
 
     __version__: str
@@ -34,6 +40,7 @@ _HOME = {
     "Backbone": "impresslearn.backbones",
     "Examples": "impresslearn.data",
     "FineTuning": "impresslearn.baselines",
+    "Hybrid": "impresslearn.baselines",
     "ImpressLearnError": "impresslearn.errors",
     "ImpressLearner": "impresslearn.learner",
     "InputError": "impresslearn.errors",
@@ -42,12 +49,17 @@ _HOME = {
     "MissingDependencyError": "impresslearn.errors",
     "Recipe": "impresslearn.training",
     "SupSup": "impresslearn.baselines",
+    "TaskGuess": "impresslearn.inference",
     "TrainingError": "impresslearn.errors",
     "UnknownTaskError": "impresslearn.errors",
     "adapt": "impresslearn.backbones",
     "create_backbone": "impresslearn.backbones",
     "list_backbones": "impresslearn.backbones",
+    "list_presets": "impresslearn.presets",
+    "preset": "impresslearn.presets",
+    "random_bank": "impresslearn.sources",
     "register_backbone": "impresslearn.backbones",
+    "single_mask_accuracy": "impresslearn.baselines",
     "streams": "impresslearn.streams",
 }
 """Public name -> the module that defines it; a sub-module is its own home."""

@@ -21,6 +21,7 @@ from torch.utils.data import (
     BatchSampler,
     DataLoader,
     Dataset,
+    IterableDataset,
     RandomSampler,
     SequentialSampler,
     default_collate,
@@ -232,7 +233,8 @@ def as_examples(
     data: `Examples`; a pair (inputs, labels) of tensors, arrays or lists; a map-style `Dataset` of
     (input, label); a `DataLoader` (its data set is read, its batch size and order are not used; a
     loader with a sampler or collate function of its own, or over an iterable data set, is read
-    once, whole); the path of an image folder (one sub-folder a class; needs the extra `vision`).
+    once, whole, and so is an `IterableDataset`); the path of an image folder (one sub-folder a
+    class; needs the extra `vision`).
     A `Dataset` whose inputs exceed `memory_limit` bytes is streamed by `workers` processes instead
     of held in memory.
     Raises InputError for empty data, unequal lengths, NaN or infinite inputs, and labels that are
@@ -249,6 +251,8 @@ def as_examples(
             examples = _from_dataset(data.dataset, memory_limit, data.num_workers)
         else:
             examples = _from_batches(data)
+    elif isinstance(data, IterableDataset):
+        examples = _from_batches(DataLoader(data, batch_size=256))
     elif isinstance(data, Dataset):
         examples = _from_dataset(data, memory_limit, workers)
     elif isinstance(data, (tuple, list)) and len(data) == 2:

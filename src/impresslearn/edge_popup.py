@@ -43,12 +43,12 @@ def top_mask(scores: Tensor, ones: int, rule: str = "score") -> Tensor:
         raise InputError(f"cannot keep {ones} of {scores.numel()} weights")
     ranked = scores.detach().abs() if rule == "magnitude" else scores.detach()
     if ones == 0 or ones == ranked.numel():
-        _refuse_nan(ranked.sum())
+        _refuse_nan(ranked)
         return torch.full_like(ranked, ones > 0, dtype=torch.bool)
     if ranked.device.type == "cpu":
         return _top_mask_cpu(ranked, ones)
     threshold = ranked.flatten().kthvalue(ranked.numel() - ones + 1).values
-    _refuse_nan(ranked.sum())
+    _refuse_nan(ranked)
     mask = ranked >= threshold
     return mask if int(mask.sum()) == ones else _drop_ties(ranked, mask, threshold, ones)
 
@@ -75,8 +75,8 @@ def _drop_ties(ranked: Tensor, mask: Tensor, threshold: Tensor, ones: int) -> Te
     return exact.view_as(mask)
 
 
-def _refuse_nan(value: Tensor) -> None:
-    if torch.isnan(value):
+def _refuse_nan(values: Tensor) -> None:
+    if torch.isnan(values).any():
         raise TrainingError("edge-popup scores became NaN; lower the learning rate")
 
 

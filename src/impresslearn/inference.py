@@ -256,7 +256,7 @@ def _judge(
         best=name,
         posterior=posterior,
         unknown_probability=unknown,
-        entropy=float(torch.special.entr(torch.tensor([*likely, unknown])).sum()),
+        entropy=float(torch.special.entr(levels.new_tensor([*likely, unknown])).sum()),
         margin=likely[best] - max(rivals),
         method=method,
         mixture=mixture,

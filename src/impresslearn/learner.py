@@ -14,7 +14,6 @@ from math import prod
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from impresslearn.adaptation import COEFFICIENT_RECIPE, learn_coefficients
@@ -35,16 +34,12 @@ from impresslearn.intake import (
     some_inputs,
     training_examples,
 )
-from impresslearn.mixing import (
-    Coefficients,
-    CoefficientSpec,
-    mixed_weights,
-    one_hot_coefficients,
-)
-from impresslearn.prediction import Statistics, TaskView, TrainingPhase, WeightCache
+from impresslearn.mixing import Coefficients, CoefficientSpec
+from impresslearn.prediction import Statistics, TaskView, TrainingPhase
 from impresslearn.presets import preset as find_preset
 from impresslearn.progress import progress_for
 from impresslearn.quantisation import PRECISIONS, store_coefficients
+from impresslearn.runtime import TaskRuntime
 from impresslearn.sources import POPUP_RECIPE, add_random_masks, train_mask
 from impresslearn.sparsity import ones_per_layer
 from impresslearn.tasks import ROLES, LearnedTask, TaskTable
@@ -111,9 +106,9 @@ class ImpressLearner:
         self.progress = progress
         self._ones = ones_per_layer(backbone.layers, sparsity, allocation)
         self._spec = CoefficientSpec(granularity, output_scale, input_scale)
-        self._cache = WeightCache(cache_bytes)
         self.bank_ = MaskBank(backbone.layers, backbone.device) if bank is None else bank
         self.tasks_ = TaskTable()
+        self._runtime = TaskRuntime(backbone, self.bank_, cache_bytes)
         self.shared_statistics_: Statistics | None = (
             backbone.initial_statistics()
             if backbone.norm == "shared" and backbone.pretrained and backbone.has_statistics
@@ -132,7 +127,7 @@ class ImpressLearner:
     def coefficients_(self) -> dict[str, Coefficients]:
         """The coefficients of every learned task, as stored (rounded where so asked)."""
         return {
-            name: self._coefficients(self.tasks_.learned(name))
+            name: self._runtime.coefficients(self.tasks_.learned(name))
             for name, info in self.tasks_.items()
             if info.role == "learned"
         }
@@ -227,7 +222,7 @@ class ImpressLearner:
         )
         stored = store_coefficients(coefficients, self.precision)
         task = LearnedTask(name, classes, len(self.bank_), stored)
-        self._commit(self._judged(task, self._mixed(task), examples, phase), phase)
+        self._commit(self._judged(task, self._runtime.mix(task), examples, phase), phase)
         return self
 
     def logits(self, inputs: Any, task: str) -> Tensor:
@@ -256,7 +251,7 @@ class ImpressLearner:
         names = list(task)
         if len(names) != len(values):
             raise InputError(f"{len(values)} inputs came with {len(names)} task names")
-        for name in set(names):
+        for name in names:
             self.tasks_.learned(name)
         rows = {name: [i for i, each in enumerate(names) if each == name] for name in set(names)}
         parts = {name: self._labels(values[index], name) for name, index in rows.items()}
@@ -293,7 +288,7 @@ class ImpressLearner:
             Candidate(
                 task.name,
                 len(task.classes),
-                self._coefficients(task),
+                self._runtime.coefficients(task),
                 functools.partial(self._view, task),
                 task.profile,
             )
@@ -318,7 +313,7 @@ class ImpressLearner:
 
     def statistics_of(self, task: str) -> Statistics | None:
         """The norm statistics that a task is computed with; None where its network has none."""
-        return self._statistics(self.tasks_.learned(task))
+        return self._runtime.statistics(self.tasks_.learned(task), self.shared_statistics_)
 
     def _refuse_taken(self, names: Sequence[str]) -> None:
         """Raises InputError unless the first is free as a task's name, and all as masks' names."""
@@ -380,24 +375,8 @@ class ImpressLearner:
             self.shared_statistics_ = phase.statistics
         self.tasks_.add(task)
 
-    def _coefficients(self, task: LearnedTask) -> Coefficients:
-        if task.coefficients is not None:
-            return task.coefficients.restore(self.backbone.device)
-        position = self.bank_.index(str(task.mask))
-        layers, device = self.backbone.layers, self.backbone.device
-        return one_hot_coefficients(layers, position, task.num_masks, device)
-
     def _view(self, task: LearnedTask) -> TaskView:
-        """The task ready to compute; its mixed weights are kept for the next time."""
-        weights = self._cache.get(task.name, lambda: self._mixed(task))
-        return TaskView(weights, self._statistics(task), len(task.classes))
-
-    @torch.no_grad()
-    def _mixed(self, task: LearnedTask) -> dict[str, Tensor]:
-        return mixed_weights(self.bank_, self.backbone.weights, self._coefficients(task))
-
-    def _statistics(self, task: LearnedTask) -> Statistics | None:
-        return task.statistics if self.backbone.norm == "per_task" else self.shared_statistics_
+        return self._runtime.view(task, self.shared_statistics_)
 
     def _labels(self, inputs: Tensor, task: str) -> np.ndarray:
         learned = self.tasks_.learned(task)

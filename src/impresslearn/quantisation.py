@@ -9,6 +9,7 @@ uses `StoredCoefficients.restore()`, never the unrounded numbers.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -73,7 +74,7 @@ def store_coefficients(
     """Rounds coefficients to a precision: float32, float16, int8, int5 or int4.
 
     Raises InputError for another precision, and for values that are not finite or too large for
-    float16 where that is asked.
+    the float16 that the precision keeps them or their steps in.
     """
     if precision not in PRECISIONS:
         raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
@@ -98,15 +99,10 @@ def store_coefficients(
 def _store(tensor: Tensor, precision: str, centred: bool) -> StoredTensor:
     values = tensor.detach().cpu().float().numpy()
     if precision in ("float32", "float16"):
-        with np.errstate(over="ignore"):
-            kept = values.astype(precision)
-        if not np.isfinite(kept).all():
-            raise InputError(
-                f"a coefficient of {np.abs(values).max():.3g} is too large for float16"
-            )
+        kept = values.astype(np.float32) if precision == "float32" else _float16(values)
         return StoredTensor(values.shape, kept.tobytes())
     top = 2 ** (_BITS[precision] - 1) - 1
-    offset = np.float16((values.max() + values.min()) / 2) if centred else np.float16(0)
+    offset = _float16((values.max() + values.min()) / 2 if centred else 0.0)
     columns = (values - np.float32(offset)).reshape(len(values), -1)
     steps = _best_steps(columns, top)
     levels = _round(columns, steps, top)
@@ -135,16 +131,27 @@ def _restore(part: StoredTensor, precision: str) -> Tensor:
 def _best_steps(columns: np.ndarray, top: int) -> np.ndarray:
     """(columns,) float16 steps of least squared rounding error, at most the one that clips none."""
     widest = np.abs(columns).max(axis=0) / top
-    best = np.maximum(widest, np.finfo(np.float16).tiny).astype(np.float16)
+    least_step = np.finfo(np.float16).smallest_subnormal
+    best = _float16(np.maximum(widest, least_step))
     least = np.full(columns.shape[1], np.inf)
     for shrink in np.linspace(1.0, 0.5, 26):
-        steps = np.maximum(widest * shrink, np.finfo(np.float16).tiny).astype(np.float16)
+        steps = _float16(np.maximum(widest * shrink, least_step))
         error = ((_round(columns, steps, top) * steps.astype(np.float32) - columns) ** 2).sum(
             axis=0
         )
         better = error < least
         best, least = np.where(better, steps, best), np.where(better, error, least)
-    return best.astype(np.float16)
+    return best
+
+
+def _float16(values: Any) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        kept = np.asarray(values).astype(np.float16)
+    if not np.isfinite(kept).all():
+        raise InputError(
+            f"a coefficient or rounding step of {np.abs(values).max():.3g} is too large for float16"
+        )
+    return kept
 
 
 def _round(columns: np.ndarray, steps: np.ndarray, top: int) -> np.ndarray:

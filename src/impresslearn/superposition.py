@@ -70,16 +70,13 @@ class Superposition:
             coefficients.granularity == "unit" or coefficients.output_scale is not None
             for coefficients in candidates
         )
+        layers = self.bank.layers
+        rows = [unit_alphas(each, layers) if by_unit else each.alpha for each in candidates]
         stacked = []
-        for number, layer in enumerate(self.bank.layers):
+        for number, layer in enumerate(layers):
             shape = (depth, layer.units) if by_unit else (depth,)
             layer_alphas = torch.zeros((len(candidates), *shape), device=self.backbone.device)
-            for place, coefficients in enumerate(candidates):
-                alpha = (
-                    unit_alphas(coefficients, self.bank.layers)[number]
-                    if by_unit
-                    else coefficients.alpha[number]
-                )
-                layer_alphas[place, : len(alpha)] = alpha
+            for place, alphas in enumerate(rows):
+                layer_alphas[place, : len(alphas[number])] = alphas[number]
             stacked.append(layer_alphas)
         return stacked

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
-import numpy as np
 from torch import Tensor
 
 from impresslearn.data import Label
@@ -146,6 +145,7 @@ def label_map_bytes(classes: tuple[Label, ...]) -> int:
     if classes == tuple(range(len(classes))):
         return 2
     if all(isinstance(label, int) for label in classes):
-        widest = np.min_scalar_type(min(0, *classes)), np.min_scalar_type(max(classes))
-        return 2 + len(classes) * np.result_type(*widest).itemsize
+        low, high = int(min(classes)), int(max(classes))
+        bits = max(high.bit_length(), (~low).bit_length()) + 1 if low < 0 else high.bit_length()
+        return 2 + len(classes) * next(size for size in (1, 2, 4, 8) if bits <= 8 * size)
     return 2 + sum(1 + len(str(label).encode()) for label in classes)

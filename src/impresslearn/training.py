@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -105,9 +106,8 @@ def fit(
     window = min(total, recipe.steps_per_epoch(len(source)))
     with torch.random.fork_rng(devices=[]), progress.track(total) as advance:
         torch.default_generator.manual_seed(seed)
-        for step, (inputs, targets) in enumerate(_endless(source, recipe, generator)):
-            if step == total:
-                break
+        batches = islice(_endless(source, recipe, generator), total)
+        for step, (inputs, targets) in enumerate(batches):
             rate = _rate(step, total, recipe, len(source))
             for group in optimizer.param_groups:
                 group["lr"] = rate

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from impresslearn.cli.bench import bench
 from impresslearn.cli.demo import demo
 from impresslearn.cli.env import env
 
@@ -39,3 +40,4 @@ def impresslearn(
 
 app.command()(demo)
 app.command()(env)
+app.command()(bench)

@@ -12,6 +12,7 @@ import functools
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from math import prod
 
 import torch
 from torch import Tensor
@@ -49,7 +50,7 @@ def _run(jobs: Sequence[Callable[[], None]], work: int) -> None:
 
 def _blocks(units: int, work: int) -> list[tuple[int, int]]:
     """Row ranges, a function of the work alone: sums must not depend on the thread count."""
-    size = -(-units // PARTIAL_BLOCKS) if work >= SMALL_WORK else units
+    size = -(-units // PARTIAL_BLOCKS) if work >= SMALL_WORK else max(1, units)
     return [(first, min(first + size, units)) for first in range(0, units, size)]
 
 
@@ -62,7 +63,7 @@ def mix(bits: Tensor, alpha: Tensor, weight: Tensor) -> Tensor:
     bits, alpha, values = _packed(bits), _float32(alpha), _float32(weight)
     count, units, width = bits.shape
     out = torch.empty_like(values)
-    fan_in = values.numel() // units
+    fan_in = prod(weight.shape[1:])
     alpha_stride = 4 * (alpha.shape[1] if alpha.dim() == 2 else 1)
     head = (bits.data_ptr(), bits.stride(0), width, count)
     body = (alpha.data_ptr(), alpha_stride, 4 * (alpha.dim() == 2), values.data_ptr())
@@ -79,7 +80,7 @@ def mask_sums(bits: Tensor, left: Tensor, right: Tensor, per_unit: bool) -> Tens
     """As `reference.mask_sums`, for tensors on the CPU."""
     bits, left, right = _packed(bits), _float32(left), _float32(right)
     count, units, width = bits.shape
-    fan_in = left.numel() // units
+    fan_in = prod(left.shape[1:])
     work = count * left.numel()
     blocks = _blocks(units, work)
     scratch = _scratch(len(blocks), count)

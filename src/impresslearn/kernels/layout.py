@@ -40,4 +40,4 @@ def unpack(bits: Tensor, fan_in: int) -> Tensor:
 def popcount(bits: Tensor) -> Tensor:
     """Ones in each leading entry: (N, ...) uint8 to (N,) int64, on the CPU."""
     counts = np.bitwise_count(bits.cpu().numpy())
-    return torch.from_numpy(counts.reshape(len(counts), -1).sum(axis=1, dtype=np.int64))
+    return torch.from_numpy(counts.sum(axis=tuple(range(1, counts.ndim)), dtype=np.int64))

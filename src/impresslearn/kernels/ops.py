@@ -9,6 +9,7 @@ where Numba imports, everything else to the reference.
 from __future__ import annotations
 
 import functools
+from math import prod
 from types import ModuleType
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from impresslearn.errors import InputError
 from impresslearn.kernels import reference
+from impresslearn.kernels.layout import row_bytes
 
 
 @functools.cache
@@ -91,16 +93,13 @@ def mix(bits: Tensor, alpha: Tensor, weight: Tensor) -> Tensor:
     tensor like weight, differentiable in alpha and weight. Raises InputError for shapes that do
     not belong together.
     """
-    if bits.dim() != 3 or bits.shape[1] != weight.shape[0]:
-        raise InputError(
-            f"bits of shape {tuple(bits.shape)} do not mask a weight of shape "
-            f"{tuple(weight.shape)}; expected (masks, {weight.shape[0]}, row bytes)"
-        )
+    _check_bits(bits, weight)
     if alpha.shape not in ((bits.shape[0],), (bits.shape[0], bits.shape[1])):
         raise InputError(
             f"coefficients of shape {tuple(alpha.shape)} do not fit {bits.shape[0]} masks of "
             f"{bits.shape[1]} units; expected ({bits.shape[0]},) or {tuple(bits.shape[:2])}"
         )
+    _check_device(bits, alpha, weight)
     return _mix(bits, alpha, weight)
 
 
@@ -109,9 +108,26 @@ def mask_sums(bits: Tensor, left: Tensor, right: Tensor, per_unit: bool = False)
 
     left, right: (units, ...) of one shape. The adjoint of `mix` in alpha.
     """
-    if left.shape != right.shape or bits.dim() != 3 or bits.shape[1] != left.shape[0]:
-        raise InputError(
-            f"shapes {tuple(left.shape)} and {tuple(right.shape)} must be equal and belong to "
-            f"bits of shape {tuple(bits.shape)}"
-        )
+    if left.shape != right.shape:
+        raise InputError(f"shapes {tuple(left.shape)} and {tuple(right.shape)} must be equal")
+    _check_bits(bits, left)
+    _check_device(bits, left, right)
     return _mask_sums(bits, left, right, per_unit)
+
+
+def _check_bits(bits: Tensor, weight: Tensor) -> None:
+    # The kernels read by address: bits of another width would send them past the end.
+    expected = (weight.shape[0], row_bytes(prod(weight.shape[1:])))
+    if bits.dim() != 3 or tuple(bits.shape[1:]) != expected or bits.dtype != torch.uint8:
+        raise InputError(
+            f"bits of shape {tuple(bits.shape)} and {bits.dtype} do not mask a weight of shape "
+            f"{tuple(weight.shape)}; expected uint8 of shape (masks, {expected[0]}, {expected[1]})"
+        )
+
+
+def _check_device(bits: Tensor, *others: Tensor) -> None:
+    for other in others:
+        if other.device != bits.device:
+            raise InputError(
+                f"tensors must lie on the device of the bits, {bits.device}, got {other.device}"
+            )

@@ -6,6 +6,8 @@ never hold more than one unpacked mask.
 
 from __future__ import annotations
 
+from math import prod
+
 import torch
 from torch import Tensor
 
@@ -18,7 +20,7 @@ def mix(bits: Tensor, alpha: Tensor, weight: Tensor) -> Tensor:
     bits: (N, units, row_bytes) uint8; alpha: (N,) or (N, units); weight: (units, ...).
     Returns a tensor of weight's shape and dtype; the sum runs in float32, in the masks' order.
     """
-    rows = weight.reshape(len(weight), -1)
+    rows = _rows(weight).contiguous()
     total = torch.zeros(rows.shape, dtype=torch.float32, device=weight.device)
     for packed, coefficient in zip(bits, alpha.float(), strict=True):
         total += unpack(packed, rows.shape[1]) * coefficient.reshape(-1, 1)
@@ -30,8 +32,12 @@ def mask_sums(bits: Tensor, left: Tensor, right: Tensor, per_unit: bool) -> Tens
 
     left, right: (units, ...). Returns (N, units) float32 if `per_unit`, else (N,) float32.
     """
-    product = (left.float() * right.float()).reshape(len(left), -1)
+    product = _rows(left.float() * right.float())
     sums = torch.zeros((len(bits), len(product)), dtype=torch.float32, device=left.device)
     for t, packed in enumerate(bits):
         sums[t] = (product * unpack(packed, product.shape[1])).sum(dim=1)
     return sums if per_unit else sums.sum(dim=1)
+
+
+def _rows(weight: Tensor) -> Tensor:
+    return weight.reshape(weight.shape[0], prod(weight.shape[1:]))

@@ -9,6 +9,7 @@ compiled code on disk, so only the first process compiles.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numba
@@ -175,7 +176,20 @@ def _fold(typingctx, source, target):
     return types.void(types.int64, types.int64), codegen
 
 
-@numba.njit(types.void(*[types.int64] * 11), nogil=True, cache=True)
+def _compiled(arguments: int) -> Callable:
+    """Compiles a loop over so many integers, and keeps the code on disk where there is room."""
+    signature = types.void(*[types.int64] * arguments)
+
+    def compile_loop(loop: Callable) -> Callable:
+        try:
+            return numba.njit(signature, nogil=True, cache=True)(loop)
+        except RuntimeError:  # nowhere to write: a read-only installation without a home folder
+            return numba.njit(signature, nogil=True)(loop)
+
+    return compile_loop
+
+
+@_compiled(11)
 def mix_rows(
     bits, mask_stride, row_bytes, count, alpha, alpha_stride, unit_stride, weight, out, fan_in, span
 ):
@@ -202,7 +216,7 @@ def mix_rows(
             _mix_tile(1, 1, b, mask_stride, count, a, alpha_stride, w, o, fan_in % 16)
 
 
-@numba.njit(types.void(*[types.int64] * 12), nogil=True, cache=True)
+@_compiled(12)
 def sum_rows(
     bits, mask_stride, row_bytes, count, left_values, right_values, sums, out, out_stride,
     unit_stride, fan_in, span,

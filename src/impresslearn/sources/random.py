@@ -52,7 +52,7 @@ def add_random_masks(
         raise InputError(f"the number of random masks must be at least 1, got {count}")
     ones = ones_per_layer(bank.layers, sparsity, allocation)
     start = sum(
-        info.source == "random" and info.name.startswith(f"{prefix}-") for info in bank.infos
+        info.source == "random" and info.name.rpartition("-")[0] == prefix for info in bank.infos
     )
     for number in range(start, start + count):
         recipe: dict[str, Any] = {

@@ -1,0 +1,50 @@
+"""`impresslearn bench`: speed and memory against references, in one run."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from impresslearn.errors import InputError
+
+
+def bench(
+    only: Annotated[
+        str | None, typer.Option(metavar="NAME", help="One measurement; an unknown name lists all.")
+    ] = None,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of torch and of the kernels.")] = 1,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Also write the records here.")
+    ] = None,
+) -> None:
+    """Measure the kernels, the steps, whole epochs and memory, each beside its reference.
+
+    Runs only after the kernels have been compared with the plain-torch reference.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from impresslearn.bench import run_bench
+
+    table = Table("figure", "value", "reference", "ratio", "meaning", box=None)
+    for column in table.columns[1:4]:
+        column.justify = "right"
+    records = []
+    for record in run_bench(only, threads):
+        plain = record.plain()
+        records.append(plain)
+        typer.echo(f"{record.name} …", err=True)
+        table.add_row(
+            record.name,
+            f"{plain['value']:g} {record.unit}",
+            "–" if record.reference is None else f"{plain['reference']:g} {record.unit}",
+            "–" if record.ratio is None else f"{record.ratio:.2f}",
+            record.meaning,
+        )
+    Console().print(table)
+    if json_file is not None:
+        try:
+            json_file.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"cannot write {json_file}: {error.strerror or error}") from None

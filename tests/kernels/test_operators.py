@@ -1,0 +1,308 @@
+"""`mix` and `mask_sums` as torch operators: derivatives, tracing, errors, and without Numba."""
+
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call
+
+from impresslearn.errors import InputError
+from impresslearn.kernels import implementation, mask_sums, mix, ops, pack, reference, unpack
+
+OPS = torch.ops.impresslearn
+
+
+def draw(count=5, shape=(4, 21), per_unit=False, dtype=torch.float32, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    units, fan_in = shape[0], torch.Size(shape[1:]).numel()
+    bits = pack(torch.rand((count, units, fan_in), generator=generator) < 0.4)
+    alpha = torch.randn((count, units) if per_unit else (count,), generator=generator)
+    weight = torch.randn(shape, generator=generator).to(dtype)
+    return bits, alpha.requires_grad_(), weight.requires_grad_()
+
+
+def plain_mix(bits, alpha, weight):
+    """Eq. 1 as torch would compute it."""
+    fan_in = weight[0].numel()
+    masks = unpack(bits, fan_in).to(alpha.dtype)
+    subscripts = "tu,tuj->uj" if alpha.dim() == 2 else "t,tuj->uj"
+    return weight * torch.einsum(subscripts, alpha, masks).reshape(weight.shape)
+
+
+@pytest.fixture(params=["fastest", "reference"])
+def backend(request, monkeypatch):
+    """Each implementation that may serve the operators."""
+    if request.param == "reference":
+        monkeypatch.setattr(ops, "implementation", lambda device: reference)
+    return request.param
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("per_unit", [False, True], ids=["layer", "unit"])
+@pytest.mark.parametrize("shape", [(4, 21), (1, 1), (3, 2, 3, 3), (6,)])
+def test_gradients_are_those_of_the_plain_expression(shape, per_unit):
+    bits, alpha, weight = draw(shape=shape, per_unit=per_unit)
+    exact_alpha = alpha.detach().double().requires_grad_()
+    exact_weight = weight.detach().double().requires_grad_()
+    upstream = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    mixed = mix(bits, alpha, weight)
+    exact = plain_mix(bits, exact_alpha, exact_weight.reshape(shape[0], -1)).reshape(shape)
+    torch.testing.assert_close(mixed.double(), exact, rtol=1e-5, atol=1e-5)
+    mixed.backward(upstream)
+    exact.backward(upstream.double())
+    torch.testing.assert_close(alpha.grad.double(), exact_alpha.grad, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(weight.grad.double(), exact_weight.grad, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("per_unit", [False, True], ids=["layer", "unit"])
+def test_finite_differences(per_unit):
+    # Both operators are linear in each argument, so a wide step has no error but rounding.
+    close = {"eps": 0.25, "atol": 1e-3, "rtol": 1e-3}
+    bits, alpha, weight = draw(3, (2, 18), per_unit)
+    other = torch.randn(2, 18, requires_grad=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # gradcheck prefers float64, which the kernels do not keep
+        for function, arguments in (
+            (lambda a, w: mix(bits, a, w), (alpha, weight)),
+            (lambda x, y: mask_sums(bits, x, y, per_unit), (weight, other)),
+        ):
+            assert torch.autograd.gradcheck(function, arguments, **close)
+            assert torch.autograd.gradgradcheck(function, arguments, **close)
+
+
+@pytest.mark.parametrize("per_unit", [False, True], ids=["layer", "unit"])
+def test_second_derivatives_are_those_of_the_plain_expression(per_unit):
+    def second(function):
+        bits, alpha, weight = draw(4, (3, 19), per_unit)
+        first = torch.autograd.grad(
+            function(bits, alpha, weight).pow(3).sum(), (alpha, weight), create_graph=True
+        )
+        return torch.autograd.grad(sum(each.pow(2).sum() for each in first), (alpha, weight))
+
+    for ours, plain in zip(second(mix), second(plain_mix), strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_gradients_of_half_precision_weights(dtype):
+    bits, alpha, weight = draw(5, (4, 21), dtype=dtype)
+    mixed = mix(bits, alpha, weight)
+    mixed.float().sum().backward()
+    assert (mixed.dtype, alpha.grad.dtype, weight.grad.dtype) == (dtype, torch.float32, dtype)
+    masks = unpack(bits, 21)
+    torch.testing.assert_close(alpha.grad, (masks * weight.detach().float()).sum((1, 2)))
+    expected = (masks * alpha.detach()[:, None, None]).sum(0).to(dtype)
+    torch.testing.assert_close(weight.grad, expected)
+
+
+def test_only_the_wanted_gradient_is_computed(monkeypatch):
+    bits, alpha, weight = draw()
+    calls = []
+    inner = implementation(torch.device("cpu"))
+
+    class Counting:
+        def mix(self, *arguments):
+            calls.append("mix")
+            return inner.mix(*arguments)
+
+        def mask_sums(self, *arguments):
+            calls.append("mask_sums")
+            return inner.mask_sums(*arguments)
+
+    monkeypatch.setattr(ops, "implementation", lambda device: Counting())
+    mix(bits, alpha, weight.detach()).sum().backward()
+    assert calls == ["mix", "mask_sums"]
+    calls.clear()
+    mix(bits, alpha.detach(), weight).sum().backward()
+    assert calls == ["mix", "mix"]
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("per_unit", [False, True], ids=["layer", "unit"])
+@pytest.mark.parametrize("layout", ["plain", "transposed", "convolution"])
+def test_operators_keep_what_they_promise_torch(layout, per_unit):
+    shape = (3, 2, 3, 3) if layout == "convolution" else (3, 18)
+    bits, alpha, weight = draw(2, shape, per_unit)
+    other = torch.randn(shape, requires_grad=True)
+    if layout == "transposed":
+        weight = weight.detach().T.contiguous().T.requires_grad_()
+    checks = ("test_schema", "test_autograd_registration", "test_faketensor")
+    full = (*checks, "test_aot_dispatch_dynamic") if layout == "plain" else checks
+    torch.library.opcheck(OPS.mix.default, (bits, alpha, weight), test_utils=full)
+    torch.library.opcheck(OPS.mask_sums.default, (bits, weight, other, per_unit), test_utils=full)
+
+
+def test_gradients_pass_through_functional_call():
+    bits, alpha, weight = draw(4, (3, 20))
+    module = nn.Linear(20, 3)
+    inputs = torch.randn(6, 20)
+
+    def loss(coefficients):
+        return functional_call(module, {"weight": mix(bits, coefficients, weight)}, inputs).sum()
+
+    def plain_loss(coefficients):
+        return (inputs @ plain_mix(bits, coefficients, weight).T + module.bias).sum()
+
+    expected = torch.autograd.grad(plain_loss(alpha), alpha)[0]
+    torch.testing.assert_close(torch.autograd.grad(loss(alpha), alpha)[0], expected)
+
+
+def step(bits, alpha, weight, inputs):
+    return (inputs @ mix(bits, alpha, weight).T).square().mean()
+
+
+def compare_compiled(backend):
+    bits, alpha, weight = draw(4, (3, 20))
+    inputs = torch.randn(6, 20)
+    compiled = torch.compile(step, backend=backend, fullgraph=True)
+    expected = step(bits, alpha, weight, inputs)
+    value = compiled(bits, alpha, weight, inputs)
+    torch.testing.assert_close(value, expected)
+    wanted = torch.autograd.grad(expected, (alpha, weight))
+    torch.testing.assert_close(torch.autograd.grad(value, (alpha, weight)), wanted)
+
+
+def test_traced_whole_by_torch_compile():
+    compare_compiled("aot_eager")
+
+
+@pytest.mark.slow
+def test_compiled_by_inductor():
+    if not any(map(shutil.which, ("c++", "g++", "clang++"))):
+        pytest.skip("torch.compile needs a C++ compiler")
+    compare_compiled("inductor")
+
+
+def test_exported_as_one_operator():
+    class Mixed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            bits, alpha, weight = draw(4, (3, 20))
+            self.register_buffer("bits", bits)
+            self.alpha, self.weight = nn.Parameter(alpha.detach()), nn.Parameter(weight.detach())
+
+        def forward(self, inputs):
+            return inputs @ mix(self.bits, self.alpha, self.weight).T
+
+    module, inputs = Mixed(), torch.randn(6, 20)
+    exported = torch.export.export(module, (inputs,))
+    assert "impresslearn.mix" in exported.graph_module.code
+    torch.testing.assert_close(exported.module()(inputs), module(inputs))
+
+
+@pytest.mark.parametrize(
+    ("bits", "message"),
+    [
+        (torch.zeros(4, 2, dtype=torch.uint8), r"expected uint8 of shape \(masks, 3, 4\)"),
+        (torch.zeros(4, 2, 4, dtype=torch.uint8), r"\(4, 2, 4\) .* weight of shape \(3, 20\)"),
+        (torch.zeros(4, 3, 2, dtype=torch.uint8), r"\(masks, 3, 4\)"),
+        (torch.zeros(4, 3, 6, dtype=torch.uint8), r"\(masks, 3, 4\)"),
+        (torch.zeros(4, 3, 4, dtype=torch.int32), "torch.int32"),
+    ],
+)
+def test_bits_that_belong_to_another_weight_are_refused(bits, message):
+    weight = torch.randn(3, 20)
+    with pytest.raises(InputError, match=message):
+        mix(bits, torch.ones(4), weight)
+    with pytest.raises(InputError, match=message):
+        mask_sums(bits, weight, weight)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (5,), (4, 2), (3, 4), (4, 3, 1)])
+def test_coefficients_of_another_shape_are_refused(shape):
+    bits, _, weight = draw(4, (3, 20))
+    with pytest.raises(InputError, match=r"expected \(4,\) or \(4, 3\)"):
+        mix(bits, torch.ones(shape), weight)
+
+
+def test_tensors_that_do_not_belong_together_are_refused():
+    bits, alpha, weight = draw(4, (3, 20))
+    with pytest.raises(InputError, match=r"\(3, 20\) and \(20, 3\) must be equal"):
+        mask_sums(bits, weight, weight.T)
+    with pytest.raises(InputError, match="the device of the bits, cpu, got meta"):
+        mix(bits, alpha.to("meta"), weight)
+    with pytest.raises(InputError, match="the device of the bits, meta, got cpu"):
+        mask_sums(bits.to("meta"), weight, weight)
+
+
+def test_each_device_has_an_implementation():
+    assert implementation(torch.device("cpu")).__name__.endswith(".cpu")
+    assert implementation(torch.device("meta")) is reference
+
+
+def in_a_new_process(code, **environment):
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+COMPUTE = """
+import torch
+from impresslearn.kernels import implementation, mask_sums, mix, pack
+bits = pack(torch.arange(5 * 4 * 21).reshape(5, 4, 21) % 3 == 0)
+alpha = torch.linspace(-1, 1, 5, requires_grad=True)
+mixed = mix(bits, alpha, torch.linspace(0, 1, 84).reshape(4, 21))
+mixed.sum().backward()
+print(implementation(torch.device("cpu")).__name__.split(".")[-1])
+print(float(mixed.double().sum()), float(alpha.grad.sum()))
+"""
+NO_NUMBA = "import sys\nsys.modules['numba'] = sys.modules['llvmlite'] = None\n"
+NO_CACHE = """
+from numba.core import caching
+caching.CacheImpl._locator_classes = []
+"""
+
+
+@pytest.fixture(scope="module")
+def computed():
+    """The implementation's name and the numbers of a process where nothing is missing."""
+    name, *numbers = in_a_new_process(COMPUTE)
+    return name, [float(number) for number in numbers]
+
+
+def test_without_numba_the_reference_computes_the_same(computed):
+    name, *numbers = in_a_new_process(NO_NUMBA + COMPUTE)
+    assert (computed[0], name) == ("cpu", "reference")
+    assert [float(number) for number in numbers] == pytest.approx(computed[1], rel=1e-5)
+
+
+@pytest.mark.slow
+def test_compiled_code_is_kept_for_the_next_process(tmp_path):
+    report = "\nfrom impresslearn.kernels import tiles\n"
+    report += "for loop in (tiles.mix_rows, tiles.sum_rows):\n"
+    report += "    print(sum(loop.stats.cache_hits.values()))"
+    runs = [in_a_new_process(COMPUTE + report, NUMBA_CACHE_DIR=str(tmp_path)) for _ in range(2)]
+    assert runs[0][:-2] == runs[1][:-2]
+    assert [run[-2:] for run in runs] == [["0", "0"], ["1", "1"]]
+
+
+@pytest.mark.slow
+def test_a_read_only_installation_compiles_without_keeping(computed):
+    name, *numbers = in_a_new_process(NO_CACHE + COMPUTE)
+    assert (name, [float(number) for number in numbers]) == computed
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("per_unit", [False, True], ids=["layer", "unit"])
+def test_a_gpu_computes_the_same(per_unit):
+    bits, alpha, weight = draw(20, (7, 300), per_unit)
+    upstream = torch.randn(7, 300)
+    wanted = mix(bits, alpha, weight)
+    expected = [wanted, *torch.autograd.grad(wanted, (alpha, weight), upstream)]
+    moved = alpha.detach().cuda().requires_grad_(), weight.detach().cuda().requires_grad_()
+    mixed = mix(bits.cuda(), *moved)
+    found = [mixed, *torch.autograd.grad(mixed, moved, upstream.cuda())]
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,292 @@
+"""Bad input: one clear line each, and a learner that is as if nothing had happened."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+import impresslearn.learner
+from impresslearn import ImpressLearner, Recipe
+from impresslearn.data import Examples, StreamedExamples
+from impresslearn.errors import ImpressLearnError, InputError, TrainingError, UnknownTaskError
+from toys import blobs, lenet, pictures, quick_learner, resnet
+
+X, Y = blobs(0)
+NAN = X.clone()
+NAN[5, 3] = np.nan
+
+NETWORKS = {
+    "lenet": (lenet, blobs),
+    "per_task": (partial(resnet, "per_task"), pictures),
+    "shared": (partial(resnet, "shared"), pictures),
+}
+
+
+def fresh(kind="lenet", empty=False):
+    """A learner with two masks, a basis task and a learned task, or with none of them."""
+    network, data = NETWORKS[kind]
+    short = Recipe(epochs=4, batch_size=12)
+    learner = quick_learner(network(), basis_recipe=short, task_recipe=short, granularity="unit")
+    if not empty:
+        learner.learn_basis("digits", data(0)).learn_task("letters", data(1)).add_random_masks(1)
+    return learner
+
+
+def state(learner):
+    """All that a learner holds, as plain values."""
+    statistics = {name: learner.statistics_of(name) for name in learner.tasks_}
+    return {
+        "tasks": dict(learner.tasks_),
+        "masks": learner.bank_.infos,
+        "bits": [
+            layer.tolist()
+            for mask in map(learner.bank_.mask, learner.bank_.names)
+            for layer in mask.values()
+        ],
+        "coefficients": [
+            tensor.tolist() for each in learner.coefficients_.values() for tensor in each.tensors()
+        ],
+        "statistics": [
+            {key: value.tolist() for key, value in (each or {}).items()}
+            for each in (*statistics.values(), learner.shared_statistics_)
+        ],
+        "backbone": learner.backbone.fingerprint(),
+    }
+
+
+def assert_as_if_nothing_had_happened(learner, before, untouched, data):
+    """The state is what it was, and the next tasks come out as for a learner without the error."""
+    assert state(learner) == before
+    for each in (learner, untouched):
+        each.learn_task("next", data(5)).learn_basis("after", data(6))
+    assert state(learner) == state(untouched)
+
+
+def learn(data, name="new"):
+    return [
+        lambda it: it.learn_basis(name, data),
+        lambda it: it.learn_task(name, data),
+        lambda it: it.learn_homogeneous(name, data, 2),
+    ]
+
+
+def unseen_label(it):
+    return it.score((X, torch.full((96,), 7)), "digits")
+
+
+MISTAKES = [
+    ("no such task to predict", lambda it: it.predict(X, "digit"), UnknownTaskError,
+     r"no task named 'digit' among 2; close: 'digits'"),
+    ("no such task in a batch", lambda it: it.predict(X, ["digits"] * 95 + ["leters"]),
+     UnknownTaskError, r"no task named 'leters' among 2; close: 'letters'"),
+    ("no such task to score", lambda it: it.score((X, Y), "x"), UnknownTaskError, "named 'x'"),
+    ("no such task for logits", lambda it: it.logits(X, "x"), UnknownTaskError, "named 'x'"),
+    ("no such task to look among", lambda it: it.infer_task(X, among=["digits", "x"]),
+     UnknownTaskError, "no task named 'x'"),
+    ("no such group of tasks", lambda it: it.infer_task(X, among="new"), InputError,
+     "among must be all, basis, learned or task names, got 'new'"),
+    ("no such method", lambda it: it.infer_task(X, method="guess"), InputError,
+     "method must be one of halving, one_shot, alpha, got 'guess'"),
+    ("no such objective", lambda it: it.infer_task(X, objective="loss"), InputError,
+     "objective must be one of entropy, information, got 'loss'"),
+    ("no input to look at", lambda it: it.infer_task(X[:0]), InputError, "hold no example"),
+    ("a task that is no name", lambda it: it.predict(X, 3), InputError, "got 3"),
+    ("lists for names", lambda it: it.predict(X, [["digits"]] * 96), UnknownTaskError,
+     r"no task named \['digits'\] among 2"),
+    ("names of another number", lambda it: it.predict(X, ["digits"] * 5), InputError,
+     "96 inputs came with 5 task names"),
+    ("inputs of another size to predict", lambda it: it.predict(X[:, :9], "digits"), InputError,
+     r"expects 16 values an input, got shape \(9,\) = 9"),
+    ("a single input without a batch", lambda it: it.predict(X[0], "digits"), InputError,
+     "add a batch dimension"),
+    ("NaN to predict", lambda it: it.predict(NAN, "digits"), InputError, "1 NaN or infinite"),
+    ("a label never seen", unseen_label, InputError,
+     "label 7 was never seen by this task; it knows 0, 1, 2"),
+    ("a string for a number", lambda it: it.score((X, Y.numpy().astype(str)), "digits"), InputError,
+     "label '0' was never seen"),
+    ("nothing to score", lambda it: it.score((X[:0], Y[:0]), "digits"), InputError, "no example"),
+    ("no masks", lambda it: it.add_random_masks(0), InputError, "at least 1, got 0"),
+    ("no homogeneous masks", lambda it: it.learn_homogeneous("new", (X, Y), 0), InputError,
+     "count >= 1"),
+    *[(f"{what} {number}", action, InputError, message)
+      for what, data, message in [
+          ("images of another size", (X[:, :9], Y), r"expects 16 values .*, got shape \(9,\)"),
+          ("an empty task", (X[:0], Y[:0]), "hold no example"),
+          ("a single class", (X, torch.full((96,), 4)), "at least two classes, got only 4"),
+          ("a single class of strings", (X, ["cat"] * 96), "two classes, got only 'cat'"),
+          ("NaN pixels", (NAN, Y), "inputs hold 1 NaN or infinite values"),
+          ("too many classes", (X, torch.arange(96) % 7), "7 classes, the backbone only 3 outputs"),
+          ("fewer labels than inputs", (X, Y[:50]), "96 inputs came with 50 labels"),
+          ("fractions for labels", (X, Y + 0.5), "integers or strings, got float32"),
+          ("no data", None, "got NoneType"),
+          ("no folder", "/nowhere", "no image folder at /nowhere"),
+      ]
+      for number, action in enumerate(learn(data))],
+    *[(f"{what} {number}", action, InputError, message)
+      for what, name, message in [
+          ("a task twice", "digits", "'digits' was learned already"),
+          ("a mask twice", "random-0", "a mask named 'random-0'"),
+          ("a name that is empty", "", "non-empty string, got ''"),
+          ("a name that is no string", 3, "non-empty string, got 3"),
+      ]
+      for number, action in enumerate(learn((X, Y), name))
+      if (name, number) != ("random-0", 1)],
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def shared_learner():
+    return fresh()
+
+
+@pytest.mark.parametrize(("action", "error", "message"), [m[1:] for m in MISTAKES],
+                         ids=[m[0] for m in MISTAKES])  # fmt: skip
+def test_one_line_and_nothing_changes(shared_learner, action, error, message):
+    before = state(shared_learner)
+    with pytest.raises(error, match=message) as caught:
+        action(shared_learner)
+    line = str(caught.value)
+    assert "\n" not in line
+    assert 10 < len(line) < 200
+    assert isinstance(caught.value, ImpressLearnError)
+    assert state(shared_learner) == before
+
+
+def test_after_many_mistakes_tasks_are_learned_as_if_there_had_been_none():
+    learner = fresh()
+    before = state(learner)
+    for _, action, error, _ in MISTAKES:
+        with pytest.raises(error):
+            action(learner)
+    assert_as_if_nothing_had_happened(learner, before, fresh(), blobs)
+
+
+def test_sparsity_in_percent():
+    for sparsity in (95, 95.0):
+        with pytest.raises(InputError) as caught:
+            ImpressLearner(lenet(), sparsity=sparsity)
+        assert str(caught.value) == (
+            "sparsity is the fraction of zeros and must lie in [0, 1), "
+            f"got {sparsity}; did you mean 0.95?"
+        )
+
+
+@pytest.mark.parametrize("sparsity", [1, -0.1, float("nan"), "0.9", None, True])
+def test_other_sparsities_that_are_none(sparsity):
+    with pytest.raises(InputError, match="sparsity") as caught:
+        ImpressLearner(lenet(), sparsity=sparsity)
+    assert "\n" not in str(caught.value)
+
+
+def test_images_of_another_size_for_a_convolutional_network():
+    learner = fresh("per_task")
+    before = state(learner)
+    images, labels = pictures()
+    for wrong in (images[:, :1], images.permute(0, 2, 3, 1), images[:, 0]):
+        with pytest.raises(InputError, match=r"expects inputs of shape \(3, \*, \*\), got"):
+            learner.learn_task("new", (wrong, labels))
+    assert state(learner) == before
+
+
+def test_an_empty_learner_knows_no_task_and_has_no_mask():
+    learner = fresh(empty=True)
+    with pytest.raises(UnknownTaskError, match="nothing was learned yet"):
+        learner.predict(X, "digits")
+    with pytest.raises(InputError, match="no task to choose from; learn one first"):
+        learner.predict(X)
+    with pytest.raises(InputError, match="bank is empty; learn a basis task or add random masks"):
+        learner.learn_task("new", (X, Y))
+    assert len(learner.tasks_) == len(learner.bank_) == 0
+
+
+def interrupting(inputs, labels, after):
+    """Examples whose batch number `after` is interrupted as by Ctrl-C."""
+    calls = []
+
+    def augment(batch, generator):
+        calls.append(1)
+        if len(calls) > after:
+            raise KeyboardInterrupt
+        return batch
+
+    return Examples(inputs, labels.numpy(), augment)
+
+
+@pytest.mark.parametrize("empty", [False, True], ids=["with tasks", "empty"])
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_an_interrupt_in_the_middle_of_learning(kind, empty):
+    data = NETWORKS[kind][1]
+    learner = fresh(kind, empty)
+    before = state(learner)
+    verbs = [
+        lambda it, examples: it.learn_basis("new", examples),
+        lambda it, examples: it.learn_homogeneous("new", examples, 2),
+    ]
+    if not empty:
+        verbs.append(lambda it, examples: it.learn_task("new", examples))
+    for verb in verbs:
+        for after in (0, 3):
+            with pytest.raises(KeyboardInterrupt):
+                verb(learner, interrupting(*data(2), after))
+    with pytest.raises(KeyboardInterrupt):  # the second of two homogeneous masks
+        learner.learn_homogeneous("new", interrupting(*data(2, count=24), 10), 2)
+    untouched = fresh(kind, empty)
+    if empty:
+        assert state(learner) == before
+        for each in (learner, untouched):
+            each.learn_basis("first", data(4))
+        before = state(untouched)
+    assert_as_if_nothing_had_happened(learner, before, untouched, data)
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_an_interrupt_after_learning_and_before_the_task_is_kept(kind, monkeypatch):
+    data = NETWORKS[kind][1]
+    learner = fresh(kind)
+    before = state(learner)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(impresslearn.learner, "entropy_profile", interrupt)
+        for verb in (learner.learn_basis, learner.learn_task):
+            with pytest.raises(KeyboardInterrupt):
+                verb("new", data(2))
+        with pytest.raises(KeyboardInterrupt):
+            learner.learn_homogeneous("new", data(2), 2)
+    assert_as_if_nothing_had_happened(learner, before, fresh(kind), data)
+
+
+@pytest.mark.parametrize("kind", ["lenet", "shared"])
+def test_learning_that_diverges(kind):
+    data = NETWORKS[kind][1]
+    learner = fresh(kind)
+    before = state(learner)
+    wild = Recipe(lr=1e38, schedule="constant", epochs=0, min_steps=4)
+    learner.task_recipe, recipe = wild, learner.task_recipe
+    with pytest.raises(TrainingError, match="lower the learning rate") as caught:
+        learner.learn_task("new", data(2))
+    assert "\n" not in str(caught.value)
+    learner.task_recipe = recipe
+    assert_as_if_nothing_had_happened(learner, before, fresh(kind), data)
+
+
+class Pixels(torch.utils.data.Dataset):
+    def __len__(self):
+        return 96
+
+    def __getitem__(self, index):
+        return NAN[index], int(Y[index])
+
+
+def test_nan_in_streamed_data():
+    learner = fresh()
+    before = state(learner)
+    data = StreamedExamples(Pixels(), Y.numpy(), workers=0)
+    for verb in (learner.learn_basis, learner.learn_task):
+        with pytest.raises(InputError, match="hold 1 NaN") as caught:
+            verb("new", data)
+        assert "\n" not in str(caught.value)
+    assert_as_if_nothing_had_happened(learner, before, fresh(), blobs)

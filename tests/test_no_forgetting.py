@@ -1,0 +1,106 @@
+"""Learning a task changes nothing that any other task computes: logits equal bit for bit."""
+
+from functools import partial
+
+import pytest
+import torch
+
+from impresslearn import Recipe, adapt
+from impresslearn.errors import InputError
+from toys import QUICK, ConvNet, blobs, lenet, pictures, quick_learner, resnet
+
+
+def snapshot(learner, inputs):
+    """Everything that the tasks learned so far compute with, and what they compute."""
+    logits = {name: learner.logits(inputs, name) for name in learner.tasks_}
+    masks = {name: learner.bank_.mask(name) for name in learner.bank_.names}
+    statistics = {
+        name: {key: value.clone() for key, value in (learner.statistics_of(name) or {}).items()}
+        for name in learner.tasks_
+    }
+    coefficients = {
+        name: dict(enumerate(kept.tensors())) for name, kept in learner.coefficients_.items()
+    }
+    return {"logits": {"all": logits}} | {
+        "masks": masks,
+        "statistics": statistics,
+        "coefficients": coefficients,
+    }
+
+
+def assert_unchanged(before, after):
+    for kind, things in before.items():
+        for name, tensors in things.items():
+            for key, tensor in tensors.items():
+                assert torch.equal(tensor, after[kind][name][key]), (kind, name, key)
+
+
+def learn_more(learner, data):
+    learner.learn_basis("c", data(2)).learn_task("d", data(3))
+    learner.learn_homogeneous("e", data(4), 2).add_random_masks(20)
+    learner.learn_task("f", data(5)).learn_basis("g", data(6))
+    with pytest.raises(InputError):
+        learner.learn_task("h", data(7, 1))
+    learner.infer_task(data(3)[0])
+    learner.infer_task(data(3)[0], method="alpha", recipe=QUICK)
+
+
+def check(learner, data):
+    learner.learn_basis("a", data(0)).learn_task("b", data(1))
+    inputs = data(8)[0]
+    early = snapshot(learner, inputs)
+    assert set(early["logits"]["all"]) == {"a", "b"}
+    assert not torch.equal(*early["logits"]["all"].values())
+    learn_more(learner, data)
+    late = snapshot(learner, inputs)
+    assert len(late["logits"]["all"]) == 7
+    assert_unchanged(early, late)
+    learner.learn_task("i", data(9))
+    assert_unchanged(late, snapshot(learner, inputs))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"cache_bytes": 2**20},
+        {"granularity": "unit", "precision": "int4"},
+        {"output_scale": True, "input_scale": True, "precision": "int8"},
+    ],
+)
+def test_lenet(settings):
+    check(quick_learner(**{"cache_bytes": 0} | settings), blobs)
+
+
+@pytest.mark.parametrize(
+    ("norm", "granularity"),
+    [("batch", "unit"), ("per_task", "layer"), ("shared", "unit"), ("group", "layer")],
+)
+def test_resnet(norm, granularity):
+    short = Recipe(epochs=6, batch_size=12)
+    learner = quick_learner(
+        resnet(norm),
+        cache_bytes=0,
+        granularity=granularity,
+        basis_recipe=short,
+        task_recipe=short,
+    )
+    # Group norm over maps of one pixel would leave nothing but zeros.
+    check(learner, partial(pictures, size=16) if norm == "group" else pictures)
+
+
+@pytest.mark.parametrize("norm", ["batch", "per_task", "shared"])
+def test_an_adapted_network_with_batch_norm_and_dropout(norm):
+    check(quick_learner(adapt(ConvNet(), norm=norm), cache_bytes=0), pictures)
+
+
+def test_fifty_more_tasks():
+    short = Recipe(epochs=2)
+    learner = quick_learner(lenet(), cache_bytes=0, basis_recipe=short, task_recipe=short)
+    for seed in range(4):
+        (learner.learn_basis if seed < 2 else learner.learn_task)(f"early-{seed}", blobs(seed))
+    inputs = blobs(100)[0]
+    before = snapshot(learner, inputs)
+    for seed in range(50):
+        (learner.learn_basis if seed % 2 else learner.learn_task)(f"late-{seed}", blobs(seed))
+    assert_unchanged(before, snapshot(learner, inputs))

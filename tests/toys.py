@@ -1,0 +1,71 @@
+"""Small problems and networks that are learned in a blink, shared by the tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from impresslearn import Backbone, ImpressLearner, Recipe, create_backbone
+
+FEATURES = 16
+WIDTHS = (24, 12)
+QUICK = Recipe(lr=0.03, epochs=0, min_steps=60, batch_size=32)
+
+Data = tuple[Tensor, Tensor]
+
+
+def blobs(seed: int = 0, classes: int = 3, count: int = 96) -> Data:
+    """Gaussian clusters (count, 16), and their labels 0 to classes - 1."""
+    generator = torch.Generator().manual_seed(seed)
+    centres = 2 * torch.randn(classes, FEATURES, generator=generator)
+    labels = torch.arange(count) % classes
+    return centres[labels] + 0.5 * torch.randn(count, FEATURES, generator=generator), labels
+
+
+def pictures(seed: int = 0, classes: int = 3, count: int = 24, size: int = 8) -> Data:
+    """Noisy copies (count, 3, size, size) of one random picture a class, and their labels."""
+    generator = torch.Generator().manual_seed(seed)
+    patterns = torch.randn(classes, 3, size, size, generator=generator)
+    labels = torch.arange(count) % classes
+    return patterns[labels] + 0.3 * torch.randn(count, 3, size, size, generator=generator), labels
+
+
+def lenet(num_classes: int = 3, **settings: Any) -> Backbone:
+    """A LeNet 16-24-12-classes."""
+    chosen: dict[str, Any] = {"init": "signed_constant", "gain": 2.0} | settings
+    return create_backbone(
+        "lenet_300_100", num_classes, in_features=FEATURES, widths=WIDTHS, **chosen
+    )
+
+
+def resnet(norm: str, num_classes: int = 3, **settings: Any) -> Backbone:
+    """A ResNet-18 of width 4."""
+    return create_backbone("resnet18", num_classes, norm=norm, width=4, **settings)
+
+
+class ConvNet(nn.Module):
+    """Convolution, batch norm, dropout, head, all with biases."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.body = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.2))
+        self.head = nn.Linear(8, 3)
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, std=0.5, generator=generator)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(self.body(images).mean((2, 3)))
+
+
+def quick_learner(backbone: Backbone | None = None, **settings: Any) -> ImpressLearner:
+    """A silent learner that takes 60 steps a task."""
+    quiet: dict[str, Any] = {
+        "sparsity": 0.7,
+        "basis_recipe": QUICK,
+        "task_recipe": QUICK,
+        "progress": False,
+    }
+    return ImpressLearner(lenet() if backbone is None else backbone, **quiet | settings)
