@@ -189,7 +189,7 @@ class MaskBank:
 
     def _grow(self) -> None:
         capacity = len(self) + max(1, len(self) // GROWTH)
-        for number, room in enumerate(self._room):
-            larger = room.new_zeros((capacity, *room.shape[1:]))
-            larger[: len(room)] = room
-            self._room[number] = larger
+        larger = [room.new_zeros((capacity, *room.shape[1:])) for room in self._room]
+        for room, copy in zip(self._room, larger, strict=True):
+            copy[: len(room)] = room
+        self._room = larger  # all layers or, where memory runs out above, none

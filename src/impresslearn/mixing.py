@@ -138,6 +138,14 @@ def check_coefficients(coefficients: Coefficients, bank: MaskBank) -> None:
             f"coefficients for {coefficients.num_masks} masks and {len(coefficients.alpha)} layers "
             f"do not fit a bank of {len(bank)} masks and {len(bank.layers)} layers"
         )
+    scales = (
+        (coefficients.output_scale, [(layer.shape[0],) for layer in bank.layers]),
+        (coefficients.input_scale, [(layer.shape[1],) for layer in bank.layers]),
+    )
+    for tensors, shapes in scales:
+        if tensors is not None and [tuple(scale.shape) for scale in tensors] != shapes:
+            found = [tuple(scale.shape) for scale in tensors]
+            raise InputError(f"scales of shapes {found} do not fit the layers; expected {shapes}")
 
 
 def mixed_weights(

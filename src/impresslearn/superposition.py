@@ -41,15 +41,15 @@ class Superposition:
         weights = {}
         for number, layer in enumerate(self.bank.layers):
             share = shares if shares.dim() == 1 else shares[:, number]
-            weight = torch.zeros_like(self.backbone.weights[layer.name])
+            parts = [share[position] * dense[layer.name] for position, dense in self._dense.items()]
             if self._mixable:
                 alphas = self._alphas[number]
                 alpha = torch.tensordot(share[self._mixable], alphas, dims=1)
                 bits = self.bank.bits(number, len(alpha))
-                weight = mix(bits, alpha, self.backbone.weights[layer.name])
-            for position, dense in self._dense.items():
-                weight = weight + share[position] * dense[layer.name]
-            weights[layer.name] = weight
+                parts.append(mix(bits, alpha, self.backbone.weights[layer.name]))
+            if not parts:
+                parts = [torch.zeros_like(self.backbone.weights[layer.name])]
+            weights[layer.name] = sum(parts[1:], start=parts[0])
         return weights
 
     def uniform(self, active: Tensor | None = None, per_layer: bool = False) -> Tensor:

@@ -54,16 +54,18 @@ def add_random_masks(
     start = sum(
         info.source == "random" and info.name.rpartition("-")[0] == prefix for info in bank.infos
     )
-    for number in range(start, start + count):
+    names = [f"{prefix}-{number}" for number in range(start, start + count)]
+    for name in names:
+        if name in bank:
+            raise InputError(f"the bank already holds a mask named {name!r}; use another prefix")
+    for number, name in enumerate(names, start):
         recipe: dict[str, Any] = {
             "seed": seed,
             "number": number,
             "sparsity": sparsity,
             "allocation": allocation,
         }
-        bank.append(
-            f"{prefix}-{number}", random_mask(bank.layers, ones, seed, number), "random", recipe
-        )
+        bank.append(name, random_mask(bank.layers, ones, seed, number), "random", recipe)
     return bank
 
 
