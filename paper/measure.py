@@ -69,7 +69,7 @@ def rotated(data: str) -> Result:
     """
     rows = []
     for angles in ("spread", "random"):
-        drawn = draw_angles(360, 0, None)
+        drawn = list(draw_angles(360, 0, None))
         basis = list(range(0, 360, 36)) if angles == "spread" else drawn[:10]
         unseen = [angle for angle in drawn[10:] if angle not in basis][:10]
         stream = il.streams.rotated_mnist(angles=basis + unseen, root=data, download=False)

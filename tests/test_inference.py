@@ -220,31 +220,48 @@ def candidates_of(backbone, bank, coefficients):
     return [Candidate(f"c{i}", 3, kept, view(kept), None) for i, kept in enumerate(coefficients)]
 
 
-def random_candidates(backbone, bank, count=5):
+def random_candidates(backbone, bank, count=5, scaled=False):
+    """Coefficients per unit; if scaled, the third has an output scale, the fourth an input scale."""
     generator = torch.Generator().manual_seed(0)
-    return [
-        Coefficients(
-            tuple(torch.rand(len(bank), layer.units, generator=generator) for layer in bank.layers)
+
+    def draw(*shape):
+        return torch.rand(*shape, generator=generator)
+
+    def one(position):
+        alpha = tuple(draw(len(bank), layer.units) for layer in bank.layers)
+        outputs = tuple(draw(layer.units) for layer in bank.layers)
+        inputs = tuple(draw(layer.shape[1]) for layer in bank.layers)
+        return Coefficients(
+            alpha,
+            outputs if scaled and position == 2 else None,
+            inputs if scaled and position == 3 else None,
         )
-        for _ in range(count)
-    ]
+
+    return [one(position) for position in range(count)]
 
 
 @pytest.mark.parametrize("objective", [mean_entropy, information_maximisation])
-def test_one_shot_ranks_by_the_gradient_of_the_mixture(objective):
-    backbone = lenet()
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("norm", ["none", "per_task", "shared"])
+def test_one_shot_ranks_by_the_gradient_of_the_mixture(norm, scaled, objective):
+    backbone = lenet() if norm == "none" else resnet(norm)
+    inputs, _ = blobs() if norm == "none" else pictures()
     bank = random_bank(backbone.layers, 4, 0.5)
-    coefficients = random_candidates(backbone, bank)
-    inputs, _ = blobs()
+    coefficients = random_candidates(backbone, bank, scaled=scaled)
+    shared = None
+    if norm == "shared":
+        shared = {name: value + 0.5 for name, value in backbone.initial_statistics().items()}
     dense = [mixed_weights(bank, backbone.weights, each) for each in coefficients]
     shares = torch.full((5,), 0.2, requires_grad=True)
     mixed = {
         layer.name: sum(shares[i] * weights[layer.name] for i, weights in enumerate(dense))
         for layer in bank.layers
     }
-    slope = torch.autograd.grad(objective(backbone.forward(mixed, inputs)), shares)[0]
-    search = _Search(Superposition(backbone, bank, coefficients), objective, 3, None)
-    torch.testing.assert_close(search.gradient(inputs), slope, atol=1e-5, rtol=1e-4)
+    mode = "batch" if norm == "per_task" else "eval"  # tasks' own statistics cannot be mixed
+    logits = backbone.forward(mixed, inputs, shared, mode)
+    slope = torch.autograd.grad(objective(logits), shares)[0]
+    search = _Search(Superposition(backbone, bank, coefficients), objective, 3, shared)
+    torch.testing.assert_close(search.gradient(inputs), slope, atol=1e-5, rtol=1e-3)
     assert search.one_shot(inputs) == slope.argsort().tolist()
 
 

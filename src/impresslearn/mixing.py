@@ -15,7 +15,7 @@ from torch import Tensor
 
 from impresslearn.bank import MaskBank
 from impresslearn.errors import InputError
-from impresslearn.kernels import mix
+from impresslearn.kernels import mix_layers
 from impresslearn.masking import MaskableLayer
 
 GRANULARITIES = ("layer", "unit")
@@ -156,20 +156,17 @@ def mixed_weights(
     weights: the backbone's maskable weights, in the bank's layer order.
     """
     check_coefficients(coefficients, bank)
+    bits = [bank.bits(number, coefficients.num_masks) for number in range(len(bank.layers))]
+    frozen = [weights[layer.name] for layer in bank.layers]
     mixed = {}
-    for number, layer in enumerate(bank.layers):
-        weight = mix(
-            bank.bits(number, coefficients.num_masks),
-            coefficients.alpha[number],
-            weights[layer.name],
-        )
+    for number, weight in enumerate(mix_layers(bits, coefficients.alpha, frozen)):
         if coefficients.output_scale is not None:
             scale = coefficients.output_scale[number]
             weight = weight * scale.to(weight.dtype).reshape(-1, *[1] * (weight.dim() - 1))
         if coefficients.input_scale is not None:
             scale = coefficients.input_scale[number]
             weight = weight * scale.to(weight.dtype).reshape(1, -1, *[1] * (weight.dim() - 2))
-        mixed[layer.name] = weight
+        mixed[bank.layers[number].name] = weight
     return mixed
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from impresslearn.backbones import Backbone
 from impresslearn.bank import MaskBank
-from impresslearn.kernels import mix
+from impresslearn.kernels import mix_layers
 from impresslearn.mixing import Coefficients, mixed_weights, unit_alphas
 
 
@@ -38,18 +38,24 @@ class Superposition:
 
     def weights(self, shares: Tensor) -> dict[str, Tensor]:
         """Layer name -> Σ_c β_c W_c. shares: (C,), or (C, layers) for a share per layer."""
+        names = [layer.name for layer in self.bank.layers]
+        frozen = [self.backbone.weights[name] for name in names]
+        columns = [shares if shares.dim() == 1 else shares[:, i] for i in range(len(names))]
+        parts: list[list[Tensor]] = [[] for _ in names]
+        if self._mixable:
+            alphas = [
+                torch.tensordot(column[self._mixable], stack, dims=1)
+                for column, stack in zip(columns, self._alphas, strict=True)
+            ]
+            bits = [self.bank.bits(number, len(alpha)) for number, alpha in enumerate(alphas)]
+            for place, mixed in zip(parts, mix_layers(bits, alphas, frozen), strict=True):
+                place.append(mixed)
+        for position, dense in self._dense.items():
+            for name, place, column in zip(names, parts, columns, strict=True):
+                place.append(column[position] * dense[name])
         weights = {}
-        for number, layer in enumerate(self.bank.layers):
-            share = shares if shares.dim() == 1 else shares[:, number]
-            parts = [share[position] * dense[layer.name] for position, dense in self._dense.items()]
-            if self._mixable:
-                alphas = self._alphas[number]
-                alpha = torch.tensordot(share[self._mixable], alphas, dims=1)
-                bits = self.bank.bits(number, len(alpha))
-                parts.append(mix(bits, alpha, self.backbone.weights[layer.name]))
-            if not parts:
-                parts = [torch.zeros_like(self.backbone.weights[layer.name])]
-            weights[layer.name] = sum(parts[1:], start=parts[0])
+        for name, place, weight in zip(names, parts, frozen, strict=True):
+            weights[name] = sum(place[1:], start=place[0]) if place else torch.zeros_like(weight)
         return weights
 
     def uniform(self, active: Tensor | None = None, per_layer: bool = False) -> Tensor:

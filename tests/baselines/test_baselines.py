@@ -78,6 +78,10 @@ def test_a_foreign_mask_is_near_chance(backbone):
     learner.learn_basis(STREAM[0].name, STREAM[0].train)
     own = single_mask_accuracy(learner, STREAM[0].name, STREAM[0].test)
     assert own == learner.score(STREAM[0].test, STREAM[0].name) > 0.9
+    learner.learn_basis(STREAM[1].name, STREAM[1].train)
+    for name in STREAM.names[:2]:
+        own = single_mask_accuracy(learner, name, STREAM[name].test)
+        assert own == learner.score(STREAM[name].test, name)
     foreign = [single_mask_accuracy(learner, STREAM[0].name, task.test) for task in STREAM[1:]]
     assert max(foreign) < 0.3
     assert sum(foreign) / 3 < 0.2

@@ -1,6 +1,16 @@
 """Mixing packed masks into a weight, and its gradients. Tensors in, tensors out."""
 
+from impresslearn.kernels.functions import mask_sums, mix, mix_layers
 from impresslearn.kernels.layout import pack, popcount, row_bytes, unpack
-from impresslearn.kernels.ops import implementation, mask_sums, mix
+from impresslearn.kernels.ops import implementation
 
-__all__ = ["implementation", "mask_sums", "mix", "pack", "popcount", "row_bytes", "unpack"]
+__all__ = [
+    "implementation",
+    "mask_sums",
+    "mix",
+    "mix_layers",
+    "pack",
+    "popcount",
+    "row_bytes",
+    "unpack",
+]
