@@ -275,8 +275,8 @@ def norms(data: str) -> Result:
             network,
             sparsity=0.8,
             granularity="unit",
-            basis_recipe=Recipe(lr=0.01, epochs=12, batch_size=64),
-            task_recipe=Recipe(lr=0.02, epochs=12, batch_size=64),
+            basis_recipe=Recipe(lr=0.01, epochs=20, batch_size=64),
+            task_recipe=Recipe(lr=0.02, epochs=20, batch_size=64),
             progress=False,
             cache_bytes=0,
         )

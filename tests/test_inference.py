@@ -221,7 +221,7 @@ def candidates_of(backbone, bank, coefficients):
 
 
 def random_candidates(backbone, bank, count=5, scaled=False):
-    """Coefficients per unit; if scaled, the third has an output scale, the fourth an input scale."""
+    """Coefficients per unit; if scaled, one has an output scale and one an input scale."""
     generator = torch.Generator().manual_seed(0)
 
     def draw(*shape):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -67,8 +67,8 @@ class TaskGuess:
     best: the most likely candidate; posterior: candidate -> probability (with
     `unknown_probability` they add up to 1; candidates that were not shortlisted have 0); entropy:
     of that distribution, in nats; margin: probability of the best minus that of the next
-    hypothesis, unknown included; unknown: whether "none of these" is the most likely; mixture: the
-    optimised weights, for method "alpha".
+    hypothesis, unknown included; unknown: whether "none of these" is the most likely; mixture: for
+    method "alpha" the optimised weights, or the best task's own where those fit the inputs better.
     """
 
     best: str
@@ -139,7 +139,13 @@ def guess_task(
     else:
         order = search.halving(inputs)
     shortlist = [candidates[i] for i in order[:SHORTLIST]]
-    return _judge(backbone, candidates, shortlist, inputs[:JUDGED_INPUTS], method, mixture)
+    guess = _judge(backbone, candidates, shortlist, inputs[:JUDGED_INPUTS], method)
+    if mixture is None:
+        return guess
+    # The optimum may lie at another task than the judged one; then that task's own weights serve.
+    own = next(candidate.view() for candidate in shortlist if candidate.name == guess.best)
+    losses = [_losses(backbone, view, inputs[:JUDGED_INPUTS])[0] for view in (mixture, own)]
+    return replace(guess, mixture=mixture if losses[0] <= losses[1] else own)
 
 
 @dataclass(frozen=True)
@@ -229,7 +235,6 @@ def _judge(
     shortlist: Sequence[Candidate],
     inputs: Tensor,
     method: str,
-    mixture: TaskView | None,
 ) -> TaskGuess:
     """The posterior over the shortlist and over "none of them".
 
@@ -240,10 +245,9 @@ def _judge(
     """
     losses, excess = [], []
     for candidate in shortlist:
-        view = candidate.view()
-        logits, scale = view.logits(backbone, inputs), math.log(max(2, view.num_classes))
-        losses.append(float(information_maximisation(logits)) / scale)
-        excess.append(float(mean_entropy(logits)) / scale - _foreign_level(candidate.profile))
+        loss, entropy = _losses(backbone, candidate.view(), inputs)
+        losses.append(loss)
+        excess.append(entropy - _foreign_level(candidate.profile))
     best = min(range(len(shortlist)), key=losses.__getitem__)
     strength = math.sqrt(len(inputs)) / TEMPERATURE
     levels = torch.tensor([*losses, losses[best] - excess[best]], dtype=torch.float64)
@@ -259,8 +263,13 @@ def _judge(
         entropy=float(torch.special.entr(levels.new_tensor([*likely, unknown])).sum()),
         margin=likely[best] - max(rivals),
         method=method,
-        mixture=mixture,
     )
+
+
+def _losses(backbone: Backbone, view: TaskView, inputs: Tensor) -> tuple[float, float]:
+    """The information objective and the mean entropy of a task's predictions, over log K."""
+    logits, scale = view.logits(backbone, inputs), math.log(max(2, view.num_classes))
+    return float(information_maximisation(logits)) / scale, float(mean_entropy(logits)) / scale
 
 
 def _foreign_level(profile: EntropyProfile | None) -> float:

@@ -56,8 +56,8 @@ class ImpressLearner:
     precision: what coefficients are stored and used in: float32, float16, int8, int5 or int4.
     penalty: λ of eq. 2. basis_recipe, task_recipe: how masks and coefficients are optimised.
     score_rule: whether edge-popup ranks the "score" or its "magnitude". seed: of everything that
-    is drawn; task i of a learner uses seed + i. progress: True, False or "auto" (on a terminal).
-    cache_bytes: memory for the mixed weights of the tasks predicted last; 0 mixes every time.
+    is drawn; each mask or task learned takes the next one. progress: True, False, or "auto" (shown
+    on a terminal). cache_bytes: memory for the weights of the tasks predicted last; 0 keeps none.
 
     Attributes: `bank_` (MaskBank), `tasks_` (name -> TaskInfo), `coefficients_` (name ->
     Coefficients), `shared_statistics_` (norm statistics that all tasks share, or None).
@@ -165,9 +165,7 @@ class ImpressLearner:
         depends on its seed alone, so they may as well be trained apart and appended to a bank.
         """
         if count < 1 or (seeds is not None and not len(seeds) == len(set(seeds)) == count):
-            raise InputError(
-                f"expected count >= 1 and as many distinct seeds, got {count}, {seeds}"
-            )
+            raise InputError(f"count >= 1 needs as many distinct seeds, got {count}, {seeds}")
         names = [f"{name}/{number}" if number else name for number in range(count)]
         self._refuse_taken(names)
         examples, classes = training_examples(self.backbone, data)
@@ -175,7 +173,8 @@ class ImpressLearner:
         source = to_batches(examples, classes, self.backbone.device)
         masks, first_phase = [], None
         for number, each in enumerate(chosen):
-            phase = TrainingPhase.begin(self.backbone, self.shared_statistics_)
+            gathered = self.shared_statistics_ or (first_phase.statistics if first_phase else None)
+            phase = TrainingPhase.begin(self.backbone, gathered)
             trained = train_mask(
                 self.backbone,
                 source,
@@ -320,12 +319,15 @@ class ImpressLearner:
         self.tasks_.refuse_taken(names[0])
         for name in names:
             if name in self.bank_:
-                raise InputError(
-                    f"the bank already holds a mask named {name!r}; choose another name"
-                )
+                raise InputError(f"the bank holds a mask named {name!r}; choose another name")
 
     def _next_seed(self) -> int:
-        return self.seed + len(self.tasks_)
+        """One seed for every task learned and every mask trained so far, the tasks' own once."""
+        extra = sum(
+            info.source == "edge_popup" and info.name not in self.tasks_
+            for info in self.bank_.infos
+        )
+        return self.seed + len(self.tasks_) + extra
 
     def _recipe(self, seed: int) -> dict[str, Any]:
         return {

@@ -38,6 +38,7 @@ def test_the_spec_survives_json_and_rebuilds_the_backbone():
         "seed": 3,
         "init": "kaiming_normal",
         "norm": "none",
+        "gain": 1.0,
         "in_features": 20,
         "widths": [9, 5],
     }

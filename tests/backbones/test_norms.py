@@ -7,9 +7,9 @@ from impresslearn.errors import InputError
 
 
 @pytest.mark.parametrize(
-    ("channels", "groups"), [(64, 32), (48, 24), (33, 11), (37, 1), (7, 7), (1, 1)]
+    ("channels", "groups"), [(512, 32), (64, 16), (48, 12), (33, 3), (37, 1), (7, 1), (1, 1)]
 )
-def test_group_norm_takes_the_largest_divisor_up_to_32(channels, groups):
+def test_group_norm_takes_the_largest_divisor_that_leaves_four_channels(channels, groups):
     norm = norms.make_norm(channels, "group")
     assert norm.num_groups == groups
     assert not list(norm.parameters())

@@ -40,12 +40,14 @@ def check_norm(norm: str, choices: Sequence[str] = NORMS, owner: str = "a backbo
 def make_norm(channels: int, norm: str) -> nn.Module:
     """A norm layer without weights over (n, channels, height, width) maps.
 
-    Group norm takes the largest number of groups up to 32 that divides `channels`.
+    Group norm takes the largest number of groups up to 32 that divides `channels` and leaves four
+    channels a group: a group of a single channel would erase maps of a single pixel.
     Raises InputError for "none" and unknown policies.
     """
     check_norm(norm, NORMS[1:], "a norm layer")
     if norm == "group":
-        groups = max(g for g in range(1, min(channels, MOST_GROUPS) + 1) if channels % g == 0)
+        most = max(1, min(channels // 4, MOST_GROUPS))
+        groups = max(g for g in range(1, most + 1) if channels % g == 0)
         return nn.GroupNorm(groups, channels, affine=False)
     return nn.BatchNorm2d(channels, affine=False, track_running_stats=norm in TRACKED)
 
