@@ -2,7 +2,8 @@
 
     python paper/measure.py NAME --data DIR [--out paper/results] [--threads 1]
 
-NAME: dedicated-mask, rotated, permuted-bank, random-unit, forgetting, norms, or all. DIR holds the
+NAME: dedicated-mask, rotated, permuted-bank, random-unit, forgetting, norms,
+task-inference, or all. DIR holds the
 MNIST files as torchvision lays them out (MNIST/raw/*-ubyte), and for `norms` cifar100-subset.npz.
 Every function's docstring says what it measures and what was expected; rows are single
 measurements, `summary` their means.
@@ -107,10 +108,9 @@ def rotated(data: str) -> Result:
 
 
 def permuted_bank(data: str) -> Result:
-    """Permuted MNIST, N=100 trained masks at sparsity 0.8: new tasks, X, and task inference.
+    """Permuted MNIST, N=100 trained masks at sparsity 0.8: five unseen tasks, and X.
 
-    Both the paper's settings and the default ones, on their own backbones; five unseen tasks.
-    Task inference (GN) among the first 60 basis tasks of the default bank.
+    Both the paper's settings and the default ones, on their own backbones.
     """
     stream = il.streams.permuted_mnist(tasks=105, seed=0, root=data, download=False)
     rows: list[dict[str, Any]] = []
@@ -119,10 +119,6 @@ def permuted_bank(data: str) -> Result:
         learner = il.ImpressLearner.from_preset(backbone(name), name, sparsity=0.8, progress=False)
         for task in stream[:100]:
             learner.learn_basis(task.name, task.train)
-            if task.name == "permuted-9":
-                rows += _alpha_inference(learner, stream[:10], name)
-            if task.name == "permuted-59" and name == "default":
-                rows += _inference_trials(learner, stream[:60])
         for task in stream[100:]:
             train, test = task.train, task.test
             for recipe in ("default", "paper_lenet"):
@@ -147,9 +143,19 @@ def permuted_bank(data: str) -> Result:
     return rows, {key: mean(values) for key, values in summary.items()}
 
 
-def _inference_trials(learner: il.ImpressLearner, stream: il.streams.Stream) -> list[dict]:
-    """One batch of 128 and one of 8 a task: is the right one of 60 named?"""
-    rows = []
+def task_inference(data: str) -> Result:
+    """GN among 60 basis tasks of permuted MNIST, one trial a task, batches of 128, 8 and 1.
+
+    And the α-optimisation of the paper among the first 10, on 2,000 unlabelled inputs a task and
+    judged on all test inputs, with both objectives.
+    """
+    stream = il.streams.permuted_mnist(tasks=60, seed=0, root=data, download=False)
+    learner = default_learner()
+    rows: list[dict[str, Any]] = []
+    for task in stream:
+        learner.learn_basis(task.name, task.train)
+    for task in stream[:10]:
+        rows += _alpha_rows(learner, task, stream[:10].names)
     for task in stream:
         inputs = task.test.inputs
         for batch in (128, 8, 1):
@@ -157,38 +163,31 @@ def _inference_trials(learner: il.ImpressLearner, stream: il.streams.Stream) -> 
                 guess = learner.infer_task(inputs[:batch], method=method)
                 rows.append(
                     {
-                        "method": f"GN {method} batch {batch}",
+                        "method": f"{method}, batch {batch}",
                         "task": task.name,
-                        "accuracy": float(guess.best == task.name),
+                        "value": float(guess.best == task.name),
                         "unknown": guess.unknown,
                     }
                 )
-    return rows
+    methods = dict.fromkeys(row["method"] for row in rows)
+    return rows, {
+        method: mean(row["value"] for row in rows if row["method"] == method) for method in methods
+    }
 
 
-def _alpha_inference(
-    learner: il.ImpressLearner, stream: il.streams.Stream, bank: str
-) -> list[dict]:
-    """The paper's α-optimisation on 2,000 unlabelled inputs a task, judged on all test inputs."""
-    rows = []
-    for task in stream:
-        test = task.test
-        known = learner.score(test, task.name)
-        for objective in ("information", "entropy"):
-            guess = learner.infer_task(test.inputs[:2000], method="alpha", objective=objective)
-            right = learner.predict_with(test.inputs, guess) == test.labels
-            common = {"bank": bank, "task": task.name}
-            rows += [
-                {
-                    "method": f"GN alpha {objective} found",
-                    "accuracy": float(guess.best == task.name),
-                },
-                {"method": f"GN alpha {objective} accuracy", "accuracy": float(right.mean())},
-            ]
-            rows[-1] |= common
-            rows[-2] |= common
-        rows.append({"method": "GN known task", "accuracy": known, **common})
-    return rows
+def _alpha_rows(
+    learner: il.ImpressLearner, task: il.streams.Task, among: tuple[str, ...]
+) -> list[dict[str, Any]]:
+    test = task.test
+    rows = [("known task, accuracy", learner.score(test, task.name))]
+    for objective in ("information", "entropy"):
+        guess = learner.infer_task(
+            test.inputs[:2000], method="alpha", among=among, objective=objective
+        )
+        right = learner.predict_with(test.inputs, guess) == test.labels
+        rows.append((f"alpha {objective}, found", float(guess.best == task.name)))
+        rows.append((f"alpha {objective}, accuracy", float(right.mean())))
+    return [{"method": name, "task": task.name, "value": value} for name, value in rows]
 
 
 def random_unit(data: str) -> Result:
@@ -315,6 +314,7 @@ EXPERIMENTS: dict[str, Callable[[str], Result]] = {
     "random-unit": random_unit,
     "forgetting": forgetting,
     "norms": norms,
+    "task-inference": task_inference,
     "permuted-bank": permuted_bank,
 }
 

@@ -146,7 +146,7 @@ def test_alpha_follows_its_seed_and_settings(digits):
     inputs = STREAM[0].test.inputs
 
     def weights(**settings):
-        recipe = Recipe(optimizer="rmsprop", lr=0.01, epochs=0, min_steps=10, batch_size=50)
+        recipe = Recipe(optimizer="rmsprop", lr=0.01, epochs=0, min_steps=200, batch_size=50)
         guess = digits.infer_task(inputs, method="alpha", recipe=recipe, **settings)
         return torch.cat([w.flatten() for w in guess.mixture.weights.values()])
 

@@ -2,7 +2,7 @@
 
 All methods start from the uniform superposition of the candidate tasks and follow the entropy of
 its predictions: `one_shot` ranks the candidates by one gradient (Wortsman et al. 2020), `halving`
-drops the worse half until one is left, `alpha` optimises the shares per layer (the paper) and also
+superposes pairs and drops the worse of each until one is left, `alpha` optimises the shares per layer (the paper) and also
 returns the mixture it found. The best few of that ranking are then run for real and judged by their
 own predictions, against what each task showed on its own and on foreign inputs: that gives the
 posterior, and "unknown" where the best task is no surer than on foreign inputs.
@@ -42,6 +42,7 @@ ALPHA_RECIPE = Recipe(
     optimizer="rmsprop", lr=0.01, schedule="constant", epochs=0, min_steps=400, batch_size=128
 )
 SHORTLIST = 16
+PAIRED = 64
 JUDGED_INPUTS = 256
 PROFILED_INPUTS = 512
 SUPERPOSED_INPUTS = 512
@@ -158,6 +159,10 @@ class _Search:
     shared: Statistics | None
 
     @property
+    def _device(self) -> torch.device:
+        return self.superposition.backbone.device
+
+    @property
     def _mode(self) -> Mode:
         # Running statistics of different tasks cannot be superposed; those of the batch can be had.
         per_task = self.superposition.backbone.norm == "per_task"
@@ -172,28 +177,36 @@ class _Search:
     def gradient(self, inputs: Tensor, active: Tensor | None = None) -> Tensor:
         """(C,): how the objective changes with each candidate's share, at equal shares."""
         shares = self.superposition.uniform(active).requires_grad_(True)
-        chunk = inputs[:SUPERPOSED_INPUTS].to(self.superposition.backbone.device)
+        chunk = inputs[:SUPERPOSED_INPUTS].to(self._device)
         return torch.autograd.grad(self.loss(shares, chunk), shares)[0]
 
     def one_shot(self, inputs: Tensor) -> list[int]:
         return self.gradient(inputs).argsort().tolist()
 
     def halving(self, inputs: Tensor) -> list[int]:
-        active = torch.arange(self.superposition.num_candidates, device=inputs.device)
-        dropped: list[int] = []
+        """Every round superposes two candidates at a time and keeps the better one of each pair.
+
+        Superposing all that are left, as a binary search would, fails: the kept half agrees on
+        the inputs by chance and outvotes the right task (docs/decisions.md). Beyond `PAIRED`
+        candidates one gradient over all of them decides which take part.
+        """
+        order = self.one_shot(inputs) if self.superposition.num_candidates > PAIRED else None
+        active = list(range(self.superposition.num_candidates)) if order is None else order[:PAIRED]
+        dropped = [] if order is None else order[PAIRED:]
         while len(active) > 1:
-            slope = self.gradient(inputs, active)[active]
-            active = active[slope.argsort()]
-            keep = math.ceil(len(active) / 2)
-            dropped = active[keep:].tolist() + dropped
-            active = active[:keep]
-        return active.tolist() + dropped
+            lost = []
+            for pair in zip(active[::2], active[1::2], strict=False):
+                slopes = self.gradient(inputs, torch.tensor(pair, device=self._device))
+                lost.append(max(pair, key=slopes.tolist().__getitem__))
+            dropped = lost + dropped
+            active = [candidate for candidate in active if candidate not in set(lost)]
+        return active + dropped
 
     def optimise(
         self, inputs: Tensor, recipe: Recipe, penalty: float, seed: int
     ) -> tuple[TaskView, list[int]]:
         shares = self.superposition.uniform(per_layer=True).requires_grad_(True)
-        device = self.superposition.backbone.device
+        device = self._device
         unlabelled = TensorBatches(
             inputs.to(device), torch.zeros(len(inputs), dtype=torch.long, device=device)
         )
