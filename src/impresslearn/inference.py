@@ -1,10 +1,10 @@
 """Which task is this? Task inference without labels and without a task name (the GN regime).
 
-All methods start from the uniform superposition of the candidate tasks and follow the entropy of
-its predictions: `one_shot` ranks the candidates by one gradient (Wortsman et al. 2020), `halving`
-superposes pairs and drops the worse of each until one is left, `alpha` optimises the shares per layer (the paper) and also
-returns the mixture it found. The best few of that ranking are then run for real and judged by their
-own predictions, against what each task showed on its own and on foreign inputs: that gives the
+The methods follow what the candidates' superposition predicts: `one_shot` ranks all candidates by
+one gradient at equal shares (Wortsman et al. 2020), `halving` superposes pairs and drops the worse
+of each until one is left, `alpha` optimises the shares per layer (the paper) and also returns the
+mixture it found. The best few of that ranking are then run for real and judged by their own
+predictions, against what each task showed on its own and on foreign inputs: that gives the
 posterior, and "unknown" where the best task is no surer than on foreign inputs.
 """
 
