@@ -18,6 +18,7 @@ LAYERS = (  # from low to high; a unit imports strictly lower layers, or itself
     {"quantisation", "superposition", "adaptation"},
     {"tasks", "presets"},
     {"inference", "intake", "runtime"},
+    {"ledger", "together"},
     {"learner"},
     {"baselines"},
     {"store"},

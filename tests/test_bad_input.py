@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-import impresslearn.learner
+import impresslearn.ledger
 from impresslearn import ImpressLearner, Recipe
 from impresslearn.data import Examples, StreamedExamples
 from impresslearn.errors import ImpressLearnError, InputError, TrainingError, UnknownTaskError
@@ -250,7 +250,7 @@ def test_an_interrupt_after_learning_and_before_the_task_is_kept(kind, monkeypat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(impresslearn.learner, "entropy_profile", interrupt)
+        patched.setattr(impresslearn.ledger, "entropy_profile", interrupt)
         for verb in (learner.learn_basis, learner.learn_task):
             with pytest.raises(KeyboardInterrupt):
                 verb("new", data(2))

@@ -18,6 +18,9 @@ from impresslearn.data import (
     task_classes,
 )
 
+Prepared = tuple[Examples | StreamedExamples, tuple[Label, ...]]
+"""Checked examples of a task and its classes."""
+
 
 def checked_examples(backbone: Backbone, data: Any) -> Examples | StreamedExamples:
     """Labelled data in any form that `as_examples` takes, of a shape that the backbone takes."""
@@ -27,9 +30,7 @@ def checked_examples(backbone: Backbone, data: Any) -> Examples | StreamedExampl
     return examples
 
 
-def training_examples(
-    backbone: Backbone, data: Any
-) -> tuple[Examples | StreamedExamples, tuple[Label, ...]]:
+def training_examples(backbone: Backbone, data: Any) -> Prepared:
     """Data that a task can be learned from, and its classes, sorted.
 
     Raises InputError for fewer than two classes and for more than the backbone has outputs.

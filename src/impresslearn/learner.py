@@ -8,9 +8,8 @@ verbs commit at their end: an error leaves the learner as it was.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from math import prod
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count as count_from
 from typing import Any
 
 import numpy as np
@@ -19,30 +18,25 @@ from torch import Tensor
 from impresslearn.adaptation import COEFFICIENT_RECIPE, learn_coefficients
 from impresslearn.backbones import Backbone
 from impresslearn.bank import MaskBank
-from impresslearn.data import Examples, Label, StreamedExamples, to_batches
+from impresslearn.data import Label, StreamedBatches, TensorBatches, to_batches
 from impresslearn.errors import InputError, UnknownTaskError
-from impresslearn.inference import (
-    PROFILED_INPUTS,
-    Candidate,
-    TaskGuess,
-    entropy_profile,
-    guess_task,
-)
-from impresslearn.intake import (
-    checked_examples,
-    checked_inputs,
-    some_inputs,
-    training_examples,
-)
+from impresslearn.inference import Candidate, TaskGuess, guess_task
+from impresslearn.intake import Prepared, checked_examples, checked_inputs, training_examples
+from impresslearn.ledger import Ledger
 from impresslearn.mixing import Coefficients, CoefficientSpec
 from impresslearn.prediction import Statistics, TaskView, TrainingPhase
 from impresslearn.presets import preset as find_preset
 from impresslearn.progress import progress_for
-from impresslearn.quantisation import PRECISIONS, store_coefficients
-from impresslearn.runtime import TaskRuntime
+from impresslearn.quantisation import PRECISIONS
 from impresslearn.sources import POPUP_RECIPE, add_random_masks, train_mask
 from impresslearn.sparsity import ones_per_layer
 from impresslearn.tasks import ROLES, LearnedTask, TaskTable
+from impresslearn.together import (
+    alike,
+    can_run_together,
+    learn_coefficients_together,
+    train_masks_together,
+)
 from impresslearn.training import Recipe
 
 
@@ -106,14 +100,8 @@ class ImpressLearner:
         self.progress = progress
         self._ones = ones_per_layer(backbone.layers, sparsity, allocation)
         self._spec = CoefficientSpec(granularity, output_scale, input_scale)
-        self.bank_ = MaskBank(backbone.layers, backbone.device) if bank is None else bank
-        self.tasks_ = TaskTable()
-        self._runtime = TaskRuntime(backbone, self.bank_, cache_bytes)
-        self.shared_statistics_: Statistics | None = (
-            backbone.initial_statistics()
-            if backbone.norm == "shared" and backbone.pretrained and backbone.has_statistics
-            else None
-        )
+        masks = MaskBank(backbone.layers, backbone.device) if bank is None else bank
+        self._ledger = Ledger(backbone, masks, cache_bytes)
 
     @classmethod
     def from_preset(cls, backbone: Backbone, name: str, **overrides: Any) -> ImpressLearner:
@@ -124,10 +112,25 @@ class ImpressLearner:
         return f"ImpressLearner({self.backbone!r}, {self.bank_!r}, {self.tasks_!r})"
 
     @property
+    def bank_(self) -> MaskBank:
+        """The masks."""
+        return self._ledger.bank
+
+    @property
+    def tasks_(self) -> TaskTable:
+        """All tasks, name -> TaskInfo, in the order they were learned."""
+        return self._ledger.tasks
+
+    @property
+    def shared_statistics_(self) -> Statistics | None:
+        """Norm statistics that all tasks share; None where there are none."""
+        return self._ledger.shared
+
+    @property
     def coefficients_(self) -> dict[str, Coefficients]:
         """The coefficients of every learned task, as stored (rounded where so asked)."""
         return {
-            name: self._runtime.coefficients(self.tasks_.learned(name))
+            name: self._ledger.runtime.coefficients(self.tasks_.learned(name))
             for name, info in self.tasks_.items()
             if info.role == "learned"
         }
@@ -138,58 +141,52 @@ class ImpressLearner:
         The task is then predicted with its own mask. data: whatever `as_examples` takes. Raises
         InputError for a taken name, unusable data or more classes than the backbone has outputs.
         """
-        self._refuse_taken([name])
+        self._ledger.refuse_taken([name])
         examples, classes = training_examples(self.backbone, data)
         seed = self._next_seed() if seed is None else seed
         phase = TrainingPhase.begin(self.backbone, self.shared_statistics_)
-        trained = train_mask(
-            self.backbone,
-            to_batches(examples, classes, self.backbone.device),
-            len(classes),
-            self._ones,
-            self.basis_recipe,
-            seed,
-            self.score_rule,
-            phase,
-            progress_for(self.progress).titled(f"basis {name}"),
-        )
-        self._commit_basis(name, [(name, seed, trained.mask)], examples, classes, phase)
+        source = to_batches(examples, classes, self.backbone.device)
+        mask = self._train_mask(source, len(classes), seed, phase, f"basis {name}")
+        recipe = {name: self._recipe(seed)}
+        self._ledger.commit_basis({name: mask}, recipe, (examples, classes), phase)
         return self
 
     def learn_homogeneous(
-        self, name: str, data: Any, count: int, *, seeds: Sequence[int] | None = None
+        self,
+        name: str,
+        data: Any,
+        count: int,
+        *,
+        seeds: Sequence[int] | None = None,
+        batched: bool | None = None,
     ) -> ImpressLearner:
         """Adds `count` impressions of one task, trained from different seeds.
 
-        They are named name, name/1, name/2, …; the first one is the task's own mask. Each
-        depends on its seed alone, so they may as well be trained apart and appended to a bank.
+        They are named name, name/1, name/2, …; the first one is the task's own mask. Each depends
+        on its seed alone, so they may as well be trained apart. batched: as in `learn_tasks`.
         """
         if count < 1 or (seeds is not None and not len(seeds) == len(set(seeds)) == count):
             raise InputError(f"count >= 1 needs as many distinct seeds, got {count}, {seeds}")
         names = [f"{name}/{number}" if number else name for number in range(count)]
-        self._refuse_taken(names)
+        self._ledger.refuse_taken(names)
         examples, classes = training_examples(self.backbone, data)
         chosen = list(seeds) if seeds is not None else [self._next_seed() + i for i in range(count)]
         source = to_batches(examples, classes, self.backbone.device)
-        masks, first_phase = [], None
-        for number, each in enumerate(chosen):
-            gathered = self.shared_statistics_ or (first_phase.statistics if first_phase else None)
-            phase = TrainingPhase.begin(self.backbone, gathered)
-            trained = train_mask(
-                self.backbone,
-                source,
-                len(classes),
-                self._ones,
-                self.basis_recipe,
-                each,
-                self.score_rule,
-                phase,
-                progress_for(self.progress).titled(f"basis {name} {number + 1}/{count}"),
-            )
-            first_phase = first_phase or phase
-            masks.append((names[number], each, trained.mask))
-        assert first_phase is not None
-        self._commit_basis(name, masks, examples, classes, first_phase)
+        first = TrainingPhase.begin(self.backbone, self.shared_statistics_)
+        if self._side_by_side(batched) and isinstance(source, TensorBatches):
+            title = progress_for(self.progress).titled(f"{count} masks of {name}")
+            settings = (self._ones, self.basis_recipe, chosen, self.score_rule, title)
+            masks = train_masks_together(self.backbone, source, len(classes), *settings)
+        else:
+            masks, phase = [], first
+            for number, seed in enumerate(chosen):
+                which = f"basis {name} {number + 1}/{count}"
+                masks.append(self._train_mask(source, len(classes), seed, phase, which))
+                shared = self.shared_statistics_ or first.statistics
+                phase = TrainingPhase.begin(self.backbone, shared)
+        recipes = {each: self._recipe(seed) for each, seed in zip(names, chosen, strict=True)}
+        named = dict(zip(names, masks, strict=True))
+        self._ledger.commit_basis(named, recipes, (examples, classes), first)
         return self
 
     def add_random_masks(self, count: int, *, seed: int | None = None) -> ImpressLearner:
@@ -219,10 +216,46 @@ class ImpressLearner:
             phase,
             progress_for(self.progress).titled(f"task {name}"),
         )
-        stored = store_coefficients(coefficients, self.precision)
-        task = LearnedTask(name, classes, len(self.bank_), stored)
-        self._commit(self._judged(task, self._runtime.mix(task), examples, phase), phase)
+        prepared = (examples, classes)
+        self._ledger.commit_learned(name, coefficients, self.precision, prepared, phase)
         return self
+
+    def learn_tasks(
+        self, tasks: Mapping[str, Any], *, batched: bool | None = None
+    ) -> ImpressLearner:
+        """Learns several new tasks, name -> data, over the masks that the bank holds now.
+
+        The same as `learn_task` one by one. batched: whether tasks of one size are optimised side
+        by side (equal up to rounding; all of a group or none are kept); by default on a GPU only.
+        """
+        for name in tasks:
+            self.tasks_.refuse_taken(name)
+        prepared = {name: training_examples(self.backbone, data) for name, data in tasks.items()}
+        seeds = dict(zip(tasks, count_from(self._next_seed()), strict=False))
+        for names in alike(prepared):
+            if len(names) > 1 and self._side_by_side(batched):
+                self._learn_together({name: prepared[name] for name in names}, seeds)
+                continue
+            for name in names:
+                self.learn_task(name, prepared[name][0], seed=seeds[name])
+        return self
+
+    def _learn_together(self, tasks: Mapping[str, Prepared], seeds: Mapping[str, int]) -> None:
+        sources = (to_batches(*each, self.backbone.device) for each in tasks.values())
+        found = learn_coefficients_together(
+            self.backbone,
+            self.bank_,
+            [source for source in sources if isinstance(source, TensorBatches)],
+            len(next(iter(tasks.values()))[1]),
+            self._spec,
+            self.task_recipe,
+            self.penalty,
+            [seeds[name] for name in tasks],
+            progress_for(self.progress).titled(f"{len(tasks)} tasks"),
+        )
+        phase = TrainingPhase.begin(self.backbone)
+        for (name, each), coefficients in zip(tasks.items(), found, strict=True):
+            self._ledger.commit_learned(name, coefficients, self.precision, each, phase)
 
     def logits(self, inputs: Any, task: str) -> Tensor:
         """A task's logits (n, K), K its number of classes, on the backbone's device."""
@@ -276,7 +309,7 @@ class ImpressLearner:
         among: str | Sequence[str] = "all",
         **settings: Any,
     ) -> TaskGuess:
-        """Which task do these unlabelled inputs (of one task) belong to?
+        """The task of unlabelled inputs, all of one task.
 
         method: "halving", "one_shot" or "alpha" (the paper's optimisation of the coefficients; see
         `impresslearn.inference` for each method's settings). among: "all" tasks, those of role
@@ -287,7 +320,7 @@ class ImpressLearner:
             Candidate(
                 task.name,
                 len(task.classes),
-                self._runtime.coefficients(task),
+                self._ledger.runtime.coefficients(task),
                 functools.partial(self._view, task),
                 task.profile,
             )
@@ -312,73 +345,33 @@ class ImpressLearner:
 
     def statistics_of(self, task: str) -> Statistics | None:
         """The norm statistics that a task is computed with; None where its network has none."""
-        return self._runtime.statistics(self.tasks_.learned(task), self.shared_statistics_)
-
-    def _refuse_taken(self, names: Sequence[str]) -> None:
-        """Raises InputError unless the first is free as a task's name, and all as masks' names."""
-        self.tasks_.refuse_taken(names[0])
-        for name in names:
-            if name in self.bank_:
-                raise InputError(f"the bank holds a mask named {name!r}; choose another name")
+        return self._ledger.runtime.statistics(self.tasks_.learned(task), self.shared_statistics_)
 
     def _next_seed(self) -> int:
-        """One seed for every task learned and every mask trained so far, the tasks' own once."""
-        extra = sum(
-            info.source == "edge_popup" and info.name not in self.tasks_
-            for info in self.bank_.infos
-        )
-        return self.seed + len(self.tasks_) + extra
+        return self.seed + self._ledger.trained()
+
+    def _side_by_side(self, batched: bool | None) -> bool:
+        wanted = self.backbone.device.type == "cuda" if batched is None else batched
+        return wanted and can_run_together(self.backbone)
+
+    def _train_mask(
+        self,
+        source: TensorBatches | StreamedBatches,
+        num_classes: int,
+        seed: int,
+        phase: TrainingPhase,
+        title: str,
+    ) -> dict[str, Tensor]:
+        progress = progress_for(self.progress).titled(title)
+        settings = (self._ones, self.basis_recipe, seed, self.score_rule, phase, progress)
+        return train_mask(self.backbone, source, num_classes, *settings).mask
 
     def _recipe(self, seed: int) -> dict[str, Any]:
-        return {
-            "seed": seed,
-            "sparsity": self.sparsity,
-            "allocation": self.allocation,
-            "rule": self.score_rule,
-            **self.basis_recipe.settings(),
-        }
-
-    def _commit_basis(
-        self,
-        name: str,
-        masks: Sequence[tuple[str, int, dict[str, Tensor]]],
-        examples: Examples | StreamedExamples,
-        classes: tuple[Label, ...],
-        phase: TrainingPhase,
-    ) -> None:
-        """Adds masks (name, seed, mask) to the bank; the first is the task's own."""
-        layers, own = self.bank_.layers, masks[0][2]
-        size = sum(prod(self.bank_.bits(i).shape[1:]) for i in range(len(layers)))
-        task = LearnedTask(name, classes, len(self.bank_) + 1, mask=name, mask_bytes=size)
-        weights = {
-            layer.name: self.backbone.weights[layer.name] * own[layer.name] for layer in layers
-        }
-        task = self._judged(task, weights, examples, phase)
-        for mask_name, seed, mask in masks:
-            self.bank_.append(mask_name, mask, "edge_popup", self._recipe(seed))
-        self._commit(task, phase)
-
-    def _judged(
-        self,
-        task: LearnedTask,
-        weights: dict[str, Tensor],
-        examples: Examples | StreamedExamples,
-        phase: TrainingPhase,
-    ) -> LearnedTask:
-        """The task with its norm statistics, and its entropies on its own training inputs."""
-        own = phase.statistics if self.backbone.norm == "per_task" else None
-        view = TaskView(weights, phase.statistics, len(task.classes))
-        profile = entropy_profile(self.backbone, view, some_inputs(examples, PROFILED_INPUTS))
-        return replace(task, statistics=own, profile=profile)
-
-    def _commit(self, task: LearnedTask, phase: TrainingPhase) -> None:
-        """Keeps a finished task; nothing here can fail."""
-        if phase.mode == "train" and self.backbone.norm == "shared":
-            self.shared_statistics_ = phase.statistics
-        self.tasks_.add(task)
+        own = {"sparsity": self.sparsity, "allocation": self.allocation, "rule": self.score_rule}
+        return {"seed": seed, **own, **self.basis_recipe.settings()}
 
     def _view(self, task: LearnedTask) -> TaskView:
-        return self._runtime.view(task, self.shared_statistics_)
+        return self._ledger.view(task)
 
     def _labels(self, inputs: Tensor, task: str) -> np.ndarray:
         learned = self.tasks_.learned(task)
