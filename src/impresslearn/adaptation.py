@@ -18,8 +18,10 @@ from impresslearn.prediction import TrainingPhase
 from impresslearn.progress import Progress, silent
 from impresslearn.training import FitResult, Recipe, fit
 
-COEFFICIENT_RECIPE = Recipe(optimizer="adam", lr=0.02, schedule="cosine", epochs=3, min_steps=300)
-"""Adam 0.02 with cosine decay, at least 300 steps (docs/decisions.md)."""
+COEFFICIENT_RECIPE = Recipe(
+    optimizer="adam", lr=0.02, schedule="cosine", epochs=3, min_steps=300, batch_fraction=1 / 8
+)
+"""Adam 0.02 with cosine decay, at least 300 steps of small batches (docs/decisions.md)."""
 
 
 def learn_coefficients(

@@ -22,6 +22,7 @@ from impresslearn.progress import Progress, silent
 OPTIMIZERS = ("adam", "adamw", "rmsprop", "sgd")
 SCHEDULES = ("constant", "cosine")
 CHECK_EVERY = 50
+SMALLEST_BATCH = 16
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -33,8 +34,9 @@ class Recipe:
     optimizer: adam, adamw, rmsprop or sgd; lr: peak learning rate; schedule: constant, or cosine to
     zero; momentum: that of sgd and rmsprop, the first beta of adam; weight_decay: as torch's
     optimiser of that name means it; epochs: passes over the data; min_steps: steps taken even if
-    the epochs have fewer (few examples need more passes); batch_size: inputs a step; warmup_epochs:
-    linear increase from zero.
+    the epochs have fewer (few examples need more passes); batch_size: inputs a step;
+    batch_fraction: the largest share of the data that a batch may be, though never under 16 inputs
+    (few examples want small batches); warmup_epochs: linear increase from zero.
     """
 
     optimizer: str = "adam"
@@ -45,6 +47,7 @@ class Recipe:
     epochs: float = 3
     min_steps: int = 0
     batch_size: int = 128
+    batch_fraction: float = 1.0
     warmup_epochs: float = 0
 
     def __post_init__(self) -> None:
@@ -56,6 +59,8 @@ class Recipe:
             raise InputError(
                 f"schedule must be one of {', '.join(SCHEDULES)}, got {self.schedule!r}"
             )
+        if not 0 < self.batch_fraction <= 1:
+            raise InputError(f"batch_fraction must lie in (0, 1], got {self.batch_fraction!r}")
         if not self.lr > 0 or not self.batch_size >= 1 or self.epochs < 0 or self.min_steps < 0:
             raise InputError(
                 "a recipe needs lr > 0, batch_size >= 1, epochs >= 0 and min_steps >= 0, got "
@@ -67,9 +72,13 @@ class Recipe:
         """The steps that a run over so many examples takes."""
         return max(self.min_steps, math.ceil(self.epochs * self.steps_per_epoch(examples)))
 
+    def batch_for(self, examples: int) -> int:
+        """Inputs a step, for so many examples."""
+        return min(self.batch_size, max(SMALLEST_BATCH, int(examples * self.batch_fraction)))
+
     def steps_per_epoch(self, examples: int) -> int:
         """Batches in one pass."""
-        return math.ceil(examples / self.batch_size)
+        return math.ceil(examples / self.batch_for(examples))
 
     def settings(self) -> dict[str, Any]:
         """The recipe as plain values."""
@@ -130,10 +139,11 @@ def fit(
 def _endless(
     source: BatchSource, recipe: Recipe, generator: torch.Generator
 ) -> Iterator[tuple[Tensor, Tensor]]:
+    size = recipe.batch_for(len(source))
     while True:
-        for inputs, targets in source.batches(recipe.batch_size, generator):
+        for inputs, targets in source.batches(size, generator):
             # A last batch of one has no batch statistics; it is skipped unless it is all there is.
-            if len(targets) > 1 or len(source) == 1 or recipe.batch_size == 1:
+            if len(targets) > 1 or len(source) == 1 or size == 1:
                 yield inputs, targets
 
 

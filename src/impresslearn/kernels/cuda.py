@@ -1,11 +1,11 @@
 """The GPU kernels on tensors, in Triton.
 
-A program owns a tile of ROWS x WORDS words of 16 bits, and with it ROWS x 16·WORDS weights, as an
-array (16, ROWS, WORDS): the bit comes first, so that one thread keeps the 16 weights of a word in
-its registers. It reads and writes each weight once and walks over the masks, a word of bits a lane;
-no mask is unpacked anywhere else. Sums over several tiles are stored one a program and then added
-in a fixed order, without atomics: results repeat bit for bit. With TRITON_INTERPRET=1 the kernels
-run on CPU tensors.
+A program owns a tile of ROWS x WORDS words of 16 bits, and so ROWS x 16·WORDS weights, shaped
+(16, ROWS, WORDS): the bit comes first, so that a thread keeps the 16 weights of its word in its
+registers. The program reads and writes each weight once and walks over the masks, one word a
+thread; bits become numbers nowhere but in registers. Every program stores its own partial sums,
+which are then added in a fixed order, without atomics: results repeat bit for bit. With
+TRITON_INTERPRET=1 in the environment the kernels run on CPU tensors.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ ROW_WORDS = 32
 
 
 @triton.jit
-def _tile(units, words, ROWS: tl.constexpr, WORDS: tl.constexpr):
-    """This program's first row and word: tiles of a row block follow one another."""
+def _tile(bits, units, fan_in, words, ROWS: tl.constexpr, WORDS: tl.constexpr):
+    """Where this program works; tiles of a row block follow one another.
+
+    Returns the rows (1, ROWS, 1) and which of them exist; the first mask's words (1, ROWS, WORDS)
+    and which exist; bit numbers (16, 1, 1); the weights (16, ROWS, WORDS) and which exist.
+    """
     tiles = tl.cdiv(words, WORDS)
     program = tl.program_id(0)
-    row = (program // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    word = (program % tiles) * WORDS + tl.arange(0, WORDS)
-    return row, word, row < units, (row < units)[:, None] & (word < words)[None, :]
-
-
-@triton.jit
-def _weights(row, word, rows_inside, fan_in):
-    """Bit numbers (16, 1, 1); offsets of the tile's weights, and which exist, (16, ROWS, WORDS)."""
+    row = ((program // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS))[None, :, None]
+    word = ((program % tiles) * WORDS + tl.arange(0, WORDS))[None, None, :]
     bit = tl.arange(0, 16)[:, None, None]
-    column = word[None, None, :] * 16 + bit
-    offsets = row[None, :, None] * fan_in + column
-    return bit, offsets, rows_inside[None, :, None] & (column < fan_in)
+    column = word * 16 + bit
+    row_exists = row < units
+    packed = bits + (row * words + word)
+    weights = row * fan_in + column
+    word_exists, weight_exists = row_exists & (word < words), row_exists & (column < fan_in)
+    return row, row_exists, packed, word_exists, bit, weights, weight_exists
 
 
 @triton.jit
@@ -48,20 +49,19 @@ def _mix(
     ROWS: tl.constexpr, WORDS: tl.constexpr,
 ):  # fmt: skip
     """out = weight ⊙ Σ_t alpha_t M^t on one tile; bits: int16 words (count, units, words)."""
-    row, word, rows_inside, inside = _tile(units, words, ROWS, WORDS)
-    bit, offsets, exists = _weights(row, word, rows_inside, fan_in)
-    packed = bits + (row[:, None] * words + word[None, :])
+    row, row_exists, packed, word_exists, bit, weights, weight_exists = _tile(
+        bits, units, fan_in, words, ROWS, WORDS
+    )
     coefficients = alpha + row * unit_stride
     total = tl.zeros((16, ROWS, WORDS), dtype=tl.float32)
     for _ in range(count):
-        lanes = tl.load(packed, mask=inside, other=0)
-        coefficient = tl.load(coefficients, mask=rows_inside, other=0.0)
-        chosen = ((lanes[None, :, :] >> bit) & 1) != 0
-        total += tl.where(chosen, coefficient[None, :, None], 0.0)
+        chosen = (tl.load(packed, mask=word_exists, other=0) >> bit) & 1
+        coefficient = tl.load(coefficients, mask=row_exists, other=0.0)
+        total += tl.where(chosen != 0, coefficient, 0.0)
         packed += mask_stride
         coefficients += alpha_stride
-    mixed = tl.load(weight + offsets, mask=exists, other=0.0).to(tl.float32) * total
-    tl.store(out + offsets, mixed.to(out.dtype.element_ty), mask=exists)
+    mixed = tl.load(weight + weights, mask=weight_exists, other=0.0).to(tl.float32) * total
+    tl.store(out + weights, mixed.to(out.dtype.element_ty), mask=weight_exists)
 
 
 @triton.jit
@@ -73,26 +73,29 @@ def _sums(
 
     out: (count, column tiles, units) if PER_UNIT, else (count, programs); out_stride: one t.
     """
-    row, word, rows_inside, inside = _tile(units, words, ROWS, WORDS)
-    bit, offsets, exists = _weights(row, word, rows_inside, fan_in)
-    packed = bits + (row[:, None] * words + word[None, :])
-    product = tl.load(left + offsets, mask=exists, other=0.0).to(tl.float32)
-    product *= tl.load(right + offsets, mask=exists, other=0.0).to(tl.float32)
+    row, row_exists, packed, word_exists, bit, weights, weight_exists = _tile(
+        bits, units, fan_in, words, ROWS, WORDS
+    )
+    # The compiler shares tiles among threads as the first load asks: a word each, hence bits first.
+    lanes = tl.load(packed, mask=word_exists, other=0)
+    product = tl.load(left + weights, mask=weight_exists, other=0.0).to(tl.float32)
+    product *= tl.load(right + weights, mask=weight_exists, other=0.0).to(tl.float32)
+    program = tl.program_id(0)
     if PER_UNIT:
-        target = out + ((tl.program_id(0) % tl.cdiv(words, WORDS)).to(tl.int64) * units + row)
+        target = out + ((program % tl.cdiv(words, WORDS)).to(tl.int64) * units + row)
     else:
-        target = out + tl.program_id(0)
-    for _ in range(count):
-        lanes = tl.load(packed, mask=inside, other=0)
-        chosen = ((lanes[None, :, :] >> bit) & 1) != 0
-        by_word = tl.sum(tl.where(chosen, product, 0.0), axis=0)
-        by_row = tl.sum(by_word, axis=1)
-        if PER_UNIT:
-            tl.store(target, by_row, mask=rows_inside)
-        else:
-            tl.store(target, tl.sum(by_row, axis=0))
+        target = out + program
+    for t in range(count):
         packed += mask_stride
+        following = tl.load(packed, mask=word_exists & (t + 1 < count), other=0)
+        chosen = tl.where(((lanes >> bit) & 1) != 0, product, 0.0)
+        by_word = tl.sum(chosen, axis=0, keep_dims=True)
+        if PER_UNIT:
+            tl.store(target, tl.sum(by_word, axis=2, keep_dims=True), mask=row_exists)
+        else:
+            tl.store(target, tl.sum(by_word))
         target += out_stride
+        lanes = following
 
 
 def mix(bits: Tensor, alpha: Tensor, weight: Tensor) -> Tensor:
@@ -101,15 +104,13 @@ def mix(bits: Tensor, alpha: Tensor, weight: Tensor) -> Tensor:
     bits: (N, units, row_bytes) uint8; alpha: (N,) or (N, units); weight: (units, ...).
     """
     values, alpha = weight.detach().contiguous(), alpha.detach().float()
+    if bits.numel() == 0:
+        return values * 0
+    words, sizes, tile, programs = _plan(bits, values)
     out = torch.empty_like(values)
-    if out.numel():
-        words, tile, programs = _plan(bits)
-        unit_stride = alpha.stride(1) if alpha.dim() == 2 else 0
-        with torch.cuda.device_of(values):
-            _mix[(programs,)](
-                words, alpha, values, out, *_sizes(words, values), words.stride(0),
-                alpha.stride(0), unit_stride, **tile,
-            )  # fmt: skip
+    alpha_strides = alpha.stride(0), alpha.stride(1) if alpha.dim() == 2 else 0
+    with torch.cuda.device_of(values):
+        _mix[(programs,)](words, alpha, values, out, *sizes, *alpha_strides, **tile)
     return out
 
 
@@ -120,34 +121,28 @@ def mask_sums(bits: Tensor, left: Tensor, right: Tensor, per_unit: bool) -> Tens
     """
     count, units = bits.shape[:2]
     left, right = left.detach().contiguous(), right.detach().contiguous()
-    if not (count and left.numel()):
-        return torch.zeros((count, units) if per_unit else count, device=left.device)
-    words, tile, programs = _plan(bits)
-    tiles = -(-words.shape[2] // tile["WORDS"])
-    shape = (count, tiles, units) if per_unit else (count, programs)
+    if bits.numel() == 0:
+        return torch.zeros((count, units) if per_unit else (count,), device=left.device)
+    words, sizes, tile, programs = _plan(bits, left)
+    shape = (count, -(-words.shape[2] // tile["WORDS"]), units) if per_unit else (count, programs)
     partial = torch.empty(shape, dtype=torch.float32, device=left.device)
     with torch.cuda.device_of(left):
         _sums[(programs,)](
-            words, left, right, partial, *_sizes(words, left), words.stride(0), partial.stride(0),
-            PER_UNIT=per_unit, **tile,
-        )  # fmt: skip
-    return partial.sum(dim=1)
+            words, left, right, partial, *sizes, partial.stride(0), PER_UNIT=per_unit, **tile
+        )
+    return partial.sum(dim=1) if partial.shape[1] > 1 else partial.squeeze(1)
 
 
-def _plan(bits: Tensor) -> tuple[Tensor, dict[str, int], int]:
-    """The bits as words (N, units, words), the tile's size, and the number of programs."""
+def _plan(bits: Tensor, weight: Tensor) -> tuple[Tensor, tuple[int, ...], dict[str, int], int]:
+    """Words (N, units, words a row), the kernels' sizes, the tile's size, and how many programs."""
     _, units, width = bits.shape
-    whole_words = bits.stride(0) % 2 == 0 and bits.storage_offset() % 2 == 0
-    if bits.stride()[1:] != (width, 1) or not whole_words:
-        bits = bits.contiguous().clone() if bits.storage_offset() % 2 else bits.contiguous()
+    even = bits.stride(0) % 2 == 0 and bits.storage_offset() % 2 == 0
+    if bits.stride()[1:] != (width, 1) or not even:
+        bits = bits.clone(memory_format=torch.contiguous_format)
     words = bits.view(torch.int16)
-    per_row = min(ROW_WORDS, triton.next_power_of_2(words.shape[2]))
-    rows = TILE_WORDS // per_row
-    tiles = -(-words.shape[2] // per_row) * -(-units // rows)
-    return words, {"ROWS": rows, "WORDS": per_row}, tiles
-
-
-def _sizes(words: Tensor, weight: Tensor) -> tuple[int, int, int, int]:
-    """Masks, units, fan_in, and words in a row."""
-    count, units, width = words.shape
-    return count, units, prod(weight.shape[1:]), width
+    fan_in, per_row = prod(weight.shape[1:]), words.shape[2]
+    across = min(ROW_WORDS, triton.next_power_of_2(per_row))
+    rows = TILE_WORDS // across
+    programs = -(-units // rows) * -(-per_row // across)
+    sizes = (len(words), units, fan_in, per_row, words.stride(0))
+    return words, sizes, {"ROWS": rows, "WORDS": across}, programs

@@ -28,9 +28,20 @@ def _cpu_kernels() -> ModuleType:
     return cpu
 
 
+@functools.cache
+def _gpu_kernels() -> ModuleType:
+    try:
+        from impresslearn.kernels import cuda
+    except ImportError:  # no Triton beside this torch: slower, the same numbers
+        return reference
+    return cuda
+
+
 def implementation(device: torch.device) -> ModuleType:
     """The module whose `mix` and `mask_sums` serve this device."""
-    return _cpu_kernels() if device.type == "cpu" else reference
+    if device.type == "cpu":
+        return _cpu_kernels()
+    return _gpu_kernels() if device.type == "cuda" else reference
 
 
 @torch.library.custom_op("impresslearn::mix", mutates_args=())
