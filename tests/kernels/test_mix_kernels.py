@@ -203,11 +203,11 @@ def test_nothing_outside_the_rows_is_written(fan_in):
     assert torch.equal(out[1:3], reference.mix(bits, alpha, left)[1:3])
     assert (out[[0, 3]] == 7).all()
 
-    scratch, sums = cpu._scratch(1, 6), torch.full((6, 4), 7.0)
+    scratch, sums = cpu._scratch(1, 6)[: 6 * 16], torch.full((6, 4), 7.0)
     scratch[-16:] = 7.0
     tiles.sum_rows(
         *head, left.data_ptr(), right.data_ptr(), scratch.data_ptr(), sums.data_ptr(), 16, 4,
-        fan_in, span,
+        1, fan_in, span,
     )  # fmt: skip
     expected = reference.mask_sums(bits, left, right, True)
     torch.testing.assert_close(sums[:5, 1:3], expected[:, 1:3])
@@ -245,7 +245,7 @@ for fan_in in (1, 15, 16, 17, 100, 257, 300):
     tiles.mix_rows(*head, at_page_end(alpha), 4, 0, values, out, fan_in, 2)
     got = torch.frombuffer((ctypes.c_float * (2 * fan_in)).from_address(out), dtype=torch.float32)
     assert torch.equal(got, reference.mix(bits, alpha, weight).flatten())
-    tiles.sum_rows(*head, values, values, shift, sums.data_ptr(), 4, 0, fan_in, 2)
+    tiles.sum_rows(*head, values, values, shift, sums.data_ptr(), 4, 0, 2, fan_in, 2)
     expected = reference.mask_sums(bits, weight, weight, False)
     torch.testing.assert_close(sums, expected, rtol=1e-4, atol=1e-4)
 """

@@ -1,6 +1,7 @@
 """Timing two things against each other on a machine that others use too.
 
-Both run in turn, many short rounds, and the minimum of each counts: noise only ever adds time.
+Both run in turn, in short blocks of consecutive calls as a training loop makes them, and the
+minimum of each counts: noise only ever adds time.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 
 Action = Callable[[], object]
+BLOCK = 5
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,10 @@ class Record:
 def minima(
     actions: Sequence[Action], seconds: float = 3.0, least: int = 5
 ) -> tuple[list[float], int]:
-    """The shortest time in seconds of each action, run in turn for about `seconds` altogether.
+    """The shortest time in seconds of each action, in turns for about `seconds` altogether.
 
-    Returns the minima and the number of rounds (at least `least`); the first round is not counted.
+    Returns the minima and the number of calls of each (at least `least` blocks of `BLOCK`); a first
+    call is not counted.
     """
     for action in actions:
         action()
@@ -54,11 +57,12 @@ def minima(
     rounds, started = 0, time.perf_counter()
     while rounds < least or time.perf_counter() - started < seconds:
         for place, action in enumerate(actions):
-            begin = time.perf_counter()
-            action()
-            best[place] = min(best[place], time.perf_counter() - begin)
+            for _ in range(BLOCK):
+                begin = time.perf_counter()
+                action()
+                best[place] = min(best[place], time.perf_counter() - begin)
         rounds += 1
-    return best, rounds
+    return best, rounds * BLOCK
 
 
 def cost(name: str, value: float, reference: float, n: int, unit: str = "ms") -> Record:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from math import prod
 
@@ -29,32 +29,38 @@ def _pool(threads: int, process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads - 1, thread_name_prefix="impresslearn-mix")
 
 
-def _run(jobs: Sequence[Callable[[], None]], work: int) -> None:
-    """The jobs, on as many threads as torch would use; the caller's thread takes its share."""
-    threads = min(torch.get_num_threads(), len(jobs))
-    if threads <= 1 or work < SMALL_WORK:
-        for job in jobs:
-            job()
+def _run(kernel: Callable[[int, int], object], units: int, block: int, work: int) -> None:
+    """Calls kernel(share, span) for shares of the rows, one a thread; the caller's takes part.
+
+    span codes the rows as first * 2**32 + last; shares begin at whole blocks of rows.
+    """
+    spans = _spans(units, block, work)
+    if len(spans) <= 1:
+        for span in spans:
+            kernel(0, span)
         return
-
-    def share(first: int) -> None:
-        for job in jobs[first::threads]:
-            job()
-
-    pool = _pool(threads, os.getpid())  # keyed by process: a pool's threads do not survive a fork
-    others = [pool.submit(share, first) for first in range(1, threads)]
-    share(0)
+    pool = _pool(len(spans), os.getpid())  # keyed by process: threads do not survive a fork
+    others = [pool.submit(kernel, share, spans[share]) for share in range(1, len(spans))]
+    kernel(0, spans[0])
     for other in others:
         other.result()
 
 
-def _blocks(units: int, work: int) -> list[tuple[int, int]]:
-    """Row ranges, a function of the work alone: sums must not depend on the thread count."""
-    size = -(-units // PARTIAL_BLOCKS) if work >= SMALL_WORK else max(1, units)
-    return [(first, min(first + size, units)) for first in range(0, units, size)]
+def _spans(units: int, block: int, work: int) -> list[int]:
+    threads = torch.get_num_threads() if work >= SMALL_WORK else 1
+    blocks = -(-units // block)
+    size = -(-blocks // max(1, threads)) * block
+    return [(first << 32) + min(first + size, units) for first in range(0, units, max(1, size))]
+
+
+def _block(units: int, work: int) -> int:
+    """Rows whose sums are added up first: set by the work, so that threads change no bit."""
+    return max(1, -(-units // PARTIAL_BLOCKS) if work >= SMALL_WORK else units)
 
 
 def _float32(tensor: Tensor) -> Tensor:
+    if tensor.dtype == torch.float32 and tensor.is_contiguous():
+        return tensor
     return tensor.detach().to(torch.float32).contiguous()
 
 
@@ -62,51 +68,44 @@ def mix(bits: Tensor, alpha: Tensor, weight: Tensor) -> Tensor:
     """As `reference.mix`, for tensors on the CPU."""
     bits, alpha, values = _packed(bits), _float32(alpha), _float32(weight)
     count, units, width = bits.shape
-    out = torch.empty_like(values)
+    out = torch.empty_like(values, requires_grad=False)
     fan_in = prod(weight.shape[1:])
-    alpha_stride = 4 * (alpha.shape[1] if alpha.dim() == 2 else 1)
-    head = (bits.data_ptr(), bits.stride(0), width, count)
-    body = (alpha.data_ptr(), alpha_stride, 4 * (alpha.dim() == 2), values.data_ptr())
+    strides = (4 * units, 4) if alpha.dim() == 2 else (4, 0)
+    arguments = (
+        bits.data_ptr(), bits.stride(0), width, count, alpha.data_ptr(), *strides,
+        values.data_ptr(), out.data_ptr(), fan_in,
+    )  # fmt: skip
     work = count * values.numel()
-    jobs = [
-        functools.partial(mix_rows, *head, *body, out.data_ptr(), fan_in, (first << 32) + last)
-        for first, last in _blocks(units, work)
-    ]
-    _run(jobs, work)
-    return out.to(weight.dtype)
+    _run(lambda _, span: mix_rows(*arguments, span), units, _block(units, work), work)
+    return out if out.dtype == weight.dtype else out.to(weight.dtype)
 
 
 def mask_sums(bits: Tensor, left: Tensor, right: Tensor, per_unit: bool) -> Tensor:
     """As `reference.mask_sums`, for tensors on the CPU."""
     bits, left, right = _packed(bits), _float32(left), _float32(right)
     count, units, width = bits.shape
-    fan_in = prod(left.shape[1:])
     work = count * left.numel()
-    blocks = _blocks(units, work)
-    scratch = _scratch(len(blocks), count)
-    shape = (count, units) if per_unit else (len(blocks), count)
-    out = torch.empty(shape, dtype=torch.float32)
-    address, size = scratch.data_ptr(), 4 * LANES * count
-    jobs = []
-    for block, (first, last) in enumerate(blocks):
-        target = out.data_ptr() + (0 if per_unit else 4 * count * block)
-        strides = (4 * units, 4) if per_unit else (4, 0)
-        jobs.append(
-            functools.partial(
-                sum_rows, bits.data_ptr(), bits.stride(0), width, count, left.data_ptr(),
-                right.data_ptr(), address + block * size, target, *strides, fan_in,
-                (first << 32) + last,
-            )
-        )  # fmt: skip
-    _run(jobs, work)
+    block = 1 if per_unit else _block(units, work)
+    blocks = -(-units // block)
+    out = torch.empty((count, units) if per_unit else (blocks, count), dtype=torch.float32)
+    strides = (4 * units, 4) if per_unit else (4, 4 * count)
+    scratch = _scratch(torch.get_num_threads(), count)
+    arguments = (out.data_ptr(), *strides, block, prod(left.shape[1:]))
+    inputs = (
+        bits.data_ptr(), bits.stride(0), width, count, left.data_ptr(), right.data_ptr(),
+    )  # fmt: skip
+
+    def kernel(share: int, span: int) -> None:
+        sum_rows(*inputs, scratch.data_ptr() + share * 4 * LANES * count, *arguments, span)
+
+    _run(kernel, units, block, work)
     return out if per_unit else out.sum(dim=0)
 
 
-def _scratch(blocks: int, count: int) -> Tensor:
-    """(blocks, count, 16) zeros on a 64-byte boundary."""
-    room = torch.zeros(blocks * count * LANES + LANES, dtype=torch.float32)
-    shift = (-room.data_ptr() % 64) // 4
-    return room[shift : shift + blocks * count * LANES]
+def _scratch(shares: int, count: int) -> Tensor:
+    """(shares, count, 16) zeros, flat, on a 64-byte boundary."""
+    room = torch.zeros(shares * count * LANES + LANES, dtype=torch.float32)
+    return room[(-room.data_ptr() % 64) // 4 :]
 
 
 def _packed(bits: Tensor) -> Tensor:

@@ -86,8 +86,8 @@ def _sums(
     else:
         target = out + program
     for t in range(count):
-        packed += mask_stride
-        following = tl.load(packed, mask=word_exists & (t + 1 < count), other=0)
+        packed += tl.where(t + 1 < count, mask_stride, 0)  # the last mask is read twice
+        following = tl.load(packed, mask=word_exists, other=0)
         chosen = tl.where(((lanes >> bit) & 1) != 0, product, 0.0)
         by_word = tl.sum(chosen, axis=0, keep_dims=True)
         if PER_UNIT:

@@ -19,6 +19,10 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 LANES = 16
+LARGEST_TILE = 16
+AHEAD = 128
+"""Bytes ahead in each mask's row that a large tile asks the caches for: N rows are more streams
+than the hardware follows by itself."""
 
 _float = ir.FloatType()
 _vector = ir.VectorType(_float, LANES)
@@ -87,6 +91,19 @@ def _store(builder: Any, value: Any, address: Any, word: int, valid: Any, tail: 
     builder.call(function, [value, pointer, ir.Constant(ir.IntType(32), 4), lanes])
 
 
+def _prefetch(builder: Any, address: Any) -> None:
+    """Asks for the cache line at an address that may lie past the end of the bits."""
+    kind = ir.IntType(8).as_pointer()
+    number = ir.IntType(32)
+    function = cgutils.get_or_insert_function(
+        builder.module,
+        ir.FunctionType(ir.VoidType(), [kind, number, number, number]),
+        "llvm.prefetch.p0",
+    )
+    settings = [ir.Constant(number, value) for value in (0, 3, 1)]  # read, keep, data
+    builder.call(function, [builder.inttoptr(address, kind), *settings])
+
+
 def _literals(*arguments: Any) -> bool:
     return all(isinstance(argument, types.IntegerLiteral) for argument in arguments)
 
@@ -105,6 +122,8 @@ def _mix_tile(
         sums = [cgutils.alloca_once_value(builder, _vector(None)) for _ in range(tile)]
         with cgutils.for_range(builder, count) as loop:
             row = builder.add(bits, builder.mul(loop.index, mask_stride))
+            if tile == LARGEST_TILE:
+                _prefetch(builder, _offset(builder, row, AHEAD))
             place = builder.add(alpha, builder.mul(loop.index, alpha_stride))
             coefficient = _splat(builder, builder.load(_pointer(builder, place, _float), align=4))
             for word, total in enumerate(sums):
@@ -138,6 +157,8 @@ def _sum_tile(typingctx, words, tail, bits, mask_stride, count, left, right, sum
         ]
         with cgutils.for_range(builder, count) as loop:
             row = builder.add(bits, builder.mul(loop.index, mask_stride))
+            if tile == LARGEST_TILE:
+                _prefetch(builder, _offset(builder, row, AHEAD))
             place = builder.add(sums, builder.mul(loop.index, ir.Constant(loop.index.type, 64)))
             pointer = _pointer(builder, place, _vector)
             # Four independent chains hide the latency of the additions.
@@ -216,13 +237,17 @@ def mix_rows(
             _mix_tile(1, 1, b, mask_stride, count, a, alpha_stride, w, o, fan_in % 16)
 
 
-@_compiled(12)
+@_compiled(13)
 def sum_rows(
     bits, mask_stride, row_bytes, count, left_values, right_values, sums, out, out_stride,
-    unit_stride, fan_in, span,
+    block_stride, block_rows, fan_in, span,
 ):  # fmt: skip
-    """Sums of rows [first, last); folded after every row if unit_stride, else at the end."""
-    for row in range(span >> 32, span & 0xFFFFFFFF):
+    """Sums of rows [first, last), folded into out[block] after every `block_rows` rows.
+
+    first is the start of a block; `sums` is room for (count, 16) floats, all zero.
+    """
+    last = span & 0xFFFFFFFF
+    for row in range(span >> 32, last):
         b = bits + row * row_bytes
         x = left_values + row * fan_in * 4
         y = right_values + row * fan_in * 4
@@ -241,9 +266,7 @@ def sum_rows(
             b, x, y, left = b + 2, x + 64, y + 64, left - 1
         if fan_in % 16:
             _sum_tile(1, 1, b, mask_stride, count, x, y, sums, fan_in % 16)
-        if unit_stride:
+        if (row + 1) % block_rows == 0 or row + 1 == last:
+            target = out + row // block_rows * block_stride
             for t in range(count):
-                _fold(sums + t * 64, out + t * out_stride + row * unit_stride)
-    if not unit_stride:
-        for t in range(count):
-            _fold(sums + t * 64, out + t * out_stride)
+                _fold(sums + t * 64, target + t * out_stride)
