@@ -2,8 +2,8 @@
 
 Every weight has a score; a layer's mask keeps the weights with the highest scores, exactly as many
 as asked. The forward pass uses W ⊙ mask; the backward pass treats the mask as if it were the score
-itself (straight-through), so scores get the gradient grad ⊙ W. Selection is partial (`partition`),
-never a sort.
+itself (straight-through), so scores get the gradient grad ⊙ W. Selection is partial, never a
+sort.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from impresslearn.errors import InputError, TrainingError
+from impresslearn.kernels.selection import keep_above, kth_largest, signed_product
 
 RULES = ("score", "magnitude")
+NAN_SCORES = "edge-popup scores became NaN; lower the learning rate"
 
 
 def initial_scores(shapes: Sequence[tuple[int, ...]], generator: torch.Generator) -> list[Tensor]:
@@ -54,16 +55,17 @@ def top_mask(scores: Tensor, ones: int, rule: str = "score") -> Tensor:
 
 
 def _top_mask_cpu(ranked: Tensor, ones: int) -> Tensor:
-    # numpy's partition finds the threshold some 20 times faster than torch's topk or kthvalue. It
-    # moves NaN to the end, among the highest, so the largest value tells.
-    values = ranked.flatten().numpy()
-    parted = np.partition(values, values.size - ones)
-    threshold = parted[values.size - ones]
-    _refuse_nan(torch.tensor(parted[values.size - ones :].max()))
-    mask = ranked >= float(threshold)
-    if int(np.count_nonzero(mask.numpy())) == ones:
-        return mask
-    return _drop_ties(ranked, mask, torch.tensor(threshold), ones)
+    threshold, at_least = _threshold(ranked, ones)
+    mask = ranked >= threshold
+    return mask if at_least == ones else _drop_ties(ranked, mask, torch.tensor(threshold), ones)
+
+
+def _threshold(ranked: Tensor, ones: int) -> tuple[float, int]:
+    """The score of the last weight kept, and how many reach it (more than `ones` if tied)."""
+    threshold, at_least = kth_largest(ranked.detach().float().flatten().numpy(), ones)
+    if math.isnan(threshold):
+        raise TrainingError(NAN_SCORES)
+    return threshold, at_least
 
 
 def _drop_ties(ranked: Tensor, mask: Tensor, threshold: Tensor, ones: int) -> Tensor:
@@ -77,22 +79,52 @@ def _drop_ties(ranked: Tensor, mask: Tensor, threshold: Tensor, ones: int) -> Te
 
 def _refuse_nan(values: Tensor) -> None:
     if torch.isnan(values).any():
-        raise TrainingError("edge-popup scores became NaN; lower the learning rate")
+        raise TrainingError(NAN_SCORES)
+
+
+def _fused(scores: Tensor, weight: Tensor, ones: int, rule: str) -> Tensor | None:
+    """weight ⊙ mask in one pass on the CPU; None where that cannot be, or where scores tie."""
+    if not (_is_plain(scores) and _is_plain(weight)):
+        return None
+    if not 0 < ones < scores.numel() or rule not in RULES:
+        return None
+    magnitude = rule == "magnitude"
+    flat = scores.detach().flatten()
+    threshold, at_least = _threshold(flat.abs() if magnitude else flat, ones)
+    if at_least != ones:
+        return None
+    kept = keep_above(flat.numpy(), weight.detach().flatten().numpy(), threshold, magnitude)
+    return None if kept is None else torch.from_numpy(kept).view(weight.shape)
 
 
 class _Popup(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, weight: Tensor, ones: int, rule: str) -> Tensor:
         ctx.save_for_backward(weight, scores if rule == "magnitude" else None)
-        return weight * top_mask(scores, ones, rule)
+        kept = _fused(scores, weight, ones, rule)
+        return weight * top_mask(scores, ones, rule) if kept is None else kept
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple:
         weight, scores = ctx.saved_tensors
-        straight = grad * weight
-        if scores is not None:
-            straight = straight * scores.sign()
-        return straight, None, None, None
+        if scores is None:
+            return grad * weight, None, None, None
+        return _straight_through(grad, weight, scores), None, None, None
+
+
+def _straight_through(grad: Tensor, weight: Tensor, scores: Tensor) -> Tensor:
+    """grad ⊙ weight ⊙ sign(scores): the gradient through the scores' magnitude."""
+    tensors = (grad, weight, scores)
+    if all(_is_plain(tensor) for tensor in tensors):
+        product = signed_product(*(tensor.detach().flatten().numpy() for tensor in tensors))
+        if product is not None:
+            return torch.from_numpy(product).view(grad.shape)
+    return grad * weight * scores.sign()
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether NumPy can see the tensor as it lies."""
+    return tensor.device.type == "cpu" and tensor.dtype == torch.float32 and tensor.is_contiguous()
 
 
 def popup(scores: Tensor, weight: Tensor, ones: int, rule: str = "score") -> Tensor:

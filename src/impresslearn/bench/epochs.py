@@ -78,23 +78,30 @@ def few_labels_record(backbone: Backbone) -> Record:
 
 
 def flat_cost_record(backbone: Backbone, tasks: int = 2000) -> Record:
-    """Learning the last of 2,000 tasks against learning the first ones: medians of 100 each."""
+    """Learning a task after 2,000 others against learning one after none: medians of 100 each.
+
+    Two learners take turns, so that both meet the same noise.
+    """
     rng = torch.Generator().manual_seed(0)
     inputs = torch.randn((64, 784), generator=rng)
     labels = torch.randint(0, 10, (64,), generator=rng).numpy()
-    learner = ImpressLearner(
-        backbone,
-        bank=random_bank(backbone.layers, 10),
-        task_recipe=Recipe(epochs=1, batch_size=64),
-        progress=False,
-    )
-    seconds = []
-    for number in range(tasks):
+
+    def learner() -> ImpressLearner:
+        recipe = Recipe(epochs=1, batch_size=64)
+        bank = random_bank(backbone.layers, 10)
+        return ImpressLearner(backbone, bank=bank, task_recipe=recipe, progress=False)
+
+    def seconds(who: ImpressLearner, name: str) -> float:
         begin = time.perf_counter()
-        learner.learn_task(f"task {number}", (inputs, labels))
-        seconds.append(1e3 * (time.perf_counter() - begin))
-    early, late = np.median(seconds[2:102]), np.median(seconds[-100:])
-    return cost("task_2000_vs_task_2", float(late), float(early), 100)
+        who.learn_task(name, (inputs, labels))
+        return 1e3 * (time.perf_counter() - begin)
+
+    old, fresh = learner(), learner()
+    for number in range(tasks):
+        old.learn_task(f"task {number}", (inputs, labels))
+    pairs = [(seconds(old, f"late {i}"), seconds(fresh, f"early {i}")) for i in range(100)]
+    late, early = np.median(np.array(pairs), axis=0)
+    return cost("task_2000_vs_task_2", float(late), float(early), len(pairs))
 
 
 def linear_record(backbone: Backbone, inputs: Tensor, targets: Tensor) -> Record:

@@ -9,14 +9,14 @@ compiled code on disk, so only the first process compiles.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import numba
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from impresslearn.kernels.compiling import compiled
 
 LANES = 16
 LARGEST_TILE = 16
@@ -197,20 +197,7 @@ def _fold(typingctx, source, target):
     return types.void(types.int64, types.int64), codegen
 
 
-def _compiled(arguments: int) -> Callable:
-    """Compiles a loop over so many integers, and keeps the code on disk where there is room."""
-    signature = types.void(*[types.int64] * arguments)
-
-    def compile_loop(loop: Callable) -> Callable:
-        try:
-            return numba.njit(signature, nogil=True, cache=True)(loop)
-        except RuntimeError:  # nowhere to write: a read-only installation without a home folder
-            return numba.njit(signature, nogil=True)(loop)
-
-    return compile_loop
-
-
-@_compiled(11)
+@compiled(types.void(*[types.int64] * 11))
 def mix_rows(
     bits, mask_stride, row_bytes, count, alpha, alpha_stride, unit_stride, weight, out, fan_in, span
 ):
@@ -237,7 +224,7 @@ def mix_rows(
             _mix_tile(1, 1, b, mask_stride, count, a, alpha_stride, w, o, fan_in % 16)
 
 
-@_compiled(13)
+@compiled(types.void(*[types.int64] * 13))
 def sum_rows(
     bits, mask_stride, row_bytes, count, left_values, right_values, sums, out, out_stride,
     block_stride, block_rows, fan_in, span,

@@ -1,0 +1,102 @@
+"""The compiled loops of `selection`: counting, narrowing a bracket, keeping what lies above."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from impresslearn.kernels.compiling import compiled
+
+NARROW = 64
+BLOCK = 64
+"""Numbers inside the bracket at which they are sorted."""
+PASSES = 12
+
+
+@compiled()
+def count_at_least(values, threshold):
+    # An index and a branch: of the ways to write this, the one that compiles to vector code.
+    count = 0
+    for place in range(values.size):
+        if values[place] >= threshold:
+            count += 1
+    return count
+
+
+@compiled()
+def narrow(values, count, low, high):
+    """(threshold, how many reach it); (nan, 0) with NaN among them, (0, -1) outside the bracket."""
+    numbers = 0
+    for place in range(values.size):
+        if values[place] == values[place]:
+            numbers += 1
+    if numbers != values.size:
+        return np.float32(np.nan), 0
+    at_low, at_high = count_at_least(values, low), count_at_least(values, high)
+    if at_low < count:
+        return np.float32(0), -1
+    if at_high >= count:
+        if at_high == count:
+            return _smallest_at_least(values, high), at_high
+        return np.float32(0), -1
+    # at_low >= count > at_high: the threshold is in [low, high).
+    for _ in range(PASSES):
+        if at_low - at_high <= NARROW:
+            break
+        share = np.float32((at_low - count) / (at_low - at_high))
+        middle = low + (high - low) * min(max(share, np.float32(0.02)), np.float32(0.98))
+        if not low < middle < high:
+            break
+        at_middle = count_at_least(values, middle)
+        if at_middle >= count:
+            low, at_low = middle, at_middle
+        else:
+            high, at_high = middle, at_middle
+    inside = np.empty(at_low - at_high, dtype=np.float32)
+    found = 0
+    for start in range(0, values.size, BLOCK):
+        block = values[start : start + BLOCK]
+        hits = 0
+        for place in range(block.size):
+            if (block[place] >= low) & (block[place] < high):
+                hits += 1
+        if hits:
+            for value in block:
+                if low <= value < high:
+                    inside[found] = value
+                    found += 1
+    inside.sort()
+    threshold = inside[at_low - count]
+    return threshold, at_high + (inside.size - np.searchsorted(inside, threshold))
+
+
+@compiled()
+def _smallest_at_least(values, threshold):
+    smallest = np.float32(np.inf)
+    for value in values:
+        if threshold <= value < smallest:
+            smallest = value
+    return smallest
+
+
+@compiled()
+def keep_above(scores, weight, threshold, magnitude):
+    """weight where the score, or its magnitude, reaches the threshold; 0 elsewhere."""
+    kept = np.empty_like(weight)
+    if magnitude:
+        for place in range(weight.size):
+            kept[place] = weight[place] if abs(scores[place]) >= threshold else np.float32(0)
+    else:
+        for place in range(weight.size):
+            kept[place] = weight[place] if scores[place] >= threshold else np.float32(0)
+    return kept
+
+
+@compiled()
+def signed_product(left, right, signs):
+    """left * right * sign(signs), element by element."""
+    product = np.empty_like(left)
+    for place in range(left.size):
+        value = left[place] * right[place]
+        sign = signs[place]
+        product[place] = value if sign > 0 else (-value if sign < 0 else np.float32(0))
+    return product
