@@ -102,7 +102,7 @@ class TensorBatches:
             return
         order = torch.randperm(len(self), generator=generator).to(self.inputs.device)
         for index in order.split(batch_size):
-            inputs = self.inputs[index]
+            inputs = self.inputs.index_select(0, index)  # twice as fast as indexing
             if self.augment is not None:
                 inputs = self.augment(inputs, generator)
             yield inputs, self.targets[index]
