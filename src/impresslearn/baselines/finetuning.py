@@ -22,8 +22,8 @@ FINETUNING_RECIPE = Recipe(optimizer="adam", lr=0.001, schedule="cosine", epochs
 class FineTuning:
     """Trains a copy of all maskable weights for every task, from the backbone's values.
 
-    As an upper bound it wants a backbone made for training: on permuted MNIST Kaiming normal weights
-    reach 97.8% after 3 epochs, signed constants of gain 2, which suit masks, 96.1%.
+    As an upper bound it wants a backbone made for training: on permuted MNIST Kaiming normal
+    weights reach 97.8% after 3 epochs, signed constants of gain 2, which suit masks, 96.1%.
     """
 
     def __init__(
