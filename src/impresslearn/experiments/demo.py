@@ -1,7 +1,7 @@
 """The demo: rotated 8x8 digits, 5 basis tasks, then 10 new tasks at unseen angles.
 
 A new task learns 15 coefficients (5 masks x 3 layers) and a scale per output unit, kept in 5 bits.
-Expected on two CPU cores, in about 20 s: 95% on the new tasks in 0.3 kB each, against 98% for a
+Expected on two CPU cores, in 15 to 30 s: 95% on the new tasks in 0.3 kB each, against 98% for a
 dedicated mask of 6.3 kB; forgetting exactly zero.
 """
 

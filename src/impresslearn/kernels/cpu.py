@@ -31,8 +31,8 @@ Kernel = Callable[[int, int], object]
 class _Workers:
     """Threads that wait for a share of a kernel's rows. Any number of callers may use them at once.
 
-    A queue a thread hands work over in half the time of an executor, which counts here: a share
-    takes a few hundred microseconds.
+    A queue a thread hands work over faster than an executor, which counts here: a share takes a
+    few hundred microseconds (both kernels at N = 100, two threads: 0.59 ms instead of 0.65).
     """
 
     def __init__(self, count: int) -> None:
