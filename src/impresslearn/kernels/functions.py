@@ -1,8 +1,9 @@
 """The entrances to mixing: single layers, all layers of a network, and `torch.func` transforms.
 
 An operator call costs some 50 µs, as much as mixing a small layer, so eager code runs all layers in
-one autograd function that calls the kernels directly (docs/decisions.md has the figures). The two functions are each other's derivative, and batch over tasks
-under `vmap`. While torch compiles or exports, the registered operators stand in for them.
+one autograd function that calls the kernels directly (docs/decisions.md has the figures). The two
+functions are each other's derivative, and batch over tasks under `vmap`. While torch compiles or
+exports, the registered operators stand in for them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Finding the k-th largest of many numbers, and keeping those above it, on the CPU.
 
 A sample brackets the threshold, a few counting passes narrow the bracket by interpolation, and only
-the handful of numbers left inside are sorted. Counting runs at the speed of memory, so this takes an
-eighth of `numpy.partition`, whose vector instructions are slow on some processors. Without Numba the
-partition does it.
+the handful of numbers left inside are sorted. Counting runs at the speed of memory, so this takes
+an eighth of the time of `numpy.partition`, whose vector instructions are slow on some processors.
+Without Numba the partition does it.
 """
 
 from __future__ import annotations
