@@ -69,7 +69,7 @@ def test_a_table_is_a_mapping_in_the_order_of_learning():
     assert table["a"].role == "basis"
     assert [info.role for info in table.values()] == ["learned", "basis", "learned"]
     assert table.learned("a") is table.learned("a")
-    assert repr(table) == "TaskTable(1 basis tasks, 2 learned tasks)"
+    assert repr(table) == "TaskTable(3 tasks)"
     assert not hasattr(table, "__setitem__")
 
 

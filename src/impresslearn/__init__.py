@@ -25,12 +25,16 @@ if TYPE_CHECKING:
     from impresslearn.errors import InputError as InputError
     from impresslearn.errors import MissingDataError as MissingDataError
     from impresslearn.errors import MissingDependencyError as MissingDependencyError
+    from impresslearn.errors import StoreError as StoreError
     from impresslearn.errors import TrainingError as TrainingError
     from impresslearn.errors import UnknownTaskError as UnknownTaskError
     from impresslearn.inference import TaskGuess as TaskGuess
     from impresslearn.learner import ImpressLearner as ImpressLearner
+    from impresslearn.persistence import load as load
+    from impresslearn.persistence import open_store as open_store
     from impresslearn.presets import list_presets as list_presets
     from impresslearn.presets import preset as preset
+    from impresslearn.rounding import rounded as rounded
     from impresslearn.sources import random_bank as random_bank
     from impresslearn.training import Recipe as Recipe
 
@@ -47,6 +51,7 @@ _HOME = {
     "MaskBank": "impresslearn.bank",
     "MissingDataError": "impresslearn.errors",
     "MissingDependencyError": "impresslearn.errors",
+    "StoreError": "impresslearn.errors",
     "Recipe": "impresslearn.training",
     "SupSup": "impresslearn.baselines",
     "TaskGuess": "impresslearn.inference",
@@ -56,8 +61,11 @@ _HOME = {
     "create_backbone": "impresslearn.backbones",
     "list_backbones": "impresslearn.backbones",
     "list_presets": "impresslearn.presets",
+    "load": "impresslearn.persistence",
+    "open_store": "impresslearn.persistence",
     "preset": "impresslearn.presets",
     "random_bank": "impresslearn.sources",
+    "rounded": "impresslearn.rounding",
     "register_backbone": "impresslearn.backbones",
     "single_mask_accuracy": "impresslearn.baselines",
     "streams": "impresslearn.streams",

@@ -42,6 +42,23 @@ class MaskInfo:
         return self.source == "random"
 
 
+PackedMask = tuple[MaskInfo, Sequence[Tensor]]
+"""A mask's origin and its packed bits, (units, row_bytes) uint8 a layer."""
+
+
+def packed_mask(
+    name: str,
+    mask: Mapping[str, Tensor],
+    layers: Sequence[MaskableLayer],
+    source: str = "given",
+    recipe: Mapping[str, Any] | None = None,
+) -> PackedMask:
+    """A mask, layer name -> booleans of the weight's shape, as a bank holds it."""
+    packed = [pack(mask[layer.name].reshape(layer.units, layer.fan_in)) for layer in layers]
+    ones = tuple(int(popcount(bits.unsqueeze(0))[0]) for bits in packed)
+    return MaskInfo(name, source, ones, dict(recipe or {})), packed
+
+
 @dataclass(frozen=True)
 class Overlap:
     """Pairwise overlap of masks: Jaccard index |A∩B| / |A∪B| against independent draws.
@@ -117,23 +134,34 @@ class MaskBank:
         if name in self._position:
             raise InputError(f"the bank already holds a mask named {name!r}; masks never change")
         self._check(mask)
-        packed = [
-            pack(mask[layer.name].reshape(layer.units, layer.fan_in)).to(self.device)
-            for layer in self.layers
-        ]
-        ones = tuple(int(popcount(bits.unsqueeze(0))[0]) for bits in packed)
-        info = MaskInfo(name, source, ones, dict(recipe or {}))
+        info, packed = packed_mask(name, mask, self.layers, source, recipe)
+        self.adopt(info, [bits.to(self.device) for bits in packed])
+        return info
+
+    def adopt(self, info: MaskInfo, packed: Sequence[Tensor]) -> None:
+        """Adds a mask that is packed already, (units, row_bytes) uint8 a layer, as `bits` gives it.
+
+        Raises InputError for a taken name and for other layers.
+        """
+        if info.name in self._position:
+            raise InputError(f"the bank already holds a mask named {info.name!r}")
+        shapes = [tuple(bits.shape) for bits in packed]
+        if shapes != [tuple(room.shape[1:]) for room in self._room]:
+            raise InputError(f"the packed mask {info.name!r} belongs to other layers")
         if len(self) == len(self._room[0]):
             self._grow()
         for room, bits in zip(self._room, packed, strict=True):
             room[len(self)] = bits
-        self._position[name] = len(self)
+        self._position[info.name] = len(self)
         self._infos.append(info)
-        return info
 
     def bits(self, layer: int, count: int | None = None) -> Tensor:
         """Packed masks of one layer: the first `count` (all by default), (n, units, row_bytes)."""
         return self._room[layer][: len(self) if count is None else count]
+
+    def packed(self, position: int) -> PackedMask:
+        """The mask at a position, as `adopt` takes it; the bits are not copied."""
+        return self._infos[position], [room[position] for room in self._room]
 
     def mask(self, name: str) -> dict[str, Tensor]:
         """One mask, unpacked: layer name -> booleans of the weight's shape."""

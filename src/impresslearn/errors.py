@@ -30,3 +30,7 @@ class MissingDataError(ImpressLearnError, FileNotFoundError):
 
 class TrainingError(ImpressLearnError, ArithmeticError):
     """Optimisation left the finite numbers."""
+
+
+class StoreError(ImpressLearnError, ValueError):
+    """A store file that cannot be used: damaged, foreign, busy, or with no room to write."""

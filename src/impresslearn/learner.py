@@ -7,8 +7,8 @@ verbs commit at their end: an error leaves the learner as it was.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Mapping, Sequence
 from itertools import count as count_from
 from typing import Any
 
@@ -18,23 +18,28 @@ from torch import Tensor
 from impresslearn.adaptation import COEFFICIENT_RECIPE, learn_coefficients
 from impresslearn.backbones import Backbone
 from impresslearn.bank import MaskBank
-from impresslearn.data import Label, StreamedBatches, TensorBatches, to_batches
+from impresslearn.candidates import candidates
+from impresslearn.data import TensorBatches, to_batches
 from impresslearn.errors import InputError, UnknownTaskError
-from impresslearn.inference import Candidate, TaskGuess, guess_task
+from impresslearn.inference import TaskGuess, guess_task
 from impresslearn.intake import Prepared, checked_examples, checked_inputs, training_examples
 from impresslearn.ledger import Ledger
 from impresslearn.mixing import Coefficients, CoefficientSpec
-from impresslearn.prediction import Statistics, TaskView, TrainingPhase
+from impresslearn.prediction import Statistics, TrainingPhase
 from impresslearn.presets import preset as find_preset
 from impresslearn.progress import progress_for
 from impresslearn.quantisation import PRECISIONS
-from impresslearn.sources import POPUP_RECIPE, add_random_masks, train_mask
+from impresslearn.rows import labels_by_task, named, row_names
+from impresslearn.settings import mask_recipe, plain_settings, task_recipe
+from impresslearn.sources import POPUP_RECIPE, draw_masks, train_mask, train_masks_in_turn
 from impresslearn.sparsity import ones_per_layer
-from impresslearn.tasks import ROLES, LearnedTask, TaskTable
+from impresslearn.stopwatch import Note, Stopwatch
+from impresslearn.store import write_store
+from impresslearn.tasks import TaskTable
 from impresslearn.together import (
     alike,
-    can_run_together,
     learn_coefficients_together,
+    side_by_side,
     train_masks_together,
 )
 from impresslearn.training import Recipe
@@ -98,6 +103,7 @@ class ImpressLearner:
         self.score_rule = score_rule
         self.seed = seed
         self.progress = progress
+        self.cache_bytes = cache_bytes
         self._ones = ones_per_layer(backbone.layers, sparsity, allocation)
         self._spec = CoefficientSpec(granularity, output_scale, input_scale)
         masks = MaskBank(backbone.layers, backbone.device) if bank is None else bank
@@ -130,25 +136,32 @@ class ImpressLearner:
     def coefficients_(self) -> dict[str, Coefficients]:
         """The coefficients of every learned task, as stored (rounded where so asked)."""
         return {
-            name: self._ledger.runtime.coefficients(self.tasks_.learned(name))
-            for name, info in self.tasks_.items()
-            if info.role == "learned"
+            task.name: self._ledger.coefficients(task)
+            for task in self.tasks_.all()
+            if task.role == "learned"
         }
 
-    def learn_basis(self, name: str, data: Any, *, seed: int | None = None) -> ImpressLearner:
+    def learn_basis(
+        self, name: str, data: Any, *, seed: int | None = None, note: Note | None = None
+    ) -> ImpressLearner:
         """Trains an impression on a task with edge-popup and adds it to the bank.
 
-        The task is then predicted with its own mask. data: whatever `as_examples` takes. Raises
-        InputError for a taken name, unusable data or more classes than the backbone has outputs.
+        The task is then predicted with its own mask. data: whatever `as_examples` takes. note: JSON
+        values to keep in the task's history. Raises InputError for a taken name, unusable data or
+        more classes than the backbone has outputs.
         """
         self._ledger.refuse_taken([name])
         examples, classes = training_examples(self.backbone, data)
         seed = self._next_seed() if seed is None else seed
         phase = TrainingPhase.begin(self.backbone, self.shared_statistics_)
         source = to_batches(examples, classes, self.backbone.device)
-        mask = self._train_mask(source, len(classes), seed, phase, f"basis {name}")
-        recipe = {name: self._recipe(seed)}
-        self._ledger.commit_basis({name: mask}, recipe, (examples, classes), phase)
+        watch = Stopwatch(len(examples), note)
+        title = progress_for(self.progress).titled(f"basis {name}")
+        how = (self._ones, self.basis_recipe, seed, self.score_rule, phase, title)
+        trained = train_mask(self.backbone, source, len(classes), *how)
+        recipe, metrics = {name: mask_recipe(self, seed)}, watch.metrics(trained.fit)
+        prepared = (examples, classes)
+        self._ledger.commit_basis({name: trained.mask}, recipe, prepared, phase, metrics)
         return self
 
     def learn_homogeneous(
@@ -159,11 +172,13 @@ class ImpressLearner:
         *,
         seeds: Sequence[int] | None = None,
         batched: bool | None = None,
+        note: Note | None = None,
     ) -> ImpressLearner:
         """Adds `count` impressions of one task, trained from different seeds.
 
         They are named name, name/1, name/2, …; the first one is the task's own mask. Each depends
-        on its seed alone, so they may as well be trained apart. batched: as in `learn_tasks`.
+        on its seed alone, so they may as well be trained apart. batched: as in `learn_tasks`;
+        note: as in `learn_basis`.
         """
         if count < 1 or (seeds is not None and not len(seeds) == len(set(seeds)) == count):
             raise InputError(f"count >= 1 needs as many distinct seeds, got {count}, {seeds}")
@@ -173,38 +188,38 @@ class ImpressLearner:
         chosen = list(seeds) if seeds is not None else [self._next_seed() + i for i in range(count)]
         source = to_batches(examples, classes, self.backbone.device)
         first = TrainingPhase.begin(self.backbone, self.shared_statistics_)
-        if self._side_by_side(batched) and isinstance(source, TensorBatches):
-            title = progress_for(self.progress).titled(f"{count} masks of {name}")
-            settings = (self._ones, self.basis_recipe, chosen, self.score_rule, title)
-            masks = train_masks_together(self.backbone, source, len(classes), *settings)
+        watch = Stopwatch(len(examples), note)
+        title = progress_for(self.progress).titled(f"{count} masks of {name}")
+        how = (self._ones, self.basis_recipe, chosen, self.score_rule)
+        if side_by_side(self.backbone, batched) and isinstance(source, TensorBatches):
+            masks = train_masks_together(self.backbone, source, len(classes), *how, title)
         else:
-            masks, phase = [], first
-            for number, seed in enumerate(chosen):
-                which = f"basis {name} {number + 1}/{count}"
-                masks.append(self._train_mask(source, len(classes), seed, phase, which))
-                shared = self.shared_statistics_ or first.statistics
-                phase = TrainingPhase.begin(self.backbone, shared)
-        recipes = {each: self._recipe(seed) for each, seed in zip(names, chosen, strict=True)}
-        named = dict(zip(names, masks, strict=True))
-        self._ledger.commit_basis(named, recipes, (examples, classes), first)
+            masks = train_masks_in_turn(self.backbone, source, len(classes), *how, first, title)
+        recipes = {each: mask_recipe(self, seed) for each, seed in zip(names, chosen, strict=True)}
+        named, prepared = dict(zip(names, masks, strict=True)), (examples, classes)
+        self._ledger.commit_basis(named, recipes, prepared, first, watch.metrics())
         return self
 
     def add_random_masks(self, count: int, *, seed: int | None = None) -> ImpressLearner:
         """Appends random masks of the learner's sparsity and allocation to the bank."""
         seed = self.seed if seed is None else seed
-        add_random_masks(self.bank_, count, self.sparsity, self.allocation, seed)
+        drawn = draw_masks(self.bank_, count, self.sparsity, self.allocation, seed)
+        self._ledger.commit_masks(drawn)
         return self
 
-    def learn_task(self, name: str, data: Any, *, seed: int | None = None) -> ImpressLearner:
+    def learn_task(
+        self, name: str, data: Any, *, seed: int | None = None, note: Note | None = None
+    ) -> ImpressLearner:
         """Learns a new task's coefficients over the masks that the bank holds now.
 
-        data: whatever `as_examples` takes; a few labelled examples suffice. Raises as
-        `learn_basis`, and InputError while the bank is empty.
+        data: whatever `as_examples` takes; a few labelled examples suffice. note: as in
+        `learn_basis`. Raises as that, and InputError while the bank is empty.
         """
         self.tasks_.refuse_taken(name)
         examples, classes = training_examples(self.backbone, data)
         phase = TrainingPhase.begin(self.backbone, self.shared_statistics_)
-        coefficients, _ = learn_coefficients(
+        seed, watch = self._next_seed() if seed is None else seed, Stopwatch(len(examples), note)
+        coefficients, result = learn_coefficients(
             self.backbone,
             self.bank_,
             to_batches(examples, classes, self.backbone.device),
@@ -212,12 +227,19 @@ class ImpressLearner:
             self._spec,
             self.task_recipe,
             self.penalty,
-            self._next_seed() if seed is None else seed,
+            seed,
             phase,
             progress_for(self.progress).titled(f"task {name}"),
         )
-        prepared = (examples, classes)
-        self._ledger.commit_learned(name, coefficients, self.precision, prepared, phase)
+        self._ledger.commit_learned(
+            name,
+            coefficients,
+            self.precision,
+            (examples, classes),
+            phase,
+            task_recipe(self, seed),
+            watch.metrics(result),
+        )
         return self
 
     def learn_tasks(
@@ -233,7 +255,7 @@ class ImpressLearner:
         prepared = {name: training_examples(self.backbone, data) for name, data in tasks.items()}
         seeds = dict(zip(tasks, count_from(self._next_seed()), strict=False))
         for names in alike(prepared):
-            if len(names) > 1 and self._side_by_side(batched):
+            if len(names) > 1 and side_by_side(self.backbone, batched):
                 self._learn_together({name: prepared[name] for name in names}, seeds)
                 continue
             for name in names:
@@ -242,6 +264,7 @@ class ImpressLearner:
 
     def _learn_together(self, tasks: Mapping[str, Prepared], seeds: Mapping[str, int]) -> None:
         sources = (to_batches(*each, self.backbone.device) for each in tasks.values())
+        watch = Stopwatch(len(next(iter(tasks.values()))[0]))
         found = learn_coefficients_together(
             self.backbone,
             self.bank_,
@@ -255,11 +278,14 @@ class ImpressLearner:
         )
         phase = TrainingPhase.begin(self.backbone)
         for (name, each), coefficients in zip(tasks.items(), found, strict=True):
-            self._ledger.commit_learned(name, coefficients, self.precision, each, phase)
+            recipe = task_recipe(self, seeds[name])
+            self._ledger.commit_learned(
+                name, coefficients, self.precision, each, phase, recipe, watch.metrics()
+            )
 
     def logits(self, inputs: Any, task: str) -> Tensor:
         """A task's logits (n, K), K its number of classes, on the backbone's device."""
-        view = self._view(self.tasks_.learned(task))
+        view = self._ledger.view(self.tasks_.learned(task))
         return view.logits(self.backbone, checked_inputs(self.backbone, inputs))
 
     def predict(self, inputs: Any, task: str | Sequence[str] | None = None) -> np.ndarray:
@@ -278,28 +304,17 @@ class ImpressLearner:
             task = guess.best
         if isinstance(task, str):
             return self._labels(values, task)
-        if isinstance(task, bytes) or not isinstance(task, Iterable):
-            raise InputError(f"task must be a name, one name a row, or None, got {task!r}")
-        names = list(task)
-        if len(names) != len(values):
-            raise InputError(f"{len(values)} inputs came with {len(names)} task names")
-        for name in names:
+        names = row_names(task, len(values))
+        for name in dict.fromkeys(names):
             self.tasks_.learned(name)
-        rows = {name: [i for i, each in enumerate(names) if each == name] for name in set(names)}
-        parts = {name: self._labels(values[index], name) for name, index in rows.items()}
-        together = np.concatenate(list(parts.values())) if parts else np.array([])
-        kind = together.dtype if len({part.dtype.kind for part in parts.values()}) <= 1 else object
-        answer = np.empty(len(values), dtype=kind)
-        for name, index in rows.items():
-            answer[index] = parts[name]
-        return answer
+        return labels_by_task(values, names, self._labels)
 
     def score(self, data: Any, task: str) -> float:
         """The accuracy of a task on labelled data, in [0, 1]."""
         learned = self.tasks_.learned(task)
         examples = checked_examples(self.backbone, data)
         source = to_batches(examples, learned.classes, self.backbone.device)
-        return self._view(learned).accuracy(self.backbone, source)
+        return self._ledger.view(learned).accuracy(self.backbone, source)
 
     def infer_task(
         self,
@@ -315,22 +330,11 @@ class ImpressLearner:
         `impresslearn.inference` for each method's settings). among: "all" tasks, those of role
         "basis" or "learned", or a sequence of names.
         """
-        values = checked_inputs(self.backbone, inputs)
-        candidates = [
-            Candidate(
-                task.name,
-                len(task.classes),
-                self._ledger.runtime.coefficients(task),
-                functools.partial(self._view, task),
-                task.profile,
-            )
-            for task in map(self.tasks_.learned, self._candidates(among))
-        ]
         return guess_task(
             self.backbone,
             self.bank_,
-            candidates,
-            values,
+            candidates(self._ledger, among),
+            checked_inputs(self.backbone, inputs),
             method,
             shared=self.shared_statistics_,
             **settings,
@@ -341,52 +345,47 @@ class ImpressLearner:
         if guess.mixture is None:
             raise InputError(f"a guess by {guess.method!r} holds no mixture; use method='alpha'")
         logits = guess.mixture.logits(self.backbone, checked_inputs(self.backbone, inputs))
-        return _named(logits, self.tasks_.learned(guess.best).classes)
+        return named(logits, self.tasks_.learned(guess.best).classes)
 
     def statistics_of(self, task: str) -> Statistics | None:
         """The norm statistics that a task is computed with; None where its network has none."""
-        return self._ledger.runtime.statistics(self.tasks_.learned(task), self.shared_statistics_)
+        return self._ledger.statistics(self.tasks_.learned(task))
+
+    def save(
+        self,
+        path: str | os.PathLike,
+        *,
+        tasks: Sequence[str] | None = None,
+        weights: str = "stored",
+        overwrite: bool = False,
+    ) -> ImpressLearner:
+        """Writes everything to one new file, whole or not at all; `load` and `open_store` read it.
+
+        tasks: only these and the masks they need. weights: "stored", or "seed" to keep only the
+        network's settings and its SHA-256. Raises InputError for a path that is taken, unless
+        `overwrite`, and StoreError where it cannot be written.
+        """
+        how: dict[str, Any] = {"names": tasks, "weights": weights, "overwrite": overwrite}
+        write_store(self._ledger, plain_settings(self), path, **how)
+        return self
+
+    def close(self) -> None:
+        """Lets go of the file of a learner from `open_store`; nothing for one in memory."""
+        self._ledger.journal.close()
+
+    def __enter__(self) -> ImpressLearner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _bind(self, ledger: Ledger) -> None:
+        """Continues from what was committed elsewhere."""
+        self._ledger = ledger
 
     def _next_seed(self) -> int:
         return self.seed + self._ledger.trained()
 
-    def _side_by_side(self, batched: bool | None) -> bool:
-        wanted = self.backbone.device.type == "cuda" if batched is None else batched
-        return wanted and can_run_together(self.backbone)
-
-    def _train_mask(
-        self,
-        source: TensorBatches | StreamedBatches,
-        num_classes: int,
-        seed: int,
-        phase: TrainingPhase,
-        title: str,
-    ) -> dict[str, Tensor]:
-        progress = progress_for(self.progress).titled(title)
-        settings = (self._ones, self.basis_recipe, seed, self.score_rule, phase, progress)
-        return train_mask(self.backbone, source, num_classes, *settings).mask
-
-    def _recipe(self, seed: int) -> dict[str, Any]:
-        own = {"sparsity": self.sparsity, "allocation": self.allocation, "rule": self.score_rule}
-        return {"seed": seed, **own, **self.basis_recipe.settings()}
-
-    def _view(self, task: LearnedTask) -> TaskView:
-        return self._ledger.view(task)
-
     def _labels(self, inputs: Tensor, task: str) -> np.ndarray:
         learned = self.tasks_.learned(task)
-        return _named(self._view(learned).logits(self.backbone, inputs), learned.classes)
-
-    def _candidates(self, among: str | Sequence[str]) -> list[str]:
-        if among == "all":
-            return list(self.tasks_)
-        if among in ROLES:
-            return [name for name, info in self.tasks_.items() if info.role == among]
-        if isinstance(among, str):
-            raise InputError(f"among must be all, {', '.join(ROLES)} or task names, got {among!r}")
-        return list(among)
-
-
-def _named(logits: Tensor, classes: tuple[Label, ...]) -> np.ndarray:
-    """(n, K) logits to the (n,) labels that the classes had when they were learned."""
-    return np.asarray(classes)[logits[:, : len(classes)].argmax(dim=1).cpu().numpy()]
+        return named(self._ledger.view(learned).logits(self.backbone, inputs), learned.classes)

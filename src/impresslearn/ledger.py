@@ -2,24 +2,28 @@
 
 Learning ends here: a task is judged on its own inputs and then kept whole or not at all, and
 nothing that is kept ever changes. Learners decide what to optimise; they change no state
-themselves.
+themselves. Commits go to a journal first (memory, or a store's file) and to memory after it, so
+that memory never holds what the file does not.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime, timezone
 from math import prod
 from typing import Any
 
 from torch import Tensor
 
 from impresslearn.backbones import Backbone
-from impresslearn.bank import MaskBank
+from impresslearn.bank import MaskBank, PackedMask, packed_mask
 from impresslearn.errors import InputError
 from impresslearn.inference import PROFILED_INPUTS, entropy_profile
 from impresslearn.intake import Prepared, some_inputs
-from impresslearn.mixing import Coefficients
+from impresslearn.journal import Journal, MemoryJournal
+from impresslearn.mixing import Coefficients, mixed_weights
 from impresslearn.prediction import Statistics, TaskView, TrainingPhase
 from impresslearn.quantisation import store_coefficients
 from impresslearn.runtime import TaskRuntime
@@ -29,20 +33,52 @@ from impresslearn.tasks import LearnedTask, TaskTable
 class Ledger:
     """The committed state of one learner.
 
-    bank, tasks: as in `ImpressLearner`; shared: norm statistics of all tasks, or None; runtime:
-    makes kept tasks compute.
+    bank, tasks: as in `ImpressLearner`; shared: norm statistics of all tasks, or None; journal:
+    keeps every commit. `bank` and `shared` hold what other processes committed up to now.
     """
 
-    def __init__(self, backbone: Backbone, bank: MaskBank, cache_bytes: int) -> None:
+    def __init__(
+        self,
+        backbone: Backbone,
+        bank: MaskBank,
+        cache_bytes: int,
+        journal: Journal | None = None,
+    ) -> None:
         self.backbone = backbone
-        self.bank = bank
-        self.tasks = TaskTable()
-        self.runtime = TaskRuntime(backbone, bank, cache_bytes)
-        self.shared: Statistics | None = (
+        self.journal = journal or MemoryJournal()
+        self.tasks = TaskTable(self.journal.tasks)
+        self._bank = bank
+        self._runtime = TaskRuntime(backbone, bank, cache_bytes)
+        self._lock = threading.RLock()
+        self._unrounded: tuple[str, Coefficients] | None = None
+        self._shared: Statistics | None = (
             backbone.initial_statistics()
             if backbone.norm == "shared" and backbone.pretrained and backbone.has_statistics
             else None
         )
+
+    @property
+    def bank(self) -> MaskBank:
+        """The masks."""
+        self.catch_up()
+        return self._bank
+
+    @property
+    def shared(self) -> Statistics | None:
+        """Norm statistics of all tasks; None where there are none."""
+        if self._shared is None and self.backbone.norm == "shared":
+            self._shared = self.journal.shared()
+        return self._shared
+
+    def catch_up(self) -> None:
+        """Takes over the masks that other processes have committed to the same file."""
+        with self._lock:
+            for info, packed in self.journal.masks_after(len(self._bank)):
+                self._bank.adopt(info, [bits.to(self.backbone.device) for bits in packed])
+
+    def adopt_shared(self, statistics: Statistics | None) -> None:
+        """Takes over shared norm statistics that were committed elsewhere."""
+        self._shared = statistics
 
     def refuse_taken(self, names: Sequence[str]) -> None:
         """Raises InputError unless the first is free as a task's name, and all as masks' names."""
@@ -64,19 +100,22 @@ class Ledger:
         recipes: Mapping[str, Mapping[str, Any]],
         prepared: Prepared,
         phase: TrainingPhase,
+        metrics: Mapping[str, Any],
     ) -> None:
         """Adds trained masks, name -> layers; the first one is the mask of the task of its name."""
         name, own = next(iter(masks.items()))
-        layers = self.bank.layers
-        size = sum(prod(self.bank.bits(i).shape[1:]) for i in range(len(layers)))
+        layers = self.backbone.layers
         weights = {
             layer.name: self.backbone.weights[layer.name] * own[layer.name] for layer in layers
         }
-        task = LearnedTask(name, prepared[1], len(self.bank) + 1, mask=name, mask_bytes=size)
-        task = self._judged(task, weights, prepared, phase)
-        for mask_name, mask in masks.items():
-            self.bank.append(mask_name, mask, "edge_popup", recipes[mask_name])
-        self._commit(task, phase)
+        new = [
+            packed_mask(each, mask, layers, "edge_popup", recipes[each])
+            for each, mask in masks.items()
+        ]
+        size = sum(prod(bits.shape) for bits in new[0][1])
+        history = _history(recipes[name], metrics)
+        task = LearnedTask(name, prepared[1], 1, mask=name, mask_bytes=size, history=history)
+        self._commit(self._judged(task, weights, prepared, phase), phase, new)
 
     def commit_learned(
         self,
@@ -85,15 +124,44 @@ class Ledger:
         precision: str,
         prepared: Prepared,
         phase: TrainingPhase,
+        recipe: Mapping[str, Any],
+        metrics: Mapping[str, Any],
     ) -> None:
         """Rounds and keeps a learned task's coefficients."""
         stored = store_coefficients(coefficients, precision)
-        task = LearnedTask(name, prepared[1], coefficients.num_masks, stored)
-        self._commit(self._judged(task, self.runtime.mix(task), prepared, phase), phase)
+        history = _history(recipe, metrics)
+        task = LearnedTask(name, prepared[1], coefficients.num_masks, stored, history=history)
+        self._commit(self._judged(task, self._runtime.mix(task), prepared, phase), phase)
+        self._unrounded = name, coefficients
+
+    def commit_masks(self, masks: Sequence[PackedMask]) -> None:
+        """Adds masks that belong to no task."""
+        self._commit(None, None, masks)
+
+    def coefficients(self, task: LearnedTask) -> Coefficients:
+        """A task's coefficients as stored; one-hot on its own mask for a basis task."""
+        self._catch_up_to(task)
+        return self._runtime.coefficients(task)
 
     def view(self, task: LearnedTask) -> TaskView:
         """A kept task, ready to compute."""
-        return self.runtime.view(task, self.shared)
+        self._catch_up_to(task)
+        return self._runtime.view(task, self.shared)
+
+    def unrounded_view(self, task: LearnedTask) -> TaskView | None:
+        """The task learned last with its coefficients before rounding; None for any other."""
+        if self._unrounded is None or self._unrounded[0] != task.name:
+            return None
+        weights = mixed_weights(self._bank, self.backbone.weights, self._unrounded[1])
+        return TaskView(weights, self.statistics(task), len(task.classes))
+
+    def statistics(self, task: LearnedTask) -> Statistics | None:
+        """The norm statistics that the task is computed with."""
+        return self._runtime.statistics(task, self.shared)
+
+    def _catch_up_to(self, task: LearnedTask) -> None:
+        if task.num_masks > len(self._bank):
+            self.catch_up()
 
     def _judged(
         self,
@@ -109,8 +177,32 @@ class Ledger:
         profile = entropy_profile(self.backbone, view, inputs)
         return replace(task, statistics=own, profile=profile)
 
-    def _commit(self, task: LearnedTask, phase: TrainingPhase) -> None:
-        """Keeps a finished task; nothing here can fail."""
-        if phase.mode == "train" and self.backbone.norm == "shared":
-            self.shared = phase.statistics
-        self.tasks.add(task)
+    def _commit(
+        self,
+        task: LearnedTask | None,
+        phase: TrainingPhase | None,
+        masks: Sequence[PackedMask] = (),
+    ) -> None:
+        """Keeps masks and a finished task, all of it or on an error nothing."""
+        share = phase is not None and phase.mode == "train" and self.backbone.norm == "shared"
+        with self._lock:
+            with self.journal.transaction():
+                bank = self.bank  # with what others committed before this transaction began
+                if masks and task is not None:
+                    task = replace(task, num_masks=len(bank) + 1)
+                kept = self.journal.kept_masks([info.name for info in bank.infos])
+                unsaved = [bank.packed(position) for position in range(kept, len(bank))]
+                self.journal.add_masks(kept, [*unsaved, *masks])
+                if share and phase is not None and phase.statistics is not None:
+                    self.journal.share(phase.statistics)
+                if task is not None:
+                    self.tasks.add(task)
+            for info, packed in masks:
+                bank.adopt(info, [bits.to(self.backbone.device) for bits in packed])
+            if share and phase is not None:
+                self._shared = phase.statistics
+
+
+def _history(recipe: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, Any]:
+    now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+    return {"recipe": dict(recipe), "metrics": dict(metrics), "created_at": now}

@@ -6,6 +6,8 @@ A `LearnedTask` is numbers and names; here it becomes coefficients, effective we
 
 from __future__ import annotations
 
+import threading
+
 import torch
 from torch import Tensor
 
@@ -23,6 +25,7 @@ class TaskRuntime:
         self.backbone = backbone
         self.bank = bank
         self._cache = WeightCache(cache_bytes)
+        self._lock = threading.Lock()
 
     def coefficients(self, task: LearnedTask) -> Coefficients:
         """A learned task's coefficients as stored; one-hot on its own mask for a basis task."""
@@ -39,7 +42,8 @@ class TaskRuntime:
 
     def view(self, task: LearnedTask, shared: Statistics | None) -> TaskView:
         """The task ready to compute, with the shared norm statistics where it has none."""
-        weights = self._cache.get(task.name, lambda: self.mix(task))
+        with self._lock:  # the cache reorders itself on every look
+            weights = self._cache.get(f"{task.name}/{task.version}", lambda: self.mix(task))
         return TaskView(weights, self.statistics(task, shared), len(task.classes))
 
     def statistics(self, task: LearnedTask, shared: Statistics | None) -> Statistics | None:

@@ -6,9 +6,11 @@ the label map and the entropies that task inference is judged by. `TaskInfo` is 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from itertools import islice
+from typing import Any
 
 from torch import Tensor
 
@@ -17,6 +19,8 @@ from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.quantisation import StoredCoefficients
 
 ROLES = ("basis", "learned")
+COMPARED_NAMES = 2000
+"""Names that an unknown one is compared with at most; each comparison takes some 20 µs."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,8 @@ class TaskInfo:
     """A task in a learner's `tasks_`.
 
     role: "basis" (has a mask of its own in the bank) or "learned" (has coefficients only); bytes:
-    all that this task alone needs: mask or coefficients, norm statistics, label map, entropies.
+    all that this task alone needs: mask or coefficients, norm statistics, label map, entropies;
+    history: how it was learned ("recipe", "metrics", "created_at"), not needed to compute it.
     """
 
     name: str
@@ -46,11 +51,16 @@ class TaskInfo:
     num_masks: int
     bytes: int
     breakdown: Mapping[str, int] = field(default_factory=dict)
+    history: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
 class LearnedTask:
-    """A task as it is kept. For a basis task `coefficients` is None and `mask` names its mask."""
+    """A task as it is kept. For a basis task `coefficients` is None and `mask` names its mask.
+
+    history: plain values about how it was learned; version: tells tasks apart that bear the same
+    name one after another, where a store lets a task be removed.
+    """
 
     name: str
     classes: tuple[Label, ...]
@@ -60,6 +70,8 @@ class LearnedTask:
     mask_bytes: int = 0
     statistics: dict[str, Tensor] | None = None
     profile: EntropyProfile | None = None
+    history: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    version: int = field(default=0, compare=False)
 
     @property
     def role(self) -> str:
@@ -83,14 +95,18 @@ class LearnedTask:
             self.num_masks,
             sum(breakdown.values()),
             breakdown,
+            self.history,
         )
 
 
 class TaskTable(Mapping[str, TaskInfo]):
-    """The tasks of a learner: name -> `TaskInfo`, in the order they were learned. Read-only."""
+    """The tasks of a learner: name -> `TaskInfo`, in the order they were learned. Read-only.
 
-    def __init__(self) -> None:
-        self._tasks: dict[str, LearnedTask] = {}
+    tasks: where they are kept; a dictionary by default, a table of a file for a store.
+    """
+
+    def __init__(self, tasks: MutableMapping[str, LearnedTask] | None = None) -> None:
+        self._tasks: MutableMapping[str, LearnedTask] = {} if tasks is None else tasks
 
     def __getitem__(self, name: str) -> TaskInfo:
         return self.learned(name).info()
@@ -105,8 +121,7 @@ class TaskTable(Mapping[str, TaskInfo]):
         return name in self._tasks
 
     def __repr__(self) -> str:
-        basis = sum(task.role == "basis" for task in self._tasks.values())
-        return f"TaskTable({basis} basis tasks, {len(self) - basis} learned tasks)"
+        return f"TaskTable({len(self)} tasks)"
 
     def learned(self, name: str) -> LearnedTask:
         """The task as it is kept. Raises UnknownTaskError, naming the closest known tasks."""
@@ -114,6 +129,10 @@ class TaskTable(Mapping[str, TaskInfo]):
             return self._tasks[name]
         except (KeyError, TypeError):
             raise unknown_task(name, self._tasks) from None
+
+    def all(self) -> Iterator[LearnedTask]:
+        """Every task as it is kept; faster than by name where a file holds them."""
+        return iter(self._tasks.values())
 
     def refuse_taken(self, name: str) -> None:
         """Raises InputError unless `name` is a new, non-empty string."""
@@ -134,7 +153,8 @@ def unknown_task(name: object, known: Collection[str]) -> UnknownTaskError:
     """The error for a name that is not among the known tasks, naming the closest of them."""
     if not known:
         return UnknownTaskError(f"no task named {name!r}: nothing was learned yet")
-    close = get_close_matches(str(name), known, n=3) or list(known)[:3]
+    compared = list(islice(known, COMPARED_NAMES))
+    close = get_close_matches(str(name), compared, n=3) or compared[:3]
     return UnknownTaskError(
         f"no task named {name!r} among {len(known)}; close: {', '.join(map(repr, close))}"
     )

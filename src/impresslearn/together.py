@@ -58,6 +58,12 @@ def can_run_together(backbone: Backbone) -> bool:
     )
 
 
+def side_by_side(backbone: Backbone, batched: bool | None) -> bool:
+    """Whether to run together where that is possible: as asked for, by default on a GPU only."""
+    wanted = backbone.device.type == "cuda" if batched is None else batched
+    return wanted and can_run_together(backbone)
+
+
 def alike(prepared: Mapping[str, Prepared]) -> list[list[str]]:
     """Names in groups of the same number of examples and classes, held in memory; others alone."""
     groups: dict[object, list[str]] = {}

@@ -3,9 +3,18 @@
 from impresslearn.backbones.base import Backbone, Mode
 from impresslearn.backbones.registry import (
     adapt,
+    count_parameters,
     create_backbone,
     list_backbones,
     register_backbone,
 )
 
-__all__ = ["Backbone", "Mode", "adapt", "create_backbone", "list_backbones", "register_backbone"]
+__all__ = [
+    "Backbone",
+    "Mode",
+    "adapt",
+    "count_parameters",
+    "create_backbone",
+    "list_backbones",
+    "register_backbone",
+]

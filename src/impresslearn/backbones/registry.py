@@ -124,6 +124,27 @@ def create_backbone(
     )
 
 
+def count_parameters(name: str, num_classes: int, **settings: Any) -> int:
+    """Numbers in the network that `create_backbone` makes with these arguments; none is allocated.
+
+    Raises InputError as `create_backbone`.
+    """
+    entry = _entry(name)
+    arguments: dict[str, Any] = {"num_classes": check_count("num_classes", num_classes)}
+    settings = {key: value for key, value in settings.items() if key not in _RESERVED}
+    norm = settings.pop("norm", entry.norms[0])
+    if "norm" in inspect.signature(entry.build).parameters:
+        arguments["norm"] = norm
+    settings = _complete_settings(name, entry.build, arguments, settings)
+    try:
+        with torch.device("meta"):
+            module = entry.build(**arguments, **settings)
+    except (RuntimeError, TypeError, OverflowError) as error:
+        line = str(error).split("\n", 1)[0]
+        raise InputError(f"{name} cannot be built with {settings}: {line}") from None
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
 def adapt(
     module: nn.Module,
     *,

@@ -1,8 +1,14 @@
 """Where masks come from. Every source gives the same thing: layer name -> booleans."""
 
-from impresslearn.sources.popup import POPUP_RECIPE, PopupScores, TrainedMask, train_mask
+from impresslearn.sources.popup import (
+    POPUP_RECIPE,
+    PopupScores,
+    TrainedMask,
+    train_mask,
+    train_masks_in_turn,
+)
 from impresslearn.sources.pruning import PRUNING_RECIPE, prune_mask
-from impresslearn.sources.random import add_random_masks, random_bank, random_mask
+from impresslearn.sources.random import add_random_masks, draw_masks, random_bank, random_mask
 from impresslearn.sources.variants import dense_weights, real_mask, signed_mask
 
 __all__ = [
@@ -12,10 +18,12 @@ __all__ = [
     "TrainedMask",
     "add_random_masks",
     "dense_weights",
+    "draw_masks",
     "prune_mask",
     "random_bank",
     "random_mask",
     "real_mask",
     "signed_mask",
     "train_mask",
+    "train_masks_in_turn",
 ]

@@ -98,3 +98,26 @@ def train_mask(
         for layer, score in zip(scores.layers, scores.tensors, strict=True)
     }
     return TrainedMask(scores.masks(), kept, result)
+
+
+def train_masks_in_turn(
+    backbone: Backbone,
+    source: BatchSource,
+    num_classes: int,
+    ones: Sequence[int],
+    recipe: Recipe,
+    seeds: Sequence[int],
+    rule: str,
+    phase: TrainingPhase,
+    progress: Progress = silent,
+) -> list[dict[str, Tensor]]:
+    """The masks that `train_mask` gives for each seed; norm statistics of the first go to `phase`.
+
+    Where all tasks share them, the other masks are trained on those that the first one gathered.
+    """
+    masks, own = [], phase
+    for seed in seeds:
+        trained = train_mask(backbone, source, num_classes, ones, recipe, seed, rule, own, progress)
+        masks.append(trained.mask)
+        own = TrainingPhase.begin(backbone, phase.statistics)
+    return masks

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from impresslearn.bank import MaskBank
+from impresslearn.bank import MaskBank, PackedMask, packed_mask
 from impresslearn.errors import InputError
 from impresslearn.masking import MaskableLayer
 from impresslearn.sparsity import ones_per_layer
@@ -36,17 +36,17 @@ def random_mask(
     return mask
 
 
-def add_random_masks(
+def draw_masks(
     bank: MaskBank,
     count: int,
     sparsity: float = 0.9,
     allocation: str = "erdos_renyi",
     seed: int = 0,
     prefix: str = "random",
-) -> MaskBank:
-    """Appends `count` random masks named prefix-0, prefix-1, …; returns the bank.
+) -> list[PackedMask]:
+    """`count` random masks for a bank, named prefix-0, prefix-1, …, which are not added yet.
 
-    A second call goes on where the last one of the same prefix stopped.
+    They go on where those of the same prefix in the bank stop.
     """
     if count < 1:
         raise InputError(f"the number of random masks must be at least 1, got {count}")
@@ -58,14 +58,30 @@ def add_random_masks(
     for name in names:
         if name in bank:
             raise InputError(f"the bank already holds a mask named {name!r}; use another prefix")
-    for number, name in enumerate(names, start):
-        recipe: dict[str, Any] = {
-            "seed": seed,
-            "number": number,
-            "sparsity": sparsity,
-            "allocation": allocation,
-        }
-        bank.append(name, random_mask(bank.layers, ones, seed, number), "random", recipe)
+    shared: dict[str, Any] = {"seed": seed, "sparsity": sparsity, "allocation": allocation}
+    return [
+        packed_mask(
+            name,
+            random_mask(bank.layers, ones, seed, number),
+            bank.layers,
+            "random",
+            shared | {"number": number},
+        )
+        for number, name in enumerate(names, start)
+    ]
+
+
+def add_random_masks(
+    bank: MaskBank,
+    count: int,
+    sparsity: float = 0.9,
+    allocation: str = "erdos_renyi",
+    seed: int = 0,
+    prefix: str = "random",
+) -> MaskBank:
+    """Appends `count` random masks, as `draw_masks` draws them; returns the bank."""
+    for info, packed in draw_masks(bank, count, sparsity, allocation, seed, prefix):
+        bank.adopt(info, [bits.to(bank.device) for bits in packed])
     return bank
 
 

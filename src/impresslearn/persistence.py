@@ -1,0 +1,65 @@
+"""From a store back to a learner: `load` into memory, `open_store` on the file itself."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+from torch import nn
+
+from impresslearn.errors import StoreError
+from impresslearn.learner import ImpressLearner
+from impresslearn.settings import restored_settings
+from impresslearn.store import Opened, load_ledger, open_ledger
+
+
+def load(
+    path: str | os.PathLike,
+    *,
+    module: nn.Module | None = None,
+    device: torch.device | str = "cpu",
+    **settings: Any,
+) -> ImpressLearner:
+    """A learner with everything that a store holds, in memory; every byte is verified.
+
+    What it learns afterwards stays in memory until `save`. module: the structure of a network
+    that was adapted from a module of your own (its weights come from the file). settings: override
+    the learner's, such as progress=False. Raises StoreError for a file that is no store, is
+    damaged, or belongs to another network.
+    """
+    return _learner(load_ledger(path, module=module, device=device), settings, path)
+
+
+def open_store(
+    path: str | os.PathLike,
+    *,
+    module: nn.Module | None = None,
+    device: torch.device | str = "cpu",
+    readonly: bool = False,
+    timeout: float = 60.0,
+    **settings: Any,
+) -> ImpressLearner:
+    """A learner that works on the file: what it learns is committed before the call returns.
+
+    Opening reads neither masks nor tasks; they are read, and checked, when they are needed. Tasks
+    that another process learns into the same file are there at once. Use it in a `with` statement,
+    or call `close`. readonly: learning is refused; timeout: seconds to wait for another process's
+    commit. Otherwise as `load`.
+    """
+    opened = open_ledger(path, module=module, device=device, readonly=readonly, timeout=timeout)
+    try:
+        return _learner(opened, settings, path)
+    except BaseException:
+        opened.ledger.journal.close()
+        raise
+
+
+def _learner(opened: Opened, settings: dict[str, Any], path: Any) -> ImpressLearner:
+    try:
+        kept = restored_settings(opened.settings) | settings
+        learner = ImpressLearner(opened.ledger.backbone, **kept)
+    except (TypeError, KeyError) as error:
+        raise StoreError(f"the settings of a learner in {path} cannot be used: {error}") from None
+    learner._bind(opened.ledger)
+    return learner

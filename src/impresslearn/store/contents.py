@@ -1,0 +1,257 @@
+"""What a store holds, row by row: every checksum written with its row and checked when it is read.
+
+Rows are added inside `Database.transaction`; counts and sums in `state` change with them, so that
+a commit is whole or absent and a lost row is noticed. Knows rows, not networks.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import Any
+
+from impresslearn.errors import InputError
+from impresslearn.store.checks import ZERO, Value, row_checksum, total_after, total_without
+from impresslearn.store.database import Database
+from impresslearn.store.records import MaskRow, TaskRow, to_json
+
+_TASK = """
+    SELECT t.id, t.name, t.mask, t.num_masks, c.text, f.text, t.coefficients, t.statistics,
+           t.profile, r.text, t.metrics, t.created_at, t.checksum
+    FROM tasks AS t
+    LEFT JOIN documents AS c ON c.id = t.classes
+    LEFT JOIN documents AS f ON f.id = t.form
+    LEFT JOIN documents AS r ON r.id = t.recipe
+"""
+LONGEST_TEXT = 2**22
+"""Characters of a head's JSON: room for thousands of layers, not for a bomb."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """What is written once: the network, the learner's settings, and where the file comes from."""
+
+    uuid: str
+    created_at: str
+    library_version: str
+    backbone: dict[str, Any]
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class State:
+    """What has been committed: numbers of rows, sums of their checksums, shared statistics."""
+
+    masks: int = 0
+    tasks: int = 0
+    masks_sum: bytes = ZERO
+    tasks_sum: bytes = ZERO
+    shared: bytes | None = None
+
+    def values(self) -> tuple[Value, ...]:
+        return self.masks, self.tasks, self.masks_sum, self.tasks_sum, self.shared
+
+
+class Contents:
+    """The rows of one store."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    def write_head(
+        self, backbone: Mapping[str, Any], settings: Mapping[str, Any], version: str
+    ) -> None:
+        """The first rows of a new store."""
+        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        values = (uuid.uuid4().hex, now, version, to_json(backbone), to_json(settings))
+        self._write(
+            "INSERT INTO head VALUES (1, ?, ?, ?, ?, ?, ?)", *values, row_checksum("head", values)
+        )
+        empty = State().values()
+        self._write(
+            "INSERT INTO state VALUES (1, ?, ?, ?, ?, ?, ?)", *empty, row_checksum("state", empty)
+        )
+
+    def head(self) -> Head:
+        """The head. Raises StoreError for one that was damaged."""
+        row = self.database.row("SELECT * FROM head")
+        if row is None or row_checksum("head", row[1:-1]) != row[-1]:
+            raise self.database.damaged("its head is not what was written")
+        if len(row[4]) > LONGEST_TEXT:
+            raise self.database.damaged("its head is too long")
+        try:
+            return Head(row[1], row[2], row[3], json.loads(row[4]), json.loads(row[5]))
+        except (ValueError, RecursionError):
+            raise self.database.damaged("its head is no JSON") from None
+
+    def state(self) -> State:
+        """The state as last committed."""
+        row = self.database.row("SELECT * FROM state")
+        if row is None or row_checksum("state", row[1:-1]) != row[-1]:
+            raise self.database.damaged("its counts are not what was written")
+        return State(*row[1:-1])
+
+    def share(self, statistics: bytes) -> None:
+        """Writes the norm statistics that all tasks share."""
+        state = self.state()
+        if state.shared is not None and state.shared != statistics:
+            raise InputError(
+                "another process has learned the first task meanwhile and fixed the norm "
+                "statistics that all tasks share; learn this one again"
+            )
+        self._write_state(replace(state, shared=statistics))
+
+    def add_tensor(self, name: str, content: bytes) -> None:
+        """A weight of the network, as safetensors."""
+        self._write("INSERT INTO tensors VALUES (?, ?)", name, content)
+
+    def tensors(self) -> Iterator[tuple[str, bytes]]:
+        """The network's weights; none where only its seed was kept."""
+        for (name,) in self.database.rows("SELECT name FROM tensors"):
+            row = self.database.row("SELECT data FROM tensors WHERE name = ?", [name])
+            if row is not None:
+                yield name, row[0]
+
+    def tensor_bytes(self) -> int:
+        """Bytes of the network's weights."""
+        row = self.database.row("SELECT coalesce(sum(length(data)), 0) FROM tensors")
+        return 0 if row is None else int(row[0])
+
+    def add_mask(self, position: int, mask: MaskRow) -> None:
+        """A mask at a position, counted from 0, that must be the next one."""
+        state, checksum = self.state(), row_checksum("masks", (position, *mask.values()))
+        if position != state.masks:
+            raise InputError(f"mask {mask.name!r} is to be number {position}, not {state.masks}")
+        try:
+            self._write(
+                "INSERT INTO masks VALUES (?, ?, ?, ?, ?, ?, ?)",
+                position + 1, *mask.values(), checksum,
+            )  # fmt: skip
+        except sqlite3.IntegrityError:
+            raise InputError(
+                f"the bank holds a mask named {mask.name!r}, added meanwhile by another process"
+            ) from None
+        total = total_after(state.masks_sum, checksum)
+        self._write_state(replace(state, masks=position + 1, masks_sum=total))
+
+    def masks(self, first: int = 0) -> Iterator[MaskRow]:
+        """The masks from a position on. Raises StoreError for one that is damaged or missing."""
+        expected = self.state().masks
+        for position in range(first, expected):
+            row = self.database.row("SELECT * FROM masks WHERE id = ?", [position + 1])
+            if row is None:
+                raise self.database.damaged(f"mask number {position} is missing")
+            mask = MaskRow(*row[1:-1])
+            if row_checksum("masks", (position, *mask.values())) != row[-1]:
+                raise self.database.damaged(f"mask {mask.name!r} is not what was written")
+            yield mask
+
+    def mask_names(self) -> list[str]:
+        """The masks' names, in order."""
+        return [name for (name,) in self.database.rows("SELECT name FROM masks ORDER BY id")]
+
+    def add_task(self, task: TaskRow) -> None:
+        """A task under a new name."""
+        state, checksum = self.state(), row_checksum("tasks", task.values())
+        classes, form, recipe = map(self._document, (task.classes, task.form, task.recipe))
+        try:
+            self._write(
+                "INSERT INTO tasks VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                task.name, task.mask, task.num_masks, classes, form, task.coefficients,
+                task.statistics, task.profile, recipe, task.metrics, task.created_at, checksum,
+            )  # fmt: skip
+        except sqlite3.IntegrityError:
+            raise InputError(
+                f"task {task.name!r} was learned meanwhile by another process; choose another name"
+            ) from None
+        total = total_after(state.tasks_sum, checksum)
+        self._write_state(replace(state, tasks=state.tasks + 1, tasks_sum=total))
+
+    def remove_task(self, name: str) -> None:
+        """Takes a task out; its mask, if it has one, stays in the bank."""
+        found = self.task(name)
+        if found is None:
+            raise KeyError(name)
+        state, checksum = self.state(), row_checksum("tasks", found[1].values())
+        self._write("DELETE FROM tasks WHERE id = ?", found[0])
+        total = total_without(state.tasks_sum, checksum)
+        self._write_state(replace(state, tasks=state.tasks - 1, tasks_sum=total))
+
+    def task(self, name: str) -> tuple[int, TaskRow] | None:
+        """The number and row of a task, or None. Raises StoreError for one that was damaged."""
+        row = self.database.row(f"{_TASK} WHERE t.name = ?", [name])
+        if row is None:
+            # A damaged index would hide a task: look through the table before saying no.
+            if self.database.row("SELECT 1 FROM tasks NOT INDEXED WHERE name = ?", [name]):
+                raise self.database.damaged("the index of its tasks is incomplete")
+            self.check_count()
+            return None
+        return self._checked(row)
+
+    def has_task(self, name: str) -> bool:
+        """Whether there is a task of that name."""
+        return self.database.row("SELECT 1 FROM tasks WHERE name = ?", [name]) is not None
+
+    def task_names(self) -> list[str]:
+        """The tasks' names, in the order they were learned."""
+        return [name for (name,) in self.database.rows("SELECT name FROM tasks ORDER BY id")]
+
+    def tasks(self, batch: int = 1000) -> Iterator[tuple[int, TaskRow]]:
+        """All tasks in the order they were learned, those added meanwhile included."""
+        last = 0
+        while rows := self.database.rows(
+            f"{_TASK} WHERE t.id > ? ORDER BY t.id LIMIT ?", [last, batch]
+        ):
+            yield from map(self._checked, rows)
+            last = rows[-1][0]
+
+    def check_count(self) -> None:
+        """Raises StoreError unless as many tasks are there as were committed."""
+        row = self.database.row("SELECT (SELECT count(*) FROM tasks), tasks FROM state")
+        if row is None or row[0] != row[1]:
+            raise self.database.damaged("tasks are missing")
+
+    def check_sums(self) -> None:
+        """Raises StoreError unless exactly the committed masks and tasks are there."""
+        with self.database.snapshot():
+            state = self.state()
+            for table, count, total in (
+                ("masks", state.masks, state.masks_sum),
+                ("tasks", state.tasks, state.tasks_sum),
+            ):
+                found = self.database.rows(f"SELECT checksum FROM {table}")
+                measured = ZERO
+                for (checksum,) in found:
+                    measured = total_after(measured, checksum)
+                if (len(found), measured) != (count, total):
+                    raise self.database.damaged(f"its {table} are not those that were committed")
+
+    def _checked(self, row: tuple) -> tuple[int, TaskRow]:
+        task = TaskRow(*row[1:-1])
+        if row_checksum("tasks", task.values()) != row[-1]:
+            raise self.database.damaged(f"task {task.name!r} is not what was written")
+        return row[0], task
+
+    def _document(self, text: str | None) -> int | None:
+        if text is None:
+            return None
+        self._write("INSERT OR IGNORE INTO documents (text) VALUES (?)", text)
+        row = self.database.row("SELECT id FROM documents WHERE text = ?", [text])
+        return None if row is None else row[0]
+
+    def _write_state(self, state: State) -> None:
+        values = state.values()
+        self._write(
+            "UPDATE state SET masks = ?, tasks = ?, masks_sum = ?, tasks_sum = ?, shared = ?, "
+            "checksum = ?",
+            *values,
+            row_checksum("state", values),
+        )
+
+    def _write(self, sql: str, *values: Any) -> None:
+        with self.database.clear_errors():
+            self.database.connection.execute(sql, values)

@@ -1,0 +1,139 @@
+"""The frozen network of a store: its description and weights, and a `Backbone` from them.
+
+A registered network is built again from its settings, any other is given by the caller as a module
+of the same structure: a file holds numbers and JSON, never code. The weights are kept, one
+safetensors record a tensor, or on request only the seed; either way the rebuilt network must have
+the fingerprint that was written.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from typing import Any
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from impresslearn.backbones import Backbone, adapt, count_parameters, create_backbone
+from impresslearn.errors import ImpressLearnError, InputError, StoreError
+from impresslearn.masking import maskable_layers
+
+LARGEST_UNSTORED = 2**30
+"""Parameters of a network that is rebuilt from a seed alone: a file of a few bytes must not ask for
+more memory than that."""
+
+
+def describe(backbone: Backbone) -> dict[str, Any]:
+    """What it takes to rebuild the network, but its weights, as plain values."""
+    return {
+        "name": backbone.name,
+        "spec": backbone.spec,
+        "num_classes": backbone.num_classes,
+        "norm": backbone.norm,
+        "input_shape": None if backbone.input_shape is None else list(backbone.input_shape),
+        "pretrained": backbone.pretrained,
+        "layers": [[layer.name, list(layer.shape)] for layer in backbone.layers],
+        "parameters": backbone.num_parameters,
+        "dtype": str(backbone.dtype).removeprefix("torch."),
+        "fingerprint": backbone.fingerprint(),
+    }
+
+
+def tensor_records(backbone: Backbone) -> Iterable[tuple[str, bytes]]:
+    """Name and safetensors bytes of every parameter and buffer."""
+    for name, tensor in _tensors(backbone.module):
+        content = tensor.detach().cpu().contiguous()
+        yield name, safetensors.torch.save({name: content})
+
+
+def rebuild(
+    description: Mapping[str, Any],
+    records: Iterable[tuple[str, bytes]],
+    stored_bytes: int,
+    module: nn.Module | None,
+    where: str,
+) -> Backbone:
+    """The network that was described; records: its stored tensors, none if only the seed was kept.
+
+    module: the structure of a network that is not registered; it is copied. Raises StoreError
+    where it cannot be the same network.
+    """
+    layers = [(name, tuple(shape)) for name, shape in description["layers"]]
+    if module is not None:
+        backbone = _around(module, description, where)
+    elif description["spec"] is None:
+        raise StoreError(
+            f"{where} was made with a module of your own, {description['name']}; pass one of the "
+            "same structure as module=..."
+        )
+    else:
+        backbone = _from_spec(description["spec"], stored_bytes, where)
+    if [(layer.name, layer.shape) for layer in backbone.layers] != layers:
+        raise StoreError(f"the maskable layers of {backbone.name} are not those in {where}")
+    _fill(backbone, records, where)
+    if backbone.fingerprint() != description["fingerprint"]:
+        raise StoreError(
+            f"the network rebuilt for {where} is not the one its tasks were learned on (SHA-256 "
+            "differs); a store without weights needs the torch version that wrote it, any other "
+            "is damaged"
+        )
+    return backbone
+
+
+def _from_spec(spec: Mapping[str, Any], stored_bytes: int, where: str) -> Backbone:
+    try:
+        parameters = count_parameters(**spec)
+        allowed = stored_bytes if stored_bytes else LARGEST_UNSTORED
+        if parameters > allowed:
+            raise StoreError(f"{where} describes a network of {parameters:,} parameters")
+        return create_backbone(**spec)
+    except StoreError:
+        raise
+    except ImpressLearnError as error:
+        raise StoreError(f"the network of {where} cannot be built: {error}") from None
+
+
+def _around(module: nn.Module, description: Mapping[str, Any], where: str) -> Backbone:
+    kept = {name for name, _ in description["layers"]}
+    dtype = _dtype(description["dtype"], where)
+    try:
+        skip = [layer.name for layer in maskable_layers(module) if layer.name not in kept]
+        return adapt(
+            copy.deepcopy(module).to(dtype),
+            num_classes=description["num_classes"],
+            norm=description["norm"],
+            input_shape=description["input_shape"],
+            skip=skip,
+        )
+    except InputError as error:
+        kind = type(module).__name__
+        raise StoreError(f"this {kind} is not the network of {where}: {error}") from None
+
+
+def _dtype(name: str, where: str) -> torch.dtype:
+    wanted = getattr(torch, name, None)
+    if not isinstance(wanted, torch.dtype):
+        raise StoreError(f"{where} names the unknown number format {name!r}")
+    return wanted
+
+
+def _fill(backbone: Backbone, records: Iterable[tuple[str, bytes]], where: str) -> None:
+    """Puts the stored tensors in place of the network's own."""
+    own = dict(_tensors(backbone.module))
+    for name, content in records:
+        try:
+            tensor = safetensors.torch.load(content)[name]
+        except (SafetensorError, KeyError) as error:
+            raise StoreError(f"{where} is damaged: the weights {name!r}: {error}") from None
+        if name not in own or own[name].shape != tensor.shape or own[name].dtype != tensor.dtype:
+            raise StoreError(f"the weights {name!r} of {where} belong to another network")
+        with torch.no_grad():
+            own[name].copy_(tensor)
+
+
+def _tensors(module: nn.Module) -> Iterable[tuple[str, Tensor]]:
+    return chain(module.named_parameters(), module.named_buffers())
