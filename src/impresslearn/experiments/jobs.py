@@ -1,0 +1,111 @@
+"""Jobs: the small, independent pieces of work that an experiment is made of.
+
+A job is a kind, plain settings and the jobs whose results it needs. Its key is a hash of all of
+that, so the same mask is trained once whichever figures ask for it, on whatever machine. A kind is
+a function of settings, the needed results and the place where data lie; it is deterministic, so a
+run that was killed resumes with the numbers that it would have had.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from impresslearn.errors import InputError
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a job runs. Nothing here changes its result; what does belongs into its settings."""
+
+    data: str = "data"
+    device: str = "cpu"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A job's result: plain values, and bytes where it made something larger (a mask, a model).
+
+    seconds: how long it ran; None until it is kept.
+    """
+
+    values: Mapping[str, Any]
+    blob: bytes | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One piece of work. needs: jobs that run before it, and whose outcomes it is given."""
+
+    kind: str
+    settings: Mapping[str, Any]
+    needs: tuple[Job, ...] = ()
+
+    @cached_property
+    def key(self) -> str:
+        """32 hex digits over the kind, its version, the settings and the needed jobs' keys."""
+        content = [
+            self.kind,
+            kind(self.kind).version,
+            dict(self.settings),
+            [need.key for need in self.needs],
+        ]
+        text = json.dumps(content, sort_keys=True, allow_nan=False, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    def __repr__(self) -> str:
+        return f"Job({self.kind}, {dict(self.settings)}, needs={len(self.needs)})"
+
+
+Run = Callable[[Mapping[str, Any], Sequence[Outcome], Place], Outcome]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a job of this kind does. version: raised when the same settings give other results."""
+
+    name: str
+    version: int
+    run: Run = field(repr=False)
+
+
+_kinds: dict[str, Kind] = {}
+
+
+def job_kind(name: str, version: int = 1) -> Callable[[Run], Run]:
+    """A decorator that makes a function the work of a kind of job."""
+
+    def register(run: Run) -> Run:
+        _kinds[name] = Kind(name, version, run)
+        return run
+
+    return register
+
+
+def kind(name: str) -> Kind:
+    """The kind of that name. Raises InputError for an unknown one."""
+    from impresslearn.experiments import work  # noqa: F401 (registers the kinds)
+
+    if name not in _kinds:
+        raise InputError(f"no kind of job named {name!r}; there are {', '.join(sorted(_kinds))}")
+    return _kinds[name]
+
+
+def in_order(jobs: Iterable[Job]) -> list[Job]:
+    """The jobs and all that they need, each once, needed ones first."""
+    found: dict[str, Job] = {}
+
+    def visit(job: Job) -> None:
+        if job.key not in found:
+            for need in job.needs:
+                visit(need)
+            found[job.key] = job
+
+    for job in jobs:
+        visit(job)
+    return list(found.values())

@@ -1,0 +1,150 @@
+"""From plain settings to streams, networks and banks, each made once a process where possible."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from impresslearn.backbones import Backbone, create_backbone
+from impresslearn.bank import MaskBank, PackedMask, packed_mask
+from impresslearn.data import Examples, StreamedExamples
+from impresslearn.experiments.jobs import Outcome, Place
+from impresslearn.prediction import Statistics
+from impresslearn.sources import add_random_masks
+from impresslearn.store.codec import decode_mask, encode_mask
+from impresslearn.streams import Stream, Task, create_stream
+from impresslearn.training import Recipe
+
+ROOTED = ("rotated_mnist", "permuted_mnist", "split_cifar100", "split_imagenet", "from_folder")
+DOWNLOADED = ("rotated_mnist", "permuted_mnist", "split_cifar100")
+
+Data = Examples | StreamedExamples
+
+
+def stream_of(settings: Mapping[str, Any], place: Place) -> Stream:
+    """The stream of {"name": …, and its settings}; where its data lie is up to the place."""
+    return _stream(json.dumps(dict(settings), sort_keys=True), place.data)
+
+
+def task_of(settings: Mapping[str, Any], place: Place) -> Task:
+    """Task number settings["task"] of the stream settings["stream"]."""
+    return stream_of(settings["stream"], place)[int(settings["task"])]
+
+
+def train_and_test(settings: Mapping[str, Any], place: Place) -> tuple[Data, Data]:
+    """A task's examples; settings["labels"], if any, says how many to train on: the first ones."""
+    text = json.dumps(dict(settings["stream"]), sort_keys=True)
+    train, test = _examples(text, int(settings["task"]), place.data)
+    labels = settings.get("labels")
+    if labels is not None and isinstance(train, Examples):
+        train = train.subset(range(int(labels)))
+    return train, test
+
+
+def backbone_of(settings: Mapping[str, Any], place: Place) -> Backbone:
+    """The network of `create_backbone`'s arguments."""
+    return _backbone(json.dumps(dict(settings), sort_keys=True), place.device)
+
+
+def recipe_of(settings: Mapping[str, Any]) -> Recipe:
+    """A recipe from its settings."""
+    return Recipe(**settings)
+
+
+def mask_blob(
+    backbone: Backbone, mask: Mapping[str, Tensor], statistics: Statistics | None
+) -> bytes:
+    """A trained mask and its task's norm statistics as bytes."""
+    rows = [mask[layer.name].reshape(layer.units, -1).cpu().numpy() for layer in backbone.layers]
+    coded = torch.frombuffer(bytearray(encode_mask(rows)), dtype=torch.uint8)
+    kept = {f"statistics/{name}": value.cpu() for name, value in (statistics or {}).items()}
+    return safetensors.torch.save({"mask": coded, **kept})
+
+
+def mask_bytes(outcome: Outcome) -> int:
+    """Bytes of an encoded mask, without norm statistics."""
+    return int(safetensors.torch.load(outcome.blob or b"")["mask"].numel())
+
+
+def bank_of(
+    backbone: Backbone, outcomes: Sequence[Outcome], random: Mapping[str, Any] | None = None
+) -> MaskBank:
+    """A bank of trained masks, or of random ones as `random` says.
+
+    random: count, seed, allocation, and sparsity, or `sparsities` that the masks take in turn.
+    """
+    bank = MaskBank(backbone.layers, backbone.device)
+    for position, outcome in enumerate(outcomes):
+        name = f"{position}/{outcome.values['task']}"
+        info, packed = _decoded(outcome.blob or b"", _shapes(backbone))
+        bank.adopt(
+            type(info)(name, "edge_popup", info.ones), [each.to(bank.device) for each in packed]
+        )
+    if random is not None:
+        _add_random(bank, random)
+    return bank
+
+
+def statistics_of(backbone: Backbone, outcome: Outcome) -> Statistics | None:
+    """The norm statistics that were kept with a trained mask."""
+    prefix = "statistics/"
+    kept = safetensors.torch.load(outcome.blob or b"")
+    found = {
+        name.removeprefix(prefix): value.to(backbone.device)
+        for name, value in kept.items()
+        if name.startswith(prefix)
+    }
+    return found or None
+
+
+def _add_random(bank: MaskBank, random: Mapping[str, Any]) -> None:
+    seed, allocation = random["seed"], random.get("allocation", "erdos_renyi")
+    sparsities = random.get("sparsities") or [random["sparsity"]]
+    for number in range(random["count"]):
+        sparsity = sparsities[number % len(sparsities)]
+        add_random_masks(bank, 1, sparsity, allocation, seed, prefix=f"random{number}")
+
+
+@lru_cache(maxsize=2)
+def _stream(text: str, root: str) -> Stream:
+    settings = json.loads(text)
+    name = settings.pop("name")
+    if name in ROOTED:
+        settings["root"] = root
+    if name in DOWNLOADED:
+        settings["download"] = False
+    return create_stream(name, **settings)
+
+
+@lru_cache(maxsize=2)
+def _examples(text: str, number: int, root: str) -> tuple[Data, Data]:
+    task = _stream(text, root)[number]
+    return task.train, task.test
+
+
+@lru_cache(maxsize=4)
+def _backbone(text: str, device: str) -> Backbone:
+    return create_backbone(**json.loads(text)).to(device)
+
+
+@lru_cache(maxsize=1024)
+def _decoded(blob: bytes, shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> PackedMask:
+    from impresslearn.masking import MaskableLayer
+
+    layers = [MaskableLayer(name, shape) for name, shape in shapes]
+    coded = safetensors.torch.load(blob)["mask"].numpy().tobytes()
+    arrays = decode_mask(coded, [(layer.units, layer.fan_in) for layer in layers])
+    mask = {
+        layer.name: torch.from_numpy(array) for layer, array in zip(layers, arrays, strict=True)
+    }
+    return packed_mask("mask", mask, layers)
+
+
+def _shapes(backbone: Backbone) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    return tuple((layer.name, layer.shape) for layer in backbone.layers)

@@ -1,0 +1,94 @@
+"""Jobs that learn a new task over masks, and judge it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from impresslearn.baselines import FineTuning, Hybrid
+from impresslearn.experiments.jobs import Outcome, Place, job_kind
+from impresslearn.experiments.work.material import (
+    backbone_of,
+    bank_of,
+    recipe_of,
+    task_of,
+    train_and_test,
+)
+from impresslearn.learner import ImpressLearner
+
+
+@job_kind("task")
+def learn_a_task(settings: Mapping[str, Any], needs: Sequence[Outcome], place: Place) -> Outcome:
+    """Coefficients over the needed masks, or over random ones (`random`, see `bank_of`).
+
+    Settings: stream, task, backbone, granularity, output_scale, input_scale, precision, recipe,
+    penalty, seed, labels. Values: task, accuracy, bytes_per_task, numbers.
+    """
+    backbone = backbone_of(settings["backbone"], place)
+    bank = bank_of(backbone, needs, settings.get("random"))
+    train, test = train_and_test(settings, place)
+    learner = ImpressLearner(
+        backbone,
+        bank=bank,
+        granularity=settings.get("granularity", "layer"),
+        output_scale=settings.get("output_scale", False),
+        input_scale=settings.get("input_scale", False),
+        precision=settings.get("precision", "float32"),
+        penalty=settings.get("penalty", 0.0),
+        task_recipe=recipe_of(settings["recipe"]),
+        progress=False,
+    )
+    name = task_of(settings, place).name
+    learner.learn_task(name, train, seed=settings["seed"])
+    return Outcome(
+        {
+            "task": name,
+            "accuracy": learner.score(test, name),
+            "bytes_per_task": learner.tasks_[name].bytes,
+            "numbers": learner.coefficients_[name].numel,
+        }
+    )
+
+
+@job_kind("hybrid")
+def learn_a_hybrid(settings: Mapping[str, Any], needs: Sequence[Outcome], place: Place) -> Outcome:
+    """Coefficients for the body and a trained mask for the head; settings as of "task", and
+    sparsity and allocation of the head's mask.
+    """
+    backbone = backbone_of(settings["backbone"], place)
+    train, test = train_and_test(settings, place)
+    name = task_of(settings, place).name
+    hybrid = Hybrid(
+        backbone,
+        bank_of(backbone, needs, settings.get("random")),
+        sparsity=settings["sparsity"],
+        allocation=settings["allocation"],
+        recipe=recipe_of(settings["recipe"]),
+        seed=settings["seed"],
+        progress=False,
+    ).learn_task(name, train)
+    return Outcome(
+        {
+            "task": name,
+            "accuracy": hybrid.score(test, name),
+            "bytes_per_task": hybrid.bytes_of(name),
+        }
+    )
+
+
+@job_kind("finetuning")
+def fine_tune(settings: Mapping[str, Any], needs: Sequence[Outcome], place: Place) -> Outcome:
+    """All weights of the network trained on one task: the upper bound, at 4 bytes a weight."""
+    backbone = backbone_of(settings["backbone"], place)
+    train, test = train_and_test(settings, place)
+    name = task_of(settings, place).name
+    tuned = FineTuning(
+        backbone, recipe=recipe_of(settings["recipe"]), seed=settings["seed"], progress=False
+    ).learn_task(name, train)
+    return Outcome(
+        {
+            "task": name,
+            "accuracy": tuned.score(test, name),
+            "bytes_per_task": 4 * backbone.num_parameters,
+        }
+    )
