@@ -11,8 +11,7 @@ import hashlib
 import json
 import os
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ import filelock
 import torch
 
 from impresslearn.errors import InputError
-from impresslearn.experiments.jobs import Job, Outcome, Place, kind
+from impresslearn.experiments.jobs import Job, Outcome, Place, kept_outcome, run_job
 
 
 class Cache:
@@ -96,19 +95,10 @@ def work_on(job: Job, cache: Cache, place: Place) -> Outcome:
         kept = cache.get(job)
         if kept is not None:
             return kept
-        started = time.perf_counter()
-        outcome = kind(job.kind).run(job.settings, _needed(job, cache), place)
-        finished = Outcome(outcome.values, outcome.blob, round(time.perf_counter() - started, 3))
-        cache.put(job, finished)
-        return finished
-
-
-def _needed(job: Job, cache: Cache) -> Sequence[Outcome]:
-    outcomes = [cache.get(need) for need in job.needs]
-    missing = [need for need, outcome in zip(job.needs, outcomes, strict=True) if outcome is None]
-    if missing:
-        raise InputError(f"{job} was started before {missing[0]} was done")
-    return [outcome for outcome in outcomes if outcome is not None]
+        needs = [kept_outcome(need, cache.get(need)) for need in job.needs]
+        outcome = run_job(job, needs, place)
+        cache.put(job, outcome)
+        return outcome
 
 
 def _surroundings(device: str) -> str:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from impresslearn.errors import InputError
+from impresslearn.errors import ImpressLearnError, InputError
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,20 @@ def kind(name: str) -> Kind:
     if name not in _kinds:
         raise InputError(f"no kind of job named {name!r}; there are {', '.join(sorted(_kinds))}")
     return _kinds[name]
+
+
+def run_job(job: Job, needs: Sequence[Outcome], place: Place) -> Outcome:
+    """Works the job out, with the outcomes that it needs, and takes the time."""
+    started = time.perf_counter()
+    outcome = kind(job.kind).run(job.settings, needs, place)
+    return replace(outcome, seconds=round(time.perf_counter() - started, 3))
+
+
+def kept_outcome(job: Job, kept: Outcome | None) -> Outcome:
+    """The outcome, which must be there. Raises ImpressLearnError where it is not."""
+    if kept is None:  # deleted or damaged meanwhile
+        raise ImpressLearnError(f"the outcome of {job} is gone from the cache; run again")
+    return kept
 
 
 def in_order(jobs: Iterable[Job]) -> list[Job]:

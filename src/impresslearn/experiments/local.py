@@ -12,9 +12,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 
-from impresslearn.errors import ImpressLearnError, TrainingError
+from impresslearn.errors import TrainingError
 from impresslearn.experiments.cache import Cache, work_on
-from impresslearn.experiments.jobs import Job, Outcome, Place, in_order
+from impresslearn.experiments.jobs import Job, Outcome, Place, in_order, kept_outcome
 
 Report = Callable[[Job, Outcome], object]
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -43,7 +43,7 @@ def run_locally(
                 report(job, outcome)
     else:
         _in_processes(waiting, cache, place, count, report)
-    return [_kept(job, cache, place) for job in jobs]
+    return [kept_outcome(job, cache.get(job)) for job in jobs]
 
 
 def _in_processes(
@@ -104,13 +104,6 @@ def _alone(job: Job, cache: Cache, place: Place) -> Outcome:
         return work_on(job, cache, place)
     finally:
         torch.set_num_threads(threads)
-
-
-def _kept(job: Job, cache: Cache, place: Place) -> Outcome:
-    kept = cache.get(job)
-    if kept is None:  # deleted or damaged meanwhile
-        raise ImpressLearnError(f"the outcome of {job} is gone from {cache.folder}; run again")
-    return kept
 
 
 def _cores() -> int:

@@ -1,0 +1,106 @@
+"""`impresslearn reproduce`: the figures and tables of the paper, and ours beside them."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from impresslearn.errors import InputError
+
+
+def reproduce(
+    target: Annotated[
+        str | None, typer.Argument(metavar="TARGET", help="A name from --list, or all.")
+    ] = None,
+    scale: Annotated[
+        str, typer.Option(help="smoke (no data needed), small (real data, hours) or paper.")
+    ] = "smoke",
+    data: Annotated[Path, typer.Option(metavar="DIR", help="Where the data sets lie.")] = Path(
+        "data"
+    ),
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where TARGET.json and the cache go.")
+    ] = Path("reproduction"),
+    cache: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Another place for the cache.")
+    ] = None,
+    executor: Annotated[str, typer.Option(help="local, or ray for more than one machine.")] = (
+        "local"
+    ),
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Jobs at a time; by default as many as cores.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    list_them: Annotated[
+        bool, typer.Option("--list", help="Name the targets with cost and expected result.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the jobs and an estimate of their time.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the records, or the list, as JSON.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+) -> None:
+    """Run a target's jobs, as far as they are not in the cache, and write DIR/TARGET.json.
+
+    A run that was stopped goes on where it stopped. `impresslearn report DIR` draws the results.
+    """
+    from impresslearn.experiments.targets import list_targets
+
+    if list_them:
+        _print_list(list_targets(), as_json)
+        return
+    if target is None:
+        raise InputError("name a target, or all; --list shows them")
+    from impresslearn.experiments.jobs import Place
+    from impresslearn.experiments.reproduce import Run
+    from impresslearn.experiments.targets import find_target
+
+    chosen = list_targets() if target == "all" else (find_target(target),)
+    run = Run(scale, Place(str(data), device), out, cache, executor, processes)
+    if dry_run:
+        _print_estimates(chosen, run, as_json)
+        return
+    records = [_run_one(each, run, quiet or as_json) for each in chosen]
+    if as_json:
+        typer.echo(json.dumps(records if target == "all" else records[0], ensure_ascii=False))
+
+
+def _run_one(target: Any, run: Any, quiet: bool) -> dict[str, Any]:
+    from impresslearn.experiments.reproduce import missing_jobs, reproduce
+    from impresslearn.progress import progress_for
+
+    plan = target.plan(run.scale)
+    todo = len(missing_jobs(plan, run.open_cache()))
+    progress = progress_for(False if quiet else "auto").titled(target.name)
+    with progress.track(max(1, todo)) as advance:
+        record = reproduce(target, run, lambda job, outcome: advance())
+    if not quiet:
+        path = run.out / f"{target.name}.json"
+        typer.echo(f"{target.name}: {len(record['rows'])} rows, {todo} jobs run, {path}")
+    return record
+
+
+def _print_list(targets: Any, as_json: bool) -> None:
+    if as_json:
+        fields = ("name", "title", "claim", "expects", "cost")
+        typer.echo(json.dumps([{f: getattr(t, f) for f in fields} for t in targets]))
+        return
+    for target in targets:
+        typer.echo(f"{target.name:16} {target.title}")
+        typer.echo(f"{'':16} expected: {target.expects}")
+        typer.echo(f"{'':16} at scale small, two cores: {target.cost}")
+
+
+def _print_estimates(targets: Any, run: Any, as_json: bool) -> None:
+    from impresslearn.experiments.estimate import estimate
+
+    found = estimate(targets, run)
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    for name, entry in found.items():
+        jobs = ", ".join(f"{count} {kind}" for kind, count in entry["jobs"].items()) or "none"
+        typer.echo(f"{name:16} about {entry['minutes']:g} minutes; jobs to run: {jobs}")

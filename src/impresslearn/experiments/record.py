@@ -1,0 +1,104 @@
+"""A target's result as one JSON file: every measurement as a row, and what it was measured with.
+
+format, target, scale, title, claim, data, settings, seeds
+rows       [{method, task, seed, accuracy, bytes_per_task, …}], measured and derived
+figures, tables    how `impresslearn report` shows the rows
+versions, hardware, seconds (this run), job_seconds (of all jobs, cached ones included)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from impresslearn.errors import InputError
+from impresslearn.experiments.jobs import Outcome
+from impresslearn.experiments.targets.plan import Plan, Target
+
+FORMAT = 1
+PACKAGES = ("impresslearn", "torch", "numpy", "numba", "scipy", "torchvision")
+TIMES = ("seconds", "job_seconds")
+"""The entries that differ from one run to the next."""
+
+
+def record_of(
+    target: Target,
+    plan: Plan,
+    scale: str,
+    outcomes: Sequence[Outcome],
+    seconds: float,
+    job_seconds: float,
+    device: str,
+) -> dict[str, Any]:
+    """The record of a finished target; outcomes are those of plan.planned, in order."""
+    rows = [
+        planned.row(outcome.values) for planned, outcome in zip(plan.planned, outcomes, strict=True)
+    ]
+    if plan.finish is not None:
+        rows = plan.finish(rows)
+    return {
+        "format": FORMAT,
+        "target": target.name,
+        "scale": scale,
+        "title": target.title,
+        "claim": target.claim,
+        "data": plan.data,
+        "settings": dict(plan.settings),
+        "seeds": list(plan.seeds),
+        "versions": versions(),
+        "hardware": hardware(device),
+        "seconds": round(seconds, 1),
+        "job_seconds": round(job_seconds, 1),
+        "finding": "",
+        "figures": list(plan.figures),
+        "tables": list(plan.tables),
+        "rows": rows,
+    }
+
+
+def write_record(record: Mapping[str, Any], path: Path) -> None:
+    """Writes a record, whole or not at all; a row a line. Raises InputError where it cannot."""
+    body = {key: value for key, value in record.items() if key != "rows"}
+    head = json.dumps(body, indent=1, ensure_ascii=False, allow_nan=False)
+    rows = ",\n  ".join(json.dumps(r, ensure_ascii=False, allow_nan=False) for r in record["rows"])
+    text = f'{head[:-2]},\n "rows": [\n  {rows}\n ]\n}}\n'
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            Path(temporary).chmod(0o644)
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def versions() -> dict[str, str]:
+    """Versions of what the numbers depend on."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def hardware(device: str) -> dict[str, Any]:
+    """The machine, in words."""
+    found: dict[str, Any] = {"machine": platform.machine(), "cores": os.cpu_count()}
+    if device.startswith("cuda"):
+        import torch
+
+        found["gpu"] = torch.cuda.get_device_name(device)
+    return found
