@@ -29,7 +29,8 @@ class Benchmark:
 
     stream, backbone: settings without their seed; mask: settings of a "mask" job; task: of a "task"
     job; basis: tasks at the stream's begin that masks may be trained on; unseen: tasks at its end
-    that are learned; counts: numbers N of masks.
+    that are learned; counts: numbers N of masks; gn_inputs: unlabelled examples that inference may
+    look at; gn_tasks: basis tasks, the first ones, whose name is withheld in turn.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Benchmark:
     sparsities: tuple[float, ...]
     seeds: tuple[int, ...]
     gn_inputs: int = 2000
+    gn_tasks: int = 10
 
     def stream_of(self, seed: int) -> dict[str, Any]:
         """Settings of the stream in the order of a seed."""
@@ -141,16 +143,18 @@ def split_cifar100(scale: str) -> Benchmark:
         task={"recipe": Recipe(lr=0.02, epochs=20, batch_size=64).settings(), "penalty": 0.0},
         basis=15,
         unseen=5,
-        counts=(3, 6, 10, 15),
+        counts=(5, 15),
         sparsities=(0.8,),
         seeds=(0,),
         gn_inputs=250,
+        gn_tasks=3,
     )  # fmt: skip
     if scale == "small":
         return small
     full = {"name": "split_cifar100", "tasks": 20}
     wide = {**small.backbone, "width": 48, "init": preset("paper_resnet18").init}
-    paper = replace(small, data="CIFAR-100", stream=full, backbone=wide, counts=(3, 5, 7, 10, 15))
+    counts = (3, 5, 7, 10, 15)
+    paper = replace(small, data="CIFAR-100", stream=full, backbone=wide, counts=counts, gn_tasks=10)
     return _paper(paper, "paper_resnet18")
 
 
@@ -174,6 +178,7 @@ def split_imagenet(scale: str) -> Benchmark:
         sparsities=(0.8,),
         seeds=(0,),
         gn_inputs=200,
+        gn_tasks=3,
     )  # fmt: skip
     if scale == "small":
         return small
@@ -185,6 +190,7 @@ def split_imagenet(scale: str) -> Benchmark:
         basis=75,
         unseen=5,
         counts=(5, 10, 20, 35, 75),
+        gn_tasks=10,
     )
     return _paper(paper, "paper_resnet50")
 

@@ -12,9 +12,6 @@ from impresslearn.experiments.jobs import Job
 from impresslearn.experiments.targets.benchmarks import Benchmark
 from impresslearn.experiments.targets.plan import Plan, Planned
 
-GN_TASKS = 10
-"""Basis tasks, the first ones, whose name is withheld in turn."""
-
 ACCURACY_FIGURE = {
     "kind": "box",
     "x": "masks",
@@ -65,7 +62,7 @@ def _strategies(
         masks = benchmark.heterogeneous(seed, count, sparsity)
         for task in benchmark.unseen_tasks():
             yield "heterogeneous", benchmark.task_job(seed, task, masks), {"masks": count}
-        for task in range(min(count, GN_TASKS)):
+        for task in range(min(count, benchmark.gn_tasks)):
             yield "GN", gn_job(benchmark, seed, task, masks, "alpha"), {"masks": count}
         if homogeneous:
             same = benchmark.homogeneous(seed, count, sparsity)

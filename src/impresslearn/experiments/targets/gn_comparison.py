@@ -7,7 +7,7 @@ them: halving, and α-optimisation with the plain entropy of the papers instead 
 from __future__ import annotations
 
 from impresslearn.experiments.targets.benchmarks import permuted_mnist
-from impresslearn.experiments.targets.comparison import ACCURACY_FIGURE, GN_TASKS, gn_job
+from impresslearn.experiments.targets.comparison import ACCURACY_FIGURE, gn_job
 from impresslearn.experiments.targets.plan import Plan, Planned, Target
 
 METHODS = {
@@ -28,7 +28,7 @@ def plan(scale: str) -> Plan:
             for count in benchmark.counts:
                 masks = benchmark.heterogeneous(seed, count, sparsity)
                 columns = {"seed": seed, "sparsity": sparsity, "masks": count}
-                for task in range(min(count, GN_TASKS)):
+                for task in range(min(count, benchmark.gn_tasks)):
                     for method, (search, own) in METHODS.items():
                         job = gn_job(benchmark, seed, task, masks, search, **own)
                         values = ("task", "accuracy", "found", "known_accuracy")
