@@ -13,21 +13,27 @@ LAYERS = (  # from low to high; a unit imports strictly lower layers, or itself
     {"data", "kernels", "progress"},
     {"masking", "files"},
     {"sparsity", "edge_popup", "objectives", "training", "streams", "backbones"},
-    {"bank", "prediction"},
+    {"bank", "coding", "prediction"},
     {"mixing", "settings", "sources", "stopwatch"},
+    {"unknowns"},
     {"quantisation", "superposition", "adaptation"},
     {"tasks", "presets"},
     {"inference", "intake", "journal", "runtime", "rows"},
     {"ledger", "together"},
-    {"candidates", "store"},
+    {"candidates", "export", "store"},
     {"learner"},
     {"baselines", "persistence", "rounding"},
-    {"experiments", "bench", "report"},
+    {"bench", "hub", "report", "serve", "workflow"},
+    {"experiments"},
     {"cli"},
     {"__main__"},
 )
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
-ONLY = {"report": {"errors", "report"}, "streams": {"errors", "data", "streams"}}
+ONLY = {
+    "report": {"errors", "report"},
+    "streams": {"errors", "data", "streams"},
+    "files": {"errors", "data", "files"},
+}
 
 
 def unit_of(file: Path) -> str:

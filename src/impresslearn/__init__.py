@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from impresslearn.errors import StoreError as StoreError
     from impresslearn.errors import TrainingError as TrainingError
     from impresslearn.errors import UnknownTaskError as UnknownTaskError
+    from impresslearn.hub import from_hub as from_hub
+    from impresslearn.hub import push_to_hub as push_to_hub
     from impresslearn.inference import TaskGuess as TaskGuess
     from impresslearn.learner import ImpressLearner as ImpressLearner
     from impresslearn.persistence import load as load
@@ -59,11 +61,13 @@ _HOME = {
     "UnknownTaskError": "impresslearn.errors",
     "adapt": "impresslearn.backbones",
     "create_backbone": "impresslearn.backbones",
+    "from_hub": "impresslearn.hub",
     "list_backbones": "impresslearn.backbones",
     "list_presets": "impresslearn.presets",
     "load": "impresslearn.persistence",
     "open_store": "impresslearn.persistence",
     "preset": "impresslearn.presets",
+    "push_to_hub": "impresslearn.hub",
     "random_bank": "impresslearn.sources",
     "rounded": "impresslearn.rounding",
     "register_backbone": "impresslearn.backbones",

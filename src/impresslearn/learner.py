@@ -13,7 +13,7 @@ from itertools import count as count_from
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from impresslearn.adaptation import COEFFICIENT_RECIPE, learn_coefficients
 from impresslearn.backbones import Backbone
@@ -21,10 +21,11 @@ from impresslearn.bank import MaskBank
 from impresslearn.candidates import candidates
 from impresslearn.data import TensorBatches, to_batches
 from impresslearn.errors import InputError, UnknownTaskError
+from impresslearn.export import FinishedTask, export_module
 from impresslearn.inference import TaskGuess, guess_task
 from impresslearn.intake import Prepared, checked_examples, checked_inputs, training_examples
 from impresslearn.ledger import Ledger
-from impresslearn.mixing import Coefficients, CoefficientSpec
+from impresslearn.mixing import Coefficients, CoefficientSpec, check_bit_price
 from impresslearn.prediction import Statistics, TrainingPhase
 from impresslearn.presets import preset as find_preset
 from impresslearn.progress import progress_for
@@ -52,7 +53,8 @@ class ImpressLearner:
     empty by default. sparsity: fraction of zeros of trained masks, in [0, 1). allocation: how the
     ones spread over layers, "erdos_renyi" or "uniform". granularity: coefficients per mask and
     "layer" (the paper) or output "unit". output_scale, input_scale: a learned scale on top.
-    precision: what coefficients are stored and used in: float32, float16, int8, int5 or int4.
+    precision: what coefficients are stored and used in: float32, float16, int8, int5, int4, or
+    coded (learned as whole numbers, a bit of which costs bit_price bits of the examples' loss).
     penalty: λ of eq. 2. basis_recipe, task_recipe: how masks and coefficients are optimised.
     score_rule: whether edge-popup ranks the "score" or its "magnitude". seed: of everything that
     is drawn; each mask or task learned takes the next one. progress: True, False, or "auto" (shown
@@ -73,6 +75,7 @@ class ImpressLearner:
         output_scale: bool = False,
         input_scale: bool = False,
         precision: str = "float32",
+        bit_price: float = 1.0,
         penalty: float = 0.0,
         basis_recipe: Recipe = POPUP_RECIPE,
         task_recipe: Recipe = COEFFICIENT_RECIPE,
@@ -97,6 +100,7 @@ class ImpressLearner:
         self.output_scale = output_scale
         self.input_scale = input_scale
         self.precision = precision
+        self.bit_price = check_bit_price(bit_price)
         self.penalty = penalty
         self.basis_recipe = basis_recipe
         self.task_recipe = task_recipe
@@ -105,7 +109,8 @@ class ImpressLearner:
         self.progress = progress
         self.cache_bytes = cache_bytes
         self._ones = ones_per_layer(backbone.layers, sparsity, allocation)
-        self._spec = CoefficientSpec(granularity, output_scale, input_scale)
+        price = self.bit_price if precision == "coded" else None
+        self._spec = CoefficientSpec(granularity, output_scale, input_scale, price)
         masks = MaskBank(backbone.layers, backbone.device) if bank is None else bank
         self._ledger = Ledger(backbone, masks, cache_bytes)
 
@@ -203,8 +208,8 @@ class ImpressLearner:
     def add_random_masks(self, count: int, *, seed: int | None = None) -> ImpressLearner:
         """Appends random masks of the learner's sparsity and allocation to the bank."""
         seed = self.seed if seed is None else seed
-        drawn = draw_masks(self.bank_, count, self.sparsity, self.allocation, seed)
-        self._ledger.commit_masks(drawn)
+        how = (self.sparsity, self.allocation, seed)
+        self._ledger.commit_masks(draw_masks(self.bank_, count, *how))
         return self
 
     def learn_task(
@@ -215,30 +220,20 @@ class ImpressLearner:
         data: whatever `as_examples` takes; a few labelled examples suffice. note: as in
         `learn_basis`. Raises as that, and InputError while the bank is empty.
         """
-        self.tasks_.refuse_taken(name)
+        self._ledger.refuse_task(name)
         examples, classes = training_examples(self.backbone, data)
         phase = TrainingPhase.begin(self.backbone, self.shared_statistics_)
         seed, watch = self._next_seed() if seed is None else seed, Stopwatch(len(examples), note)
+        source = to_batches(examples, classes, self.backbone.device)
+        title = progress_for(self.progress).titled(f"task {name}")
+        how = (self._spec, self.task_recipe, self.penalty, seed, phase, title)
         coefficients, result = learn_coefficients(
-            self.backbone,
-            self.bank_,
-            to_batches(examples, classes, self.backbone.device),
-            len(classes),
-            self._spec,
-            self.task_recipe,
-            self.penalty,
-            seed,
-            phase,
-            progress_for(self.progress).titled(f"task {name}"),
+            self.backbone, self.bank_, source, len(classes), *how
         )
+        prepared, metrics = (examples, classes), watch.metrics(result)
+        recipe = task_recipe(self, seed)
         self._ledger.commit_learned(
-            name,
-            coefficients,
-            self.precision,
-            (examples, classes),
-            phase,
-            task_recipe(self, seed),
-            watch.metrics(result),
+            name, coefficients, self.precision, prepared, phase, recipe, metrics
         )
         return self
 
@@ -251,7 +246,7 @@ class ImpressLearner:
         by side (equal up to rounding; all of a group or none are kept); by default on a GPU only.
         """
         for name in tasks:
-            self.tasks_.refuse_taken(name)
+            self._ledger.refuse_task(name)
         prepared = {name: training_examples(self.backbone, data) for name, data in tasks.items()}
         seeds = dict(zip(tasks, count_from(self._next_seed()), strict=False))
         for names in alike(prepared):
@@ -350,6 +345,14 @@ class ImpressLearner:
     def statistics_of(self, task: str) -> Statistics | None:
         """The norm statistics that a task is computed with; None where its network has none."""
         return self._ledger.statistics(self.tasks_.learned(task))
+
+    def finished(self, task: str) -> FinishedTask:
+        """A task with its weights, as the writers of `impresslearn.export` take it."""
+        return FinishedTask.of(self._ledger, task)
+
+    def export(self, task: str) -> nn.Module:
+        """A plain module that computes a task's logits and needs nothing of this library."""
+        return export_module(self.finished(task))
 
     def save(
         self,

@@ -7,6 +7,10 @@ import typer
 from impresslearn.cli.bench import bench
 from impresslearn.cli.demo import demo
 from impresslearn.cli.env import env
+from impresslearn.cli.infer import infer
+from impresslearn.cli.learn import learn
+from impresslearn.cli.predict import predict
+from impresslearn.cli.store import store
 
 # Plain help and errors: importing rich would cost half of the time that `--help` may take.
 app = typer.Typer(
@@ -39,5 +43,10 @@ def impresslearn(
 
 
 app.command()(demo)
-app.command()(env)
+app.command()(learn)
+app.command()(predict)
+app.command()(infer)
+app.add_typer(store, name="store")
+# app.command()(serve)
 app.command()(bench)
+app.command()(env)

@@ -1,0 +1,99 @@
+"""How commands speak: results on standard output, remarks on standard error, JSON for machines."""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from impresslearn.workflow.labelling import LabelledRows
+
+LARGEST_TABLE = 2000
+"""Rows that are laid out; each takes about 0.4 ms."""
+
+
+def print_json(value: Any) -> None:
+    """One JSON document."""
+    typer.echo(json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False))
+
+
+def remark(line: str) -> None:
+    """A line that is no result."""
+    typer.echo(line, err=True)
+
+
+def counted(count: int, thing: str) -> str:
+    """1, "task" -> "1 task"; 1200, "task" -> "1,200 tasks"."""
+    return f"1 {thing}" if count == 1 else f"{count:,} {thing}s"
+
+
+def print_facts(facts: Iterable[tuple[str, object]]) -> None:
+    """Lines of a name and a value, the values below one another; None is left out."""
+    shown = [(name, str(value)) for name, value in facts if value is not None]
+    width = max((len(name) for name, _ in shown), default=0)
+    for name, value in shown:
+        typer.echo(f"{name:<{width}}  {value}")
+
+
+def print_table(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()
+) -> None:
+    """A table for a terminal; for a file, a pipe or very many rows lines with tabs between."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console, shown = Console(), list(rows)
+    if not console.is_terminal or len(shown) > LARGEST_TABLE:
+        for row in (headings, *shown):
+            typer.echo("\t".join(row))
+        return
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for heading in headings:
+        numeric = heading in right
+        table.add_column(
+            heading, justify="right" if numeric else "left", no_wrap=numeric, overflow="fold"
+        )
+    for row in shown:
+        table.add_row(*map(Text, row))  # Text, not str: brackets in a name are no markup
+    console.print(table)
+
+
+def print_rows(rows: "LabelledRows", proba: bool = False) -> None:
+    """A line a row: name, label, confidence, and if asked for every class's probability."""
+    for number, (name, label, sure) in enumerate(
+        zip(rows.names, rows.labels, rows.confidences, strict=True)
+    ):
+        cells = [name, str(label), f"{sure:.4f}"]
+        if proba:
+            likely = zip(rows.classes, rows.probabilities[number], strict=True)
+            cells += [f"{each}={value:.4f}" for each, value in likely]
+        typer.echo("\t".join(cells))
+
+
+def plain_rows(rows: "LabelledRows", proba: bool = False) -> list[dict[str, Any]]:
+    """The same as plain values; probabilities are in the order of the classes."""
+    told: list[dict[str, Any]] = [
+        {"name": name, "label": label, "confidence": round(sure, 6)}
+        for name, label, sure in zip(rows.names, rows.labels, rows.confidences, strict=True)
+    ]
+    if proba:
+        for row, likely in zip(told, rows.probabilities.tolist(), strict=True):
+            row["probabilities"] = [round(value, 6) for value in likely]
+    return told
+
+
+def plain_guess(guess: Any, best: int = 5) -> dict[str, Any]:
+    """What a task inference found: a `TaskGuess` as plain values, its likeliest tasks first."""
+    ranked = sorted(guess.posterior.items(), key=lambda item: -item[1])[:best]
+    return {
+        "task": guess.task,
+        "best": guess.best,
+        "unknown": guess.unknown,
+        "unknown_probability": round(guess.unknown_probability, 6),
+        "entropy": round(guess.entropy, 6),
+        "margin": round(guess.margin, 6),
+        "method": guess.method,
+        "posterior": [{"task": name, "probability": round(p, 6)} for name, p in ranked],
+    }

@@ -1,0 +1,94 @@
+"""`impresslearn predict`: labels for the inputs of a file or folder."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from impresslearn.cli.arguments import (
+    AsJson,
+    Device,
+    Header,
+    Inputs,
+    LabelColumn,
+    Mean,
+    Shape,
+    Size,
+    Std,
+    Store,
+    reading_settings,
+)
+from impresslearn.cli.output import plain_guess, plain_rows, print_json, print_rows, remark
+
+if TYPE_CHECKING:
+    from impresslearn.files import NamedInputs
+    from impresslearn.inference import TaskGuess
+    from impresslearn.learner import ImpressLearner
+
+
+def predict(
+    store: Store,
+    inputs: Inputs,
+    task: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The task; by default it is inferred.")
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Also report the accuracy: .npy, .csv or .txt."),
+    ] = None,
+    proba: Annotated[
+        bool, typer.Option("--proba", help="Print the probability of every class.")
+    ] = False,
+    mean: Mean = None,
+    std: Std = None,
+    shape: Shape = None,
+    size: Size = None,
+    label_column: LabelColumn = None,
+    header: Header = None,
+    device: Device = "cpu",
+    as_json: AsJson = False,
+) -> None:
+    """Predict labels for the inputs of a file or folder.
+
+    Prints a line an input: its name, the label, the probability of that label, with tabs between.
+    Inputs are normalised and resized as those that the task was learned from, unless told
+    otherwise.
+    """
+    from impresslearn.persistence import open_store
+    from impresslearn.workflow.data_files import Reading, inputs_of, usual_inputs
+    from impresslearn.workflow.labelling import label_rows
+
+    asked = Reading(**reading_settings(label_column, header, shape, size, mean, std))
+    with open_store(store, readonly=True, device=device, progress=False) as learner:
+        table = learner.tasks_
+        reading = asked.completed(usual_inputs(table) if task is None else inputs_of(table[task]))
+        named = reading.inputs(inputs)
+        guess = _inferred(learner, named) if task is None else None
+        rows = label_rows(learner, named, guess.best if guess is not None else str(task))
+        accuracy = None
+        if labels is not None:
+            accuracy = learner.score((named.inputs, reading.labels(labels)), rows.task)
+    if not as_json:
+        print_rows(rows, proba)
+        if accuracy is not None:
+            typer.echo(f"accuracy {accuracy:.1%} of {len(rows):,} rows")
+        return
+    told: dict[str, Any] = {
+        "task": rows.task,
+        "inferred": None if guess is None else plain_guess(guess),
+    }
+    told |= {"classes": list(rows.classes), "rows": plain_rows(rows, proba), "accuracy": accuracy}
+    print_json(told)
+
+
+def _inferred(learner: "ImpressLearner", inputs: "NamedInputs") -> "TaskGuess":
+    """The task that the inputs belong to. Raises UnknownTaskError where they fit none."""
+    from impresslearn.errors import UnknownTaskError
+
+    guess = learner.infer_task(inputs.inputs)
+    if guess.unknown:
+        raise UnknownTaskError(
+            f"the inputs look like none of the tasks: {guess.summary()}; name one with --task"
+        )
+    remark(f"task {guess.best} (probability {guess.posterior[guess.best]:.2f})")
+    return guess

@@ -1,0 +1,79 @@
+"""`impresslearn report`: result records -> tables, pictures and one HTML page."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from impresslearn.errors import InputError
+
+if TYPE_CHECKING:
+    from impresslearn.report import Record
+
+
+def report(
+    results: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A directory of result records, or one record.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="The page; DIR/report.html unless given.", show_default=False
+        ),
+    ] = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the tables as Markdown and nothing else.")
+    ] = False,
+    csv: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Also write all rows, one CSV file a target.")
+    ] = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Also write every figure as a picture (needs matplotlib)."
+        ),
+    ] = None,
+    picture: Annotated[
+        str, typer.Option("--format", metavar="svg|png|pdf", help="Format of those pictures.")
+    ] = "svg",
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+) -> None:
+    """Turn result records (*.json) into tables, charts and one self-contained HTML page.
+
+    Reads what `impresslearn reproduce` wrote. The page opens from the file system, without network.
+    """
+    from impresslearn.report import read_records, write_report
+    from impresslearn.report.static import FORMATS
+
+    if picture not in FORMATS:
+        raise InputError(f"--format must be one of {', '.join(FORMATS)}, got {picture!r}")
+    records = read_records(results)
+    if out is None:
+        out = (results if results.is_dir() else results.parent) / "report.html"
+    write_report(records, out)
+    written = [out]
+    if csv is not None:
+        from impresslearn.report import write_csv
+
+        written += write_csv(records, csv)
+    if figures is not None:
+        from impresslearn.report import write_figures
+
+        written += write_figures(records, figures, picture)
+    if not quiet:
+        _print(records, markdown)
+        for path in written:
+            typer.echo(f"wrote {path}", err=True)
+
+
+def _print(records: "list[Record]", markdown: bool) -> None:
+    from impresslearn.report import markdown_of, printable_of
+
+    if markdown:
+        typer.echo("\n\n".join(map(markdown_of, records)))
+        return
+    from rich.console import Console
+
+    console = Console()
+    for record in records:
+        console.print(printable_of(record))

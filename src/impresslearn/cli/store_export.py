@@ -1,0 +1,164 @@
+"""`impresslearn store export`: tasks as a smaller store, or one as an ordinary model."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from impresslearn.cli.arguments import (
+    AsJson,
+    Header,
+    LabelColumn,
+    Mean,
+    Shape,
+    Size,
+    Std,
+    Store,
+    existing,
+    named_paths,
+    reading_settings,
+)
+from impresslearn.cli.output import counted, print_json, print_table, remark
+from impresslearn.errors import InputError
+
+if TYPE_CHECKING:
+    from impresslearn.learner import ImpressLearner
+    from impresslearn.rounding import Rounding
+    from impresslearn.workflow.data_files import Reading
+
+SUFFIX = ".impress"
+
+
+def export(
+    store: Store,
+    out: Annotated[
+        Path,
+        typer.Argument(
+            metavar="OUT", help=".impress: a new store; .safetensors, .onnx, .pt2: one task."
+        ),
+    ],
+    task: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only this task; may be repeated. By default all."),
+    ] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Round coefficients to float16, int8, int5, int4, coded."
+        ),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=PATH",
+            help="With --precision: report a task's accuracy on these examples.",
+        ),
+    ] = None,
+    example: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Inputs of the size that .onnx or .pt2 is made for."),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
+    mean: Mean = None,
+    std: Std = None,
+    shape: Shape = None,
+    size: Size = None,
+    label_column: LabelColumn = None,
+    header: Header = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write tasks to a new store, or one as a model.
+
+    The suffix of OUT decides. A model file needs no part of this library. --precision rounds what
+    is written; the store itself is left alone.
+    """
+    from impresslearn.persistence import open_store
+    from impresslearn.workflow.data_files import Reading
+
+    _check(store, out, example, overwrite)
+    asked = Reading(**reading_settings(label_column, header, shape, size, mean, std))
+    with open_store(store, readonly=True, progress=False) as learner:
+        names = list(dict.fromkeys(task)) if task else list(learner.tasks_)
+        if out.suffix.lower() != SUFFIX and len(names) != 1:
+            raise InputError(f"{out} takes one task of {len(names)}; name it with --task")
+        kept, changes = _rounded(learner, precision, data or [], asked)
+        if out.suffix.lower() == SUFFIX:
+            kept.save(out, tasks=names if task else None, overwrite=overwrite)
+        else:
+            _export_task(kept, out, names[0], example, asked)
+    told = [vars(change) for change in changes if change.task in set(names)]
+    if as_json:
+        print_json({"out": str(out), "tasks": names, "rounding": told})
+        return
+    _print_changes(told)
+    typer.echo(f"{out}: {counted(len(names), 'task')}, {out.stat().st_size:,} bytes")
+
+
+def _check(store: Path, out: Path, example: Path | None, overwrite: bool) -> None:
+    """Says before the work what would fail after it."""
+    from impresslearn.export import FORMATS
+
+    suffixes = (SUFFIX, *(f".{each}" for each in FORMATS))
+    if out.suffix.lower() not in suffixes:
+        raise InputError(f"OUT must end in {', '.join(suffixes)}, got {out}")
+    if out.exists() and store.exists() and out.samefile(store):
+        raise InputError(f"{out} is the store itself; name another file")
+    if out.exists() and not overwrite:
+        raise InputError(f"{out} exists already; choose another name or pass --overwrite")
+    if example is not None:
+        existing(example)
+
+
+def _rounded(
+    learner: "ImpressLearner", precision: str | None, data: list[str], asked: "Reading"
+) -> "tuple[ImpressLearner, tuple[Rounding, ...]]":
+    from impresslearn.rounding import rounded
+    from impresslearn.workflow.data_files import inputs_of
+
+    if precision is None:
+        if data:
+            raise InputError("--data measures what --precision changes; give both")
+        return learner, ()
+    examples = {
+        name: asked.completed(inputs_of(learner.tasks_[name])).examples(path)
+        for name, path in named_paths(data, "--data").items()
+    }
+    result = rounded(learner, precision, examples)
+    return result.learner, result.changes
+
+
+def _export_task(
+    learner: "ImpressLearner", out: Path, name: str, example: Path | None, asked: "Reading"
+) -> None:
+    from impresslearn.export import export_task
+    from impresslearn.workflow.data_files import inputs_of
+
+    kept = inputs_of(learner.tasks_[name])
+    reading = asked.completed(kept)
+    inputs = None if example is None else reading.inputs(example).inputs
+    export_task(learner.finished(name), out, example=inputs)
+    normalised = [f"{key} {kept[key]}" for key in ("mean", "std") if key in kept]
+    if normalised:
+        how = ", ".join(normalised)
+        remark(f"the file does not normalise: take inputs as the task was learned from, {how}")
+
+
+def _print_changes(changes: list[dict[str, Any]]) -> None:
+    from impresslearn.report.wording import percent, size
+
+    if not changes:
+        return
+    measured = [each for each in changes if each["accuracy_before"] is not None]
+    rows = (
+        [
+            each["task"],
+            *(size(each[f"bytes_{when}"]) for when in ("before", "after")),
+            *(percent(each[f"accuracy_{when}"]) for when in ("before", "after")),
+        ]
+        for each in measured
+    )
+    headings = ("task", "bytes before", "after", "accuracy before", "after")
+    if measured:
+        print_table(headings, rows, right=headings[1:])
+    before, after = (sum(each[f"bytes_{when}"] for each in changes) for when in ("before", "after"))
+    typer.echo(f"all tasks: {size(before)} before, {size(after)} now")

@@ -1,0 +1,145 @@
+"""A task as an ONNX file, checked against the module that it was made from.
+
+The exporter's translation is not taken on trust: where onnxruntime is installed, the file's bytes
+are run on random inputs of several batch sizes before anything is written.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from impresslearn.errors import ImpressLearnError, InputError, MissingDependencyError
+from impresslearn.export.finished import FinishedTask
+from impresslearn.export.modules import export_module
+from impresslearn.export.programs import example_inputs, first_line, quiet, traced
+from impresslearn.export.writing import checked_target, replace_file
+
+INPUT, OUTPUT, BATCH = "input", "logits", "batch"
+TOLERANCE = {torch.float16: 1e-2, torch.bfloat16: 1e-1}
+"""Allowed relative error of number formats with few digits; 1e-5 for others."""
+
+ROUNDING = 10
+"""How many times the module's own rounding error passes too: batch norm over few values, layer upon
+layer, magnifies rounding beyond any fixed tolerance."""
+
+REQUIRED = ("onnx", "onnxscript")
+
+
+def export_onnx(
+    task: FinishedTask,
+    path: str | os.PathLike,
+    example: Any = None,
+    *,
+    verify: bool = True,
+    tolerance: float | None = None,
+) -> Path:
+    """Writes an ONNX model with the input "input" (batch, ...) and the output "logits" (batch, K).
+
+    The batch size is free. example: as in `export_program`. The metadata_props are those of
+    `FinishedTask.metadata`. verify: whether the model is compared with the module where onnxruntime
+    is installed: ‖difference‖ <= tolerance ‖logits‖ in the Euclidean norm over a batch of random
+    inputs. By default tolerance is 1e-5, 1e-2 for float16 and 1e-1 for bfloat16, or ten times the
+    module's own error against float64 where that is more.
+    Raises MissingDependencyError without onnx and onnxscript, InputError where sizes are missing,
+    the network cannot be translated or the file cannot be written, and ImpressLearnError where
+    onnxruntime cannot run the model or computes something else; nothing is written then.
+    """
+    missing = [name for name in REQUIRED if find_spec(name) is None]
+    if missing:
+        raise MissingDependencyError(
+            f"exporting to ONNX needs {' and '.join(missing)}: pip install 'impresslearn[onnx]'"
+        )
+    checked_target(path)
+    inputs = example_inputs(task, example)
+    module = export_module(task).cpu()
+    data = _translated(task, module, inputs)
+    if verify and find_spec("onnxruntime") is not None:
+        _verify(task, module, data, inputs, tolerance)
+    return replace_file(path, data)
+
+
+def _translated(task: FinishedTask, module: nn.Module, inputs: Tensor) -> bytes:
+    program = traced(task, module, inputs)
+    try:
+        with quiet():
+            translated = torch.onnx.export(
+                program,
+                input_names=[INPUT],
+                output_names=[OUTPUT],
+                dynamic_shapes=({0: BATCH},),
+                dynamo=True,
+                verbose=False,
+            )
+            assert translated is not None  # it is None only where torch writes the file itself
+            translated.model.metadata_props.update(task.metadata())
+            return translated.model_proto.SerializeToString()
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # torch and onnxscript raise all kinds here
+        raise InputError(
+            f"{task.backbone.name} cannot be translated to ONNX: {first_line(error)}; a .pt2 or "
+            ".safetensors file can be written without"
+        ) from error
+
+
+def _verify(
+    task: FinishedTask, module: nn.Module, data: bytes, inputs: Tensor, tolerance: float | None
+) -> None:
+    """Raises ImpressLearnError unless onnxruntime's logits are those of the module."""
+    runtime: Any = import_module("onnxruntime")
+    generator = torch.Generator().manual_seed(0)
+    # Statistics of a small batch magnify rounding, and those of one input may not exist.
+    for rows in (16, 24) if task.normalises_by_batch else (1, 16):
+        values = torch.randn(rows, *inputs.shape[1:], generator=generator).to(inputs.dtype)
+        with torch.no_grad():
+            expected = module(values).double()
+        try:
+            logits = _run(runtime, data, values).double()
+        except Exception as error:  # onnxruntime's errors have no common base
+            raise ImpressLearnError(
+                f"onnxruntime cannot run the exported {task.backbone.name} in {inputs.dtype}: "
+                f"{first_line(error)}; verify=False writes it all the same"
+            ) from error
+        found = _relative_error(logits, expected)
+        allowed = TOLERANCE.get(inputs.dtype, 1e-5) if tolerance is None else tolerance
+        if tolerance is None and not found <= allowed:
+            allowed = max(allowed, ROUNDING * _rounding(module, values, expected))
+        if not found <= allowed:  # written so that a NaN fails
+            raise ImpressLearnError(
+                f"the ONNX model of task {task.name!r} computes other logits than the module: a "
+                f"relative error of {found:.1e} for {rows} random inputs, allowed {allowed:.1e}; "
+                "nothing was written"
+            )
+
+
+def _relative_error(logits: Tensor, expected: Tensor) -> float:
+    if logits.shape != expected.shape:
+        return math.inf
+    difference = float((logits - expected).norm())
+    return difference / float(expected.norm()) if difference else 0.0
+
+
+def _rounding(module: nn.Module, values: Tensor, logits: Tensor) -> float:
+    """The relative error of the module itself against float64; 0 where it cannot run in float64."""
+    try:
+        with torch.no_grad():
+            exact = copy.deepcopy(module).double()(values.double())
+    except (RuntimeError, ValueError):  # a dtype written into the code
+        return 0.0
+    return _relative_error(logits, exact.double())
+
+
+def _run(runtime: Any, data: bytes, values: Tensor) -> Tensor:
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3  # errors only
+    session = runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    return torch.from_numpy(session.run([OUTPUT], {INPUT: values.numpy()})[0])

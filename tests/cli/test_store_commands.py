@@ -1,0 +1,461 @@
+"""`learn`, `predict`, `infer` and `store …`: from data files to a store and out of it again."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import impresslearn as il
+from impresslearn.cli.app import app
+from impresslearn.errors import InputError, MissingDataError, StoreError, UnknownTaskError
+from toys import blobs
+
+QUICK = ("--epochs", "0", "--min-steps", "60", "--batch-size", "32")
+NEW = ("--set", "widths=[24,12]", "--sparsity", "0.7", *QUICK)
+
+
+def write(path, seed, part=slice(0, 96), names=None):
+    inputs, labels = blobs(seed, count=160)
+    labels = labels if names is None else np.array(names)[labels]
+    np.savez(path, inputs=inputs[part].numpy(), labels=np.asarray(labels)[part])
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """basis/a.npz, tasks/{b,c,d}.npz, test/{a,b}.npz, and inputs of b with their labels."""
+    root = tmp_path_factory.mktemp("data")
+    for name in ("basis", "tasks", "test"):
+        (root / name).mkdir()
+    write(root / "basis" / "a.npz", 0)
+    for seed, name in enumerate("bcd", 1):
+        write(root / "tasks" / f"{name}.npz", seed)
+    for seed, name in enumerate("ab"):
+        write(root / "test" / f"{name}.npz", seed, slice(96, None))
+    inputs, labels = blobs(1, count=160)
+    np.save(root / "new.npy", inputs[96:].numpy())
+    (root / "new.txt").write_text("\n".join(map(str, labels[96:].tolist())))
+    return root
+
+
+@pytest.fixture(scope="module")
+def ready(folder):
+    """A store with the basis task a and the task b."""
+    path = folder / "ready.impress"
+    run("learn", path, "--tasks", folder / "basis", "--basis", "--output-scale", *NEW)
+    how = ("--random-masks", 12, *QUICK, "--min-steps", 200)
+    run("learn", path, "--task", "b", "--data", folder / "tasks" / "b.npz", *how)
+    return path
+
+
+@pytest.fixture
+def store(ready, tmp_path):
+    """A copy that a test may change."""
+    return shutil.copy(ready, tmp_path / "s.impress")
+
+
+def invoke(*arguments, **settings):
+    return CliRunner().invoke(app, [str(each) for each in arguments], **settings)
+
+
+def run(*arguments):
+    result = invoke(*arguments)
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.stdout
+
+
+def run_json(*arguments):
+    return json.loads(run(*arguments, "--json"))
+
+
+def error_of(*arguments, kind=InputError):
+    result = invoke(*arguments)
+    assert isinstance(result.exception, kind), (result.output, result.exception)
+    assert result.stdout == ""
+    return str(result.exception)
+
+
+def process(*arguments, **settings):
+    return subprocess.Popen(
+        [sys.executable, "-m", "impresslearn", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **settings,
+    )
+
+
+# Learning
+
+
+def test_learning_creates_a_store_and_learns_each_task_once(folder, tmp_path):
+    path, tasks = tmp_path / "s.impress", ("--tasks", folder / "tasks", "--test", folder / "test")
+    first = run("learn", path, *tasks, "--random-masks", 4, *NEW).splitlines()
+    assert first[0] == f"created {path}: lenet_300_100 for 16 inputs, 3 outputs, 708 weights"
+    assert [line.split(" in ")[0] for line in first[1:]] == [f"{name}: learned" for name in "bcd"]
+    assert "accuracy" in first[1]
+    assert "accuracy" not in first[2]
+    again = run_json("learn", path, *tasks, "--random-masks", 4, *NEW)
+    assert again["created"] is False
+    assert [task["status"] for task in again["tasks"]] == ["already learned"] * 3
+    assert again["tasks"][0]["accuracy"] > 0.5
+    learner = il.load(path)
+    assert (len(learner.bank_), list(learner.tasks_)) == (4, ["b", "c", "d"])
+
+
+def test_rounding_is_reported_beside_the_accuracy_in_float32(folder, tmp_path):
+    command = ("learn", tmp_path / "s.impress", "--task", "b", "--data", folder / "tasks/b.npz")
+    how = ("--test", folder / "test/b.npz", "--random-bank", 8, "--precision", "int4", *NEW)
+    (task,) = run_json(*command, *how)["tasks"]
+    learner = il.load(tmp_path / "s.impress")
+    assert learner.precision == learner.tasks_.learned("b").coefficients.precision == "int4"
+    exact = il.ImpressLearner(
+        learner.backbone, bank=learner.bank_, task_recipe=recipe_of(learner, "b"), progress=False
+    )
+    exact.learn_task("b", npz(folder / "tasks/b.npz"), seed=0)
+    assert task["float32_accuracy"] == exact.score(npz(folder / "test/b.npz"), "b")
+    assert task["accuracy"] == learner.score(npz(folder / "test/b.npz"), "b")
+
+
+def npz(path):
+    with np.load(path) as archive:
+        return torch.from_numpy(archive["inputs"]), archive["labels"]
+
+
+def recipe_of(learner, name):
+    recipe = dict(learner.tasks_[name].history["recipe"])
+    return il.Recipe(**{key: recipe[key] for key in il.Recipe().settings()})
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_list_carries_on(folder, tmp_path, ending):
+    path = tmp_path / "s.impress"
+    command = ("learn", path, "--tasks", folder / "tasks", "--random-masks", 4, *NEW)
+    running = process(*command, "--min-steps", "600")
+    for line in running.stdout:
+        if line.startswith("b: learned"):
+            running.send_signal(ending)
+            break
+    _, remarks = running.communicate(timeout=60)
+    if ending == signal.SIGINT:
+        assert running.returncode == 130
+        kept = f"1 of 3 tasks are kept in {path}; run the same command again to carry on\n"
+        assert remarks == kept
+    again = run_json(*command)["tasks"]
+    assert [task["status"] for task in again] == ["already learned", "learned", "learned"]
+    assert run_json("store", "verify", path)["sound"]
+
+
+def test_settings_of_the_store_hold_for_later_tasks(folder, store):
+    run("learn", store, "--data", f"c={folder / 'tasks/c.npz'}", *QUICK, "--sparsity", "0.7")
+    for option, value in (
+        ("--sparsity", "0.5"),
+        ("--seed", "1"),
+        ("--classes", "5"),
+        ("--backbone", "resnet18"),
+        ("--granularity", "unit"),
+        ("--set", "widths=[24,13]"),
+        ("--preset", "paper_lenet"),
+    ):
+        data = f"d={folder / 'tasks/d.npz'}"
+        message = error_of("learn", store, "--data", data, option, value)
+        assert "was created with" in message
+        assert "not" in message
+    same = ("--preset", "default", "--sparsity", 0.7)
+    run("learn", store, "--data", data, *same, "--lr", 0.01, *QUICK)
+    assert il.load(store).tasks_["d"].history["recipe"]["lr"] == 0.01
+
+
+def test_a_name_with_other_data_or_another_role_is_refused(folder, store):
+    other = f"b={folder / 'tasks/c.npz'}"
+    assert "learned from other data" in error_of("learn", store, "--data", other)
+    assert "as a basis task" in error_of("learn", store, "--data", f"a={folder / 'basis/a.npz'}")
+    with il.open_store(store, progress=False) as learner:
+        learner.learn_task("mine", blobs(7))
+    mine = f"mine={folder / 'tasks/c.npz'}"
+    assert "does not tell from which data" in error_of("learn", store, "--data", mine)
+
+
+def test_homogeneous_masks(folder, tmp_path):
+    path = tmp_path / "s.impress"
+    data = f"a={folder / 'basis/a.npz'}"
+    run("learn", path, "--data", data, "--homogeneous", 3, *NEW, "--output-scale")
+    assert il.load(path).bank_.names == ("a", "a/1", "a/2")
+    assert run_json("learn", path, "--data", data, "--basis")["tasks"][0]["role"] == "basis"
+
+
+def test_a_network_may_have_more_outputs_than_the_first_task_needs(folder, tmp_path):
+    inputs, labels = blobs(9, classes=5)
+    np.savez(tmp_path / "wide.npz", inputs=inputs.numpy(), labels=labels.numpy())
+    first, data = f"b={folder / 'tasks/b.npz'}", ("--random-masks", 4, *NEW)
+    run("learn", tmp_path / "1", "--data", first, "--data", f"w={tmp_path / 'wide.npz'}", *data)
+    run("learn", tmp_path / "2", "--data", first, "--classes", 7, *data)
+    outputs = [il.load(tmp_path / name).backbone.num_classes for name in "12"]
+    assert outputs == [5, 7]
+
+
+def test_csv_and_standardised_inputs_are_read_the_same_way_later(tmp_path):
+    inputs, labels = blobs(3)
+    header = [f"f{number}" for number in range(16)]
+    rows = [[f"{value:.4f}" for value in row] for row in (50 + 9 * inputs).tolist()]
+    species = np.array(["x", "y", "z"])[labels]
+    lines = [",".join([*header, "species"])]
+    lines += [",".join([*row, name]) for row, name in zip(rows, species, strict=True)]
+    (tmp_path / "plants.csv").write_text("\n".join(lines))
+    (tmp_path / "new.csv").write_text("\n".join([",".join(header), *map(",".join, rows)]))
+    path, column = tmp_path / "s", ("--label-column", "species")
+    data = ("--data", tmp_path / "plants.csv", "--task", "plants", *column, "--standardise")
+    for _ in range(2):
+        run("learn", path, *data, "--random-masks", 8, *NEW)
+    note = il.load(path).tasks_["plants"].history["metrics"]["note"]
+    assert note["inputs"]["mean"] == pytest.approx(50, abs=5)
+    labels = ("--labels", tmp_path / "plants.csv", *column)
+    told = run_json("predict", path, tmp_path / "new.csv", "--task", "plants", *labels, "--proba")
+    assert told["accuracy"] > 0.8
+    assert told["classes"] == ["x", "y", "z"]
+    assert sum(told["rows"][0]["probabilities"]) == pytest.approx(1, abs=1e-4)
+    raw = ("--mean", 0, "--std", 1)
+    other = run_json("predict", path, tmp_path / "new.csv", "--task", "plants", *raw)
+    assert other["rows"] != told["rows"]
+
+
+def test_image_folders(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    random = np.random.default_rng(0)
+    for name, level in (("dark", 40), ("light", 200)):
+        (tmp_path / "pictures" / name).mkdir(parents=True)
+        for number in range(8):
+            pixels = random.normal(level, 20, (10, 12, 3)).clip(0, 255).astype(np.uint8)
+            image.fromarray(pixels).save(tmp_path / "pictures" / name / f"{number}.png")
+    network = ("--backbone", "resnet18", "--set", "width=2", "--norm", "per_task", "--size", 8)
+    quick = ("--epochs", 0, "--min-steps", 15, "--random-masks", 3)
+    path = tmp_path / "s.impress"
+    run("learn", path, "--data", f"p={tmp_path / 'pictures'}", *network, *quick)
+    lines = run("predict", path, tmp_path / "pictures" / "dark", "--task", "p").splitlines()
+    assert [line.split("\t")[0] for line in lines] == [f"{number}.png" for number in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "words"),
+    [
+        ([], InputError, "--data, or a folder"),
+        (["--data", "DATA"], InputError, "--task NAME"),
+        (["--data", "x=DATA", "--data", "x=DATA"], InputError, "given twice for 'x'"),
+        (["--data", "x=no.npz"], MissingDataError, "no file or folder no.npz"),
+        (["--data", "DATA", "--data", "DATA", "--task", "a"], InputError, "--task names a single"),
+        (["--data", "x=DATA", "--tasks", "."], InputError, "--data, or a folder"),
+        (["--tasks", "no-folder"], MissingDataError, "no folder no-folder"),
+        (["--tasks", "EMPTY"], InputError, "holds no task"),
+        (["--tasks", "EMPTY", "--task", "a"], InputError, "leave out --task"),
+        (["--data", "x=DATA", "--test", "y=DATA"], InputError, "none of the tasks"),
+        (["--data", "x=DATA"], InputError, "--random-masks 20"),
+        (["--data", "x=DATA", "--basis", "--set", "width"], InputError, "KEY=VALUE"),
+        (["--data", "x=DATA", "--basis", "--set", "width=3"], InputError, "its settings are"),
+        (["--data", "x=DATA", "--basis", "--backbone", "vgg"], InputError, "choose from"),
+        (["--data", "x=DATA", "--basis", "--preset", "no"], InputError, "choose from default"),
+        (["--data", "x=DATA", "--basis", "--precision", "int3"], InputError, "int5, int4"),
+        (["--data", "x=DATA", "--basis", "--sparsity", "95"], InputError, "95"),
+        (["--data", "x=DATA", "--basis", "--mean", "a"], InputError, "--mean takes numbers"),
+        (["--data", "x=DATA", "--basis", "--shape", "1,2.5"], InputError, "whole numbers"),
+    ],
+)
+def test_a_new_store_is_not_created_from_unusable_arguments(
+    folder, tmp_path, arguments, kind, words
+):
+    (tmp_path / "empty").mkdir()
+    places = {"DATA": str(folder / "tasks/b.npz"), "EMPTY": str(tmp_path / "empty")}
+    for word, place in places.items():
+        arguments = [each.replace(word, place) for each in arguments]
+    assert words in error_of("learn", tmp_path / "s.impress", *arguments, kind=kind)
+    assert [path.name for path in tmp_path.iterdir()] == ["empty"]
+
+
+def test_a_file_that_is_no_store_is_left_alone(folder, tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("keep me")
+    data = f"x={folder / 'tasks/b.npz'}"
+    assert "no store" in error_of("learn", path, "--data", data, "--basis", kind=StoreError)
+    assert path.read_text() == "keep me"
+
+
+# Predicting
+
+
+def test_prediction_in_a_process_of_its_own(folder, ready):
+    expected = il.load(ready).predict(npz_inputs(folder / "new.npy"), task="b")
+    before = ready.read_bytes()
+    running = process("predict", ready, folder / "new.npy", "--task", "b")
+    lines, remarks = running.communicate(timeout=60)
+    assert (running.returncode, remarks) == (0, "")
+    cells = [line.split("\t") for line in lines.splitlines()]
+    assert [cell[0] for cell in cells] == [str(number) for number in range(1, 65)]
+    assert [int(cell[1]) for cell in cells] == expected.tolist()
+    assert all(0 < float(cell[2]) <= 1 for cell in cells)
+    assert ready.read_bytes() == before
+
+
+def npz_inputs(path):
+    return torch.from_numpy(np.load(path))
+
+
+def test_prediction_scores_and_infers(folder, ready):
+    told = run_json("predict", ready, folder / "new.npy", "--labels", folder / "new.txt")
+    assert told["inferred"]["task"] == told["task"] == "b"
+    given = map(int, (folder / "new.txt").read_text().split())
+    pairs = zip(told["rows"], given, strict=True)
+    right = sum(row["label"] == label for row, label in pairs)
+    assert told["accuracy"] == right / 64
+    plain = run("predict", ready, folder / "new.npy", "--task", "b", "--labels", folder / "new.txt")
+    assert plain.splitlines()[-1] == f"accuracy {told['accuracy']:.1%} of 64 rows"
+
+
+@pytest.mark.parametrize("method", ["halving", "one_shot", "alpha"])
+def test_inference(folder, ready, method):
+    command = ("infer", ready, folder / "new.npy", "--method", method)
+    told = run_json(*command)
+    assert (told["task"], told["unknown"], told["method"]) == ("b", False, method)
+    assert told["posterior"][0]["task"] == "b"
+    assert len(told["rows"]) == 64
+    lines = run(*command).splitlines()
+    assert lines[0].split() == ["task", "b"]
+    assert len([line for line in lines if line.count("\t") == 2]) == 64
+
+
+def test_inference_among_some(folder, ready):
+    for among in ("basis", "a"):
+        told = run_json("infer", ready, folder / "new.npy", "--among", among)
+        assert [each["task"] for each in told["posterior"]] == ["a"]
+        assert told["rows"] is None or not told["unknown"]
+
+
+def test_unusable_inputs_are_one_line(folder, ready, tmp_path):
+    np.save(tmp_path / "odd.npy", np.zeros((2, 5), np.float32))
+    assert "16 values" in error_of("predict", ready, tmp_path / "odd.npy", "--task", "b")
+    arguments = ("predict", ready, folder / "new.npy", "--task", "B")
+    assert "'b'" in error_of(*arguments, kind=UnknownTaskError)
+    arguments = ("infer", tmp_path / "no.impress", folder / "new.npy")
+    assert "no store" in error_of(*arguments, kind=StoreError)
+
+
+# Stores
+
+
+def test_listing(ready):
+    rows = [line.split("\t") for line in run("store", "ls", ready).splitlines()]
+    assert rows[0] == ["task", "role", "classes", "masks", "bytes", "learned at"]
+    assert [row[:4] for row in rows[1:]] == [["a", "basis", "3", "1"], ["b", "learned", "3", "13"]]
+    short = invoke("store", "ls", ready, "--limit", 1)
+    assert len(short.stdout.splitlines()) == 2
+    assert "1 more" in short.stderr
+    told = run_json("store", "ls", ready)
+    assert told["total"] == 2
+    assert told["tasks"][1]["bytes"] == il.load(ready).tasks_["b"].bytes
+
+
+def test_showing(ready):
+    text = run("store", "show", ready)
+    assert all(word in text for word in ("lenet_300_100", "widths [24, 12]", "sparsity 0.7"))
+    assert run_json("store", "show", ready)["tasks"] == 2
+    told = run_json("store", "show", ready, "b")
+    assert told["history"]["recipe"]["min_steps"] == 200
+    assert sum(told["breakdown"].values()) == told["bytes"]
+    assert "min_steps 200" in run("store", "show", ready, "b")
+    assert "'b'" in error_of("store", "show", ready, "bb", kind=UnknownTaskError)
+
+
+def test_verifying_tells_a_sound_file_from_a_damaged_one(store):
+    assert "is sound: 2 tasks, 13 masks" in run("store", "verify", store)
+    content = bytearray(store.read_bytes())
+    place = len(content) // 2
+    content[place : place + 64] = bytes(byte ^ 255 for byte in content[place : place + 64])
+    store.write_bytes(content)
+    running = process("store", "verify", store, "--json")
+    text, remarks = running.communicate(timeout=60)
+    assert (running.returncode, remarks) == (2, "")
+    assert json.loads(text)["sound"] is False
+    assert "damaged" in error_of("store", "verify", store, kind=StoreError)
+
+
+def test_removing_compacting_and_importing(ready, store):
+    assert "pass --yes" in error_of("store", "rm", store, "b")
+    assert "nothing was removed" in error_of("store", "rm", store, "b", "no", "--yes")
+    assert run_json("store", "rm", store, "b", "--yes")["removed"] == ["b"]
+    told = run_json("store", "compact", store)
+    assert told["bytes_after"] == os.path.getsize(store)
+    assert "already" in error_of("store", "import", store, ready)
+    assert run_json("store", "import", store, ready, "--task", "b")["imported"] == ["b"]
+    assert list(il.load(store).tasks_) == ["a", "b"]
+
+
+@pytest.mark.parametrize(("answer", "left"), [("y\n", ["a"]), ("n\n", ["a", "b"])])
+def test_removing_asks_a_person(monkeypatch, store, answer, left):
+    monkeypatch.setattr("impresslearn.cli.store_changes._someone_is_there", lambda: True)
+    result = invoke("store", "rm", store, "b", input=answer)
+    assert "Remove 1 task from" in result.stderr
+    assert result.exit_code == (0 if len(left) == 1 else 1)
+    assert list(il.load(store).tasks_) == left
+
+
+def test_exporting_a_smaller_store(folder, ready, tmp_path):
+    out = tmp_path / "small.impress"
+    data = ("--data", f"b={folder / 'test/b.npz'}")
+    command = ("store", "export", ready, out, "--task", "b", "--precision", "int4", *data)
+    (change,) = run_json(*command)["rounding"]
+    assert change["bytes_after"] <= change["bytes_before"]
+    learner = il.load(out)
+    assert list(learner.tasks_) == ["b"]
+    assert change["accuracy_after"] == learner.score(npz(folder / "test/b.npz"), "b")
+    assert "pass --overwrite" in error_of("store", "export", ready, out)
+    text = run("store", "export", ready, out, "--precision", "int8", *data, "--overwrite")
+    assert "all tasks:" in text
+    assert "2 tasks" in text
+    assert "is the store itself" in error_of("store", "export", ready, ready, "--overwrite")
+    assert "give both" in error_of("store", "export", ready, tmp_path / "x.impress", *data)
+
+
+def test_exporting_a_model(folder, ready, tmp_path):
+    from safetensors.torch import load_file
+
+    out = tmp_path / "b.safetensors"
+    assert "name it with --task" in error_of("store", "export", ready, out)
+    assert "OUT must end in" in error_of("store", "export", ready, tmp_path / "b.txt")
+    assert run_json("store", "export", ready, out, "--task", "b")["tasks"] == ["b"]
+    learner = il.load(ready)
+    module = il.create_backbone(**learner.backbone.spec).module
+    module.load_state_dict(load_file(out))
+    inputs = npz_inputs(folder / "new.npy")
+    torch.testing.assert_close(module(inputs), learner.logits(inputs, "b"))
+
+
+def test_a_network_of_ones_own_needs_python(tmp_path):
+    learner = il.ImpressLearner(il.adapt(torch.nn.Linear(16, 3)), progress=False)
+    learner.add_random_masks(2).learn_task("a", blobs()).save(tmp_path / "own.impress")
+    arguments = ("store", "ls", tmp_path / "own.impress")
+    assert "module=" in error_of(*arguments, kind=StoreError)
+    assert "Linear" in run("store", "show", tmp_path / "own.impress")
+
+
+COMMANDS = ["learn", "predict", "infer", "store", *(
+    f"store {name}" for name in ("ls", "show", "verify", "export", "import", "compact", "rm")
+)]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_every_command_loads_nothing_heavy(command):
+    code = (
+        "import sys; from impresslearn.cli import main\n"
+        f"sys.argv = ['impresslearn', *{command.split()!r}, '--help']\n"
+        "try: main()\n"
+        "except SystemExit: print(*sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "Options:" in result.stdout
+    loaded = set(result.stdout.splitlines()[-1].split())
+    assert not {"torch", "numpy", "numba", "plotly", "rich"} & loaded
