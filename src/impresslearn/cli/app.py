@@ -10,6 +10,9 @@ from impresslearn.cli.env import env
 from impresslearn.cli.infer import infer
 from impresslearn.cli.learn import learn
 from impresslearn.cli.predict import predict
+from impresslearn.cli.report import report
+from impresslearn.cli.reproduce import reproduce
+from impresslearn.cli.serve import serve
 from impresslearn.cli.store import store
 
 # Plain help and errors: importing rich would cost half of the time that `--help` may take.
@@ -47,6 +50,8 @@ app.command()(learn)
 app.command()(predict)
 app.command()(infer)
 app.add_typer(store, name="store")
-# app.command()(serve)
+app.command()(serve)
+app.command()(reproduce)
+app.command()(report)
 app.command()(bench)
 app.command()(env)

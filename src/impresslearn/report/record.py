@@ -12,12 +12,19 @@ Accuracies are fractions in [0, 1]. Those of the baselines, and every number of 
 None where they were not measured.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from math import isfinite
-from numbers import Real
+from collections.abc import Mapping
 from typing import Any
 
-from impresslearn.errors import InputError
+from impresslearn.report.checks import (
+    entries,
+    has_shape,
+    is_fraction,
+    is_list,
+    is_number,
+    kind,
+    naming,
+    require,
+)
 
 BASELINES = ("supsup_accuracy", "single_mask_accuracy")
 TASK_KEYS = ("name", "role", "accuracy", *BASELINES, "bytes")
@@ -35,19 +42,8 @@ ROLES = ("basis", "new")
 
 def check_demo_record(results: Mapping[str, Any]) -> None:
     """Raise InputError, naming the place, unless `results` has the shape above."""
-    parts = ("tasks", "summary", "coefficients", "settings", "versions")
-    tasks, summary, coefficients, settings, versions = _entries(results, parts, "the record")
-    _require(isinstance(settings, Mapping), f"settings must be a mapping, got {_kind(settings)}")
-    _require(isinstance(versions, Mapping), f"versions must be a mapping, got {_kind(versions)}")
-    _require(_is_list(tasks) and len(tasks) > 0, "tasks must be a list of at least one task")
-    for position, task in enumerate(tasks):
-        _check_task(task, f"tasks[{position}]")
-    for name, value in zip(SUMMARY_KEYS, _entries(summary, SUMMARY_KEYS, "summary"), strict=True):
-        _require(
-            value is None or _is_number(value),
-            f"summary.{name} must be a finite number or null, got {value!r}",
-        )
-    _check_coefficients(coefficients)
+    with naming("unusable result record"):
+        _check(results)
 
 
 def tasks_of(results: Mapping[str, Any], role: str) -> list[Mapping[str, Any]]:
@@ -55,72 +51,46 @@ def tasks_of(results: Mapping[str, Any], role: str) -> list[Mapping[str, Any]]:
     return [task for task in results["tasks"] if task["role"] == role]
 
 
+def _check(results: Mapping[str, Any]) -> None:
+    parts = ("tasks", "summary", "coefficients", "settings", "versions")
+    tasks, summary, coefficients, settings, versions = entries(results, parts, "the record")
+    require(isinstance(settings, Mapping), f"settings must be a mapping, got {kind(settings)}")
+    require(isinstance(versions, Mapping), f"versions must be a mapping, got {kind(versions)}")
+    require(is_list(tasks) and len(tasks) > 0, "tasks must be a list of at least one task")
+    for position, task in enumerate(tasks):
+        _check_task(task, f"tasks[{position}]")
+    for name, value in zip(SUMMARY_KEYS, entries(summary, SUMMARY_KEYS, "summary"), strict=True):
+        require(
+            value is None or is_number(value),
+            f"summary.{name} must be a finite number or null, got {value!r}",
+        )
+    _check_coefficients(coefficients)
+
+
 def _check_task(task: Any, place: str) -> None:
-    _, role, accuracy, *baselines, size = _entries(task, TASK_KEYS, place)
-    _require(role in ROLES, f"{place}.role must be 'basis' or 'new', got {role!r}")
-    _require(
-        _is_fraction(accuracy), f"{place}.accuracy must be a fraction in [0, 1], got {accuracy!r}"
+    _, role, accuracy, *baselines, size = entries(task, TASK_KEYS, place)
+    require(role in ROLES, f"{place}.role must be 'basis' or 'new', got {role!r}")
+    require(
+        is_fraction(accuracy), f"{place}.accuracy must be a fraction in [0, 1], got {accuracy!r}"
     )
     for name, value in zip(BASELINES, baselines, strict=True):
-        _require(
-            value is None or _is_fraction(value),
+        require(
+            value is None or is_fraction(value),
             f"{place}.{name} must be a fraction in [0, 1] or null, got {value!r}",
         )
-    _require(
-        _is_number(size) and size >= 0,
+    require(
+        is_number(size) and size >= 0,
         f"{place}.bytes must be a number of at least 0, got {size!r}",
     )
 
 
 def _check_coefficients(coefficients: Any) -> None:
     axes = ("tasks", "masks", "layers")
-    *names, values = _entries(coefficients, (*axes, "values"), "coefficients")
+    *names, values = entries(coefficients, (*axes, "values"), "coefficients")
     for axis, labels in zip(axes, names, strict=True):
-        _require(_is_list(labels), f"coefficients.{axis} must be a list of names")
-        _require(len(set(labels)) == len(labels), f"coefficients.{axis} must be distinct names")
+        require(is_list(labels), f"coefficients.{axis} must be a list of names")
+        require(len(set(labels)) == len(labels), f"coefficients.{axis} must be distinct names")
     shape = tuple(map(len, names))
-    _require(
-        _has_shape(values, shape), f"coefficients.values must be finite numbers of shape {shape}"
+    require(
+        has_shape(values, shape), f"coefficients.values must be finite numbers of shape {shape}"
     )
-
-
-def _entries(part: Any, keys: Sequence[str], place: str) -> list[Any]:
-    _require(isinstance(part, Mapping), f"{place} must be a mapping, got {_kind(part)}")
-    missing = [key for key in keys if key not in part]
-    _require(not missing, f"{place} lacks {_listed(missing)}; it needs {_listed(keys)}")
-    return [part[key] for key in keys]
-
-
-def _has_shape(values: Any, shape: tuple[int, ...]) -> bool:
-    if not shape:
-        return _is_number(values)
-    return (
-        _is_list(values)
-        and len(values) == shape[0]
-        and all(_has_shape(value, shape[1:]) for value in values)
-    )
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and isfinite(value)
-
-
-def _is_fraction(value: Any) -> bool:
-    return _is_number(value) and 0 <= value <= 1
-
-
-def _kind(value: Any) -> str:
-    return type(value).__name__
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(map(repr, names))
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise InputError(f"unusable result record: {message}")

@@ -1,6 +1,8 @@
 """Numbers as people read them, the same in the terminal, the figures and the page."""
 
+from collections.abc import Mapping
 from math import log10
+from typing import Any
 
 ABSENT = "–"
 UNITS = ("B", "kB", "MB", "GB")
@@ -44,15 +46,35 @@ def points(fraction: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """41.3 -> "41 s", 135 -> "2 min 15 s"."""
+    """41.3 -> "41 s", 135 -> "2 min 15 s", 8100 -> "2 h 15 min"."""
     if seconds is None:
         return ABSENT
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)
-    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60} s"
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 def shortened(name: str, limit: int = 16) -> str:
     """The name, its end replaced by an ellipsis where it is longer than `limit`."""
     return name if len(name) <= limit else name[: limit - 1] + "…"
+
+
+def said(value: Any) -> str:
+    """A plain value of settings as words; mappings and lists on one line."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{spaced(str(name))} {said(part)}" for name, part in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(said, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else str(value)
+
+
+def spaced(name: str) -> str:
+    """A key as words: "bytes_per_task" -> "bytes per task"."""
+    return name.replace("_", " ")

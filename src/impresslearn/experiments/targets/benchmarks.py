@@ -165,7 +165,7 @@ def split_imagenet(scale: str) -> Benchmark:
     small = Benchmark(
         name="split-imagenet",
         data="40 classes of Tiny-ImageNet at 64x64, 100 training and 20 test images each",
-        stream={"name": "split_imagenet", "tasks": 4, "size": 64},
+        stream={"name": "split_imagenet", "folder": "tiny-imagenet-64", "tasks": 4, "size": 64},
         backbone={
             "name": "resnet50", "num_classes": 10, "init": "signed_constant", "norm": "per_task",
             "width": 16,
@@ -185,7 +185,7 @@ def split_imagenet(scale: str) -> Benchmark:
     paper = replace(
         small,
         data="ImageNet, 100 tasks of ten classes",
-        stream={"name": "split_imagenet", "tasks": 100},
+        stream={"name": "split_imagenet", "folder": "imagenet", "tasks": 100},
         backbone={**small.backbone, "width": 64, "init": preset("paper_resnet50").init},
         basis=75,
         unseen=5,

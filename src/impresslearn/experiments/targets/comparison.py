@@ -17,6 +17,7 @@ ACCURACY_FIGURE = {
     "x": "masks",
     "y": "accuracy",
     "group": "method",
+    "order": ["X", "random", "heterogeneous", "homogeneous", "GN"],
     "reference": {"method": "supsup"},
     "x_label": "basis masks N",
     "y_label": "test accuracy",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import safetensors.torch
@@ -28,7 +29,10 @@ Data = Examples | StreamedExamples
 
 
 def stream_of(settings: Mapping[str, Any], place: Place) -> Stream:
-    """The stream of {"name": …, and its settings}; where its data lie is up to the place."""
+    """The stream of {"name": …, and its settings}; the place says where data lie.
+
+    settings["folder"] names a folder there.
+    """
     return _stream(json.dumps(dict(settings), sort_keys=True), place.data)
 
 
@@ -115,8 +119,9 @@ def _add_random(bank: MaskBank, random: Mapping[str, Any]) -> None:
 def _stream(text: str, root: str) -> Stream:
     settings = json.loads(text)
     name = settings.pop("name")
+    folder = settings.pop("folder", "")
     if name in ROOTED:
-        settings["root"] = root
+        settings["root"] = str(Path(root) / folder)
     if name in DOWNLOADED:
         settings["download"] = False
     return create_stream(name, **settings)

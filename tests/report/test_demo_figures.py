@@ -2,7 +2,7 @@
 
 import pytest
 
-from impresslearn.report.figures import accuracy_figure, bytes_figure, coefficients_figure
+from impresslearn.report.demo_figures import accuracy_figure, bytes_figure, coefficients_figure
 from impresslearn.report.palette import DARK
 
 

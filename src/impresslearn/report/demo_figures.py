@@ -1,16 +1,15 @@
 """The demo's three figures as plotly figures; usable in a notebook as well as in the page.
 
-Every function takes the result record and a palette. Names are escaped, because plotly reads a
-subset of HTML in its texts.
+Every function takes the result record and a palette.
 """
 
 from collections.abc import Mapping, Sequence
-from html import escape as escape_html
 from math import ceil, floor, log10
 from typing import Any
 
 import plotly.graph_objects as go
 
+from impresslearn.report.canvas import LABEL_LIMIT, empty_figure, escape, name_positions
 from impresslearn.report.palette import LIGHT, Palette
 from impresslearn.report.record import check_demo_record, tasks_of
 from impresslearn.report.wording import power_of_ten, shortened, size
@@ -22,16 +21,12 @@ METHODS = (
 )
 """(key of a task, name in the legend, colour)."""
 
-FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
-LABEL_LIMIT = 40
-"""Labels that one axis can carry legibly; beyond it every k-th is shown."""
-
 
 def accuracy_figure(results: Mapping[str, Any], palette: Palette = LIGHT) -> go.Figure:
     """Accuracy of every task under each method, basis tasks on a band of their own."""
     check_demo_record(results)
     tasks = _basis_first(results)
-    figure = _figure(palette, height=380)
+    figure = empty_figure(palette, height=380)
     names = [escape(str(task["name"])) for task in tasks]
     for key, label, colour in METHODS:
         figure.add_bar(
@@ -68,7 +63,7 @@ def coefficients_figure(results: Mapping[str, Any], palette: Palette = LIGHT) ->
         rows.append(row)
         hover.append(texts)
     largest = max((abs(value) for row in rows for value in row if value is not None), default=0)
-    figure = _figure(palette, height=130 + max(26 * min(len(tasks), 30), 80))
+    figure = empty_figure(palette, height=130 + max(26 * min(len(tasks), 30), 80))
     figure.add_heatmap(
         z=rows,
         customdata=hover,
@@ -84,10 +79,10 @@ def coefficients_figure(results: Mapping[str, Any], palette: Palette = LIGHT) ->
         ),
         colorbar={"thickness": 10, "outlinewidth": 0, "len": 1, "nticks": 5, "xpad": 6},
     )
-    _label(figure.update_yaxes, tasks, autorange="reversed", showgrid=False, zeroline=False)
+    name_positions(figure.update_yaxes, tasks, autorange="reversed", showgrid=False, zeroline=False)
     width = len(masks) + 1
     step = max(1, ceil(len(masks) * len(layers) / LABEL_LIMIT))
-    _label(
+    name_positions(
         figure.update_xaxes,
         masks[::step] * len(layers),
         [block * width + i for block in range(len(layers)) for i in range(0, len(masks), step)],
@@ -101,7 +96,7 @@ def bytes_figure(results: Mapping[str, Any], palette: Palette = LIGHT) -> go.Fig
     """What every task costs, on a logarithmic scale, with a SupSup mask as the yardstick."""
     check_demo_record(results)
     tasks = _basis_first(results)
-    figure = _figure(palette, height=330)
+    figure = empty_figure(palette, height=330)
     position = 0
     for role, label, symbol in (
         ("basis", "basis task: a mask", "circle-open"),
@@ -150,68 +145,13 @@ def bytes_figure(results: Mapping[str, Any], palette: Palette = LIGHT) -> go.Fig
     return figure
 
 
-def escape(name: str) -> str:
-    """The name with the characters that plotly would read as markup; it decodes no quotes."""
-    return escape_html(name, quote=False)
-
-
-def _figure(palette: Palette, height: int) -> go.Figure:
-    """An empty figure: transparent, without a frame, the legend above the plot."""
-    figure = go.Figure(layout={"template": "none", "height": height})
-    figure.update_layout(
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        font={"family": FONT, "size": 12, "color": palette.text},
-        margin={"l": 8, "r": 8, "t": 40, "b": 8},
-        legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"},
-        hovermode="closest",
-        hoverlabel={
-            "bgcolor": palette.surface,
-            "bordercolor": palette.line,
-            "align": "left",
-            "font": {"family": FONT, "size": 12, "color": palette.text},
-        },
-    )
-    axis = {
-        "automargin": True,
-        "fixedrange": True,
-        "showline": False,
-        "ticks": "outside",
-        "ticklen": 4,
-        "tickcolor": "rgba(0,0,0,0)",
-        "gridcolor": palette.line,
-        "zerolinecolor": palette.line,
-        "tickfont": {"color": palette.muted},
-    }
-    figure.update_xaxes(**axis, showgrid=False, zeroline=False, tickangle=-45)
-    figure.update_yaxes(**axis)
-    return figure
-
-
 def _basis_first(results: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return tasks_of(results, "basis") + tasks_of(results, "new")
 
 
 def _name_tasks(figure: go.Figure, tasks: Sequence[Mapping[str, Any]]) -> None:
-    _label(figure.update_xaxes, [str(task["name"]) for task in tasks])
+    name_positions(figure.update_xaxes, [str(task["name"]) for task in tasks])
     figure.update_xaxes(range=[-0.6, len(tasks) - 0.4])
-
-
-def _label(
-    update_axis: Any,
-    names: Sequence[str],
-    positions: Sequence[int] | None = None,
-    **options: Any,
-) -> None:
-    """Name positions of a numeric axis, every k-th where there are too many to read."""
-    where = range(len(names)) if positions is None else positions
-    step = max(1, ceil(len(names) / LABEL_LIMIT))
-    update_axis(
-        tickmode="array",
-        tickvals=list(where)[::step],
-        ticktext=[escape(shortened(name)) for name in names[::step]],
-        **options,
-    )
 
 
 def _mark_roles(figure: go.Figure, results: Mapping[str, Any], palette: Palette) -> None:
