@@ -55,6 +55,7 @@ def reproduce(
     if target is None:
         raise InputError("name a target, or all; --list shows them")
     from impresslearn.experiments.jobs import Place
+    from impresslearn.experiments.local import Workers
     from impresslearn.experiments.reproduce import Run
     from impresslearn.experiments.targets import find_target
 
@@ -63,12 +64,13 @@ def reproduce(
     if dry_run:
         _print_estimates(chosen, run, as_json)
         return
-    records = [_run_one(each, run, quiet or as_json) for each in chosen]
+    with Workers(processes) as workers:  # started once for all targets
+        records = [_run_one(each, run, workers, quiet or as_json) for each in chosen]
     if as_json:
         typer.echo(json.dumps(records if target == "all" else records[0], ensure_ascii=False))
 
 
-def _run_one(target: Any, run: Any, quiet: bool) -> dict[str, Any]:
+def _run_one(target: Any, run: Any, workers: Any, quiet: bool) -> dict[str, Any]:
     from impresslearn.experiments.reproduce import missing_jobs, reproduce
     from impresslearn.progress import progress_for
 
@@ -76,7 +78,7 @@ def _run_one(target: Any, run: Any, quiet: bool) -> dict[str, Any]:
     todo = len(missing_jobs(plan, run.open_cache()))
     progress = progress_for(False if quiet else "auto").titled(target.name)
     with progress.track(max(1, todo)) as advance:
-        record = reproduce(target, run, lambda job, outcome: advance())
+        record = reproduce(target, run, lambda job, outcome: advance(), workers)
     if not quiet:
         path = run.out / f"{target.name}.json"
         typer.echo(f"{target.name}: {len(record['rows'])} rows, {todo} jobs run, {path}")

@@ -130,7 +130,7 @@ def permuted_mnist(scale: str) -> Benchmark:
 def split_cifar100(scale: str) -> Benchmark:
     """ResNet-18 on five classes a task; a smaller network on a fifth of the images at `small`."""
     if check_scale(scale) == "smoke":
-        return _digits("permuted_digits", 7, 5, (3, 5))
+        return replace(_digits("permuted_digits", 7, 5, (3, 5)), name="split-cifar100")
     small = Benchmark(
         name="split-cifar100",
         data="the CIFAR-100 subset: 120 training and 50 test images of each of the 100 classes",
@@ -161,7 +161,7 @@ def split_cifar100(scale: str) -> Benchmark:
 def split_imagenet(scale: str) -> Benchmark:
     """ResNet-50 on ten classes a task; forty classes of Tiny-ImageNet at `small`."""
     if check_scale(scale) == "smoke":
-        return _digits("rotated_digits", 6, 3, (3, 5))
+        return replace(_digits("rotated_digits", 6, 3, (3, 5)), name="split-imagenet")
     small = Benchmark(
         name="split-imagenet",
         data="40 classes of Tiny-ImageNet at 64x64, 100 training and 20 test images each",

@@ -1,0 +1,108 @@
+"""`impresslearn run`: one's own stream, network and methods, measured."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from impresslearn.cli.output import counted, print_json, print_table
+
+if TYPE_CHECKING:
+    from impresslearn.experiments.own import OwnPlan
+
+
+def run(
+    configuration: Annotated[
+        Path, typer.Argument(metavar="CONFIG.toml", help="Stream, backbone, methods and seeds.")
+    ],
+    device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Parts at a time; by default as many as cores.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the file and list what would run.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the summary, or the list, as JSON.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+) -> None:
+    """Run a configuration's methods on its stream, for each seed, and write the result record.
+
+    A run that was stopped goes on where it stopped. A module that the file names is the user's own
+    Python, and is executed. `impresslearn report DIR` draws the record.
+    """
+    from impresslearn.experiments.configuration import read_configuration
+    from impresslearn.experiments.own import plan_run
+
+    plan = plan_run(read_configuration(configuration), device, download=not dry_run)
+    if dry_run:
+        _print_plan(plan, as_json)
+        return
+    _run(plan, processes, as_json, quiet)
+
+
+def _run(plan: "OwnPlan", processes: int | None, as_json: bool, quiet: bool) -> None:
+    from impresslearn.experiments.own import run_plan
+    from impresslearn.progress import progress_for
+
+    missing = len(plan.missing())
+    progress = progress_for(False if quiet or as_json else "auto").titled(plan.configuration.name)
+    with progress.track(max(1, missing)) as advance:
+        record = run_plan(plan, processes, lambda job, outcome: advance())
+    summary = {
+        "name": plan.configuration.name,
+        "record": str(plan.record_path),
+        "stream": plan.stream.name,
+        "tasks": len(plan.stream),
+        "seeds": record["seeds"],
+        "parts_run": missing,
+        "methods": record_summaries(record),
+    }
+    if as_json:
+        print_json(summary)
+    elif not quiet:
+        _print_summary(summary)
+
+
+def _print_summary(summary: dict[str, Any]) -> None:
+    keys = [key for key in summary["methods"][0] if key not in ("method", "seeds")]
+    rows = [[each["method"], *(_cell(key, each[key]) for key in keys)] for each in summary["methods"]]
+    names = [key.replace("_", " ") for key in keys]
+    print_table(["method", *names], rows, right=names)
+    seeds = counted(len(summary["seeds"]), "seed")
+    tasks = counted(summary["tasks"], "task")
+    typer.echo(f"{tasks}, {seeds}, {counted(summary['parts_run'], 'part')} run: {summary['record']}")
+
+
+def _print_plan(plan: "OwnPlan", as_json: bool) -> None:
+    missing = {id(part) for part in plan.missing()}
+    parts = [
+        {"method": part.label, "seed": part.seed, "finished": id(part) not in missing}
+        for part in plan.parts
+    ]
+    if as_json:
+        print_json(
+            {
+                "name": plan.configuration.name,
+                "record": str(plan.record_path),
+                "stream": plan.stream.name,
+                "tasks": list(plan.stream.names),
+                "parts": parts,
+            }
+        )
+        return
+    rows = [
+        [part["method"], str(part["seed"]), "finished" if part["finished"] else "to run"]
+        for part in parts
+    ]
+    print_table(["method", "seed", "state"], rows, right=["seed"])
+    typer.echo(f"{plan.stream.name}: {counted(len(plan.stream), 'task')}; {plan.record_path}")
+
+
+def _cell(key: str, value: float) -> str:
+    from impresslearn.report.wording import percent, size
+
+    if key == "average_accuracy":
+        return percent(value)
+    return size(value) if key == "bytes_per_task" else f"{100 * value:+.1f}"

@@ -1,0 +1,177 @@
+"""What the routes ask of a learner, as answers that are ready to send.
+
+Runs in worker threads. A task is read from the store once a request, so that its labels and its
+numbers belong together even if it is replaced meanwhile; nothing is kept but the learner's own
+bounded cache of weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from math import isfinite
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from impresslearn.data import Label
+from impresslearn.errors import InputError, UnknownTaskError
+from impresslearn.inference import TaskGuess
+from impresslearn.intake import checked_inputs
+from impresslearn.learner import ImpressLearner
+from impresslearn.rows import named, row_names
+from impresslearn.serve.asking import InferAsked, PredictAsked
+from impresslearn.serve.schemas import (
+    Health,
+    Inference,
+    Predictions,
+    TaskDetails,
+    TaskPage,
+    TaskProbability,
+    TaskSummary,
+)
+from impresslearn.tasks import LearnedTask, TaskInfo
+
+
+class Service:
+    """One learner's answers. max_candidates: tasks that one inference may choose among."""
+
+    def __init__(self, learner: ImpressLearner, max_candidates: int) -> None:
+        self.learner = learner
+        self.max_candidates = max_candidates
+
+    def health(self) -> Health:
+        """What is served. Raises StoreError for a store that cannot be read."""
+        from impresslearn import __version__
+
+        backbone = self.learner.backbone
+        shape = None if backbone.input_shape is None else list(backbone.input_shape)
+        return Health(
+            version=__version__,
+            network=backbone.name,
+            input_shape=shape,
+            tasks=len(self.learner.tasks_),
+            masks=len(self.learner.bank_),
+        )
+
+    def tasks(self, offset: int, limit: int) -> TaskPage:
+        """A part of the tasks, in the order they were learned."""
+        tasks = self.learner.tasks_
+        total, names = len(tasks), list(islice(tasks, offset, offset + limit))
+        following = offset + limit if offset + limit < total else None
+        return TaskPage(
+            total=total, offset=offset, next=following, tasks=list(self._summaries(names))
+        )
+
+    def task(self, name: str) -> TaskDetails:
+        """Everything about a task but its numbers. Raises UnknownTaskError."""
+        info = self.learner.tasks_[name]
+        return TaskDetails(
+            **_summary(info).model_dump(),
+            classes=list(info.classes),
+            breakdown=dict(info.breakdown),
+            history=dict(info.history),
+        )
+
+    def predict(self, asked: PredictAsked) -> Predictions:
+        """Labels, and logits if asked for; the same numbers as `ImpressLearner.predict`."""
+        values = self._checked(asked.inputs)
+        if isinstance(asked.task, str):
+            return self._predicted(values, asked.task, asked.logits)
+        names = row_names(asked.task, len(values))
+        rows: dict[str, list[int]] = {}
+        for row, name in enumerate(names):
+            rows.setdefault(name, []).append(row)
+        tasks = {name: self.learner.tasks_.learned(name) for name in rows}
+        labels: list[Label] = [0] * len(names)
+        logits: list[list[float]] = [[] for _ in names]
+        for name, index in rows.items():
+            outputs = self._logits(tasks[name], values[index])
+            found = zip(index, _labels(outputs, tasks[name]), outputs.double(), strict=True)
+            for row, label, numbers in found:
+                labels[row] = label
+                logits[row] = numbers.tolist() if asked.logits else []
+        return Predictions(labels=labels, logits=logits if asked.logits else None)
+
+    def infer(self, asked: InferAsked) -> Inference:
+        """Which task the inputs belong to, and its predictions for them."""
+        values = self._checked(asked.inputs)
+        among = asked.among if isinstance(asked.among, str) else list(dict.fromkeys(asked.among))
+        self._check_candidates(len(self.learner.tasks_) if isinstance(among, str) else len(among))
+        guess = self.learner.infer_task(values, method=asked.method, among=among)
+        _check_finite(guess)
+        found = None if guess.unknown else self._predicted(values, guess.best, asked.logits)
+        return Inference(
+            task=guess.task,
+            best=guess.best,
+            unknown=guess.unknown,
+            unknown_probability=guess.unknown_probability,
+            entropy=guess.entropy,
+            margin=guess.margin,
+            posterior=_likely(guess),
+            labels=found.labels if found else None,
+            logits=found.logits if found else None,
+        )
+
+    def _predicted(self, values: Tensor, name: str, with_logits: bool) -> Predictions:
+        task = self.learner.tasks_.learned(name)
+        outputs = self._logits(task, values)
+        logits = outputs.double().tolist() if with_logits else None
+        return Predictions(labels=_labels(outputs, task), logits=logits)
+
+    def _logits(self, task: LearnedTask, values: Tensor) -> Tensor:
+        outputs = self.learner._ledger.view(task).logits(self.learner.backbone, values)
+        if not torch.isfinite(outputs).all():
+            raise InputError(
+                f"the outputs of task {task.name!r} are no finite numbers; the inputs are too large"
+            )
+        return outputs
+
+    def _checked(self, inputs: np.ndarray) -> Tensor:
+        # Aligned as torch aligns: products of arrays that lie otherwise may differ in the last bit.
+        return checked_inputs(self.learner.backbone, inputs).clone()
+
+    def _check_candidates(self, count: int) -> None:
+        if count > self.max_candidates:
+            raise InputError(
+                f"{count:,} tasks are more than the limit of {self.max_candidates:,} that an "
+                "inference may choose among; name some of them with among"
+            )
+
+    def _summaries(self, names: list[str]) -> Iterator[TaskSummary]:
+        for name in names:
+            try:
+                yield _summary(self.learner.tasks_[name])
+            except UnknownTaskError:  # removed since its name was read
+                continue
+
+
+def _summary(info: TaskInfo) -> TaskSummary:
+    return TaskSummary.model_validate(
+        {
+            "name": info.name,
+            "role": info.role,
+            "num_classes": len(info.classes),
+            "num_masks": info.num_masks,
+            "bytes": info.bytes,
+        }
+    )
+
+
+def _labels(outputs: Tensor, task: LearnedTask) -> list[Label]:
+    return named(outputs, task.classes).tolist()
+
+
+def _likely(guess: TaskGuess) -> list[TaskProbability]:
+    ranked = sorted(guess.posterior.items(), key=lambda pair: -pair[1])
+    return [
+        TaskProbability(task=name, probability=min(1.0, probability))
+        for name, probability in ranked
+        if probability > 0
+    ]
+
+
+def _check_finite(guess: TaskGuess) -> None:
+    if not all(map(isfinite, (guess.unknown_probability, guess.entropy, guess.margin))):
+        raise InputError("the tasks' outputs are no finite numbers; the inputs are too large")

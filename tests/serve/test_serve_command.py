@@ -1,0 +1,88 @@
+"""`impresslearn serve`: its arguments, and what it says where something is missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from impresslearn.cli.app import app
+from impresslearn.errors import MissingDependencyError, StoreError
+from impresslearn.serve import ServeSettings
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """What `run_server` was called with."""
+    made = []
+    monkeypatch.setattr(
+        "impresslearn.serve.run_server", lambda *given, **named: made.append((given, named))
+    )
+    monkeypatch.delenv("IMPRESSLEARN_TOKEN", raising=False)
+    return made
+
+
+def run(*arguments, **environment):
+    return CliRunner().invoke(app, ["serve", *arguments], env=environment)
+
+
+def test_settings_are_those_of_the_library(calls):
+    assert run("tasks.store").exit_code == 0
+    address = {"host": "127.0.0.1", "port": 8000, "log_level": "info"}
+    assert calls == [((Path("tasks.store"), ServeSettings()), address)]
+
+
+def test_every_option_arrives(calls):
+    limits = "--max-bytes 10 --max-rows 20 --max-candidates 30 --threads 4"
+    rest = "--host 127.0.0.2 --port 9 --token abc --log-level error"
+    assert run("tasks.store", *limits.split(), *rest.split()).exit_code == 0
+    wanted = ServeSettings(token="abc", max_bytes=10, max_rows=20, max_candidates=30, threads=4)
+    address = {"host": "127.0.0.2", "port": 9, "log_level": "error"}
+    assert calls == [((Path("tasks.store"), wanted), address)]
+
+
+def test_the_token_may_come_from_the_environment(calls):
+    assert run("tasks.store", IMPRESSLEARN_TOKEN="abc").exit_code == 0
+    assert run("tasks.store", "--token", "xyz", IMPRESSLEARN_TOKEN="abc").exit_code == 0
+    assert [given[1].token for given, _ in calls] == ["abc", "xyz"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["a", "--port", "65536"], ["a", "--threads", "0"], ["a", "--log-level", "loud"]],
+)
+def test_unusable_arguments_exit_with_2(calls, arguments):
+    assert run(*arguments).exit_code == 2
+    assert calls == []
+
+
+def test_a_store_that_is_none_is_one_line(tmp_path):
+    result = run(str(tmp_path / "none"), "--port", "0")
+    assert isinstance(result.exception, StoreError)
+
+
+def test_help_loads_nothing_heavy():
+    code = (
+        "import sys; from impresslearn.cli import main\n"
+        "sys.argv = ['impresslearn', 'serve', '--help']\n"
+        "try: main()\n"
+        "except SystemExit: print(*sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "IMPRESSLEARN_TOKEN" in result.stdout
+    loaded = result.stdout.splitlines()[-1].split()
+    assert "typer" in loaded
+    assert not {"torch", "numpy", "fastapi", "uvicorn"} & set(loaded)
+
+
+@pytest.mark.parametrize("missing", ["fastapi", "uvicorn"])
+def test_a_missing_package_is_named(monkeypatch, missing):
+    for module in [name for name in sys.modules if name.startswith("impresslearn.serve")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, missing, None)
+    result = run("tasks.store")
+    assert isinstance(result.exception, MissingDependencyError)
+    assert "pip install 'impresslearn[serve]'" in str(result.exception)
