@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch.func import functional_call, grad, vmap
+from torch.func import functional_call, grad, vjp, vmap
 
 from impresslearn.backbones import create_backbone
 from impresslearn.kernels import mask_sums, mix, mix_layers, pack, reference
@@ -45,6 +45,17 @@ def test_gradients_of_many_tasks_at_once(per_unit):
         alpha = alpha.clone().requires_grad_()
         (alone,) = torch.autograd.grad(loss(alpha), alpha)
         torch.testing.assert_close(gradient, alone)
+
+
+@pytest.mark.parametrize("per_unit", [False, True])
+def test_many_gradients_through_one_graph_that_are_not_differentiated_again(per_unit):
+    bits, alphas, weight = draw(per_unit=per_unit)
+    grads = torch.randn(3, *weight.shape)
+    _, pull = vjp(lambda alpha: mix(bits, alpha, weight), alphas[0])
+    with torch.no_grad():
+        (together,) = vmap(pull)(grads)
+    apart = [mask_sums(bits, each, weight, per_unit) for each in grads]
+    torch.testing.assert_close(together, torch.stack(apart))
 
 
 def test_second_derivative_under_torch_func():

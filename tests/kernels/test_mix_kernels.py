@@ -1,7 +1,11 @@
-"""The compiled loops against the reference, with all fresh memory filled with NaN."""
+"""The compiled loops, over tiles and over tables, against the reference.
 
+All fresh memory is filled with NaN, and every test runs for both kinds of loops at any number of
+masks where the processor has the instructions for tables.
+"""
+
+import importlib
 import multiprocessing
-import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +18,7 @@ from hypothesis import strategies as st
 from impresslearn.kernels import pack, reference, unpack
 
 pytest.importorskip("numba", reason="the compiled kernels need Numba")
-from impresslearn.kernels import cpu, tiles
+from impresslearn.kernels import cpu
 
 FAN_INS = (1, 2, 15, 16, 17, 31, 63, 64, 65, 100, 128, 129, 255, 256, 257, 300, 784)
 
@@ -25,6 +29,17 @@ def _poisoned_memory():
     torch.use_deterministic_algorithms(True)  # torch.empty then hands out NaN
     yield
     torch.use_deterministic_algorithms(before)
+
+
+@pytest.fixture(autouse=True, params=["tiles", "tables"])
+def loops(request, monkeypatch):
+    """The module whose loops run: tables from one mask on, or never."""
+    if request.param == "tables" and cpu._tables() is None:
+        pytest.skip(f"this processor lacks one of {', '.join(cpu.FEATURES)}")
+    least = 1 if request.param == "tables" else 10**9
+    for setting in ("MIX_TABLES", "MIX_TABLES_PER_UNIT", "SUM_TABLES", "SUM_TABLES_PER_UNIT"):
+        monkeypatch.setattr(cpu, setting, (least, 1))
+    return importlib.import_module(f"impresslearn.kernels.{request.param}")
 
 
 @pytest.fixture
@@ -44,11 +59,18 @@ def draw(count, units, fan_in, per_unit=False, seed=0, dtype=torch.float32, dens
 
 
 def check_mix(bits, alpha, weight):
-    """The same bits as the reference: both add in the masks' order, then multiply once."""
-    mixed = cpu.mix(bits, alpha, weight)
+    """Tiles give the same bits: both add in the masks' order, then multiply once. Tables add four
+    coefficients first, so that float32 rounds otherwise."""
+    mixed, expected = cpu.mix(bits, alpha, weight), reference.mix(bits, alpha, weight)
     assert mixed.dtype == weight.dtype
     assert mixed.shape == weight.shape
-    assert torch.equal(mixed, reference.mix(bits, alpha, weight))
+    if len(bits) < cpu.MIX_TABLES[0]:
+        assert torch.equal(mixed, expected)
+        return
+    size = reference.mix(bits, alpha.float().abs(), weight.float().abs()).double()
+    error = (mixed.double() - expected.double()).abs()
+    rounding = 0 if weight.dtype == torch.float32 else torch.finfo(weight.dtype).eps
+    assert (error <= (2e-6 + rounding) * size + 1e-30 + rounding * 1e-3).all()
 
 
 def check_sums(bits, left, right):
@@ -190,73 +212,6 @@ def test_what_a_mask_leaves_out_does_not_reach_its_sum():
     assert sums[1].isnan()
 
 
-@pytest.mark.parametrize("fan_in", [1, 15, 17, 100, 257])
-def test_nothing_outside_the_rows_is_written(fan_in):
-    """Rows 1 and 2 of 4; the rows around them and the masks' neighbours keep their values."""
-    bits, alpha, left, right = draw(5, 4, fan_in)
-    out = torch.full((4, fan_in), 7.0)
-    head = (bits.data_ptr(), bits.stride(0), bits.shape[2], 5)
-    span = (1 << 32) + 3
-    tiles.mix_rows(
-        *head, alpha.data_ptr(), 4, 0, left.data_ptr(), out.data_ptr(), fan_in, span
-    )  # fmt: skip
-    assert torch.equal(out[1:3], reference.mix(bits, alpha, left)[1:3])
-    assert (out[[0, 3]] == 7).all()
-
-    scratch, sums = cpu._scratch(1, 6)[: 6 * 16], torch.full((6, 4), 7.0)
-    scratch[-16:] = 7.0
-    tiles.sum_rows(
-        *head, left.data_ptr(), right.data_ptr(), scratch.data_ptr(), sums.data_ptr(), 16, 4,
-        1, fan_in, span,
-    )  # fmt: skip
-    expected = reference.mask_sums(bits, left, right, True)
-    torch.testing.assert_close(sums[:5, 1:3], expected[:, 1:3])
-    assert (sums[:, [0, 3]] == 7).all()
-    assert (sums[5] == 7).all()
-    assert (scratch[-16:] == 7).all()
-
-
-PAGE_END = """
-import ctypes, mmap
-import torch
-from impresslearn.kernels import pack, reference, tiles
-libc = ctypes.CDLL(None, use_errno=True)
-
-def at_page_end(values):
-    # Values that end where readable memory ends: one element too far is a crash.
-    size = values.numel() * values.element_size()
-    pages = -(-size // mmap.PAGESIZE)
-    area = mmap.mmap(-1, (pages + 1) * mmap.PAGESIZE)
-    start = ctypes.addressof(ctypes.c_char.from_buffer(area))
-    wall = start + pages * mmap.PAGESIZE
-    assert libc.mprotect(ctypes.c_void_p(wall), mmap.PAGESIZE, 0) == 0
-    ctypes.memmove(wall - size, values.data_ptr(), size)
-    keep.append(area)
-    return wall - size
-
-for fan_in in (1, 15, 16, 17, 100, 257, 300):
-    keep = []
-    bits = pack(torch.rand(3, 2, fan_in) < 0.5)
-    alpha, weight, sums = torch.randn(3), torch.randn(2, fan_in), torch.zeros(3)
-    scratch, out = torch.zeros(64 * 4), at_page_end(torch.zeros(2, fan_in))
-    shift = scratch.data_ptr() + -scratch.data_ptr() % 64
-    masks, values = at_page_end(bits), at_page_end(weight)
-    head = (masks, bits.stride(0), bits.shape[2], 3)
-    tiles.mix_rows(*head, at_page_end(alpha), 4, 0, values, out, fan_in, 2)
-    got = torch.frombuffer((ctypes.c_float * (2 * fan_in)).from_address(out), dtype=torch.float32)
-    assert torch.equal(got, reference.mix(bits, alpha, weight).flatten())
-    tiles.sum_rows(*head, values, values, shift, sums.data_ptr(), 4, 0, 2, fan_in, 2)
-    expected = reference.mask_sums(bits, weight, weight, False)
-    torch.testing.assert_close(sums, expected, rtol=1e-4, atol=1e-4)
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="guards memory with Linux's mprotect")
-def test_nothing_past_the_end_is_touched():
-    done = subprocess.run([sys.executable, "-c", PAGE_END], capture_output=True, text=True)
-    assert done.returncode == 0, f"exit {done.returncode}: {done.stderr}"
-
-
 @pytest.mark.parametrize("per_unit", [False, True], ids=["layer", "unit"])
 @pytest.mark.parametrize("units", [5, 100, 101])
 def test_results_do_not_depend_on_the_number_of_threads(threads, units, per_unit):
@@ -274,6 +229,23 @@ def test_results_do_not_depend_on_the_number_of_threads(threads, units, per_unit
         assert torch.equal(sums, results[0][1])
     check_mix(bits, alpha, left)
     check_sums(bits, left, right)
+
+
+@pytest.mark.parametrize(("name", "place"), [("mix_rows", -2), ("sum_rows", 6)])
+def test_every_thread_has_scratch_of_its_own(threads, loops, monkeypatch, name, place):
+    if name == "mix_rows" and loops.__name__.endswith("tiles"):
+        pytest.skip("mixing tiles needs no scratch")
+    threads(3)
+    bits, alpha, left, right = draw(150, 100, 784)
+    given = []
+    monkeypatch.setattr(loops, name, lambda *arguments: given.append(arguments[place]))
+    if name == "mix_rows":
+        cpu.mix(bits, alpha, left)
+    else:
+        cpu.mask_sums(bits, left, right, False)
+    first, second, third = sorted(given)
+    assert min(second - first, third - second) >= loops.scratch_bytes(150)
+    assert first % 64 == second % 64 == 0
 
 
 def test_calls_from_several_threads_at_once(threads):

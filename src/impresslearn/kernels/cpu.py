@@ -1,4 +1,7 @@
-"""The CPU kernels on tensors: threads around the compiled loops of `tiles`.
+"""The CPU kernels on tensors: threads around the compiled loops of `tiles` and `tables`.
+
+Few masks go to `tiles`; many go to `tables` where the processor has the instructions. The choice
+depends on the shapes only, so that a task's weights are the same at every call.
 
 Work is cut into row blocks that do not depend on the number of threads, and partial sums are added
 in their order, so results are the same for any thread count. The loops release the GIL and run on
@@ -14,13 +17,22 @@ import threading
 from collections.abc import Callable
 from math import prod
 from queue import SimpleQueue
+from types import ModuleType
 
 import torch
 from torch import Tensor
 
-from impresslearn.kernels.tiles import LANES, mix_rows, sum_rows
+from impresslearn.kernels import tiles
+from impresslearn.kernels.instructions import available
 
+FEATURES = ("avx512f", "avx512bw", "avx512vbmi", "gfni")
+"""The instructions that `tables` is made of."""
+MIX_TABLES, MIX_TABLES_PER_UNIT = (16, 1), (24, 256)
+SUM_TABLES, SUM_TABLES_PER_UNIT = (32, 1), (32, 128)
+"""From how many masks on, and how many weights a unit, tables are faster than tiles."""
 PARTIAL_BLOCKS = 16
+WHOLE_ROWS = 16
+"""Rows of bits, of an even number of bytes, that fill half lines of the cache at least."""
 SMALL_WORK = 400_000
 """Masked additions (weights x masks) below which handing work to other threads costs more."""
 
@@ -32,7 +44,8 @@ class _Workers:
     """Threads that wait for a share of a kernel's rows. Any number of callers may use them at once.
 
     A queue a thread hands work over faster than an executor, which counts here: a share takes a
-    few hundred microseconds (both kernels at N = 100, two threads: 0.59 ms instead of 0.65).
+    few hundred microseconds (both kernels over tiles at N = 100, two threads: 0.59 ms instead of
+    0.65).
     """
 
     def __init__(self, count: int) -> None:
@@ -70,46 +83,63 @@ def _run(kernel: Kernel, units: int, block: int, work: int) -> None:
 
     span codes the rows as first * 2**32 + last; shares begin at whole blocks of rows.
     """
-    spans = _spans(units, block, work)
-    if len(spans) <= 1:
-        for span in spans:
-            kernel(0, span)
+    threads = _threads(work)
+    if threads == 1:
+        if units:
+            kernel(0, units)
         return
-    # Keyed by process: threads do not survive a fork.
-    _workers(len(spans) - 1, os.getpid()).run(kernel, spans)
-
-
-def _spans(units: int, block: int, work: int) -> list[int]:
-    threads = torch.get_num_threads() if work >= SMALL_WORK else 1
     blocks = -(-units // block)
-    size = -(-blocks // max(1, threads)) * block
-    return [(first << 32) + min(first + size, units) for first in range(0, units, max(1, size))]
+    size = max(1, -(-blocks // threads) * block)
+    spans = [(first << 32) + min(first + size, units) for first in range(0, units, size)]
+    # Keyed by process: threads do not survive a fork.
+    _workers(threads - 1, os.getpid()).run(kernel, spans)
+
+
+def _threads(work: int) -> int:
+    return max(1, torch.get_num_threads()) if work >= SMALL_WORK else 1
 
 
 def _block(units: int, work: int) -> int:
     """Rows whose sums are added up first: set by the work, so that threads change no bit."""
-    return max(1, -(-units // PARTIAL_BLOCKS) if work >= SMALL_WORK else units)
+    if work < SMALL_WORK:
+        return max(1, units)
+    return -(-units // (PARTIAL_BLOCKS * WHOLE_ROWS)) * WHOLE_ROWS
 
 
-def _float32(tensor: Tensor) -> Tensor:
-    if tensor.dtype == torch.float32 and tensor.is_contiguous():
-        return tensor
-    return tensor.detach().to(torch.float32).contiguous()
+@functools.cache
+def _tables() -> ModuleType | None:
+    """The loops over tables, compiled where this processor has their instructions."""
+    if not available(*FEATURES):
+        return None
+    from impresslearn.kernels import tables
+
+    return tables
 
 
 def mix(bits: Tensor, alpha: Tensor, weight: Tensor) -> Tensor:
     """As `reference.mix`, for tensors on the CPU."""
     bits, alpha, values = _packed(bits), _float32(alpha), _float32(weight)
     count, units, width = bits.shape
-    out = torch.empty_like(values, requires_grad=False)
+    out = torch.empty_like(values)
     fan_in = prod(weight.shape[1:])
-    strides = (4 * units, 4) if alpha.dim() == 2 else (4, 0)
+    per_unit = alpha.dim() == 2
     arguments = (
-        bits.data_ptr(), bits.stride(0), width, count, alpha.data_ptr(), *strides,
-        values.data_ptr(), out.data_ptr(), fan_in,
+        bits.data_ptr(), bits.stride(0), width, count, alpha.data_ptr(),
+        *((4 * units, 4) if per_unit else (4, 0)), values.data_ptr(), out.data_ptr(), fan_in,
     )  # fmt: skip
     work = count * values.numel()
-    _run(lambda _, span: mix_rows(*arguments, span), units, _block(units, work), work)
+    enough = MIX_TABLES_PER_UNIT if per_unit else MIX_TABLES
+    tables = _tables() if count >= enough[0] and fan_in >= enough[1] else None
+    if tables is None:
+        _run(lambda _, span: tiles.mix_rows(*arguments, span), units, _block(units, work), work)
+    else:
+        loop, size = tables.mix_rows, tables.scratch_bytes(count)
+        room = torch.empty(_threads(work) * size + 64, dtype=torch.uint8)
+        first = _aligned(room)
+        _run(
+            lambda share, span: loop(*arguments, first + share * size, span),
+            units, _block(units, work), work,
+        )  # fmt: skip
     return out if out.dtype == weight.dtype else out.to(weight.dtype)
 
 
@@ -120,25 +150,37 @@ def mask_sums(bits: Tensor, left: Tensor, right: Tensor, per_unit: bool) -> Tens
     work = count * left.numel()
     block = 1 if per_unit else _block(units, work)
     blocks = -(-units // block)
-    out = torch.empty((count, units) if per_unit else (blocks, count), dtype=torch.float32)
+    fan_in = prod(left.shape[1:])
+    out = torch.empty((count, units) if per_unit else (blocks, count))
     strides = (4 * units, 4) if per_unit else (4, 4 * count)
-    scratch = _scratch(torch.get_num_threads(), count)
-    arguments = (out.data_ptr(), *strides, block, prod(left.shape[1:]))
+    enough = SUM_TABLES_PER_UNIT if per_unit else SUM_TABLES
+    tables = _tables() if count >= enough[0] and fan_in >= enough[1] else None
+    loops = tiles if tables is None else tables
+    size = loops.scratch_bytes(count)
+    # Zeros, which the tiles start from.
+    room = torch.zeros(_threads(work) * size + 64, dtype=torch.uint8)
+    first = _aligned(room)
     inputs = (
         bits.data_ptr(), bits.stride(0), width, count, left.data_ptr(), right.data_ptr(),
     )  # fmt: skip
+    arguments = (out.data_ptr(), *strides, block, fan_in)
+    _run(
+        lambda share, span: loops.sum_rows(*inputs, first + share * size, *arguments, span),
+        units, block, work,
+    )  # fmt: skip
+    return out if per_unit else out[0] if blocks == 1 else out.sum(dim=0)
 
-    def kernel(share: int, span: int) -> None:
-        sum_rows(*inputs, scratch.data_ptr() + share * 4 * LANES * count, *arguments, span)
 
-    _run(kernel, units, block, work)
-    return out if per_unit else out.sum(dim=0)
+def _aligned(room: Tensor) -> int:
+    """The first address in it on a 64-byte boundary."""
+    address = room.data_ptr()
+    return address + -address % 64
 
 
-def _scratch(shares: int, count: int) -> Tensor:
-    """(shares, count, 16) zeros, flat, on a 64-byte boundary."""
-    room = torch.zeros(shares * count * LANES + LANES, dtype=torch.float32)
-    return room[(-room.data_ptr() % 64) // 4 :]
+def _float32(tensor: Tensor) -> Tensor:
+    if tensor.dtype == torch.float32 and tensor.is_contiguous():
+        return tensor
+    return tensor.detach().to(torch.float32).contiguous()
 
 
 def _packed(bits: Tensor) -> Tensor:

@@ -16,96 +16,37 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from impresslearn.kernels import instructions as make
 from impresslearn.kernels.compiling import compiled
+from impresslearn.kernels.instructions import LANES, literals
 
-LANES = 16
 LARGEST_TILE = 16
 AHEAD = 128
 """Bytes ahead in each mask's row that a large tile asks the caches for: N rows are more streams
 than the hardware follows by itself."""
 
-_float = ir.FloatType()
-_vector = ir.VectorType(_float, LANES)
-_predicate = ir.VectorType(ir.IntType(1), LANES)
 _word = ir.IntType(16)
 
 
-def _pointer(builder: Any, address: Any, kind: Any) -> Any:
-    return builder.inttoptr(address, kind.as_pointer())
-
-
-def _offset(builder: Any, address: Any, count: int) -> Any:
-    return builder.add(address, ir.Constant(address.type, count))
-
-
-def _splat(builder: Any, value: Any) -> Any:
-    single = builder.insert_element(
-        ir.Constant(_vector, ir.Undefined), value, ir.Constant(ir.IntType(32), 0)
-    )
-    zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-    return builder.shuffle_vector(single, ir.Constant(_vector, ir.Undefined), zeros)
+def scratch_bytes(count: int) -> int:
+    """Room that `sum_rows` needs in a thread: 16 floats a mask, which it finds and leaves zero."""
+    return 4 * LANES * count
 
 
 def _lanes(builder: Any, bits: Any, word: int) -> Any:
     """The mask bits of one word as 16 booleans."""
-    loaded = builder.load(_pointer(builder, _offset(builder, bits, 2 * word), _word), align=2)
-    return builder.bitcast(loaded, _predicate)
-
-
-def _tail_predicate(builder: Any, valid: Any) -> Any:
-    """The first `valid` lanes (all of them if valid >= 16)."""
-    wide = ir.VectorType(ir.IntType(64), LANES)
-    index = ir.Constant(wide, list(range(LANES)))
-    single = builder.insert_element(
-        ir.Constant(wide, ir.Undefined), valid, ir.Constant(ir.IntType(32), 0)
-    )
-    zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-    limit = builder.shuffle_vector(single, ir.Constant(wide, ir.Undefined), zeros)
-    return builder.icmp_signed("<", index, limit)
+    place = make.pointer(builder, make.offset(builder, bits, 2 * word), _word)
+    return builder.bitcast(builder.load(place, align=2), make.PREDICATE)
 
 
 def _load(builder: Any, address: Any, word: int, valid: Any, tail: bool) -> Any:
-    pointer = _pointer(builder, _offset(builder, address, 4 * LANES * word), _vector)
-    if not tail:
-        return builder.load(pointer, align=4)
-    function = cgutils.get_or_insert_function(
-        builder.module,
-        ir.FunctionType(_vector, [pointer.type, ir.IntType(32), _predicate, _vector]),
-        "llvm.masked.load.v16f32.p0",
-    )
-    lanes = _tail_predicate(builder, valid)
-    return builder.call(function, [pointer, ir.Constant(ir.IntType(32), 4), lanes, _vector(None)])
+    lanes = make.first_lanes(builder, valid) if tail else None
+    return make.load(builder, make.offset(builder, address, 4 * LANES * word), lanes)
 
 
 def _store(builder: Any, value: Any, address: Any, word: int, valid: Any, tail: bool) -> None:
-    pointer = _pointer(builder, _offset(builder, address, 4 * LANES * word), _vector)
-    if not tail:
-        builder.store(value, pointer, align=4)
-        return
-    function = cgutils.get_or_insert_function(
-        builder.module,
-        ir.FunctionType(ir.VoidType(), [_vector, pointer.type, ir.IntType(32), _predicate]),
-        "llvm.masked.store.v16f32.p0",
-    )
-    lanes = _tail_predicate(builder, valid)
-    builder.call(function, [value, pointer, ir.Constant(ir.IntType(32), 4), lanes])
-
-
-def _prefetch(builder: Any, address: Any) -> None:
-    """Asks for the cache line at an address that may lie past the end of the bits."""
-    kind = ir.IntType(8).as_pointer()
-    number = ir.IntType(32)
-    function = cgutils.get_or_insert_function(
-        builder.module,
-        ir.FunctionType(ir.VoidType(), [kind, number, number, number]),
-        "llvm.prefetch.p0",
-    )
-    settings = [ir.Constant(number, value) for value in (0, 3, 1)]  # read, keep, data
-    builder.call(function, [builder.inttoptr(address, kind), *settings])
-
-
-def _literals(*arguments: Any) -> bool:
-    return all(isinstance(argument, types.IntegerLiteral) for argument in arguments)
+    lanes = make.first_lanes(builder, valid) if tail else None
+    make.store(builder, value, make.offset(builder, address, 4 * LANES * word), lanes)
 
 
 @intrinsic(prefer_literal=True)
@@ -113,19 +54,21 @@ def _mix_tile(
     typingctx, words, tail, bits, mask_stride, count, alpha, alpha_stride, weight, out, valid
 ):
     """out[tile] = weight[tile] * Σ_t alpha_t * mask_t[tile]; addresses and strides in bytes."""
-    if not _literals(words, tail):
+    if not literals(words, tail):
         return None
     tile, has_tail = words.literal_value, bool(tail.literal_value)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         bits, mask_stride, count, alpha, alpha_stride, weight, out, valid = args[2:]
-        sums = [cgutils.alloca_once_value(builder, _vector(None)) for _ in range(tile)]
+        sums = [cgutils.alloca_once_value(builder, make.ZEROS) for _ in range(tile)]
         with cgutils.for_range(builder, count) as loop:
             row = builder.add(bits, builder.mul(loop.index, mask_stride))
             if tile == LARGEST_TILE:
-                _prefetch(builder, _offset(builder, row, AHEAD))
+                make.prefetch(builder, make.offset(builder, row, AHEAD))
             place = builder.add(alpha, builder.mul(loop.index, alpha_stride))
-            coefficient = _splat(builder, builder.load(_pointer(builder, place, _float), align=4))
+            coefficient = make.splat(
+                builder, builder.load(make.pointer(builder, place, make.FLOAT), align=4)
+            )
             for word, total in enumerate(sums):
                 now = builder.load(total)
                 added = builder.fadd(now, coefficient)
@@ -142,7 +85,7 @@ def _mix_tile(
 @intrinsic(prefer_literal=True)
 def _sum_tile(typingctx, words, tail, bits, mask_stride, count, left, right, sums, valid):
     """sums[t, lane] += Σ_word left * right * mask_t, for every mask t."""
-    if not _literals(words, tail):
+    if not literals(words, tail):
         return None
     tile, has_tail = words.literal_value, bool(tail.literal_value)
 
@@ -158,11 +101,11 @@ def _sum_tile(typingctx, words, tail, bits, mask_stride, count, left, right, sum
         with cgutils.for_range(builder, count) as loop:
             row = builder.add(bits, builder.mul(loop.index, mask_stride))
             if tile == LARGEST_TILE:
-                _prefetch(builder, _offset(builder, row, AHEAD))
+                make.prefetch(builder, make.offset(builder, row, AHEAD))
             place = builder.add(sums, builder.mul(loop.index, ir.Constant(loop.index.type, 64)))
-            pointer = _pointer(builder, place, _vector)
+            pointer = make.pointer(builder, place, make.FLOATS)
             # Four independent chains hide the latency of the additions.
-            chains = [builder.load(pointer, align=64), *[_vector(None)] * min(3, tile - 1)]
+            chains = [builder.load(pointer, align=64), *[make.ZEROS] * min(3, tile - 1)]
             for word, value in enumerate(values):
                 chain = word % len(chains)
                 added = builder.fadd(chains[chain], value)
@@ -181,17 +124,16 @@ def _fold(typingctx, source, target):
     """target[0] = the sum of the 16 lanes at source; then the lanes are set to zero."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer = _pointer(builder, args[0], _vector)
+        pointer = make.pointer(builder, args[0], make.FLOATS)
         vector = builder.load(pointer, align=64)
         width = LANES
         while width > 1:
             width //= 2
             moved = [(lane + width) if lane < width else lane for lane in range(LANES)]
-            order = ir.Constant(ir.VectorType(ir.IntType(32), LANES), moved)
-            vector = builder.fadd(vector, builder.shuffle_vector(vector, vector, order))
+            vector = builder.fadd(vector, make.shuffle(builder, vector, vector, moved))
         lowest = builder.extract_element(vector, ir.Constant(ir.IntType(32), 0))
-        builder.store(lowest, _pointer(builder, args[1], _float), align=4)
-        builder.store(_vector(None), pointer, align=64)
+        builder.store(lowest, make.pointer(builder, args[1], make.FLOAT), align=4)
+        builder.store(make.ZEROS, pointer, align=64)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), codegen
