@@ -429,7 +429,7 @@ def test_settings_that_do_not_fit():
         ({"sparsity": -0.1}, "must lie in"),
         ({"allocation": "even"}, "one of uniform, erdos_renyi, got 'even'"),
         ({"granularity": "weight"}, "one of layer, unit, got 'weight'"),
-        ({"precision": "int3"}, "one of float32, float16, int8, int5, int4, got 'int3'"),
+        ({"precision": "int3"}, "one of float32, float16, int8, int5, int4, coded, got 'int3'"),
         ({"bank": random_bank(lenet(num_classes=4).layers, 1)}, "other layers"),
     ]
     for settings, message in cases:

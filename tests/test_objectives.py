@@ -26,6 +26,14 @@ def test_cross_entropy_by_hand():
     assert cross_entropy(logits, torch.tensor([0, 1])).item() == pytest.approx(expected)
 
 
+def test_smoothing_spreads_a_share_of_the_labels():
+    logits = torch.tensor([[2.0, 0.0, -1.0], [0.5, 0.5, 3.0]])
+    targets = torch.tensor([0, 2])
+    to_all = -torch.log_softmax(logits, dim=1).mean()
+    expected = 0.7 * cross_entropy(logits, targets) + 0.3 * to_all
+    torch.testing.assert_close(cross_entropy(logits, targets, 0.3), expected)
+
+
 def test_entropies_by_hand():
     logits = torch.cat([torch.zeros(1, 4), sure_of(2), torch.tensor([[0.0, 0, -1000, -1000]])])
     assert entropies(logits).tolist() == pytest.approx([math.log(4), 0, math.log(2)])

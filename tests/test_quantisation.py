@@ -74,7 +74,9 @@ def test_bytes_are_exact():
 def test_the_bytes_counted_are_the_bytes_kept(precision):
     stored = store_coefficients(draw(7, CoefficientSpec("unit", True, True)), precision)
     parts = [*stored.alpha, *stored.output_scale, *stored.input_scale]
-    assert stored.nbytes == sum(len(p.payload) + len(p.steps) + len(p.offset) for p in parts)
+    own = sum(len(p.payload) + len(p.steps) + len(p.offset) for p in parts)
+    assert stored.nbytes == own + len(stored.levels)
+    assert (stored.levels == b"") == (precision != "coded")
     assert all(isinstance(p.payload, bytes) for p in parts)
 
 
@@ -121,7 +123,8 @@ def test_relative_error_at_any_scale(precision, error, scale):
 
 def test_coarser_is_never_better():
     values = torch.randn(500, generator=torch.Generator().manual_seed(0))
-    errors = [float((rounded(values, each) - values).norm()) for each in PRECISIONS]
+    kinds = [each for each in PRECISIONS if each != "coded"]
+    errors = [float((rounded(values, each) - values).norm()) for each in kinds]
     assert errors == sorted(errors)
     assert errors[0] == 0
 
@@ -200,7 +203,7 @@ def test_large_values_within_reach(precision):
 
 @pytest.mark.parametrize("precision", ["int3", "bfloat16", "", None, "INT8"])
 def test_other_precisions_are_refused(precision):
-    with pytest.raises(InputError, match="one of float32, float16, int8, int5, int4, got"):
+    with pytest.raises(InputError, match="one of float32, float16, int8, int5, int4, coded, got"):
         store_coefficients(alone([1.0]), precision)
 
 

@@ -211,6 +211,8 @@ def test_progress_advances_once_a_step():
         ({"batch_size": 0}, "batch_size=0"),
         ({"epochs": -1}, "epochs=-1"),
         ({"min_steps": -1}, "min_steps=-1"),
+        ({"label_smoothing": 1}, "label_smoothing must lie in .0, 1., got 1"),
+        ({"label_smoothing": -0.1}, "label_smoothing must lie"),
     ],
 )
 def test_settings_that_make_no_recipe(settings, message):
@@ -220,3 +222,9 @@ def test_settings_that_make_no_recipe(settings, message):
 
 def test_settings_are_plain_values():
     assert Recipe(**Recipe(lr=0.5).settings()) == Recipe(lr=0.5)
+    smooth = Recipe(label_smoothing=0.1)
+    assert Recipe(**smooth.settings()) == smooth
+
+
+def test_settings_without_smoothing_are_those_of_older_files():
+    assert "label_smoothing" not in Recipe().settings()

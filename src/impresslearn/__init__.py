@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from impresslearn.presets import list_presets as list_presets
     from impresslearn.presets import preset as preset
     from impresslearn.rounding import rounded as rounded
+    from impresslearn.sources import disjoint_bank as disjoint_bank
     from impresslearn.sources import random_bank as random_bank
     from impresslearn.training import Recipe as Recipe
 
@@ -61,6 +62,7 @@ _HOME = {
     "UnknownTaskError": "impresslearn.errors",
     "adapt": "impresslearn.backbones",
     "create_backbone": "impresslearn.backbones",
+    "disjoint_bank": "impresslearn.sources",
     "from_hub": "impresslearn.hub",
     "list_backbones": "impresslearn.backbones",
     "list_presets": "impresslearn.presets",

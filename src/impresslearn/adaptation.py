@@ -7,16 +7,12 @@ from torch import Tensor
 from impresslearn.backbones import Backbone
 from impresslearn.bank import MaskBank
 from impresslearn.data import BatchSource
-from impresslearn.mixing import (
-    Coefficients,
-    CoefficientSpec,
-    mixed_weights,
-    uniform_coefficients,
-)
+from impresslearn.mixing import Coefficients, CoefficientSpec, mixed_weights
 from impresslearn.objectives import cross_entropy, unit_norm_penalty
 from impresslearn.prediction import TrainingPhase
 from impresslearn.progress import Progress, silent
 from impresslearn.training import FitResult, Recipe, fit
+from impresslearn.unknowns import price_of_bits, unknowns
 
 COEFFICIENT_RECIPE = Recipe(
     optimizer="adam", lr=0.02, schedule="cosine", epochs=3, min_steps=300, batch_fraction=1 / 8
@@ -38,21 +34,24 @@ def learn_coefficients(
 ) -> tuple[Coefficients, FitResult]:
     """The coefficients that minimise cross-entropy plus λ times the penalty of eq. 2.
 
-    Starts from α = 1/N over all masks of the bank; the backbone and the bank are not touched.
+    Starts from equal α over all masks of the bank (`unknowns`); the backbone and the bank are not
+    touched. Where the spec gives bits a price, coefficients lie on grids and bits are part of the
+    loss.
     `penalty` is λ; norm statistics go to `phase`. Raises InputError for an empty bank and
     TrainingError when the loss leaves the finite numbers.
     """
     phase = phase or TrainingPhase.begin(backbone)
-    coefficients = uniform_coefficients(backbone.layers, len(bank), spec, backbone.device)
-    parameters = [tensor.requires_grad_(True) for tensor in coefficients.tensors()]
+    unknown = unknowns(bank, backbone.weights, spec)
 
     def loss(inputs: Tensor, targets: Tensor) -> Tensor:
+        coefficients = unknown.coefficients()
         weights = mixed_weights(bank, backbone.weights, coefficients)
         logits = phase.forward(backbone, weights, inputs)[:, :num_classes]
-        value = cross_entropy(logits, targets)
+        value = cross_entropy(logits, targets, recipe.label_smoothing)
+        value = value + price_of_bits(unknown, spec, len(source))
         if penalty:
             value = value + penalty * unit_norm_penalty(coefficients.alpha)
         return value
 
-    result = fit(parameters, loss, source, recipe, seed, progress)
-    return coefficients.detach(), result
+    result = fit(unknown.parameters, loss, source, recipe, seed, progress)
+    return unknown.result(), result

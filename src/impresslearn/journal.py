@@ -28,8 +28,12 @@ class Journal(Protocol):
         """One commit: everything that is added inside is kept, or on an error none of it."""
         ...
 
-    def kept_masks(self, names: Sequence[str]) -> int:
-        """How many masks of a bank, given their names in order, are kept already."""
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Everything read inside is of one moment, whatever other processes commit."""
+        ...
+
+    def check_writable(self) -> None:
+        """Raises InputError where commits are refused."""
         ...
 
     def add_masks(self, first: int, masks: Sequence[PackedMask]) -> None:
@@ -57,13 +61,16 @@ class MemoryJournal:
     """Keeps commits for as long as the process lives."""
 
     def __init__(self) -> None:
-        self.tasks: MutableMapping[str, LearnedTask] = {}
+        self.tasks: MutableMapping[str, LearnedTask] = _Growing()
 
     def transaction(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def kept_masks(self, names: Sequence[str]) -> int:
-        return len(names)
+    def snapshot(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def check_writable(self) -> None:
+        """Nothing to do: memory takes every commit."""
 
     def add_masks(self, first: int, masks: Sequence[PackedMask]) -> None:
         """Nothing to do: the ledger's bank holds them."""
@@ -79,3 +86,13 @@ class MemoryJournal:
 
     def close(self) -> None:
         """Nothing to do: there is no file."""
+
+
+class _Growing(dict[str, LearnedTask]):
+    """A dictionary to which one thread may add while another goes through what it held before."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.copy().keys())
+
+    def values(self):  # type: ignore[no-untyped-def]  # dict's own type has no name
+        return self.copy().values()

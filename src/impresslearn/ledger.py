@@ -9,17 +9,19 @@ that memory never holds what the file does not.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timezone
 from math import prod
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from impresslearn.backbones import Backbone
 from impresslearn.bank import MaskBank, PackedMask, packed_mask
-from impresslearn.errors import InputError
+from impresslearn.errors import InputError, StoreError
 from impresslearn.inference import PROFILED_INPUTS, entropy_profile
 from impresslearn.intake import Prepared, some_inputs
 from impresslearn.journal import Journal, MemoryJournal
@@ -49,7 +51,9 @@ class Ledger:
         self.tasks = TaskTable(self.journal.tasks)
         self._bank = bank
         self._runtime = TaskRuntime(backbone, bank, cache_bytes)
-        self._lock = threading.RLock()
+        self._kept = 0  # masks of the bank that are known to be in the journal
+        # Taken in this order, the second alone by whoever only reads.
+        self._committing, self._adopting = threading.RLock(), threading.RLock()
         self._unrounded: tuple[str, Coefficients] | None = None
         self._shared: Statistics | None = (
             backbone.initial_statistics()
@@ -71,10 +75,21 @@ class Ledger:
         return self._shared
 
     def catch_up(self) -> None:
-        """Takes over the masks that other processes have committed to the same file."""
-        with self._lock:
-            for info, packed in self.journal.masks_after(len(self._bank)):
-                self._bank.adopt(info, [bits.to(self.backbone.device) for bits in packed])
+        """Takes over the masks that other processes have committed to the same file.
+
+        Raises StoreError where the bank has other masks in their places, which were appended to it
+        without a commit.
+        """
+        with self._adopting:
+            for mask in self.journal.masks_after(self._kept):
+                self._adopt(self._kept, mask)
+                self._kept += 1
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Inside, this process commits nothing, and what others commit is not seen."""
+        with self._committing, self._adopting, self.journal.snapshot():
+            yield
 
     def adopt_shared(self, statistics: Statistics | None) -> None:
         """Takes over shared norm statistics that were committed elsewhere."""
@@ -82,17 +97,20 @@ class Ledger:
 
     def refuse_taken(self, names: Sequence[str]) -> None:
         """Raises InputError unless the first is free as a task's name, and all as masks' names."""
-        self.tasks.refuse_taken(names[0])
+        self.refuse_task(names[0])
         for name in names:
             if name in self.bank:
                 raise InputError(f"the bank holds a mask named {name!r}; choose another name")
 
+    def refuse_task(self, name: str) -> None:
+        """Raises InputError unless a task of that name can be committed."""
+        self.journal.check_writable()
+        self.tasks.refuse_taken(name)
+
     def trained(self) -> int:
         """How many trainings are behind the bank and the tasks, a basis task's mask once."""
-        extra = sum(
-            info.source == "edge_popup" and info.name not in self.tasks for info in self.bank.infos
-        )
-        return len(self.tasks) + extra
+        trained = (info.name for info in self.bank.infos if info.source == "edge_popup")
+        return len(self.tasks) + sum(name not in self.tasks for name in trained)
 
     def commit_basis(
         self,
@@ -159,9 +177,35 @@ class Ledger:
         """The norm statistics that the task is computed with."""
         return self._runtime.statistics(task, self.shared)
 
+    def check(self, task: LearnedTask) -> None:
+        """Raises StoreError for a kept task that combines masks which are not there."""
+        fits = 1 <= task.num_masks <= len(self._bank)
+        if fits and task.mask is not None:
+            fits = task.mask in self._bank and self._bank.index(task.mask) < task.num_masks
+        if not fits:
+            raise StoreError(
+                f"task {task.name!r} combines masks that its bank of {len(self._bank)} does not "
+                "have; restore the store from a copy"
+            )
+
     def _catch_up_to(self, task: LearnedTask) -> None:
-        if task.num_masks > len(self._bank):
+        if task.num_masks > self._kept:
             self.catch_up()
+        self.check(task)
+
+    def _adopt(self, position: int, mask: PackedMask) -> None:
+        """Puts a committed mask at its position; it may be there already."""
+        info, packed = mask
+        moved = [bits.to(self.backbone.device) for bits in packed]
+        if position == len(self._bank):
+            self._bank.adopt(info, moved)
+            return
+        own, bits = self._bank.packed(position)
+        if own.name != info.name or not all(map(torch.equal, bits, moved)):
+            raise StoreError(
+                f"another process has committed mask {info.name!r} where this bank has "
+                f"{own.name!r}, which was never committed; open the store again"
+            )
 
     def _judged(
         self,
@@ -183,24 +227,43 @@ class Ledger:
         phase: TrainingPhase | None,
         masks: Sequence[PackedMask] = (),
     ) -> None:
-        """Keeps masks and a finished task, all of it or on an error nothing."""
-        share = phase is not None and phase.mode == "train" and self.backbone.norm == "shared"
-        with self._lock:
+        """Keeps masks and a finished task, all of it or on an error nothing.
+
+        Raises InputError where a name, or the norm statistics that all tasks share, were taken
+        since learning began.
+        """
+        shared = None
+        if phase is not None and phase.mode == "train" and self.backbone.norm == "shared":
+            shared = phase.statistics
+        with self._committing:
             with self.journal.transaction():
                 bank = self.bank  # with what others committed before this transaction began
+                self._check_free([info.name for info, _ in masks], shared)
+                first = len(bank)
                 if masks and task is not None:
-                    task = replace(task, num_masks=len(bank) + 1)
-                kept = self.journal.kept_masks([info.name for info in bank.infos])
-                unsaved = [bank.packed(position) for position in range(kept, len(bank))]
-                self.journal.add_masks(kept, [*unsaved, *masks])
-                if share and phase is not None and phase.statistics is not None:
-                    self.journal.share(phase.statistics)
+                    task = replace(task, num_masks=first + 1)
+                unsaved = [bank.packed(position) for position in range(self._kept, first)]
+                self.journal.add_masks(self._kept, [*unsaved, *masks])
+                if shared is not None:
+                    self.journal.share(shared)
                 if task is not None:
                     self.tasks.add(task)
-            for info, packed in masks:
-                bank.adopt(info, [bits.to(self.backbone.device) for bits in packed])
-            if share and phase is not None:
-                self._shared = phase.statistics
+            with self._adopting:
+                for position, mask in enumerate(masks, first):
+                    self._adopt(position, mask)
+                self._kept = max(self._kept, first + len(masks))
+            if shared is not None:
+                self._shared = shared
+
+    def _check_free(self, names: Sequence[str], shared: Statistics | None) -> None:
+        for name in names:
+            if name in self._bank:
+                raise InputError(f"the bank holds a mask named {name!r}; choose another name")
+        if shared is not None and self.shared is not None:
+            raise InputError(
+                "another task was learned meanwhile and fixed the norm statistics that all tasks "
+                "share; learn this one again"
+            )
 
 
 def _history(recipe: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,8 +7,9 @@ W ⊙ (Σ_t α_t M^t) ⊙ (s_out s_inᵀ). Coefficients are plain data; nothing 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import numbers
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -23,17 +24,41 @@ GRANULARITIES = ("layer", "unit")
 
 @dataclass(frozen=True)
 class CoefficientSpec:
-    """Which numbers a task learns."""
+    """Which numbers a task learns.
+
+    bit_price: None for any real numbers; otherwise they are learned as whole numbers on a grid, and
+    a bit of their code costs as much as so many bits of cross-entropy, summed over the examples
+    (1: the shortest description of labels and coefficients together).
+    """
 
     granularity: str = "layer"
     output_scale: bool = False
     input_scale: bool = False
+    bit_price: float | None = None
 
     def __post_init__(self) -> None:
         if self.granularity not in GRANULARITIES:
             raise InputError(
                 f"granularity must be one of {', '.join(GRANULARITIES)}, got {self.granularity!r}"
             )
+        if self.bit_price is not None:
+            check_bit_price(self.bit_price)
+
+
+def check_bit_price(price: float) -> float:
+    """The price of a bit as a float. Raises InputError unless it is a number of at least 0."""
+    known = isinstance(price, numbers.Real) and not isinstance(price, bool)
+    if not known or not 0 <= price < float("inf"):
+        raise InputError(f"bit_price must be a number of at least 0, got {price!r}")
+    return float(price)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Where the numbers of a tensor lie: at offset + step times whole numbers."""
+
+    step: float
+    offset: float
 
 
 @dataclass(frozen=True)
@@ -41,12 +66,14 @@ class Coefficients:
     """The numbers of one task, a tensor per maskable layer, float32.
 
     alpha: (N,) or (N, units); output_scale: (units,); input_scale: (inputs,), the second dimension
-    of the weight (for convolutions the input channels of a group).
+    of the weight (for convolutions the input channels of a group). grids: one a tensor, in the
+    order of `tensors`, where they were learned on grids.
     """
 
     alpha: tuple[Tensor, ...]
     output_scale: tuple[Tensor, ...] | None = None
     input_scale: tuple[Tensor, ...] | None = None
+    grids: tuple[Grid, ...] | None = None
 
     def __post_init__(self) -> None:
         if not self.alpha or len({len(alpha) for alpha in self.alpha}) != 1:
@@ -86,13 +113,20 @@ class Coefficients:
         columns = [alpha.mean(dim=1) if alpha.dim() == 2 else alpha for alpha in self.alpha]
         return torch.stack([column.detach().float().cpu() for column in columns], dim=1)
 
+    def like(
+        self, tensors: Iterable[Tensor], grids: tuple[Grid, ...] | None = None
+    ) -> Coefficients:
+        """Other numbers in the same places; tensors: in the order of `tensors`."""
+        others = iter(tensors)
+        return replace(self._map(lambda _: next(others)), grids=grids)
+
     def _map(self, function) -> Coefficients:  # type: ignore[no-untyped-def]
         def each(tensors: tuple[Tensor, ...] | None) -> tuple[Tensor, ...] | None:
             return None if tensors is None else tuple(function(tensor) for tensor in tensors)
 
         alpha = each(self.alpha)
         assert alpha is not None
-        return Coefficients(alpha, each(self.output_scale), each(self.input_scale))
+        return Coefficients(alpha, each(self.output_scale), each(self.input_scale), self.grids)
 
 
 def uniform_coefficients(

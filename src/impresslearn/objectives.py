@@ -9,9 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Mean cross-entropy in nats; logits (n, K), targets (n,) class indices."""
-    return F.cross_entropy(logits, targets)
+def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+    """Mean cross-entropy in nats; logits (n, K), targets (n,) class indices.
+
+    smoothing: the share of every target that is spread evenly over all classes.
+    """
+    return F.cross_entropy(logits, targets, label_smoothing=smoothing)
 
 
 def entropies(logits: Tensor) -> Tensor:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from typing import Any
 
 import torch
 from torch import nn
 
-from impresslearn.errors import StoreError
+from impresslearn.errors import InputError, StoreError
 from impresslearn.learner import ImpressLearner
 from impresslearn.settings import restored_settings
-from impresslearn.store import Opened, load_ledger, open_ledger
+from impresslearn.store import CACHE_BYTES, Opened, load_ledger, open_ledger
 
 
 def load(
@@ -28,7 +29,11 @@ def load(
     the learner's, such as progress=False. Raises StoreError for a file that is no store, is
     damaged, or belongs to another network.
     """
-    return _learner(load_ledger(path, module=module, device=device), settings, path)
+    _check_settings(settings)
+    cache = settings.get("cache_bytes", CACHE_BYTES)
+    return _learner(
+        load_ledger(path, module=module, device=device, cache_bytes=cache), settings, path
+    )
 
 
 def open_store(
@@ -47,7 +52,15 @@ def open_store(
     or call `close`. readonly: learning is refused; timeout: seconds to wait for another process's
     commit. Otherwise as `load`.
     """
-    opened = open_ledger(path, module=module, device=device, readonly=readonly, timeout=timeout)
+    _check_settings(settings)
+    opened = open_ledger(
+        path,
+        module=module,
+        device=device,
+        readonly=readonly,
+        timeout=timeout,
+        cache_bytes=settings.get("cache_bytes", CACHE_BYTES),
+    )
     try:
         return _learner(opened, settings, path)
     except BaseException:
@@ -56,10 +69,21 @@ def open_store(
 
 
 def _learner(opened: Opened, settings: dict[str, Any], path: Any) -> ImpressLearner:
+    backbone = opened.ledger.backbone
     try:
-        kept = restored_settings(opened.settings) | settings
-        learner = ImpressLearner(opened.ledger.backbone, **kept)
-    except (TypeError, KeyError) as error:
+        kept = restored_settings(opened.settings)
+        ImpressLearner(backbone, **kept)
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise StoreError(f"the settings of a learner in {path} cannot be used: {error}") from None
+    learner = ImpressLearner(backbone, **kept | settings)
     learner._bind(opened.ledger)
     return learner
+
+
+def _check_settings(settings: dict[str, Any]) -> None:
+    known = set(inspect.signature(ImpressLearner).parameters) - {"backbone", "bank"}
+    odd = sorted(set(settings) - known)
+    if odd:
+        raise InputError(
+            f"there is no setting {odd[0]!r} to override; there are {', '.join(sorted(known))}"
+        )

@@ -1,9 +1,12 @@
 """Coefficients in few bits: what a task costs when it is kept.
 
-Rounding happens once, after training. Each alpha vector (a layer's, or a unit's column) gets one
-float16 step; scales per unit or input get a float16 step and offset a layer, since they lie around
-1. The step is the one of least squared error. What is predicted with is what was stored: a learner
-uses `StoredCoefficients.restore()`, never the unrounded numbers.
+Under int8, int5 and int4 rounding happens once, after training. Each alpha vector (a layer's, or a
+unit's column) gets one float16 step; scales per unit or input get a float16 step and offset a
+layer, since they lie around 1. The step is the one of least squared error. Under "coded" every
+tensor has one float16 step and offset, and its whole numbers are entropy-coded (`coding`); they are
+those that were learned (`unknowns`) or, for other coefficients, rounded as in int4. What is
+predicted with is what was stored: a learner uses `StoredCoefficients.restore()`, never the
+unrounded numbers.
 """
 
 from __future__ import annotations
@@ -15,18 +18,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from impresslearn.coding import LARGEST, decode_levels, encode_levels
 from impresslearn.errors import InputError
-from impresslearn.mixing import Coefficients
+from impresslearn.mixing import Coefficients, Grid
 
-PRECISIONS = ("float32", "float16", "int8", "int5", "int4")
+PRECISIONS = ("float32", "float16", "int8", "int5", "int4", "coded")
+"""From most to fewest bits."""
 _BITS = {"int8": 8, "int5": 5, "int4": 4}
+_TOP_OF_CODED = 7
+"""The largest whole number, in magnitude, of coefficients that were not learned on grids."""
 
 
 @dataclass(frozen=True)
 class StoredTensor:
     """One tensor as bytes: packed integers with their steps, or plain floats.
 
-    offset: subtracted before rounding, float16 or None; steps: one float16 per column (or one).
+    offset: subtracted before rounding, float16 or nothing; steps: one float16 per column (or one).
+    Under "coded" the payload is the model that the whole numbers are coded by.
     """
 
     shape: tuple[int, ...]
@@ -42,36 +50,44 @@ class StoredTensor:
 
 @dataclass(frozen=True)
 class StoredCoefficients:
-    """A task's coefficients as they are kept."""
+    """A task's coefficients as they are kept; levels: the coded whole numbers of all tensors."""
 
     precision: str
     alpha: tuple[StoredTensor, ...]
     output_scale: tuple[StoredTensor, ...] | None = None
     input_scale: tuple[StoredTensor, ...] | None = None
+    levels: bytes = b""
+
+    @property
+    def parts(self) -> tuple[StoredTensor, ...]:
+        """All tensors: alphas, then output scales, then input scales."""
+        return (*self.alpha, *(self.output_scale or ()), *(self.input_scale or ()))
 
     @property
     def nbytes(self) -> int:
         """Bytes of all numbers, rounding steps included."""
-        parts = (*self.alpha, *(self.output_scale or ()), *(self.input_scale or ()))
-        return sum(part.nbytes for part in parts)
+        return sum(part.nbytes for part in self.parts) + len(self.levels)
 
     def restore(self, device: torch.device | str = "cpu") -> Coefficients:
-        """The coefficients as float32 tensors."""
+        """The coefficients as float32 tensors. Raises ValueError for a damaged code."""
+        if self.precision == "coded":
+            values, grids = _decoded(self.parts, self.levels)
+        else:
+            values, grids = [_restore(part, self.precision) for part in self.parts], None
+        tensors = iter(value.to(device) for value in values)
 
         def each(parts: tuple[StoredTensor, ...] | None) -> tuple[Tensor, ...] | None:
-            if parts is None:
-                return None
-            return tuple(_restore(part, self.precision).to(device) for part in parts)
+            return None if parts is None else tuple(next(tensors) for _ in parts)
 
         alpha = each(self.alpha)
         assert alpha is not None
-        return Coefficients(alpha, each(self.output_scale), each(self.input_scale))
+        return Coefficients(alpha, each(self.output_scale), each(self.input_scale), grids)
 
 
 def store_coefficients(
     coefficients: Coefficients, precision: str = "float32"
 ) -> StoredCoefficients:
-    """Rounds coefficients to a precision: float32, float16, int8, int5 or int4.
+    """Rounds coefficients to a precision: float32, float16, int8, int5, int4 or coded.
 
     Raises InputError for another precision, and for values that are not finite or too large for
     the float16 that the precision keeps them or their steps in.
@@ -80,20 +96,68 @@ def store_coefficients(
         raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
     if not all(torch.isfinite(tensor).all() for tensor in coefficients.tensors()):
         raise InputError("coefficients hold NaN or infinite values and cannot be stored")
+    levels = b""
+    if precision == "coded":
+        stored, levels = _coded(coefficients)
+    else:
+        around_zero = len(coefficients.alpha)
+        stored = [
+            _store(tensor, precision, centred=number >= around_zero)
+            for number, tensor in enumerate(coefficients.tensors())
+        ]
+    parts = iter(stored)
 
-    def each(tensors: tuple[Tensor, ...] | None, centred: bool) -> tuple[StoredTensor, ...] | None:
-        if tensors is None:
-            return None
-        return tuple(_store(tensor, precision, centred) for tensor in tensors)
+    def each(tensors: tuple[Tensor, ...] | None) -> tuple[StoredTensor, ...] | None:
+        return None if tensors is None else tuple(next(parts) for _ in tensors)
 
-    alpha = each(coefficients.alpha, False)
+    alpha = each(coefficients.alpha)
     assert alpha is not None
     return StoredCoefficients(
-        precision,
-        alpha,
-        each(coefficients.output_scale, True),
-        each(coefficients.input_scale, True),
+        precision, alpha, each(coefficients.output_scale), each(coefficients.input_scale), levels
     )
+
+
+def _coded(coefficients: Coefficients) -> tuple[list[StoredTensor], bytes]:
+    arrays = [tensor.detach().cpu().float().numpy() for tensor in coefficients.tensors()]
+    grids = coefficients.grids or tuple(_grid_for(array) for array in arrays)
+    kept = [(_float16(grid.step), _float16(grid.offset)) for grid in grids]
+    levels = [
+        _round(array - np.float32(offset), step, LARGEST)
+        for array, (step, offset) in zip(arrays, kept, strict=True)
+    ]
+    models, coded = encode_levels(levels)
+    parts = [
+        StoredTensor(array.shape, model, step.tobytes(), offset.tobytes())
+        for array, model, (step, offset) in zip(arrays, models, kept, strict=True)
+    ]
+    return parts, coded
+
+
+def _decoded(
+    parts: tuple[StoredTensor, ...], coded: bytes
+) -> tuple[list[Tensor], tuple[Grid, ...]]:
+    counts = [int(np.prod(part.shape)) for part in parts]
+    found = decode_levels([part.payload for part in parts], counts, coded)
+    grids = [
+        Grid(*(float(np.frombuffer(kept, np.float16)[0]) for kept in (part.steps, part.offset)))
+        for part in parts
+    ]
+    values = [
+        torch.from_numpy(
+            (levels * np.float32(grid.step) + np.float32(grid.offset))
+            .astype(np.float32)
+            .reshape(part.shape)
+        )
+        for levels, grid, part in zip(found, grids, parts, strict=True)
+    ]
+    return values, tuple(grids)
+
+
+def _grid_for(values: np.ndarray) -> Grid:
+    """The grid of least squared error around the median, where nothing was learned on one."""
+    offset = float(_float16(np.median(values)))
+    steps = _best_steps((values - np.float32(offset)).reshape(-1, 1), _TOP_OF_CODED)
+    return Grid(float(steps[0]), offset)
 
 
 def _store(tensor: Tensor, precision: str, centred: bool) -> StoredTensor:

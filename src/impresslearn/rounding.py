@@ -39,9 +39,9 @@ def rounded(
 ) -> Rounded:
     """A copy of a learner whose coefficients take fewer bits; the learner itself is left alone.
 
-    precision: float16, int8, int5 or int4; tasks that take fewer bits already stay as they are,
-    and basis tasks have no coefficients. data: labelled data by task name, to measure accuracy on.
-    The copy shares the frozen network. Raises InputError for an unknown precision and
+    precision: float16, int8, int5, int4 or coded; tasks that take fewer bits already stay as they
+    are, and basis tasks have no coefficients. data: labelled data by task name, to measure accuracy
+    on. The copy shares the frozen network. Raises InputError for an unknown precision and
     UnknownTaskError for data of a task that was never learned.
     """
     if precision not in PRECISIONS:

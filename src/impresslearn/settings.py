@@ -14,10 +14,13 @@ PLAIN = (
     "output_scale",
     "input_scale",
     "precision",
+    "bit_price",
     "penalty",
     "score_rule",
     "seed",
 )
+LATER = {"bit_price": 1.0}
+"""Settings that learners in older files do not have, and what they did."""
 RECIPES = ("basis_recipe", "task_recipe")
 
 
@@ -29,7 +32,8 @@ def plain_settings(learner: Any) -> dict[str, Any]:
 
 def restored_settings(plain: Mapping[str, Any]) -> dict[str, Any]:
     """Keyword arguments for the constructor. Raises KeyError or TypeError for other values."""
-    own = {name: plain[name] for name in PLAIN}
+    known = LATER | dict(plain)
+    own = {name: known[name] for name in PLAIN}
     return own | {name: Recipe(**plain[name]) for name in RECIPES}
 
 
@@ -41,4 +45,7 @@ def mask_recipe(learner: Any, seed: int) -> dict[str, Any]:
 
 def task_recipe(learner: Any, seed: int) -> dict[str, Any]:
     """How the learner learns a task's coefficients from a seed."""
-    return {"seed": seed, "penalty": learner.penalty, **learner.task_recipe.settings()}
+    own = {"penalty": learner.penalty}
+    if learner.precision == "coded":
+        own["bit_price"] = learner.bit_price
+    return {"seed": seed, **own, **learner.task_recipe.settings()}

@@ -17,16 +17,12 @@ from impresslearn.backbones import Backbone
 from impresslearn.bank import MaskBank
 from impresslearn.data import Examples, TensorBatches
 from impresslearn.intake import Prepared
-from impresslearn.mixing import (
-    Coefficients,
-    CoefficientSpec,
-    mixed_weights,
-    uniform_coefficients,
-)
+from impresslearn.mixing import Coefficients, CoefficientSpec, mixed_weights
 from impresslearn.objectives import cross_entropy, unit_norm_penalty
 from impresslearn.progress import Progress, silent
 from impresslearn.sources import PopupScores
 from impresslearn.training import Recipe, fit
+from impresslearn.unknowns import price_of_bits, unknowns
 
 
 class SideBySide:
@@ -85,20 +81,22 @@ def learn_coefficients_together(
     progress: Progress = silent,
 ) -> list[Coefficients]:
     """What `learn_coefficients` gives for each source, up to rounding; sources of one length."""
-    many = [
-        uniform_coefficients(backbone.layers, len(bank), spec, backbone.device) for _ in sources
-    ]
-    parameters = [tensor.requires_grad_(True) for each in many for tensor in each.tensors()]
+    many = [unknowns(bank, backbone.weights, spec) for _ in sources]
+    parameters = [tensor for each in many for tensor in each.parameters]
 
     def loss(inputs: Tensor, targets: Tensor) -> Tensor:
-        weights = [mixed_weights(bank, backbone.weights, each) for each in many]
-        total = _summed_loss(backbone, weights, inputs, targets, num_classes)
+        coefficients = [each.coefficients() for each in many]
+        weights = [mixed_weights(bank, backbone.weights, each) for each in coefficients]
+        total = _summed_loss(
+            backbone, weights, inputs, targets, num_classes, recipe.label_smoothing
+        )
+        total = total + sum(price_of_bits(each, spec, len(sources[0])) for each in many)
         if penalty:
-            total = total + penalty * sum(unit_norm_penalty(each.alpha) for each in many)
+            total = total + penalty * sum(unit_norm_penalty(each.alpha) for each in coefficients)
         return total
 
     fit(parameters, loss, SideBySide(sources, seeds), recipe, seeds[0], progress)
-    return [each.detach() for each in many]
+    return [each.result() for each in many]
 
 
 def train_masks_together(
@@ -118,7 +116,7 @@ def train_masks_together(
 
     def loss(inputs: Tensor, targets: Tensor) -> Tensor:
         weights = [scores.weights(backbone.weights) for scores in many]
-        return _summed_loss(backbone, weights, inputs, targets, num_classes)
+        return _summed_loss(backbone, weights, inputs, targets, num_classes, recipe.label_smoothing)
 
     parameters = [tensor for scores in many for tensor in scores.tensors]
     both = SideBySide([source] * len(seeds), seeds)
@@ -132,6 +130,7 @@ def _summed_loss(
     inputs: Tensor,
     targets: Tensor,
     num_classes: int,
+    smoothing: float,
 ) -> Tensor:
     """The sum over K networks of their mean cross-entropy; inputs (K, b, ...), targets (K, b)."""
     stacked = {name: torch.stack([each[name] for each in weights]) for name in weights[0]}
@@ -140,4 +139,4 @@ def _summed_loss(
         return backbone.forward(own, batch, None, "train")[:, :num_classes]
 
     predicted = torch.vmap(logits)(stacked, inputs)
-    return cross_entropy(predicted.flatten(0, 1), targets.flatten()) * len(weights)
+    return cross_entropy(predicted.flatten(0, 1), targets.flatten(), smoothing) * len(weights)

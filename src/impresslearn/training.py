@@ -36,7 +36,8 @@ class Recipe:
     optimiser of that name means it; epochs: passes over the data; min_steps: steps taken even if
     the epochs have fewer (few examples need more passes); batch_size: inputs a step;
     batch_fraction: the largest share of the data that a batch may be, though never under 16 inputs
-    (few examples want small batches); warmup_epochs: linear increase from zero.
+    (few examples want small batches); warmup_epochs: linear increase from zero; label_smoothing:
+    the share of every label that counts for all classes alike, for losses that look at labels.
     """
 
     optimizer: str = "adam"
@@ -49,6 +50,7 @@ class Recipe:
     batch_size: int = 128
     batch_fraction: float = 1.0
     warmup_epochs: float = 0
+    label_smoothing: float = 0.0
 
     def __post_init__(self) -> None:
         if self.optimizer not in OPTIMIZERS:
@@ -61,6 +63,8 @@ class Recipe:
             )
         if not 0 < self.batch_fraction <= 1:
             raise InputError(f"batch_fraction must lie in (0, 1], got {self.batch_fraction!r}")
+        if not 0 <= self.label_smoothing < 1:
+            raise InputError(f"label_smoothing must lie in [0, 1), got {self.label_smoothing!r}")
         if not self.lr > 0 or not self.batch_size >= 1 or self.epochs < 0 or self.min_steps < 0:
             raise InputError(
                 "a recipe needs lr > 0, batch_size >= 1, epochs >= 0 and min_steps >= 0, got "
@@ -81,8 +85,14 @@ class Recipe:
         return math.ceil(examples / self.batch_for(examples))
 
     def settings(self) -> dict[str, Any]:
-        """The recipe as plain values."""
-        return asdict(self)
+        """The recipe as plain values; label_smoothing only where there is any.
+
+        So files and finished jobs from before there was smoothing mean what they meant.
+        """
+        plain = asdict(self)
+        if not self.label_smoothing:
+            del plain["label_smoothing"]
+        return plain
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ from impresslearn.sources import (
     PopupScores,
     add_random_masks,
     dense_weights,
+    disjoint_bank,
+    disjoint_mask,
     prune_mask,
     pruning,
     random_bank,
@@ -51,6 +53,47 @@ def clouds():
     centre = torch.randn(10, generator=generator)
     inputs = torch.randn(128, 10, generator=generator) + 1.5 * centre * (2 * targets[:, None] - 1)
     return TensorBatches(inputs, targets)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 60, 100])
+def test_disjoint_masks_share_every_weight_out(count):
+    bank = disjoint_bank(LAYERS, count, seed=5)
+    assert len(bank) == count
+    for layer in LAYERS:
+        masks = torch.stack([bank.mask(name)[layer.name] for name in bank.names])
+        assert (masks.sum(dim=0) == 1).all()
+        sizes = masks.flatten(1).sum(dim=1)
+        assert int(sizes.max()) - int(sizes.min()) <= 1
+
+
+def test_disjoint_masks_are_drawn_again_from_their_recipe():
+    bank = disjoint_bank(LAYERS, 6, seed=5)
+    for info in bank.infos:
+        assert info.stored_as_seed
+        drawn = disjoint_mask(LAYERS, info.recipe["disjoint"], 5, info.recipe["number"])
+        assert same(drawn, bank.mask(info.name))
+    assert not same(disjoint_mask(LAYERS, 6, 5, 0), disjoint_mask(LAYERS, 6, 4, 0))
+    assert not same(disjoint_mask(LAYERS, 6, 5, 0), disjoint_mask(LAYERS, 7, 5, 0))
+
+
+def test_disjoint_masks_are_the_same_on_every_machine():
+    """Golden: files hold only their seeds."""
+    shares = sum(
+        number * disjoint_mask(LAYERS, 4, 0, number)["head.weight"].flatten().long()
+        for number in range(4)
+    )
+    assert shares[:12].tolist() == [3, 1, 0, 1, 2, 0, 1, 2, 0, 3, 2, 3]
+
+
+@pytest.mark.parametrize(("count", "number"), [(0, 0), (3, 3), (3, -1), (2**40, 1)])
+def test_disjoint_masks_that_do_not_exist(count, number):
+    with pytest.raises(InputError, match="there is no mask"):
+        disjoint_mask(LAYERS, count, 0, number)
+
+
+def test_an_empty_disjoint_bank_is_refused():
+    with pytest.raises(InputError, match="at least 1, got 0"):
+        disjoint_bank(LAYERS, 0)
 
 
 def test_a_random_mask_has_exactly_the_ones_asked_for():

@@ -55,7 +55,7 @@ class FineTuning:
 
         def loss(inputs: Tensor, targets: Tensor) -> Tensor:
             logits = phase.forward(self.backbone, weights, inputs)
-            return cross_entropy(logits[:, : len(classes)], targets)
+            return cross_entropy(logits[:, : len(classes)], targets, self.recipe.label_smoothing)
 
         source = to_batches(examples, classes, self.backbone.device)
         title = progress_for(self.progress).titled(f"fine-tuning {name}")

@@ -73,7 +73,7 @@ class Hybrid:
 
         def loss(inputs: Tensor, targets: Tensor) -> Tensor:
             logits = phase.forward(backbone, weights(), inputs)
-            return cross_entropy(logits[:, : len(classes)], targets)
+            return cross_entropy(logits[:, : len(classes)], targets, self.recipe.label_smoothing)
 
         source = to_batches(examples, classes, backbone.device)
         title = progress_for(self.progress).titled(f"hybrid {name}")

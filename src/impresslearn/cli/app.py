@@ -12,6 +12,7 @@ from impresslearn.cli.learn import learn
 from impresslearn.cli.predict import predict
 from impresslearn.cli.report import report
 from impresslearn.cli.reproduce import reproduce
+from impresslearn.cli.run import run
 from impresslearn.cli.serve import serve
 from impresslearn.cli.store import store
 
@@ -51,6 +52,7 @@ app.command()(predict)
 app.command()(infer)
 app.add_typer(store, name="store")
 app.command()(serve)
+app.command()(run)
 app.command()(reproduce)
 app.command()(report)
 app.command()(bench)

@@ -105,4 +105,11 @@ def _print_estimates(targets: Any, run: Any, as_json: bool) -> None:
         return
     for name, entry in found.items():
         jobs = ", ".join(f"{count} {kind}" for kind, count in entry["jobs"].items()) or "none"
-        typer.echo(f"{name:16} about {entry['minutes']:g} minutes; jobs to run: {jobs}")
+        typer.echo(f"{name:16} about {_duration(entry['minutes'])}; jobs to run: {jobs}")
+
+
+def _duration(minutes: float) -> str:
+    if minutes < 180:
+        return f"{minutes:g} minutes"
+    hours = minutes / 60
+    return f"{hours:,.0f} hours" if hours < 72 else f"{hours / 24:,.0f} days"

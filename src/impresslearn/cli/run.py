@@ -43,21 +43,22 @@ def run(
 
 
 def _run(plan: "OwnPlan", processes: int | None, as_json: bool, quiet: bool) -> None:
+    from impresslearn.experiments.measures import summaries
     from impresslearn.experiments.own import run_plan
     from impresslearn.progress import progress_for
 
     missing = len(plan.missing())
     progress = progress_for(False if quiet or as_json else "auto").titled(plan.configuration.name)
     with progress.track(max(1, missing)) as advance:
-        record = run_plan(plan, processes, lambda job, outcome: advance())
+        finished = run_plan(plan, processes, lambda job, outcome: advance())
     summary = {
         "name": plan.configuration.name,
         "record": str(plan.record_path),
         "stream": plan.stream.name,
         "tasks": len(plan.stream),
-        "seeds": record["seeds"],
+        "seeds": list(plan.configuration.seeds),
         "parts_run": missing,
-        "methods": record_summaries(record),
+        "methods": summaries(finished.trials),
     }
     if as_json:
         print_json(summary)
@@ -67,17 +68,21 @@ def _run(plan: "OwnPlan", processes: int | None, as_json: bool, quiet: bool) -> 
 
 def _print_summary(summary: dict[str, Any]) -> None:
     keys = [key for key in summary["methods"][0] if key not in ("method", "seeds")]
-    rows = [[each["method"], *(_cell(key, each[key]) for key in keys)] for each in summary["methods"]]
+    rows = [
+        [each["method"], *(_cell(key, each[key]) for key in keys)] for each in summary["methods"]
+    ]
     names = [key.replace("_", " ") for key in keys]
     print_table(["method", *names], rows, right=names)
     seeds = counted(len(summary["seeds"]), "seed")
     tasks = counted(summary["tasks"], "task")
-    typer.echo(f"{tasks}, {seeds}, {counted(summary['parts_run'], 'part')} run: {summary['record']}")
+    typer.echo(
+        f"{tasks}, {seeds}, {counted(summary['parts_run'], 'part')} run: {summary['record']}"
+    )
 
 
 def _print_plan(plan: "OwnPlan", as_json: bool) -> None:
     missing = {id(part) for part in plan.missing()}
-    parts = [
+    parts: list[dict[str, Any]] = [
         {"method": part.label, "seed": part.seed, "finished": id(part) not in missing}
         for part in plan.parts
     ]

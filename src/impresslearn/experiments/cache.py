@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,50 +24,87 @@ from impresslearn.experiments.jobs import Job, Outcome, Place, kept_outcome, run
 
 
 class Cache:
-    """A folder of outcomes for one kind of device."""
+    """A folder of outcomes for one kind of device; made when the first one is kept.
+
+    Raises InputError for a device that is not there, and later where it cannot write.
+    """
 
     def __init__(self, folder: str | os.PathLike, device: str = "cpu") -> None:
         self.folder = Path(folder) / _surroundings(device)
-        try:
-            (self.folder / "locks").mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"cannot write to {folder}: {error.strerror or error}") from None
 
     def __contains__(self, job: Job) -> bool:
-        return self._values(job).exists()
+        """Whether a sound outcome is kept."""
+        return self.get(job) is not None
 
     def get(self, job: Job) -> Outcome | None:
         """The outcome of a job, or None. One that is damaged counts as missing."""
-        try:
-            kept = json.loads(self._values(job).read_text(encoding="utf-8"))
-            blob = self._blob(job).read_bytes() if kept["blob"] else None
-        except (OSError, ValueError, KeyError):
+        kept = self._read(job)
+        if kept is None:
             return None
-        if kept["blob"] != _digest(blob) or kept["checksum"] != _checksum(kept["values"]):
+        try:
+            blob = self._blob(job).read_bytes() if kept["blob"] is not None else None
+        except OSError:
+            return None
+        if kept["blob"] != _digest(blob):
             return None
         return Outcome(kept["values"], blob, kept["seconds"])
 
+    def seconds(self, jobs: Iterable[Job]) -> float:
+        """How long the kept ones among the jobs ran, together."""
+        return sum(kept["seconds"] for kept in map(self._read, jobs) if kept is not None)
+
     def put(self, job: Job, outcome: Outcome) -> None:
         """Keeps an outcome."""
-        if outcome.blob is not None:
-            self._write(self._blob(job), outcome.blob)
         kept = {
             "kind": job.kind,
             "settings": dict(job.settings),
             "needs": [need.key for need in job.needs],
             "values": dict(outcome.values),
-            "seconds": outcome.seconds,
+            "seconds": outcome.seconds or 0.0,
             "blob": _digest(outcome.blob),
             "checksum": _checksum(outcome.values),
         }
         text = json.dumps(kept, allow_nan=False, ensure_ascii=False)
+        if outcome.blob is not None:
+            self._write(self._blob(job), outcome.blob)
         self._write(self._values(job), text.encode())
 
     @contextmanager
     def claim(self, job: Job) -> Iterator[None]:
         """Waits until no other process works on the job, and keeps others from it."""
-        with filelock.FileLock(self.folder / "locks" / job.key):
+        lock = self._lock(job)
+        with self._writing():
+            lock.acquire()
+        try:
             yield
+        finally:
+            lock.release()
+
+    def try_claim(self, job: Job) -> filelock.BaseFileLock | None:
+        """A claim, to be released, or None where another process works on the job."""
+        lock = self._lock(job)
+        try:
+            with self._writing():
+                lock.acquire(timeout=0)
+        except filelock.Timeout:
+            return None
+        return lock
+
+    def _read(self, job: Job) -> dict[str, Any] | None:
+        """What the file of values says, if it is sound."""
+        try:
+            kept = json.loads(self._values(job).read_text(encoding="utf-8"))
+            sound = kept["checksum"] == _checksum(kept["values"]) and kept["seconds"] >= 0
+            sound = sound and (kept["blob"] is None or isinstance(kept["blob"], str))
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None
+        return kept if sound else None
+
+    def _lock(self, job: Job) -> filelock.BaseFileLock:
+        folder = self.folder / "locks"
+        with self._writing():
+            folder.mkdir(parents=True, exist_ok=True)
+        return filelock.FileLock(folder / job.key)
 
     def _values(self, job: Job) -> Path:
         return self.folder / job.key[:2] / f"{job.key}.json"
@@ -76,17 +113,28 @@ class Cache:
         return self.folder / job.key[:2] / f"{job.key}.bin"
 
     def _write(self, path: Path, content: bytes) -> None:
-        path.parent.mkdir(exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
+        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        with self._writing():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with temporary.open("xb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(temporary, path)
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
         try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
+            yield
+        except filelock.Timeout:  # an OSError too
             raise
+        except OSError as error:
+            reason = error.strerror or error
+            raise InputError(f"cannot write to the cache {self.folder}: {reason}") from None
 
 
 def work_on(job: Job, cache: Cache, place: Place) -> Outcome:
@@ -102,9 +150,16 @@ def work_on(job: Job, cache: Cache, place: Place) -> Outcome:
 
 
 def _surroundings(device: str) -> str:
-    name = torch.device(device).type
-    if name == "cuda":
-        name = torch.cuda.get_device_name(device).replace(" ", "-")
+    """A name for what the numbers depend on besides a job's settings."""
+    try:
+        name = torch.device(device).type
+        if name == "cuda":
+            name = torch.cuda.get_device_name(device).replace(" ", "-")
+        else:
+            torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        line = str(error).split("\n", 1)[0]
+        raise InputError(f"device {device!r} cannot be used: {line}") from None
     return f"torch-{torch.__version__.split('+')[0]}-{name}"
 
 
@@ -112,6 +167,6 @@ def _digest(blob: bytes | None) -> str | None:
     return None if blob is None else hashlib.sha256(blob).hexdigest()
 
 
-def _checksum(values: Any) -> str:
+def _checksum(values: Mapping[str, Any]) -> str:
     text = json.dumps(dict(values), sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

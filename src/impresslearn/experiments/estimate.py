@@ -7,9 +7,10 @@ masks that the job has. Making the data and judging a task come on top, as a sha
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch
 
 from impresslearn.bench.steps import coefficient_step, popup_step
 from impresslearn.experiments.jobs import Job, Place
-from impresslearn.experiments.local import _cores
+from impresslearn.experiments.local import cores
 from impresslearn.experiments.reproduce import Run, missing_jobs
 from impresslearn.experiments.targets import Target
 from impresslearn.experiments.work.material import backbone_of, recipe_of
@@ -30,6 +31,13 @@ OVERHEAD = 1.4
 """Time of a whole job over that of its steps, measured on rotated MNIST."""
 OTHER_SECONDS = 0.5
 """A job without training."""
+SIZES = {"cifar100": 32, "imagenet": 224}
+"""Height of a stream's images, where its settings do not say."""
+SMALL, FEW = 32, (2, 6)
+"""Height of the images that a step is timed on, and how many."""
+MOST_MASKS = 8
+"""Masks that a step is timed with, at most; more add little to it."""
+REPEATS = 2
 
 
 def estimate(targets: Iterable[Target], run: Run) -> dict[str, Any]:
@@ -40,7 +48,7 @@ def estimate(targets: Iterable[Target], run: Run) -> dict[str, Any]:
     for target in targets:
         jobs = [job for job in missing_jobs(target.plan(run.scale), cache) if job.key not in seen]
         seen.update(job.key for job in jobs)
-        seconds = sum(_seconds(job) for job in jobs) / (run.processes or _cores())
+        seconds = sum(_seconds(job) for job in jobs) / (run.processes or cores())
         kinds = Counter(job.kind for job in jobs)
         found[target.name] = {"jobs": dict(kinds), "minutes": round(seconds / 60, 1)}
     return found
@@ -51,26 +59,47 @@ def _seconds(job: Job) -> float:
     if job.kind not in ("mask", "task", "hybrid", "gn"):
         return OTHER_SECONDS
     masks = len(job.needs) + settings.get("random", {}).get("count", 0)
-    network = json.dumps(settings["backbone"], sort_keys=True)
     if job.kind == "gn":
         steps = ALPHA_RECIPE.total_steps(settings["inputs"]) if settings["method"] == "alpha" else 8
-        return OVERHEAD * steps * _step_seconds("task", network, masks, ALPHA_RECIPE.batch_size)
+        return OVERHEAD * steps * _step_seconds("task", settings, masks, ALPHA_RECIPE.batch_size)
     recipe = recipe_of(settings["recipe"])
     examples = settings.get("labels") or _train_size(settings["stream"])
     kind = "mask" if job.kind == "mask" else "task"
-    step = _step_seconds(kind, network, masks, recipe.batch_for(examples))
+    step = _step_seconds(kind, settings, masks, recipe.batch_for(examples))
     return OVERHEAD * recipe.total_steps(examples) * step
 
 
+def _size(stream: dict[str, Any]) -> int:
+    named = (size for key, size in SIZES.items() if key in stream["name"])
+    return stream.get("size") or next(named, 0)
+
+
 def _train_size(stream: dict[str, Any]) -> int:
-    full = 4 if "cifar" in stream["name"] and not stream.get("subset") else 1
+    full = 1
+    if "cifar" in stream["name"] and not stream.get("subset"):
+        full = 4
+    elif "imagenet" in stream["name"] and "size" not in stream:
+        full = 13
     return full * next(size for key, size in TRAIN_SIZES.items() if key in stream["name"])
 
 
+def _step_seconds(kind: str, settings: Mapping[str, Any], masks: int, batch: int) -> float:
+    """A step on vectors is timed as it is. One on images is timed on a few small ones, for a large
+    network on large images takes minutes and more memory than there may be.
+    """
+    network = json.dumps({**settings["backbone"], "seed": 0}, sort_keys=True)
+    masks = 0 if kind == "mask" else max(1, min(masks, MOST_MASKS))
+    if "resnet" not in settings["backbone"]["name"]:
+        return _timed(kind, network, masks, batch)
+    few, more = (_timed(kind, network, 0 if kind == "mask" else MOST_MASKS, n) for n in FEW)
+    each = max(0.0, more - few) / (FEW[1] - FEW[0])
+    return few + each * max(0.0, batch * (_size(settings["stream"]) / SMALL) ** 2 - FEW[0])
+
+
 @lru_cache(maxsize=256)
-def _step_seconds(kind: str, network: str, masks: int, batch: int) -> float:
+def _timed(kind: str, network: str, masks: int, batch: int) -> float:
     backbone = backbone_of(json.loads(network), Place())
-    shape = tuple(size or 32 for size in backbone.input_shape or (1,))
+    shape = tuple(size or SMALL for size in backbone.input_shape or (1,))
     inputs = torch.randn(batch, *shape)
     targets = torch.randint(0, backbone.num_classes, (batch,))
     threads = torch.get_num_threads()
@@ -80,16 +109,18 @@ def _step_seconds(kind: str, network: str, masks: int, batch: int) -> float:
         if kind == "mask":
             step = popup_step(backbone, inputs, targets)
         else:
-            bank = random_bank(backbone.layers, max(1, min(masks, 16)))
-            step = coefficient_step(backbone, bank, inputs, targets)
-        return _timed(step)
+            step = coefficient_step(backbone, random_bank(backbone.layers, masks), inputs, targets)
+        return _repeated(step)
     finally:
         torch.set_num_threads(threads)
 
 
-def _timed(step: Callable[[], object], repeats: int = 5) -> float:
+def _repeated(step: Callable[[], object]) -> float:
+    """The quickest of some calls: the first ones may compile, others may be disturbed."""
     step()
-    started = time.perf_counter()
-    for _ in range(repeats):
+    best = math.inf
+    for _ in range(REPEATS):
+        started = time.perf_counter()
         step()
-    return (time.perf_counter() - started) / repeats
+        best = min(best, time.perf_counter() - started)
+    return best

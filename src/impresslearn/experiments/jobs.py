@@ -16,7 +16,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from impresslearn.errors import ImpressLearnError, InputError
+from impresslearn.errors import ImpressLearnError, InputError, TrainingError
+
+WORDS = ("task", "sparsity", "seed", "labels", "method")
+"""The settings that an error names a job by."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,12 @@ class Job:
         text = json.dumps(content, sort_keys=True, allow_nan=False, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
+    def __str__(self) -> str:
+        stream = self.settings.get("stream")
+        named = [stream["name"]] if isinstance(stream, Mapping) and "name" in stream else []
+        named += [f"{word} {self.settings[word]}" for word in WORDS if word in self.settings]
+        return f"{self.kind} job {self.key[:8]} ({', '.join(named) or 'no settings named'})"
+
     def __repr__(self) -> str:
         return f"Job({self.kind}, {dict(self.settings)}, needs={len(self.needs)})"
 
@@ -98,10 +107,32 @@ def kind(name: str) -> Kind:
 
 
 def run_job(job: Job, needs: Sequence[Outcome], place: Place) -> Outcome:
-    """Works the job out, with the outcomes that it needs, and takes the time."""
+    """Works the job out, with the outcomes that it needs, and takes the time.
+
+    Raises what the job raises, TrainingError for a result that is not finite, and InputError for
+    files that cannot be read; these name the job.
+    """
     started = time.perf_counter()
-    outcome = kind(job.kind).run(job.settings, needs, place)
+    try:
+        outcome = kind(job.kind).run(job.settings, needs, place)
+    except TrainingError as error:
+        raise TrainingError(f"{job}: {error}") from error
+    except OSError as error:
+        if isinstance(error, ImpressLearnError):
+            raise
+        raise InputError(f"{job}: {error}") from error
+    for name, value in outcome.values.items():
+        if not _finite(value):
+            raise TrainingError(f"{job}: its {name} must be finite, got {value}; nothing is kept")
     return replace(outcome, seconds=round(time.perf_counter() - started, 3))
+
+
+def _finite(value: Any) -> bool:
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        return False
+    return True
 
 
 def kept_outcome(job: Job, kept: Outcome | None) -> Outcome:
@@ -114,13 +145,15 @@ def kept_outcome(job: Job, kept: Outcome | None) -> Outcome:
 def in_order(jobs: Iterable[Job]) -> list[Job]:
     """The jobs and all that they need, each once, needed ones first."""
     found: dict[str, Job] = {}
-
-    def visit(job: Job) -> None:
-        if job.key not in found:
-            for need in job.needs:
-                visit(need)
-            found[job.key] = job
-
+    seen: dict[int, Job] = {}
     for job in jobs:
-        visit(job)
+        path = [job]
+        while path:  # a chain of needs may be longer than Python's stack is deep
+            last = path[-1]
+            fresh = [need for need in reversed(last.needs) if id(need) not in seen]
+            if fresh:
+                path += fresh
+            else:
+                seen[id(last)] = path.pop()
+                found.setdefault(last.key, last)
     return list(found.values())

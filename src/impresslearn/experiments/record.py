@@ -9,6 +9,7 @@ versions, hardware, seconds (this run), job_seconds (of all jobs, cached ones in
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import tempfile
@@ -41,7 +42,7 @@ def record_of(
         planned.row(outcome.values) for planned, outcome in zip(plan.planned, outcomes, strict=True)
     ]
     if plan.finish is not None:
-        rows = plan.finish(rows)
+        rows = [_without_nan(row) for row in plan.finish(rows)]
     return {
         "format": FORMAT,
         "target": target.name,
@@ -60,6 +61,24 @@ def record_of(
         "tables": list(plan.tables),
         "rows": rows,
     }
+
+
+def _without_nan(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A derived number that is not defined, like the p-value of two constants, is null."""
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in row.items()
+    }
+
+
+def check_folder(folder: Path) -> None:
+    """Makes the folder that records will go to. Raises InputError where it cannot be written to."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, prefix="."):
+            pass
+    except OSError as error:
+        raise InputError(f"cannot write to {folder}: {error.strerror or error}") from None
 
 
 def write_record(record: Mapping[str, Any], path: Path) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 from impresslearn.errors import InputError
 from impresslearn.experiments.cache import Cache
 from impresslearn.experiments.jobs import Job, Outcome, Place, in_order
-from impresslearn.experiments.local import run_locally
-from impresslearn.experiments.record import record_of, write_record
+from impresslearn.experiments.local import Workers, run_locally
+from impresslearn.experiments.record import check_folder, record_of, write_record
 from impresslearn.experiments.targets import Plan, Target
 
 EXECUTORS = ("local", "ray")
@@ -43,33 +43,42 @@ class Run:
         return Cache(self.out / "cache" if self.cache is None else self.cache, self.place.device)
 
 
-def reproduce(target: Target, run: Run, report: Report | None = None) -> dict[str, Any]:
-    """Runs what is missing of a target and writes its record, which is returned."""
+def reproduce(
+    target: Target, run: Run, report: Report | None = None, workers: Workers | None = None
+) -> dict[str, Any]:
+    """Runs what is missing of a target and writes its record, which is returned.
+
+    workers: processes that several targets share; their own by default.
+    """
     plan = target.plan(run.scale)
     started = time.perf_counter()
     cache = run.open_cache()
-    outcomes = execute((planned.job for planned in plan.planned), run, cache, report)
-    spent = sum(
-        kept.seconds or 0.0
-        for kept in map(cache.get, in_order(planned.job for planned in plan.planned))
-        if kept is not None
-    )
-    record = record_of(
-        target, plan, run.scale, outcomes, time.perf_counter() - started, spent, run.place.device
-    )
+    check_folder(run.out)
+    jobs = [planned.job for planned in plan.planned]
+    outcomes = execute(jobs, run, cache, report, workers)
+    seconds = time.perf_counter() - started
+    spent = cache.seconds(in_order(jobs))
+    record = record_of(target, plan, run.scale, outcomes, seconds, spent, run.place.device)
     write_record(record, run.out / f"{target.name}.json")
     return record
 
 
 def execute(
-    jobs: Iterable[Job], run: Run, cache: Cache, report: Report | None = None
+    jobs: Iterable[Job],
+    run: Run,
+    cache: Cache,
+    report: Report | None = None,
+    workers: Workers | None = None,
 ) -> list[Outcome]:
     """The jobs' outcomes, through the executor that the run names."""
     if run.executor == "ray":
         from impresslearn.experiments.cluster import run_on_ray
 
         return run_on_ray(jobs, cache, run.place, run.processes, report)
-    return run_locally(jobs, cache, run.place, run.processes, report)
+    if workers is not None:
+        return run_locally(jobs, cache, run.place, workers, report)
+    with Workers(run.processes) as own:
+        return run_locally(jobs, cache, run.place, own, report)
 
 
 def missing_jobs(plan: Plan, cache: Cache) -> list[Job]:

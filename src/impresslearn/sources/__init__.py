@@ -8,7 +8,14 @@ from impresslearn.sources.popup import (
     train_masks_in_turn,
 )
 from impresslearn.sources.pruning import PRUNING_RECIPE, prune_mask
-from impresslearn.sources.random import add_random_masks, draw_masks, random_bank, random_mask
+from impresslearn.sources.random import (
+    add_random_masks,
+    disjoint_bank,
+    disjoint_mask,
+    draw_masks,
+    random_bank,
+    random_mask,
+)
 from impresslearn.sources.variants import dense_weights, real_mask, signed_mask
 
 __all__ = [
@@ -18,6 +25,8 @@ __all__ = [
     "TrainedMask",
     "add_random_masks",
     "dense_weights",
+    "disjoint_bank",
+    "disjoint_mask",
     "draw_masks",
     "prune_mask",
     "random_bank",

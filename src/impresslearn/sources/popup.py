@@ -90,7 +90,8 @@ def train_mask(
 
     def loss(inputs: Tensor, targets: Tensor) -> Tensor:
         weights = scores.weights(backbone.weights)
-        return cross_entropy(phase.forward(backbone, weights, inputs)[:, :num_classes], targets)
+        logits = phase.forward(backbone, weights, inputs)[:, :num_classes]
+        return cross_entropy(logits, targets, recipe.label_smoothing)
 
     result = fit(scores.tensors, loss, source, recipe, seed, progress)
     kept = {

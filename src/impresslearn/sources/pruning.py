@@ -72,7 +72,8 @@ def _train_masked(
 
     def loss(inputs: Tensor, targets: Tensor) -> Tensor:
         masked = {name: weight * mask[name] for name, weight in weights.items()}
-        return cross_entropy(phase.forward(backbone, masked, inputs)[:, :num_classes], targets)
+        logits = phase.forward(backbone, masked, inputs)[:, :num_classes]
+        return cross_entropy(logits, targets, recipe.label_smoothing)
 
     fit(list(weights.values()), loss, source, recipe, seed, progress)
     return {name: weight.detach() for name, weight in weights.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from impresslearn.bank import MaskBank, PackedMask, packed_mask
 from impresslearn.errors import InputError
 from impresslearn.masking import MaskableLayer
 from impresslearn.sparsity import ones_per_layer
+
+MOST_MASKS = 2**31
 
 
 def random_mask(
@@ -34,6 +37,35 @@ def random_mask(
             flat[np.argpartition(keys, count - 1)[:count]] = True
         mask[layer.name] = torch.from_numpy(flat).reshape(layer.shape)
     return mask
+
+
+def disjoint_mask(
+    layers: Sequence[MaskableLayer], count: int, seed: int, number: int
+) -> dict[str, Tensor]:
+    """Mask `number` of `count` that share every layer's weights out among themselves at random.
+
+    Each weight lies in exactly one of them, and their sizes differ by one at most; where a layer
+    has fewer weights than there are masks, the last ones have none of it.
+    """
+    if not 0 <= number < count < MOST_MASKS:
+        raise InputError(f"there is no mask {number} of {count} disjoint ones")
+    return {
+        layer.name: torch.from_numpy(_shares(layer.numel, count, seed, place) == number).reshape(
+            layer.shape
+        )
+        for place, layer in enumerate(layers)
+    }
+
+
+@lru_cache(maxsize=64)
+def _shares(numel: int, count: int, seed: int, place: int) -> np.ndarray:
+    """Which of the masks each weight of a layer lies in."""
+    stream = np.random.Generator(np.random.Philox(key=seed, counter=[0, 1, count, place]))
+    order = np.argsort(stream.bit_generator.random_raw(numel), kind="stable")
+    shares = np.empty(numel, dtype=np.int32)
+    shares[order] = np.arange(numel) % count
+    shares.flags.writeable = False
+    return shares
 
 
 def draw_masks(
@@ -82,6 +114,27 @@ def add_random_masks(
     """Appends `count` random masks, as `draw_masks` draws them; returns the bank."""
     for info, packed in draw_masks(bank, count, sparsity, allocation, seed, prefix):
         bank.adopt(info, [bits.to(bank.device) for bits in packed])
+    return bank
+
+
+def disjoint_bank(
+    layers: Sequence[MaskableLayer],
+    count: int,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+) -> MaskBank:
+    """A new bank of `count` random masks that share the weights out: each lies in exactly one.
+
+    Their sum keeps every weight, so equal coefficients are the network itself, and no mask says
+    anything about another: coefficients in few bits do best with such masks (docs/decisions.md).
+    """
+    if count < 1:
+        raise InputError(f"the number of random masks must be at least 1, got {count}")
+    bank = MaskBank(layers, device)
+    for number in range(count):
+        recipe = {"seed": seed, "number": number, "disjoint": count}
+        mask = disjoint_mask(layers, count, seed, number)
+        bank.append(f"disjoint-{number}", mask, "random", recipe)
     return bank
 
 

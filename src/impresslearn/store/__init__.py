@@ -1,23 +1,24 @@
 """One file that holds a network, its masks and any number of tasks, and loses none.
 
-`file` has the verbs. Below it: `journal` binds a learner to the file, `contents` reads and writes
-rows with their checksums (`checks`), `database` is the connection, `schema` the tables; `records`,
-`networks` and `codec` turn tasks, networks and masks into bytes.
+`file` opens stores, `writing` makes new ones, `editing` changes them. Below: `journal` binds a
+learner to the file, `contents` reads and writes rows with their checksums (`checks`), `database`
+gives rows and transactions over connections (`lines`, `opening`) to one file (`target`), `schema`
+has the tables; `records`, `networks` and `codec` turn tasks, networks and masks into bytes.
 """
 
+from impresslearn.store.editing import compact_store, import_tasks, remove_tasks
 from impresslearn.store.file import (
+    CACHE_BYTES,
     Opened,
-    compact_store,
     describe_store,
-    import_tasks,
     load_ledger,
     open_ledger,
-    remove_tasks,
     verify_store,
-    write_store,
 )
+from impresslearn.store.writing import write_store
 
 __all__ = [
+    "CACHE_BYTES",
     "Opened",
     "compact_store",
     "describe_store",

@@ -12,7 +12,8 @@ import hashlib
 import struct
 from collections.abc import Sequence
 
-Value = int | str | bytes | None
+Value = int | float | str | bytes | None
+"""What a column may hold; damage can turn an integer into a float, which is told apart."""
 SIZE = 8
 
 
@@ -47,7 +48,7 @@ def _encoded(value: Value) -> tuple[bytes, bytes]:
         return b"b", value
     if isinstance(value, str):
         return b"t", value.encode("utf-8", "surrogatepass")
-    return b"i", str(value).encode()
+    return (b"f" if isinstance(value, float) else b"i"), repr(value).encode()
 
 
 def _number(checksum: bytes) -> int:

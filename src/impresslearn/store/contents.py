@@ -44,7 +44,10 @@ class Head:
 
 @dataclass(frozen=True)
 class State:
-    """What has been committed: numbers of rows, sums of their checksums, shared statistics."""
+    """What has been committed: numbers of rows, and sums of their checksums.
+
+    shared: the checksum of the norm statistics that all tasks share, None where there are none.
+    """
 
     masks: int = 0
     tasks: int = 0
@@ -78,32 +81,53 @@ class Contents:
 
     def head(self) -> Head:
         """The head. Raises StoreError for one that was damaged."""
+        sizes = self.database.row("SELECT length(backbone) + length(settings) FROM head")
+        if sizes is not None and not 0 <= (sizes[0] or 0) <= LONGEST_TEXT:
+            raise self.database.damaged("its head is too long")
         row = self.database.row("SELECT * FROM head")
         if row is None or row_checksum("head", row[1:-1]) != row[-1]:
             raise self.database.damaged("its head is not what was written")
-        if len(row[4]) > LONGEST_TEXT:
-            raise self.database.damaged("its head is too long")
         try:
-            return Head(row[1], row[2], row[3], json.loads(row[4]), json.loads(row[5]))
-        except (ValueError, RecursionError):
+            backbone, settings = json.loads(row[4]), json.loads(row[5])
+        except (TypeError, ValueError, RecursionError):
             raise self.database.damaged("its head is no JSON") from None
+        if not isinstance(backbone, dict) or not isinstance(settings, dict):
+            raise self.database.damaged("its head describes no network")
+        return Head(row[1], row[2], row[3], backbone, settings)
 
     def state(self) -> State:
         """The state as last committed."""
         row = self.database.row("SELECT * FROM state")
         if row is None or row_checksum("state", row[1:-1]) != row[-1]:
             raise self.database.damaged("its counts are not what was written")
-        return State(*row[1:-1])
+        state = State(*row[1:-1])
+        if type(state.masks) is not int or type(state.tasks) is not int:
+            raise self.database.damaged("its counts are no numbers")
+        return state
 
     def share(self, statistics: bytes) -> None:
-        """Writes the norm statistics that all tasks share."""
-        state = self.state()
-        if state.shared is not None and state.shared != statistics:
+        """Writes the norm statistics that all tasks share.
+
+        Raises InputError where others are there already.
+        """
+        state, checksum = self.state(), row_checksum("shared", [statistics])
+        if state.shared == checksum:
+            return
+        if state.shared is not None:
             raise InputError(
-                "another process has learned the first task meanwhile and fixed the norm "
-                "statistics that all tasks share; learn this one again"
+                f"{self.database.path} has other norm statistics that all its tasks share"
             )
-        self._write_state(replace(state, shared=statistics))
+        self.database.write("INSERT INTO shared VALUES (1, ?)", [statistics])
+        self._write_state(replace(state, shared=checksum))
+
+    def shared(self) -> bytes | None:
+        """The norm statistics that all tasks share. Raises StoreError for damaged ones."""
+        with self.database.snapshot():
+            expected = self.state().shared
+            row = self.database.row("SELECT statistics FROM shared")
+        if (None if row is None else row_checksum("shared", row)) != expected:
+            raise self.database.damaged("its shared norm statistics are not what was written")
+        return None if row is None else row[0]
 
     def add_tensor(self, name: str, content: bytes) -> None:
         """A weight of the network, as safetensors."""
@@ -111,7 +135,7 @@ class Contents:
 
     def tensors(self) -> Iterator[tuple[str, bytes]]:
         """The network's weights; none where only its seed was kept."""
-        for (name,) in self.database.rows("SELECT name FROM tensors"):
+        for (name,) in self.database.rows("SELECT name FROM tensors ORDER BY name"):
             row = self.database.row("SELECT data FROM tensors WHERE name = ?", [name])
             if row is not None:
                 yield name, row[0]
@@ -131,28 +155,23 @@ class Contents:
                 "INSERT INTO masks VALUES (?, ?, ?, ?, ?, ?, ?)",
                 position + 1, *mask.values(), checksum,
             )  # fmt: skip
-        except sqlite3.IntegrityError:
-            raise InputError(
-                f"the bank holds a mask named {mask.name!r}, added meanwhile by another process"
-            ) from None
+        except sqlite3.IntegrityError as error:
+            if not self._taken("masks", mask.name):
+                raise self.database.damaged(str(error)) from None
+            raise InputError(f"the bank holds a mask named {mask.name!r} already") from None
         total = total_after(state.masks_sum, checksum)
         self._write_state(replace(state, masks=position + 1, masks_sum=total))
 
     def masks(self, first: int = 0) -> Iterator[MaskRow]:
         """The masks from a position on. Raises StoreError for one that is damaged or missing."""
-        expected = self.state().masks
-        for position in range(first, expected):
+        for position in range(first, self.state().masks):
             row = self.database.row("SELECT * FROM masks WHERE id = ?", [position + 1])
             if row is None:
                 raise self.database.damaged(f"mask number {position} is missing")
             mask = MaskRow(*row[1:-1])
             if row_checksum("masks", (position, *mask.values())) != row[-1]:
-                raise self.database.damaged(f"mask {mask.name!r} is not what was written")
+                raise self.database.damaged(f"mask {str(mask.name)[:80]!r} is not what was written")
             yield mask
-
-    def mask_names(self) -> list[str]:
-        """The masks' names, in order."""
-        return [name for (name,) in self.database.rows("SELECT name FROM masks ORDER BY id")]
 
     def add_task(self, task: TaskRow) -> None:
         """A task under a new name."""
@@ -164,9 +183,12 @@ class Contents:
                 task.name, task.mask, task.num_masks, classes, form, task.coefficients,
                 task.statistics, task.profile, recipe, task.metrics, task.created_at, checksum,
             )  # fmt: skip
-        except sqlite3.IntegrityError:
+        except sqlite3.IntegrityError as error:
+            if not self._taken("tasks", task.name):
+                raise self.database.damaged(str(error)) from None
             raise InputError(
-                f"task {task.name!r} was learned meanwhile by another process; choose another name"
+                f"task {task.name!r} was learned already and tasks never change; choose another "
+                "name"
             ) from None
         total = total_after(state.tasks_sum, checksum)
         self._write_state(replace(state, tasks=state.tasks + 1, tasks_sum=total))
@@ -194,20 +216,25 @@ class Contents:
 
     def has_task(self, name: str) -> bool:
         """Whether there is a task of that name."""
-        return self.database.row("SELECT 1 FROM tasks WHERE name = ?", [name]) is not None
+        return self._taken("tasks", name)
 
-    def task_names(self) -> list[str]:
-        """The tasks' names, in the order they were learned."""
-        return [name for (name,) in self.database.rows("SELECT name FROM tasks ORDER BY id")]
+    def task_names(self) -> Iterator[str]:
+        """The tasks' names, in the order they were learned, those added meanwhile included."""
+        query = "SELECT id, name FROM tasks WHERE id > ? ORDER BY id LIMIT ?"
+        return (name for _, name in self._batches(query, 5000))
 
-    def tasks(self, batch: int = 1000) -> Iterator[tuple[int, TaskRow]]:
+    def tasks(self) -> Iterator[tuple[int, TaskRow]]:
         """All tasks in the order they were learned, those added meanwhile included."""
-        last = 0
-        while rows := self.database.rows(
-            f"{_TASK} WHERE t.id > ? ORDER BY t.id LIMIT ?", [last, batch]
-        ):
-            yield from map(self._checked, rows)
-            last = rows[-1][0]
+        query = f"{_TASK} WHERE t.id > ? ORDER BY t.id LIMIT ?"
+        return map(self._checked, self._batches(query, 1000))
+
+    def drop_unused(self) -> None:
+        """Takes out the texts that no task refers to any more, and makes every index anew."""
+        self._write(
+            "DELETE FROM documents WHERE id NOT IN (SELECT classes FROM tasks UNION "
+            "SELECT recipe FROM tasks UNION SELECT form FROM tasks WHERE form IS NOT NULL)"
+        )
+        self._write("REINDEX")
 
     def check_count(self) -> None:
         """Raises StoreError unless as many tasks are there as were committed."""
@@ -230,10 +257,19 @@ class Contents:
                 if (len(found), measured) != (count, total):
                     raise self.database.damaged(f"its {table} are not those that were committed")
 
+    def _taken(self, table: str, name: str) -> bool:
+        return self.database.row(f"SELECT 1 FROM {table} WHERE name = ?", [name]) is not None
+
+    def _batches(self, query: str, size: int) -> Iterator[tuple]:
+        last = -(2**63)
+        while rows := self.database.rows(query, [last, size]):
+            yield from rows
+            last = rows[-1][0]
+
     def _checked(self, row: tuple) -> tuple[int, TaskRow]:
         task = TaskRow(*row[1:-1])
         if row_checksum("tasks", task.values()) != row[-1]:
-            raise self.database.damaged(f"task {task.name!r} is not what was written")
+            raise self.database.damaged(f"task {str(task.name)[:80]!r} is not what was written")
         return row[0], task
 
     def _document(self, text: str | None) -> int | None:
@@ -241,7 +277,9 @@ class Contents:
             return None
         self._write("INSERT OR IGNORE INTO documents (text) VALUES (?)", text)
         row = self.database.row("SELECT id FROM documents WHERE text = ?", [text])
-        return None if row is None else row[0]
+        if row is None:
+            raise self.database.damaged("the index of its documents is incomplete")
+        return row[0]
 
     def _write_state(self, state: State) -> None:
         values = state.values()
@@ -253,5 +291,4 @@ class Contents:
         )
 
     def _write(self, sql: str, *values: Any) -> None:
-        with self.database.clear_errors():
-            self.database.connection.execute(sql, values)
+        self.database.write(sql, values)

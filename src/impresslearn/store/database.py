@@ -1,7 +1,8 @@
-"""A connection to a store's file: opened with care, one for each thread, errors in one line.
+"""A store's file as rows: two connections, one to read and one to write, for all threads.
 
-Any number of processes may read while one writes (SQLite's write-ahead log); a second writer
-waits for `timeout` seconds. Commits are synchronous: what was committed survives a power cut.
+Any number of processes may read while one writes (SQLite's write-ahead log); a second writer waits
+for `timeout` seconds. Inside a transaction a thread reads what it wrote; other threads read what
+was committed. Commits are synchronous: what was committed survives a power cut.
 """
 
 from __future__ import annotations
@@ -9,224 +10,226 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from impresslearn.errors import InputError, StoreError
-from impresslearn.store import schema
-
-LONGEST_VALUE = 2**30
-SETTINGS = (
-    "trusted_schema = OFF",
-    "cell_size_check = ON",
-    "foreign_keys = ON",
-    "synchronous = FULL",
+from impresslearn.store.lines import Line, Lines
+from impresslearn.store.opening import (
+    LONGEST_VALUE,
+    allow_values,
+    connect,
+    create,
+    longest_value,
 )
-MAGIC = b"SQLite format 3\0"
+from impresslearn.store.target import Target
 
 
 class Database:
     """A store's file.
 
-    readonly: refuse to write (and need no permission to). Raises StoreError, here and in every
-    method, for a file that is no store, is damaged, busy or cannot be written.
+    readonly: refuse to write (and need no permission to). copy_old: as in `opening.connect`, for
+    `readonly` only. Raises StoreError, here and in every method, for a file that is no store, is
+    damaged, in use, gone, or cannot be written.
     """
 
-    def __init__(self, path: str | os.PathLike, *, readonly: bool = False, timeout: float = 60.0):
-        self.path = Path(path)
-        self.readonly = readonly
-        self.timeout = timeout
-        self._local = threading.local()
-        self._open: list[sqlite3.Connection] = []
-        self._writing = threading.RLock()
-        self._closed = False
-        _check_file(self.path)
-        with self.clear_errors():
-            self._check_marks(self.connection)
+    def __init__(
+        self,
+        path: str | os.PathLike,
+        *,
+        readonly: bool = False,
+        timeout: float = 60.0,
+        copy_old: bool = False,
+    ) -> None:
+        self._begin(Target.of(path, readonly, timeout), copy_old)
+        try:
+            if not readonly:
+                self._connection(self._lines.writing)
+            self._connection(self._lines.reading)
+        except BaseException:
+            self.close()
+            raise
 
     @classmethod
     def create(cls, path: Path) -> Database:
-        """A new, empty store; the file must not exist."""
+        """A new, empty store, of which nothing is certain before it is closed and synchronised.
+
+        Raises InputError for a path that is taken and StoreError where it cannot be written.
+        """
+        self = cls.__new__(cls)
+        self._begin(Target.of(path, readonly=False, timeout=0.0), copy_old=False)
         try:
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666))
+            self._lines.writing.connection = create(self.target)
         except FileExistsError:
             raise InputError(f"{path} exists already; choose another name") from None
         except OSError as error:
             raise StoreError(f"cannot write {path}: {error.strerror or error}") from None
-        try:
-            connection = sqlite3.connect(path, isolation_level=None)
-            try:
-                schema.create_tables(connection)
-            finally:
-                connection.close()
-        except sqlite3.Error as error:
-            path.unlink(missing_ok=True)
-            raise StoreError(f"cannot write {path}: {error}") from None
-        return cls(path)
+        self._lines.identity = self.target.identity()
+        self._one_line = True
+        return self
 
     @property
-    def connection(self) -> sqlite3.Connection:
-        """This thread's connection; connections do not survive a fork either."""
-        kept = getattr(self._local, "kept", None)
-        if kept is None or kept[0] != os.getpid():
-            if self._closed:
-                raise StoreError(f"{self.path} was closed; open it again")
-            kept = self._local.kept = (os.getpid(), self._connect())
-            self._open.append(kept[1])
-        return kept[1]
+    def path(self) -> Path:
+        """The file, as the caller named it."""
+        return self.target.path
+
+    @property
+    def readonly(self) -> bool:
+        """Whether writing is refused."""
+        return self.target.readonly
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple]:
         """All rows of a statement."""
-        with self.clear_errors():
-            return self.connection.execute(sql, tuple(values)).fetchall()
+        line = self._line()
+        with line.lock, self.target.clear_errors():
+            return self._run(line, sql, values, sqlite3.Cursor.fetchall)
 
     def row(self, sql: str, values: Sequence[Any] = ()) -> tuple | None:
         """The first row of a statement, or None."""
-        with self.clear_errors():
-            return self.connection.execute(sql, tuple(values)).fetchone()
+        line = self._line()
+        with line.lock, self.target.clear_errors():
+            return self._run(line, sql, values, sqlite3.Cursor.fetchone)
+
+    def write(self, sql: str, values: Sequence[Any] = ()) -> None:
+        """Runs a statement, which must be inside `transaction`; sqlite3.IntegrityError passes."""
+        line = self._lines.writing
+        with line.lock, self.target.clear_errors():
+            allow_values(self._connection(line), LONGEST_VALUE)
+            self._connection(line).execute(sql, tuple(values))
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Everything inside is written at the end, or on an error nothing; waits for its turn."""
-        with self._writing:
-            if self.connection.in_transaction:  # a commit within a commit belongs to it
+        """Everything inside is written at the end, or on an error nothing; waits for its turn.
+
+        Raises InputError where the file was opened for reading only.
+        """
+        self.check_writable()
+        line = self._lines.writing
+        with line.lock:
+            connection = self._connection(line)
+            if connection.in_transaction:  # a commit within a commit belongs to it
                 yield
                 return
-            with self.clear_errors():
-                self.connection.execute("BEGIN IMMEDIATE")
+            with self.target.clear_errors():
+                connection.execute("BEGIN IMMEDIATE")
+            self._writer = threading.get_ident()
             try:
                 yield
-                with self.clear_errors():
-                    self.connection.execute("COMMIT")
-            except BaseException:
-                if self.connection.in_transaction:
-                    self.connection.execute("ROLLBACK")
-                raise
+                if self._connection(line) is not connection:
+                    raise StoreError(f"{self.path} cannot be written by a forked process")
+                with self.target.clear_errors():
+                    connection.execute("COMMIT")
+            finally:
+                self._writer = None
+                if line.connection is connection and connection.in_transaction:
+                    with suppress(sqlite3.Error):  # the error that is on its way says more
+                        connection.execute("ROLLBACK")
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Everything read inside is of one moment, whatever others write meanwhile."""
-        if self.connection.in_transaction:
-            yield
-            return
-        with self.clear_errors():
-            self.connection.execute("BEGIN")
-        try:
-            yield
-        finally:
-            if self.connection.in_transaction:
-                self.connection.execute("ROLLBACK")
+        """Everything that this thread reads inside is of one moment, whatever others write.
 
-    def exclusive(self) -> None:
-        """Folds the write-ahead log into the file. StoreError while others have the file open."""
-        with self.clear_errors():
-            mode = self.connection.execute("PRAGMA journal_mode = DELETE").fetchone()[0]
-        if mode != "delete":
-            raise StoreError(f"{self.path} is open in another process; close it there first")
-
-    def close(self) -> None:
-        """Closes every thread's connection; the last of all processes leaves one plain file."""
-        if not self._closed and not self.readonly:
-            with suppress(StoreError):  # others have it open, or the disk is full: the log stays
-                connection = self.connection
-                connection.execute("PRAGMA busy_timeout = 0")
-                self.exclusive()
-        self._closed = True
-        while self._open:
-            self._open.pop().close()
-        self._local = threading.local()
+        Other threads wait with their reading.
+        """
+        line = self._line()
+        with line.lock:
+            connection = self._connection(line)
+            if connection.in_transaction:
+                yield
+                return
+            with self.target.clear_errors():
+                connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                if line.connection is connection:
+                    with suppress(sqlite3.Error):
+                        connection.execute("ROLLBACK")
 
     @contextmanager
-    def clear_errors(self) -> Iterator[None]:
-        """Turns SQLite's errors into one line that names the file."""
-        try:
-            yield
-        except sqlite3.IntegrityError:
-            raise
-        except sqlite3.Error as error:
-            raise StoreError(self._explained(str(error))) from None
-        except (OverflowError, UnicodeDecodeError) as error:
-            raise self.damaged(str(error)) from None
+    def alone(self) -> Iterator[None]:
+        """Folds the log into the file; inside, nobody else has it open.
+
+        Raises StoreError while others have it open.
+        """
+        with self._lines.both():
+            with self.target.clear_errors():
+                self._lines.fold(self.target)
+                connection = self._connection(self._lines.writing)
+                connection.execute("BEGIN EXCLUSIVE")
+            self._writer = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._writer = None
+                with suppress(sqlite3.Error):
+                    connection.execute("ROLLBACK")
+
+    def vacuum(self) -> None:
+        """Rewrites the file without its unused room. StoreError while others have it open."""
+        with self._lines.both(), self.target.clear_errors():
+            self._lines.fold(self.target)
+            self._connection(self._lines.writing).execute("VACUUM")
+
+    def check_writable(self) -> None:
+        """Raises InputError where the file was opened for reading only."""
+        if self.readonly:
+            raise InputError(f"{self.path} was opened for reading only")
+
+    def close(self) -> None:
+        """Closes the file for all threads; the last one that may write leaves one plain file."""
+        self._closed = True
+        self._finalizer()
 
     def damaged(self, what: str) -> StoreError:
         """The error for content that is not as it was written."""
-        line = " ".join(what.split())
-        return StoreError(f"{self.path} is damaged: {line}; restore it from a copy")
+        return self.target.damaged(what)
 
-    def _explained(self, message: str) -> str:
-        if "full" in message:
-            return f"cannot write {self.path}: the disk is full; nothing of this commit was kept"
-        if "locked" in message or "busy" in message:
-            return (
-                f"{self.path} is being written by another process; "
-                f"gave up after {self.timeout:g} seconds"
-            )
-        if "readonly" in message or "unable to open" in message:
-            return f"cannot open {self.path} for writing; open it with readonly=True"
-        if "disk I/O" in message:
-            return f"cannot read or write {self.path}: {message}"
-        return str(self.damaged(message))
+    _lines: Lines
+    _finalizer: weakref.finalize
+    _writer: int | None  # the thread inside a transaction
 
-    def _connect(self) -> sqlite3.Connection:
-        mode = "ro" if self.readonly else "rw"
-        log = self.path.with_name(self.path.name + "-wal")
-        if self.readonly and not log.exists() and not os.access(self.path.parent, os.W_OK):
-            mode += "&immutable=1"  # nobody can write here, and no log can be made
-        with self.clear_errors():
-            connection = sqlite3.connect(
-                f"{self.path.absolute().as_uri()}?mode={mode}",
-                uri=True,
-                timeout=self.timeout,
-                isolation_level=None,
-                check_same_thread=False,  # closed by whoever closes the store
-            )
-            if hasattr(connection, "setlimit"):  # Python 3.11
-                connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_VALUE)
-            for setting in SETTINGS:
-                connection.execute(f"PRAGMA {setting}")
-            return connection
+    def _begin(self, target: Target, copy_old: bool) -> None:
+        self.target = target
+        self._copy_old = copy_old
+        self._one_line = False
+        self._closed = False
+        self._writer = None
+        self._lines = Lines()
+        # Also where nobody calls `close`, at the latest when the process ends.
+        self._finalizer = weakref.finalize(self, self._lines.close, target)
 
-    def _check_marks(self, connection: sqlite3.Connection) -> None:
-        mark = connection.execute("PRAGMA application_id").fetchone()[0]
-        if mark != schema.APPLICATION_ID:
-            raise StoreError(f"{self.path} is an SQLite file, but no store of impresslearn")
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version > schema.VERSION:
-            raise StoreError(
-                f"{self.path} was written by a newer impresslearn (format {version}, this one "
-                f"reads up to {schema.VERSION}); upgrade impresslearn"
-            )
-        if version < schema.VERSION:
-            self._migrate(connection, version)
-        if schema.schema_of(connection) != schema.expected_schema():
-            raise self.damaged("its tables are not those of a store")
-        if not self.readonly:
-            connection.execute("PRAGMA journal_mode = WAL")
+    def _run(
+        self, line: Line, sql: str, values: Sequence[Any], fetch: Callable[[sqlite3.Cursor], Any]
+    ) -> Any:
+        """What a statement finds; with longer values if it needs them and the file has room."""
+        connection = self._connection(line)
+        try:
+            return fetch(connection.execute(sql, tuple(values)))
+        except sqlite3.DataError:
+            if not allow_values(connection, longest_value(self.target)):
+                raise
+            return fetch(connection.execute(sql, tuple(values)))
 
-    def _migrate(self, connection: sqlite3.Connection, version: int) -> None:
-        if self.readonly:
-            raise StoreError(
-                f"{self.path} has the older format {version}; open it for writing once to bring "
-                "it up to date, or load a copy"
-            )
-        while version < schema.VERSION:
-            if version not in schema.MIGRATIONS:
-                raise self.damaged(f"there is no format {version}")
-            statements = schema.MIGRATIONS[version]
-            mark = f"PRAGMA user_version = {version + 1};"
-            connection.executescript(f"BEGIN IMMEDIATE;{statements}{mark}COMMIT;")
-            version += 1
+    def _line(self) -> Line:
+        """Where this thread reads: in its own transaction, what it wrote."""
+        writing = self._one_line or self._writer == threading.get_ident()
+        return self._lines.writing if writing else self._lines.reading
 
-
-def _check_file(path: Path) -> None:
-    try:
-        with path.open("rb") as file:
-            start = file.read(len(MAGIC))
-    except FileNotFoundError:
-        raise StoreError(f"there is no store at {path}") from None
-    except OSError as error:
-        raise StoreError(f"cannot read {path}: {error.strerror or error}") from None
-    if start != MAGIC:
-        raise StoreError(f"{path} is no store of impresslearn")
+    def _connection(self, line: Line) -> sqlite3.Connection:
+        """The connection of a line, whose lock is held; a new one at first and after a fork."""
+        if self._closed:
+            raise StoreError(f"{self.path} was closed; open it again")
+        if self._lines.identity is not None:
+            self.target.check_same(self._lines.identity)
+        if line.connection is None:
+            readonly = self.readonly or line is self._lines.reading
+            target = replace(self.target, readonly=readonly)
+            line.connection, identity = connect(target, self._copy_old)
+            self._lines.identity = self._lines.identity or identity
+            self.target.check_same(self._lines.identity)
+        return line.connection

@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager
 
 from impresslearn.backbones import Backbone
 from impresslearn.bank import PackedMask
-from impresslearn.errors import InputError, StoreError
 from impresslearn.prediction import Statistics
 from impresslearn.store.contents import Contents
 from impresslearn.store.records import (
@@ -42,14 +41,16 @@ class StoredTasks(MutableMapping[str, LearnedTask]):
         return self.decoded(*found)
 
     def __setitem__(self, name: str, task: LearnedTask) -> None:
-        self.contents.add_task(encode_task(task))
+        row = encode_task(task)
+        with self.contents.database.transaction():
+            self.contents.add_task(row)
 
     def __delitem__(self, name: str) -> None:
         with self.contents.database.transaction():
             self.contents.remove_task(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.contents.task_names())
+        return self.contents.task_names()
 
     def __len__(self) -> int:
         return self.contents.state().tasks
@@ -90,19 +91,13 @@ class StoreJournal:
         self.tasks: MutableMapping[str, LearnedTask] = StoredTasks(contents, backbone)
 
     def transaction(self) -> AbstractContextManager[None]:
-        if self.contents.database.readonly:
-            raise InputError(f"{self.contents.database.path} was opened for reading only")
         return self.contents.database.transaction()
 
-    def kept_masks(self, names: Sequence[str]) -> int:
-        """As in `Journal`. Raises StoreError where the file has other masks at these positions."""
-        kept = self.contents.mask_names()
-        if list(names[: len(kept)]) != kept[: len(names)]:
-            raise StoreError(
-                f"{self.contents.database.path} got other masks from another process meanwhile; "
-                "open it again"
-            )
-        return len(kept)
+    def snapshot(self) -> AbstractContextManager[None]:
+        return self.contents.database.snapshot()
+
+    def check_writable(self) -> None:
+        self.contents.database.check_writable()
 
     def add_masks(self, first: int, masks: Sequence[PackedMask]) -> None:
         for position, mask in enumerate(masks, first):
@@ -119,7 +114,7 @@ class StoreJournal:
                 raise self.contents.database.damaged(f"mask {row.name!r}: {error}") from None
 
     def shared(self) -> Statistics | None:
-        kept = self.contents.state().shared
+        kept = self.contents.shared()
         try:
             return None if kept is None else decode_statistics(kept, self.backbone)
         except _UNREADABLE as error:

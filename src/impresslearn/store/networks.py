@@ -22,9 +22,11 @@ from impresslearn.backbones import Backbone, adapt, count_parameters, create_bac
 from impresslearn.errors import ImpressLearnError, InputError, StoreError
 from impresslearn.masking import maskable_layers
 
-LARGEST_UNSTORED = 2**30
-"""Parameters of a network that is rebuilt from a seed alone: a file of a few bytes must not ask for
-more memory than that."""
+LARGEST_UNSTORED = 2**27
+"""Parameters of a network that is kept and rebuilt as a seed alone: a file of a few bytes must not
+ask for more memory than that."""
+LONGEST_SETTING = 4096
+"""Items of a list among a network's settings: each may be a layer."""
 
 
 def describe(backbone: Backbone) -> dict[str, Any]:
@@ -65,6 +67,8 @@ def rebuild(
     layers = [(name, tuple(shape)) for name, shape in description["layers"]]
     if module is not None:
         backbone = _around(module, description, where)
+        backbone.spec = description["spec"]
+        backbone.pretrained = bool(description["pretrained"])
     elif description["spec"] is None:
         raise StoreError(
             f"{where} was made with a module of your own, {description['name']}; pass one of the "
@@ -85,11 +89,16 @@ def rebuild(
 
 
 def _from_spec(spec: Mapping[str, Any], stored_bytes: int, where: str) -> Backbone:
+    if any(isinstance(each, list) and len(each) > LONGEST_SETTING for each in spec.values()):
+        raise StoreError(f"{where} describes a network of too many layers")
     try:
         parameters = count_parameters(**spec)
         allowed = stored_bytes if stored_bytes else LARGEST_UNSTORED
         if parameters > allowed:
-            raise StoreError(f"{where} describes a network of {parameters:,} parameters")
+            raise StoreError(
+                f"{where} is damaged: it describes a network of {parameters:.3g} parameters, more "
+                "than it holds"
+            )
         return create_backbone(**spec)
     except StoreError:
         raise
@@ -99,16 +108,20 @@ def _from_spec(spec: Mapping[str, Any], stored_bytes: int, where: str) -> Backbo
 
 def _around(module: nn.Module, description: Mapping[str, Any], where: str) -> Backbone:
     kept = {name for name, _ in description["layers"]}
-    dtype = _dtype(description["dtype"], where)
+    norm, shape = description["norm"], description["input_shape"]
     try:
-        skip = [layer.name for layer in maskable_layers(module) if layer.name not in kept]
-        return adapt(
-            copy.deepcopy(module).to(dtype),
-            num_classes=description["num_classes"],
-            norm=description["norm"],
-            input_shape=description["input_shape"],
-            skip=skip,
-        )
+        if not isinstance(module, nn.Module):
+            raise InputError("it is no nn.Module")
+        layers = maskable_layers(module)
+        skip = [layer.name for layer in layers if layer.name not in kept]
+        dtype = _dtype(description["dtype"], where)
+        if module.get_parameter(layers[0].name).dtype != dtype:
+            module = copy.deepcopy(module).to(dtype)
+        how: dict[str, Any] = {"norm": norm, "input_shape": shape, "skip": skip}
+        if norm in ("none", "group"):  # which `adapt` does not give where there is batch norm
+            how["module"] = copy.deepcopy(module)
+            return Backbone(num_classes=description["num_classes"], **how)
+        return adapt(module, num_classes=description["num_classes"], **how)
     except InputError as error:
         kind = type(module).__name__
         raise StoreError(f"this {kind} is not the network of {where}: {error}") from None
@@ -127,8 +140,8 @@ def _fill(backbone: Backbone, records: Iterable[tuple[str, bytes]], where: str) 
     for name, content in records:
         try:
             tensor = safetensors.torch.load(content)[name]
-        except (SafetensorError, KeyError) as error:
-            raise StoreError(f"{where} is damaged: the weights {name!r}: {error}") from None
+        except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError):
+            raise StoreError(f"{where} is damaged: the weights {name!r} are no tensor") from None
         if name not in own or own[name].shape != tensor.shape or own[name].dtype != tensor.dtype:
             raise StoreError(f"the weights {name!r} of {where} belong to another network")
         with torch.no_grad():

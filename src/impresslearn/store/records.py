@@ -20,20 +20,27 @@ from torch import Tensor
 
 from impresslearn.backbones import Backbone
 from impresslearn.bank import MaskInfo, PackedMask
+from impresslearn.coding import MODEL_BYTES
+from impresslearn.errors import InputError
 from impresslearn.kernels import pack, popcount, unpack
 from impresslearn.masking import MaskableLayer
 from impresslearn.quantisation import PRECISIONS, StoredCoefficients, StoredTensor
-from impresslearn.sources import random_mask
+from impresslearn.sources import disjoint_mask, random_mask
 from impresslearn.store.checks import Value
 from impresslearn.store.codec import decode_mask, encode_mask
 from impresslearn.tasks import EntropyProfile, LearnedTask
 
 _BITS = {"float32": 32, "float16": 16, "int8": 8, "int5": 5, "int4": 4}
+_LEAST_CODED_BITS = 1 / 256
+"""A code in which a number takes less does not exist: log2(256 / 255) at best."""
 
 
 def to_json(value: Any) -> str:
-    """Plain values as one compact line; ValueError for NaN."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    """Plain values as one compact line. Raises InputError for NaN and for what JSON has no word."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"a store keeps plain JSON values only: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -84,17 +91,18 @@ def encode_task(task: LearnedTask) -> TaskRow:
 
 def decode_task(row: TaskRow, backbone: Backbone, version: int) -> LearnedTask:
     """The task of a row. Raises ValueError, KeyError or TypeError for a row that cannot be one."""
-    classes = tuple(json.loads(row.classes))
+    _check_kinds(row, name=str, num_masks=int, created_at=str)
+    classes = tuple(_of_kind(list, row.classes))
     if not all(type(label) in (int, str) for label in classes) or len(classes) < 1:
-        raise ValueError(f"labels {classes!r}")
+        raise ValueError("labels that are neither integers nor strings")
     if len(classes) > backbone.num_classes:
         raise ValueError(f"{len(classes)} classes for {backbone.num_classes} outputs")
     coefficients = None
     if row.mask is None:
-        form = json.loads(row.form or "")
+        form = _of_kind(dict, row.form or "")
         coefficients = _split(row.coefficients or b"", form, row.num_masks, backbone.layers)
-    metrics = json.loads(row.metrics)
-    recipe = json.loads(row.recipe)
+    metrics = _of_kind(dict, row.metrics)
+    recipe = _of_kind(dict, row.recipe)
     if "seed" in metrics:
         recipe = {"seed": metrics.pop("seed"), **recipe}
     history = {"recipe": recipe, "metrics": metrics, "created_at": row.created_at}
@@ -139,7 +147,7 @@ def encode_packed(mask: PackedMask, layers: Sequence[MaskableLayer]) -> MaskRow:
     info, packed = mask
     recipe = {"ones": list(info.ones), **info.recipe}
     bits = None
-    if not (info.stored_as_seed and _can_redraw(info.recipe)):
+    if not (info.stored_as_seed and _can_redraw(mask, layers)):
         bits = encode_mask(
             [
                 unpack(each.cpu(), layer.fan_in).numpy()
@@ -151,14 +159,13 @@ def encode_packed(mask: PackedMask, layers: Sequence[MaskableLayer]) -> MaskRow:
 
 def decode_packed(row: MaskRow, layers: Sequence[MaskableLayer]) -> PackedMask:
     """The mask of a row. Raises ValueError, KeyError or TypeError for a row that cannot be one."""
-    recipe = json.loads(row.recipe)
+    _check_kinds(row, name=str, source=str)
+    recipe = _of_kind(dict, row.recipe)
     ones = tuple(int(count) for count in recipe.pop("ones"))
     if len(ones) != len(layers):
         raise ValueError("a mask of other layers")
     if row.bits is None:
-        drawn = random_mask(layers, ones, recipe["seed"], recipe["number"])
-        arrays = [drawn[layer.name].reshape(layer.units, layer.fan_in) for layer in layers]
-        packed = [pack(array) for array in arrays]
+        packed = _redraw(layers, ones, recipe)
     else:
         shapes = [(layer.units, layer.fan_in) for layer in layers]
         packed = [pack(torch.from_numpy(array)) for array in decode_mask(row.bits, shapes)]
@@ -192,8 +199,39 @@ def decode_statistics(content: bytes, backbone: Backbone) -> dict[str, Tensor]:
     return found
 
 
-def _can_redraw(recipe: Mapping[str, Any]) -> bool:
-    return {"seed", "number"} <= set(recipe)
+def _can_redraw(mask: PackedMask, layers: Sequence[MaskableLayer]) -> bool:
+    """Whether the recipe gives this very mask: a caller may have named their own one "random"."""
+    info, packed = mask
+    try:
+        return _digest(_redraw(layers, info.ones, info.recipe)) == _digest(packed)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return False
+
+
+def _redraw(
+    layers: Sequence[MaskableLayer], ones: Sequence[int], recipe: Mapping[str, Any]
+) -> list[Tensor]:
+    seed, number, shared = recipe["seed"], recipe["number"], recipe.get("disjoint")
+    if shared is None:
+        drawn = random_mask(layers, ones, seed, number)
+    else:
+        drawn = disjoint_mask(layers, shared, seed, number)
+    return [pack(drawn[layer.name].reshape(layer.units, layer.fan_in)) for layer in layers]
+
+
+def _of_kind(kind: type, text: Any) -> Any:
+    """The JSON value of a text. Raises ValueError for another kind of value."""
+    value = json.loads(text) if isinstance(text, str) else None
+    if not isinstance(value, kind):
+        raise ValueError(f"a {type(value).__name__} where a {kind.__name__} belongs")
+    return value
+
+
+def _check_kinds(row: Any, **kinds: type) -> None:
+    """A checksum proves that a value is what was written, not that we wrote it."""
+    for name, kind in kinds.items():
+        if type(getattr(row, name)) is not kind:
+            raise TypeError(f"its {name} is no {kind.__name__}")
 
 
 def _digest(packed: Sequence[Tensor]) -> bytes:
@@ -217,8 +255,8 @@ def _form(stored: StoredCoefficients) -> dict[str, Any]:
 
 
 def _join(stored: StoredCoefficients) -> bytes:
-    parts = (*stored.alpha, *(stored.output_scale or ()), *(stored.input_scale or ()))
-    return b"".join(part.payload + part.steps + part.offset for part in parts)
+    own = (part.payload + part.steps + part.offset for part in stored.parts)
+    return b"".join([*own, stored.levels])
 
 
 def _split(
@@ -228,10 +266,11 @@ def _split(
     precision = form["precision"]
     if precision not in PRECISIONS or form["granularity"] not in ("layer", "unit"):
         raise ValueError(f"coefficients of an unknown form {dict(form)!r}")
-    if not 1 <= num_masks <= 8 * len(content):
+    by_unit = form["granularity"] == "unit"
+    fewest = sum(layer.units for layer in layers) if by_unit else len(layers)
+    if not 1 <= num_masks * fewest <= 8 * len(content) / _least_bits(precision):
         raise ValueError(f"{num_masks} masks in {len(content)} bytes of coefficients")
     reader = _Reader(content)
-    by_unit = form["granularity"] == "unit"
     alpha = tuple(
         reader.tensor((num_masks, layer.units) if by_unit else (num_masks,), precision, False)
         for layer in layers
@@ -241,8 +280,16 @@ def _split(
         outputs = tuple(reader.tensor((layer.units,), precision, True) for layer in layers)
     if form["input_scale"]:
         inputs = tuple(reader.tensor((layer.shape[1],), precision, True) for layer in layers)
+    levels = reader.rest() if precision == "coded" else b""
     reader.finish()
-    return StoredCoefficients(precision, alpha, outputs, inputs)
+    stored = StoredCoefficients(precision, alpha, outputs, inputs, levels)
+    if precision == "coded":
+        stored.restore()  # only decoding tells whether the code is whole
+    return stored
+
+
+def _least_bits(precision: str) -> float:
+    return _LEAST_CODED_BITS if precision == "coded" else _BITS[precision]
 
 
 class _Reader:
@@ -253,11 +300,16 @@ class _Reader:
         self._place = 0
 
     def tensor(self, shape: tuple[int, ...], precision: str, centred: bool) -> StoredTensor:
+        if precision == "coded":
+            return StoredTensor(shape, self._take(MODEL_BYTES), self._take(2), self._take(2))
         payload = self._take(-(-prod(shape) * _BITS[precision] // 8))
         if precision in ("float32", "float16"):
             return StoredTensor(shape, payload)
         steps = self._take(2 * prod(shape[1:]))
         return StoredTensor(shape, payload, steps, self._take(2) if centred else b"")
+
+    def rest(self) -> bytes:
+        return self._take(len(self._content) - self._place)
 
     def finish(self) -> None:
         if self._place != len(self._content):

@@ -1,15 +1,17 @@
 """The tables of a store, its marks, and how older files are brought up to date.
 
 A store is one SQLite file. `head` says once and for all what network the tasks belong to; `state`
-counts what was committed; `documents` holds JSON texts that many rows share (recipes, label maps).
-Checksums are those of `checks`. A file whose schema is not literally ours is refused: a foreign
-trigger or view would run when we write.
+counts what was committed and has the checksum of the statistics in `shared`; `documents` holds JSON
+texts that many rows share (recipes, label maps). Checksums are those of `checks`. A file whose
+schema is not ours is refused: a foreign trigger or view would run when we write.
 """
 
 from __future__ import annotations
 
 import functools
+import re
 import sqlite3
+from collections.abc import Callable
 
 APPLICATION_ID = 0x494D5052  # "IMPR"
 VERSION = 1
@@ -32,6 +34,10 @@ CREATE TABLE state (
     tasks_sum BLOB NOT NULL,
     shared BLOB,
     checksum BLOB NOT NULL
+);
+CREATE TABLE shared (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    statistics BLOB NOT NULL
 );
 CREATE TABLE tensors (
     name TEXT PRIMARY KEY,
@@ -67,8 +73,9 @@ CREATE TABLE tasks (
 );
 """
 
-MIGRATIONS: dict[int, str] = {}
-"""Version -> the statements that bring a file of that version to the next one."""
+Migration = Callable[[sqlite3.Connection], None]
+MIGRATIONS: dict[int, Migration] = {}
+"""Version -> what brings a file of that version to the next one, inside a transaction."""
 
 Schema = frozenset[tuple[str, str, str, str | None]]
 
@@ -80,18 +87,34 @@ def create_tables(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
+def version_of(connection: sqlite3.Connection) -> int:
+    """The version that a file is marked with."""
+    return connection.execute("PRAGMA user_version").fetchone()[0]
+
+
 def schema_of(connection: sqlite3.Connection) -> Schema:
-    """Everything that the file defines: tables, indices, triggers, views."""
-    rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema")
-    return frozenset(rows.fetchall())
+    """Everything that the file defines: tables, indices, triggers, views.
+
+    Without spaces and quotes, which ALTER TABLE sets in its own way.
+    """
+    rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master")
+    return frozenset((kind, name, table, _plain(sql)) for kind, name, table, sql in rows)
 
 
-@functools.cache
-def expected_schema() -> Schema:
-    """What a store of the present version defines."""
-    connection = sqlite3.connect(":memory:")
+@functools.lru_cache(maxsize=4)
+def _schema_for(tables: str) -> Schema:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
     try:
-        create_tables(connection)
+        connection.executescript(tables)
         return schema_of(connection)
     finally:
         connection.close()
+
+
+def expected_schema() -> Schema:
+    """What a store of the present version defines."""
+    return _schema_for(TABLES)
+
+
+def _plain(sql: object) -> str | None:
+    return None if sql is None else re.sub(r'[\s"]+', "", str(sql))

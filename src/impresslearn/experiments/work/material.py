@@ -17,7 +17,7 @@ from impresslearn.bank import MaskBank, PackedMask, packed_mask
 from impresslearn.data import Examples, StreamedExamples
 from impresslearn.experiments.jobs import Outcome, Place
 from impresslearn.prediction import Statistics
-from impresslearn.sources import add_random_masks
+from impresslearn.sources import add_random_masks, disjoint_bank
 from impresslearn.store.codec import decode_mask, encode_mask
 from impresslearn.streams import Stream, Task, create_stream
 from impresslearn.training import Recipe
@@ -81,8 +81,13 @@ def bank_of(
 ) -> MaskBank:
     """A bank of trained masks, or of random ones as `random` says.
 
-    random: count, seed, allocation, and sparsity, or `sparsities` that the masks take in turn.
+    random: count, seed, and either disjoint = True (`disjoint_bank`), or allocation and sparsity,
+    or `sparsities` that the masks take in turn.
     """
+    if random is not None and random.get("disjoint"):
+        return disjoint_bank(
+            backbone.layers, random["count"], random["seed"], device=backbone.device
+        )
     bank = MaskBank(backbone.layers, backbone.device)
     for position, outcome in enumerate(outcomes):
         name = f"{position}/{outcome.values['task']}"

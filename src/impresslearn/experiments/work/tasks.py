@@ -21,8 +21,8 @@ from impresslearn.learner import ImpressLearner
 def learn_a_task(settings: Mapping[str, Any], needs: Sequence[Outcome], place: Place) -> Outcome:
     """Coefficients over the needed masks, or over random ones (`random`, see `bank_of`).
 
-    Settings: stream, task, backbone, granularity, output_scale, input_scale, precision, recipe,
-    penalty, seed, labels. Values: task, accuracy, bytes_per_task, numbers.
+    Settings: stream, task, backbone, granularity, output_scale, input_scale, precision, bit_price,
+    recipe, penalty, seed, labels. Values: task, accuracy, bytes_per_task, numbers.
     """
     backbone = backbone_of(settings["backbone"], place)
     bank = bank_of(backbone, needs, settings.get("random"))
@@ -34,6 +34,7 @@ def learn_a_task(settings: Mapping[str, Any], needs: Sequence[Outcome], place: P
         output_scale=settings.get("output_scale", False),
         input_scale=settings.get("input_scale", False),
         precision=settings.get("precision", "float32"),
+        bit_price=settings.get("bit_price", 1.0),
         penalty=settings.get("penalty", 0.0),
         task_recipe=recipe_of(settings["recipe"]),
         progress=False,

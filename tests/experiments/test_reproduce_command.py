@@ -1,0 +1,146 @@
+"""`impresslearn reproduce` as it is typed: lists, estimates, errors."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from commands import REAL, outcomes, run
+from odd_targets import target_of
+from typer.testing import CliRunner
+
+from impresslearn.cli.app import app
+from impresslearn.cli.reproduce import _duration
+from impresslearn.errors import ImpressLearnError, InputError, TrainingError
+from impresslearn.experiments.jobs import Place
+from impresslearn.experiments.reproduce import Run, reproduce
+from impresslearn.experiments.targets.plan import NAMES, SCALES, Plan, Target
+
+
+def typed(*arguments: object) -> str:
+    """What a command prints; its error is raised."""
+    found = CliRunner().invoke(app, ["reproduce", *map(str, arguments)], catch_exceptions=False)
+    assert found.exit_code == 0
+    return found.stdout
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_an_estimate_needs_no_data_and_leaves_nothing(tmp_path, scale, monkeypatch):
+    from impresslearn.experiments import estimate
+
+    monkeypatch.setattr(estimate, "_timed", lambda *_: 0.01)
+    monkeypatch.chdir(tmp_path)
+    found = json.loads(typed("all", "--scale", scale, "--dry-run", "--json", "--data", "nowhere"))
+    assert tuple(found) == NAMES
+    assert all(0 <= entry["minutes"] < 1e9 for entry in found.values())
+    assert found["rotated-mnist"]["jobs"]["mask"] > 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_step_is_really_timed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    line = typed("overlap", "--scale", "smoke", "--dry-run")
+    assert line.startswith("overlap          about 0")
+    assert line.endswith("minutes; jobs to run: 20 mask, 2 overlap\n")
+    images = json.loads(typed("split-cifar100", "--scale", "small", "--dry-run", "--json"))
+    assert 0.5 < images["split-cifar100"]["minutes"] < 5000
+
+
+def test_durations_are_readable():
+    assert [_duration(minutes) for minutes in (0.2, 12, 600, 1e5)] == [
+        "0.2 minutes", "12 minutes", "10 hours", "69 days",
+    ]  # fmt: skip
+
+
+def test_the_list():
+    listed = json.loads(typed("--list", "--json"))
+    assert tuple(entry["name"] for entry in listed) == NAMES
+    assert all(set(entry) == {"name", "title", "claim", "expects", "cost"} for entry in listed)
+    text = typed("--list")
+    assert all(name in text for name in NAMES)
+
+
+ERRORS = {
+    "no target": ((), "name a target, or all; --list shows them"),
+    "unknown target": (("mnist",), "no target 'mnist'; choose from all, rotated-mnist, "),
+    "unknown scale": (("overlap", "--scale", "big"), "scale must be one of smoke, small, paper, "),
+    "unknown scale, dry": (("all", "--scale", "", "--dry-run"), "scale must be one of"),
+    "unknown executor": (("overlap", "--executor", "slurm"), "executor must be local or ray, got"),
+    "unknown device": (("overlap", "--device", "toaster"), "device 'toaster' cannot be used"),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_what_cannot_be_used_gives_one_line(tmp_path, monkeypatch, case):
+    arguments, message = ERRORS[case]
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=message):
+        typed(*arguments)
+    assert not list(tmp_path.iterdir())
+
+
+def test_data_that_are_not_there_give_one_line(tmp_path):
+    for target in ("overlap", "split-cifar100", "split-imagenet"):
+        with pytest.raises(ImpressLearnError, match="nowhere") as caught:
+            typed(
+                target, "--scale", "small", "--data", tmp_path / "nowhere", "--out",
+                tmp_path / "out", "--processes", 1,
+            )  # fmt: skip
+        assert isinstance(caught.value, (FileNotFoundError, InputError))
+
+
+def test_an_output_folder_that_is_a_file(tmp_path):
+    (tmp_path / "out").write_text("")
+    with pytest.raises(InputError, match="cannot write to .*out: "):
+        typed("parameters", "--out", tmp_path / "out")
+
+
+def test_parameters_need_no_jobs(tmp_path):
+    printed = json.loads(typed("parameters", "--out", tmp_path, "--json"))
+    written = json.loads((tmp_path / "parameters.json").read_text())
+    assert printed == written
+    assert len(written["rows"]) == 4
+
+
+def test_a_number_that_is_none_is_refused_and_the_rest_kept(tmp_path):
+    place = Place(str(tmp_path))
+    with pytest.raises(
+        TrainingError, match=r"^odd job \w{8} \(method undefined\): its accuracy mu"
+    ):
+        reproduce(target_of("undefined"), Run("smoke", place, tmp_path, processes=1))
+    assert outcomes(tmp_path / "cache") >= 4
+    assert not (tmp_path / "undefined.json").exists()
+
+
+def test_files_that_cannot_be_read_are_named_with_the_job(tmp_path):
+    place = Place(str(tmp_path))
+    with pytest.raises(InputError, match=r"^odd job .*No such file or directory: .*none/images"):
+        reproduce(target_of("unreadable"), Run("smoke", place, tmp_path, processes=1))
+
+
+def test_a_derived_number_that_is_not_defined_is_null(tmp_path):
+    plan = Plan((), "", {}, (0,), finish=lambda _: [{"p_value": float("nan"), "masks": 3}])
+    target = Target("odd", "", "", "", "", lambda _: plan)
+    reproduce(target, Run("smoke", Place(), tmp_path))
+    written = json.loads((tmp_path / "odd.json").read_text())
+    assert written["rows"] == [{"p_value": None, "masks": 3}]
+
+
+def test_json_is_all_that_is_printed(tmp_path):
+    status, out, err = run("tiny", "--out", tmp_path, "--processes", 2, "--json")
+    assert (status, err) == (0, "")
+    assert json.loads(out) == json.loads((tmp_path / "tiny.json").read_text())
+    assert run("tiny", "--out", tmp_path, "--quiet") == (0, "", "")
+
+
+@pytest.mark.slow
+def test_every_target_at_scale_smoke(tmp_path):
+    from impresslearn.report import read_records, write_figures, write_report
+
+    assert run("all", "--scale", "smoke", "--out", tmp_path, program=REAL, patience=1800)[0] == 0
+    records = read_records(tmp_path)
+    assert sorted(record.target for record in records) == sorted(NAMES)
+    write_report(records, tmp_path / "report.html")
+    pytest.importorskip("matplotlib")
+    drawn = write_figures(records, tmp_path / "figures", "svg")
+    assert len(drawn) >= sum(len(record.figures) for record in records)

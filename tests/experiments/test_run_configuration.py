@@ -1,0 +1,184 @@
+"""Every mistake in a configuration is one line that names the file and the key."""
+
+import sys
+
+import pytest
+
+from impresslearn import ImpressLearnError, MissingDependencyError
+from impresslearn.experiments.configuration import read_configuration
+from impresslearn.experiments.own import in_order, plan_run
+from impresslearn.streams import permuted_digits
+
+STREAM = '[stream]\nname = "permuted_digits"\ntasks = 3\n'
+BACKBONE = '[backbone]\nname = "lenet_300_100"\nwidths = [16]\n'
+METHOD = '[[method]]\nname = "impresslearn"\nbasis = 1\n'
+RUN = "[run]\nseeds = [0]\n"
+GOOD = STREAM + BACKBONE + METHOD + RUN
+
+
+def written(folder, text, name="config.toml"):
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def refusal(path):
+    with pytest.raises(ImpressLearnError) as caught:
+        plan_run(read_configuration(path))
+    line = str(caught.value)
+    assert line.startswith(f"{path}: ")
+    assert "\n" not in line
+    return line.removeprefix(f"{path}: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("stream = ", "is no TOML"),
+        ("", "the table [stream] is missing"),
+        (STREAM + METHOD, "the table [backbone] is missing"),
+        (STREAM + BACKBONE, "there is no [[method]]"),
+        (GOOD + "[extra]\n", "the file has no table 'extra'"),
+        (GOOD.replace("[run]", "[runs]"), "no table 'runs'; did you mean 'run'?"),
+        ('stream = "digits"\n' + BACKBONE + METHOD, "stream must be a table, got 'digits'"),
+        (STREAM + BACKBONE + '[method]\nname = "supsup"\n', "method must be [[method]] tables"),
+        ("method = [1]\n" + STREAM + BACKBONE, "[[method]] 1 must be a table"),
+        (GOOD.replace('name = "permuted_digits"\n', ""), "[stream] needs name"),
+        (GOOD.replace("tasks = 3", 'module = "a:b"'), "[stream] needs name"),
+        (GOOD.replace('"permuted_digits"', "3"), "[stream]: name must be a text, got 3"),
+        (GOOD.replace("permuted_digits", "digits"), "[stream]: unknown stream 'digits'"),
+        (GOOD.replace("tasks", "task"), "[stream]: permuted_digits has no setting 'task'"),
+        (GOOD.replace("tasks = 3", 'tasks = "3"'), "[stream]: tasks must be a whole number"),
+        (GOOD.replace("tasks = 3", "tasks = 1"), "at least two tasks"),
+        (GOOD.replace("tasks = 3", "tasks = 2020-01-01"), "[stream]: tasks must be a text, a fin"),
+        (GOOD.replace("tasks = 3", "test = inf"), "[stream]: test must be a text, a finite"),
+        (GOOD.replace("permuted_digits", "from_folder"), "[stream]: from_folder has no setting"),
+        ('[stream]\nname = "from_folder"\n' + BACKBONE + METHOD, "needs the setting 'root'"),
+        ('[stream]\nname = "from_folder"\nroot = "x"\n' + BACKBONE + METHOD, "no folder"),
+        ('[stream]\nname = "from_folder"\nroot = 3\n' + BACKBONE + METHOD, "root must be a text"),
+        ('[stream]\nmodule = "x"\n' + BACKBONE + METHOD, 'module must be "file:function"'),
+        ('[stream]\nmodule = "../x:y"\n' + BACKBONE + METHOD, 'module must be "file:function"'),
+        ('[stream]\nmodule = "nope:f"\n' + BACKBONE + METHOD, "[stream]: module 'nope:f': there"),
+        (GOOD.replace("lenet_300_100", "lenet"), "[backbone]: no backbone 'lenet'"),
+        (GOOD.replace("widths", "width"), "[backbone]: lenet_300_100: got an unexpected"),
+        (GOOD.replace("widths = [16]", "seed = 3"), "[backbone]: seed is given by [run] seeds"),
+        (GOOD.replace("widths = [16]", "num_classes = 3"), "[backbone]: num_classes = 3, but"),
+        (GOOD.replace("widths = [16]", "in_features = 9"), "[backbone]: lenet_300_100 expects 9"),
+        (GOOD.replace('"lenet_300_100"', "3"), "[backbone]: name must be a text, got 3"),
+        (
+            GOOD.replace('name = "lenet_300_100"\nwidths = [16]', 'module = "a:b"\nnorm = 3'),
+            "[backbone]: norm must be a text, got 3",
+        ),
+        (
+            GOOD.replace('name = "lenet_300_100"\nwidths = [16]', 'module = "a:b"\nskip = [3]'),
+            "[backbone]: skip must be a list of texts, got [3]",
+        ),
+        (GOOD.replace('name = "impresslearn"\n', ""), "[[method]] 1 has no name"),
+        (GOOD.replace("impresslearn", "imprint"), "[[method]] 1: no method 'imprint'"),
+        (GOOD.replace("basis", "bases"), "no key 'bases'; did you mean 'basis'?"),
+        (GOOD.replace("basis = 1", "basis = true"), "basis must be an integer, got True"),
+        (GOOD.replace("basis = 1", "basis = 0"), "needs basis or random_masks"),
+        (GOOD.replace("basis = 1", "random_masks = -1"), "needs basis or random_masks"),
+        (GOOD.replace("basis = 1\n", ""), "needs basis or random_masks"),
+        (GOOD.replace("basis = 1", "basis = 3"), "basis = 3 leaves no task to learn"),
+        (GOOD.replace("basis = 1", 'basis = 1\nlabel = " "'), "label must not be empty"),
+        (GOOD.replace("basis = 1", "basis = 1\nsparsity = '0.9'"), "sparsity must be a number"),
+        (GOOD.replace("basis = 1", "basis = 1\nsparsity = 2.0"), "[[method]] 'impresslearn': "),
+        (GOOD.replace("basis = 1", "basis = 1\noutput_scale = 1"), "output_scale must be true"),
+        (GOOD.replace("basis = 1", 'basis = 1\nprecision = "int3"'), "precision must be one of"),
+        (GOOD.replace("basis = 1", 'basis = 1\ngranularity = "row"'), "granularity"),
+        (GOOD.replace("basis = 1", 'basis = 1\npreset = "best"'), "no preset named 'best'"),
+        (GOOD.replace("basis = 1", "basis = 1\nrecipe = 3"), "recipe must be a table"),
+        (GOOD.replace("basis = 1", "basis = 1\nrecipe = { epoch = 3 }"), "did you mean 'epochs'?"),
+        (GOOD.replace("basis = 1", 'basis = 1\nrecipe = { lr = "1" }'), "recipe: lr must be a num"),
+        (GOOD.replace("basis = 1", "basis = 1\nrecipe = { lr = -1 }"), "(impresslearn): a recipe"),
+        (
+            GOOD.replace("basis = 1", "basis = 1\nbackbone = { seed = 1 }"),
+            "[[method]] 1 (impresslearn) backbone: seed is given by [run] seeds",
+        ),
+        (
+            GOOD.replace("basis = 1", 'basis = 1\nbackbone = { name = "x" }'),
+            "name and module stand in [backbone] only",
+        ),
+        (GOOD.replace("impresslearn", "supsup"), "(supsup) has no key 'basis'"),
+        (GOOD.replace("impresslearn", "separate"), "(separate) has no key 'basis'"),
+        (STREAM + BACKBONE + METHOD + METHOD, "two [[method]] are called 'impresslearn'"),
+        (GOOD + "epochs = 3\n", "[run] has no key 'epochs'"),
+        (GOOD.replace("[0]", "0"), "[run]: seeds must be a list of integers, got 0"),
+        (GOOD.replace("[0]", "[0.5]"), "[run]: seeds must be a list of integers"),
+        (GOOD.replace("[0]", "[]"), "[run]: seeds must be distinct, and at least one"),
+        (GOOD.replace("[0]", "[1, 1]"), "[run]: seeds must be distinct"),
+        (GOOD.replace("[0]", "[-1]"), "[run]: seeds must lie in 0 to"),
+        (GOOD + "out = 3\n", "[run]: out must be a text, got 3"),
+        (GOOD + 'order = "random"\n', "[run]: order must be shuffled or given"),
+        (GOOD + "tensorboard = true\n", "[run]: tensorboard must be a text"),
+    ],
+)
+def test_one_line_names_file_and_key(tmp_path, text, says):
+    assert says in refusal(written(tmp_path, text))
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    assert refusal(tmp_path / "none.toml").startswith("cannot be read: ")
+
+
+def test_a_file_that_is_no_text(tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_bytes(b"\xff\xfe")
+    assert refusal(path) == "is no text in UTF-8"
+
+
+def test_a_file_whose_name_no_record_can_have(tmp_path):
+    assert "name must be plain" in refusal(written(tmp_path, GOOD, "my run.toml"))
+
+
+def test_python_3_10_without_tomli(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tomllib", None)
+    monkeypatch.setitem(sys.modules, "tomli", None)
+    with pytest.raises(MissingDependencyError, match="pip install tomli"):
+        read_configuration(written(tmp_path, GOOD))
+
+
+def test_tensorboard_is_missed_before_anything_runs(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    path = written(tmp_path, GOOD + 'tensorboard = "runs"\n')
+    with pytest.raises(MissingDependencyError, match="pip install 'impresslearn\\[tensorboard\\]'"):
+        plan_run(read_configuration(path))
+
+
+def test_defaults(tmp_path):
+    found = read_configuration(written(tmp_path, STREAM + BACKBONE + METHOD))
+    assert (found.seeds, found.order, found.tensorboard) == ((0,), "shuffled", None)
+    assert found.out == tmp_path / "results"
+    assert found.entries[0].label == "impresslearn"
+
+
+def test_recipe_changes_every_recipe_and_the_others_one(tmp_path):
+    more = 'recipe = { lr = 0.5 }\ntask_recipe = { lr = 0.25 }\npreset = "paper_lenet"\n'
+    method = read_configuration(written(tmp_path, STREAM + BACKBONE + METHOD + more)).entries[0]
+    assert method.method["basis_recipe"]["lr"] == 0.5
+    assert method.method["task_recipe"]["lr"] == 0.25
+    assert method.method["task_recipe"]["optimizer"] == "rmsprop"
+    assert method.method["settings"]["score_rule"] == "score"
+
+
+def test_a_seed_orders_the_tasks():
+    stream = permuted_digits(6)
+    orders = [[task.name for task in in_order(stream, seed, "shuffled")] for seed in (0, 1, 0)]
+    assert orders[0] == orders[2] != orders[1]
+    assert sorted(orders[0]) == sorted(stream.names)
+    assert [task.name for task in in_order(stream, 1, "given")] == list(stream.names)
+
+
+def test_a_change_concerns_only_the_parts_that_it_changes(tmp_path):
+    def keys(text):
+        plan = plan_run(read_configuration(written(tmp_path, text)))
+        return [part.job.key for part in plan.parts]
+
+    base = STREAM + BACKBONE + METHOD + '[[method]]\nname = "supsup"\n'
+    first = keys(base + RUN)
+    assert keys(base.replace("basis = 1", "basis = 1\nlabel = 'x'") + RUN) == first
+    changed = keys(base.replace("basis = 1", "basis = 2") + RUN)
+    assert changed[0] != first[0]
+    assert changed[1] == first[1]
+    assert set(first) < set(keys(base + "[run]\nseeds = [0, 7]\n"))

@@ -1,0 +1,146 @@
+"""What the tests of the store share: small stores, digests of logits, and quick workers.
+
+`Workers` is a process of one thread that has imported and compiled everything; it forks a worker a
+command, which therefore starts in milliseconds and can be killed at any moment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import impresslearn as il
+from impresslearn.mixing import Coefficients
+from impresslearn.prediction import TrainingPhase
+from impresslearn.quantisation import store_coefficients
+from impresslearn.tasks import EntropyProfile, LearnedTask
+from toys import FEATURES, blobs, quick_learner
+
+HERE = Path(__file__).parent
+FULL = bool(os.environ.get("IMPRESSLEARN_FULL_STORE_TESTS"))
+"""Whether to run the long versions: 200 kills, 10,000 damaged copies."""
+
+HASTY = il.Recipe(lr=0.03, epochs=0, min_steps=2, batch_size=32)
+PHASE = TrainingPhase("train", None)
+INPUTS = torch.randn(5, FEATURES, generator=torch.Generator().manual_seed(99))
+
+
+def digest(learner: il.ImpressLearner, task: str) -> str:
+    """A digest of the bits of a task's logits on `INPUTS`, computed by one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as in the workers: the order of additions is part of the bits
+    try:
+        logits = learner.logits(INPUTS, task).contiguous().numpy().tobytes()
+    finally:
+        torch.set_num_threads(threads)
+    return hashlib.sha256(logits).hexdigest()[:16]
+
+
+def small_learner(**settings: Any) -> il.ImpressLearner:
+    """Two trained and two random masks; tasks basis-0, basis-1 and first."""
+    learner = quick_learner(basis_recipe=HASTY, task_recipe=HASTY, **settings)
+    for number in range(2):
+        learner.learn_basis(f"basis-{number}", blobs(number))
+    learner.add_random_masks(2)
+    return learner.learn_task("first", blobs(2))
+
+
+def many_tasks(learner: il.ImpressLearner, count: int, start: int = 0) -> None:
+    """Commits tasks number-start, … of random coefficients in one transaction, untried."""
+    generator = torch.Generator().manual_seed(start)
+    masks, layers = len(learner.bank_), len(learner.backbone.layers)
+    recipe = {"penalty": 0.0, **learner.task_recipe.settings()}
+    metrics = {"examples": 96, "seconds": 0.0123, "steps": 60, "loss": 0.1234}
+    with learner._ledger.journal.transaction():
+        for number in range(start, start + count):
+            alphas = tuple(torch.rand(layers, masks, generator=generator))
+            history = {
+                "recipe": {"seed": number, **recipe},
+                "metrics": metrics,
+                "created_at": "2025-01-01T00:00:00.000+00:00",
+            }
+            task = LearnedTask(
+                f"number-{number:06d}",
+                (0, 1, 2),
+                masks,
+                store_coefficients(Coefficients(alphas)),
+                profile=EntropyProfile(0.25, 0.75),
+                history=history,
+            )
+            learner._ledger.tasks.add(task)
+
+
+def commit_one(learner: il.ImpressLearner, name: str, generator: torch.Generator) -> None:
+    """Commits a task of random coefficients through the ledger."""
+    ledger, masks = learner._ledger, len(learner.bank_)
+    alpha = tuple(torch.rand(masks, generator=generator) for _ in learner.backbone.layers)
+    prepared = il.Examples(INPUTS, torch.arange(5).numpy() % 3), (0, 1, 2)
+    metrics = {"examples": 96, "seconds": 0.0123, "steps": 60, "loss": 0.1234}
+    recipe = {"seed": len(name), "penalty": 0.0, **learner.task_recipe.settings()}
+    coefficients = Coefficients(alpha)
+    ledger.commit_learned(name, coefficients, "float32", prepared, PHASE, recipe, metrics)
+
+
+class Workers:
+    """Forks processes that run a function of `worker_jobs` with keyword arguments."""
+
+    def __init__(self) -> None:
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent), *sys.path]),
+            "OMP_NUM_THREADS": "1",
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, str(HERE / "worker_jobs.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            text=True,
+        )
+
+    def start(self, job: str, out: Path, **arguments: Any) -> int:
+        """The process that runs a job; what it reports goes to `out`, a JSON value a line."""
+        self._tell({"job": job, "out": str(out), "arguments": arguments})
+        return int(self._answer())
+
+    def wait(self, pid: int) -> int:
+        """The exit status of a process, negative for a signal."""
+        self._tell({"wait": pid})
+        return int(self._answer())
+
+    def close(self) -> None:
+        self._process.stdin.close()
+        self._process.wait(timeout=60)
+        self._process.stdout.close()
+
+    def _tell(self, command: dict[str, Any]) -> None:
+        self._process.stdin.write(json.dumps(command) + "\n")
+        self._process.stdin.flush()
+
+    def _answer(self) -> str:
+        line = self._process.stdout.readline()
+        assert line, "the process that forks workers has died"
+        return line
+
+
+def reports(out: Path) -> list[Any]:
+    """What a worker has reported so far; a line that was cut off by its death does not count."""
+    if not out.exists():
+        return []
+    whole = out.read_text().rpartition("\n")[0]
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+def until(condition: Any, seconds: float = 60.0) -> None:
+    """Waits until a condition holds; fails after so many seconds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.002)

@@ -1,0 +1,290 @@
+"""What is saved comes back: bit by bit, for every kind of network, coefficient, label and norm."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from storekit import HASTY, INPUTS, digest, small_learner
+from torch import nn
+
+import impresslearn as il
+from impresslearn.backbones import Backbone
+from impresslearn.quantisation import PRECISIONS
+from impresslearn.store import verify_store
+from toys import ConvNet, blobs, pictures, quick_learner, resnet
+
+QUICKLY = {"basis_recipe": HASTY, "task_recipe": HASTY}
+IMAGES = pictures(9)[0][:5]
+
+
+def both(learner, path, module=None, **how):
+    """The learner as `load` and as `open_store` give it back."""
+    learner.save(path, **how)
+    yield il.load(path, module=module, progress=False)
+    with il.open_store(path, module=module, progress=False) as bound:
+        yield bound
+
+
+def assert_same(one, other, inputs=INPUTS):
+    assert list(one.tasks_) == list(other.tasks_)
+    for name, info in one.tasks_.items():
+        found = other.tasks_[name]
+        assert (found, dict(found.history)) == (info, dict(info.history))
+        assert torch.equal(one.logits(inputs, name), other.logits(inputs, name))
+        assert one.tasks_.learned(name).profile == other.tasks_.learned(name).profile
+        ours, theirs = one.statistics_of(name), other.statistics_of(name)
+        assert (ours is None) == (theirs is None)
+        assert all(torch.equal(value, theirs[key]) for key, value in (ours or {}).items())
+    assert one.bank_.infos == other.bank_.infos
+    assert all(
+        torch.equal(one.bank_.bits(layer), other.bank_.bits(layer))
+        for layer in range(len(one.bank_.layers))
+    )
+    assert one.backbone.fingerprint() == other.backbone.fingerprint()
+    assert (one.backbone.norm, one.backbone.pretrained, one.backbone.spec) == (
+        other.backbone.norm, other.backbone.pretrained, other.backbone.spec
+    )  # fmt: skip
+    for setting in ("sparsity", "granularity", "precision", "penalty", "seed", "task_recipe"):
+        assert getattr(one, setting) == getattr(other, setting)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("granularity", ["layer", "unit"])
+def test_every_precision_and_granularity(tmp_path, precision, granularity):
+    for scale in (False, True):
+        how = {"output_scale": scale, "input_scale": scale, "penalty": 0.1 * scale}
+        learner = small_learner(precision=precision, granularity=granularity, seed=3, **how)
+        for back in both(learner, tmp_path / "a.impress", overwrite=True):
+            assert_same(learner, back)
+
+
+@pytest.mark.parametrize("norm", ["batch", "per_task", "shared", "group"])
+@pytest.mark.parametrize("weights", ["stored", "seed"])
+def test_every_norm_policy(tmp_path, norm, weights):
+    learner = quick_learner(resnet(norm), **QUICKLY).learn_basis("a", pictures(0))
+    learner.learn_task("b", pictures(1))
+    for back in both(learner, tmp_path / "a.impress", weights=weights):
+        assert_same(learner, back, IMAGES)
+        assert torch.equal(back.logits(IMAGES, "b"), learner.logits(IMAGES, "b"))
+        back.learn_task("c", pictures(2))
+    again = il.load(tmp_path / "a.impress", progress=False)
+    assert torch.equal(again.logits(IMAGES, "a"), learner.logits(IMAGES, "a"))
+
+
+@pytest.mark.parametrize("norm", ["batch", "per_task", "shared"])
+def test_an_adapted_module(tmp_path, norm):
+    learner = quick_learner(il.adapt(ConvNet(), norm=norm), **QUICKLY)
+    learner.learn_basis("a", pictures(0)).learn_task("b", pictures(1))
+    empty = ConvNet()
+    for parameter in empty.parameters():
+        nn.init.zeros_(parameter)
+    for back in both(learner, tmp_path / "a.impress", module=empty):
+        assert_same(learner, back, IMAGES)
+    assert not empty.head.weight.any()
+    verify_store(tmp_path / "a.impress", module=ConvNet())
+
+
+def test_a_module_in_double_precision_with_a_skipped_layer(tmp_path):
+    module = ConvNet().to(torch.float64)
+    learner = quick_learner(il.adapt(module, skip=["head.weight"], num_classes=3), **QUICKLY)
+    learner.learn_basis("a", pictures(0))
+    for back in both(learner, tmp_path / "a.impress", module=ConvNet()):
+        assert_same(learner, back, IMAGES)
+        assert [layer.name for layer in back.backbone.layers] == ["body.0.weight"]
+
+
+def test_a_backbone_that_was_made_by_hand(tmp_path):
+    """Untrained under `shared`: the first task gathers the statistics, also after a round trip."""
+    backbone = Backbone(ConvNet(), num_classes=3, norm="shared")
+    learner = quick_learner(backbone, **QUICKLY).learn_basis("a", pictures(0))
+    for back in both(learner, tmp_path / "a.impress", module=ConvNet()):
+        assert_same(learner, back, IMAGES)
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        (nn.Linear(16, 3), "maskable layers"),
+        (nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), ""),
+        (nn.ReLU(), "no weight"),
+        (ConvNet, "no nn.Module"),
+        ("resnet18", "no nn.Module"),
+        (None, "pass one of the same structure as module"),
+    ],
+)
+def test_a_wrong_module(tmp_path, module, words):
+    learner = quick_learner(il.adapt(ConvNet()), **QUICKLY).learn_basis("a", pictures(0))
+    learner.save(tmp_path / "a.impress")
+    for verb in (il.load, il.open_store, verify_store):
+        with pytest.raises(il.StoreError) as caught:
+            verb(tmp_path / "a.impress", module=module)
+        assert len(str(caught.value).splitlines()) == 1
+        if words != "no weight":
+            assert words in str(caught.value)
+
+
+def test_a_module_with_other_buffers(tmp_path):
+    class Larger(ConvNet):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("extra", torch.ones(2))
+
+    learner = quick_learner(il.adapt(Larger()), **QUICKLY).learn_basis("a", pictures(0))
+    learner.save(tmp_path / "a.impress")
+    with pytest.raises(il.StoreError, match=r"'extra' of .* belong to another network"):
+        il.load(tmp_path / "a.impress", module=ConvNet())
+    quick_learner(il.adapt(ConvNet())).save(tmp_path / "b.impress")
+    with pytest.raises(il.StoreError, match="SHA-256"):
+        il.load(tmp_path / "b.impress", module=Larger())
+
+
+def test_a_registered_backbone_of_the_user(tmp_path):
+    @il.register_backbone("store_test_net")
+    def build(num_classes, *, width=5, extra=None):
+        return nn.Sequential(nn.Linear(16, width), nn.Tanh(), nn.Linear(width, num_classes))
+
+    backbone = il.create_backbone("store_test_net", 3, width=7, extra={"a": [1, 2]})
+    learner = quick_learner(backbone, **QUICKLY).learn_basis("a", blobs(0))
+    path = tmp_path / "a.impress"
+    for back in both(learner, path):
+        assert_same(learner, back)
+    from impresslearn.backbones import registry
+
+    del registry._entries["store_test_net"]
+    with pytest.raises(il.StoreError, match="no backbone 'store_test_net'"):
+        il.load(path)
+    assert_same(learner, il.load(path, module=build(3, width=7)))
+
+
+def test_weights_from_a_seed_must_be_the_same(tmp_path, monkeypatch):
+    path = tmp_path / "a.impress"
+    learner = small_learner()
+    learner.save(path, weights="seed")
+    assert_same(learner, il.load(path))
+    from impresslearn.backbones import registry
+
+    real = registry.fill_weights
+    monkeypatch.setattr(
+        registry, "fill_weights", lambda m, init, seed, gain: real(m, init, 1, gain)
+    )
+    for verb in (il.load, il.open_store):
+        with pytest.raises(il.StoreError, match="SHA-256 differs"):
+            verb(path)
+    with pytest.raises(il.InputError, match="yours was adapted"):
+        quick_learner(il.adapt(ConvNet())).save(tmp_path / "b", weights="seed")
+    with pytest.raises(il.InputError, match="stored or seed"):
+        learner.save(tmp_path / "b", weights="none")
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [0, 1, 2], [-5, 2**40, 7], ["a", "b", "c"], ["ä", "日本", "a b\n"], [True, False, True],
+        ["", " ", "'"], ["x" * 5000, "y", "z"],
+    ],
+    ids=lambda labels: repr(labels)[:20],
+)  # fmt: skip
+def test_every_kind_of_label(tmp_path, labels):
+    inputs, places = blobs(0)
+    learner = quick_learner(**QUICKLY).add_random_masks(2)
+    learner.learn_task("a", (inputs, [labels[place] for place in places]))
+    for back in both(learner, tmp_path / "a.impress"):
+        assert_same(learner, back)
+        assert list(back.predict(inputs, "a")) == list(learner.predict(inputs, "a"))
+        assert [type(each) for each in back.tasks_["a"].classes] == [
+            type(each) for each in learner.tasks_["a"].classes
+        ]
+
+
+def test_nothing_learned_yet(tmp_path):
+    learner = quick_learner()
+    for back in both(learner, tmp_path / "a.impress"):
+        assert_same(learner, back)
+        assert len(back.bank_) == 0
+        with pytest.raises(il.InputError, match="bank is empty"):
+            back.learn_task("a", blobs(0))
+        with pytest.raises(il.UnknownTaskError, match="nothing was learned yet"):
+            back.predict(INPUTS, "a")
+
+
+def test_some_of_the_tasks(tmp_path):
+    learner = small_learner()
+    learner.learn_basis("late", blobs(4)).learn_task("last", blobs(5))
+    path = tmp_path / "a.impress"
+    for names, masks in ((["first", "basis-0"], 4), (["basis-0"], 1), (["last"], 5), ([], 0)):
+        learner.save(path, tasks=[*names, *names], overwrite=True)
+        back = il.load(path)
+        assert list(back.tasks_) == names
+        assert len(back.bank_) == masks
+        assert all(digest(back, name) == digest(learner, name) for name in names)
+    with pytest.raises(il.UnknownTaskError, match="'basis-7'"):
+        learner.save(tmp_path / "b.impress", tasks=["first", "basis-7"])
+    with pytest.raises(il.InputError, match="the single name 'first'"):
+        learner.save(tmp_path / "b.impress", tasks="first")
+    assert [file.name for file in tmp_path.iterdir()] == ["a.impress"]
+
+
+def test_norm_statistics_that_are_not_numbers(tmp_path):
+    learner = quick_learner(resnet("per_task"), **QUICKLY).learn_basis("a", pictures(0))
+    kept = learner.tasks_.learned("a").statistics
+    next(iter(kept.values()))[0] = math.nan
+    learner.save(tmp_path / "a.impress")
+    back = il.load(tmp_path / "a.impress").tasks_.learned("a").statistics
+    assert all(torch.equal(kept[key].nan_to_num(7), back[key].nan_to_num(7)) for key in kept)
+
+
+def test_masks_of_every_origin(tmp_path):
+    """Also one that only claims to be random: it must not be drawn again."""
+    learner = small_learner()
+    layers = learner.backbone.layers
+    generator = torch.Generator().manual_seed(0)
+    own = {layer.name: torch.rand(layer.shape, generator=generator) < 0.5 for layer in layers}
+    for source, recipe in (
+        ("given", {}),
+        ("random", {"seed": 1, "number": 7}),
+        ("random", {"seed": -1, "number": "x"}),
+        ("random", {}),
+        ("pruning", {"note": ["any", {"thing": None}]}),
+    ):
+        learner.bank_.append(f"mask {len(learner.bank_)}", own, source, recipe)
+    learner.learn_task("over all", blobs(3))
+    for back in both(learner, tmp_path / "a.impress"):
+        assert_same(learner, back)
+    learner.bank_.append("odd", own, "given", {"when": object()})
+    with pytest.raises(il.InputError, match="plain JSON values"):
+        learner.save(tmp_path / "b.impress")
+
+
+def test_settings_that_are_overridden(tmp_path):
+    path = tmp_path / "a.impress"
+    small_learner(sparsity=0.6, seed=5).save(path)
+    for verb in (il.load, il.open_store):
+        with verb(path, precision="int4", cache_bytes=0, progress=False) as learner:
+            assert (learner.sparsity, learner.precision, learner.seed) == (0.6, "int4", 5)
+            assert learner._ledger._runtime._cache.limit == 0
+        with pytest.raises(il.InputError, match="no setting 'bank' to override"):
+            verb(path, bank=None)
+        with pytest.raises(il.InputError, match="no setting 'sparseness'"):
+            verb(path, sparseness=0.5)
+        with pytest.raises(il.InputError, match="precision must be one of"):
+            verb(path, precision="int3")
+        with pytest.raises(il.InputError, match="device"):
+            verb(path, device="nowhere")
+    with pytest.raises(il.InputError, match="timeout must be"):
+        il.open_store(path, timeout=-1)
+
+
+def test_a_rounded_copy(tmp_path):
+    learner = small_learner()
+    path = tmp_path / "a.impress"
+    learner.save(path)
+    with il.open_store(path, progress=False) as bound:
+        made = il.rounded(bound, "int5", {"first": blobs(2)})
+        assert made.learner.tasks_["first"].bytes < bound.tasks_["first"].bytes
+        made.learner.save(tmp_path / "b.impress")
+        made.learner.learn_task("only in memory", blobs(3))
+        assert "only in memory" not in bound.tasks_
+    assert digest(il.load(tmp_path / "b.impress"), "first") == digest(made.learner, "first")
+    assert digest(il.load(path), "first") == digest(learner, "first")
+    assert np.isfinite(made.changes[-1].accuracy_after)
