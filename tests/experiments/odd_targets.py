@@ -1,4 +1,4 @@
-"""`impresslearn` with targets that exist for the tests only: `python odd_targets.py reproduce tiny`.
+"""`impresslearn` with targets for the tests only: `python odd_targets.py reproduce tiny`.
 
 tiny: real jobs, seconds in all; marks: jobs that note that they ran and wait a little; missing,
 undefined, killed, fault: one job of theirs cannot be done. Run as a script, so that the processes

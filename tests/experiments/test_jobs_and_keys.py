@@ -90,7 +90,9 @@ def test_a_version_changes_the_key(monkeypatch):
 
 def test_a_job_has_a_short_name_for_errors():
     assert str(MASK) == f"mask job {MASK.key[:8]} (rotated_mnist, task 3, sparsity 0.9, seed 0)"
-    with pytest.raises(InputError, match="no kind of job named 'dream'; there are .*, foreign, gn"):
+    with pytest.raises(
+        InputError, match=r"no kind of job named 'dream'; there are .*, foreign, gn"
+    ):
         _ = Job("dream", {}).key
 
 

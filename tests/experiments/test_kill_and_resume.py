@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs signals and pr
 
 
 def kill_somewhere(process: subprocess.Popen[str], cache: Path, more: int, whole: bool) -> None:
-    """Kills the run once it has kept so many more outcomes, and waits until its workers are gone."""
+    """Kills the run once it has kept so many more outcomes, and waits for the workers' end."""
     wanted = outcomes(cache) + more
     wait_until(lambda: outcomes(cache) >= wanted or process.poll() is not None, "outcomes")
     time.sleep(random.random() / 5)

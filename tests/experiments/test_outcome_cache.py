@@ -146,9 +146,9 @@ def test_a_full_disk_gives_one_line(cache, tmp_path, monkeypatch, place):
 
 def test_a_file_where_the_folder_should_be(tmp_path):
     (tmp_path / "cache").write_text("")
-    with pytest.raises(InputError, match="cannot write to the cache .*: Not a directory"):
+    with pytest.raises(InputError, match=r"cannot write to the cache .*: Not a directory"):
         work_on(JOB, Cache(tmp_path / "cache"), Place(str(tmp_path)))
-    with pytest.raises(InputError, match="cannot write to .*cache: File exists"):
+    with pytest.raises(InputError, match=r"cannot write to .*cache: File exists"):
         check_folder(tmp_path / "cache")
 
 
@@ -159,7 +159,7 @@ def test_a_folder_without_permission(cache, tmp_path):
         folder.chmod(0o500)
     try:
         assert cache.get(JOB) == OUTCOME
-        with pytest.raises(InputError, match="cannot write to the cache .*: Permission denied"):
+        with pytest.raises(InputError, match=r"cannot write to the cache .*: Permission denied"):
             work_on(USER, cache, Place(str(tmp_path)))
     finally:
         cache.folder.chmod(0o700)

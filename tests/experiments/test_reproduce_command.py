@@ -91,7 +91,7 @@ def test_data_that_are_not_there_give_one_line(tmp_path):
 
 def test_an_output_folder_that_is_a_file(tmp_path):
     (tmp_path / "out").write_text("")
-    with pytest.raises(InputError, match="cannot write to .*out: "):
+    with pytest.raises(InputError, match=r"cannot write to .*out: "):
         typed("parameters", "--out", tmp_path / "out")
 
 

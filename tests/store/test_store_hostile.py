@@ -321,8 +321,8 @@ def test_long_values_of_ones_own(tmp_path, monkeypatch):
     small_learner().save(path)
     with il.open_store(path, progress=False) as one, il.open_store(path, progress=False) as other:
         for number in range(3):
-            name = f"{number}" + "long" * 20_000 * (number + 1)
-            one.learn_task(name, (torch.rand(4, 16), [name, "b", name, "b"]))
+            name, label = f"task {number}", "long" * 20_000 * (number + 1)
+            one.learn_task(name, (torch.rand(4, 16), [label, "b", label, "b"]))
             assert digest(other, name) == digest(one, name)
         assert len(list(other.tasks_.values())) == 6
     assert len(il.load(path).tasks_) == 6
