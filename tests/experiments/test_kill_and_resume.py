@@ -24,8 +24,9 @@ def kill_somewhere(process: subprocess.Popen[str], cache: Path, more: int, whole
         os.killpg(process.pid, signal.SIGKILL)
     else:
         process.kill()
-    finish(process)
+    process.wait()
     wait_until(lambda: not members(process.pid), "the end of the workers", 30)
+    finish(process)
 
 
 def test_killed_runs_carry_on_with_the_same_numbers(tmp_path, undisturbed):

@@ -143,7 +143,7 @@ def _backbone(text: str, device: str) -> Backbone:
     return create_backbone(**json.loads(text)).to(device)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=512)
 def _decoded(blob: bytes, shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> PackedMask:
     from impresslearn.masking import MaskableLayer
 
