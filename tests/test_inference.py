@@ -337,7 +337,7 @@ def test_a_profile_tells_own_inputs_from_shuffled_ones(digits):
     for task in STREAM[:4]:
         profile = digits.tasks_.learned(task.name).profile
         assert 0 < profile.own < profile.foreign < 1
-        view = digits._view(digits.tasks_.learned(task.name))
+        view = digits._ledger.view(digits.tasks_.learned(task.name))
         fresh = entropy_profile(digits.backbone, view, task.test.inputs)
         assert fresh.own < fresh.foreign
         assert fresh.own == torch.tensor(fresh.own).half().item()  # what two bytes can keep

@@ -13,7 +13,7 @@ import impresslearn as il
 from impresslearn.store import verify_store
 from toys import FEATURES, blobs
 
-COPIES = 10_000 if FULL else 300
+COPIES = 10_000 if FULL else 200
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="bounds memory as Linux does")
 
