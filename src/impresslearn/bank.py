@@ -151,7 +151,9 @@ class MaskBank:
         if len(self) == len(self._room[0]):
             self._grow()
         for room, bits in zip(self._room, packed, strict=True):
-            room[len(self)] = bits
+            # .data: a thread that learns meanwhile may hold earlier rows for its backward pass,
+            # which a change of the tensor's version would refuse.
+            room.data[len(self)] = bits
         self._position[info.name] = len(self)
         self._infos.append(info)
 
