@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,8 @@ def kill_somewhere(process: subprocess.Popen[str], cache: Path, more: int, whole
     wait_until(lambda: outcomes(cache) >= wanted or process.poll() is not None, "outcomes")
     time.sleep(random.random() / 5)
     if whole:
-        os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it was done, and nothing of it was left to kill
+            os.killpg(process.pid, signal.SIGKILL)
     else:
         process.kill()
     process.wait()
