@@ -243,7 +243,7 @@ class ImpressLearner:
         """Learns several new tasks, name -> data, over the masks that the bank holds now.
 
         The same as `learn_task` one by one. batched: whether tasks of one size are optimised side
-        by side (equal up to rounding; all of a group or none are kept); by default on a GPU only.
+        by side (equal up to rounding, kept one by one at the end); by default on a GPU only.
         """
         for name in tasks:
             self._ledger.refuse_task(name)

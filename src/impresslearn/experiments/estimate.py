@@ -28,7 +28,7 @@ from impresslearn.sources import random_bank
 TRAIN_SIZES = {"digits": 1348, "mnist": 60_000, "cifar100": 600, "imagenet": 1000}
 """Training examples of a task, by what the stream's name holds; a subset's for the images."""
 OVERHEAD = 1.4
-"""Time of a whole job over that of its steps, measured on rotated MNIST."""
+"""Time of a whole job over that of its steps: an assumption, not a measurement."""
 OTHER_SECONDS = 0.5
 """A job without training."""
 SIZES = {"cifar100": 32, "imagenet": 224}

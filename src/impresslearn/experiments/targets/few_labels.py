@@ -93,6 +93,6 @@ TARGET = Target(
     title="Learning from few labels",
     claim="Not in the paper: it argues that combining masks transfers knowledge.",
     expects="from 50 labels some 90% with a trained bank and 65% with a dedicated mask",
-    cost="about 15 minutes",
+    cost="an estimated 15 minutes",
     plan=plan,
 )

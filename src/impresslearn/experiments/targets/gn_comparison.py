@@ -53,6 +53,6 @@ TARGET = Target(
     "procedure, and even SupSup that is told the task.",
     expects="with plain entropy α-optimisation collapses on some tasks; with the information "
     "objective it equals SupSup that is told the task and does not beat it by more than noise",
-    cost="about 10 minutes after permuted-mnist",
+    cost="an estimated 10 minutes after permuted-mnist",
     plan=plan,
 )

@@ -52,6 +52,6 @@ TARGET = Target(
     claim="The hybrid is only marginally better, and only when masks are few; the difference "
     "vanishes as N grows.",
     expects="the hybrid ahead at small N",
-    cost="about 15 minutes after split-cifar100",
+    cost="an estimated 15 minutes after split-cifar100",
     plan=plan,
 )

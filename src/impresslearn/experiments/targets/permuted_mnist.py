@@ -11,6 +11,6 @@ TARGET = Target(
     "approach heterogeneous ones when there are many; a foreign mask alone stays at 10 ± 3%.",
     expects="about 80% at N = 100 with a coefficient a layer, 17 points below SupSup; homogeneous "
     "and heterogeneous alike",
-    cost="about 20 minutes",
+    cost="an estimated 20 minutes",
     plan=lambda scale: comparison(permuted_mnist(scale)),
 )

@@ -64,6 +64,6 @@ TARGET = Target(
     "degradation only.",
     expects="on permuted MNIST random masks are as good as trained ones of unrelated tasks; on "
     "rotated MNIST and CIFAR-100 trained ones are far ahead",
-    cost="about 15 minutes after the other benchmarks",
+    cost="an estimated 15 minutes after the other benchmarks",
     plan=plan,
 )

@@ -11,6 +11,6 @@ TARGET = Target(
     "dedicated mask; a single foreign mask stays at 10 ± 3%; homogeneous masks need larger N.",
     expects="heterogeneous accuracy grows with N and stays below SupSup where basis angles leave "
     "gaps; X near chance plus what near angles share",
-    cost="about 25 minutes",
+    cost="an estimated 25 minutes",
     plan=lambda scale: comparison(rotated_mnist(scale)),
 )

@@ -10,6 +10,6 @@ TARGET = Target(
     claim="ImpressLearn is slightly inferior to SupSup when there are few tasks to make masks of; "
     "a foreign mask alone stays at 20 ± 2%.",
     expects="a coefficient a layer stays some ten points below SupSup at N = 10",
-    cost="about 30 minutes",
+    cost="an estimated 30 minutes",
     plan=lambda scale: comparison(split_cifar100(scale)),
 )

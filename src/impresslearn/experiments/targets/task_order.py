@@ -102,6 +102,6 @@ TARGET = Target(
     "rotated MNIST, not significantly with Split-CIFAR-100.",
     expects="unseen tasks differ between the orders too, so differences mix both causes, as in the "
     "paper",
-    cost="about 20 minutes after the other benchmarks",
+    cost="an estimated 20 minutes after the other benchmarks",
     plan=plan,
 )
