@@ -10,7 +10,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LAYERS = (  # from low to high; a unit imports strictly lower layers, or itself
     {"errors"},
-    {"data", "kernels", "progress"},
+    {"data", "kernels", "optional", "progress"},
     {"masking", "files"},
     {"sparsity", "edge_popup", "objectives", "training", "streams", "backbones"},
     {"bank", "coding", "prediction"},
@@ -31,7 +31,7 @@ LAYERS = (  # from low to high; a unit imports strictly lower layers, or itself
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
 ONLY = {
     "report": {"errors", "report"},
-    "streams": {"errors", "data", "streams"},
+    "streams": {"errors", "data", "optional", "streams"},
     "files": {"errors", "data", "files"},
 }
 

@@ -11,6 +11,7 @@ unrounded numbers.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +50,26 @@ class StoredTensor:
 
 
 @dataclass(frozen=True)
+class StoredTensors:
+    """Tensors in one precision; levels: the coded whole numbers of all of them."""
+
+    precision: str
+    parts: tuple[StoredTensor, ...]
+    levels: bytes = b""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all numbers, rounding steps included."""
+        return sum(part.nbytes for part in self.parts) + len(self.levels)
+
+    def restore(self) -> tuple[list[Tensor], tuple[Grid, ...] | None]:
+        """The tensors in float32, and the grids of coded ones. Raises ValueError for damage."""
+        if self.precision == "coded":
+            return _decoded(self.parts, self.levels)
+        return [_restore(part, self.precision) for part in self.parts], None
+
+
+@dataclass(frozen=True)
 class StoredCoefficients:
     """A task's coefficients as they are kept; levels: the coded whole numbers of all tensors."""
 
@@ -70,10 +91,7 @@ class StoredCoefficients:
 
     def restore(self, device: torch.device | str = "cpu") -> Coefficients:
         """The coefficients as float32 tensors. Raises ValueError for a damaged code."""
-        if self.precision == "coded":
-            values, grids = _decoded(self.parts, self.levels)
-        else:
-            values, grids = [_restore(part, self.precision) for part in self.parts], None
+        values, grids = StoredTensors(self.precision, self.parts, self.levels).restore()
         tensors = iter(value.to(device) for value in values)
 
         def each(parts: tuple[StoredTensor, ...] | None) -> tuple[Tensor, ...] | None:
@@ -92,34 +110,48 @@ def store_coefficients(
     Raises InputError for another precision, and for values that are not finite or too large for
     the float16 that the precision keeps them or their steps in.
     """
-    if precision not in PRECISIONS:
-        raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
-    if not all(torch.isfinite(tensor).all() for tensor in coefficients.tensors()):
-        raise InputError("coefficients hold NaN or infinite values and cannot be stored")
-    levels = b""
-    if precision == "coded":
-        stored, levels = _coded(coefficients)
-    else:
-        around_zero = len(coefficients.alpha)
-        stored = [
-            _store(tensor, precision, centred=number >= around_zero)
-            for number, tensor in enumerate(coefficients.tensors())
-        ]
-    parts = iter(stored)
+    stored = store_tensors(
+        coefficients.tensors(), precision, len(coefficients.alpha), coefficients.grids
+    )
+    parts = iter(stored.parts)
 
     def each(tensors: tuple[Tensor, ...] | None) -> tuple[StoredTensor, ...] | None:
         return None if tensors is None else tuple(next(parts) for _ in tensors)
 
     alpha = each(coefficients.alpha)
     assert alpha is not None
-    return StoredCoefficients(
-        precision, alpha, each(coefficients.output_scale), each(coefficients.input_scale), levels
-    )
+    scales = each(coefficients.output_scale), each(coefficients.input_scale)
+    return StoredCoefficients(precision, alpha, *scales, stored.levels)
 
 
-def _coded(coefficients: Coefficients) -> tuple[list[StoredTensor], bytes]:
-    arrays = [tensor.detach().cpu().float().numpy() for tensor in coefficients.tensors()]
-    grids = coefficients.grids or tuple(_grid_for(array) for array in arrays)
+def store_tensors(
+    tensors: Iterable[Tensor],
+    precision: str,
+    around_zero: int,
+    grids: tuple[Grid, ...] | None = None,
+) -> StoredTensors:
+    """Rounds tensors, of which the first `around_zero` lie around zero and get no offset.
+
+    A tensor (n, columns ...) has a step for each column, under "coded" one and an offset for all.
+    Errors as `store_coefficients`.
+    """
+    tensors = list(tensors)
+    if precision not in PRECISIONS:
+        raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
+    if not all(torch.isfinite(tensor).all() for tensor in tensors):
+        raise InputError("coefficients hold NaN or infinite values and cannot be stored")
+    arrays = [tensor.detach().cpu().float().numpy() for tensor in tensors]
+    if precision == "coded":
+        parts, levels = _coded(arrays, grids or tuple(_grid_for(array) for array in arrays))
+        return StoredTensors(precision, tuple(parts), levels)
+    parts = [
+        _store(array, precision, centred=number >= around_zero)
+        for number, array in enumerate(arrays)
+    ]
+    return StoredTensors(precision, tuple(parts))
+
+
+def _coded(arrays: Sequence[np.ndarray], grids: Sequence[Grid]) -> tuple[list[StoredTensor], bytes]:
     kept = [(_float16(grid.step), _float16(grid.offset)) for grid in grids]
     levels = [
         _round(array - np.float32(offset), step, LARGEST)
@@ -160,8 +192,7 @@ def _grid_for(values: np.ndarray) -> Grid:
     return Grid(float(steps[0]), offset)
 
 
-def _store(tensor: Tensor, precision: str, centred: bool) -> StoredTensor:
-    values = tensor.detach().cpu().float().numpy()
+def _store(values: np.ndarray, precision: str, centred: bool) -> StoredTensor:
     if precision in ("float32", "float16"):
         kept = values.astype(np.float32) if precision == "float32" else _float16(values)
         return StoredTensor(values.shape, kept.tobytes())

@@ -118,7 +118,7 @@ def test_the_hybrid_s_head_is_a_mask():
         backbone, bank, sparsity=0.5, allocation="uniform", recipe=QUICK, progress=False
     )
     hybrid.learn_task("a", data)
-    weights = hybrid._tasks["a"][0].weights
+    weights = hybrid._tasks["a"].view.weights
     head = weights["4.weight"]
     kept = head != 0
     assert kept.sum() == 18
@@ -161,9 +161,9 @@ def test_a_task_changes_no_other_and_the_backbone_neither():
     backbone, inputs = lenet(), blobs(9)[0]
     before = backbone.fingerprint()
     tuned = FineTuning(backbone, recipe=QUICK, progress=False).learn_task("a", blobs(0))
-    first = tuned._view("a").logits(backbone, inputs)
+    first = tuned._learned("a").view.logits(backbone, inputs)
     tuned.learn_task("b", blobs(1))
-    assert torch.equal(tuned._view("a").logits(backbone, inputs), first)
+    assert torch.equal(tuned._learned("a").view.logits(backbone, inputs), first)
     hybrid = Hybrid(backbone, random_bank(backbone.layers, 2), recipe=QUICK, progress=False)
     hybrid.learn_task("a", blobs(0))
     accuracy = hybrid.score(blobs(0), "a")

@@ -12,8 +12,9 @@ import pytest
 
 import impresslearn
 from impresslearn.errors import MissingDataError, MissingDependencyError
+from impresslearn.optional import import_torchvision
 from impresslearn.streams import rotated_mnist
-from impresslearn.streams._torchvision import import_torchvision, load_cifar100, load_mnist
+from impresslearn.streams._torchvision import load_cifar100, load_mnist
 
 SOURCE = str(Path(impresslearn.__path__[0]).parent)
 
@@ -38,7 +39,7 @@ def test_torchvision_imports_even_where_its_operators_do_not_match_torch() -> No
     code = """
 import gc
 import torch
-from impresslearn.streams._torchvision import import_torchvision
+from impresslearn.optional import import_torchvision
 datasets = import_torchvision("torchvision.datasets")
 assert import_torchvision("torchvision.datasets") is datasets
 gc.collect()

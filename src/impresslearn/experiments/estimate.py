@@ -56,7 +56,7 @@ def estimate(targets: Iterable[Target], run: Run) -> dict[str, Any]:
 
 def _seconds(job: Job) -> float:
     settings = job.settings
-    if job.kind not in ("mask", "task", "hybrid", "gn"):
+    if job.kind not in ("mask", "task", "hybrid", "gn", "adapter", "finetuning"):
         return OTHER_SECONDS
     masks = len(job.needs) + settings.get("random", {}).get("count", 0)
     if job.kind == "gn":
@@ -64,7 +64,7 @@ def _seconds(job: Job) -> float:
         return OVERHEAD * steps * _step_seconds("task", settings, masks, ALPHA_RECIPE.batch_size)
     recipe = recipe_of(settings["recipe"])
     examples = settings.get("labels") or _train_size(settings["stream"])
-    kind = "mask" if job.kind == "mask" else "task"
+    kind = "task" if job.kind in ("task", "hybrid") else "mask"
     step = _step_seconds(kind, settings, masks, recipe.batch_for(examples))
     return OVERHEAD * recipe.total_steps(examples) * step
 

@@ -1,27 +1,16 @@
-"""torchvision's data sets as plain arrays, from a local copy where there is one.
-
-A torchvision build whose compiled operators do not match the installed torch fails on import with
-"operator torchvision::nms does not exist" (pytorch issue 157648), although nothing here needs those
-operators. `import_torchvision` then declares their schemas and imports again: data sets, models and
-transforms work, and only the operators themselves stay unavailable.
-"""
+"""torchvision's data sets as plain arrays, from a local copy where there is one."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
-import torch
 
-from impresslearn.errors import MissingDataError, MissingDependencyError
-
-_OPERATORS = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-_declared: list[torch.library.Library] = []  # schemas live as long as the Library object
+from impresslearn.errors import MissingDataError
+from impresslearn.optional import import_torchvision
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,27 +26,6 @@ class RawImages:
     test_images: np.ndarray
     test_labels: np.ndarray
     class_names: tuple[str, ...]
-
-
-def import_torchvision(module: str = "torchvision") -> ModuleType:
-    """torchvision, or one of its modules, imported even where its operators do not match torch.
-
-    Raises MissingDependencyError where it is not installed or cannot be imported at all.
-    """
-    try:
-        return importlib.import_module(module)
-    except (ImportError, RuntimeError) as error:
-        if isinstance(error, ModuleNotFoundError) and error.name == "torchvision":
-            raise MissingDependencyError(
-                "this needs torchvision: pip install 'impresslearn[vision]'"
-            ) from None
-        if "torchvision::nms does not exist" not in str(error):
-            raise MissingDependencyError(f"torchvision cannot be imported: {error}") from error
-    library = torch.library.Library("torchvision", "DEF")
-    _declared.append(library)
-    for operator in ("nms", "qnms"):
-        library.define(operator + _OPERATORS)
-    return importlib.import_module(module)
 
 
 def load_mnist(root: str | Path, download: bool) -> RawImages:

@@ -23,6 +23,16 @@ HOMOGENEOUS = 1000
 """Score seeds of homogeneous masks begin here, those of heterogeneous ones at 0."""
 
 
+def independent_masks(count: int, sparsity: float, seed: int) -> dict[str, Any]:
+    """Settings of a bank of masks that are drawn independently of one another."""
+    return {"count": count, "sparsity": sparsity, "seed": seed, "disjoint": False}
+
+
+def disjoint_masks(count: int, seed: int = 0) -> dict[str, Any]:
+    """Settings of a bank of random masks that share the weights out among themselves."""
+    return {"count": count, "seed": seed, "disjoint": True}
+
+
 @dataclass(frozen=True)
 class Benchmark:
     """A stream and a network with all that is needed to make jobs.
@@ -164,8 +174,8 @@ def split_imagenet(scale: str) -> Benchmark:
         return replace(_digits("rotated_digits", 6, 3, (3, 5)), name="split-imagenet")
     small = Benchmark(
         name="split-imagenet",
-        data="40 classes of Tiny-ImageNet at 64x64, 100 training and 20 test images each",
-        stream={"name": "split_imagenet", "folder": "tiny-imagenet-64", "tasks": 4, "size": 64},
+        data="40 classes of Tiny-ImageNet at 32x32, 100 training and 20 test images each",
+        stream={"name": "split_imagenet", "folder": "tiny-imagenet-64", "tasks": 4, "size": 32},
         backbone={
             "name": "resnet50", "num_classes": 10, "init": "signed_constant", "norm": "per_task",
             "width": 16,
@@ -178,7 +188,7 @@ def split_imagenet(scale: str) -> Benchmark:
         sparsities=(0.8,),
         seeds=(0,),
         gn_inputs=200,
-        gn_tasks=3,
+        gn_tasks=1,
     )  # fmt: skip
     if scale == "small":
         return small

@@ -10,7 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 from impresslearn.experiments.jobs import Job
-from impresslearn.experiments.targets.benchmarks import Benchmark, rotated_mnist
+from impresslearn.experiments.targets.benchmarks import (
+    Benchmark,
+    independent_masks,
+    rotated_mnist,
+)
 from impresslearn.experiments.targets.plan import Plan, Planned, Target
 from impresslearn.streams.draws import draw_angles
 
@@ -68,7 +72,7 @@ def _planned(benchmark: Benchmark, labels: tuple[int, ...]) -> Iterator[Planned]
     for seed in benchmark.seeds:
         for sparsity in benchmark.sparsities:
             masks = benchmark.heterogeneous(seed, BASIS, sparsity)
-            random = {"count": 2 * BASIS, "sparsity": sparsity, "seed": seed}
+            random = independent_masks(2 * BASIS, sparsity, seed)
             ways: dict[str, tuple[tuple[Job, ...], dict[str, Any]]] = {
                 "trained bank, a coefficient per layer": (masks, {}),
                 "trained bank, a coefficient per unit": (masks, {"granularity": "unit"}),

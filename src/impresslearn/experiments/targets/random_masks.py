@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from impresslearn.experiments.targets.benchmarks import (
     Benchmark,
+    independent_masks,
     permuted_mnist,
     rotated_mnist,
     split_cifar100,
@@ -52,7 +53,7 @@ def _planned(benchmark: Benchmark, more: tuple[int, ...]) -> Iterator[Planned]:
                     job = benchmark.task_job(seed, task, same)
                     yield Planned(job, {"method": "homogeneous", **columns, "masks": count})
                 for count in (*benchmark.counts, *more):
-                    bank = {"count": count, "sparsity": sparsity, "seed": seed}
+                    bank = independent_masks(count, sparsity, seed)
                     job = benchmark.task_job(seed, task, (), random=bank)
                     yield Planned(job, {"method": "random", **columns, "masks": count})
 

@@ -81,10 +81,10 @@ def bank_of(
 ) -> MaskBank:
     """A bank of trained masks, or of random ones as `random` says.
 
-    random: count, seed, and either disjoint = True (`disjoint_bank`), or allocation and sparsity,
-    or `sparsities` that the masks take in turn.
+    random: count, seed, and disjoint: whether the masks share the weights out (`disjoint_bank`);
+    otherwise they are independent, with a sparsity and, by default, Erdős-Rényi allocation.
     """
-    if random is not None and random.get("disjoint"):
+    if random is not None and random["disjoint"]:
         return disjoint_bank(
             backbone.layers, random["count"], random["seed"], device=backbone.device
         )
@@ -96,7 +96,8 @@ def bank_of(
             type(info)(name, "edge_popup", info.ones), [each.to(bank.device) for each in packed]
         )
     if random is not None:
-        _add_random(bank, random)
+        allocation = random.get("allocation", "erdos_renyi")
+        add_random_masks(bank, random["count"], random["sparsity"], allocation, random["seed"])
     return bank
 
 
@@ -110,14 +111,6 @@ def statistics_of(backbone: Backbone, outcome: Outcome) -> Statistics | None:
         if name.startswith(prefix)
     }
     return found or None
-
-
-def _add_random(bank: MaskBank, random: Mapping[str, Any]) -> None:
-    seed, allocation = random["seed"], random.get("allocation", "erdos_renyi")
-    sparsities = random.get("sparsities") or [random["sparsity"]]
-    for number in range(random["count"]):
-        sparsity = sparsities[number % len(sparsities)]
-        add_random_masks(bank, 1, sparsity, allocation, seed, prefix=f"random{number}")
 
 
 @lru_cache(maxsize=2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from impresslearn.baselines import FineTuning, Hybrid
+from impresslearn.baselines import Adapter, FineTuning, Hybrid
 from impresslearn.experiments.jobs import Outcome, Place, job_kind
 from impresslearn.experiments.work.material import (
     backbone_of,
@@ -90,6 +90,32 @@ def fine_tune(settings: Mapping[str, Any], needs: Sequence[Outcome], place: Plac
         {
             "task": name,
             "accuracy": tuned.score(test, name),
-            "bytes_per_task": 4 * backbone.num_parameters,
+            "bytes_per_task": tuned.bytes_of(name),
+        }
+    )
+
+
+@job_kind("adapter")
+def learn_an_adapter(
+    settings: Mapping[str, Any], needs: Sequence[Outcome], place: Place
+) -> Outcome:
+    """A low-rank adapter of PEFT: kind, rank, precision, recipe, seed. Values as of "task"."""
+    backbone = backbone_of(settings["backbone"], place)
+    train, test = train_and_test(settings, place)
+    name = task_of(settings, place).name
+    adapter = Adapter(
+        backbone,
+        kind=settings["kind"],
+        rank=settings["rank"],
+        precision=settings["precision"],
+        recipe=recipe_of(settings["recipe"]),
+        seed=settings["seed"],
+        progress=False,
+    ).learn_task(name, train)
+    return Outcome(
+        {
+            "task": name,
+            "accuracy": adapter.score(test, name),
+            "bytes_per_task": adapter.bytes_of(name),
         }
     )
