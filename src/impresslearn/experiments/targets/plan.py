@@ -27,6 +27,7 @@ NAMES = (
     "overlap",
     "frontier",
     "few-labels",
+    "forgetting",
 )
 """Every target is the module of its name, `-` being `_`."""
 
