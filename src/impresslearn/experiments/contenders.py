@@ -21,9 +21,11 @@ from typing import Any, Protocol
 import torch
 
 from impresslearn.backbones import Backbone
-from impresslearn.baselines import FineTuning, Hybrid, single_mask_accuracy
+from impresslearn.baselines import Adapter, FineTuning, Hybrid, single_mask_accuracy
+from impresslearn.baselines.adapters import ADAPTER_RECIPES
 from impresslearn.baselines.finetuning import FINETUNING_RECIPE
 from impresslearn.baselines.hybrid import HYBRID_RECIPE
+from impresslearn.baselines.own_weights import OwnWeights
 from impresslearn.baselines.sequential import SequentialFineTuning
 from impresslearn.data import Label, to_batches
 from impresslearn.errors import InputError
@@ -54,6 +56,7 @@ _COEFFICIENTS = {
     "bit_price": NUMBER,
     "penalty": NUMBER,
 }
+_ADAPTERS = {"rank": WHOLE, "precision": TEXT}
 KEYS: Mapping[str, Mapping[str, str]] = {
     "impresslearn": _COMMON | _BANK | _MASKS | _COEFFICIENTS,
     "supsup": _COMMON | _MASKS,
@@ -61,6 +64,8 @@ KEYS: Mapping[str, Mapping[str, str]] = {
     "hybrid": _COMMON | _BANK | _MASKS,
     "finetuning": _COMMON,
     "separate": _COMMON,
+    "lora": _COMMON | _ADAPTERS,
+    "vera": _COMMON | _ADAPTERS,
 }
 """Method -> what its table may hold, and the kind of each value."""
 
@@ -98,6 +103,10 @@ def settled(entry: Mapping[str, Any]) -> dict[str, Any]:
     name, both = entry["name"], entry.get("recipe", {})
     if name in ("finetuning", "separate"):
         return {"name": name, "task_recipe": _merged(FINETUNING_RECIPE, both)}
+    if name in ADAPTER_RECIPES:
+        given = {key: value for key, value in entry.items() if key in _ADAPTERS}
+        recipe = _merged(ADAPTER_RECIPES[name], both)
+        return {"name": name, "settings": given, "task_recipe": recipe}
     chosen = find_preset(entry.get("preset", "default")).learner_settings()
     basis, task = chosen.pop("basis_recipe"), chosen.pop("task_recipe")
     allowed = KEYS[name].keys() - {*_BANK, *_COMMON, "preset", "basis_recipe"}
@@ -123,6 +132,10 @@ def contender(method: Mapping[str, Any], backbone: Backbone, seed: int) -> Conte
         kind = FineTuning if name == "separate" else SequentialFineTuning
         recipe = Recipe(**method["task_recipe"])
         return _Networks(kind(backbone, recipe=recipe, seed=seed, progress=False))
+    if name in ADAPTER_RECIPES:
+        recipe = Recipe(**method["task_recipe"])
+        own = method["settings"] | {"recipe": recipe, "seed": seed, "progress": False}
+        return _Networks(Adapter(backbone, kind=name, **own))
     learner = _learner(method, backbone, seed)
     if name == "supsup":
         return _Masks(learner, None)
@@ -223,9 +236,9 @@ class _SingleMask:
 
 
 class _Networks:
-    """Fine-tuning, one network in turn or one a task."""
+    """Fine-tuning, one network in turn or one a task, whole or by an adapter."""
 
-    def __init__(self, tuned: FineTuning | SequentialFineTuning) -> None:
+    def __init__(self, tuned: OwnWeights | SequentialFineTuning) -> None:
         self.tuned = tuned
         self._learned: set[str] = set()
 
