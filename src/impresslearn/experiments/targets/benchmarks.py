@@ -39,8 +39,9 @@ class Benchmark:
 
     stream, backbone: settings without their seed; mask: settings of a "mask" job; task: of a "task"
     job; basis: tasks at the stream's begin that masks may be trained on; unseen: tasks at its end
-    that are learned; counts: numbers N of masks; gn_inputs: unlabelled examples that inference may
-    look at; gn_tasks: basis tasks, the first ones, whose name is withheld in turn.
+    that are learned; counts: numbers N of masks; repeats: those of homogeneous ones; gn_inputs:
+    unlabelled examples that inference may look at; gn_tasks: basis tasks, the first ones, whose
+    name is withheld in turn.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Benchmark:
     basis: int
     unseen: int
     counts: tuple[int, ...]
+    repeats: tuple[int, ...]
     sparsities: tuple[float, ...]
     seeds: tuple[int, ...]
     gn_inputs: int = 2000
@@ -154,24 +156,33 @@ def split_cifar100(scale: str) -> Benchmark:
         basis=15,
         unseen=5,
         counts=(5, 15),
+        repeats=(5,),
         sparsities=(0.8,),
         seeds=(0,),
         gn_inputs=250,
-        gn_tasks=3,
+        gn_tasks=2,
     )  # fmt: skip
     if scale == "small":
         return small
     full = {"name": "split_cifar100", "tasks": 20}
     wide = {**small.backbone, "width": 48, "init": preset("paper_resnet18").init}
     counts = (3, 5, 7, 10, 15)
-    paper = replace(small, data="CIFAR-100", stream=full, backbone=wide, counts=counts, gn_tasks=10)
+    paper = replace(
+        small,
+        data="CIFAR-100",
+        stream=full,
+        backbone=wide,
+        counts=counts,
+        repeats=counts,
+        gn_tasks=10,
+    )
     return _paper(paper, "paper_resnet18")
 
 
 def split_imagenet(scale: str) -> Benchmark:
     """ResNet-50 on ten classes a task; forty classes of Tiny-ImageNet at `small`."""
     if check_scale(scale) == "smoke":
-        return replace(_digits("rotated_digits", 6, 3, (3, 5)), name="split-imagenet")
+        return replace(_digits("rotated_digits", 6, 3, (3, 5)), name="split-imagenet", repeats=())
     small = Benchmark(
         name="split-imagenet",
         data="40 classes of Tiny-ImageNet at 32x32, 100 training and 20 test images each",
@@ -185,6 +196,7 @@ def split_imagenet(scale: str) -> Benchmark:
         basis=3,
         unseen=1,
         counts=(2, 3),
+        repeats=(),
         sparsities=(0.8,),
         seeds=(0,),
         gn_inputs=200,
@@ -217,6 +229,7 @@ def _mnist(stream: str, basis: int, unseen: int, counts: tuple[int, ...]) -> Ben
         basis=basis,
         unseen=unseen,
         counts=counts,
+        repeats=counts,
         sparsities=PAPER_SPARSITIES,
         seeds=PAPER_SEEDS,
     )

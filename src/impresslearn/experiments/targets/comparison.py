@@ -29,7 +29,7 @@ ACCURACY_TABLE = {
 }
 
 
-def comparison(benchmark: Benchmark, homogeneous: bool = True) -> Plan:
+def comparison(benchmark: Benchmark) -> Plan:
     """The plan of one benchmark."""
     planned = []
     for seed in benchmark.seeds:
@@ -37,7 +37,7 @@ def comparison(benchmark: Benchmark, homogeneous: bool = True) -> Plan:
             common = {"seed": seed, "sparsity": sparsity}
             planned += [
                 Planned(job, {"method": method, **common, **more})
-                for method, job, more in _strategies(benchmark, seed, sparsity, homogeneous)
+                for method, job, more in _strategies(benchmark, seed, sparsity)
             ]
     title = f"{benchmark.name}: accuracy over the number of masks"
     return Plan(
@@ -51,7 +51,7 @@ def comparison(benchmark: Benchmark, homogeneous: bool = True) -> Plan:
 
 
 def _strategies(
-    benchmark: Benchmark, seed: int, sparsity: float, homogeneous: bool
+    benchmark: Benchmark, seed: int, sparsity: float
 ) -> Iterator[tuple[str, Job, dict[str, int]]]:
     """method, job, further columns."""
     first = benchmark.mask_job(seed, 0, sparsity)
@@ -65,7 +65,7 @@ def _strategies(
             yield "heterogeneous", benchmark.task_job(seed, task, masks), {"masks": count}
         for task in range(min(count, benchmark.gn_tasks)):
             yield "GN", gn_job(benchmark, seed, task, masks, "alpha"), {"masks": count}
-        if homogeneous:
+        if count in benchmark.repeats:
             same = benchmark.homogeneous(seed, count, sparsity)
             for task in benchmark.unseen_tasks():
                 yield "homogeneous", benchmark.task_job(seed, task, same), {"masks": count}

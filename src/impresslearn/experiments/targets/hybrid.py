@@ -16,10 +16,9 @@ def plan(scale: str) -> Plan:
         for sparsity in benchmark.sparsities:
             columns = {"seed": seed, "sparsity": sparsity}
             for count in benchmark.counts:
-                banks = {
-                    "heterogeneous": benchmark.heterogeneous(seed, count, sparsity),
-                    "homogeneous": benchmark.homogeneous(seed, count, sparsity),
-                }
+                banks = {"heterogeneous": benchmark.heterogeneous(seed, count, sparsity)}
+                if count in benchmark.repeats:
+                    banks["homogeneous"] = benchmark.homogeneous(seed, count, sparsity)
                 for source, masks in banks.items():
                     more = {**columns, "masks": count, "source": source}
                     for task in benchmark.unseen_tasks():

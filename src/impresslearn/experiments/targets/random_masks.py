@@ -21,7 +21,7 @@ MORE = {"smoke": (20,), "small": (240,), "paper": (240, 480)}
 def plan(scale: str) -> Plan:
     """Unseen tasks over random and homogeneous masks."""
     benchmarks = [make(scale) for make in (rotated_mnist, permuted_mnist, split_cifar100)]
-    planned = [each for benchmark in benchmarks for each in _planned(benchmark, MORE[scale])]
+    planned = [each for benchmark in benchmarks for each in _planned(benchmark, scale)]
     figures = [
         {
             **ACCURACY_FIGURE,
@@ -37,18 +37,24 @@ def plan(scale: str) -> Plan:
     }
     settings = {benchmark.name: benchmark.described() for benchmark in benchmarks}
     data = "; ".join(dict.fromkeys(benchmark.data for benchmark in benchmarks))
-    seeds = sorted({seed for benchmark in benchmarks for seed in benchmark.seeds})
+    seeds = sorted({seed for benchmark in benchmarks for seed in _seeds(benchmark, scale)})
     return Plan(planned, data, settings, seeds, figures, [table])
 
 
-def _planned(benchmark: Benchmark, more: tuple[int, ...]) -> Iterator[Planned]:
-    for seed in benchmark.seeds:
+def _seeds(benchmark: Benchmark, scale: str) -> tuple[int, ...]:
+    return benchmark.seeds[:1] if scale == "small" else benchmark.seeds
+
+
+def _planned(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
+    quick = scale != "small" or benchmark.backbone["name"] == "lenet_300_100"
+    more = MORE[scale] if quick else ()
+    for seed in _seeds(benchmark, scale):
         for sparsity in benchmark.sparsities:
             columns = {"benchmark": benchmark.name, "seed": seed, "sparsity": sparsity}
             for task in benchmark.unseen_tasks():
                 dedicated = benchmark.mask_job(seed, task, sparsity)
                 yield Planned(dedicated, {"method": "supsup", **columns})
-                for count in benchmark.counts:
+                for count in benchmark.repeats:
                     same = benchmark.homogeneous(seed, count, sparsity)
                     job = benchmark.task_job(seed, task, same)
                     yield Planned(job, {"method": "homogeneous", **columns, "masks": count})

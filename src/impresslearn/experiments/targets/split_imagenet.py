@@ -12,5 +12,5 @@ TARGET = Target(
     expects="at scale small a check that everything runs on image folders, not a test of the "
     "claim: four tasks leave three masks",
     cost="an estimated 20 minutes",
-    plan=lambda scale: comparison(split_imagenet(scale), homogeneous=False),
+    plan=lambda scale: comparison(split_imagenet(scale)),
 )
