@@ -42,7 +42,7 @@ ALPHA_RECIPE = Recipe(
     optimizer="rmsprop", lr=0.01, schedule="constant", epochs=0, min_steps=400, batch_size=128
 )
 SHORTLIST = 16
-PAIRED = 64
+PAIRED = 512
 JUDGED_INPUTS = 256
 PROFILED_INPUTS = 512
 SUPERPOSED_INPUTS = 512

@@ -6,7 +6,6 @@ import torch
 from impresslearn.experiments.jobs import Place, run_job
 from impresslearn.experiments.targets.benchmarks import (
     disjoint_masks,
-    independent_masks,
     permuted_mnist,
 )
 from impresslearn.experiments.work.material import backbone_of, bank_of
@@ -20,7 +19,7 @@ def backbone():
 
 
 def test_independent_masks_are_different_draws(backbone):
-    bank = bank_of(backbone, (), independent_masks(6, 0.9, 0))
+    bank = bank_of(backbone, (), BENCHMARK.independent(6, 0.9, 0))
     overlap = bank.overlap()
     others = ~torch.eye(6, dtype=torch.bool)
     assert len(bank) == 6
@@ -35,15 +34,13 @@ def test_disjoint_masks_share_the_weights_out(backbone):
         assert torch.equal(sum(mask[layer.name].int() for mask in masks), torch.ones(layer.shape))
 
 
-@pytest.mark.parametrize("few_and_many", [(2, 40)])
-def test_more_random_masks_solve_a_task_better(few_and_many):
+def test_more_random_masks_solve_a_task_better():
     """Copies of one mask would do no better than one."""
     task = BENCHMARK.basis
-    few, many = (
-        run_job(
-            BENCHMARK.task_job(0, task, (), random=independent_masks(count, 0.9, 0)), (), Place()
-        ).values["accuracy"]
-        for count in few_and_many
-    )
+    jobs = [
+        BENCHMARK.task_job(0, task, (), random=BENCHMARK.independent(count, 0.9, 0))
+        for count in (2, 40)
+    ]
+    few, many = (run_job(job, (), Place()).values["accuracy"] for job in jobs)
     assert many > few + 0.2
     assert many > 0.6

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from impresslearn.backbones import Backbone
-from impresslearn.baselines.own_weights import OwnWeights, Unknown, Weights
+from impresslearn.baselines.own_weights import OwnWeights, Trainable, Weights
 from impresslearn.training import Recipe
 
 FINETUNING_RECIPE = Recipe(optimizer="adam", lr=0.001, schedule="cosine", epochs=3, min_steps=300)
@@ -28,7 +28,7 @@ class FineTuning(OwnWeights):
     ) -> None:
         super().__init__(backbone, recipe, seed, progress)
 
-    def _begin(self) -> Unknown:
+    def _begin(self) -> Trainable:
         weights = {
             layer: weight.clone().requires_grad_(True)
             for layer, weight in self.backbone.weights.items()
@@ -38,4 +38,4 @@ class FineTuning(OwnWeights):
             trained = {layer: weight.detach() for layer, weight in weights.items()}
             return trained, sum(each.numel() * each.element_size() for each in trained.values())
 
-        return Unknown(list(weights.values()), lambda: weights, kept)
+        return Trainable(list(weights.values()), lambda: weights, kept)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from impresslearn.backbones import Backbone
 from impresslearn.bank import MaskBank
-from impresslearn.baselines.own_weights import OwnWeights, Unknown, Weights
+from impresslearn.baselines.own_weights import OwnWeights, Trainable, Weights
 from impresslearn.errors import InputError
 from impresslearn.mixing import mixed_weights, uniform_coefficients
 from impresslearn.sources import PopupScores
@@ -45,7 +45,7 @@ class Hybrid(OwnWeights):
         self.bank = bank
         self._head_ones = ones_per_layer(backbone.layers, sparsity, allocation)[-1]
 
-    def _begin(self) -> Unknown:
+    def _begin(self) -> Trainable:
         backbone, head = self.backbone, self.backbone.layers[-1:]
         body = uniform_coefficients(backbone.layers, len(self.bank), device=backbone.device)
         alphas = [alpha.requires_grad_(True) for alpha in body.alpha[:-1]]
@@ -60,4 +60,4 @@ class Hybrid(OwnWeights):
             coefficients = 4 * sum(alpha.numel() for alpha in alphas)
             return weights(), coefficients + -(-head[0].numel // 8)
 
-        return Unknown([*alphas, *scores.tensors], weights, kept)
+        return Trainable([*alphas, *scores.tensors], weights, kept)

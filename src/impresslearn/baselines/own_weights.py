@@ -25,7 +25,7 @@ Own = TypeVar("Own", bound="OwnWeights")
 
 
 @dataclass(frozen=True)
-class Unknown:
+class Trainable:
     """What one task trains. weights: the network's weights that the parameters make now; kept: the
     weights as a learned task computes with them, and the bytes that they are kept in.
     """
@@ -65,7 +65,7 @@ class OwnWeights(ABC):
         self._tasks: dict[str, _Learned] = {}
 
     @abstractmethod
-    def _begin(self) -> Unknown:
+    def _begin(self) -> Trainable:
         """What the next task trains, at its initial values."""
 
     def learn_task(self: Own, name: str, data: Any) -> Own:
@@ -75,17 +75,17 @@ class OwnWeights(ABC):
         examples = as_examples(data)
         classes = task_classes(examples.labels, self.backbone.num_classes)
         phase = TrainingPhase.begin(self.backbone)
-        unknown = self._begin()
+        trainable = self._begin()
 
         def loss(inputs: Tensor, targets: Tensor) -> Tensor:
-            logits = phase.forward(self.backbone, unknown.weights(), inputs)
+            logits = phase.forward(self.backbone, trainable.weights(), inputs)
             return cross_entropy(logits[:, : len(classes)], targets, self.recipe.label_smoothing)
 
         source = to_batches(examples, classes, self.backbone.device)
         progress = progress_for(self.progress).titled(f"{self.title} {name}")
-        fit(unknown.parameters, loss, source, self.recipe, self.seed, progress)
+        fit(trainable.parameters, loss, source, self.recipe, self.seed, progress)
         with torch.no_grad():
-            weights, size = unknown.kept()
+            weights, size = trainable.kept()
         statistics = (phase.statistics or {}).values()
         size += sum(each.numel() * each.element_size() for each in statistics)
         view = TaskView(weights, phase.statistics, len(classes))

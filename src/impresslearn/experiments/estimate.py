@@ -56,6 +56,8 @@ def estimate(targets: Iterable[Target], run: Run) -> dict[str, Any]:
 
 def _seconds(job: Job) -> float:
     settings = job.settings
+    if job.kind == "stream":
+        return _stream_seconds(settings)
     if job.kind not in ("mask", "task", "hybrid", "gn", "adapter", "finetuning"):
         return OTHER_SECONDS
     masks = len(job.needs) + settings.get("random", {}).get("count", 0)
@@ -67,6 +69,19 @@ def _seconds(job: Job) -> float:
     kind = "task" if job.kind in ("task", "hybrid") else "mask"
     step = _step_seconds(kind, settings, masks, recipe.batch_for(examples))
     return OVERHEAD * recipe.total_steps(examples) * step
+
+
+def _stream_seconds(settings: Mapping[str, Any]) -> float:
+    """Its masks and its coefficients; looking for tasks takes about as long again."""
+    examples = settings["labels"] or _train_size(settings["stream"])
+    total = 0.0
+    parts = (("mask", settings["basis"]), ("coefficients", settings["tasks"] - settings["basis"]))
+    for part, tasks in parts:
+        recipe = recipe_of(settings[part]["recipe"])
+        kind = "mask" if part == "mask" else "task"
+        step = _step_seconds(kind, settings, settings["basis"], recipe.batch_for(examples))
+        total += tasks * recipe.total_steps(examples) * step
+    return 2 * total if settings["searches"] else OVERHEAD * total
 
 
 def _size(stream: dict[str, Any]) -> int:

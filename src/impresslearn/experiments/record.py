@@ -23,7 +23,7 @@ from impresslearn.experiments.jobs import Outcome
 from impresslearn.experiments.targets.plan import Plan, Target
 
 FORMAT = 1
-PACKAGES = ("impresslearn", "torch", "numpy", "numba", "scipy", "torchvision")
+PACKAGES = ("impresslearn", "torch", "numpy", "numba", "scipy", "torchvision", "peft")
 TIMES = ("seconds", "job_seconds")
 """The entries that differ from one run to the next."""
 

@@ -23,11 +23,6 @@ HOMOGENEOUS = 1000
 """Score seeds of homogeneous masks begin here, those of heterogeneous ones at 0."""
 
 
-def independent_masks(count: int, sparsity: float, seed: int) -> dict[str, Any]:
-    """Settings of a bank of masks that are drawn independently of one another."""
-    return {"count": count, "sparsity": sparsity, "seed": seed, "disjoint": False}
-
-
 def disjoint_masks(count: int, seed: int = 0) -> dict[str, Any]:
     """Settings of a bank of random masks that share the weights out among themselves."""
     return {"count": count, "seed": seed, "disjoint": True}
@@ -101,6 +96,12 @@ class Benchmark:
         """Learns a task over masks; `own` overrides the benchmark's settings."""
         settings = {**self.task, "seed": 0, **own}
         return Job("task", self.place(seed, task, order) | settings, needs)
+
+    def independent(self, count: int, sparsity: float, seed: int) -> dict[str, Any]:
+        """Settings of a bank of random masks, drawn independently, allocated as trained ones."""
+        settings = {"count": count, "sparsity": sparsity, "seed": seed, "disjoint": False}
+        allocation = self.mask["allocation"]
+        return settings if allocation == "erdos_renyi" else settings | {"allocation": allocation}
 
     def described(self) -> dict[str, Any]:
         """The settings as they go into a record."""

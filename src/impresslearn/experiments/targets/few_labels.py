@@ -1,6 +1,7 @@
 """Accuracy against labelled examples a task: transfer from a bank of related tasks.
 
-The basis angles lie evenly around the circle; the unseen ones are drawn.
+Labels are spread evenly over the classes. The basis angles lie evenly around the circle; the unseen
+ones are drawn.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from typing import Any
 from impresslearn.experiments.jobs import Job
 from impresslearn.experiments.targets.benchmarks import (
     Benchmark,
-    independent_masks,
     rotated_mnist,
 )
 from impresslearn.experiments.targets.plan import Plan, Planned, Target
@@ -72,7 +72,7 @@ def _planned(benchmark: Benchmark, labels: tuple[int, ...]) -> Iterator[Planned]
     for seed in benchmark.seeds:
         for sparsity in benchmark.sparsities:
             masks = benchmark.heterogeneous(seed, BASIS, sparsity)
-            random = independent_masks(2 * BASIS, sparsity, seed)
+            random = benchmark.independent(2 * BASIS, sparsity, seed)
             ways: dict[str, tuple[tuple[Job, ...], dict[str, Any]]] = {
                 "trained bank, a coefficient per layer": (masks, {}),
                 "trained bank, a coefficient per unit": (masks, {"granularity": "unit"}),
@@ -84,12 +84,13 @@ def _planned(benchmark: Benchmark, labels: tuple[int, ...]) -> Iterator[Planned]
             for task in benchmark.unseen_tasks():
                 for count in labels:
                     columns = {"seed": seed, "sparsity": sparsity, "labels": count}
+                    few: dict[str, Any] = {"labels": count, "balanced": True}
                     for method, (needs, own) in ways.items():
-                        job = benchmark.task_job(seed, task, needs, labels=count, **own)
+                        job = benchmark.task_job(seed, task, needs, **few, **own)
                         yield Planned(job, {"method": method, **columns})
                     dedicated = benchmark.mask_job(seed, task, sparsity)
-                    few = Job("mask", {**dedicated.settings, "labels": count})
-                    yield Planned(few, {"method": "supsup", **columns})
+                    own_mask = Job("mask", {**dedicated.settings, **few})
+                    yield Planned(own_mask, {"method": "supsup", **columns})
 
 
 TARGET = Target(

@@ -81,16 +81,18 @@ def by_task(rows: list[Row]) -> list[Row]:
     return tasks + searched
 
 
-def _searches(scale: str, tasks: int) -> list[tuple[str, int, int]]:
-    """All tasks by the quick methods, ten by α-optimisation."""
-    quick = [(method, inputs, tasks) for method, inputs in SEARCHES]
-    return [*quick, ("alpha", ALPHA_INPUTS[scale], min(tasks, 10))]
+def _searches(scale: str, basis: int, tasks: int) -> list[list]:
+    """[method, inputs, positions]: all tasks by the quick methods, ten by α-optimisation."""
+    everywhere = list(range(tasks))
+    some = [*range(5), *range(basis, basis + 5)]
+    quick = [[method, inputs, everywhere] for method, inputs in SEARCHES]
+    return [*quick, ["alpha", ALPHA_INPUTS[scale], some]]
 
 
 def _planned(benchmarks: list[Benchmark], scale: str) -> Iterator[Planned]:
     long, images = benchmarks
     basis, tasks = (5, 14) if scale == "smoke" else (20, 60)
-    searches = _searches(scale, tasks)
+    searches = _searches(scale, basis, tasks)
     labels = None if scale == "smoke" else LABELS
     yield _stream(long, "none", basis, tasks, searches, labels)
     if scale == "smoke":
@@ -100,7 +102,7 @@ def _planned(benchmarks: list[Benchmark], scale: str) -> Iterator[Planned]:
     short = replace(images, mask=mask, task=own)
     for norm in NORMS:
         yield _stream(
-            replace(short, backbone={**short.backbone, "norm": norm}), norm, 2, 5, [], None
+            replace(short, backbone={**short.backbone, "norm": norm}), norm, 2, 5, [], None, 0.8
         )
 
 
@@ -109,22 +111,23 @@ def _stream(
     norm: str,
     basis: int,
     tasks: int,
-    searches: list[tuple[str, int, int]],
+    searches: list[list],
     labels: int | None,
+    sparsity: float = 0.9,
 ) -> Planned:
     seed = benchmark.seeds[0]
     settings = {
         "stream": benchmark.stream_of(seed),
         "backbone": benchmark.network(seed),
         "mask": dict(benchmark.mask),
-        "task": dict(benchmark.task),
-        "sparsity": benchmark.sparsities[-1],
+        "coefficients": dict(benchmark.task),
+        "sparsity": sparsity,
         "granularity": "unit",
         "basis": basis,
         "tasks": tasks,
         "seed": 0,
         "labels": labels,
-        "searches": [list(search) for search in searches],
+        "searches": searches,
     }
     columns = {
         "method": "ImpressLearn", "benchmark": benchmark.name, "norm": norm, "seed": seed

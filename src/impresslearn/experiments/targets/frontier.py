@@ -1,10 +1,11 @@
-"""Accuracy against bytes a task, on one frozen network; everything that a task needs is counted.
+"""Accuracy against bytes a task; everything that a task alone needs is counted.
 
 Three streams: unrelated tasks (permuted MNIST) over random masks, which cost nothing; related ones
-(rotated MNIST) over a trained bank; and Split-CIFAR-100 over a trained bank. Ours are whole-number
-coefficients, learned with a price on their bits and entropy-coded. Beside them the paper's form (a
-float a mask and layer), coefficients that are rounded after training, SupSup with its mask coded,
-LoRA and VeRA through PEFT in the same code as ours, and fine-tuning.
+(rotated MNIST) and images (Split-CIFAR-100) over a trained bank, whose masks all tasks share and
+which is not counted, as the network is not. Ours are whole-number coefficients, learned with a
+price on their bits and entropy-coded. Beside them the paper's form (a float a mask and layer),
+coefficients that are rounded after training, SupSup with its mask coded, LoRA and VeRA through
+PEFT, rounded and coded, and fine-tuning.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from impresslearn.experiments.jobs import Job
 from impresslearn.experiments.targets.benchmarks import (
     Benchmark,
     disjoint_masks,
-    independent_masks,
     permuted_mnist,
     rotated_mnist,
     split_cifar100,
@@ -30,7 +30,9 @@ OURS = "ImpressLearn, coded"
 PAPER = "a float a mask and layer (paper)"
 ROUNDED = "a coefficient a unit, rounded after training"
 SUPSUP = "SupSup, coded mask"
-ADAPTERS = {"lora": "LoRA, coded", "vera": "VeRA, coded"}
+ADAPTERS = {"lora": "LoRA, rounded and coded", "vera": "VeRA, rounded and coded"}
+KAIMING = {"init": "kaiming_normal", "gain": 1.0}
+"""Weights that suit training, and adapters far better than those that suit masks."""
 TASKS = 10
 
 
@@ -38,7 +40,7 @@ TASKS = 10
 class Coded:
     """A point of our curve: masks N, the price of a bit, epochs, label smoothing and scales.
 
-    epochs: None for the benchmark's; trained: over the first N masks of its basis, else over
+    epochs, lr: None for the benchmark's; trained: over the first N masks of its basis, else over
     disjoint random ones.
     """
 
@@ -49,11 +51,13 @@ class Coded:
     smoothing: float = 0.0
     trained: bool = False
     output_scale: bool = False
+    lr: float | None = None
 
     def __str__(self) -> str:
         scale = " and a scale a unit" if self.output_scale else ""
         epochs = f", {self.epochs} epochs" if self.epochs else ""
-        return f"{self.granularity}{scale}, N={self.masks}, price {self.price:g}{epochs}"
+        smoothed = ", smoothed labels" if self.smoothing else ""
+        return f"{self.granularity}{scale}, N={self.masks}, price {self.price:g}{epochs}{smoothed}"
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,7 @@ class Race:
     rounded: tuple[tuple[str, int], ...] = ()
     lora: tuple[int, ...] = ()
     vera: tuple[int, ...] = ()
+    same: tuple[tuple[str, int], ...] = ()
     sparsity: float = 0.9
     masks: tuple[float, ...] = ()
     mask_epochs: int | None = None
@@ -111,7 +116,10 @@ def races(scale: str) -> tuple[Race, ...]:
         Coded("layer", 20, 0.3, trained=True, output_scale=True),
         Coded("unit", 20, 1.3, smoothing=0.1, trained=True),
     )
-    on_images = (Coded("unit", 15, 1.0, trained=True),)
+    on_images = (
+        Coded("unit", 15, 0.01, 30, 0.1, trained=True, lr=0.01),
+        Coded("unit", 15, 0.002, 30, 0.1, trained=True, lr=0.01),
+    )
     paper = scale == "paper"
     return (
         Race(
@@ -120,11 +128,12 @@ def races(scale: str) -> tuple[Race, ...]:
             rounded=(("int4", 5), ("int4", 20), ("int8", 20), ("float32", 20)),
             lora=(1, 2, 4, 8, 16),
             vera=(64, 256, 1024),
+            same=(("lora", 1), ("lora", 4), ("lora", 16), ("vera", 256)),
             masks=(0.8, 0.95, 0.97, 0.99) if paper else (0.97,),
             mask_epochs=5,
             finetuning=True,
         ),
-        Race(rotated_mnist("small"), bank, lora=(1, 4)),
+        Race(rotated_mnist("small"), bank, lora=(1, 4), mask_epochs=5),
         Race(split_cifar100("small"), on_images, sparsity=0.8),
     )  # fmt: skip
 
@@ -184,20 +193,23 @@ def _entries(race: Race, seed: int) -> Iterator[tuple[str, str, Callable[[int], 
         needs = benchmark.heterogeneous(seed, point.masks, sparsity) if point.trained else ()
         yield OURS, str(point), learned(needs, **_settings(benchmark, point))
     for count in race.floats:
-        random = independent_masks(count, sparsity, 0)
+        random = benchmark.independent(count, sparsity, 0)
         yield f"{PAPER}, random", f"N={count}", learned(random=random)
     for count in benchmark.counts:
         trained = benchmark.heterogeneous(seed, count, sparsity)
         yield f"{PAPER}, trained", f"N={count}", learned(trained)
     for precision, count in race.rounded:
-        random = independent_masks(count, sparsity, 0)
+        random = benchmark.independent(count, sparsity, 0)
         job = learned(granularity="unit", precision=precision, random=random)
         yield ROUNDED, f"{precision}, N={count}", job
     for each in (sparsity, *race.masks):
         yield SUPSUP, f"sparsity {each:g}", _mask(benchmark, seed, each, race.mask_epochs)
     for kind, ranks in (("lora", race.lora), ("vera", race.vera)):
         for rank in ranks:
-            yield ADAPTERS[kind], f"rank {rank}", _adapter(benchmark, seed, kind, rank)
+            yield ADAPTERS[kind], f"rank {rank}", _adapter(benchmark, seed, kind, rank, KAIMING)
+    for kind, rank in race.same:
+        method = f"{ADAPTERS[kind]}, our weights"
+        yield method, f"rank {rank}", _adapter(benchmark, seed, kind, rank, {})
     if race.finetuning:
         yield "fine-tuning, Kaiming weights", "all weights", _tuned(benchmark, seed)
 
@@ -206,6 +218,8 @@ def _settings(benchmark: Benchmark, point: Coded) -> dict[str, Any]:
     recipe = dict(benchmark.task["recipe"])
     if point.epochs:
         recipe["epochs"] = point.epochs
+    if point.lr:
+        recipe["lr"] = point.lr
     if point.smoothing:
         recipe["label_smoothing"] = point.smoothing
     own: dict[str, Any] = {
@@ -234,28 +248,38 @@ def _mask(
     return make
 
 
-def _adapter(benchmark: Benchmark, seed: int, kind: str, rank: int) -> Callable[[int], Job]:
-    """An adapter that is kept in the code that ours is kept in, trained for as long."""
+def _adapter(
+    benchmark: Benchmark, seed: int, kind: str, rank: int, weights: dict[str, Any]
+) -> Callable[[int], Job]:
+    """An adapter, rounded to whole numbers after training and entropy-coded as ours are."""
     recipe = ADAPTER_RECIPES[kind].settings() | _length(benchmark)
+    if kind == "lora" and rank < 4:
+        recipe["lr"] = 0.03
     own = {"kind": kind, "rank": rank, "precision": "coded", "recipe": recipe, "seed": 0}
-    return lambda task: Job("adapter", benchmark.place(seed, task) | own)
+    return _trained(benchmark, seed, "adapter", weights, own)
 
 
 def _tuned(benchmark: Benchmark, seed: int) -> Callable[[int], Job]:
-    """On weights that suit training, as an upper bound should be."""
     recipe = FINETUNING_RECIPE.settings() | _length(benchmark)
+    return _trained(benchmark, seed, "finetuning", KAIMING, {"recipe": recipe, "seed": 0})
+
+
+def _trained(
+    benchmark: Benchmark, seed: int, kind: str, weights: dict[str, Any], own: dict[str, Any]
+) -> Callable[[int], Job]:
+    """A job on the benchmark's network with other frozen weights."""
 
     def make(task: int) -> Job:
         place = benchmark.place(seed, task)
-        backbone = {**place["backbone"], "init": "kaiming_normal", "gain": 1.0}
-        return Job("finetuning", {**place, "backbone": backbone, "recipe": recipe, "seed": 0})
+        return Job(kind, {**place, "backbone": {**place["backbone"], **weights}, **own})
 
     return make
 
 
 def _length(benchmark: Benchmark) -> dict[str, Any]:
-    own = benchmark.task["recipe"]
-    return {key: own[key] for key in ("epochs", "min_steps", "batch_size")}
+    """As long as the longest of ours."""
+    own = {key: benchmark.task["recipe"][key] for key in ("epochs", "min_steps", "batch_size")}
+    return own | ({"epochs": 5} if own["epochs"] else {})
 
 
 TARGET = Target(

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from impresslearn.experiments.targets.benchmarks import (
     Benchmark,
-    independent_masks,
     permuted_mnist,
     rotated_mnist,
     split_cifar100,
@@ -59,7 +58,7 @@ def _planned(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
                     job = benchmark.task_job(seed, task, same)
                     yield Planned(job, {"method": "homogeneous", **columns, "masks": count})
                 for count in (*benchmark.counts, *more):
-                    bank = independent_masks(count, sparsity, seed)
+                    bank = benchmark.independent(count, sparsity, seed)
                     job = benchmark.task_job(seed, task, (), random=bank)
                     yield Planned(job, {"method": "random", **columns, "masks": count})
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import safetensors.torch
 import torch
 from torch import Tensor
@@ -42,12 +43,16 @@ def task_of(settings: Mapping[str, Any], place: Place) -> Task:
 
 
 def train_and_test(settings: Mapping[str, Any], place: Place) -> tuple[Data, Data]:
-    """A task's examples; settings["labels"], if any, says how many to train on: the first ones."""
+    """A task's examples; settings["labels"], if any, says how many to train on.
+
+    They are the first ones, or with settings["balanced"] the first ones of each class in turn.
+    """
     text = json.dumps(dict(settings["stream"]), sort_keys=True)
     train, test = _examples(text, int(settings["task"]), place.data)
     labels = settings.get("labels")
     if labels is not None and isinstance(train, Examples):
-        train = train.subset(range(int(labels)))
+        chosen = _balanced(train.labels, labels) if settings.get("balanced") else range(int(labels))
+        train = train.subset(chosen)
     return train, test
 
 
@@ -111,6 +116,15 @@ def statistics_of(backbone: Backbone, outcome: Outcome) -> Statistics | None:
         if name.startswith(prefix)
     }
     return found or None
+
+
+def _balanced(labels: np.ndarray, count: int) -> np.ndarray:
+    """Positions of `count` examples: the first of each class, then the second of each, …"""
+    turn = np.empty(len(labels), dtype=np.int64)
+    for label in np.unique(labels):
+        of_class = labels == label
+        turn[of_class] = np.arange(of_class.sum())
+    return np.argsort(turn, kind="stable")[:count]
 
 
 @lru_cache(maxsize=2)

@@ -77,9 +77,9 @@ def learn_a_hybrid(settings: Mapping[str, Any], needs: Sequence[Outcome], place:
     )
 
 
-@job_kind("finetuning")
+@job_kind("finetuning", version=2)
 def fine_tune(settings: Mapping[str, Any], needs: Sequence[Outcome], place: Place) -> Outcome:
-    """All weights of the network trained on one task: the upper bound, at 4 bytes a weight."""
+    """All weights of the network trained on one task: the upper bound. Values as of "task"."""
     backbone = backbone_of(settings["backbone"], place)
     train, test = train_and_test(settings, place)
     name = task_of(settings, place).name

@@ -21,15 +21,15 @@ MOST_INPUTS = 1000
 def learn_a_stream(settings: Mapping[str, Any], needs: Sequence[Outcome], place: Place) -> Outcome:
     """The tasks of a stream in order, the first `basis` of them as masks, the others as numbers.
 
-    Settings: stream, backbone, mask, task (as of "mask" and "task" jobs), sparsity, granularity,
-    basis, tasks, seed; labels: examples a task, all by default; searches: [method, inputs, tasks]
-    each, for which the names of the first `tasks` are withheld, candidates being all tasks.
+    Settings: stream, backbone, mask (allocation, rule, recipe), coefficients (recipe, penalty),
+    sparsity, granularity, basis, tasks, seed; labels: examples a task, all by default; searches:
+    [method, inputs, positions] each, the tasks there being looked for among all.
     Values: rows, one for each task: task, role, accuracy and bytes_per_task when it was learned,
     accuracy_at_end, identical (whether its logits at the end are the same bits), and of each search
     whether it found the task.
     """
     backbone = backbone_of(settings["backbone"], place)
-    mask, own = settings["mask"], settings["task"]
+    mask, own = settings["mask"], settings["coefficients"]
     learner = ImpressLearner(
         backbone,
         sparsity=settings["sparsity"],
@@ -69,8 +69,8 @@ def _found(
 ) -> dict[str, float]:
     """ "found by METHOD from INPUTS" -> 1.0 or 0.0."""
     found = {}
-    for method, inputs, tasks in searches:
-        if number < tasks:
+    for method, inputs, positions in searches:
+        if number in positions:
             guess = learner.infer_task(test.inputs[:inputs], method=method)
             found[f"found by {method} from {inputs}"] = float(guess.best == task.name)
     return found
