@@ -34,6 +34,7 @@ BENCHMARK = Benchmark(
     basis=3,
     unseen=2,
     counts=(2, 3),
+    repeats=(2, 3),
     sparsities=(0.8,),
     seeds=(0,),
     gn_inputs=32,

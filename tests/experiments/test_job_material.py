@@ -1,14 +1,21 @@
-"""The banks that jobs learn over, from the settings that targets write."""
+"""What jobs make of the settings that targets write: banks, labels, whole streams, adapters."""
+
+from importlib.util import find_spec
 
 import pytest
 import torch
 
-from impresslearn.experiments.jobs import Place, run_job
+from impresslearn.experiments.jobs import Job, Place, run_job
+from impresslearn.experiments.targets import find_target
 from impresslearn.experiments.targets.benchmarks import (
     disjoint_masks,
     permuted_mnist,
 )
-from impresslearn.experiments.work.material import backbone_of, bank_of
+from impresslearn.experiments.work.material import (
+    backbone_of,
+    bank_of,
+    train_and_test,
+)
 
 BENCHMARK = permuted_mnist("smoke")
 
@@ -44,3 +51,57 @@ def test_more_random_masks_solve_a_task_better():
     few, many = (run_job(job, (), Place()).values["accuracy"] for job in jobs)
     assert many > few + 0.2
     assert many > 0.6
+
+
+def test_few_labels_hold_every_class():
+    place = BENCHMARK.place(0, 0)
+    few, _ = train_and_test({**place, "labels": 10, "balanced": True}, Place())
+    assert sorted(few.labels) == list(range(10))
+    more, _ = train_and_test({**place, "labels": 25, "balanced": True}, Place())
+    counts = torch.bincount(torch.from_numpy(more.labels))
+    assert sorted(set(counts.tolist())) == [2, 3]
+    assert len(more) == 25
+    assert torch.equal(more.inputs[:10], few.inputs)
+    first, _ = train_and_test({**place, "labels": 10}, Place())
+    whole, _ = train_and_test(place, Place())
+    assert torch.equal(first.inputs, whole.inputs[:10])
+
+
+def test_a_stream_is_learned_and_looked_at_again():
+    recipe = {"epochs": 0, "min_steps": 60, "lr": 0.03}
+    settings = {
+        **BENCHMARK.place(0, 0),
+        "mask": {"allocation": "erdos_renyi", "rule": "magnitude", "recipe": recipe},
+        "coefficients": {"recipe": recipe, "penalty": 0.0},
+        "sparsity": 0.8,
+        "granularity": "unit",
+        "basis": 2,
+        "tasks": 4,
+        "seed": 0,
+        "labels": None,
+        "searches": [["halving", 64, [0, 3]]],
+    }
+    rows = run_job(Job("stream", settings), (), Place()).values["rows"]
+    assert [row["role"] for row in rows] == ["basis", "basis", "learned", "learned"]
+    assert all(row["identical"] and row["accuracy"] == row["accuracy_at_end"] for row in rows)
+    assert min(row["accuracy"] for row in rows[:2]) > 0.9
+    assert [row.get("found by halving from 64") for row in rows] == [1.0, None, None, 1.0]
+
+
+@pytest.mark.parametrize("scale", ["smoke", "small", "paper"])
+def test_tasks_of_both_kinds_are_searched_for(scale):
+    """The claim is about a mixture of masks and of tasks learned over them."""
+    for planned in find_target("forgetting").plan(scale).planned:
+        settings = planned.job.settings
+        for _, _, positions in settings["searches"]:
+            assert min(positions) < settings["basis"] <= max(positions) < settings["tasks"]
+
+
+@pytest.mark.skipif(find_spec("peft") is None, reason="PEFT is not installed")
+def test_an_adapter_is_a_job():
+    recipe = {"epochs": 0, "min_steps": 60, "lr": 0.01}
+    settings = {**BENCHMARK.place(0, 0), "kind": "lora", "rank": 2, "precision": "coded"}
+    job = Job("adapter", {**settings, "recipe": recipe, "seed": 0})
+    values = run_job(job, (), Place()).values
+    assert values["accuracy"] > 0.5
+    assert 300 < values["bytes_per_task"] < 2 * (64 + 300 + 300 + 100 + 100 + 10)

@@ -41,7 +41,7 @@ GOLDEN = {
         {**WHERE, "recipe": RECIPE, "allocation": "uniform", "sparsity": 0.9, "seed": 0},
         (MASK,),
     ): "f5c5b56810cec9d64bd639a0c98030b0",
-    Job("finetuning", {**WHERE, "recipe": RECIPE, "seed": 0}): "a38dd24a42670a1a2a313760a9ad6671",
+    Job("finetuning", {**WHERE, "recipe": RECIPE, "seed": 0}): "67f4a46f2cca3d93d88fe584ee4a45c3",
 }
 """Keys as of the first version; another one here would make every kept outcome worthless."""
 
