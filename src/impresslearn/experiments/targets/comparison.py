@@ -23,6 +23,8 @@ ACCURACY_FIGURE = {
     "x_label": "basis masks N",
     "y_label": "test accuracy",
 }
+HALVED = 15
+"""Basis tasks, the first ones, that halving looks for."""
 ACCURACY_TABLE = {
     "title": "Mean test accuracy and bytes a task",
     "columns": ["method", "masks"],
@@ -66,7 +68,7 @@ def _strategies(
             yield "heterogeneous", benchmark.task_job(seed, task, masks), {"masks": count}
         for task in range(min(count, benchmark.gn_tasks)):
             yield "GN", gn_job(benchmark, seed, task, masks, "alpha"), {"masks": count}
-        for task in range(count):
+        for task in range(min(count, HALVED)):
             yield "GN, halving", gn_job(benchmark, seed, task, masks, "halving"), {"masks": count}
         if count in benchmark.repeats:
             same = benchmark.homogeneous(seed, count, sparsity)
