@@ -106,6 +106,8 @@ def races(scale: str) -> tuple[Race, ...]:
         Coded("unit", 20, 1.3, 3, 0.1),
         Coded("unit", 20, 0.5, 3, 0.1),
         Coded("unit", 40, 0.3, 5, 0.1),
+        Coded("unit", 100, 0.3, 5, 0.1),
+        Coded("unit", 100, 0.2, 8, 0.1),
         Coded("unit", 60, 0.15, 5, 0.1),
         Coded("unit", 150, 0.07, 5, 0.1),
     )
@@ -129,7 +131,7 @@ def races(scale: str) -> tuple[Race, ...]:
             lora=(1, 2, 4, 8, 16),
             vera=(64, 256, 1024),
             same=(("lora", 1), ("lora", 4), ("lora", 16), ("vera", 256)),
-            masks=(0.8, 0.95, 0.97, 0.99) if paper else (0.97,),
+            masks=(0.8, 0.95, 0.97, 0.98, 0.99) if paper else (0.97, 0.98),
             mask_epochs=5,
             finetuning=True,
         ),
