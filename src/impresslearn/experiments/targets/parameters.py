@@ -32,7 +32,9 @@ class Line:
 LINES = (
     Line("PermutedMNIST", inf, 10, "lenet_300_100", {}, 266_000, 65, 100, 300, 1, 55, True),
     Line("RotatedMNIST", 359, 10, "lenet_300_100", {}, 266_000, 65, 5, 15, 1, 67, True),
-    Line("Split-CIFAR-100", 20, 5, "resnet18", {"width": 48}, 6_200_000, 1500, 10, 210, 750, 2, True),
+    Line(
+        "Split-CIFAR-100", 20, 5, "resnet18", {"width": 48}, 6_200_000, 1500, 10, 210, 750, 2, True
+    ),
     Line("Split-ImageNet", 100, 10, "resnet50", {}, 25_600_000, 6250, 75, 3975, 240, 26, False),
 )
 
