@@ -39,6 +39,8 @@ WIDTH, HEIGHT = 7.2, 3.7
 """Inches."""
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
 LEGEND_COLUMNS = 4
+LEGEND_WIDTH = 96
+"""Characters that fit beside one another, the space of a handle counting as six."""
 
 
 def write_figure(chart: Chart, path: Path, palette: Palette = LIGHT) -> None:
@@ -317,11 +319,12 @@ def _colour_bar(chart: HeatChart, axes: "Axes", stops: list[str]) -> None:
 def _legend(axes: "Axes") -> None:
     handles, names = axes.get_legend_handles_labels()
     if handles:
+        fitting = LEGEND_WIDTH // (max(map(len, names)) + 6)
         axes.figure.legend(
             handles,
             names,
             loc="outside lower center",
-            ncols=min(LEGEND_COLUMNS, len(handles)),
+            ncols=max(1, min(LEGEND_COLUMNS, len(handles), fitting)),
             frameon=False,
             handlelength=1.6,
             columnspacing=1.6,
