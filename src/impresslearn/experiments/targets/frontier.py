@@ -118,10 +118,7 @@ def races(scale: str) -> tuple[Race, ...]:
         Coded("layer", 20, 0.3, trained=True, output_scale=True),
         Coded("unit", 20, 1.3, smoothing=0.1, trained=True),
     )
-    on_images = (
-        Coded("unit", 15, 0.01, 30, 0.1, trained=True, lr=0.01),
-        Coded("unit", 15, 0.002, 30, 0.1, trained=True, lr=0.01),
-    )
+    on_images = (Coded("unit", 15, 0.002, 30, 0.1, trained=True, lr=0.01),)
     paper = scale == "paper"
     return (
         Race(
