@@ -1,6 +1,6 @@
 """The bars of the first milestone on real MNIST, in versions that take seconds.
 
-paper/measure.py measures them in full.
+`impresslearn reproduce` measures them in full.
 """
 
 from dataclasses import replace
