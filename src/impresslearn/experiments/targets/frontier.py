@@ -27,10 +27,11 @@ from impresslearn.experiments.targets.benchmarks import (
 from impresslearn.experiments.targets.plan import Plan, Planned, Target
 
 OURS = "ImpressLearn, coded"
-PAPER = "a float a mask and layer (paper)"
-ROUNDED = "a coefficient a unit, rounded after training"
+PAPER = "the paper's floats"
+ROUNDED = "a coefficient a unit, rounded"
 SUPSUP = "SupSup, coded mask"
-ADAPTERS = {"lora": "LoRA, rounded and coded", "vera": "VeRA, rounded and coded"}
+ADAPTERS = {"lora": "LoRA", "vera": "VeRA"}
+TUNED = "fine-tuning"
 KAIMING = {"init": "kaiming_normal", "gain": 1.0}
 """Weights that suit training, and adapters far better than those that suit masks."""
 TASKS = 10
@@ -146,8 +147,8 @@ def plan(scale: str) -> Plan:
     figures = [
         {
             "kind": "line",
-            "title": f"{benchmark.name}: accuracy against bytes a task",
-            "where": {"benchmark": benchmark.name},
+            "title": f"{race.benchmark.name}: accuracy against bytes a task",
+            "where": {"benchmark": race.benchmark.name},
             "x": "bytes_per_task",
             "y": "accuracy",
             "group": "method",
@@ -155,10 +156,11 @@ def plan(scale: str) -> Plan:
             "log_x": True,
             "frontier": True,
             "ours": [OURS],
+            **({"reference": {"method": TUNED}} if race.finetuning else {}),
             "x_label": "bytes a task",
             "y_label": "test accuracy",
         }
-        for benchmark in benchmarks
+        for race in entered
     ]
     table = {
         "title": "Mean accuracy and bytes a task",
@@ -211,7 +213,7 @@ def _entries(race: Race, seed: int) -> Iterator[tuple[str, str, Callable[[int], 
         method = f"{ADAPTERS[kind]}, our weights"
         yield method, f"rank {rank}", _adapter(benchmark, seed, kind, rank, {})
     if race.finetuning:
-        yield "fine-tuning, Kaiming weights", "all weights", _tuned(benchmark, seed)
+        yield TUNED, "all weights", _tuned(benchmark, seed)
 
 
 def _settings(benchmark: Benchmark, point: Coded) -> dict[str, Any]:
