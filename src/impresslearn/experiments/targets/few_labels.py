@@ -97,7 +97,7 @@ TARGET = Target(
     name="few-labels",
     title="Learning from few labels",
     claim="Not in the paper: it argues that combining masks transfers knowledge.",
-    expects="from 50 labels some 90% with a trained bank and 65% with a dedicated mask",
-    cost="an estimated 15 minutes",
+    expects="from 50 labels 90% with a trained bank and 65% with a dedicated mask",
+    cost="about 4 minutes",
     plan=plan,
 )

@@ -51,8 +51,8 @@ TARGET = Target(
     title="Task identity unknown: α-optimisation against SupSup",
     claim="ImpressLearn's α-optimisation with the entropy objective beats SupSup's one-shot "
     "procedure, and even SupSup that is told the task.",
-    expects="with plain entropy α-optimisation collapses on some tasks; with the information "
-    "objective it equals SupSup that is told the task and does not beat it by more than noise",
-    cost="an estimated 10 minutes after permuted-mnist",
+    expects="far ahead of one-shot from N = 30 on; equal to SupSup that is told the task, never "
+    "above it by more than noise; at N = 100 it misses a task of ten, with plain entropy three",
+    cost="about 2 minutes after permuted-mnist",
     plan=plan,
 )

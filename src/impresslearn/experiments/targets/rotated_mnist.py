@@ -10,7 +10,7 @@ TARGET = Target(
     claim="A few heterogeneous masks (N = 5 in Table 1) bring unseen rotations close to a "
     "dedicated mask; a single foreign mask stays at 10 ± 3%; homogeneous masks need larger N.",
     expects="heterogeneous accuracy grows with N and stays below SupSup where basis angles leave "
-    "gaps; X near chance plus what near angles share",
-    cost="an estimated 25 minutes",
+    "gaps; X far above chance where a near angle has a mask",
+    cost="about 20 minutes",
     plan=lambda scale: comparison(rotated_mnist(scale)),
 )
