@@ -2,7 +2,7 @@
 
 from math import ceil, floor, log10
 
-STEPS = (1, 2, 2.5, 5, 10)
+STEPS = (1, 2, 5, 10)
 
 
 def linear_ticks(low: float, high: float, count: int = 6) -> tuple[list[float], float]:

@@ -71,7 +71,7 @@ def by_task(rows: list[Row]) -> list[Row]:
             "seed": task["seed"],
             "task": task["task"],
             "role": task["role"],
-            "search": key.removeprefix("found by "),
+            "search": key.removeprefix("found by ").replace(" from ", ", "),
             "found": value,
         }
         for task in tasks
