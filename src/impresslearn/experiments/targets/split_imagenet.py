@@ -11,6 +11,6 @@ TARGET = Target(
     "beats SupSup's one-shot inference when the task is not given.",
     expects="at scale small a check that everything runs on image folders, not a test of the "
     "claim: four tasks leave three masks",
-    cost="an estimated 20 minutes",
+    cost="about 2 minutes",
     plan=lambda scale: comparison(split_imagenet(scale)),
 )
