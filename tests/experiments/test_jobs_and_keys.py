@@ -35,7 +35,7 @@ GOLDEN = {
     Job("overlap", {"backbone": BACKBONE}, (MASK, MASK)): "c8d9de03e1703393745f1f2da7cd5b3d",
     Job(
         "gn", {**WHERE, "position": 0, "method": "alpha", "inputs": 128}, (MASK,)
-    ): "e533421fae4e277f6c8f440718bcc07f",
+    ): "66454e27e59cc40cde6fd7ee0b810ea3",
     Job(
         "hybrid",
         {**WHERE, "recipe": RECIPE, "allocation": "uniform", "sparsity": 0.9, "seed": 0},

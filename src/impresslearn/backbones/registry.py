@@ -168,7 +168,7 @@ def adapt(
     layers = maskable_layers(module)
     try:
         frozen = copy.deepcopy(module)
-    except (RuntimeError, TypeError, NotImplementedError) as error:
+    except (RuntimeError, TypeError) as error:
         line = str(error).split("\n", 1)[0]
         raise InputError(f"{type(module).__name__} cannot be copied: {line}") from error
     return Backbone(

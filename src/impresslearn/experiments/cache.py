@@ -157,7 +157,7 @@ def _surroundings(device: str) -> str:
             name = torch.cuda.get_device_name(device).replace(" ", "-")
         else:
             torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+    except (RuntimeError, AssertionError) as error:
         line = str(error).split("\n", 1)[0]
         raise InputError(f"device {device!r} cannot be used: {line}") from None
     return f"torch-{torch.__version__.split('+')[0]}-{name}"

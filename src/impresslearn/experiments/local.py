@@ -107,7 +107,7 @@ def _run_all(
             "a worker process died, perhaps for want of memory; what was finished is kept, "
             "run again with fewer processes"
         ) from None
-    except Exception:
+    except Exception:  # what is running still ends, and is kept
         wait(future for future in running if not future.cancel())
         raise
 

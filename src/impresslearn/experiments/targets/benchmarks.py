@@ -8,7 +8,7 @@ download. A seed stands for a network and an order of tasks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -114,6 +114,12 @@ class Benchmark:
             "basis_tasks": self.basis,
             "unseen_tasks": self.unseen,
         }
+
+
+def described(benchmarks: Sequence[Benchmark]) -> tuple[dict[str, Any], str]:
+    """Settings and data of several benchmarks, as they go into one record."""
+    settings = {benchmark.name: benchmark.described() for benchmark in benchmarks}
+    return settings, "; ".join(dict.fromkeys(benchmark.data for benchmark in benchmarks))
 
 
 def rotated_mnist(scale: str) -> Benchmark:

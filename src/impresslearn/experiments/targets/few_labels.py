@@ -11,10 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from impresslearn.experiments.jobs import Job
-from impresslearn.experiments.targets.benchmarks import (
-    Benchmark,
-    rotated_mnist,
-)
+from impresslearn.experiments.targets.benchmarks import Benchmark, rotated_mnist
 from impresslearn.experiments.targets.plan import Plan, Planned, Target
 from impresslearn.streams.draws import draw_angles
 

@@ -51,6 +51,6 @@ TARGET = Target(
     claim="The hybrid is only marginally better, and only when masks are few; the difference "
     "vanishes as N grows.",
     expects="the hybrid ahead at small N",
-    cost="an estimated 15 minutes after split-cifar100",
+    cost="about 8 minutes after split-cifar100",
     plan=plan,
 )

@@ -11,6 +11,6 @@ TARGET = Target(
     "dedicated mask; a single foreign mask stays at 10 ± 3%; homogeneous masks need larger N.",
     expects="heterogeneous accuracy grows with N and stays below SupSup where basis angles leave "
     "gaps; X far above chance where a near angle has a mask",
-    cost="about 20 minutes",
+    cost="an estimated 20 minutes",
     plan=lambda scale: comparison(rotated_mnist(scale)),
 )

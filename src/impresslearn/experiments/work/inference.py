@@ -24,7 +24,7 @@ from impresslearn.mixing import mixed_weights, one_hot_coefficients
 from impresslearn.prediction import Statistics, TaskView
 
 
-@job_kind("gn")
+@job_kind("gn", version=2)
 def infer_a_task(settings: Mapping[str, Any], needs: Sequence[Outcome], place: Place) -> Outcome:
     """One of the bank's tasks without its name: found or not, and the accuracy that follows.
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from impresslearn.baselines import Adapter, FineTuning, Hybrid
+from impresslearn.baselines.own_weights import OwnWeights
 from impresslearn.experiments.jobs import Outcome, Place, job_kind
 from impresslearn.experiments.work.material import (
     backbone_of,
@@ -57,8 +58,6 @@ def learn_a_hybrid(settings: Mapping[str, Any], needs: Sequence[Outcome], place:
     sparsity and allocation of the head's mask.
     """
     backbone = backbone_of(settings["backbone"], place)
-    train, test = train_and_test(settings, place)
-    name = task_of(settings, place).name
     hybrid = Hybrid(
         backbone,
         bank_of(backbone, needs, settings.get("random")),
@@ -67,32 +66,20 @@ def learn_a_hybrid(settings: Mapping[str, Any], needs: Sequence[Outcome], place:
         recipe=recipe_of(settings["recipe"]),
         seed=settings["seed"],
         progress=False,
-    ).learn_task(name, train)
-    return Outcome(
-        {
-            "task": name,
-            "accuracy": hybrid.score(test, name),
-            "bytes_per_task": hybrid.bytes_of(name),
-        }
     )
+    return _learned(hybrid, settings, place)
 
 
 @job_kind("finetuning", version=2)
 def fine_tune(settings: Mapping[str, Any], needs: Sequence[Outcome], place: Place) -> Outcome:
     """All weights of the network trained on one task: the upper bound. Values as of "task"."""
-    backbone = backbone_of(settings["backbone"], place)
-    train, test = train_and_test(settings, place)
-    name = task_of(settings, place).name
     tuned = FineTuning(
-        backbone, recipe=recipe_of(settings["recipe"]), seed=settings["seed"], progress=False
-    ).learn_task(name, train)
-    return Outcome(
-        {
-            "task": name,
-            "accuracy": tuned.score(test, name),
-            "bytes_per_task": tuned.bytes_of(name),
-        }
+        backbone_of(settings["backbone"], place),
+        recipe=recipe_of(settings["recipe"]),
+        seed=settings["seed"],
+        progress=False,
     )
+    return _learned(tuned, settings, place)
 
 
 @job_kind("adapter")
@@ -100,22 +87,27 @@ def learn_an_adapter(
     settings: Mapping[str, Any], needs: Sequence[Outcome], place: Place
 ) -> Outcome:
     """A low-rank adapter of PEFT: kind, rank, precision, recipe, seed. Values as of "task"."""
-    backbone = backbone_of(settings["backbone"], place)
-    train, test = train_and_test(settings, place)
-    name = task_of(settings, place).name
     adapter = Adapter(
-        backbone,
+        backbone_of(settings["backbone"], place),
         kind=settings["kind"],
         rank=settings["rank"],
         precision=settings["precision"],
         recipe=recipe_of(settings["recipe"]),
         seed=settings["seed"],
         progress=False,
-    ).learn_task(name, train)
+    )
+    return _learned(adapter, settings, place)
+
+
+def _learned(method: OwnWeights, settings: Mapping[str, Any], place: Place) -> Outcome:
+    """The job's task, learned by a baseline and judged."""
+    train, test = train_and_test(settings, place)
+    name = task_of(settings, place).name
+    method.learn_task(name, train)
     return Outcome(
         {
             "task": name,
-            "accuracy": adapter.score(test, name),
-            "bytes_per_task": adapter.bytes_of(name),
+            "accuracy": method.score(test, name),
+            "bytes_per_task": method.bytes_of(name),
         }
     )
