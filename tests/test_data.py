@@ -100,6 +100,35 @@ def test_bytes_are_pixels_and_other_integers_are_not():
     assert as_inputs(values > 50).tolist() == [[0, 1, 1]]
 
 
+BYTES = torch.arange(30, dtype=torch.uint8).reshape(10, 3)
+
+
+@pytest.mark.parametrize("limit", [0, 4096])
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda x: (x, Y),
+        lambda x: (x.numpy(), Y),
+        lambda x: (list(x), Y),
+        lambda x: Examples(x, Y.numpy()),
+        lambda x: TensorDataset(x, Y),
+        lambda x: Pairs(x, Y),
+        lambda x: DataLoader(TensorDataset(x, Y), batch_size=4),
+        lambda x: Flow(list(zip(x, Y, strict=True))),
+    ],
+)
+def test_it_is_known_whether_inputs_came_as_pixels(form, limit):
+    assert as_examples(form(BYTES), memory_limit=limit, workers=0).pixels
+    assert not as_examples(form(BYTES.float() / 255), memory_limit=limit, workers=0).pixels
+
+
+def test_examples_of_pixels_stay_so():
+    once = as_examples((BYTES, Y))
+    twice = as_examples(once.subset([3, 0]))
+    assert twice.pixels
+    assert torch.equal(twice.inputs, once.inputs[[3, 0]])
+
+
 def test_number_formats():
     assert as_inputs(X.double()).dtype == torch.float32
     assert as_inputs(X.half()).dtype == torch.float16
@@ -225,6 +254,7 @@ def test_an_image_folder(tmp_path):
         examples = as_examples(path)
         assert examples.labels.tolist() == ["ant"] * 3 + ["bee"] * 3
         assert examples.inputs.shape == (6, 3, 5, 4)
+        assert examples.pixels
         lossless = torch.from_numpy(saved[3][1]).permute(2, 0, 1) / 255  # ant/0.png
         torch.testing.assert_close(examples.inputs[0], lossless)
         assert examples.inputs.min() >= 0

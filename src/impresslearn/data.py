@@ -54,12 +54,14 @@ class Examples:
     """Inputs and labels held in memory.
 
     inputs: (n, ...) floating point; labels: (n,) array of integers or strings; augment: a
-    function of (batch, generator) applied to training batches only.
+    function of (batch, generator) applied to training batches only; pixels: whether the inputs
+    came as uint8 pixels, scaled to [0, 1] here.
     """
 
     inputs: Tensor
     labels: np.ndarray
     augment: Augmentation | None = None
+    pixels: bool = False
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -72,11 +74,12 @@ class Examples:
 
 @dataclass(frozen=True)
 class StreamedExamples:
-    """Examples that a `Dataset` reads from disk each epoch; labels are known beforehand."""
+    """Examples that a `Dataset` reads anew each epoch; labels are known; pixels: of `Examples`."""
 
     dataset: Dataset
     labels: np.ndarray
     workers: int = 0
+    pixels: bool = False
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -173,6 +176,12 @@ def as_inputs(values: Any) -> Tensor:
     return tensor
 
 
+def is_pixels(values: Any) -> bool:
+    """Whether `as_inputs` takes these values for pixels, and scales them."""
+    first = values[0] if isinstance(values, (list, tuple)) and values else values
+    return getattr(first, "dtype", None) in (torch.uint8, np.uint8)
+
+
 def label_array(labels: Any) -> np.ndarray:
     """Labels as a (n,) array of int64 or of strings; whole floats are taken as integers."""
     if isinstance(labels, Tensor):
@@ -243,7 +252,8 @@ def as_examples(
     if isinstance(data, (Examples, StreamedExamples)):
         examples: Examples | StreamedExamples = data
         if isinstance(data, Examples):
-            examples = replace(data, inputs=as_inputs(data.inputs), labels=label_array(data.labels))
+            checked = _pair(data.inputs, data.labels, data.pixels)
+            examples = replace(checked, augment=data.augment)
     elif isinstance(data, (str, Path)):
         examples = _from_dataset(_image_folder(Path(data)), memory_limit, workers)
     elif isinstance(data, DataLoader):
@@ -256,7 +266,7 @@ def as_examples(
     elif isinstance(data, Dataset):
         examples = _from_dataset(data, memory_limit, workers)
     elif isinstance(data, (tuple, list)) and len(data) == 2:
-        examples = Examples(as_inputs(data[0]), label_array(data[1]))
+        examples = _pair(*data)
     else:
         raise InputError(
             "data must be a pair (inputs, labels), a Dataset, a DataLoader, the path of an image "
@@ -296,20 +306,25 @@ def _draws_everything(loader: DataLoader) -> bool:
     )
 
 
+def _pair(inputs: Any, labels: Any, pixels: bool = False) -> Examples:
+    return Examples(as_inputs(inputs), label_array(labels), None, pixels or is_pixels(inputs))
+
+
 def _from_batches(batches: Iterable) -> Examples:
     pairs = []
     for batch in batches:
         if not isinstance(batch, (tuple, list)) or len(batch) != 2:
             raise InputError("a DataLoader must give pairs (inputs, labels)")
-        pairs.append((as_inputs(batch[0]), label_array(batch[1])))
+        pairs.append(_pair(*batch))
     if not pairs:
         raise InputError("the data hold no example")
-    shapes = {tuple(inputs.shape[1:]) for inputs, _ in pairs}
+    shapes = {tuple(pair.inputs.shape[1:]) for pair in pairs}
     if len(shapes) > 1:
         raise InputError(
             f"the inputs of a DataLoader must share one shape, got {sorted(shapes)[:3]}"
         )
-    return Examples(torch.cat([p[0] for p in pairs]), np.concatenate([p[1] for p in pairs]))
+    inputs, labels = [pair.inputs for pair in pairs], [pair.labels for pair in pairs]
+    return Examples(torch.cat(inputs), np.concatenate(labels), pixels=pairs[0].pixels)
 
 
 def _from_dataset(dataset: Dataset, memory_limit: int, workers: int) -> Examples | StreamedExamples:
@@ -318,22 +333,23 @@ def _from_dataset(dataset: Dataset, memory_limit: int, workers: int) -> Examples
         raise InputError("the data hold no example")
     tensors = getattr(dataset, "tensors", None)
     if tensors is not None and len(tensors) == 2:  # a TensorDataset: nothing to read
-        return Examples(as_inputs(tensors[0]), label_array(tensors[1]))
+        return _pair(*tensors)
     first = dataset[0]
     if not isinstance(first, (tuple, list)) or len(first) != 2:
         raise InputError("a Dataset must give pairs (input, label)")
+    pixels = isinstance(dataset, _ImageFolder) or is_pixels(first[0])
     size = as_inputs(first[0]).numel() * 4
     if size * count > memory_limit:
         labels = getattr(dataset, "targets", None)
         if labels is None:
             labels = [dataset[i][1] for i in range(count)]
-        return StreamedExamples(dataset, label_array(labels), workers)
+        return StreamedExamples(dataset, label_array(labels), workers, pixels)
     pairs = [dataset[i] for i in range(count)]
     shapes = {tuple(as_inputs(x).shape) for x, _ in pairs}
     if len(shapes) > 1:
         raise InputError(f"the inputs of a Dataset must share one shape, got {sorted(shapes)[:3]}")
     inputs = torch.stack([as_inputs(x) for x, _ in pairs])
-    return Examples(inputs, label_array([y for _, y in pairs]))
+    return Examples(inputs, label_array([y for _, y in pairs]), pixels=pixels)
 
 
 def _image_folder(path: Path) -> Dataset:
