@@ -10,14 +10,15 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LAYERS = (  # from low to high; a unit imports strictly lower layers, or itself
     {"errors"},
+    {"plain"},
     {"data", "kernels", "optional", "progress"},
-    {"masking", "files"},
-    {"sparsity", "edge_popup", "objectives", "training", "streams", "backbones"},
+    {"masking", "preprocessing"},
+    {"files", "sparsity", "edge_popup", "objectives", "training", "streams", "backbones"},
     {"bank", "coding", "prediction"},
-    {"mixing", "settings", "sources", "stopwatch"},
+    {"mixing", "sources", "stopwatch"},
     {"unknowns"},
     {"quantisation", "superposition", "adaptation"},
-    {"tasks", "presets"},
+    {"tasks", "presets", "settings"},
     {"inference", "intake", "journal", "runtime", "rows"},
     {"ledger", "together"},
     {"candidates", "export", "store"},
@@ -32,7 +33,7 @@ LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
 ONLY = {
     "report": {"errors", "report"},
     "streams": {"errors", "data", "optional", "streams"},
-    "files": {"errors", "data", "files"},
+    "files": {"errors", "data", "files", "preprocessing"},
 }
 
 

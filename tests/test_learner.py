@@ -255,9 +255,9 @@ def test_homogeneous_masks_depend_on_their_seeds_alone():
 @pytest.mark.parametrize("seeds", [[1], [1, 1], [1, 1, 2], [1, 2, 3], []])
 def test_homogeneous_seeds_are_as_many_as_masks_and_distinct(seeds):
     learner = quick_learner()
-    with pytest.raises(InputError, match="as many distinct seeds, got 2"):
+    with pytest.raises(InputError, match="2 masks need as many distinct seeds"):
         learner.learn_homogeneous("a", blobs(), 2, seeds=seeds)
-    with pytest.raises(InputError, match="count >= 1"):
+    with pytest.raises(InputError, match="count must be an integer of at least 1, got 0"):
         learner.learn_homogeneous("a", blobs(), 0)
     assert len(learner.bank_) == 0
 

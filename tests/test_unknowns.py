@@ -13,7 +13,7 @@ from impresslearn.mixing import CoefficientSpec, mixed_weights, uniform_coeffici
 from impresslearn.persistence import load
 from impresslearn.quantisation import store_coefficients
 from impresslearn.rounding import rounded
-from impresslearn.settings import plain_settings, restored_settings
+from impresslearn.settings import restored_settings
 from impresslearn.sources import disjoint_bank, random_bank
 from impresslearn.store.records import encode_packed
 from impresslearn.unknowns import (
@@ -190,7 +190,7 @@ def decoded_bits(learner):
 
 
 def test_settings_of_older_files_have_the_default_price():
-    plain = plain_settings(quick_learner())
+    plain = quick_learner().settings.plain()
     del plain["bit_price"]
     assert restored_settings(plain)["bit_price"] == 1.0
 

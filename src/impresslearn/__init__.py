@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from impresslearn.learner import ImpressLearner as ImpressLearner
     from impresslearn.persistence import load as load
     from impresslearn.persistence import open_store as open_store
+    from impresslearn.preprocessing import Prepared as Prepared
+    from impresslearn.preprocessing import Preprocessing as Preprocessing
     from impresslearn.presets import list_presets as list_presets
     from impresslearn.presets import preset as preset
     from impresslearn.rounding import rounded as rounded
@@ -54,6 +56,8 @@ _HOME = {
     "MaskBank": "impresslearn.bank",
     "MissingDataError": "impresslearn.errors",
     "MissingDependencyError": "impresslearn.errors",
+    "Prepared": "impresslearn.preprocessing",
+    "Preprocessing": "impresslearn.preprocessing",
     "StoreError": "impresslearn.errors",
     "Recipe": "impresslearn.training",
     "SupSup": "impresslearn.baselines",

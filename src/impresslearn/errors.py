@@ -16,6 +16,10 @@ class InputError(ImpressLearnError, ValueError):
     """A value, shape, label or setting that cannot be used."""
 
 
+class FixedSettingError(ImpressLearnError, AttributeError):
+    """A setting that was changed after its owner was made."""
+
+
 class UnknownTaskError(ImpressLearnError, KeyError):
     """A task name that was never learned."""
 

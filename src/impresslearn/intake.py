@@ -1,4 +1,4 @@
-"""What a learner lets in: data checked against its backbone before anything is learned."""
+"""Validates data against the backbone, and prepares it, before anything is learned from it."""
 
 from __future__ import annotations
 
@@ -17,31 +17,51 @@ from impresslearn.data import (
     as_inputs,
     task_classes,
 )
+from impresslearn.preprocessing import Prepared, Preprocessing
 
-Prepared = tuple[Examples | StreamedExamples, tuple[Label, ...]]
-"""Checked examples of a task and its classes."""
+TrainingData = tuple[Examples | StreamedExamples, tuple[Label, ...]]
+"""Prepared examples of a task and its classes."""
 
 
-def checked_examples(backbone: Backbone, data: Any) -> Examples | StreamedExamples:
-    """Labelled data in any form that `as_examples` takes, of a shape that the backbone takes."""
-    examples = as_examples(data)
+def checked_examples(
+    backbone: Backbone, data: Any, preprocessing: Preprocessing | None = None
+) -> Examples | StreamedExamples:
+    """Labelled data as the backbone takes it: prepared, unless it comes as `Prepared`.
+
+    data: any form that `as_examples` takes.
+    """
+    if isinstance(data, Prepared):
+        examples = as_examples(data.data)
+    elif preprocessing is None:
+        examples = as_examples(data)
+    else:
+        if isinstance(data, (tuple, list)) and len(data) == 2:
+            data = (preprocessing.raw(data[0]), data[1])
+        examples = preprocessing.apply_to(as_examples(data))
     if isinstance(examples, Examples):
         backbone.check_inputs(examples.inputs)
     return examples
 
 
-def training_examples(backbone: Backbone, data: Any) -> Prepared:
+def training_examples(
+    backbone: Backbone, data: Any, preprocessing: Preprocessing | None = None
+) -> TrainingData:
     """Data that a task can be learned from, and its classes, sorted.
 
     Raises InputError for fewer than two classes and for more than the backbone has outputs.
     """
-    examples = checked_examples(backbone, data)
+    examples = checked_examples(backbone, data, preprocessing)
     return examples, task_classes(examples.labels, backbone.num_classes)
 
 
-def checked_inputs(backbone: Backbone, inputs: Any) -> Tensor:
-    """Inputs without labels, as a float tensor of a shape that the backbone takes."""
-    values = as_inputs(inputs)
+def checked_inputs(
+    backbone: Backbone, inputs: Any, preprocessing: Preprocessing | None = None
+) -> Tensor:
+    """Inputs without labels as the backbone takes them: a float tensor, prepared if raw."""
+    if isinstance(inputs, Prepared):
+        values = as_inputs(inputs.data)
+    else:
+        values = as_inputs(inputs) if preprocessing is None else preprocessing.apply(inputs)
     backbone.check_inputs(values)
     return values
 

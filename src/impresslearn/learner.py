@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import count as count_from
 from typing import Any
 
@@ -23,16 +24,22 @@ from impresslearn.data import TensorBatches, to_batches
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.export import FinishedTask, export_module
 from impresslearn.inference import TaskGuess, guess_task
-from impresslearn.intake import Prepared, checked_examples, checked_inputs, training_examples
+from impresslearn.intake import (
+    TrainingData,
+    checked_examples,
+    checked_inputs,
+    training_examples,
+)
 from impresslearn.ledger import Ledger
-from impresslearn.mixing import Coefficients, CoefficientSpec, check_bit_price
+from impresslearn.mixing import Coefficients
+from impresslearn.plain import check_integer, check_seed
 from impresslearn.prediction import Statistics, TrainingPhase
+from impresslearn.preprocessing import Prepared, Preprocessing
 from impresslearn.presets import preset as find_preset
 from impresslearn.progress import progress_for
-from impresslearn.quantisation import PRECISIONS
 from impresslearn.rows import labels_by_task, named, row_names
-from impresslearn.settings import mask_recipe, plain_settings, task_recipe
-from impresslearn.sources import POPUP_RECIPE, draw_masks, train_mask, train_masks_in_turn
+from impresslearn.settings import Fixed, LearnerSettings, check_cache_bytes
+from impresslearn.sources import POPUP_RECIPE, draw_masks, train_masks_in_turn
 from impresslearn.sparsity import ones_per_layer
 from impresslearn.stopwatch import Note, Stopwatch
 from impresslearn.store import write_store
@@ -46,7 +53,7 @@ from impresslearn.together import (
 from impresslearn.training import Recipe
 
 
-class ImpressLearner:
+class ImpressLearner(Fixed):
     """Learns tasks one after another on a frozen backbone; forgets nothing.
 
     backbone: from `create_backbone` or `adapt`. bank: masks to start from (a random bank, say);
@@ -57,8 +64,12 @@ class ImpressLearner:
     coded (learned as whole numbers, a bit of which costs bit_price bits of the examples' loss).
     penalty: λ of eq. 2. basis_recipe, task_recipe: how masks and coefficients are optimised.
     score_rule: whether edge-popup ranks the "score" or its "magnitude". seed: of everything that
-    is drawn; each mask or task learned takes the next one. progress: True, False, or "auto" (shown
-    on a terminal). cache_bytes: memory for the weights of the tasks predicted last; 0 keeps none.
+    is drawn; each mask or task learned takes the next one. preprocessing: what is done to the
+    inputs of every verb, kept with the learner and put into its exports; None takes inputs as they
+    are (uint8 scaled to [0, 1]). progress: True, False, or "auto" (shown on a terminal).
+    cache_bytes: memory for the weights of the tasks predicted last; 0 keeps none.
+
+    Settings are attributes of their names and fixed, but for progress.
 
     Attributes: `bank_` (MaskBank), `tasks_` (name -> TaskInfo), `coefficients_` (name ->
     Coefficients), `shared_statistics_` (norm statistics that all tasks share, or None).
@@ -81,6 +92,7 @@ class ImpressLearner:
         task_recipe: Recipe = COEFFICIENT_RECIPE,
         score_rule: str = "magnitude",
         seed: int = 0,
+        preprocessing: Preprocessing | None = None,
         progress: bool | str = "auto",
         cache_bytes: int = 256 * 1024**2,
     ) -> None:
@@ -89,30 +101,19 @@ class ImpressLearner:
                 "backbone must come from create_backbone or adapt, got "
                 f"{type(backbone).__name__}; wrap your own module with adapt(module)"
             )
-        if precision not in PRECISIONS:
-            raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
         if bank is not None and bank.layers != backbone.layers:
             raise InputError("the bank's masks belong to other layers than the backbone's")
         self.backbone = backbone
-        self.sparsity = sparsity
-        self.allocation = allocation
-        self.granularity = granularity
-        self.output_scale = output_scale
-        self.input_scale = input_scale
-        self.precision = precision
-        self.bit_price = check_bit_price(bit_price)
-        self.penalty = penalty
-        self.basis_recipe = basis_recipe
-        self.task_recipe = task_recipe
-        self.score_rule = score_rule
-        self.seed = seed
+        self.settings = LearnerSettings(
+            sparsity, allocation, granularity, output_scale, input_scale, precision, bit_price,
+            penalty, basis_recipe, task_recipe, score_rule, seed, preprocessing,
+        )  # fmt: skip
+        vars(self).update(vars(self.settings))
         self.progress = progress
-        self.cache_bytes = cache_bytes
-        self._ones = ones_per_layer(backbone.layers, sparsity, allocation)
-        price = self.bit_price if precision == "coded" else None
-        self._spec = CoefficientSpec(granularity, output_scale, input_scale, price)
+        self.cache_bytes = check_cache_bytes(cache_bytes)
+        self._ones = ones_per_layer(backbone.layers, self.settings.sparsity, allocation)
         masks = MaskBank(backbone.layers, backbone.device) if bank is None else bank
-        self._ledger = Ledger(backbone, masks, cache_bytes)
+        self._ledger = Ledger(backbone, masks, self.cache_bytes)
 
     @classmethod
     def from_preset(cls, backbone: Backbone, name: str, **overrides: Any) -> ImpressLearner:
@@ -155,19 +156,8 @@ class ImpressLearner:
         values to keep in the task's history. Raises InputError for a taken name, unusable data or
         more classes than the backbone has outputs.
         """
-        self._ledger.refuse_taken([name])
-        examples, classes = training_examples(self.backbone, data)
-        seed = self._next_seed() if seed is None else seed
-        phase = TrainingPhase.begin(self.backbone, self.shared_statistics_)
-        source = to_batches(examples, classes, self.backbone.device)
-        watch = Stopwatch(len(examples), note)
-        title = progress_for(self.progress).titled(f"basis {name}")
-        how = (self._ones, self.basis_recipe, seed, self.score_rule, phase, title)
-        trained = train_mask(self.backbone, source, len(classes), *how)
-        recipe, metrics = {name: mask_recipe(self, seed)}, watch.metrics(trained.fit)
-        prepared = (examples, classes)
-        self._ledger.commit_basis({name: trained.mask}, recipe, prepared, phase, metrics)
-        return self
+        seeds = None if seed is None else [seed]
+        return self._learn_masks([name], data, seeds, False, note, f"basis {name}")
 
     def learn_homogeneous(
         self,
@@ -185,31 +175,50 @@ class ImpressLearner:
         on its seed alone, so they may as well be trained apart. batched: as in `learn_tasks`;
         note: as in `learn_basis`.
         """
-        if count < 1 or (seeds is not None and not len(seeds) == len(set(seeds)) == count):
-            raise InputError(f"count >= 1 needs as many distinct seeds, got {count}, {seeds}")
+        count = check_integer("count", count, 1)
         names = [f"{name}/{number}" if number else name for number in range(count)]
+        return self._learn_masks(names, data, seeds, batched, note, f"{count} masks of {name}")
+
+    def _learn_masks(
+        self,
+        names: list[str],
+        data: Any,
+        seeds: Sequence[int] | None,
+        batched: bool | None,
+        note: Note | None,
+        title: str,
+    ) -> ImpressLearner:
+        """A mask from each seed; the first one is the mask of the task of its name."""
         self._ledger.refuse_taken(names)
-        examples, classes = training_examples(self.backbone, data)
-        chosen = list(seeds) if seeds is not None else [self._next_seed() + i for i in range(count)]
+        first = self._next_seed()
+        chosen = list(range(first, first + len(names)) if seeds is None else map(check_seed, seeds))
+        if not len(chosen) == len(set(chosen)) == len(names):
+            raise InputError(f"{len(names)} masks need as many distinct seeds, got {chosen}")
+        examples, classes = training_examples(self.backbone, data, self.settings.preprocessing)
         source = to_batches(examples, classes, self.backbone.device)
-        first = TrainingPhase.begin(self.backbone, self.shared_statistics_)
-        watch = Stopwatch(len(examples), note)
-        title = progress_for(self.progress).titled(f"{count} masks of {name}")
-        how = (self._ones, self.basis_recipe, chosen, self.score_rule)
+        phase = TrainingPhase.begin(self.backbone, self.shared_statistics_)
+        watch, bar = Stopwatch(len(examples), note), progress_for(self.progress).titled(title)
+        how = (self._ones, self.settings.basis_recipe, chosen, self.settings.score_rule)
+        fit = None
         if side_by_side(self.backbone, batched) and isinstance(source, TensorBatches):
-            masks = train_masks_together(self.backbone, source, len(classes), *how, title)
+            masks = train_masks_together(self.backbone, source, len(classes), *how, bar)
         else:
-            masks = train_masks_in_turn(self.backbone, source, len(classes), *how, first, title)
-        recipes = {each: mask_recipe(self, seed) for each, seed in zip(names, chosen, strict=True)}
-        named, prepared = dict(zip(names, masks, strict=True)), (examples, classes)
-        self._ledger.commit_basis(named, recipes, prepared, first, watch.metrics())
+            trained = train_masks_in_turn(self.backbone, source, len(classes), *how, phase, bar)
+            masks, fit = [each.mask for each in trained], trained[0].fit
+        self._ledger.commit_basis(
+            dict(zip(names, masks, strict=True)),
+            dict(zip(names, map(self.settings.mask_recipe, chosen), strict=True)),
+            (examples, classes),
+            phase,
+            watch.metrics(fit),
+        )
         return self
 
     def add_random_masks(self, count: int, *, seed: int | None = None) -> ImpressLearner:
         """Appends random masks of the learner's sparsity and allocation to the bank."""
-        seed = self.seed if seed is None else seed
-        how = (self.sparsity, self.allocation, seed)
-        self._ledger.commit_masks(draw_masks(self.bank_, count, *how))
+        seed = self.settings.seed if seed is None else check_seed(seed)
+        how = (self.settings.sparsity, self.settings.allocation, seed)
+        self._ledger.commit_masks(draw_masks(self.bank_, check_integer("count", count, 1), *how))
         return self
 
     def learn_task(
@@ -221,20 +230,21 @@ class ImpressLearner:
         `learn_basis`. Raises as that, and InputError while the bank is empty.
         """
         self._ledger.refuse_task(name)
-        examples, classes = training_examples(self.backbone, data)
+        examples, classes = training_examples(self.backbone, data, self.settings.preprocessing)
         phase = TrainingPhase.begin(self.backbone, self.shared_statistics_)
-        seed, watch = self._next_seed() if seed is None else seed, Stopwatch(len(examples), note)
+        seed = self._next_seed() if seed is None else check_seed(seed)
+        watch = Stopwatch(len(examples), note)
         source = to_batches(examples, classes, self.backbone.device)
         title = progress_for(self.progress).titled(f"task {name}")
-        how = (self._spec, self.task_recipe, self.penalty, seed, phase, title)
+        own = self.settings
         coefficients, result = learn_coefficients(
-            self.backbone, self.bank_, source, len(classes), *how
-        )
-        prepared, metrics = (examples, classes), watch.metrics(result)
-        recipe = task_recipe(self, seed)
+            self.backbone, self.bank_, source, len(classes),
+            own.spec, own.task_recipe, own.penalty, seed, phase, title,
+        )  # fmt: skip
         self._ledger.commit_learned(
-            name, coefficients, self.precision, prepared, phase, recipe, metrics
-        )
+            name, coefficients, own.precision, (examples, classes), phase,
+            own.task_history(seed), watch.metrics(result),
+        )  # fmt: skip
         return self
 
     def learn_tasks(
@@ -247,17 +257,20 @@ class ImpressLearner:
         """
         for name in tasks:
             self._ledger.refuse_task(name)
-        prepared = {name: training_examples(self.backbone, data) for name, data in tasks.items()}
+        prepared = {
+            name: training_examples(self.backbone, data, self.settings.preprocessing)
+            for name, data in tasks.items()
+        }
         seeds = dict(zip(tasks, count_from(self._next_seed()), strict=False))
         for names in alike(prepared):
             if len(names) > 1 and side_by_side(self.backbone, batched):
                 self._learn_together({name: prepared[name] for name in names}, seeds)
                 continue
             for name in names:
-                self.learn_task(name, prepared[name][0], seed=seeds[name])
+                self.learn_task(name, Prepared(prepared[name][0]), seed=seeds[name])
         return self
 
-    def _learn_together(self, tasks: Mapping[str, Prepared], seeds: Mapping[str, int]) -> None:
+    def _learn_together(self, tasks: Mapping[str, TrainingData], seeds: Mapping[str, int]) -> None:
         sources = (to_batches(*each, self.backbone.device) for each in tasks.values())
         watch = Stopwatch(len(next(iter(tasks.values()))[0]))
         found = learn_coefficients_together(
@@ -265,23 +278,30 @@ class ImpressLearner:
             self.bank_,
             [source for source in sources if isinstance(source, TensorBatches)],
             len(next(iter(tasks.values()))[1]),
-            self._spec,
-            self.task_recipe,
-            self.penalty,
+            self.settings.spec,
+            self.settings.task_recipe,
+            self.settings.penalty,
             [seeds[name] for name in tasks],
             progress_for(self.progress).titled(f"{len(tasks)} tasks"),
         )
         phase = TrainingPhase.begin(self.backbone)
         for (name, each), coefficients in zip(tasks.items(), found, strict=True):
-            recipe = task_recipe(self, seeds[name])
+            recipe = self.settings.task_history(seeds[name])
             self._ledger.commit_learned(
-                name, coefficients, self.precision, each, phase, recipe, watch.metrics()
+                name, coefficients, self.settings.precision, each, phase, recipe, watch.metrics()
             )
+
+    def prepare(self, inputs: Any) -> Tensor:
+        """Raw inputs (n, ...) as the network takes them: what every verb does with its own.
+
+        Those in `Prepared` are only checked. Raises InputError for unsuitable inputs.
+        """
+        return checked_inputs(self.backbone, inputs, self.settings.preprocessing)
 
     def logits(self, inputs: Any, task: str) -> Tensor:
         """A task's logits (n, K), K its number of classes, on the backbone's device."""
         view = self._ledger.view(self.tasks_.learned(task))
-        return view.logits(self.backbone, checked_inputs(self.backbone, inputs))
+        return view.logits(self.backbone, self.prepare(inputs))
 
     def predict(self, inputs: Any, task: str | Sequence[str] | None = None) -> np.ndarray:
         """The labels of inputs (n, ...): an array (n,) of labels as they were learned.
@@ -291,9 +311,9 @@ class ImpressLearner:
         all belong to one. Raises UnknownTaskError for a name that was never learned, and where the
         inputs look like none of the tasks.
         """
-        values = checked_inputs(self.backbone, inputs)
+        values = self.prepare(inputs)
         if task is None:
-            guess = self.infer_task(values)
+            guess = self.infer_task(Prepared(values))
             if guess.unknown:
                 raise UnknownTaskError(f"the inputs look like none of the tasks: {guess.summary()}")
             task = guess.best
@@ -307,7 +327,7 @@ class ImpressLearner:
     def score(self, data: Any, task: str) -> float:
         """The accuracy of a task on labelled data, in [0, 1]."""
         learned = self.tasks_.learned(task)
-        examples = checked_examples(self.backbone, data)
+        examples = checked_examples(self.backbone, data, self.settings.preprocessing)
         source = to_batches(examples, learned.classes, self.backbone.device)
         return self._ledger.view(learned).accuracy(self.backbone, source)
 
@@ -329,7 +349,7 @@ class ImpressLearner:
             self.backbone,
             self.bank_,
             candidates(self._ledger, among),
-            checked_inputs(self.backbone, inputs),
+            self.prepare(inputs),
             method,
             shared=self.shared_statistics_,
             **settings,
@@ -339,20 +359,27 @@ class ImpressLearner:
         """Labels from the mixture that `infer_task(method="alpha")` optimised."""
         if guess.mixture is None:
             raise InputError(f"a guess by {guess.method!r} holds no mixture; use method='alpha'")
-        logits = guess.mixture.logits(self.backbone, checked_inputs(self.backbone, inputs))
+        logits = guess.mixture.logits(self.backbone, self.prepare(inputs))
         return named(logits, self.tasks_.learned(guess.best).classes)
 
     def statistics_of(self, task: str) -> Statistics | None:
         """The norm statistics that a task is computed with; None where its network has none."""
         return self._ledger.statistics(self.tasks_.learned(task))
 
-    def finished(self, task: str) -> FinishedTask:
-        """A task with its weights, as the writers of `impresslearn.export` take it."""
-        return FinishedTask.of(self._ledger, task)
+    def finished(self, task: str, *, prepared: bool = False) -> FinishedTask:
+        """A task with its weights, as the writers of `impresslearn.export` take it.
 
-    def export(self, task: str) -> nn.Module:
-        """A plain module that computes a task's logits and needs nothing of this library."""
-        return export_module(self.finished(task))
+        prepared: whether what is exported takes prepared inputs, not raw ones.
+        """
+        own = FinishedTask.of(self._ledger, task)
+        return own if prepared else replace(own, preprocessing=self.settings.preprocessing)
+
+    def export(self, task: str, *, prepared: bool = False) -> nn.Module:
+        """A plain module from inputs to a task's logits that needs nothing of this library.
+
+        Its inputs are raw, as the learner's are, or `prepared`.
+        """
+        return export_module(self.finished(task, prepared=prepared))
 
     def save(
         self,
@@ -369,7 +396,7 @@ class ImpressLearner:
         `overwrite`, and StoreError where it cannot be written.
         """
         how: dict[str, Any] = {"names": tasks, "weights": weights, "overwrite": overwrite}
-        write_store(self._ledger, plain_settings(self), path, **how)
+        write_store(self._ledger, self.settings.plain(), path, **how)
         return self
 
     def close(self) -> None:
@@ -387,7 +414,7 @@ class ImpressLearner:
         self._ledger = ledger
 
     def _next_seed(self) -> int:
-        return self.seed + self._ledger.trained()
+        return self.settings.seed + self._ledger.trained()
 
     def _labels(self, inputs: Tensor, task: str) -> np.ndarray:
         learned = self.tasks_.learned(task)

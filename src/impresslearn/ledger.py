@@ -23,7 +23,7 @@ from impresslearn.backbones import Backbone
 from impresslearn.bank import MaskBank, PackedMask, packed_mask
 from impresslearn.errors import InputError, StoreError
 from impresslearn.inference import PROFILED_INPUTS, entropy_profile
-from impresslearn.intake import Prepared, some_inputs
+from impresslearn.intake import TrainingData, some_inputs
 from impresslearn.journal import Journal, MemoryJournal
 from impresslearn.mixing import Coefficients, mixed_weights
 from impresslearn.prediction import Statistics, TaskView, TrainingPhase
@@ -116,7 +116,7 @@ class Ledger:
         self,
         masks: Mapping[str, Mapping[str, Tensor]],
         recipes: Mapping[str, Mapping[str, Any]],
-        prepared: Prepared,
+        prepared: TrainingData,
         phase: TrainingPhase,
         metrics: Mapping[str, Any],
     ) -> None:
@@ -140,7 +140,7 @@ class Ledger:
         name: str,
         coefficients: Coefficients,
         precision: str,
-        prepared: Prepared,
+        prepared: TrainingData,
         phase: TrainingPhase,
         recipe: Mapping[str, Any],
         metrics: Mapping[str, Any],
@@ -211,7 +211,7 @@ class Ledger:
         self,
         task: LearnedTask,
         weights: dict[str, Tensor],
-        prepared: Prepared,
+        prepared: TrainingData,
         phase: TrainingPhase,
     ) -> LearnedTask:
         """The task with its norm statistics, and its entropies on its own training inputs."""

@@ -11,6 +11,7 @@ from torch import nn
 
 from impresslearn.errors import InputError, StoreError
 from impresslearn.learner import ImpressLearner
+from impresslearn.preprocessing import Preprocessing
 from impresslearn.settings import restored_settings
 from impresslearn.store import CACHE_BYTES, Opened, load_ledger, open_ledger
 
@@ -75,9 +76,20 @@ def _learner(opened: Opened, settings: dict[str, Any], path: Any) -> ImpressLear
         ImpressLearner(backbone, **kept)
     except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise StoreError(f"the settings of a learner in {path} cannot be used: {error}") from None
+    _check_preprocessing(kept["preprocessing"], settings, path)
     learner = ImpressLearner(backbone, **kept | settings)
     learner._bind(opened.ledger)
     return learner
+
+
+def _check_preprocessing(kept: Preprocessing | None, settings: dict[str, Any], path: Any) -> None:
+    """Tasks were learned from inputs that went through what the store keeps, and no other."""
+    wanted = settings.get("preprocessing", kept)
+    if kept is not None and wanted != kept:
+        raise InputError(
+            f"the tasks of {path} were learned with {kept}, not with {wanted}; give inputs that "
+            "are prepared otherwise as Prepared(inputs)"
+        )
 
 
 def _check_settings(settings: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from impresslearn.journal import MemoryJournal
 from impresslearn.learner import ImpressLearner
 from impresslearn.ledger import Ledger
 from impresslearn.quantisation import PRECISIONS, store_coefficients
-from impresslearn.settings import plain_settings, restored_settings
+from impresslearn.settings import restored_settings
 from impresslearn.tasks import LearnedTask
 
 
@@ -52,7 +52,7 @@ def rounded(
     journal = MemoryJournal()
     for task in learner.tasks_.all():
         journal.tasks[task.name] = _round(learner, task, precision)
-    settings = restored_settings(plain_settings(learner)) | {"precision": precision}
+    settings = restored_settings(learner.settings.plain()) | {"precision": precision}
     copy = ImpressLearner(learner.backbone, progress=learner.progress, **settings)
     bank = learner.bank_.to(learner.backbone.device)
     ledger = Ledger(learner.backbone, bank, learner.cache_bytes, journal)

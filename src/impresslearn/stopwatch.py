@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from impresslearn.errors import InputError
+from impresslearn.plain import plain_json
 from impresslearn.training import FitResult
 
 Note = Mapping[str, Any]
@@ -22,7 +22,9 @@ class Stopwatch:
 
     def __init__(self, examples: int, note: Note | None = None) -> None:
         self.examples = examples
-        self.note = _checked(note)
+        if note is not None and not isinstance(note, Mapping):
+            raise InputError(f"a note must be a mapping of JSON values, got {type(note).__name__}")
+        self.note = None if note is None else plain_json(dict(note), "a note (a mapping)")
         self._started = time.perf_counter()
 
     def metrics(self, result: FitResult | None = None) -> dict[str, Any]:
@@ -32,10 +34,3 @@ class Stopwatch:
         if result is not None and result.steps:
             found |= {"steps": result.steps, "loss": float(f"{result.final_loss:.4g}")}
         return found | ({"note": self.note} if self.note else {})
-
-
-def _checked(note: Note | None) -> dict[str, Any] | None:
-    try:
-        return None if note is None else json.loads(json.dumps(dict(note), allow_nan=False))
-    except (TypeError, ValueError) as error:
-        raise InputError(f"a note must be a mapping of JSON values: {error}") from None

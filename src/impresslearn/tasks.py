@@ -16,6 +16,7 @@ from torch import Tensor
 
 from impresslearn.data import Label
 from impresslearn.errors import InputError, UnknownTaskError
+from impresslearn.plain import check_name
 from impresslearn.quantisation import StoredCoefficients
 
 ROLES = ("basis", "learned")
@@ -135,9 +136,8 @@ class TaskTable(Mapping[str, TaskInfo]):
         return iter(self._tasks.values())
 
     def refuse_taken(self, name: str) -> None:
-        """Raises InputError unless `name` is a new, non-empty string."""
-        if not isinstance(name, str) or not name:
-            raise InputError(f"a task's name must be a non-empty string, got {name!r}")
+        """Raises InputError unless `name` is new and can be a task's."""
+        check_name(name)
         if name in self._tasks:
             raise InputError(
                 f"task {name!r} was learned already and tasks never change; choose another name"

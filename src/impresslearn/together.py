@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from impresslearn.backbones import Backbone
 from impresslearn.bank import MaskBank
 from impresslearn.data import Examples, TensorBatches
-from impresslearn.intake import Prepared
+from impresslearn.intake import TrainingData
 from impresslearn.mixing import Coefficients, CoefficientSpec, mixed_weights
 from impresslearn.objectives import cross_entropy, unit_norm_penalty
 from impresslearn.progress import Progress, silent
@@ -60,7 +60,7 @@ def side_by_side(backbone: Backbone, batched: bool | None) -> bool:
     return wanted and can_run_together(backbone)
 
 
-def alike(prepared: Mapping[str, Prepared]) -> list[list[str]]:
+def alike(prepared: Mapping[str, TrainingData]) -> list[list[str]]:
     """Names in groups of the same number of examples and classes, held in memory; others alone."""
     groups: dict[object, list[str]] = {}
     for name, (examples, classes) in prepared.items():

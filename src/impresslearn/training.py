@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -17,8 +18,19 @@ from torch import Tensor
 
 from impresslearn.data import BatchSource
 from impresslearn.errors import InputError, TrainingError
+from impresslearn.plain import check_integer, check_number
 from impresslearn.progress import Progress, silent
 
+COUNTS = ("min_steps", "batch_size")
+NUMBERS = (
+    "lr",
+    "momentum",
+    "weight_decay",
+    "epochs",
+    "batch_fraction",
+    "warmup_epochs",
+    "label_smoothing",
+)
 OPTIMIZERS = ("adam", "adamw", "rmsprop", "sgd")
 SCHEDULES = ("constant", "cosine")
 CHECK_EVERY = 50
@@ -53,6 +65,14 @@ class Recipe:
     label_smoothing: float = 0.0
 
     def __post_init__(self) -> None:
+        for name in COUNTS:
+            object.__setattr__(self, name, check_integer(name, getattr(self, name), 0))
+        for name in NUMBERS:
+            value = getattr(self, name)
+            if value is not None or name != "momentum":
+                # Whole numbers stay ints: finished jobs are found by their text.
+                plain = int(value) if isinstance(value, Integral) else check_number(name, value)
+                object.__setattr__(self, name, plain)
         if self.optimizer not in OPTIMIZERS:
             raise InputError(
                 f"optimizer must be one of {', '.join(OPTIMIZERS)}, got {self.optimizer!r}"
@@ -65,11 +85,11 @@ class Recipe:
             raise InputError(f"batch_fraction must lie in (0, 1], got {self.batch_fraction!r}")
         if not 0 <= self.label_smoothing < 1:
             raise InputError(f"label_smoothing must lie in [0, 1), got {self.label_smoothing!r}")
-        if not self.lr > 0 or not self.batch_size >= 1 or self.epochs < 0 or self.min_steps < 0:
+        if not self.lr > 0 or self.batch_size < 1 or min(self.epochs, self.warmup_epochs) < 0:
             raise InputError(
-                "a recipe needs lr > 0, batch_size >= 1, epochs >= 0 and min_steps >= 0, got "
+                "a recipe needs lr > 0, batch_size >= 1, epochs >= 0 and warmup_epochs >= 0, got "
                 f"lr={self.lr}, batch_size={self.batch_size}, epochs={self.epochs}, "
-                f"min_steps={self.min_steps}"
+                f"warmup_epochs={self.warmup_epochs}"
             )
 
     def total_steps(self, examples: int) -> int:

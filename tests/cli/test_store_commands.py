@@ -214,16 +214,16 @@ def test_csv_and_standardised_inputs_are_read_the_same_way_later(tmp_path):
     data = ("--data", tmp_path / "plants.csv", "--task", "plants", *column, "--standardise")
     for _ in range(2):
         run("learn", path, *data, "--random-masks", 8, *NEW)
-    note = il.load(path).tasks_["plants"].history["metrics"]["note"]
-    assert note["inputs"]["mean"] == pytest.approx(50, abs=5)
+    assert il.load(path).preprocessing.mean == pytest.approx(50, abs=5)
     labels = ("--labels", tmp_path / "plants.csv", *column)
     told = run_json("predict", path, tmp_path / "new.csv", "--task", "plants", *labels, "--proba")
     assert told["accuracy"] > 0.8
     assert told["classes"] == ["x", "y", "z"]
     assert sum(told["rows"][0]["probabilities"]) == pytest.approx(1, abs=1e-4)
-    raw = ("--mean", 0, "--std", 1)
-    other = run_json("predict", path, tmp_path / "new.csv", "--task", "plants", *raw)
+    other = run_json("predict", path, tmp_path / "new.csv", "--task", "plants", "--prepared")
     assert other["rows"] != told["rows"]
+    line = error_of("predict", path, tmp_path / "new.csv", "--task", "plants", "--mean", 0)
+    assert line.startswith("the store prepares its inputs with mean ")
 
 
 def test_image_folders(tmp_path):

@@ -42,7 +42,7 @@ class Hybrid(OwnWeights):
         if len(backbone.layers) < 2:
             raise InputError("a hybrid needs a body and a head: at least two maskable layers")
         super().__init__(backbone, recipe, seed, progress)
-        self.bank = bank
+        self.bank, self.sparsity, self.allocation = bank, sparsity, allocation
         self._head_ones = ones_per_layer(backbone.layers, sparsity, allocation)[-1]
 
     def _begin(self) -> Trainable:

@@ -15,8 +15,10 @@ from impresslearn.backbones import Backbone
 from impresslearn.data import as_examples, as_inputs, task_classes, to_batches
 from impresslearn.errors import InputError
 from impresslearn.objectives import cross_entropy
+from impresslearn.plain import check_name, check_seed
 from impresslearn.prediction import TaskView, TrainingPhase
 from impresslearn.progress import progress_for
+from impresslearn.settings import Fixed
 from impresslearn.tasks import label_map_bytes, unknown_task
 from impresslearn.training import Recipe, fit
 
@@ -42,7 +44,7 @@ class _Learned:
     bytes: int
 
 
-class OwnWeights(ABC):
+class OwnWeights(Fixed, ABC):
     """The verbs of `ImpressLearner` for a method that says what a task trains (`_begin`).
 
     Every task starts from the frozen network, has norm statistics of its own, and leaves those
@@ -60,7 +62,7 @@ class OwnWeights(ABC):
     ) -> None:
         self.backbone = backbone
         self.recipe = recipe
-        self.seed = seed
+        self.seed = check_seed(seed)
         self.progress = progress
         self._tasks: dict[str, _Learned] = {}
 
@@ -70,7 +72,7 @@ class OwnWeights(ABC):
 
     def learn_task(self: Own, name: str, data: Any) -> Own:
         """Learns one task with cross-entropy. Raises InputError for a name that is taken."""
-        if name in self._tasks:
+        if check_name(name) in self._tasks:
             raise InputError(f"task {name!r} was learned already; choose another name")
         examples = as_examples(data)
         classes = task_classes(examples.labels, self.backbone.num_classes)

@@ -16,13 +16,15 @@ from impresslearn.baselines.finetuning import FINETUNING_RECIPE
 from impresslearn.data import as_examples, as_inputs, task_classes, to_batches
 from impresslearn.errors import InputError
 from impresslearn.objectives import cross_entropy
+from impresslearn.plain import check_name, check_seed
 from impresslearn.prediction import Statistics, TaskView, TrainingPhase
 from impresslearn.progress import progress_for
+from impresslearn.settings import Fixed
 from impresslearn.tasks import label_map_bytes, unknown_task
 from impresslearn.training import Recipe, fit
 
 
-class SequentialFineTuning:
+class SequentialFineTuning(Fixed):
     """Trains one copy of all maskable weights on every task in turn, each from where the last left.
 
     Nothing is kept of a task but its label map, and nothing is done against forgetting. Every task
@@ -40,7 +42,7 @@ class SequentialFineTuning:
     ) -> None:
         self.backbone = backbone
         self.recipe = recipe
-        self.seed = seed
+        self.seed = check_seed(seed)
         self.progress = progress
         self._weights = {name: weight.clone() for name, weight in backbone.weights.items()}
         self._statistics: Statistics | None = None
@@ -48,7 +50,7 @@ class SequentialFineTuning:
 
     def learn_task(self, name: str, data: Any) -> SequentialFineTuning:
         """Trains the network further, with cross-entropy on this task alone."""
-        if name in self._classes:
+        if check_name(name) in self._classes:
             raise InputError(f"task {name!r} was learned already; choose another name")
         examples = as_examples(data)
         classes = task_classes(examples.labels, self.backbone.num_classes)

@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from impresslearn.data import as_examples, classes_of, to_batches
+from impresslearn.data import classes_of, to_batches
+from impresslearn.intake import checked_examples
 from impresslearn.learner import ImpressLearner
 from impresslearn.mixing import mixed_weights, one_hot_coefficients
 from impresslearn.prediction import TaskView
@@ -18,7 +19,7 @@ def single_mask_accuracy(learner: ImpressLearner, mask: str, data: Any) -> float
     The task's classes are read in sorted order, as its own training would have. Norm statistics
     are those of the mask's own task where it has any, else those that a task starts from.
     """
-    examples = as_examples(data)
+    examples = checked_examples(learner.backbone, data, learner.settings.preprocessing)
     classes = classes_of(examples.labels)
     backbone, bank = learner.backbone, learner.bank_
     position = bank.index(mask)

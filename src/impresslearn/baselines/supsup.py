@@ -10,10 +10,11 @@ import numpy as np
 from impresslearn.backbones import Backbone
 from impresslearn.inference import TaskGuess
 from impresslearn.learner import ImpressLearner
+from impresslearn.settings import Fixed
 from impresslearn.tasks import TaskTable
 
 
-class SupSup:
+class SupSup(Fixed):
     """Every task trains a mask of its own; nothing is shared and nothing is forgotten.
 
     The verbs are those of `ImpressLearner`; settings are its settings that concern masks
@@ -23,6 +24,7 @@ class SupSup:
 
     def __init__(self, backbone: Backbone, **settings: Any) -> None:
         self._learner = ImpressLearner(backbone, **settings)
+        vars(self).update(vars(self._learner.settings))
 
     @property
     def tasks_(self) -> TaskTable:

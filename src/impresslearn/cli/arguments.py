@@ -42,6 +42,10 @@ Mean = Annotated[
 Std = Annotated[
     str | None, typer.Option(metavar="X,…", help="Divide the inputs by: one, or one a channel.")
 ]
+IsPrepared = Annotated[
+    bool,
+    typer.Option("--prepared", help="The inputs are as the network takes them, not raw."),
+]
 
 
 def reading_settings(

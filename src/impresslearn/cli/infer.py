@@ -9,6 +9,7 @@ from impresslearn.cli.arguments import (
     Device,
     Header,
     Inputs,
+    IsPrepared,
     LabelColumn,
     Mean,
     Shape,
@@ -51,6 +52,7 @@ def infer(
     std: Std = None,
     shape: Shape = None,
     size: Size = None,
+    prepared: IsPrepared = False,
     label_column: LabelColumn = None,
     header: Header = None,
     device: Device = "cpu",
@@ -59,18 +61,19 @@ def infer(
     """Find which task inputs belong to, and their labels.
 
     The inputs must all be of one task. Nothing is predicted where they look like none of the tasks.
-    Inputs are normalised and resized as those of the store's first task, unless told otherwise.
+    Inputs are raw, as those that the tasks were learned from; the store prepares them.
     """
     from impresslearn.persistence import open_store
-    from impresslearn.workflow.data_files import Reading, usual_inputs
+    from impresslearn.preprocessing import Prepared
+    from impresslearn.workflow.data_files import Reading, read_prepared
     from impresslearn.workflow.labelling import label_rows_by_guess
 
     asked = Reading(**reading_settings(label_column, header, shape, size, mean, std))
     chosen = among[0] if among and len(among) == 1 and among[0] in ROLES else among
     with open_store(store, readonly=True, device=device, progress=False) as learner:
-        reading = asked.completed(usual_inputs(learner.tasks_))
-        named = reading.inputs(inputs)
-        guess = learner.infer_task(named.inputs, method=method, among=chosen or "all")
+        reading = asked.of(learner)
+        named = read_prepared(learner, reading, inputs, prepared)
+        guess = learner.infer_task(Prepared(named.inputs), method=method, among=chosen or "all")
         _warn_of_other_inputs(learner, guess, reading)
         rows = None if guess.unknown else label_rows_by_guess(learner, named, guess)
     if as_json:

@@ -10,6 +10,7 @@ from impresslearn.cli.arguments import (
     Device,
     Header,
     Inputs,
+    IsPrepared,
     LabelColumn,
     Mean,
     Shape,
@@ -43,6 +44,7 @@ def predict(
     std: Std = None,
     shape: Shape = None,
     size: Size = None,
+    prepared: IsPrepared = False,
     label_column: LabelColumn = None,
     header: Header = None,
     device: Device = "cpu",
@@ -51,23 +53,22 @@ def predict(
     """Predict labels for the inputs of a file or folder.
 
     Prints a line an input: its name, the label, the probability of that label, with tabs between.
-    Inputs are normalised and resized as those that the task was learned from, unless told
-    otherwise.
+    Inputs are raw, as those that the task was learned from; the store prepares them.
     """
     from impresslearn.persistence import open_store
-    from impresslearn.workflow.data_files import Reading, inputs_of, usual_inputs
+    from impresslearn.preprocessing import Prepared
+    from impresslearn.workflow.data_files import Reading, read_prepared
     from impresslearn.workflow.labelling import label_rows
 
     asked = Reading(**reading_settings(label_column, header, shape, size, mean, std))
     with open_store(store, readonly=True, device=device, progress=False) as learner:
-        table = learner.tasks_
-        reading = asked.completed(usual_inputs(table) if task is None else inputs_of(table[task]))
-        named = reading.inputs(inputs)
+        reading = asked.of(learner, None if task is None else learner.tasks_[task])
+        named = read_prepared(learner, reading, inputs, prepared)
         guess = _inferred(learner, named) if task is None else None
         rows = label_rows(learner, named, guess.best if guess is not None else str(task))
         accuracy = None
         if labels is not None:
-            accuracy = learner.score((named.inputs, reading.labels(labels)), rows.task)
+            accuracy = learner.score(Prepared((named.inputs, reading.labels(labels))), rows.task)
     if not as_json:
         print_rows(rows, proba)
         if accuracy is not None:
@@ -84,8 +85,9 @@ def predict(
 def _inferred(learner: "ImpressLearner", inputs: "NamedInputs") -> "TaskGuess":
     """The task that the inputs belong to. Raises UnknownTaskError where they fit none."""
     from impresslearn.errors import UnknownTaskError
+    from impresslearn.preprocessing import Prepared
 
-    guess = learner.infer_task(inputs.inputs)
+    guess = learner.infer_task(Prepared(inputs.inputs))
     if guess.unknown:
         raise UnknownTaskError(
             f"the inputs look like none of the tasks: {guess.summary()}; name one with --task"

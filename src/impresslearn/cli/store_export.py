@@ -113,14 +113,13 @@ def _rounded(
     learner: "ImpressLearner", precision: str | None, data: list[str], asked: "Reading"
 ) -> "tuple[ImpressLearner, tuple[Rounding, ...]]":
     from impresslearn.rounding import rounded
-    from impresslearn.workflow.data_files import inputs_of
 
     if precision is None:
         if data:
             raise InputError("--data measures what --precision changes; give both")
         return learner, ()
     examples = {
-        name: asked.completed(inputs_of(learner.tasks_[name])).examples(path)
+        name: asked.of(learner, learner.tasks_[name]).examples(path)
         for name, path in named_paths(data, "--data").items()
     }
     result = rounded(learner, precision, examples)
@@ -133,8 +132,7 @@ def _export_task(
     from impresslearn.export import export_task
     from impresslearn.workflow.data_files import inputs_of
 
-    kept = inputs_of(learner.tasks_[name])
-    reading = asked.completed(kept)
+    kept, reading = inputs_of(learner.tasks_[name]), asked.of(learner, learner.tasks_[name])
     inputs = None if example is None else reading.inputs(example).inputs
     export_task(learner.finished(name), out, example=inputs)
     normalised = [f"{key} {kept[key]}" for key in ("mean", "std") if key in kept]

@@ -148,8 +148,8 @@ def contender(method: Mapping[str, Any], backbone: Backbone, seed: int) -> Conte
     hybrid = Hybrid(
         backbone,
         learner.bank_,
-        sparsity=learner.sparsity,
-        allocation=learner.allocation,
+        sparsity=learner.settings.sparsity,
+        allocation=learner.settings.allocation,
         recipe=Recipe(**method["task_recipe"]),
         seed=seed,
         progress=False,

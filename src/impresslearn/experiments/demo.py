@@ -82,7 +82,7 @@ def run_demo(seed: int = 0, progress: bool = False) -> dict[str, Any]:
             "backbone": backbone.spec,
             "preset": "default",
             "coefficients": "layer, with output scales, in int5",
-            "sparsity": learner.sparsity,
+            "sparsity": learner.settings.sparsity,
             "seed": seed,
         },
         "versions": {

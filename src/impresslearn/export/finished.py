@@ -14,6 +14,7 @@ from impresslearn.backbones import Backbone
 from impresslearn.data import Label
 from impresslearn.ledger import Ledger
 from impresslearn.prediction import TaskView
+from impresslearn.preprocessing import Preprocessing
 
 
 @dataclass(frozen=True)
@@ -21,13 +22,15 @@ class FinishedTask:
     """One task, ready to leave the library.
 
     backbone: the frozen network; view: the task's effective weights and norm statistics; name: the
-    task's; classes: its labels, the one that logit k stands for at place k.
+    task's; classes: its labels, the one that logit k stands for at place k; preprocessing: what the
+    export does to its inputs, None where they come prepared.
     """
 
     backbone: Backbone
     view: TaskView
     name: str
     classes: tuple[Label, ...]
+    preprocessing: Preprocessing | None = None
 
     @classmethod
     def of(cls, ledger: Ledger, name: str) -> FinishedTask:
@@ -56,14 +59,18 @@ class FinishedTask:
 
         task: its name; classes: a JSON list; backbone: a JSON object, the arguments of
         `create_backbone` that make the same structure, or null for an adapted module; fingerprint:
-        that of the frozen network, before the task's mask (SHA-256, hexadecimal); library and
+        that of the frozen network, before the task's mask (SHA-256, hexadecimal); preprocessing:
+        what raw inputs go through, a JSON object (the settings of `Preprocessing`) or null, already
+        in the program of .onnx and .pt2, left to the reader of weights; library and
         library_version: what wrote the file.
         """
+        raw = self.preprocessing.settings() if self.preprocessing else None
         return {
             "task": self.name,
             "classes": json.dumps(list(self.classes), ensure_ascii=False),
             "backbone": json.dumps(self.backbone.spec, ensure_ascii=False),
             "fingerprint": self.backbone.fingerprint(),
+            "preprocessing": json.dumps(raw),
             "library": "impresslearn",
             "library_version": _library_version(),
         }

@@ -1,10 +1,10 @@
 """A task as an ordinary module: its effective weights and norm statistics put in for good.
 
 Networks of this library become `torch.fx.GraphModule`s, which torch can unpickle without it;
-modules of the user's stay what they are. What the library does around a network, flattening inputs
-and cutting logits to the task's classes, becomes part of such a graph. The rows of the last layer
-that belong to no class are kept: without them a matrix product may add its terms in another order,
-and logits would differ in their last bits.
+modules of the user's stay what they are. What the library does around a network, preparing and
+flattening inputs and cutting logits to the task's classes, becomes part of such a graph. The rows
+of the last layer that belong to no class are kept: without them a matrix product may add its terms
+in another order, and logits would differ in their last bits.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torch import fx, nn
 from impresslearn.backbones.norms import drop_statistics
 from impresslearn.errors import InputError
 from impresslearn.export.finished import FinishedTask
+from impresslearn.export.inputs import add_preprocessing
 
 PACKAGE = __name__.partition(".")[0]
 WRAPPED = "network"
@@ -31,7 +32,8 @@ def export_module(task: FinishedTask) -> nn.Module:
     """A module that maps inputs (n, ...) to the task's logits (n, K), K its number of classes.
 
     It is in evaluation mode, shares no tensor with the backbone, requires no gradients and lies on
-    the backbone's device. Inputs must have the device and dtype of its weights; the logits are then
+    the backbone's device. Inputs must have the device of its weights and, unless a preprocessing
+    takes raw ones (uint8 where they are pixels, else any floats), their dtype; the logits are then
     bit-identical to the learner's for the same batch of up to 1024 inputs. Attributes `task` (the
     name) and `classes` (a tuple; logit k stands for classes[k]) go along.
 
@@ -45,7 +47,7 @@ def export_module(task: FinishedTask) -> nn.Module:
     module = _without_own_classes(module, {})
     attributes = {"task": task.name, "classes": task.classes}
     taken = any(hasattr(module, name) for name in attributes)  # and may be what forward works with
-    if not own and (task.flattens or task.cuts or taken):
+    if not own and (task.preprocessing or task.flattens or task.cuts or taken):
         module = _wrapped(module)
     if isinstance(module, fx.GraphModule):
         _surround(module, task)
@@ -105,14 +107,19 @@ def _wrapped(module: nn.Module) -> fx.GraphModule:
 
 
 def _surround(module: fx.GraphModule, task: FinishedTask) -> None:
-    """Put flattening in front of the graph and the cut to the task's classes behind, as needed."""
+    """Put preprocessing and flattening in front of the graph, the cut to the classes behind."""
     graph = module.graph
     inputs = next(node for node in graph.nodes if node.op == "placeholder")
     output = next(node for node in graph.nodes if node.op == "output")
-    if task.flattens:
-        with graph.inserting_after(inputs):
-            flat = graph.call_method("flatten", (inputs, 1))
-        inputs.replace_all_uses_with(flat, delete_user_cb=lambda user: user is not flat)
+    users = list(inputs.users)
+    with graph.inserting_before(inputs.next):
+        ready = inputs
+        if task.preprocessing is not None:
+            ready = add_preprocessing(module, inputs, task.preprocessing, task.backbone)
+        if task.flattens:
+            ready = graph.call_method("flatten", (ready, 1))
+    for user in users:
+        user.replace_input_with(inputs, ready)
     if task.cuts:
         columns = (slice(None), slice(None, task.view.num_classes))
         with graph.inserting_before(output):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import math
 import os
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -100,6 +101,8 @@ def _verify(
     # Statistics of a small batch magnify rounding, and those of one input may not exist.
     for rows in (16, 24) if task.normalises_by_batch else (1, 16):
         values = torch.randn(rows, *inputs.shape[1:], generator=generator).to(inputs.dtype)
+        if inputs.dtype == torch.uint8:  # raw pixels
+            values = torch.randint(256, values.shape, generator=generator).to(torch.uint8)
         with torch.no_grad():
             expected = module(values).double()
         try:
@@ -112,7 +115,7 @@ def _verify(
         found = _relative_error(logits, expected)
         allowed = TOLERANCE.get(inputs.dtype, 1e-5) if tolerance is None else tolerance
         if tolerance is None and not found <= allowed:
-            allowed = max(allowed, ROUNDING * _rounding(module, values, expected))
+            allowed = max(allowed, ROUNDING * _rounding(*_prepared(task, values), expected))
         if not found <= allowed:  # written so that a NaN fails
             raise ImpressLearnError(
                 f"the ONNX model of task {task.name!r} computes other logits than the module: a "
@@ -126,6 +129,13 @@ def _relative_error(logits: Tensor, expected: Tensor) -> float:
         return math.inf
     difference = float((logits - expected).norm())
     return difference / float(expected.norm()) if difference else 0.0
+
+
+def _prepared(task: FinishedTask, values: Tensor) -> tuple[nn.Module, Tensor]:
+    """The module that takes prepared inputs, and the inputs prepared."""
+    raw = task.preprocessing
+    module = export_module(replace(task, preprocessing=None)).cpu()
+    return module, values if raw is None else raw.apply(values)
 
 
 def _rounding(module: nn.Module, values: Tensor, logits: Tensor) -> float:

@@ -51,19 +51,25 @@ def export_program(task: FinishedTask, path: str | os.PathLike, example: Any = N
 
 
 def example_inputs(task: FinishedTask, example: Any) -> Tensor:
-    """Two inputs (2, ...) on the CPU in the backbone's dtype: the example's first, or zeros.
+    """Two inputs (2, ...) on the CPU: the example's first, or zeros.
 
-    Raises InputError for an unsuitable example, and without one where a size is free.
+    They have the backbone's dtype, or are uint8 where the task takes raw pixels; with a
+    preprocessing they are raw. Raises InputError for an unsuitable example, and without one where
+    a size is free.
     """
-    backbone = task.backbone
+    backbone, raw = task.backbone, task.preprocessing
+    dtype = torch.uint8 if raw is not None and raw.pixels else backbone.dtype
     if example is not None:
+        if raw is not None:
+            backbone.check_inputs(raw.apply(example))
         inputs = as_inputs(example)
-        backbone.check_inputs(inputs)
+        if raw is None:
+            backbone.check_inputs(inputs)
         if len(inputs) == 0:
             raise InputError("example holds no input; expected a batch (n, ...) of at least one")
         # Tracing takes a batch of one for a size that never changes.
-        return torch.cat([inputs, inputs])[:2].to("cpu", backbone.dtype)
-    shape = backbone.input_shape
+        return torch.cat([inputs, inputs])[:2].to("cpu", dtype)
+    shape = backbone.input_shape if raw is None or raw.shape is None else raw.shape
     sizes = [] if shape is None else [size for size in shape if size is not None]
     if shape is None or len(sizes) < len(shape):
         accepted = "" if shape is None else " " + str(shape).replace("None", "*")
@@ -71,7 +77,7 @@ def example_inputs(task: FinishedTask, example: Any) -> Tensor:
             f"{backbone.name} takes inputs of any size{accepted}; pass example=, a batch of inputs "
             "of the size to export for"
         )
-    return torch.zeros(2, *sizes, dtype=backbone.dtype)
+    return torch.zeros(2, *sizes, dtype=dtype)
 
 
 def traced(task: FinishedTask, module: nn.Module, example: Tensor) -> torch.export.ExportedProgram:

@@ -6,6 +6,6 @@ same. Nothing is unpickled, and no header is trusted with more memory than a lim
 """
 
 from impresslearn.files.fingerprint import data_fingerprint
-from impresslearn.files.reading import NamedInputs, read_examples, read_inputs
+from impresslearn.files.reading import NamedInputs, holds_images, read_examples, read_inputs
 
-__all__ = ["NamedInputs", "data_fingerprint", "read_examples", "read_inputs"]
+__all__ = ["NamedInputs", "data_fingerprint", "holds_images", "read_examples", "read_inputs"]

@@ -18,8 +18,8 @@ from torch.utils.data import Dataset
 
 from impresslearn.data import as_inputs
 from impresslearn.errors import InputError, MissingDependencyError
-from impresslearn.files.arranging import Arrangement
 from impresslearn.files.paths import reading
+from impresslearn.preprocessing import Preprocessing
 
 if TYPE_CHECKING:
     from PIL import Image as PillowImage
@@ -56,7 +56,7 @@ class ImageDataset(Dataset):
 
     files: Sequence[Path]
     targets: Sequence[str]
-    arrangement: Arrangement
+    arrangement: Preprocessing
     side: int | None
     expected: tuple[int, int] | None
 
@@ -67,7 +67,7 @@ class ImageDataset(Dataset):
         path = self.files[index]
         with reading(path):
             pixels = torch.from_numpy(self._pixels(path)).permute(2, 0, 1)
-            return self.arrangement.apply(as_inputs(pixels[None]))[0], self.targets[index]
+            return self.arrangement.arranged(as_inputs(pixels[None]))[0], self.targets[index]
 
     def _pixels(self, path: Path) -> np.ndarray:
         """(h, w, c) uint8."""
@@ -88,7 +88,7 @@ class ImageDataset(Dataset):
 
 
 def image_dataset(
-    files: Sequence[Path], targets: Sequence[str], arrangement: Arrangement, size: int | None
+    files: Sequence[Path], targets: Sequence[str], arrangement: Preprocessing, size: int | None
 ) -> ImageDataset:
     """The files as a data set.
 

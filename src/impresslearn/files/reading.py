@@ -8,7 +8,7 @@ and checked.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,12 +22,12 @@ from impresslearn.data import (
     as_inputs,
 )
 from impresslearn.errors import InputError
-from impresslearn.files.arranging import Arrangement, Numbers
 from impresslearn.files.arrays import read_labelled_npz, read_npy, read_npz_inputs
 from impresslearn.files.images import SUFFIXES, class_images, flat_images, image_dataset
 from impresslearn.files.labels import array_labels, read_labels, text_labels
 from impresslearn.files.paths import existing, reading
 from impresslearn.files.tables import read_table
+from impresslearn.preprocessing import Numbers, Preprocessing
 
 EXAMPLE_FORMS = (
     "an image folder with a sub-folder a class, .npz, .csv, or .npy with a file of labels"
@@ -37,10 +37,14 @@ INPUT_FORMS = "an image, a folder of images, .npy, .npz or .csv"
 
 @dataclass(frozen=True)
 class NamedInputs:
-    """Inputs without labels: (n, ...) float, and n names: of files, or row numbers from 1."""
+    """Inputs without labels: (n, ...) float, and n names: of files, or row numbers from 1.
+
+    pixels: whether they were uint8 or images, which were scaled to [0, 1].
+    """
 
     inputs: Tensor
     names: tuple[str, ...]
+    pixels: bool = False
 
     def __len__(self) -> int:
         return len(self.names)
@@ -81,7 +85,7 @@ def read_examples(
     lengths, and values that are no finite numbers.
     """
     path = existing(path)
-    arrangement = Arrangement.of(shape, mean, std)
+    arrangement = _arrangement(shape, mean, std)
     if path.is_dir():
         _refuse(path, labels=labels, label_column=label_column, header=header)
         files = class_images(path)
@@ -97,7 +101,7 @@ def read_examples(
     with reading(path):
         examples = as_examples((inputs, targets))
         assert isinstance(examples, Examples)
-        return Examples(as_inputs(arrangement.apply(examples.inputs)), examples.labels)
+        return replace(examples, inputs=as_inputs(arrangement.arranged(examples.inputs)))
 
 
 def read_inputs(
@@ -119,8 +123,8 @@ def read_inputs(
     `memory_limit` are refused too.
     """
     path = existing(path)
-    arrangement = Arrangement.of(shape, mean, std)
-    if path.is_dir() or path.suffix.lower() in SUFFIXES:
+    arrangement = _arrangement(shape, mean, std)
+    if holds_images(path):
         _refuse(path, label_column=label_column, header=header)
         files = flat_images(path) if path.is_dir() else [path]
         names = tuple(file.name for file in files)
@@ -132,14 +136,27 @@ def read_inputs(
                 f"the {len(files)} images of {path} take more memory than the limit of "
                 f"{memory_limit:,} bytes; give a part of them at a time"
             )
-        return NamedInputs(examples.inputs, names)
+        return NamedInputs(examples.inputs, names, examples.pixels)
     _refuse(path, size=size)
     with reading(path):
-        inputs = as_inputs(_unlabelled(path, label_column, header, memory_limit))
+        raw = _unlabelled(path, label_column, header, memory_limit)
+        inputs = as_inputs(raw)
         if inputs.dim() == 0 or len(inputs) == 0:
             raise InputError(f"{path} holds no input")
-        inputs = as_inputs(arrangement.apply(inputs))
-    return NamedInputs(inputs, tuple(map(str, range(1, len(inputs) + 1))))
+        inputs = as_inputs(arrangement.arranged(inputs))
+    names = tuple(map(str, range(1, len(inputs) + 1)))
+    return NamedInputs(inputs, names, raw.dtype == np.uint8)
+
+
+def holds_images(path: Path) -> bool:
+    """Whether a path is an image or a folder, which is read as images."""
+    return path.is_dir() or path.suffix.lower() in SUFFIXES
+
+
+def _arrangement(
+    shape: Sequence[int] | None, mean: Numbers | None, std: Numbers | None
+) -> Preprocessing:
+    return Preprocessing(shape, 0.0 if mean is None else mean, 1.0 if std is None else std)
 
 
 def _labelled(

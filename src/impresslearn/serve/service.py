@@ -18,7 +18,6 @@ from torch import Tensor
 from impresslearn.data import Label
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.inference import TaskGuess
-from impresslearn.intake import checked_inputs
 from impresslearn.learner import ImpressLearner
 from impresslearn.rows import named, row_names
 from impresslearn.serve.asking import InferAsked, PredictAsked
@@ -130,7 +129,7 @@ class Service:
 
     def _checked(self, inputs: np.ndarray) -> Tensor:
         # Aligned as torch aligns: products of arrays that lie otherwise may differ in the last bit.
-        return checked_inputs(self.learner.backbone, inputs).clone()
+        return self.learner.prepare(inputs).clone()
 
     def _check_candidates(self, count: int) -> None:
         if count > self.max_candidates:

@@ -111,14 +111,14 @@ def train_masks_in_turn(
     rule: str,
     phase: TrainingPhase,
     progress: Progress = silent,
-) -> list[dict[str, Tensor]]:
-    """The masks that `train_mask` gives for each seed; norm statistics of the first go to `phase`.
+) -> list[TrainedMask]:
+    """What `train_mask` gives for each seed; norm statistics of the first go to `phase`.
 
     Where all tasks share them, the other masks are trained on those that the first one gathered.
     """
-    masks, own = [], phase
+    trained, own = [], phase
     for seed in seeds:
-        trained = train_mask(backbone, source, num_classes, ones, recipe, seed, rule, own, progress)
-        masks.append(trained.mask)
+        how = (ones, recipe, seed, rule, own, progress)
+        trained.append(train_mask(backbone, source, num_classes, *how))
         own = TrainingPhase.begin(backbone, phase.statistics)
-    return masks
+    return trained

@@ -1,9 +1,9 @@
-"""Data files as a task reads them: the settings by which files become inputs, kept with the task.
+"""Data files as a learner reads them, and what is kept of them with a task.
 
-A task that was learned from normalised images is predicted on images normalised in the same way, so
-what shapes the inputs is written into the task's note beside the fingerprint of its data, and is
-taken from there when nothing else is said. How a file is laid out (label column, header) is not: it
-belongs to the file.
+What shapes inputs belongs to the store, which keeps its `Preprocessing` once and applies it itself;
+how a file is laid out (label column, header) belongs to the file. In stores from before there was
+preprocessing, each task's note has the settings by which its files were read, and they are taken
+from there when nothing else is said.
 """
 
 from __future__ import annotations
@@ -17,8 +17,17 @@ import numpy as np
 
 from impresslearn.data import MEMORY_LIMIT, Examples, StreamedExamples
 from impresslearn.errors import InputError
-from impresslearn.files import NamedInputs, data_fingerprint, read_examples, read_inputs
+from impresslearn.files import (
+    NamedInputs,
+    data_fingerprint,
+    holds_images,
+    read_examples,
+    read_inputs,
+)
 from impresslearn.files.labels import read_labels
+from impresslearn.intake import checked_examples
+from impresslearn.learner import ImpressLearner
+from impresslearn.preprocessing import Preprocessing
 from impresslearn.tasks import TaskInfo, TaskTable
 
 KEPT = ("shape", "size", "mean", "std")
@@ -28,7 +37,10 @@ DIGITS = 32
 
 @dataclass(frozen=True)
 class Reading:
-    """How files become inputs and labels: the settings of `read_examples`, None where not given."""
+    """How files become inputs and labels: the settings of `read_examples`, None where not given.
+
+    images_only: whether size is left out for files that hold no images.
+    """
 
     label_column: str | int | None = None
     header: bool | None = None
@@ -36,14 +48,21 @@ class Reading:
     size: int | None = None
     mean: float | Sequence[float] | None = None
     std: float | Sequence[float] | None = None
+    images_only: bool = False
 
     def examples(self, path: Path, labels: Path | None = None) -> Examples | StreamedExamples:
         """Labelled examples of a file or folder."""
-        return read_examples(path, labels, **asdict(self))
+        return read_examples(path, labels, **self._settings(path))
 
     def inputs(self, path: Path) -> NamedInputs:
         """Inputs without labels, and a name for each."""
-        return read_inputs(path, **asdict(self))
+        return read_inputs(path, **self._settings(path))
+
+    def _settings(self, path: Path) -> dict[str, Any]:
+        settings = asdict(self)
+        if settings.pop("images_only") and not holds_images(path):
+            settings["size"] = None
+        return settings
 
     def labels(self, path: Path) -> np.ndarray:
         """The labels of a file beside the inputs; the label column is that of a .csv file."""
@@ -66,20 +85,56 @@ class Reading:
             self, **{name: kept[name] for name in KEPT if name in kept and name not in given}
         )
 
-    def standardised(self, examples: Examples | StreamedExamples) -> Reading:
-        """The same, with one mean and one standard deviation measured over all inputs.
+    def without_numbers(self) -> Reading:
+        """The same, but that nothing is normalised: the learner does it."""
+        return replace(self, mean=None, std=None)
 
-        Raises InputError for streamed examples and where all inputs are the same number.
+    def preprocessing(
+        self, first: Examples | StreamedExamples, standardise: bool = False
+    ) -> Preprocessing:
+        """What a new store does to its inputs; first: data of its first task, not normalised.
+
+        standardise: whether mean and deviation are measured on them where none is given.
         """
-        if isinstance(examples, StreamedExamples):
+        given = self.kept() | {"pixels": first.pixels}
+        if standardise and self.mean is None and self.std is None:
+            return Preprocessing.standardising(first, **given)
+        return Preprocessing(**given)
+
+    def of(self, learner: ImpressLearner, task: TaskInfo | None = None) -> Reading:
+        """How files are read for a learner, and for a task where one is named.
+
+        Raises InputError for settings that contradict the learner's own.
+        """
+        own = learner.settings.preprocessing
+        if own is None:
+            kept = usual_inputs(learner.tasks_) if task is None else inputs_of(task)
+            return self.completed(kept)
+        name = own.difference(self.kept())
+        if name is not None:
             raise InputError(
-                "the data are too large to measure their mean and standard deviation; give them"
+                f"the store prepares its inputs with {name} {getattr(own, name)!r}, not "
+                f"{getattr(self, name)!r}; give it raw inputs, or tell it that they are prepared"
             )
-        mean = float(f"{examples.inputs.double().mean():.6g}")
-        std = float(f"{examples.inputs.double().std(correction=0):.6g}")
-        if not std > 0:
-            raise InputError(f"all inputs are {mean:g}; they cannot be standardised")
-        return replace(self, mean=mean, std=std)
+        return replace(self.without_numbers(), shape=own.shape, size=own.size, images_only=True)
+
+
+def read_prepared(
+    learner: ImpressLearner, reading: Reading, path: Path, prepared: bool = False
+) -> NamedInputs:
+    """Named inputs of a file or folder as the learner's network takes them.
+
+    prepared: whether the file holds them so already.
+    """
+    if prepared:
+        reading = replace(reading.without_numbers(), shape=None, size=None)
+    named = reading.inputs(path)
+    examples = Examples(named.inputs, np.array(named.names), pixels=named.pixels)
+    ready = checked_examples(
+        learner.backbone, examples, None if prepared else learner.settings.preprocessing
+    )
+    assert isinstance(ready, Examples)
+    return replace(named, inputs=ready.inputs)
 
 
 def shape_of(examples: Examples | StreamedExamples) -> tuple[int, ...]:
@@ -89,9 +144,11 @@ def shape_of(examples: Examples | StreamedExamples) -> tuple[int, ...]:
     return tuple(examples.inputs.shape[1:])
 
 
-def note_of(examples: Examples | StreamedExamples, reading: Reading) -> dict[str, Any]:
+def note_of(
+    examples: Examples | StreamedExamples, reading: Reading, learner: ImpressLearner
+) -> dict[str, Any]:
     """What is kept with a task of the data it was learned from."""
-    kept = reading.kept()
+    kept = {} if learner.settings.preprocessing else reading.kept()
     return {"data": fingerprint(examples)} | ({"inputs": kept} if kept else {})
 
 

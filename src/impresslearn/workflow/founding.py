@@ -85,7 +85,7 @@ def check_agreement(given: Founding, description: Mapping[str, Any], where: obje
     """
     spec = description["network"]["spec"] or {}
     kept = description["settings"]
-    named = {
+    named: dict[str, tuple[Any, Any]] = {
         "backbone": (given.backbone, spec.get("name")),
         "classes": (given.classes, description["network"]["num_classes"]),
         "norm": (given.norm, description["network"]["norm"]),

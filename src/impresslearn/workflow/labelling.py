@@ -10,8 +10,8 @@ from torch import Tensor
 from impresslearn.data import Label
 from impresslearn.files import NamedInputs
 from impresslearn.inference import TaskGuess
-from impresslearn.intake import checked_inputs
 from impresslearn.learner import ImpressLearner
+from impresslearn.preprocessing import Prepared
 
 
 @dataclass(frozen=True)
@@ -38,18 +38,17 @@ class LabelledRows:
 
 
 def label_rows(learner: ImpressLearner, inputs: NamedInputs, task: str) -> LabelledRows:
-    """Rows labelled by one task. Raises UnknownTaskError for one that was never learned."""
-    return _rows(learner, inputs, task, learner.logits(inputs.inputs, task))
+    """Prepared rows labelled by one task. Raises UnknownTaskError for one never learned."""
+    return _rows(learner, inputs, task, learner.logits(Prepared(inputs.inputs), task))
 
 
 def label_rows_by_guess(
     learner: ImpressLearner, inputs: NamedInputs, guess: TaskGuess
 ) -> LabelledRows:
-    """Rows labelled by the best task of a guess, or by the mixture that method "alpha" found."""
+    """The same by the best task of a guess, or by the mixture that method "alpha" found."""
     if guess.mixture is None:
         return label_rows(learner, inputs, guess.best)
-    values = checked_inputs(learner.backbone, inputs.inputs)
-    logits = guess.mixture.logits(learner.backbone, values)
+    logits = guess.mixture.logits(learner.backbone, learner.prepare(Prepared(inputs.inputs)))
     return _rows(learner, inputs, guess.best, logits)
 
 

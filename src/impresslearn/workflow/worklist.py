@@ -14,6 +14,7 @@ from typing import Any
 
 from impresslearn.data import Examples, StreamedExamples, classes_of, to_batches
 from impresslearn.errors import InputError, MissingDataError
+from impresslearn.intake import checked_examples
 from impresslearn.learner import ImpressLearner
 from impresslearn.persistence import open_store
 from impresslearn.settings import restored_settings
@@ -23,7 +24,6 @@ from impresslearn.workflow.data_files import (
     Reading,
     data_of,
     fingerprint,
-    inputs_of,
     note_of,
     shape_of,
     usual_inputs,
@@ -140,12 +140,13 @@ def prepare_store(
         return None
     if not path.parent.is_dir():
         raise MissingDataError(f"there is no folder {path.parent} to create {path.name} in")
-    first = jobs[0].train.read(reading)
+    first = jobs[0].train.read(reading.without_numbers())
+    preprocessing = reading.preprocessing(first, manner.standardise)
     classes = len(classes_of(first.labels))
     if given.classes is None:
         classes = max(classes, most_classes(jobs[1:], reading))
     own = {} if manner.precision is None else {"precision": manner.precision}
-    learner = found_learner(given, classes, shape_of(first), **own)
+    learner = found_learner(given, classes, shape_of(first), preprocessing=preprocessing, **own)
     learner.save(path)
     return learner
 
@@ -183,20 +184,18 @@ def work_through(
     """
     for job in jobs:
         if job.name in learner.tasks_:
-            own = reading.completed(inputs_of(learner.tasks_[job.name]))
+            own = reading.of(learner, learner.tasks_[job.name])
             _check_same(learner.tasks_[job.name], job, own, manner)
             yield _outcome(learner, job, own, learned=False)
         else:
-            own = reading.completed(usual_inputs(learner.tasks_))
+            own = reading.of(learner)
             yield _learn(learner, job, own, manner)
 
 
 def _learn(learner: ImpressLearner, job: Job, reading: Reading, manner: Manner) -> Outcome:
+    _check_kept(learner, reading, manner)
     examples = job.train.read(reading)
-    if manner.standardise and reading.mean is None and reading.std is None:
-        reading = reading.standardised(examples)
-        examples = job.train.read(reading)
-    note = note_of(examples, reading)
+    note = note_of(examples, reading, learner)
     if manner.masks is None:
         learner.learn_task(job.name, examples, note=note)
     elif manner.masks == 1:
@@ -204,6 +203,21 @@ def _learn(learner: ImpressLearner, job: Job, reading: Reading, manner: Manner) 
     else:
         learner.learn_homogeneous(job.name, examples, manner.masks, note=note)
     return _outcome(learner, job, reading, learned=True)
+
+
+def _check_kept(learner: ImpressLearner, reading: Reading, manner: Manner) -> None:
+    """Raises InputError for a normalisation that the learner would not keep with its tasks."""
+    own, asked = learner.settings.preprocessing, manner.standardise or reading.mean or reading.std
+    if own is None and asked and not usual_inputs(learner.tasks_):
+        raise InputError(
+            "the store was created without preprocessing and would not apply it later; normalise "
+            "the data yourself, or create a new store with these settings"
+        )
+    if own is not None and manner.standardise and not own.normalises:
+        raise InputError(
+            "the store was created without a mean and a standard deviation, and all its tasks take "
+            "inputs as they are; leave out --standardise, or create a new store with it"
+        )
 
 
 def _check_same(task: TaskInfo, job: Job, reading: Reading, manner: Manner) -> None:
@@ -238,5 +252,6 @@ def _unrounded_accuracy(learner: ImpressLearner, task: TaskInfo, examples: Any) 
     view = learner._ledger.unrounded_view(learner.tasks_.learned(task.name))
     if view is None or kept is None or kept.precision == "float32":
         return None
-    source = to_batches(examples, task.classes, learner.backbone.device)
+    ready = checked_examples(learner.backbone, examples, learner.settings.preprocessing)
+    source = to_batches(ready, task.classes, learner.backbone.device)
     return view.accuracy(learner.backbone, source)

@@ -1,0 +1,90 @@
+"""Checks at the door that a value can be kept in a file later: names, seeds and JSON.
+
+What a store could not write is refused before anything is trained, and NumPy's numbers become
+Python's.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import numbers
+from typing import Any
+
+import numpy as np
+
+from impresslearn.errors import InputError
+
+LONGEST_NAME = 1024
+
+
+def check_name(name: Any, what: str = "a task's name") -> str:
+    """The name as a plain string. Raises InputError unless it is 1 to 1,024 characters of text."""
+    if not isinstance(name, str) or not name:
+        raise InputError(f"{what} must be a non-empty string, got {name!r}")
+    if len(name) > LONGEST_NAME:
+        raise InputError(
+            f"{what} may have at most {LONGEST_NAME:,} characters, got {len(name):,}: "
+            f"{name[:40]!r}…"
+        )
+    if not encodable(name) or "\0" in name:
+        raise InputError(f"{what} must be text that UTF-8 can write, without NUL, got {name!r}")
+    return str(name)
+
+
+def encodable(text: str) -> bool:
+    """Whether UTF-8 can write a text; it has no word for lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def check_integer(name: str, value: Any, low: int, high: int = 2**63) -> int:
+    """The value as a plain int. Raises InputError unless it is an integer in [low, high)."""
+    known = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not known or not low <= value < high:
+        bound = f"of at least {low}" if high == 2**63 else f"from {low} to {high - 1}"
+        raise InputError(f"{name} must be an integer {bound}, got {value!r}")
+    return int(value)
+
+
+def check_number(name: str, value: Any, low: float = float("-inf")) -> float:
+    """The value as a plain float. Raises InputError unless it is finite and at least `low`."""
+    known = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not known or not math.isfinite(value) or value < low:
+        bound = "a finite number" if low == float("-inf") else f"a number of at least {low:g}"
+        raise InputError(f"{name} must be {bound}, got {value!r}")
+    return float(value)
+
+
+def check_seed(seed: Any, name: str = "seed") -> int:
+    """The seed as a plain int. Raises InputError unless it is an integer that torch takes."""
+    return check_integer(name, seed, -(2**63), 2**63)
+
+
+def check_flag(name: str, value: Any) -> bool:
+    """The value as a plain bool. Raises InputError for anything else."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise InputError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
+def plain_json(value: Any, what: str) -> Any:
+    """A copy made of JSON values, NumPy's numbers and arrays among them converted.
+
+    Raises InputError for NaN, text that UTF-8 cannot write, and values that JSON has no word for.
+    """
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=_converted)
+        text.encode()
+        return json.loads(text)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"{what} must consist of JSON values: {error}") from None
+
+
+def _converted(value: Any) -> Any:
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is none")

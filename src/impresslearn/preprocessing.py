@@ -1,0 +1,258 @@
+"""What is done to raw inputs before the network sees them.
+
+A learner and its store keep one `Preprocessing` beside the network, apply it wherever inputs come
+in, and put it into every export, so that the same raw inputs get the same labels everywhere.
+`Prepared` marks data that it was applied to already.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from impresslearn.data import Examples, StreamedExamples, as_inputs
+from impresslearn.errors import InputError
+
+Numbers = float | Sequence[float]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Inputs, or labelled data, that are as the network takes them: nothing is applied to them."""
+
+    data: Any
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """A shape, a scale and a normalisation for raw inputs, the same for all tasks of a learner.
+
+    shape: of one input: flat inputs are folded to it, others flattened; sizes of 1 come and go;
+    (h, w, c) becomes (c, h, w). None leaves inputs as they are. mean, std: numbers, one for all or
+    one a channel (a column, where inputs are flat), subtracted and divided by last. size: of image
+    files: the shorter side is resized to so many pixels, then the centre square kept. pixels: True
+    where raw inputs are pixels: integers from 0 to 255, which are scaled to [0, 1], or floats that
+    are in [0, 1] already; False where they are any other numbers, and then uint8 is refused; None
+    scales uint8 and takes everything else as it is.
+    Raises InputError for sizes below 1, numbers that are not finite, and a std not above 0.
+    """
+
+    shape: Sequence[int] | None = None
+    mean: Numbers = 0.0
+    std: Numbers = 1.0
+    size: int | None = None
+    pixels: bool | None = None
+
+    def __post_init__(self) -> None:
+        settings = {
+            "shape": None if self.shape is None else _checked_shape(self.shape),
+            "mean": _numbers("mean", self.mean),
+            "std": _numbers("std", self.std),
+            "size": _checked_size(self.size),
+        }
+        for name, value in settings.items():
+            object.__setattr__(self, name, value)
+        if self.pixels is not None and not isinstance(self.pixels, bool):
+            raise InputError(f"pixels must be True, False or None, got {self.pixels!r}")
+
+    @classmethod
+    def standardising(cls, data: Any, **settings: Any) -> Preprocessing:
+        """With one mean and one standard deviation, measured over all of these raw inputs.
+
+        data: inputs (n, ...) or `Examples`; settings: shape, size, pixels; by default pixels says
+        whether the data are uint8. Raises InputError where all inputs are the same number.
+        """
+        if isinstance(data, StreamedExamples):
+            raise InputError(
+                "the data are too large to measure their mean and standard deviation; give them"
+            )
+        if isinstance(data, Examples):
+            values, pixels = data.inputs, data.pixels
+        else:
+            values, pixels = as_inputs(data), _is_uint8(data)
+        mean = float(f"{values.double().mean():.6g}")
+        std = float(f"{values.double().std(correction=0):.6g}")
+        if not std > 0:
+            raise InputError(f"all inputs are {mean:g}; they cannot be standardised")
+        return cls(**{"pixels": pixels} | settings, mean=mean, std=std)
+
+    @property
+    def normalises(self) -> bool:
+        """Whether there is anything to subtract or to divide by."""
+        return (self.mean, self.std) != (0.0, 1.0)
+
+    def settings(self) -> dict[str, Any]:
+        """The fields as JSON values, from which `Preprocessing(**settings)` makes it again."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(self).items()
+        }
+
+    def apply(self, inputs: Any) -> Tensor:
+        """Raw inputs (n, ...) as the network takes them: a float tensor; the given one is kept.
+
+        Raises InputError for inputs that are no finite numbers, that `pixels` refuses, or whose
+        shape would have to be shuffled, and for as many means as there are neither channels nor
+        columns.
+        """
+        if self.pixels is False and _is_uint8(inputs):
+            raise _not_pixels()
+        values = as_inputs(self.raw(inputs))
+        if self.pixels:
+            _check_unit(values)
+        return as_inputs(self.arranged(values))
+
+    def apply_to(self, examples: Examples | StreamedExamples) -> Examples | StreamedExamples:
+        """Raw labelled examples as the network takes them; streamed ones as they are read.
+
+        What augments examples sees them prepared.
+        """
+        if self.pixels is False and examples.pixels:
+            raise _not_pixels()
+        if isinstance(examples, StreamedExamples):
+            return replace(examples, dataset=_PreparedItems(examples.dataset, self))
+        if self.pixels and not examples.pixels:
+            _check_unit(examples.inputs)
+        return replace(examples, inputs=as_inputs(self.arranged(examples.inputs)))
+
+    def raw(self, inputs: Any) -> Any:
+        """Pixels of any integer type as uint8, everything else as it is."""
+        if not self.pixels or _is_uint8(inputs):
+            return inputs
+        numbers = inputs.cpu().numpy() if _is_integer_tensor(inputs) else _array(inputs)
+        if numbers.dtype.kind not in "iu" or not numbers.size:
+            return inputs
+        low, high = int(numbers.min()), int(numbers.max())
+        if low < 0 or high > 255:
+            raise InputError(
+                f"pixels must lie between 0 and 255, got integers from {low} to {high}"
+            )
+        return numbers.astype(np.uint8)
+
+    def is_grey(self, height: int, width: int) -> bool:
+        """Whether the shape asks for one number a pixel of an image of this size."""
+        return self.shape is not None and math.prod(self.shape) == height * width
+
+    def arranged(self, inputs: Tensor) -> Tensor:
+        """Float inputs (n, ...) in the shape asked for, and normalised (in float32)."""
+        if self.shape is not None:
+            inputs = _reshaped(inputs, tuple(self.shape))
+        if not self.normalises:
+            return inputs
+        inputs = inputs.float()
+        return inputs.sub(_spread("mean", self.mean, inputs)).div_(_spread("std", self.std, inputs))
+
+    def difference(self, other: Mapping[str, Any]) -> str | None:
+        """The first setting among those of `other` that is not this one's; None where all are."""
+        own = self.settings()
+        given = Preprocessing(**{**own, **other}).settings()
+        return next((name for name in other if given[name] != own[name]), None)
+
+
+@dataclass(frozen=True, eq=False)
+class _PreparedItems(Dataset):
+    """A data set of raw inputs and labels, whose inputs are prepared when they are read."""
+
+    dataset: Dataset
+    preprocessing: Preprocessing
+
+    def __len__(self) -> int:
+        return len(self.dataset)  # type: ignore[arg-type]
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Any]:
+        raw, label = self.dataset[index]
+        batch = raw[None] if isinstance(raw, (Tensor, np.ndarray)) else [raw]
+        return self.preprocessing.apply(batch)[0], label
+
+
+def _is_integer_tensor(values: Any) -> bool:
+    return isinstance(values, Tensor) and not (values.is_floating_point() or values.is_complex())
+
+
+def _is_uint8(values: Any) -> bool:
+    kind = values.dtype if isinstance(values, Tensor) else _array(values).dtype
+    return kind in (torch.uint8, np.uint8)
+
+
+def _array(values: Any) -> np.ndarray:
+    """An array to look at; an empty one for tensors of floats and for what `as_inputs` refuses."""
+    try:
+        return np.asarray([] if isinstance(values, Tensor) else values)
+    except (TypeError, ValueError):
+        return np.array([], dtype=object)
+
+
+def _not_pixels() -> InputError:
+    return InputError(
+        "the learner was made for inputs that are no pixels, got uint8 values, which would be "
+        "scaled to [0, 1]; convert them to what the learner was trained on, say float32"
+    )
+
+
+def _check_unit(values: Tensor) -> None:
+    low, high = (float(value) for value in values.aminmax()) if values.numel() else (0.0, 0.0)
+    if low < 0 or high > 1:
+        raise InputError(
+            "the learner was made for pixels: integers from 0 to 255, or floats in [0, 1]; got "
+            f"floats from {low:g} to {high:g}; what is prepared already goes in as Prepared(inputs)"
+        )
+
+
+def _reshaped(inputs: Tensor, shape: tuple[int, ...]) -> Tensor:
+    given = tuple(inputs.shape[1:])
+    if given == shape:
+        return inputs
+    if len(given) == len(shape) == 3 and given == (*shape[1:], shape[0]):
+        return inputs.movedim(-1, 1).contiguous()
+    same_but_ones = [size for size in given if size > 1] == [size for size in shape if size > 1]
+    # Any other change, say (3, 32, 32) from (32, 32, 3) by reshape, would shuffle the pixels.
+    if math.prod(given) == math.prod(shape) and (
+        same_but_ones or len(given) == 1 or len(shape) == 1
+    ):
+        return inputs.reshape(len(inputs), *shape)
+    raise InputError(f"inputs of shape {given} cannot be given the shape {shape}")
+
+
+def _spread(name: str, values: Numbers, inputs: Tensor) -> Tensor:
+    """Numbers along the channels (or columns) of (n, channels, ...)."""
+    numbers = values if isinstance(values, tuple) else (values,)
+    if len(numbers) > 1 and (inputs.dim() < 2 or len(numbers) != inputs.shape[1]):
+        raise InputError(
+            f"{name} needs one number, or one for each of the channels of inputs of shape "
+            f"{tuple(inputs.shape[1:])}, got {len(numbers)}"
+        )
+    return torch.tensor(numbers, device=inputs.device).view(-1, *[1] * max(0, inputs.dim() - 2))
+
+
+def _checked_shape(shape: Any) -> tuple[int, ...]:
+    sizes = tuple(shape) if isinstance(shape, (tuple, list)) else ()
+    if not sizes or any(type(size) is not int or size < 1 for size in sizes):
+        raise InputError(f"shape must be whole numbers from 1, as in (1, 28, 28), got {shape!r}")
+    return sizes
+
+
+def _checked_size(size: Any) -> int | None:
+    if size is not None and (type(size) is not int or size < 1):
+        raise InputError(f"size must be a whole number of pixels from 1, got {size!r}")
+    return size
+
+
+def _numbers(name: str, given: Any) -> float | tuple[float, ...]:
+    """One float, or several as a tuple."""
+    values = given.tolist() if isinstance(given, (Tensor, np.ndarray, np.generic)) else given
+    numbers = tuple(values) if isinstance(values, (tuple, list)) else (values,)
+    valid = numbers and all(
+        isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        for value in numbers
+    )
+    if not valid or (name == "std" and min(numbers) <= 0):
+        bound = " above 0" if name == "std" else ""
+        raise InputError(f"{name} must be a number{bound}, or one a channel, got {given!r}")
+    return float(numbers[0]) if len(numbers) == 1 else tuple(map(float, numbers))
