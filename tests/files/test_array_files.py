@@ -182,11 +182,11 @@ def test_labels_that_are_elsewhere(tmp_path):
     ("labels", "match"),
     [
         (np.eye(10), r"a.npz: labels must be one per example, .* got shape \(10, 10\)"),
-        (Y + 0.5, "a.npz: labels must be integers or strings, got float64"),
+        (Y + 0.5, "a.npz: labels must be integers or strings, got 0.5"),
         (Y * np.nan, "a.npz: labels must be integers or strings"),
-        (Y + np.uint64(2**63), "a.npz: labels must fit 64 bits"),
-        (np.full(10, 1e300), "a.npz: labels must fit 64 bits"),
-        (np.array([b"\xff"] * 10), "a.npz: labels of bytes must be ASCII"),
+        (Y.astype(np.uint64) + np.uint64(2**63), "a.npz: labels must fit 64 bits"),
+        (np.full(10, 1e300), "a.npz: labels as floats must be below"),
+        (np.array([b"\xff"] * 10), "a.npz: labels of bytes must be UTF-8"),
         (Y[:4], "a.npz: 10 inputs came with 4 labels"),
         (np.array(3), r"got shape \(\)"),
     ],
@@ -215,9 +215,13 @@ def test_arrays_of_inputs_that_cannot_be_used(tmp_path, inputs, match):
 
 
 def test_no_inputs(tmp_path):
-    for array in (X[:0], np.float32(3)):
+    for array, match in (
+        (X[:0], "a.npy holds no input"),
+        (np.float32(3), "a.npy: inputs must be one per example, .* a single number"),
+        (X[:, :0], r"a.npy: inputs of shape \(10, 0\) hold no number"),
+    ):
         np.save(tmp_path / "a.npy", array)
-        refused(read_inputs, tmp_path / "a.npy", match="a.npy holds no input")
+        refused(read_inputs, tmp_path / "a.npy", match=match)
     refused(
         read_examples, save(tmp_path / "a.npz", inputs=X[:0], labels=Y[:0]), match="hold no example"
     )
