@@ -84,6 +84,7 @@ def refused(data, message):
         DataLoader(TensorDataset(X, Y), batch_size=4),
         DataLoader(TensorDataset(X, Y), batch_size=4, shuffle=True, drop_last=True),
         DataLoader(TensorDataset(X, Y), batch_size=None),
+        DataLoader(list(zip(X, Y, strict=True)), batch_size=4),
         DataLoader(Flow(list(zip(X, Y, strict=True))), batch_size=4),
         Flow(list(zip(X, Y, strict=True))),
     ],

@@ -20,8 +20,10 @@ from torch.utils.data import (
     TensorDataset,
 )
 
+from impresslearn import Recipe
 from impresslearn.data import Examples, StreamedExamples, as_examples, to_batches
 from impresslearn.errors import InputError
+from toys import blobs, quick_learner
 
 N = 40
 X = torch.arange(3.0 * N).reshape(N, 3)
@@ -312,3 +314,29 @@ def test_augmentation_of_streamed_examples_touches_training_only():
     )
     assert epoch(examples)[0].max() < 1000
     assert epoch(examples, torch.Generator())[0].min() >= 1000
+
+
+class Noisy(Dataset):
+    """Blobs to which each reading adds other noise."""
+
+    inputs, labels = blobs()
+
+    def __len__(self):
+        return len(self.labels)
+
+    def __getitem__(self, index):
+        return self.inputs[index] + float(np.random.rand()) + torch.rand(16), self.labels[index]
+
+
+def test_a_learner_repeats_what_it_learned_from_live_data():
+    def learned(global_seed):
+        torch.manual_seed(global_seed)
+        np.random.seed(global_seed)
+        learner = quick_learner(task_recipe=Recipe(epochs=2, batch_size=32)).add_random_masks(2)
+        learner.learn_task("a", Noisy())
+        values = [value for task in learner.coefficients_.values() for value in task.tensors()]
+        return values, learner.score(Noisy(), "a")
+
+    (first, score), (second, again) = learned(0), learned(1)
+    assert all(map(torch.equal, first, second))
+    assert score == again

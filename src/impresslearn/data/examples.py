@@ -83,7 +83,7 @@ def raw(values: Any) -> Tensor:
         if isinstance(values, (list, tuple)) and values and isinstance(values[0], Tensor):
             values = torch.stack(list(values))
         if isinstance(values, Tensor):
-            return values.detach()
+            return values.detach() if values.requires_grad else values
         return torch.as_tensor(np.asarray(values))
     except (TypeError, ValueError, RuntimeError) as error:
         line = str(error).split("\n", 1)[0]

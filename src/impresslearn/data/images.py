@@ -157,19 +157,23 @@ def _named(path: Path) -> Iterator[None]:
         raise InputError(f"cannot read {path}: {line}") from None
 
 
-def _opened(path: Path) -> PillowImage.Image:
+@contextmanager
+def _opened(path: Path) -> Iterator[PillowImage.Image]:
     try:
         from PIL import Image
     except ImportError:
         raise MissingDependencyError(
             "reading images needs pillow: pip install 'impresslearn[vision]'"
         ) from None
-    try:
-        return Image.open(path)
-    except Image.UnidentifiedImageError:
-        raise InputError(f"cannot read the image {path}: it is none that Pillow knows") from None
-    except Image.DecompressionBombError:
-        raise InputError(f"{path} has more pixels than can be read safely") from None
+    # Given a path, Pillow maps uncompressed files to memory, and of turned ones mixes the pixels.
+    with path.open("rb") as stream:
+        try:
+            image = Image.open(stream)
+        except Image.UnidentifiedImageError:
+            raise InputError(f"cannot read the image {path}: Pillow knows no such form") from None
+        except Image.DecompressionBombError:
+            raise InputError(f"{path} has more pixels than can be read safely") from None
+        yield image
 
 
 def _check_mode(path: Path, mode: str) -> None:

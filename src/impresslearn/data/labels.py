@@ -128,7 +128,7 @@ def _plain(value: Any, count: int) -> Any:
 
 
 def _strings(values: Sequence[str | bytes]) -> np.ndarray:
-    text_of = {value: _text(value) for value in set(values)}
+    text_of = {value: _text(value) for value in dict.fromkeys(values)}
     for value in text_of.values():
         if len(value) > LONGEST:
             raise InputError(f"labels must have at most {LONGEST} characters, got {len(value)}")

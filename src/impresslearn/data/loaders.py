@@ -57,17 +57,14 @@ def from_loader(loader: DataLoader, memory_limit: int) -> Examples | StreamedExa
         flow, size = loader.dataset, loader.batch_size
         return _held(lambda: _chunks(iter(flow), size, collate), memory_limit)
     asked = _asked(loader)
-    if loader.batch_sampler is None:
-        keys, batched = asked, any(isinstance(key, (list, tuple)) for key in asked)
-    else:
-        keys, batched = list(chain.from_iterable(asked)), False
-    if plain and not batched:
+    single = loader.batch_sampler is None
+    keys = asked if single else list(chain.from_iterable(asked))
+    if plain and not any(isinstance(key, (list, tuple)) for key in keys):
         dataset = loader.dataset if _takes_all(loader) else Subset(loader.dataset, keys)
         return from_dataset(dataset, memory_limit, loader.num_workers, loader.num_workers)
-    items = Items(loader.dataset)
-    if loader.batch_sampler is None:
-        return _held(lambda: (collate(items.read(key)) for key in keys), memory_limit)
-    return _held(lambda: (collate(list(map(items.read, batch))) for batch in asked), memory_limit)
+    read = Items(loader.dataset).read
+    make = read if single else lambda batch: list(map(read, batch))
+    return _held(lambda: (collate(make(each)) for each in asked), memory_limit)
 
 
 def from_iterable(dataset: IterableDataset, memory_limit: int) -> Examples:
