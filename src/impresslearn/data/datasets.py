@@ -122,15 +122,18 @@ def form_line(form: Form) -> str:
     return f"{form[0]}{' of uint8' if form[1] else ''}"
 
 
-def same(one: tuple[Any, Any], other: tuple[Any, Any]) -> bool:
-    """Whether two pairs (inputs, labels) hold the same values."""
-    a, b = raw(one[0]), raw(other[0])
+def same(one: tuple[Tensor, Any], other: tuple[Tensor, Any]) -> bool:
+    """Whether two pairs (inputs, labels) hold the same bits, NaN included."""
+    (a, b), (label, again) = zip(one, other, strict=True)
     return (
-        form_of(a) == form_of(b)
-        and torch.equal(a.isnan(), b.isnan())
-        and torch.equal(a.nan_to_num(), b.nan_to_num())
-        and repr(one[1]) == repr(other[1])
+        (a.shape, a.dtype) == (b.shape, b.dtype)
+        and torch.equal(_bits(a), _bits(b))
+        and repr(label) == repr(again)
     )
+
+
+def _bits(values: Tensor) -> Tensor:
+    return values.reshape(-1).contiguous().view(torch.uint8)
 
 
 def _tensors(dataset: Dataset) -> tuple[Tensor, Tensor] | None:
