@@ -9,7 +9,13 @@ import torch
 import impresslearn.ledger
 from impresslearn import ImpressLearner, Recipe
 from impresslearn.data import Examples, StreamedExamples
-from impresslearn.errors import ImpressLearnError, InputError, TrainingError, UnknownTaskError
+from impresslearn.errors import (
+    ImpressLearnError,
+    InputError,
+    MissingDataError,
+    TrainingError,
+    UnknownTaskError,
+)
 from toys import blobs, lenet, pictures, quick_learner, resnet
 
 X, Y = blobs(0)
@@ -109,6 +115,8 @@ MISTAKES = [
     ("no masks", lambda it: it.add_random_masks(0), InputError, "at least 1, got 0"),
     ("no homogeneous masks", lambda it: it.learn_homogeneous("new", (X, Y), 0), InputError,
      "count must be an integer of at least 1"),
+    *[(f"no folder {number}", action, MissingDataError, "no image folder at /nowhere")
+      for number, action in enumerate(learn("/nowhere"))],
     *[(f"{what} {number}", action, InputError, message)
       for what, data, message in [
           ("images of another size", (X[:, :9], Y), r"expects 16 values .*, got shape \(9,\)"),
@@ -118,9 +126,8 @@ MISTAKES = [
           ("NaN pixels", (NAN, Y), "inputs hold 1 NaN or infinite values"),
           ("too many classes", (X, torch.arange(96) % 7), "7 classes, the backbone only 3 outputs"),
           ("fewer labels than inputs", (X, Y[:50]), "96 inputs came with 50 labels"),
-          ("fractions for labels", (X, Y + 0.5), "integers or strings, got float32"),
+          ("fractions for labels", (X, Y + 0.5), "integers or strings, got 0.5"),
           ("no data", None, "got NoneType"),
-          ("no folder", "/nowhere", "no image folder at /nowhere"),
       ]
       for number, action in enumerate(learn(data))],
     *[(f"{what} {number}", action, InputError, message)

@@ -1,3 +1,4 @@
+import os
 import sys
 
 import numpy as np
@@ -24,7 +25,12 @@ from impresslearn.data import (
     task_classes,
     to_batches,
 )
-from impresslearn.errors import InputError, MissingDependencyError
+from impresslearn.errors import (
+    ImpressLearnError,
+    InputError,
+    MissingDataError,
+    MissingDependencyError,
+)
 
 CPU = torch.device("cpu")
 X = torch.arange(30, dtype=torch.float32).reshape(10, 3)
@@ -78,6 +84,7 @@ def refused(data, message):
         DataLoader(TensorDataset(X, Y), batch_size=4),
         DataLoader(TensorDataset(X, Y), batch_size=4, shuffle=True, drop_last=True),
         DataLoader(TensorDataset(X, Y), batch_size=None),
+        DataLoader(list(zip(X, Y, strict=True)), batch_size=4),
         DataLoader(Flow(list(zip(X, Y, strict=True))), batch_size=4),
         Flow(list(zip(X, Y, strict=True))),
     ],
@@ -114,12 +121,16 @@ BYTES = torch.arange(30, dtype=torch.uint8).reshape(10, 3)
         lambda x: TensorDataset(x, Y),
         lambda x: Pairs(x, Y),
         lambda x: DataLoader(TensorDataset(x, Y), batch_size=4),
-        lambda x: Flow(list(zip(x, Y, strict=True))),
     ],
 )
 def test_it_is_known_whether_inputs_came_as_pixels(form, limit):
     assert as_examples(form(BYTES), memory_limit=limit, workers=0).pixels
     assert not as_examples(form(BYTES.float() / 255), memory_limit=limit, workers=0).pixels
+
+
+def test_it_is_known_of_flows_too():
+    assert as_examples(Flow(list(zip(BYTES, Y, strict=True)))).pixels
+    assert not as_examples(Flow(list(zip(X, Y, strict=True)))).pixels
 
 
 def test_examples_of_pixels_stay_so():
@@ -179,9 +190,9 @@ def test_labels_are_integers_or_strings(labels, expected):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([0.5, 1.0], "integers or strings, got float64"),
-        ([np.nan, 1.0], "integers or strings, got float64"),
-        (np.array([None, 1], dtype=object), "integers or strings, got object"),
+        ([0.5, 1.0], "integers or strings, got 0.5"),
+        ([np.nan, 1.0], "integers or strings, got nan"),
+        (np.array([None, None], dtype=object), "integers or strings, got None"),
         (np.eye(2), r"one per example, shape \(n,\), got shape \(2, 2\)"),
         (3, r"got shape \(\)"),
     ],
@@ -203,8 +214,11 @@ def test_labels_that_are_neither(labels, message):
         (TensorDataset(X, X, Y), "pairs"),
         (Flow(list(X)), "must give pairs"),
         (DataLoader(Flow(list(X))), "must give pairs"),
-        (DataLoader(Flow([(X[0], 0), (X[0, :2], 1)])), r"one shape, got \[\(2,\), \(3,\)\]"),
-        (Pairs([X[0], X[0, :2]], [0, 1]), r"one shape, got \[\(2,\), \(3,\)\]"),
+        (
+            DataLoader(Flow([(X[0], 0), (X[0, :2], 1)])),
+            r"one shape .*, got \(3,\) and \(2,\)",
+        ),
+        (Pairs([X[0], X[0, :2]], [0, 1]), r"one shape .*, item 1 has \(2,\), the first \(3,\)"),
         ((torch.tensor(1.0), [0]), "got a single number"),
         (X, "got Tensor"),
         ((X, Y, Y), "got tuple"),
@@ -262,13 +276,16 @@ def test_an_image_folder(tmp_path):
 
 
 def test_image_folders_that_cannot_be_read(tmp_path, monkeypatch):
-    refused(tmp_path / "nowhere", "no image folder at .*nowhere")
+    with pytest.raises(MissingDataError, match="no image folder at .*nowhere"):
+        as_examples(tmp_path / "nowhere")
     refused(tmp_path, "no image below")
+    (tmp_path / "table.csv").write_text("1,2")
+    refused(tmp_path / "table.csv", "table.csv is a file; .*, or read it with read_examples")
     save_pictures(tmp_path)
     odd = tmp_path / "ant" / "odd"
     save_pictures(odd.parent / "x", size=(2, 2), count=1)
     (odd.parent / "x" / "bee" / "0.png").rename(tmp_path / "ant" / "9.png")
-    refused(tmp_path, "must share one shape")
+    refused(tmp_path, "9.png has 2x2 pixels, the first image 4x5")
     (tmp_path / "ant" / "9.png").write_bytes(b"not an image")
     refused(tmp_path, "cannot read the image .*9.png")
     monkeypatch.setitem(sys.modules, "PIL", None)
@@ -291,13 +308,6 @@ def test_a_data_set_beyond_the_limit_is_streamed():
     assert torch.equal(torch.cat(targets), Y)
 
 
-def test_known_targets_spare_reading_a_streamed_data_set():
-    pairs = Pairs(X, Y)
-    pairs.targets = Y.tolist()
-    as_examples(pairs, memory_limit=0)
-    assert pairs.reads == 1
-
-
 def test_streamed_batches_are_shuffled_by_the_generator():
     streamed = as_examples(Pairs(X, Y), memory_limit=0, workers=0)
     source = to_batches(streamed, (0, 1), CPU)
@@ -311,18 +321,44 @@ def test_streamed_batches_are_shuffled_by_the_generator():
 
 
 class Broken(Pairs):
+    fault = None
+
     def __getitem__(self, index):
-        if index == 3:
-            raise InputError("cannot read number 3")
+        if index == 3 and self.fault is not None:
+            raise self.fault
         return super().__getitem__(index)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_errors_while_streaming_are_one_line(workers):
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (InputError("cannot read number 3"), r"^cannot read number 3$"),
+        (KeyError("x\ny"), r"^item 3 of 10 in the Broken cannot be read: KeyError: 'x.ny'$"),
+        (MissingDataError("gone"), "^gone$"),
+    ],
+)
+def test_errors_while_streaming_are_one_line(workers, fault, message):
     broken = Broken(X, Y)
-    broken.targets = Y.tolist()
     source = to_batches(as_examples(broken, memory_limit=0, workers=workers), (0, 1), CPU)
-    with pytest.raises(InputError, match=r"^cannot read number 3$"):
+    broken.fault = fault
+    kind = type(fault) if isinstance(fault, ImpressLearnError) else InputError
+    with pytest.raises(kind, match=message):
+        list(source.batches(4))
+
+
+def test_a_worker_that_dies_is_one_line(monkeypatch):
+    class Deadly(Pairs):
+        def __getitem__(self, index):
+            if torch.utils.data.get_worker_info() is not None and self.fault:
+                os._exit(1)
+            return super().__getitem__(index)
+
+    deadly = Deadly(X, Y)
+    deadly.fault = False
+    source = to_batches(as_examples(deadly, memory_limit=0, workers=1), (0, 1), CPU)
+    deadly.fault = True
+    with pytest.raises(InputError, match=r"^a process that read the data came to an end \(.*\); "):
         list(source.batches(4))
 
 

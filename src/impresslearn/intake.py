@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from impresslearn.backbones import Backbone
@@ -69,7 +68,4 @@ def checked_inputs(
 def some_inputs(examples: Examples | StreamedExamples, count: int) -> Tensor:
     """Up to `count` inputs, spread evenly over the data."""
     places = np.linspace(0, len(examples) - 1, min(count, len(examples)))
-    index = np.unique(places.astype(int))
-    if isinstance(examples, Examples):
-        return examples.inputs[torch.from_numpy(index)]
-    return torch.stack([as_inputs(examples.dataset[int(i)][0]) for i in index])
+    return examples.inputs_at(np.unique(places.astype(int)))

@@ -182,11 +182,11 @@ def test_labels_that_are_elsewhere(tmp_path):
     ("labels", "match"),
     [
         (np.eye(10), r"a.npz: labels must be one per example, .* got shape \(10, 10\)"),
-        (Y + 0.5, "a.npz: labels must be integers or strings, got float64"),
+        (Y + 0.5, "a.npz: labels must be integers or strings, got 0.5"),
         (Y * np.nan, "a.npz: labels must be integers or strings"),
-        (Y + np.uint64(2**63), "a.npz: labels must fit 64 bits"),
-        (np.full(10, 1e300), "a.npz: labels must fit 64 bits"),
-        (np.array([b"\xff"] * 10), "a.npz: labels of bytes must be ASCII"),
+        (Y.astype(np.uint64) + np.uint64(2**63), "a.npz: labels must fit 64 bits"),
+        (np.full(10, 1e300), "a.npz: labels as floats must be below"),
+        (np.array([b"\xff"] * 10), "a.npz: labels of bytes must be UTF-8"),
         (Y[:4], "a.npz: 10 inputs came with 4 labels"),
         (np.array(3), r"got shape \(\)"),
     ],
@@ -215,9 +215,13 @@ def test_arrays_of_inputs_that_cannot_be_used(tmp_path, inputs, match):
 
 
 def test_no_inputs(tmp_path):
-    for array in (X[:0], np.float32(3)):
+    for array, match in (
+        (X[:0], "a.npy holds no input"),
+        (np.float32(3), "a.npy: inputs must be one per example, .* a single number"),
+        (X[:, :0], r"a.npy: inputs of shape \(10, 0\) hold no number"),
+    ):
         np.save(tmp_path / "a.npy", array)
-        refused(read_inputs, tmp_path / "a.npy", match="a.npy holds no input")
+        refused(read_inputs, tmp_path / "a.npy", match=match)
     refused(
         read_examples, save(tmp_path / "a.npz", inputs=X[:0], labels=Y[:0]), match="hold no example"
     )
@@ -249,6 +253,11 @@ def test_objects_are_never_unpickled(tmp_path):
         (declared((2**40,), "|S0"), "more memory than the limit"),
         (declared((2**29,)), "cut short: its header declares 2147483648 bytes of data, 0 follow"),
         (declared((-1, 3)), "declares the shape"),
+        (declared(()), "declares 4 bytes|cut short"),
+        (declared((), data=b"\0" * 4), "got a single number"),
+        (declared((3, 0)), r"inputs of shape \(3, 0\) hold no number"),
+        (declared((2**62, 0)), "inputs of shape .* hold no number|cannot read"),
+        (declared((0, 2**62)), "holds no input|cannot read"),
         (declared((3,), data=b"\0" * 11), "cut short: its header declares 12 bytes of data, 11"),
         (declared((3,), "<q9"), "cannot read .*"),
         (declared((3,), "|V8", b"\0" * 24), "expected an array of numbers"),

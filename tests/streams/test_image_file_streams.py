@@ -89,9 +89,15 @@ def test_streamed_training_images_are_augmented_as_they_are_read(tmp_path: Path)
     train, test = stream[0].train, stream[0].test
     assert isinstance(train, StreamedExamples)
     assert isinstance(test, StreamedExamples)
-    shown = {train.dataset[0][0].numpy().tobytes() for _ in range(20)}
-    assert 1 < len(shown) <= 2 * 5 * 5
-    assert len({test.dataset[0][0].numpy().tobytes() for _ in range(5)}) == 1
+    generator = torch.Generator().manual_seed(0)
+
+    def shown(data: StreamedExamples, generator: torch.Generator | None, epochs: int) -> int:
+        source = to_batches(data, ("a",), torch.device("cpu"))
+        epoch = [next(source.batches(1, generator))[0] for _ in range(epochs)]
+        return len({images.numpy().tobytes() for images in epoch})
+
+    assert 1 < shown(train, generator, 20) <= 2 * 5 * 5
+    assert shown(train, None, 5) == shown(test, generator, 5) == 1
 
 
 def test_unusable_image_folders_are_refused(image_root: Path, tmp_path: Path) -> None:
@@ -147,7 +153,7 @@ def test_folders_of_another_layout_are_refused(tmp_path: Path) -> None:
         from_folder(tmp_path)
     write_image(tmp_path / "a" / "train" / "y" / "0.png", grey(0, 5, 5))
     mixed = from_folder(tmp_path)
-    with pytest.raises(InputError, match="share one shape"):
+    with pytest.raises(InputError, match="0.png has 5x5 pixels, the first image 20x12"):
         _ = mixed[0].train
 
 

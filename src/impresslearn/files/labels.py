@@ -50,12 +50,7 @@ def read_labels(
 def array_labels(path: Path, array: np.ndarray) -> np.ndarray:
     """Labels of an array that was read from a file."""
     with reading(path):
-        if array.dtype.kind in "uf" and array.size and np.abs(array).max() >= 2**62:
-            raise InputError(f"labels must fit 64 bits, got {array.max()}")
-        try:
-            return label_array(array)
-        except UnicodeDecodeError:
-            raise InputError("labels of bytes must be ASCII; save them as strings") from None
+        return label_array(array)
 
 
 def text_labels(path: Path, texts: Sequence[str]) -> np.ndarray:
@@ -71,7 +66,8 @@ def text_labels(path: Path, texts: Sequence[str]) -> np.ndarray:
     odd = [text for text, value in values.items() if value is None or not value.is_integer()]
     if odd and None not in values.values():
         raise InputError(f"{path}: labels must be integers or names, got {shorten(min(odd))!r}")
-    return np.array(texts, dtype=str)
+    with reading(path):
+        return label_array(texts)
 
 
 def _read_lines(path: Path, limit: int) -> list[str]:

@@ -21,9 +21,10 @@ from impresslearn.data import (
     as_examples,
     as_inputs,
 )
+from impresslearn.data.images import SUFFIXES, class_images, flat_images
 from impresslearn.errors import InputError
 from impresslearn.files.arrays import read_labelled_npz, read_npy, read_npz_inputs
-from impresslearn.files.images import SUFFIXES, class_images, flat_images, image_dataset
+from impresslearn.files.images import image_dataset
 from impresslearn.files.labels import array_labels, read_labels, text_labels
 from impresslearn.files.paths import existing, reading
 from impresslearn.files.tables import read_table
@@ -88,8 +89,8 @@ def read_examples(
     arrangement = _arrangement(shape, mean, std)
     if path.is_dir():
         _refuse(path, labels=labels, label_column=label_column, header=header)
-        files = class_images(path)
-        dataset = image_dataset(files, [file.parent.name for file in files], arrangement, size)
+        files = [file for images in class_images(path).values() for file in images]
+        dataset = image_dataset(files, arrangement, size)
         with reading(path):
             return as_examples(dataset, memory_limit=memory_limit, workers=workers)
     _refuse(path, size=size)
@@ -128,7 +129,7 @@ def read_inputs(
         _refuse(path, label_column=label_column, header=header)
         files = flat_images(path) if path.is_dir() else [path]
         names = tuple(file.name for file in files)
-        dataset = image_dataset(files, names, arrangement, size)
+        dataset = image_dataset(files, arrangement, size)
         with reading(path):
             examples = as_examples(dataset, memory_limit=memory_limit)
         if isinstance(examples, StreamedExamples):

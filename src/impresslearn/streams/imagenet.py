@@ -9,15 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from impresslearn.data import MEMORY_LIMIT, Augmentation
+from impresslearn.data.images import class_images
 from impresslearn.errors import InputError
 from impresslearn.streams.base import LabelledData, Stream, Task
 from impresslearn.streams.draws import check_fraction, check_whole, draw_class_groups, hold_out
-from impresslearn.streams.image_files import ImageFiles, image_files, list_images, load_images
+from impresslearn.streams.image_files import load_images
 from impresslearn.streams.transforms import flip_and_shift
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -50,18 +54,23 @@ def split_imagenet(
     check_whole("size", size, 1)
     check_fraction("validation", validation, zero=True)
     root = Path(root)
-    train, test = list_images(root / "train"), list_images(root / "val")
+    train, test = class_images(root / "train"), class_images(root / "val")
     groups = draw_class_groups(list(train), tasks, classes_per_task, seed)
     untested = [name for group in groups for name in group if name not in test]
     if untested:
         raise InputError(f"class {untested[0]!r} has no folder in {root / 'val'}")
     made = []
     for index, classes in enumerate(groups):
-        parts = [image_files(images, sorted(classes), size, MEAN, STD) for images in (train, test)]
+        parts = [
+            list(chain.from_iterable(images[name] for name in sorted(classes)))
+            for images in (train, test)
+        ]
         if validation > 0:
-            kept, held = hold_out(np.asarray(parts[0].targets), validation, seed, "validation")
-            parts = [parts[0].subset(kept), parts[1], parts[0].subset(held)]
-        load = partial(load_images, memory_limit=memory_limit, workers=workers)
+            labels = np.array([file.parent.name for file in parts[0]])
+            kept, held = hold_out(labels, validation, seed, "validation")
+            parts = [_at(parts[0], kept), parts[1], _at(parts[0], held)]
+        load = partial(load_images, size=size, arrange=_normalised)
+        load = partial(load, memory_limit=memory_limit, workers=workers)
         shift = partial(flip_and_shift, pixels=size // 16) if augment else None
         made.append(_task(f"imagenet-{index:02d}", classes, parts, load, shift))
     return Stream("split_imagenet", tuple(made))
@@ -70,7 +79,7 @@ def split_imagenet(
 def _task(
     name: str,
     classes: tuple[str, ...],
-    parts: list[ImageFiles],
+    parts: list[list[Path]],
     load: Callable[..., LabelledData],
     augment: Augmentation | None,
 ) -> Task:
@@ -78,8 +87,17 @@ def _task(
     return Task(
         name,
         tuple(sorted(classes)),
-        load_train=partial(load, parts[0], augment),
+        load_train=partial(load, parts[0], augment=augment),
         load_test=partial(load, parts[1]),
         load_validation=partial(load, parts[2]) if len(parts) > 2 else None,
         settings={"classes": list(classes)},
     )
+
+
+def _normalised(images: Tensor) -> Tensor:
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (MEAN, STD))
+    return (images - mean) / std
+
+
+def _at(files: list[Path], positions: np.ndarray) -> list[Path]:
+    return [files[i] for i in positions]

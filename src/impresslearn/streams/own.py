@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from impresslearn.data import Label, as_examples, classes_of
+from impresslearn.data.images import class_images
 from impresslearn.errors import ImpressLearnError, InputError, MissingDataError
 from impresslearn.streams.base import LabelledData, Loader, Stream, Task
 from impresslearn.streams.draws import check_whole
-from impresslearn.streams.image_files import image_files, list_images, load_images
+from impresslearn.streams.image_files import load_images
 
 
 def from_arrays(tasks: Mapping[str, Sequence[Any]], name: str = "own") -> Stream:
@@ -77,9 +79,9 @@ def _folder_task(folder: Path, size: int | None) -> Task:
     loaders: dict[str, Loader] = {}
     labels: dict[str, tuple[Label, ...]] = {}
     for directory in wanted:
-        images = list_images(folder / directory)
+        images = class_images(folder / directory)
         key = "validation" if directory == "val" else directory
-        loaders[key] = partial(load_images, image_files(images, list(images), size))
+        loaders[key] = partial(load_images, list(chain.from_iterable(images.values())), size)
         labels[key] = tuple(images)
     return _task(folder.name, labels, loaders)
 

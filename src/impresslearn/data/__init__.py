@@ -1,0 +1,38 @@
+"""Labelled examples: what a user gives, as something the training loop can draw batches from.
+
+`as_examples` turns tensors, arrays, `Dataset`, `DataLoader` and image folders into `Examples`
+(everything in one tensor; the fast path) or `StreamedExamples` (read anew each epoch). Streams
+produce them, learners consume them, `to_batches` puts them on a device. Labels stay as the user
+gave them (integers or strings); `encode_labels` maps them to 0..K-1.
+"""
+
+from impresslearn.data.batches import BatchSource, StreamedBatches, TensorBatches, to_batches
+from impresslearn.data.examples import (
+    MEMORY_LIMIT,
+    Augmentation,
+    Examples,
+    StreamedExamples,
+    as_inputs,
+    check_shape,
+)
+from impresslearn.data.forms import as_examples
+from impresslearn.data.labels import Label, classes_of, encode_labels, label_array, task_classes
+
+__all__ = [
+    "MEMORY_LIMIT",
+    "Augmentation",
+    "BatchSource",
+    "Examples",
+    "Label",
+    "StreamedBatches",
+    "StreamedExamples",
+    "TensorBatches",
+    "as_examples",
+    "as_inputs",
+    "check_shape",
+    "classes_of",
+    "encode_labels",
+    "label_array",
+    "task_classes",
+    "to_batches",
+]

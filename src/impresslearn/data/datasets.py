@@ -1,0 +1,211 @@
+"""A user's `Dataset`: held in memory where that gives what reading it would, streamed where not.
+
+Items always come from `__getitem__`, labels too; what spares reading them is known for exact types
+only (`TensorDataset`, image files, torchvision's). A data set that draws at random while it is read
+(augmentation) is never held: it is read anew each epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, Subset, TensorDataset
+
+from impresslearn.data import draws
+from impresslearn.data.batches import loaded
+from impresslearn.data.examples import Examples, StreamedExamples, as_inputs, raw
+from impresslearn.data.images import ImageFiles
+from impresslearn.data.labels import label_array
+from impresslearn.errors import ImpressLearnError, InputError
+
+PROBED = 16
+"""Items of a data set that are read twice to see whether they stay the same."""
+
+Form = tuple[tuple[int, ...], bool]
+"""Shape of an input, and whether its numbers are pixels."""
+
+
+@dataclass(frozen=True, eq=False)
+class Items(Dataset):
+    """The items of a data set as pairs (tensor, label), each checked against the first.
+
+    Raises InputError that names the item: one that cannot be read, is no pair, or has another
+    shape or kind of numbers than the first.
+    """
+
+    dataset: Dataset
+    like: Form | None = None
+
+    def __len__(self) -> int:
+        try:
+            return len(self.dataset)  # type: ignore[arg-type]
+        except (TypeError, NotImplementedError, ValueError) as error:
+            raise InputError(f"a Dataset must know its length: {_first_line(error)}") from None
+
+    def __getitem__(self, index: Any) -> tuple[Tensor, Any]:
+        item = self.read(index)
+        if not isinstance(item, (tuple, list)) or len(item) != 2:
+            raise InputError(
+                f"a Dataset must give pairs (input, label), item {index} is {_described(item)}"
+            )
+        value, label = raw(item[0]), item[1]
+        form = form_of(value)
+        if self.like is not None and form != self.like:
+            raise InputError(
+                f"the inputs of a Dataset must share one shape and type, item {index} has "
+                f"{form_line(form)}, the first {form_line(self.like)}"
+            )
+        return value, label
+
+    def read(self, index: Any) -> Any:
+        """What the data set gives for an index."""
+        try:
+            return self.dataset[index]
+        except ImpressLearnError:
+            raise
+        except Exception as error:  # whatever a user's own code raises
+            raise InputError(
+                f"item {index} of {len(self)} in the {type(self.dataset).__name__} cannot be read: "
+                f"{type(error).__name__}: {_first_line(error)}"
+            ) from error
+
+
+def from_dataset(
+    dataset: Dataset, memory_limit: int, workers: int, live_workers: int = 0
+) -> Examples | StreamedExamples:
+    """The examples of a map-style data set; live_workers: to read one that fits in memory."""
+    items = Items(dataset)
+    count = len(items)
+    if count == 0:
+        raise InputError("the data hold no example")
+    tensors = _tensors(dataset)
+    if tensors is not None:
+        return pair(*tensors)
+    first, _ = items[0]
+    items = replace(items, like=form_of(first))
+    pixels = type(dataset) is ImageFiles or first.dtype == torch.uint8
+    fits = 4 * first.numel() * count <= memory_limit
+    chance = None if type(dataset) is ImageFiles else _chance(items)
+    known: Any = dataset.targets if type(dataset) is ImageFiles else None
+    if fits and chance is None:
+        before = draws.state()
+        values, known = zip(*(items[i] for i in range(count)), strict=True)
+        if draws.state() == before:
+            return replace(pair(list(values), known), pixels=pixels)
+    if known is None:
+        known = _known_labels(items)
+    if known is None:
+        known = _read_labels(items, workers if not fits and chance != "own" else 0)
+    # A generator of the data set's own would be copied to each worker, which all draw the same.
+    workers = 0 if chance == "own" else live_workers if fits else workers
+    return StreamedExamples(items, label_array(known), workers, pixels=pixels)
+
+
+def pair(inputs: Any, labels: Any) -> Examples:
+    """Inputs and labels that belong together by their positions."""
+    values = raw(inputs)
+    return Examples(as_inputs(values), label_array(labels), pixels=values.dtype == torch.uint8)
+
+
+def form_of(value: Tensor) -> Form:
+    """The form of one input."""
+    return tuple(value.shape), value.dtype == torch.uint8
+
+
+def form_line(form: Form) -> str:
+    """A form in words."""
+    return f"{form[0]}{' of uint8' if form[1] else ''}"
+
+
+def same(one: tuple[Tensor, Any], other: tuple[Tensor, Any]) -> bool:
+    """Whether two pairs (inputs, labels) hold the same bits, NaN included."""
+    (a, b), (label, again) = zip(one, other, strict=True)
+    return (
+        (a.shape, a.dtype) == (b.shape, b.dtype)
+        and torch.equal(_bits(a), _bits(b))
+        and repr(label) == repr(again)
+    )
+
+
+def _bits(values: Tensor) -> Tensor:
+    return values.reshape(-1).contiguous().view(torch.uint8)
+
+
+def _tensors(dataset: Dataset) -> tuple[Tensor, Tensor] | None:
+    """Inputs and labels of a data set that only indexes them: torch's own types, no heirs."""
+    if type(dataset) is TensorDataset and len(dataset.tensors) == 2:
+        return dataset.tensors[0], dataset.tensors[1]
+    if type(dataset) is Subset:
+        whole = _tensors(dataset.dataset)
+        if whole is not None:
+            places = np.asarray(dataset.indices, dtype=np.int64)
+            if places.min() >= 0 and places.max() < len(whole[1]):
+                return whole[0][places], whole[1][places]
+    return None
+
+
+def _chance(items: Items) -> str | None:
+    """By which generators a data set draws its items: "global" ones, its "own", or None.
+
+    Some items are read twice from the same state of the global generators.
+    """
+    chance = None
+    for index in _probed(len(items)):
+        before = draws.state()
+        first = items[index]
+        if draws.state() != before:
+            chance = "global"
+            draws.restore(before)
+        if not same(first, items[index]):
+            return "own"
+    return chance
+
+
+def _probed(count: int) -> list[int]:
+    return np.unique(np.linspace(0, count - 1, PROBED).astype(int)).tolist()
+
+
+def _known_labels(items: Items) -> np.ndarray | None:
+    """The labels of a data set that keeps them, if they are those of the items looked at."""
+    kept = _kept_labels(items.dataset)
+    if kept is None or len(kept) != len(items):
+        return None
+    probed = _probed(len(items))
+    read = label_array([items[i][1] for i in probed])
+    return kept if kept[probed].tolist() == read.tolist() else None
+
+
+def _kept_labels(dataset: Dataset) -> np.ndarray | None:
+    """The labels that a data set keeps beside its items, by what its type is known for."""
+    if type(dataset) is Subset:
+        whole = _kept_labels(dataset.dataset)
+        return None if whole is None else whole[np.asarray(dataset.indices, dtype=np.int64)]
+    torchvision = type(dataset).__module__.startswith("torchvision.datasets.")
+    if not torchvision or getattr(dataset, "target_transform", None) is not None:
+        return None
+    targets = getattr(dataset, "targets", None)
+    return label_array(targets) if isinstance(targets, (list, Tensor)) else None
+
+
+def _read_labels(items: Items, workers: int) -> list[Any]:
+    seeded = torch.Generator().manual_seed(0)
+    read = loaded(items, workers, seeded, batch_size=64, collate_fn=_labels_only)
+    return [label for labels in read for label in labels]
+
+
+def _labels_only(pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
+    return [label for _, label in pairs]
+
+
+def _described(item: Any) -> str:
+    length = f" of {len(item)}" if isinstance(item, (tuple, list)) else ""
+    return f"a {type(item).__name__}{length}"
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).split("\n", 1)[0]

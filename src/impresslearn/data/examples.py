@@ -1,0 +1,124 @@
+"""Labelled examples, held in memory or read anew each epoch, and the numbers they consist of.
+
+`Examples` are one tensor, of which batches are slices; `StreamedExamples` a `Dataset` that is read
+each epoch, because it does not fit in memory or draws its items anew. Both are what `as_examples`
+makes of a user's data, and what `to_batches` takes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from impresslearn.data.draws import drawing
+from impresslearn.errors import InputError
+
+Augmentation = Callable[[Tensor, torch.Generator], Tensor]
+
+MEMORY_LIMIT = 4 * 1024**3
+"""Bytes of inputs, as float32, up to which data are held in memory."""
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Inputs and labels held in memory.
+
+    inputs: (n, ...) floating point; labels: (n,) array of integers or strings; augment: a
+    function of (batch, generator) applied to training batches only; pixels: whether the inputs
+    came as uint8 pixels, scaled to [0, 1] here.
+    """
+
+    inputs: Tensor
+    labels: np.ndarray
+    augment: Augmentation | None = None
+    pixels: bool = False
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def subset(self, indices: Sequence[int] | np.ndarray | Tensor) -> Examples:
+        """The examples at these positions, in this order."""
+        index = torch.as_tensor(np.asarray(indices), dtype=torch.long)
+        return replace(self, inputs=self.inputs[index], labels=self.labels[index.numpy()])
+
+    def inputs_at(self, indices: np.ndarray) -> Tensor:
+        """The inputs at these positions."""
+        return self.inputs[torch.from_numpy(indices)]
+
+
+@dataclass(frozen=True)
+class StreamedExamples:
+    """Examples that a `Dataset` of (input, label) reads anew each epoch.
+
+    labels: those that one reading gave; workers: processes that read; pixels, augment: as of
+    `Examples`.
+    """
+
+    dataset: Dataset
+    labels: np.ndarray
+    workers: int = 0
+    pixels: bool = False
+    augment: Augmentation | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def inputs_at(self, indices: np.ndarray) -> Tensor:
+        """The inputs at these positions, read now; the same at each call if torch, numpy or Python
+        draws them."""
+        with drawing(0):
+            return as_inputs(torch.stack([raw(self.dataset[int(i)][0]) for i in indices]))
+
+
+def raw(values: Any) -> Tensor:
+    """Values as a tensor of their own type. Raises InputError for values that are no numbers."""
+    try:
+        if isinstance(values, (list, tuple)) and values and isinstance(values[0], Tensor):
+            values = torch.stack(list(values))
+        if isinstance(values, Tensor):
+            return values.detach() if values.requires_grad else values
+        return torch.as_tensor(np.asarray(values))
+    except (TypeError, ValueError, RuntimeError) as error:
+        line = str(error).split("\n", 1)[0]
+        raise InputError(
+            f"inputs must be a numeric tensor or array, got {type(values).__name__}: {line}"
+        ) from None
+
+
+def as_inputs(values: Any) -> Tensor:
+    """(n, ...) inputs as a float tensor: uint8 pixels are scaled to [0, 1], others become float32.
+
+    Half precision stays as it is. Raises InputError for values that are no numbers, for NaN or
+    infinite ones, and for shapes that `check_shape` refuses.
+    """
+    tensor = raw(values)
+    check_shape(tuple(tensor.shape))
+    if tensor.dtype == torch.uint8:
+        return tensor.float() / 255
+    if tensor.is_complex():
+        raise InputError("inputs must be real numbers, got complex ones")
+    if tensor.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+        tensor = tensor.float()
+    # One reduction instead of a mask as large as the data: a sum is finite unless a value is not
+    # (or the sum overflows, which the exact check then settles).
+    if not torch.isfinite(tensor.sum()) and not torch.isfinite(tensor).all():
+        bad = int((~torch.isfinite(tensor)).sum())
+        raise InputError(f"inputs hold {bad} NaN or infinite values; clean them first")
+    return tensor
+
+
+def check_shape(shape: tuple[int, ...]) -> None:
+    """Raises InputError for a shape (n, ...) of which no input holds a number; n may be 0."""
+    if not shape:
+        raise InputError("inputs must be one per example, shape (n, ...), got a single number")
+    if math.prod(shape[1:]) == 0:
+        raise InputError(
+            f"inputs of shape {shape} hold no number; expected (n, ...) with sizes > 0"
+        )
