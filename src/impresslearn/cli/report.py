@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from impresslearn.cli.output import print_rich, remark, say
 from impresslearn.errors import InputError
 
 if TYPE_CHECKING:
@@ -63,17 +64,15 @@ def report(
     if not quiet:
         _print(records, markdown)
         for path in written:
-            typer.echo(f"wrote {path}", err=True)
+            remark(f"wrote {path}")
 
 
 def _print(records: "list[Record]", markdown: bool) -> None:
     from impresslearn.report import markdown_of, printable_of
 
     if markdown:
-        typer.echo("\n\n".join(map(markdown_of, records)))
+        for line in "\n\n".join(map(markdown_of, records)).split("\n"):
+            say(line)
         return
-    from rich.console import Console
-
-    console = Console()
     for record in records:
-        console.print(printable_of(record))
+        print_rich(printable_of(record))
