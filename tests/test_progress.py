@@ -22,9 +22,10 @@ def test_silence(progress, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize(
-    ("name", "shown"), [("seven [/b] [red]", None), ("a\x1b[2J\n", r"a\x1b[2J\n")]
-)
+NAMES = [("seven [/b] [red]", "seven [/b] [red]"), ("a\x1b[2J\n", r"a\x1b[2J\n")]
+
+
+@pytest.mark.parametrize(("name", "shown"), NAMES)
 def test_a_bar_goes_to_standard_error(monkeypatch, capfd, name, shown):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
@@ -53,7 +54,7 @@ def wait_for_lines(log, count):
         time.sleep(0.005)
 
 
-def test_lines_where_there_is_no_terminal(log, capfd):
+def test_lines_where_there_is_no_terminal(log):
     with Progress(True, "a\nb").track(4) as advance:
         wait_for_lines(log, 1)  # a single step may take long
         advance()
@@ -63,7 +64,6 @@ def test_lines_where_there_is_no_terminal(log, capfd):
     assert told.endswith("a\\nb: 1 of 4 after 0:00:00, about 0:00:00 left\n")
     time.sleep(0.06)
     assert log.getvalue() == told
-    assert capfd.readouterr().out == ""
 
 
 @pytest.mark.parametrize(
