@@ -37,16 +37,6 @@ def test_a_bar_goes_to_standard_error(monkeypatch, capfd, name, shown):
     assert capfd.readouterr().out == ""
 
 
-@pytest.fixture
-def log(monkeypatch):
-    """A standard error that is no terminal, and the clock of the lines in hundredths."""
-    monkeypatch.setattr(module, "FIRST_LINE", 0.01)
-    monkeypatch.setattr(module, "LINE_EVERY", 0.03)
-    stream = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", stream)
-    return stream
-
-
 def wait_for_lines(log, count):
     end = time.monotonic() + 10
     while log.getvalue().count("\n") < count:
@@ -54,7 +44,11 @@ def wait_for_lines(log, count):
         time.sleep(0.005)
 
 
-def test_lines_where_there_is_no_terminal(log):
+def test_lines_where_there_is_no_terminal(monkeypatch):
+    monkeypatch.setattr(module, "FIRST_LINE", 0.01)
+    monkeypatch.setattr(module, "LINE_EVERY", 0.03)
+    log = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", log)
     with Progress(True, "a\nb").track(4) as advance:
         wait_for_lines(log, 1)  # a single step may take long
         advance()
