@@ -1,4 +1,4 @@
-"""Text from data or files, made safe to show: what is not printable becomes backslash escapes.
+"""Text from data or files, made safe to show: what steers a terminal becomes backslash escapes.
 
 A label or a file's name may hold anything: tabs and newlines that forge rows, escape sequences that
 a terminal obeys, marks that turn the reading direction, bytes that are no text. `cli.output` shows
@@ -6,14 +6,18 @@ every line through here, `progress` its titles, `report` the texts of a record.
 """
 
 from typing import Any
+from unicodedata import category
+
+JOINERS = "\u200c\u200d"
+"""Between letters of some scripts and parts of some emoji: the only format characters that stay."""
 
 
 def visible(text: str) -> str:
-    """The text with what is not `str.isprintable` as Python writes it in a literal: \\t, \\x1b."""
+    """The text with controls, line breaks and the like as in Python: \\t, \\x1b, \\u202e."""
     if text.isprintable():
         return text
     return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+        each if _is_shown(each) else each.encode("unicode_escape").decode() for each in text
     )
 
 
@@ -24,3 +28,7 @@ def visible_within(value: Any) -> Any:
     if isinstance(value, dict):
         return {visible_within(key): visible_within(part) for key, part in value.items()}
     return [visible_within(part) for part in value] if isinstance(value, list) else value
+
+
+def _is_shown(each: str) -> bool:
+    return each.isprintable() or each in JOINERS or category(each) == "Zs"

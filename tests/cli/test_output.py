@@ -18,7 +18,7 @@ from impresslearn.visible import visible
 
 EVIL = "cat\t0.99\nrow2\x1b[2J\x9b2J\u202e\x85\u2028\r\udcff"
 SHOWN = r"cat\t0.99\nrow2\x1b[2J\x9b2J\u202e\x85\u2028\r\udcff"
-PLAIN = 'Übung [red] "x" 訓練 🙂 \\t'
+PLAIN = 'Übung [red] "x" 訓練 🙂 \\t 5\xa0kB \u3000 می\u200cخواهم 👩\u200d💻'
 
 
 @pytest.mark.parametrize(("text", "shown"), [(PLAIN, PLAIN), (EVIL, SHOWN), ("", "")])
@@ -71,7 +71,7 @@ def test_json_keeps_the_text_on_every_stream(monkeypatch, encoding, text):
     stream.flush()
     written = stream.buffer.getvalue().decode(encoding)
     assert json.loads(written) == {text: [text]}
-    assert all(line.isprintable() for line in written.split("\n"))
+    assert all(line == visible(line) for line in written.split("\n"))
     assert (PLAIN.split()[0] in written) == (text == PLAIN and encoding == "utf-8")
 
 

@@ -64,7 +64,7 @@ def _can_be_shown(text: str) -> bool:
         text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
         return False
-    return all(line.isprintable() for line in text.split("\n"))
+    return all(line == visible(line) for line in text.split("\n"))
 
 
 def counted(count: int, thing: str) -> str:

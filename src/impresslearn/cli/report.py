@@ -43,12 +43,15 @@ def report(
 
     Reads what `impresslearn reproduce` wrote. The page opens from the file system, without network.
     """
-    from impresslearn.report import read_records, write_report
+    from impresslearn.report import read_findings, read_records, unshown, write_report
     from impresslearn.report.static import FORMATS
 
     if picture not in FORMATS:
         raise InputError(f"--format must be one of {', '.join(FORMATS)}, got {picture!r}")
     records = read_records(results)
+    if results.is_dir() and not quiet:
+        for finding in unshown(read_findings(results), ((r.target, r.scale) for r in records)):
+            remark(f"not shown: the finding for {finding}, of which there is no record here")
     if out is None:
         out = (results if results.is_dir() else results.parent) / "report.html"
     write_report(records, out)

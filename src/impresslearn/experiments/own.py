@@ -166,7 +166,6 @@ def run_plan(plan: OwnPlan, processes: int | None = None, report: Report | None 
         "hardware": hardware(plan.device),
         "seconds": round(time.perf_counter() - started, 1),
         "job_seconds": round(sum(outcome.seconds or 0.0 for outcome in outcomes), 1),
-        "finding": "",
         **shown(trials),
     }
     write_record(record, plan.record_path)
