@@ -73,6 +73,12 @@ def test_what_is_no_record_is_written_over(tmp_path):
     assert read_records(tmp_path)[0].finding == ""
 
 
+def test_a_name_that_is_no_text_is_kept(tmp_path):
+    record = NEW | {"title": "\udcff é", "rows": [{"task": "\udcff é\n"}]}
+    write_record(record, tmp_path / "overlap.json")
+    assert json.loads((tmp_path / "overlap.json").read_text(encoding="utf-8")) == record
+
+
 def test_a_finding_without_its_record_is_told(tmp_path):
     samples.write(tmp_path, NEW)
     findings = {"overlap": {"paper": "a", "small": "b"}, "gone": {"small": "c"}}

@@ -110,7 +110,8 @@ def _write(text: str, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
+            # A lone surrogate, of a file's name that is no text, becomes JSON's own escape.
+            with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(text)
             Path(temporary).chmod(0o644)
             os.replace(temporary, path)
