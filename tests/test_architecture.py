@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[1] / "src" / "impresslearn"
 FILES = sorted(ROOT.rglob("*.py"))
 
 LAYERS = (  # from low to high; a unit imports strictly lower layers, or itself
-    {"errors"},
+    {"errors", "visible"},
     {"plain"},
     {"data", "kernels", "optional", "progress"},
     {"masking", "preprocessing"},
@@ -31,7 +31,7 @@ LAYERS = (  # from low to high; a unit imports strictly lower layers, or itself
 )
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
 ONLY = {
-    "report": {"errors", "report"},
+    "report": {"errors", "report", "visible"},
     "streams": {"errors", "data", "optional", "streams"},
     "files": {"errors", "data", "files", "preprocessing"},
 }

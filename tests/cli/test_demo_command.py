@@ -37,7 +37,6 @@ def calls(monkeypatch):
     module.run_demo = lambda **settings: made.append(settings) or RECORD
     monkeypatch.setitem(sys.modules, "impresslearn.experiments", types.ModuleType("experiments"))
     monkeypatch.setitem(sys.modules, "impresslearn.experiments.demo", module)
-    monkeypatch.setattr("impresslearn.cli.demo._on_terminal", lambda: True)
     return made
 
 
@@ -59,16 +58,11 @@ def test_writes_both_files_and_prints_the_table(calls, tmp_path):
 def test_json_is_all_of_stdout(calls, tmp_path):
     result = run_demo_command("--out", str(tmp_path), "--json")
     assert json.loads(result.stdout) == RECORD
+    assert calls == [{"seed": 0, "progress": True}]  # on standard error
 
 
 def test_quiet_prints_nothing(calls, tmp_path):
     assert run_demo_command("--out", str(tmp_path), "--quiet").output == ""
-    assert calls == [{"seed": 0, "progress": False}]
-
-
-def test_a_log_file_gets_no_progress_bar(calls, monkeypatch, tmp_path):
-    monkeypatch.setattr("impresslearn.cli.demo._on_terminal", lambda: False)
-    run_demo_command("--out", str(tmp_path))
     assert calls == [{"seed": 0, "progress": False}]
 
 

@@ -147,7 +147,7 @@ def test_an_interrupted_list_carries_on(folder, tmp_path, ending):
     if ending == signal.SIGINT:
         assert running.returncode == 130
         kept = f"1 of 3 tasks are kept in {path}; run the same command again to carry on\n"
-        assert remarks == kept
+        assert remarks.endswith(kept)  # on a slow machine lines of progress come before
     again = run_json(*command)["tasks"]
     assert [task["status"] for task in again] == ["already learned", "learned", "learned"]
     assert run_json("store", "verify", path)["sound"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -30,9 +31,10 @@ def start(*arguments: object, program: list[str] | None = None) -> subprocess.Po
 
 
 def finish(process: subprocess.Popen[str], patience: float = PATIENCE) -> tuple[int, str, str]:
-    """Exit status, standard output and standard error."""
+    """Exit status, standard output and standard error, lines of progress left out."""
     out, err = process.communicate(timeout=patience)
-    return process.returncode, out, err
+    told = [line for line in err.splitlines(True) if not re.search(r": \d+ of \d+ after \d", line)]
+    return process.returncode, out, "".join(told)
 
 
 def run(

@@ -41,8 +41,8 @@ def test_what_is_put_comes_back(cache):
     cache.put(JOB, OUTCOME)
     assert cache.get(JOB) == OUTCOME
     assert JOB in cache
-    cache.put(USER, Outcome({"name": "Müller, α", "list": [1, 2.5, None, True]}, None, 1.25))
-    assert cache.get(USER).values == {"name": "Müller, α", "list": [1, 2.5, None, True]}
+    cache.put(USER, Outcome({"name": "Müller, α \udcff", "list": [1, 2.5, None, True]}, None, 1.25))
+    assert cache.get(USER).values == {"name": "Müller, α \udcff", "list": [1, 2.5, None, True]}
     assert cache.get(USER).blob is None
     assert cache.seconds([JOB, USER, Job("mark", {"number": 9})]) == 1.75
     assert not list(cache.folder.glob("??/.*"))

@@ -1,6 +1,7 @@
 """`impresslearn run`: the examples of docs/run.md, one's own Python, stopping and going on."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -168,6 +169,42 @@ def test_own_python_may_import_its_neighbours_and_a_change_counts(tmp_path):
         plan = plan_run(read_configuration(tmp_path / "blobs.toml"))
         keys.append([part.job.key for part in plan.parts])
     assert not set(keys[0]) & set(keys[1])
+
+
+def keys_of(path):
+    return {part.job.key for part in plan_run(read_configuration(path)).parts}
+
+
+def test_a_change_of_the_data_that_a_module_reads_counts(tmp_path):
+    reading = "2 * float(open(__file__ + '.data').read())"
+    path = written(tmp_path, blobs__toml=ONE, blobs__py=MODULE.replace("2 *", f"{reading} *"))
+    found = []
+    for scale in "112":
+        written(tmp_path, blobs__py__data=scale)
+        found.append(keys_of(path / "blobs.toml"))
+    assert found[0] == found[1]
+    assert not found[1] & found[2]
+
+
+def test_a_change_of_the_images_counts(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    files = [
+        tmp_path / "images" / task / part / label / "1.png"
+        for task, part, label in product("ab", ("train", "test"), "xy")
+    ]
+    for file in files:
+        file.parent.mkdir(parents=True)
+        image.new("RGB", (2, 2)).save(file)
+    stream = '[stream]\nname = "from_folder"\nroot = "images"\n'
+    rest = '[backbone]\nname = "lenet_300_100"\n[[method]]\nname = "supsup"\n'
+    path = written(tmp_path, own__toml=stream + rest) / "own.toml"
+    keys = [keys_of(path)]
+    assert keys_of(path) == keys[0]
+    os.utime(files[0], ns=(0, 0))
+    keys.append(keys_of(path))
+    image.new("RGB", (2, 2)).save(files[0].with_name("2.png"))
+    keys.append(keys_of(path))
+    assert len(set().union(*keys)) == 3
 
 
 KILLS = """

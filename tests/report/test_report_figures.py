@@ -2,12 +2,20 @@
 
 import json
 import sys
+from xml.etree import ElementTree
 
 import pytest
 import samples
 
 from impresslearn.errors import InputError, MissingDependencyError
-from impresslearn.report import parse_record, write_figures
+from impresslearn.report import (
+    markdown_of,
+    parse_record,
+    read_records,
+    write_csv,
+    write_figures,
+    write_report,
+)
 from impresslearn.report.charts import charts_of
 from impresslearn.report.interactive import draw
 from impresslearn.report.palette import DARK, LIGHT
@@ -73,6 +81,9 @@ def test_dark_and_light_differ_in_colours_only(make):
         assert light["layout"]["font"]["color"] != dark["layout"]["font"]["color"]
 
 
+CONTROLS = "a\x1b[2J\x00\x9b\u202e\u2028\udcff"
+
+
 def hostile():
     rows = [
         {"method": EVIL, EVIL: EVIL, "masks": 3, "accuracy": 0.5, "task": EVIL},
@@ -103,6 +114,22 @@ def test_names_are_no_markup_for_plotly():
         assert "<script" not in text.replace("&lt;", "")
         assert "&lt;script&gt;" in text
         assert "$" not in text
+
+
+def test_what_steers_a_terminal_is_written_out_in_every_form(tmp_path):
+    pytest.importorskip("matplotlib")
+    raw = json.dumps(hostile()).replace(json.dumps(EVIL)[1:-1], json.dumps(CONTROLS)[1:-1])
+    (tmp_path / "hostile.json").write_text(raw, encoding="utf-8")
+    records = read_records(tmp_path)
+    write_report(records, tmp_path / "report.html")
+    written = [*write_csv(records, tmp_path), *write_figures(records, tmp_path)]
+    texts = [path.read_text(encoding="utf-8") for path in [*written, tmp_path / "report.html"]]
+    for path in written[1:]:
+        ElementTree.parse(path)
+    unwanted = set(CONTROLS) - set("a[2J")
+    for text in (*texts, *map(markdown_of, records)):
+        assert not unwanted & set(text)
+    assert r"a\x1b[2J\x00\x9b\u202e" in texts[0]  # the CSV file
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ WRONG = [
     (("target",), "../evil", "target must be a plain name"),
     (("scale",), "huge", "scale must be one of 'smoke', 'small', 'paper', got 'huge'"),
     (("title",), 3, "title must be a text, got 3"),
-    (("finding",), None, "finding must be a text, got None"),
     (("seeds",), [0, "1"], "seeds[1] must be an integer, got '1'"),
     (("settings",), [], "settings must be a mapping, got list"),
     (("settings", "lr"), float("nan"), "settings.lr must be a plain, finite value, got nan"),

@@ -27,13 +27,16 @@ from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.inference import OBJECTIVES
 from impresslearn.kernels import implementation, pack, reference
 from impresslearn.mixing import one_hot_coefficients
+from impresslearn.progress import Progress, silent
 from impresslearn.sources import random_bank
 from impresslearn.superposition import Superposition
 
 MASKS = 100
 
 
-def run_bench(only: str | None = None, threads: int = 1) -> Iterator[Record]:
+def run_bench(
+    only: str | None = None, threads: int = 1, progress: Progress = silent
+) -> Iterator[Record]:
     """Yields records as they are measured; nothing before the kernels match their reference.
 
     only: one of `CASES`; threads: torch's and the kernels' own, restored afterwards. Raises
@@ -45,8 +48,11 @@ def run_bench(only: str | None = None, threads: int = 1) -> Iterator[Record]:
     torch.set_num_threads(threads)
     try:
         check_kernels()
-        for name in CASES if only is None else [only]:
-            yield from CASES[name]()
+        names = list(CASES) if only is None else [only]
+        with progress.track(len(names)) as advance:
+            for name in names:
+                yield from CASES[name]()
+                advance()
     finally:
         torch.set_num_threads(before)
 

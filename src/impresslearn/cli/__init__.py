@@ -6,23 +6,27 @@ raises on purpose becomes one line on stderr and exit status 2.
 """
 
 import os
-import sys
 
 
 def main() -> None:
-    """Run the command line and exit: 0 done, 2 unusable input, 130 interrupted."""
+    """Run the command line and exit: 0 done, 1 reader gone, 2 unusable input, 130 interrupted."""
     # Threads that spin while they wait starve each other on a busy machine: with two other jobs on
     # two cores the demo took 200 s spinning and 35 s sleeping. Read when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+    from impresslearn.cli.output import accept_every_character, remark
     from impresslearn.errors import ImpressLearnError
 
+    accept_every_character()
     try:
         from impresslearn.cli.app import app
 
         app(prog_name="impresslearn")
     except ImpressLearnError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        remark(f"error: {' '.join(str(error).split())}")
+        raise SystemExit(2) from None
+    except OSError as error:  # a full disk behind standard output, say
+        remark(f"error: {error}")
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None

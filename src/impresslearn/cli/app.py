@@ -9,6 +9,7 @@ from impresslearn.cli.demo import demo
 from impresslearn.cli.env import env
 from impresslearn.cli.infer import infer
 from impresslearn.cli.learn import learn
+from impresslearn.cli.output import say
 from impresslearn.cli.predict import predict
 from impresslearn.cli.report import report
 from impresslearn.cli.reproduce import reproduce
@@ -30,7 +31,7 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         from impresslearn import __version__
 
-        typer.echo(f"impresslearn {__version__}")
+        say(f"impresslearn {__version__}")
         raise typer.Exit
 
 

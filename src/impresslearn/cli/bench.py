@@ -1,12 +1,15 @@
 """`impresslearn bench`: speed and memory against references, in one run."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from impresslearn.cli.output import print_rich, remark
 from impresslearn.errors import InputError
+from impresslearn.progress import Progress
 
 
 def bench(
@@ -22,7 +25,6 @@ def bench(
 
     Runs only after the kernels have been compared with the plain-torch reference.
     """
-    from rich.console import Console
     from rich.table import Table
 
     from impresslearn.bench import run_bench
@@ -31,10 +33,12 @@ def bench(
     for column in table.columns[1:4]:
         column.justify = "right"
     records = []
-    for record in run_bench(only, threads):
+    # A moving bar would disturb what is measured; on a terminal the figures' names have to do.
+    progress = Progress(not sys.stderr.isatty(), "bench")
+    for record in run_bench(only, threads, progress):
         plain = record.plain()
         records.append(plain)
-        typer.echo(f"{record.name} …", err=True)
+        remark(f"{record.name} …")
         table.add_row(
             record.name,
             f"{plain['value']:g} {record.unit}",
@@ -42,7 +46,7 @@ def bench(
             "–" if record.ratio is None else f"{record.ratio:.2f}",
             record.meaning,
         )
-    Console().print(table)
+    print_rich(table)
     if json_file is not None:
         try:
             json_file.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")

@@ -1,13 +1,13 @@
 """`impresslearn demo`: the whole method on rotated digits, in under a minute."""
 
 import json
-import sys
 import tempfile
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from impresslearn.cli.output import print_json, print_rich, say
 from impresslearn.errors import InputError
 
 
@@ -33,7 +33,7 @@ def demo(
     from impresslearn.experiments.demo import run_demo
     from impresslearn.report import tasks_table, write_demo_report
 
-    results = run_demo(seed=seed, progress=_on_terminal() and not quiet)
+    results = run_demo(seed=seed, progress=not quiet)
     text = json.dumps(results, indent=2, ensure_ascii=False, allow_nan=False)
     report = out / "report.html"
     try:
@@ -42,16 +42,11 @@ def demo(
     except OSError as error:
         raise _cannot_write(out, error) from None
     if as_json:
-        typer.echo(text)
+        print_json(results)
     elif not quiet:
-        from rich.console import Console
-
-        Console().print(tasks_table(results))
-        typer.echo(f"\nReport: {report}")
-
-
-def _on_terminal() -> bool:
-    return sys.stderr.isatty()  # progress goes there; stdout is for the result
+        print_rich(tasks_table(results))
+        say()
+        say(f"Report: {report}")
 
 
 def _make_writable(folder: Path) -> None:

@@ -1,6 +1,5 @@
 """`impresslearn env`: what a bug report needs to know about this machine."""
 
-import json
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
@@ -8,6 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from impresslearn.cli.output import print_facts, print_json
 
 PACKAGES = (
     "impresslearn",
@@ -29,12 +30,15 @@ def env(
     """Print versions, processor, threads and CUDA devices."""
     facts = environment()
     if as_json:
-        typer.echo(json.dumps(facts, indent=2))
+        print_json(facts)
         return
-    width = max(map(len, facts))
-    for name, value in facts.items():
-        shown = ", ".join(value) or "none" if isinstance(value, list) else value
-        typer.echo(f"{name:<{width}}  {'not available' if shown is None else shown}")
+    print_facts((name, _in_words(value)) for name, value in facts.items())
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(value) or "none"
+    return "not available" if value is None else str(value)
 
 
 def environment() -> dict[str, Any]:

@@ -25,6 +25,7 @@ from impresslearn.cli.output import (
     print_json,
     print_rows,
     remark,
+    say,
 )
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def infer(
         return
     _print_guess(guess)
     if rows is not None:
-        typer.echo()
+        say()
         print_rows(rows)
 
 

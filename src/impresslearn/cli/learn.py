@@ -5,8 +5,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from impresslearn.cli import learn_options as options
 from impresslearn.cli.arguments import (
     AsJson,
@@ -22,7 +20,7 @@ from impresslearn.cli.arguments import (
     reading_settings,
     settings_of,
 )
-from impresslearn.cli.output import print_json, remark
+from impresslearn.cli.output import print_json, remark, say
 from impresslearn.errors import ImpressLearnError, InputError
 
 if TYPE_CHECKING:
@@ -95,13 +93,13 @@ def learn(
     founded = prepare_store(store, jobs, reading, manner, given)
     spoken = not quiet and not as_json
     if founded is not None and spoken:
-        typer.echo(_created(store, founded))
+        say(_created(store, founded))
     outcomes: list[Outcome] = []
     with _telling_what_is_kept(store, len(jobs), outcomes):
         for outcome in _outcomes(store, jobs, reading, manner, device, not quiet):
             outcomes.append(outcome)
             if spoken:
-                typer.echo(_line(outcome))
+                say(_line(outcome))
     if as_json:
         done = [_plain(outcome) for outcome in outcomes]
         print_json({"store": str(store), "created": founded is not None, "tasks": done})
@@ -112,8 +110,7 @@ def _outcomes(
 ) -> "Iterator[Outcome]":
     from impresslearn.workflow.worklist import open_for_work, work_through
 
-    progress = "auto" if shown else False
-    with open_for_work(store, manner, device=device, progress=progress) as learner:
+    with open_for_work(store, manner, device=device, progress=shown) as learner:
         yield from work_through(learner, jobs, reading, manner)
 
 

@@ -1,26 +1,70 @@
-"""How commands speak: results on standard output, remarks on standard error, JSON for machines."""
+"""How commands speak: results on standard output, remarks on standard error, JSON for machines.
+
+Commands print through nothing else, so that what names and labels hold never reaches a terminal
+unescaped (see `visible`), and a character that the stream cannot encode becomes an escape.
+"""
 
 import json
+import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from impresslearn.visible import visible
+
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from impresslearn.workflow.labelling import LabelledRows
 
 LARGEST_TABLE = 2000
 """Rows that are laid out; each takes about 0.4 ms."""
 
 
-def print_json(value: Any) -> None:
-    """One JSON document."""
-    typer.echo(json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False))
+def accept_every_character() -> None:
+    """Lets both streams write what their encoding lacks as backslash escapes."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def say(*cells: str) -> None:
+    """A line of the result; several cells have tabs between."""
+    print("\t".join(map(visible, cells)), flush=True)
 
 
 def remark(line: str) -> None:
     """A line that is no result."""
-    typer.echo(line, err=True)
+    print(visible(line), file=sys.stderr, flush=True)
+
+
+def confirmed(question: str) -> bool:
+    """Whether the person at the terminal says yes."""
+    return typer.confirm(visible(question), err=True)
+
+
+def print_rich(renderable: "RenderableType") -> None:
+    """What rich lays out; the texts in it must be visible already."""
+    from rich.console import Console
+
+    Console().print(renderable)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document, in ASCII where the stream or a terminal would not take it as it is."""
+    text = json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False)
+    if not _can_be_shown(text):
+        text = json.dumps(value, indent=1, allow_nan=False)
+    print(text, flush=True)
+
+
+def _can_be_shown(text: str) -> bool:
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return all(line == visible(line) for line in text.split("\n"))
 
 
 def counted(count: int, thing: str) -> str:
@@ -33,21 +77,20 @@ def print_facts(facts: Iterable[tuple[str, object]]) -> None:
     shown = [(name, str(value)) for name, value in facts if value is not None]
     width = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
-        typer.echo(f"{name:<{width}}  {value}")
+        say(f"{name:<{width}}  {value}")
 
 
 def print_table(
     headings: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()
 ) -> None:
     """A table for a terminal; for a file, a pipe or very many rows lines with tabs between."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console, shown = Console(), list(rows)
-    if not console.is_terminal or len(shown) > LARGEST_TABLE:
+    shown = list(rows)
+    if not sys.stdout.isatty() or len(shown) > LARGEST_TABLE:
         for row in (headings, *shown):
-            typer.echo("\t".join(row))
+            say(*row)
         return
     table = Table(box=None, header_style="bold", pad_edge=False)
     for heading in headings:
@@ -56,8 +99,9 @@ def print_table(
             heading, justify="right" if numeric else "left", no_wrap=numeric, overflow="fold"
         )
     for row in shown:
-        table.add_row(*map(Text, row))  # Text, not str: brackets in a name are no markup
-    console.print(table)
+        # Text, not str: brackets in a name are no markup
+        table.add_row(*(Text(visible(cell)) for cell in row))
+    print_rich(table)
 
 
 def print_rows(rows: "LabelledRows", proba: bool = False) -> None:
@@ -69,7 +113,7 @@ def print_rows(rows: "LabelledRows", proba: bool = False) -> None:
         if proba:
             likely = zip(rows.classes, rows.probabilities[number], strict=True)
             cells += [f"{each}={value:.4f}" for each, value in likely]
-        typer.echo("\t".join(cells))
+        say(*cells)
 
 
 def plain_rows(rows: "LabelledRows", proba: bool = False) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from impresslearn.cli.arguments import (
     Store,
     reading_settings,
 )
-from impresslearn.cli.output import plain_guess, plain_rows, print_json, print_rows, remark
+from impresslearn.cli.output import plain_guess, plain_rows, print_json, print_rows, remark, say
 
 if TYPE_CHECKING:
     from impresslearn.files import NamedInputs
@@ -72,7 +72,7 @@ def predict(
     if not as_json:
         print_rows(rows, proba)
         if accuracy is not None:
-            typer.echo(f"accuracy {accuracy:.1%} of {len(rows):,} rows")
+            say(f"accuracy {accuracy:.1%} of {len(rows):,} rows")
         return
     told: dict[str, Any] = {
         "task": rows.task,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from impresslearn.cli.output import print_rich, remark, say
 from impresslearn.errors import InputError
 
 if TYPE_CHECKING:
@@ -42,12 +43,15 @@ def report(
 
     Reads what `impresslearn reproduce` wrote. The page opens from the file system, without network.
     """
-    from impresslearn.report import read_records, write_report
+    from impresslearn.report import read_findings, read_records, unshown, write_report
     from impresslearn.report.static import FORMATS
 
     if picture not in FORMATS:
         raise InputError(f"--format must be one of {', '.join(FORMATS)}, got {picture!r}")
     records = read_records(results)
+    if results.is_dir() and not quiet:
+        for finding in unshown(read_findings(results), ((r.target, r.scale) for r in records)):
+            remark(f"not shown: the finding for {finding}, of which there is no record here")
     if out is None:
         out = (results if results.is_dir() else results.parent) / "report.html"
     write_report(records, out)
@@ -63,17 +67,15 @@ def report(
     if not quiet:
         _print(records, markdown)
         for path in written:
-            typer.echo(f"wrote {path}", err=True)
+            remark(f"wrote {path}")
 
 
 def _print(records: "list[Record]", markdown: bool) -> None:
     from impresslearn.report import markdown_of, printable_of
 
     if markdown:
-        typer.echo("\n\n".join(map(markdown_of, records)))
+        for line in "\n\n".join(map(markdown_of, records)).split("\n"):
+            say(line)
         return
-    from rich.console import Console
-
-    console = Console()
     for record in records:
-        console.print(printable_of(record))
+        print_rich(printable_of(record))

@@ -1,12 +1,13 @@
 """`impresslearn reproduce`: the figures and tables of the paper, and ours beside them."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from impresslearn.cli.output import print_json, say
 from impresslearn.errors import InputError
+from impresslearn.progress import Progress
 
 
 def reproduce(
@@ -65,35 +66,37 @@ def reproduce(
         _print_estimates(chosen, run, as_json)
         return
     with Workers(processes) as workers:  # started once for all targets
-        records = [_run_one(each, run, workers, quiet or as_json) for each in chosen]
+        records = []
+        for number, each in enumerate(chosen, start=1):
+            place = f" ({number} of {len(chosen)})" if len(chosen) > 1 else ""
+            progress = Progress(not quiet, f"{each.name}{place}")
+            record, jobs = _run_one(each, run, workers, progress)
+            records.append(record)
+            if not quiet and not as_json:
+                path = run.out / f"{each.name}.json"
+                say(f"{each.name}: {len(record['rows'])} rows, {jobs} jobs run, {path}")
     if as_json:
-        typer.echo(json.dumps(records if target == "all" else records[0], ensure_ascii=False))
+        print_json(records if target == "all" else records[0])
 
 
-def _run_one(target: Any, run: Any, workers: Any, quiet: bool) -> dict[str, Any]:
+def _run_one(target: Any, run: Any, workers: Any, progress: Progress) -> tuple[dict[str, Any], int]:
+    """The record, and how many jobs ran for it."""
     from impresslearn.experiments.reproduce import missing_jobs, reproduce
-    from impresslearn.progress import progress_for
 
-    plan = target.plan(run.scale)
-    todo = len(missing_jobs(plan, run.open_cache()))
-    progress = progress_for(False if quiet else "auto").titled(target.name)
+    todo = len(missing_jobs(target.plan(run.scale), run.open_cache()))
     with progress.track(max(1, todo)) as advance:
-        record = reproduce(target, run, lambda job, outcome: advance(), workers)
-    if not quiet:
-        path = run.out / f"{target.name}.json"
-        typer.echo(f"{target.name}: {len(record['rows'])} rows, {todo} jobs run, {path}")
-    return record
+        return reproduce(target, run, lambda job, outcome: advance(), workers), todo
 
 
 def _print_list(targets: Any, as_json: bool) -> None:
     if as_json:
         fields = ("name", "title", "claim", "expects", "cost")
-        typer.echo(json.dumps([{f: getattr(t, f) for f in fields} for t in targets]))
+        print_json([{f: getattr(t, f) for f in fields} for t in targets])
         return
     for target in targets:
-        typer.echo(f"{target.name:16} {target.title}")
-        typer.echo(f"{'':16} expected: {target.expects}")
-        typer.echo(f"{'':16} at scale small, two cores: {target.cost}")
+        say(f"{target.name:16} {target.title}")
+        say(f"{'':16} expected: {target.expects}")
+        say(f"{'':16} at scale small, two cores: {target.cost}")
 
 
 def _print_estimates(targets: Any, run: Any, as_json: bool) -> None:
@@ -101,11 +104,11 @@ def _print_estimates(targets: Any, run: Any, as_json: bool) -> None:
 
     found = estimate(targets, run)
     if as_json:
-        typer.echo(json.dumps(found))
+        print_json(found)
         return
     for name, entry in found.items():
         jobs = ", ".join(f"{count} {kind}" for kind, count in entry["jobs"].items()) or "none"
-        typer.echo(f"{name:16} about {_duration(entry['minutes'])}; jobs to run: {jobs}")
+        say(f"{name:16} about {_duration(entry['minutes'])}; jobs to run: {jobs}")
 
 
 def _duration(minutes: float) -> str:

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from impresslearn.cli.output import counted, print_json, print_table
+from impresslearn.cli.output import counted, print_json, print_table, say
+from impresslearn.progress import Progress
 
 if TYPE_CHECKING:
     from impresslearn.experiments.own import OwnPlan
@@ -45,11 +46,9 @@ def run(
 def _run(plan: "OwnPlan", processes: int | None, as_json: bool, quiet: bool) -> None:
     from impresslearn.experiments.measures import summaries
     from impresslearn.experiments.own import run_plan
-    from impresslearn.progress import progress_for
 
     missing = len(plan.missing())
-    progress = progress_for(False if quiet or as_json else "auto").titled(plan.configuration.name)
-    with progress.track(max(1, missing)) as advance:
+    with Progress(not quiet, plan.configuration.name).track(max(1, missing)) as advance:
         finished = run_plan(plan, processes, lambda job, outcome: advance())
     summary = {
         "name": plan.configuration.name,
@@ -75,9 +74,7 @@ def _print_summary(summary: dict[str, Any]) -> None:
     print_table(["method", *names], rows, right=names)
     seeds = counted(len(summary["seeds"]), "seed")
     tasks = counted(summary["tasks"], "task")
-    typer.echo(
-        f"{tasks}, {seeds}, {counted(summary['parts_run'], 'part')} run: {summary['record']}"
-    )
+    say(f"{tasks}, {seeds}, {counted(summary['parts_run'], 'part')} run: {summary['record']}")
 
 
 def _print_plan(plan: "OwnPlan", as_json: bool) -> None:
@@ -102,7 +99,7 @@ def _print_plan(plan: "OwnPlan", as_json: bool) -> None:
         for part in parts
     ]
     print_table(["method", "seed", "state"], rows, right=["seed"])
-    typer.echo(f"{plan.stream.name}: {counted(len(plan.stream), 'task')}; {plan.record_path}")
+    say(f"{plan.stream.name}: {counted(len(plan.stream), 'task')}; {plan.record_path}")
 
 
 def _cell(key: str, value: float) -> str:

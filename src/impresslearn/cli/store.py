@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from impresslearn.cli.arguments import AsJson, Store
-from impresslearn.cli.output import counted, print_facts, print_json, print_table
+from impresslearn.cli.output import counted, print_facts, print_json, print_table, remark, say
 from impresslearn.cli.store_changes import compact, import_, rm
 from impresslearn.cli.store_export import export
 from impresslearn.errors import InputError, StoreError
@@ -51,7 +51,7 @@ def ls(
         headings = ("task", "role", "classes", "masks", "bytes", "learned at")
         print_table(headings, map(_row, listed), right=("classes", "masks", "bytes"))
     if 0 < count < total:
-        typer.echo(f"… and {total - count:,} more; --limit 0 lists all {total:,}", err=True)
+        remark(f"… and {total - count:,} more; --limit 0 lists all {total:,}")
 
 
 def show(
@@ -94,7 +94,7 @@ def verify(
         print_json({"store": str(store), "sound": True, **counts})
     else:
         held = ", ".join(counted(counts[f"{thing}s"], thing) for thing in ("task", "mask"))
-        typer.echo(f"{store} is sound: {held}")
+        say(f"{store} is sound: {held}")
 
 
 def _show_task(store: Any, name: str, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from impresslearn.cli.arguments import AsJson, Store
-from impresslearn.cli.output import counted, print_json
+from impresslearn.cli.output import confirmed, counted, print_json, remark, say
 from impresslearn.errors import InputError
 
 ASKED_BY_NAME = 5
@@ -33,7 +33,7 @@ def import_(
     if as_json:
         print_json({"store": str(store), "source": str(source), "imported": names})
     else:
-        typer.echo(f"{counted(len(names), 'task')} of {source} copied into {store}")
+        say(f"{counted(len(names), 'task')} of {source} copied into {store}")
 
 
 def compact(store: Store, as_json: AsJson = False) -> None:
@@ -45,7 +45,7 @@ def compact(store: Store, as_json: AsJson = False) -> None:
     if as_json:
         print_json({"store": str(store), "bytes_before": before, "bytes_after": after})
     else:
-        typer.echo(f"{store}: {size(before)} before, {size(after)} now")
+        say(f"{store}: {size(before)} before, {size(after)} now")
 
 
 def rm(
@@ -67,15 +67,15 @@ def rm(
     if as_json:
         print_json({"store": str(store), "removed": names})
     else:
-        typer.echo(f"{counted(len(names), 'task')} removed from {store}")
+        say(f"{counted(len(names), 'task')} removed from {store}")
 
 
 def _ask(store: Path, names: list[str]) -> None:
     if not _someone_is_there():
         raise InputError("removing tasks cannot be undone: pass --yes where nobody can be asked")
     shown = ", ".join(names[:ASKED_BY_NAME]) + (", …" if len(names) > ASKED_BY_NAME else "")
-    if not typer.confirm(f"Remove {counted(len(names), 'task')} from {store} ({shown})?", err=True):
-        typer.echo("nothing was removed", err=True)
+    if not confirmed(f"Remove {counted(len(names), 'task')} from {store} ({shown})?"):
+        remark("nothing was removed")
         raise typer.Exit(1)
 
 

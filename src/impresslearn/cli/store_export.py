@@ -18,7 +18,7 @@ from impresslearn.cli.arguments import (
     named_paths,
     reading_settings,
 )
-from impresslearn.cli.output import counted, print_json, print_table, remark
+from impresslearn.cli.output import counted, print_json, print_table, remark, say
 from impresslearn.errors import InputError
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def export(
         print_json({"out": str(out), "tasks": names, "rounding": told})
         return
     _print_changes(told)
-    typer.echo(f"{out}: {counted(len(names), 'task')}, {out.stat().st_size:,} bytes")
+    say(f"{out}: {counted(len(names), 'task')}, {out.stat().st_size:,} bytes")
 
 
 def _check(store: Path, out: Path, example: Path | None, overwrite: bool) -> None:
@@ -159,4 +159,4 @@ def _print_changes(changes: list[dict[str, Any]]) -> None:
     if measured:
         print_table(headings, rows, right=headings[1:])
     before, after = (sum(each[f"bytes_{when}"] for each in changes) for when in ("before", "after"))
-    typer.echo(f"all tasks: {size(before)} before, {size(after)} now")
+    say(f"all tasks: {size(before)} before, {size(after)} now")

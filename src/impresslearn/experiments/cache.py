@@ -64,7 +64,7 @@ class Cache:
             "blob": _digest(outcome.blob),
             "checksum": _checksum(outcome.values),
         }
-        text = json.dumps(kept, allow_nan=False, ensure_ascii=False)
+        text = json.dumps(kept, allow_nan=False)
         if outcome.blob is not None:
             self._write(self._blob(job), outcome.blob)
         self._write(self._values(job), text.encode())

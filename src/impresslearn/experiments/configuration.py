@@ -36,6 +36,7 @@ from impresslearn.experiments.contenders import (
     WHOLE,
     settled,
 )
+from impresslearn.report.findings import FILE as FINDINGS
 
 ORDERS = ("shuffled", "given")
 WHOLES = "a list of integers"
@@ -85,6 +86,8 @@ def read_configuration(path: str | Path) -> Configuration:
         tables = _parsed(path)
         if not NAME.fullmatch(path.stem):
             raise InputError("the file's name must be plain, like 'my-run.toml', for the record")
+        if f"{path.stem}.json" == FINDINGS:
+            raise InputError(f"its record would be {FINDINGS}, which holds findings; rename it")
         _check_keys(
             tables,
             {"stream": TABLE, "backbone": TABLE, "method": "[[method]] tables", "run": TABLE},

@@ -27,6 +27,7 @@ from impresslearn.experiments.measures import Trial, average_accuracy, shown, su
 from impresslearn.experiments.own_material import (
     backbone_of,
     content_of,
+    data_of,
     one_input,
     rooted,
     stream_of,
@@ -106,6 +107,7 @@ def plan_run(
             stream = stream_of(settings, configuration.folder, download=download)
             if len(stream) < 2:
                 raise InputError(f"a run needs at least two tasks, {stream.name!r} has 1")
+            data = data_of(settings, stream)
         for entry in configuration.entries:
             _check_entry(entry, configuration, stream, device)
         modules = {
@@ -113,7 +115,7 @@ def plan_run(
             for each in (configuration.stream, configuration.backbone)
             if "module" in each
         }
-    shared = {"stream": settings, "order": configuration.order, "modules": modules}
+    shared = {"stream": settings, "order": configuration.order, "modules": modules} | data
     parts = [
         Part(
             entry.label,
@@ -166,7 +168,6 @@ def run_plan(plan: OwnPlan, processes: int | None = None, report: Report | None 
         "hardware": hardware(plan.device),
         "seconds": round(time.perf_counter() - started, 1),
         "job_seconds": round(sum(outcome.seconds or 0.0 for outcome in outcomes), 1),
-        "finding": "",
         **shown(trials),
     }
     write_record(record, plan.record_path)

@@ -1,8 +1,8 @@
 """From a configuration's tables to streams and networks, the user's own Python included.
 
 `module = "file:function"` imports file.py from the configuration's folder and calls the function:
-it is the user's own code and runs with the user's rights. `content_of` tells whether it changed;
-what it imports or reads is not looked at.
+it is the user's own code and runs with the user's rights. `content_of` tells whether it changed,
+`data_of` whether one's own data did; what a network's file imports or reads is not looked at.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import inspect
+import json
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -26,6 +27,7 @@ from impresslearn.backbones import Backbone, adapt
 from impresslearn.data import Examples, as_inputs
 from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.experiments.configuration import ADAPT_KEYS
+from impresslearn.files.fingerprint import data_fingerprint
 from impresslearn.streams import Stream, create_stream, from_arrays, list_streams
 from impresslearn.workflow.founding import Founding, found_learner
 
@@ -99,6 +101,27 @@ def _parameters(name: str) -> Mapping[str, inspect.Parameter]:
 def content_of(folder: Path, reference: str) -> str:
     """SHA-256 (hex) of the user's file."""
     return _digest(_module_file(folder, reference))
+
+
+def data_of(settings: Mapping[str, Any], stream: Stream) -> dict[str, str]:
+    """SHA-256 (hex) of one's own data, as {"data": …}; nothing for a standard stream.
+
+    Of what the user's function made: every training and test set. Of a folder of images: its files'
+    names, sizes and times, since to read them all would take long.
+    """
+    told: list[Any]
+    if "module" in settings:
+        told = [
+            [task.name, data_fingerprint(task.train), data_fingerprint(task.test)]
+            for task in stream
+        ]
+    elif settings["name"] == "from_folder":
+        root = Path(settings["root"])
+        files = ((file, file.stat()) for file in sorted(root.glob("*/*/*/*")))
+        told = [[str(f.relative_to(root)), s.st_size, s.st_mtime_ns] for f, s in files]
+    else:
+        return {}
+    return {"data": hashlib.sha256(json.dumps(told).encode()).hexdigest()}
 
 
 def _call(

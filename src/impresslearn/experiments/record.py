@@ -21,6 +21,8 @@ from typing import Any
 from impresslearn.errors import InputError
 from impresslearn.experiments.jobs import Outcome
 from impresslearn.experiments.targets.plan import Plan, Target
+from impresslearn.report.findings import FILE as FINDINGS
+from impresslearn.report.findings import read_findings, read_json, with_kept
 
 FORMAT = 1
 PACKAGES = ("impresslearn", "torch", "numpy", "numba", "scipy", "torchvision", "peft")
@@ -56,7 +58,6 @@ def record_of(
         "hardware": hardware(device),
         "seconds": round(seconds, 1),
         "job_seconds": round(job_seconds, 1),
-        "finding": "",
         "figures": list(plan.figures),
         "tables": list(plan.tables),
         "rows": rows,
@@ -82,16 +83,35 @@ def check_folder(folder: Path) -> None:
 
 
 def write_record(record: Mapping[str, Any], path: Path) -> None:
-    """Writes a record, whole or not at all; a row a line. Raises InputError where it cannot."""
+    """Writes a record, whole or not at all; a row a line. Raises InputError where it cannot.
+
+    A finding that an older record kept in the same file moves to the file of findings.
+    """
+    _save_finding(path)
     body = {key: value for key, value in record.items() if key != "rows"}
     head = json.dumps(body, indent=1, ensure_ascii=False, allow_nan=False)
     rows = ",\n  ".join(json.dumps(r, ensure_ascii=False, allow_nan=False) for r in record["rows"])
-    text = f'{head[:-2]},\n "rows": [\n  {rows}\n ]\n}}\n'
+    _write(f'{head[:-2]},\n "rows": [\n  {rows}\n ]\n}}\n', path)
+
+
+def _save_finding(path: Path) -> None:
+    try:
+        before = read_json(path)
+    except InputError:  # there is none, or it is no record
+        return
+    findings = read_findings(path.parent)
+    kept = with_kept(findings, before)
+    if kept != findings:
+        _write(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", path.parent / FINDINGS)
+
+
+def _write(text: str, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
+            # A lone surrogate, of a file's name that is no text, becomes JSON's own escape.
+            with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(text)
             Path(temporary).chmod(0o644)
             os.replace(temporary, path)

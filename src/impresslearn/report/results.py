@@ -1,18 +1,18 @@
 """Result records: one JSON file a target, read and checked before anything is drawn from it.
 
-    format 1, target (the file's name), scale, title, claim, data, finding, seeds
+    format 1, target (the file's name), scale, title, claim, data, seeds
     rows      [{key: text, number or truth value}]; a row may lack what does not apply to it
     figures, tables    see `specification`
     settings, versions, hardware    {name: plain value}
     seconds, job_seconds    of the run, and of all its jobs together
+    finding    only in older records; it gives way to the one in `findings`
 
 `parse_record` takes the plain mapping, `read_record` a file, `read_records` a directory of them.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +29,14 @@ from impresslearn.report.checks import (
     shown,
     text,
 )
+from impresslearn.report.findings import FILE, Findings, read_findings, read_json
 from impresslearn.report.quantities import quantity_of
 from impresslearn.report.specification import Figure, TableOf, parse_figure, parse_table
+from impresslearn.visible import visible, visible_within
 
 FORMAT = 1
 SCALES = ("smoke", "small", "paper")
-TEXTS = ("title", "claim", "data", "finding")
+TEXTS = ("title", "claim", "data")
 MAPPINGS = ("settings", "versions", "hardware")
 KEYS = (
     "format", "target", "scale", *TEXTS, "seeds", "rows", "figures", "tables", *MAPPINGS,
@@ -51,7 +53,6 @@ class Record:
     title: str
     claim: str
     data: str
-    finding: str
     seeds: tuple[int, ...]
     rows: tuple[Mapping[str, Any], ...]
     figures: tuple[Figure, ...]
@@ -61,6 +62,7 @@ class Record:
     hardware: Mapping[str, Any]
     seconds: float
     job_seconds: float | None
+    finding: str = ""
 
 
 def read_records(path: Path) -> list[Record]:
@@ -72,24 +74,21 @@ def read_records(path: Path) -> list[Record]:
     if not path.exists():
         raise InputError(f"there is no {path}; give a directory with result records (*.json)")
     if not path.is_dir():
-        return [read_record(path)]
-    found = sorted(file for file in path.glob("*.json") if not file.name.startswith("."))
+        return [_with_finding(read_record(path), read_findings(path.parent))]
+    found = sorted(
+        file for file in path.glob("*.json") if not file.name.startswith(".") and file.name != FILE
+    )
     if not found:
         raise InputError(f"{path} has no result records (*.json)")
-    return [read_record(file) for file in found]
+    findings = read_findings(path)
+    return [_with_finding(read_record(file), findings) for file in found]
 
 
 def read_record(path: Path) -> Record:
-    """The record in a file, whose name is the target's. Raises InputError."""
+    """The record in a file, whose name is the target's, as it is there. Raises InputError."""
     path = Path(path)
     with naming(str(path)):
-        try:
-            raw = json.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise InputError(f"cannot be read: {error.strerror or error}") from None
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"is no JSON: {error}") from None
-        record = _parse(raw)
+        record = _parse(read_json(path))
         if record.target != path.stem:
             raise InputError(f"target must be the file's name {path.stem!r}, got {record.target!r}")
     return record
@@ -101,9 +100,18 @@ def parse_record(raw: Mapping[str, Any]) -> Record:
         return _parse(raw)
 
 
+def _with_finding(record: Record, findings: Findings) -> Record:
+    found = findings.get(record.target, {}).get(record.scale)
+    return record if found is None else replace(record, finding=visible(found))
+
+
 def _parse(raw: Any) -> Record:
+    try:
+        raw = visible_within(raw)  # once, for tables, pictures and page alike
+    except RecursionError:
+        raise InputError("is nested too deeply") from None
     values = dict(zip(KEYS, entries(raw, KEYS, "the record"), strict=True))
-    unknown = [str(key) for key in raw if key not in KEYS]
+    unknown = [str(key) for key in raw if key not in (*KEYS, "finding")]
     require(not unknown, f"the record has {listed(unknown)}; it holds {listed(KEYS)}")
     if values["format"] != FORMAT or isinstance(values["format"], bool):
         raise InputError(f"format must be {FORMAT}, got {shown(values['format'])}")
@@ -133,6 +141,7 @@ def _parse(raw: Any) -> Record:
         settings=values["settings"],
         versions=values["versions"],
         hardware=values["hardware"],
+        finding=text(raw.get("finding", ""), "finding"),
         **{name: text(values[name], name) for name in TEXTS},
     )
 

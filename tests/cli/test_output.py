@@ -1,0 +1,130 @@
+"""What names and labels hold is shown, never obeyed; every stream and reader is good enough."""
+
+import ast
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from impresslearn.cli import main, output
+from impresslearn.errors import InputError
+from impresslearn.visible import visible
+
+EVIL = "cat\t0.99\nrow2\x1b[2J\x9b2J\u202e\x85\u2028\r\udcff"
+SHOWN = r"cat\t0.99\nrow2\x1b[2J\x9b2J\u202e\x85\u2028\r\udcff"
+PLAIN = 'Übung [red] "x" 訓練 🙂 \\t 5\xa0kB \u3000 می\u200cخواهم 👩\u200d💻'
+
+
+@pytest.mark.parametrize(("text", "shown"), [(PLAIN, PLAIN), (EVIL, SHOWN), ("", "")])
+def test_only_what_is_not_printable_is_escaped(text, shown):
+    assert visible(text) == shown
+    assert visible(shown) == shown
+
+
+def rows(name):
+    return SimpleNamespace(
+        names=(name,), labels=[name], confidences=[1.0], classes=(name,), probabilities=[[1.0]]
+    )
+
+
+WAYS = {
+    "rows": (lambda: output.print_rows(rows(EVIL), True), f"{SHOWN}\t{SHOWN}\t1.0000\t{SHOWN}="),
+    "table": (lambda: output.print_table([EVIL], [[EVIL]]), f"{SHOWN}\n{SHOWN}"),
+    "facts": (lambda: output.print_facts([(EVIL, EVIL)]), f"{SHOWN}  {SHOWN}"),
+    "line": (lambda: output.say(EVIL), SHOWN),
+    "remark": (lambda: output.remark(EVIL), SHOWN),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_name_forges_no_rows_and_steers_no_terminal(way, capsys):
+    write, expected = WAYS[way]
+    write()
+    told = "".join(capsys.readouterr())
+    assert told.startswith(expected)
+    assert all(line.replace("\t", "").isprintable() for line in told[:-1].split("\n"))
+
+
+def test_a_table_on_a_terminal(monkeypatch):
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv("COLUMNS", "90")
+    output.print_table(["task"], [[EVIL], ["[red]"]])
+    assert [line.rstrip() for line in terminal.getvalue().splitlines()] == ["task", SHOWN, "[red]"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "cp1252"])
+@pytest.mark.parametrize("text", [PLAIN, EVIL])
+def test_json_keeps_the_text_on_every_stream(monkeypatch, encoding, text):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    monkeypatch.setattr(sys, "stdout", stream)
+    output.print_json({text: [text]})
+    stream.flush()
+    written = stream.buffer.getvalue().decode(encoding)
+    assert json.loads(written) == {text: [text]}
+    assert all(line == visible(line) for line in written.split("\n"))
+    assert (PLAIN.split()[0] in written) == (text == PLAIN and encoding == "utf-8")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_what_a_stream_cannot_encode_becomes_an_escape(monkeypatch, encoding):
+    streams = [io.TextIOWrapper(io.BytesIO(), encoding=encoding) for _ in range(2)]
+
+    def app(**_):
+        output.say("… é 訓\udcff")
+        output.print_table(["é"], [["訓"]])
+        raise InputError("no task 'é\x1b[2J\n'")
+
+    monkeypatch.setattr(sys, "stdout", streams[0])
+    monkeypatch.setattr(sys, "stderr", streams[1])
+    monkeypatch.setattr("impresslearn.cli.app.app", app)
+    with pytest.raises(SystemExit):
+        main()
+    told = []
+    for stream in streams:
+        stream.flush()
+        told.append(stream.buffer.getvalue().decode(encoding))
+    expected = ["… é 訓\\udcff\né\n訓\n", "error: no task 'é\\x1b[2J '\n"]
+    if encoding == "ascii":
+        expected = [text.encode("ascii", "backslashreplace").decode() for text in expected]
+    assert told == expected
+
+
+@pytest.mark.parametrize(("full", "status", "said"), [(False, 1, ""), (True, 2, "error: ")])
+def test_output_that_nobody_takes(full, status, said):
+    if full and not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    reader, writer = os.pipe()
+    os.close(reader)
+    if full:
+        os.close(writer)
+        writer = os.open("/dev/full", os.O_WRONLY)
+    command = [sys.executable, "-m", "impresslearn", "--help"]
+    result = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert result.returncode == status
+    assert (result.stderr.startswith(said), result.stderr.count("\n")) == (True, int(full))
+
+
+def test_commands_print_through_nothing_else():
+    folder = Path(output.__file__).parent
+    names = {"print", "echo", "secho", "confirm", "prompt", "Console"}
+    for file in folder.glob("*.py"):
+        calls = [n for n in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(n, ast.Call)]
+        called = {getattr(call.func, "attr", getattr(call.func, "id", "")) for call in calls}
+        assert file.stem == "output" or not called & names, file.name
+
+
+def test_a_file_name_that_is_no_text(tmp_path, capsys):
+    (tmp_path / os.fsdecode(b"\xff.png")).touch()
+    output.print_rows(rows(np.str_(next(tmp_path.iterdir()).name)))
+    assert capsys.readouterr().out == "\\udcff.png\t\\udcff.png\t1.0000\n"
