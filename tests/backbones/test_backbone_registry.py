@@ -39,6 +39,7 @@ def test_the_spec_survives_json_and_rebuilds_the_backbone():
         "init": "kaiming_normal",
         "norm": "none",
         "gain": 1.0,
+        "init_version": 2,
         "in_features": 20,
         "widths": [9, 5],
     }
@@ -73,6 +74,8 @@ def test_the_spec_holds_defaults_too():
         ("resnet18", {"width": {1}}, "settings of resnet18 must be JSON values"),
         ("resnet18", {"width": 4, "init": "zeros"}, "init must be kaiming_normal or"),
         ("resnet18", {"width": 4, "seed": -1}, "seed must be"),
+        ("resnet18", {"width": 4, "init_version": 3}, "init_version must be 1 or 2, got 3"),
+        ("resnet18", {"width": 4, "init_version": "2"}, "init_version must be 1 or 2, got '2'"),
     ],
 )
 def test_bad_arguments_are_one_line(name, settings, message):

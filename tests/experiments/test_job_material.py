@@ -34,6 +34,13 @@ def test_independent_masks_are_different_draws(backbone):
     assert torch.allclose(overlap.measured[others], overlap.expected[others], atol=0.03)
 
 
+def test_networks_of_jobs_are_those_of_the_records(backbone):
+    """Records and caches were made before networks had another draw; a job may ask for that one."""
+    assert backbone.spec["init_version"] == 1
+    other = backbone_of({**BENCHMARK.network(0), "init_version": 2}, Place())
+    assert other.spec == backbone.spec | {"init_version": 2}
+
+
 def test_disjoint_masks_share_the_weights_out(backbone):
     bank = bank_of(backbone, (), disjoint_masks(6))
     masks = [bank.mask(info.name) for info in bank.infos]

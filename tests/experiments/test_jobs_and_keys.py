@@ -88,6 +88,14 @@ def test_a_version_changes_the_key(monkeypatch):
     assert Job("number", {"value": 1}).key != before
 
 
+def test_a_version_of_a_stream_changes_the_keys_of_its_jobs(monkeypatch):
+    digits = {**MASK.settings, "stream": {"name": "rotated_digits", "tasks": 14}}
+    now = Job("mask", digits).key
+    monkeypatch.setattr(jobs_module, "STREAM_VERSIONS", {})
+    assert Job("mask", digits).key != now
+    assert Job("mask", MASK.settings).key == MASK.key
+
+
 def test_a_job_has_a_short_name_for_errors():
     assert str(MASK) == f"mask job {MASK.key[:8]} (rotated_mnist, task 3, sparsity 0.9, seed 0)"
     with pytest.raises(

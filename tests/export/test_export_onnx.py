@@ -1,4 +1,5 @@
 import json
+import math
 import sys
 
 import pytest
@@ -92,6 +93,12 @@ def test_what_onnxruntime_cannot_run(tmp_path):
     assert not path.exists()
     export_onnx(finished(learner), path, verify=False)
     onnx.checker.check_model(str(path))
+
+
+@pytest.mark.parametrize(("logit", "error"), [(0, 0), (1e-9, math.inf), (math.nan, math.nan)])
+def test_logits_that_are_all_zero_have_an_error_too(logit, error):
+    found = exporter._relative_error(torch.tensor([logit, 0]), torch.zeros(2))
+    assert found == pytest.approx(error, nan_ok=True)
 
 
 def test_a_wrong_model_is_not_written(learner, tmp_path, monkeypatch):

@@ -10,8 +10,7 @@ import torch
 
 from impresslearn.kernels import pack, reference
 
-pytest.importorskip("numba", reason="the compiled kernels need Numba")
-from impresslearn.kernels import cpu
+cpu = pytest.importorskip("impresslearn.kernels.cpu", exc_type=ImportError)
 
 COUNTS = (1, 5, 16, 37, 130)
 

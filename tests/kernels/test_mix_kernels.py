@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from impresslearn.kernels import pack, reference, unpack
 
-pytest.importorskip("numba", reason="the compiled kernels need Numba")
-from impresslearn.kernels import cpu
+cpu = pytest.importorskip("impresslearn.kernels.cpu", exc_type=ImportError)
 
 FAN_INS = (1, 2, 15, 16, 17, 31, 63, 64, 65, 100, 128, 129, 255, 256, 257, 300, 784)
 

@@ -1,9 +1,6 @@
 """`mix` and `mask_sums` as torch operators: derivatives, tracing, errors, and without Numba."""
 
-import os
 import shutil
-import subprocess
-import sys
 import warnings
 
 import pytest
@@ -234,63 +231,6 @@ def test_tensors_that_do_not_belong_together_are_refused():
 def test_each_device_has_an_implementation():
     assert implementation(torch.device("cpu")).__name__.endswith(".cpu")
     assert implementation(torch.device("meta")) is reference
-
-
-def in_a_new_process(code, **environment):
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split()
-
-
-COMPUTE = """
-import torch
-from impresslearn.kernels import implementation, mask_sums, mix, pack
-bits = pack(torch.arange(5 * 4 * 21).reshape(5, 4, 21) % 3 == 0)
-alpha = torch.linspace(-1, 1, 5, requires_grad=True)
-mixed = mix(bits, alpha, torch.linspace(0, 1, 84).reshape(4, 21))
-mixed.sum().backward()
-print(implementation(torch.device("cpu")).__name__.split(".")[-1])
-print(float(mixed.double().sum()), float(alpha.grad.sum()))
-"""
-NO_NUMBA = "import sys\nsys.modules['numba'] = sys.modules['llvmlite'] = None\n"
-NO_CACHE = """
-from numba.core import caching
-caching.CacheImpl._locator_classes = []
-"""
-
-
-@pytest.fixture(scope="module")
-def computed():
-    """The implementation's name and the numbers of a process where nothing is missing."""
-    name, *numbers = in_a_new_process(COMPUTE)
-    return name, [float(number) for number in numbers]
-
-
-def test_without_numba_the_reference_computes_the_same(computed):
-    name, *numbers = in_a_new_process(NO_NUMBA + COMPUTE)
-    assert (computed[0], name) == ("cpu", "reference")
-    assert [float(number) for number in numbers] == pytest.approx(computed[1], rel=1e-5)
-
-
-@pytest.mark.slow
-def test_compiled_code_is_kept_for_the_next_process(tmp_path):
-    report = "\nfrom impresslearn.kernels import tiles\n"
-    report += "for loop in (tiles.mix_rows, tiles.sum_rows):\n"
-    report += "    print(sum(loop.stats.cache_hits.values()))"
-    runs = [in_a_new_process(COMPUTE + report, NUMBA_CACHE_DIR=str(tmp_path)) for _ in range(2)]
-    assert runs[0][:-2] == runs[1][:-2]
-    assert [run[-2:] for run in runs] == [["0", "0"], ["1", "1"]]
-
-
-@pytest.mark.slow
-def test_a_read_only_installation_compiles_without_keeping(computed):
-    name, *numbers = in_a_new_process(NO_CACHE + COMPUTE)
-    assert (name, [float(number) for number in numbers]) == computed
 
 
 @pytest.mark.gpu

@@ -70,6 +70,13 @@ def test_nan_is_told(size, place):
     assert at_least == 0
 
 
+def test_any_array_of_numbers_is_taken():
+    values = draw("normal", 100_000)[::2]
+    values.flags.writeable = False
+    expected = np.sort(values)[::-1][4999]
+    assert selection.kth_largest(values, 5000) == (expected, 5000)
+
+
 @pytest.mark.parametrize("magnitude", [False, True])
 def test_keeping_and_signed_products(magnitude):
     scores, weight = draw("normal", 501), draw("normal", 501, seed=1)

@@ -166,7 +166,7 @@ def test_weights_from_a_seed_must_be_the_same(tmp_path, monkeypatch):
 
     real = registry.fill_weights
     monkeypatch.setattr(
-        registry, "fill_weights", lambda m, init, seed, gain: real(m, init, 1, gain)
+        registry, "fill_weights", lambda m, init, seed, *more: real(m, init, 1, *more)
     )
     for verb in (il.load, il.open_store):
         with pytest.raises(il.StoreError, match="SHA-256 differs"):
@@ -175,6 +175,16 @@ def test_weights_from_a_seed_must_be_the_same(tmp_path, monkeypatch):
         quick_learner(il.adapt(ConvNet())).save(tmp_path / "b", weights="seed")
     with pytest.raises(il.InputError, match="stored or seed"):
         learner.save(tmp_path / "b", weights="none")
+
+
+def test_a_network_that_names_no_version_keeps_the_draw_it_had(tmp_path):
+    backbone = il.create_backbone("lenet_300_100", 3, in_features=16, init_version=1)
+    del backbone.spec["init_version"]
+    learner = quick_learner(backbone, **QUICKLY).learn_basis("a", blobs(0))
+    learner.save(tmp_path / "a.impress", weights="seed")
+    back = il.load(tmp_path / "a.impress", progress=False)
+    assert back.backbone.fingerprint() == backbone.fingerprint()
+    assert back.backbone.spec == backbone.spec | {"init_version": 1}
 
 
 @pytest.mark.parametrize(

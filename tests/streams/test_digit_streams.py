@@ -28,6 +28,12 @@ def test_rotated_digits_are_the_digits_rotated() -> None:
     assert np.array_equal(upright.labels, turned.labels)
 
 
+def test_tasks_are_different_angles() -> None:
+    """A task a degree from another one is the same task: nobody can say which inputs it has."""
+    angles = sorted(task.settings["angle"] for task in rotated_digits(tasks=15))
+    assert np.diff([*angles, angles[0] + 360]).min() >= 22
+
+
 def test_splits_partition_the_set_and_are_stratified() -> None:
     task = rotated_digits(angles=[0], validation=0.2, test=0.25)[0]
     parts = [task.train, task.validation, task.test]

@@ -10,6 +10,7 @@ from impresslearn.streams.draws import (
     draw_permutation,
     hold_out,
     seeded,
+    spread_angles,
     stratified_sample,
 )
 
@@ -24,6 +25,22 @@ def test_angles_are_distinct_and_a_prefix_of_the_longer_draw() -> None:
 def test_angles_are_those_of_every_other_machine() -> None:
     # numpy.random.RandomState([0, 0]).permutation(360)[:4]; its draws are frozen by NEP 19.
     assert draw_angles(4, seed=0) == (204, 6, 35, 319)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_spread_angles_keep_their_distance_whatever_their_number(seed: int) -> None:
+    every = spread_angles(360, seed)
+    assert sorted(every) == list(range(360))
+    for tasks in (2, 3, 8, 15, 16, 17, 100, 256):
+        chosen = spread_angles(tasks, seed)
+        assert chosen == every[:tasks]
+        gaps = np.diff(sorted([*chosen, min(chosen) + 360]))
+        assert gaps.min() >= 360 // 2 ** (tasks - 1).bit_length()
+
+
+def test_spread_angles_are_those_of_every_other_machine() -> None:
+    assert spread_angles(8, seed=0) == (204, 24, 114, 294, 249, 339, 159, 69)
+    assert spread_angles(8, seed=1) != spread_angles(8, seed=0)
 
 
 def test_given_angles_keep_their_order() -> None:
@@ -49,6 +66,9 @@ def test_given_angles_keep_their_order() -> None:
 def test_unusable_angles_are_refused(tasks: object, angles: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
         draw_angles(tasks, 0, angles)  # type: ignore[arg-type]
+    if angles is None:
+        with pytest.raises(InputError, match=message):
+            spread_angles(tasks, 0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32, 1.0, "0"])

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from impresslearn.backbones.base import Backbone, check_count
-from impresslearn.backbones.init import check_seed, fill_weights
+from impresslearn.backbones.init import INIT_VERSION, check_seed, fill_weights
 from impresslearn.backbones.lenet import lenet_300_100
 from impresslearn.backbones.norms import NORMS, check_norm, convert_batch_norms
 from impresslearn.backbones.resnet import resnet18, resnet50
@@ -36,7 +36,7 @@ class _Entry:
 
 _entries: dict[str, _Entry] = {}
 
-_RESERVED = frozenset({"name", "seed", "init", "gain"})
+_RESERVED = frozenset({"name", "seed", "init", "gain", "init_version"})
 
 
 def register_backbone(
@@ -81,16 +81,18 @@ def create_backbone(
     init: str = "kaiming_normal",
     norm: str | None = None,
     gain: float = 1.0,
+    init_version: int = INIT_VERSION,
     **settings: Any,
 ) -> Backbone:
-    """A random, frozen network; the same arguments give the same weights.
+    """A random, frozen network; the same arguments give the same weights, on every machine.
 
     init: "kaiming_normal" or "signed_constant". gain: multiplies all weights; about
     1 / sqrt(1 - sparsity) suits masks on a network without norms, 2 at sparsity 0.9 (best found).
     norm: see `backbones.norms`; by default "none" for
-    lenet_300_100 and "batch" for the residual networks. settings: lenet_300_100 takes in_features
-    and widths, resnet18 and resnet50 take width and in_channels. torch's global random state is
-    left as it was.
+    lenet_300_100 and "batch" for the residual networks. init_version: 1 draws torch's own normal
+    numbers, as networks whose spec names no version did; they depend on the version of torch and
+    the family of processor. settings: lenet_300_100 takes in_features and widths, resnet18 and
+    resnet50 take width and in_channels. torch's global random state is left as it was.
     Raises InputError for an unknown name, init, norm or setting and for values out of range.
     """
     entry = _entry(name)
@@ -106,7 +108,7 @@ def create_backbone(
         # Not torch.manual_seed, which would seed the accelerators' generators for good.
         torch.default_generator.manual_seed(seed)
         module = entry.build(**arguments, **settings)
-    fill_weights(module, init, seed, gain)
+    fill_weights(module, init, seed, gain, init_version)
     spec = {
         "name": name,
         "num_classes": num_classes,
@@ -114,6 +116,7 @@ def create_backbone(
         "init": init,
         "norm": norm,
         "gain": float(gain),
+        "init_version": int(init_version),
     }
     return Backbone(
         module,

@@ -1,8 +1,9 @@
 """The demo: rotated 8x8 digits, 5 basis tasks, then 10 new tasks at unseen angles.
 
-A new task learns 15 coefficients (5 masks x 3 layers) and a scale per output unit, kept in 5 bits.
-Expected on two CPU cores, in 15 to 30 s: 95% on the new tasks in 0.3 kB each, against 98% for a
-dedicated mask of 6.3 kB; forgetting exactly zero.
+All angles are 22 degrees apart at least, so that which task unlabelled digits belong to is a fair
+question. A new task learns 15 coefficients (5 masks x 3 layers) and a scale per output unit, kept
+in 5 bits. Expected on two CPU cores, in 15 to 30 s: 92 to 94% on the new tasks in 0.3 kB each,
+against 98% for a dedicated mask of several kB; every task found; forgetting exactly zero.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from impresslearn.presets import preset
 from impresslearn.progress import Progress
 from impresslearn.streams import rotated_digits
 from impresslearn.streams.base import LabelledData
-from impresslearn.streams.draws import draw_angles
 
 BASIS_TASKS = 5
 NEW_TASKS = 10
@@ -34,7 +34,7 @@ INFERENCE_BATCH = 64
 def run_demo(seed: int = 0, progress: bool = False) -> dict[str, Any]:
     """The demo's results as plain values: tasks, summary, coefficients, settings, versions."""
     started = time.perf_counter()
-    stream = rotated_digits(seed=seed, angles=_angles(seed))
+    stream = rotated_digits(tasks=BASIS_TASKS + NEW_TASKS, seed=seed)
     basis, new = stream[:BASIS_TASKS], stream[BASIS_TASKS:]
     settings = preset("default")
     backbone = create_backbone(
@@ -91,13 +91,6 @@ def run_demo(seed: int = 0, progress: bool = False) -> dict[str, Any]:
             "python": platform.python_version(),
         },
     }
-
-
-def _angles(seed: int) -> list[int]:
-    """Five basis angles around the circle, then ten others drawn from the seed."""
-    basis = list(range(0, 360, 360 // BASIS_TASKS))
-    drawn = draw_angles(360, seed, None)
-    return basis + [angle for angle in drawn if angle not in basis][:NEW_TASKS]
 
 
 def _row(

@@ -20,6 +20,8 @@ from impresslearn.errors import ImpressLearnError, InputError, TrainingError
 
 WORDS = ("task", "sparsity", "seed", "labels", "method")
 """The settings that an error names a job by."""
+STREAM_VERSIONS = {"rotated_digits": 2}
+"""Raised when the same settings of a stream give other tasks; 1 where it is not named."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +61,20 @@ class Job:
             dict(self.settings),
             [need.key for need in self.needs],
         ]
+        if self._stream_name in STREAM_VERSIONS:
+            content.append(STREAM_VERSIONS[self._stream_name])
         text = json.dumps(content, sort_keys=True, allow_nan=False, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def __str__(self) -> str:
-        stream = self.settings.get("stream")
-        named = [stream["name"]] if isinstance(stream, Mapping) and "name" in stream else []
+        named = [self._stream_name] if self._stream_name else []
         named += [f"{word} {self.settings[word]}" for word in WORDS if word in self.settings]
         return f"{self.kind} job {self.key[:8]} ({', '.join(named) or 'no settings named'})"
+
+    @property
+    def _stream_name(self) -> str:
+        stream = self.settings.get("stream")
+        return str(stream.get("name", "")) if isinstance(stream, Mapping) else ""
 
     def __repr__(self) -> str:
         return f"Job({self.kind}, {dict(self.settings)}, needs={len(self.needs)})"

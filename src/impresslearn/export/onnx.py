@@ -127,8 +127,10 @@ def _verify(
 def _relative_error(logits: Tensor, expected: Tensor) -> float:
     if logits.shape != expected.shape:
         return math.inf
-    difference = float((logits - expected).norm())
-    return difference / float(expected.norm()) if difference else 0.0
+    difference, size = float((logits - expected).norm()), float(expected.norm())
+    if not difference:
+        return 0.0
+    return difference / size if size else difference * math.inf
 
 
 def _prepared(task: FinishedTask, values: Tensor) -> tuple[nn.Module, Tensor]:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+from numba import types
 
 from impresslearn.kernels.compiling import compiled
+
+FLOAT, COUNT = types.float32, types.int64
+FLOATS = types.Array(FLOAT, 1, "C", readonly=True)  # takes writable ones too
 
 NARROW = 64
 BLOCK = 64
@@ -12,7 +16,7 @@ BLOCK = 64
 PASSES = 12
 
 
-@compiled()
+@compiled(COUNT(FLOATS, FLOAT))
 def count_at_least(values, threshold):
     # An index and a branch: of the ways to write this, the one that compiles to vector code.
     count = 0
@@ -22,7 +26,16 @@ def count_at_least(values, threshold):
     return count
 
 
-@compiled()
+@compiled(FLOAT(FLOATS, FLOAT))
+def _smallest_at_least(values, threshold):
+    smallest = np.float32(np.inf)
+    for value in values:
+        if threshold <= value < smallest:
+            smallest = value
+    return smallest
+
+
+@compiled(types.Tuple((FLOAT, COUNT))(FLOATS, COUNT, FLOAT, FLOAT))
 def narrow(values, count, low, high):
     """(threshold, how many reach it); (nan, 0) with NaN among them, (0, -1) outside the bracket."""
     numbers = 0
@@ -69,16 +82,7 @@ def narrow(values, count, low, high):
     return threshold, at_high + (inside.size - np.searchsorted(inside, threshold))
 
 
-@compiled()
-def _smallest_at_least(values, threshold):
-    smallest = np.float32(np.inf)
-    for value in values:
-        if threshold <= value < smallest:
-            smallest = value
-    return smallest
-
-
-@compiled()
+@compiled(FLOAT[::1](FLOATS, FLOATS, FLOAT, types.boolean))
 def keep_above(scores, weight, threshold, magnitude):
     """weight where the score, or its magnitude, reaches the threshold; 0 elsewhere."""
     kept = np.empty_like(weight)
@@ -91,7 +95,7 @@ def keep_above(scores, weight, threshold, magnitude):
     return kept
 
 
-@compiled()
+@compiled(FLOAT[::1](FLOATS, FLOATS, FLOATS))
 def signed_product(left, right, signs):
     """left * right * sign(signs), element by element."""
     product = np.empty_like(left)

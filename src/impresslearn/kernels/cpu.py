@@ -24,6 +24,7 @@ from torch import Tensor
 
 from impresslearn.kernels import tiles
 from impresslearn.kernels.instructions import available
+from impresslearn.kernels.loading import none_if_unusable
 
 FEATURES = ("avx512f", "avx512bw", "avx512vbmi", "gfni")
 """The instructions that `tables` is made of."""
@@ -106,7 +107,7 @@ def _block(units: int, work: int) -> int:
     return -(-units // (PARTIAL_BLOCKS * WHOLE_ROWS)) * WHOLE_ROWS
 
 
-@functools.cache
+@none_if_unusable
 def _tables() -> ModuleType | None:
     """The loops over tables, compiled where this processor has their instructions."""
     if not available(*FEATURES):

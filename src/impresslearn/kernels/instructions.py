@@ -15,7 +15,6 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.core.registry import cpu_target
 
 LANES = 16
 
@@ -32,6 +31,8 @@ _INDEX = ir.IntType(32)
 @functools.cache
 def available(*features: str) -> bool:
     """Whether Numba compiles for a processor with these instructions, such as "avx512f"."""
+    from numba.core.registry import cpu_target  # not at import: `tiles` can do without
+
     _, _, target = cpu_target.target_context.codegen().magic_tuple()
     return {f"+{feature}" for feature in features} <= set(target.split(","))
 

@@ -2,14 +2,13 @@
 
 `impresslearn::mix` computes W ⊙ Σ_t α_t M^t and `impresslearn::mask_sums` its adjoint
 Σ_j left_j right_j M^t_j; each is the other's derivative, to any order. `torch.compile` and
-`torch.export` see through them. Tensors on the CPU go to the Numba kernels where Numba imports,
-those on a GPU to Triton's where it is installed, everything else to the reference. Eager code calls
+`torch.export` see through them. Tensors on the CPU go to the Numba kernels and those on a GPU to
+Triton's, where these can be used, everything else to the reference. Eager code calls
 `functions` instead, which does the same for all layers of a network at a fraction of the overhead.
 """
 
 from __future__ import annotations
 
-import functools
 from types import ModuleType
 from typing import Any
 
@@ -17,31 +16,27 @@ import torch
 from torch import Tensor
 
 from impresslearn.kernels import reference
+from impresslearn.kernels.loading import none_if_unusable
 
 
-@functools.cache
-def _cpu_kernels() -> ModuleType:
-    try:
-        from impresslearn.kernels import cpu
-    except ImportError:  # no Numba on this platform: slower, the same numbers
-        return reference
+@none_if_unusable
+def _cpu_kernels() -> ModuleType | None:
+    from impresslearn.kernels import cpu
+
     return cpu
 
 
-@functools.cache
-def _gpu_kernels() -> ModuleType:
-    try:
-        from impresslearn.kernels import cuda
-    except ImportError:  # no Triton beside this torch: slower, the same numbers
-        return reference
+@none_if_unusable
+def _gpu_kernels() -> ModuleType | None:
+    from impresslearn.kernels import cuda
+
     return cuda
 
 
 def implementation(device: torch.device) -> ModuleType:
     """The module whose `mix` and `mask_sums` serve this device."""
-    if device.type == "cpu":
-        return _cpu_kernels()
-    return _gpu_kernels() if device.type == "cuda" else reference
+    load = {"cpu": _cpu_kernels, "cuda": _gpu_kernels}.get(device.type)
+    return (load and load()) or reference
 
 
 @torch.library.custom_op("impresslearn::mix", mutates_args=())

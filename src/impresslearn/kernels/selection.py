@@ -8,11 +8,12 @@ Without Numba the partition does it.
 
 from __future__ import annotations
 
-import functools
 import math
 from types import ModuleType
 
 import numpy as np
+
+from impresslearn.kernels.loading import none_if_unusable
 
 SAMPLE = 4096
 SMALL = 20_000
@@ -20,12 +21,10 @@ SMALL = 20_000
 DEVIATIONS = 4.0
 
 
-@functools.cache
+@none_if_unusable
 def _loops() -> ModuleType | None:
-    try:
-        from impresslearn.kernels import counting
-    except ImportError:  # no Numba on this platform
-        return None
+    from impresslearn.kernels import counting
+
     return counting
 
 
@@ -34,6 +33,7 @@ def kth_largest(values: np.ndarray, count: int) -> tuple[float, int]:
 
     1 <= count <= n. Gives (nan, 0) if any value is NaN.
     """
+    values = np.ascontiguousarray(values)
     loops = _loops()
     if loops is None or values.size <= SMALL:
         return _by_partition(values, count)

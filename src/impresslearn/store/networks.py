@@ -82,8 +82,9 @@ def rebuild(
     if backbone.fingerprint() != description["fingerprint"]:
         raise StoreError(
             f"the network rebuilt for {where} is not the one its tasks were learned on (SHA-256 "
-            "differs); a store without weights needs the torch version that wrote it, any other "
-            "is damaged"
+            "differs); where torch drew weights that the store does not hold (init_version 1, or "
+            "a builder of your own), the torch version and processor that wrote it are needed, "
+            "any other is damaged"
         )
     return backbone
 
@@ -99,7 +100,7 @@ def _from_spec(spec: Mapping[str, Any], stored_bytes: int, where: str) -> Backbo
                 f"{where} is damaged: it describes a network of {parameters:.3g} parameters, more "
                 "than it holds"
             )
-        return create_backbone(**spec)
+        return create_backbone(**{"init_version": 1, **spec})
     except StoreError:
         raise
     except ImpressLearnError as error:

@@ -12,7 +12,13 @@ import numpy as np
 import torch
 
 from impresslearn.streams.base import Stream
-from impresslearn.streams.draws import check_fraction, check_whole, draw_angles, hold_out
+from impresslearn.streams.draws import (
+    check_fraction,
+    check_whole,
+    draw_angles,
+    hold_out,
+    spread_angles,
+)
 from impresslearn.streams.pixels import Pixels, Splits, permuted_stream, rotated_stream
 
 MEAN, STD = 0.3053, 0.3761
@@ -28,14 +34,16 @@ def rotated_digits(
 ) -> Stream:
     """Every task shows all digits turned counter-clockwise by one angle of its own.
 
-    tasks: 1 to 360, with distinct angles drawn from the seed; angles: the angles themselves, whole
-    degrees of 0 to 359, in which case `tasks` is not used; test: the fraction of the 1,797 digits
-    to test on; validation: the fraction of the remaining ones to hold out. Both splits are
-    stratified, and the same for all tasks. Inputs: (n, 1, 8, 8), scaled to [0, 1], turned, then
-    standardised with the data set's mean and deviation; labels: 0 to 9.
+    tasks: 1 to 360, with angles drawn from the seed and spread over the circle: up to 16 tasks are
+    at least 22 degrees apart, up to 32 at least 11 (`draws.spread_angles`), since tasks of nearly
+    equal angles cannot be told apart; angles: the angles themselves, whole degrees of 0 to 359, in
+    which case `tasks` is not used; test: the fraction of the 1,797 digits to test on; validation:
+    the fraction of the remaining ones to hold out. Both splits are stratified, and the same for all
+    tasks. Inputs: (n, 1, 8, 8), scaled to [0, 1], turned, then standardised with the data set's
+    mean and deviation; labels: 0 to 9.
     Raises InputError for settings outside these ranges.
     """
-    chosen = draw_angles(tasks, seed, angles)
+    chosen = draw_angles(tasks, seed, spread_angles(tasks, seed) if angles is None else angles)
     return rotated_stream("rotated_digits", _splits(seed, validation, test), chosen)
 
 

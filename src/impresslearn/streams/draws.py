@@ -63,6 +63,23 @@ def draw_angles(tasks: int, seed: int, angles: Sequence[int] | None = None) -> t
     return chosen
 
 
+def spread_angles(tasks: int, seed: int) -> tuple[int, ...]:
+    """Distinct whole angles, each one of those that lie farthest from all before it, at random.
+
+    2^k of them are at least 360 // 2^k degrees apart: up to 8 tasks 45, up to 16 tasks 22, up to
+    32 tasks 11. Raises InputError for fewer than 1 or more than 360.
+    """
+    check_whole("tasks", tasks, 1, 360)
+    order = seeded(seed, "angles").permutation(360)
+    distance = np.full(360, 360)
+    chosen: list[int] = []
+    for _ in range(tasks):
+        chosen.append(int(order[distance[order].argmax()]))
+        away = np.abs(np.arange(360) - chosen[-1])
+        distance = np.minimum(distance, np.minimum(away, 360 - away))
+    return tuple(chosen)
+
+
 def draw_permutation(pixels: int, seed: int, index: int) -> Tensor:
     """(pixels,) int64, the order of task `index`: drawn from (seed, index) and nothing else."""
     return torch.from_numpy(seeded(seed, "permutation", index).permutation(pixels))

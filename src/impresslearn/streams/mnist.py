@@ -39,8 +39,9 @@ def rotated_mnist(
 ) -> Stream:
     """Every task shows all of MNIST turned counter-clockwise by one angle of its own.
 
-    tasks: 1 to 360, with distinct angles drawn from the seed; angles: the angles themselves, whole
-    degrees of 0 to 359, in which case `tasks` is not used; root, download: where the data lie, and
+    tasks: 1 to 360, with distinct angles drawn uniformly from the seed as in the paper, so that two
+    may lie a degree apart; angles: the angles themselves, whole degrees of 0 to 359, in which case
+    `tasks` is not used; root, download: where the data lie, and
     whether to fetch them if they do not; validation: the fraction of the training images to hold
     out; train_size: how many of the others to train on (all by default). Both are stratified, and
     the same for all tasks. Inputs: (n, 1, 28, 28), turned with black corners, then normalised by

@@ -147,7 +147,8 @@ def _examples(text: str, number: int, root: str) -> tuple[Data, Data]:
 
 @lru_cache(maxsize=4)
 def _backbone(text: str, device: str) -> Backbone:
-    return create_backbone(**json.loads(text)).to(device)
+    # Version 1 unless a job says otherwise: that of the networks behind the records and caches.
+    return create_backbone(**{"init_version": 1, **json.loads(text)}).to(device)
 
 
 @lru_cache(maxsize=512)

@@ -1,0 +1,126 @@
+"""Where compiled loops cannot be had, others compute the same, with one warning at most."""
+
+import os
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+from impresslearn.kernels import loading
+from impresslearn.kernels.loading import none_if_unusable
+
+pytest.importorskip("numba", reason="the compiled kernels need Numba")
+
+COMPUTE = """
+import warnings
+import numpy, torch
+from impresslearn.kernels import implementation, mask_sums, mix, pack, selection
+bits = pack(torch.arange(40 * 4 * 21).reshape(40, 4, 21) % 3 == 0)
+alpha = torch.linspace(0, 1, 40, requires_grad=True)
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    mixed = mix(bits, alpha, torch.linspace(0, 1, 84).reshape(4, 21))
+    mixed.sum().backward()
+    kth = selection.kth_largest(numpy.sin(numpy.arange(30000, dtype="f4")), 300)
+print(implementation(torch.device("cpu")).__name__.split(".")[-1])
+print(sum("compiled loops cannot be used here" in str(each.message) for each in told))
+print(float(mixed.double().sum()), float(alpha.grad.sum()), *kth)
+"""
+NO_NUMBA = "import sys\nsys.modules['numba'] = sys.modules['llvmlite'] = None\n"
+NO_CACHE = """
+from numba.core import caching
+caching.CacheImpl._locator_classes = []
+"""
+UNCOMPILED = "from impresslearn.kernels import instructions\ninstructions.{} = None\n"
+
+
+def in_a_new_process(code, **environment):
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_the_first_failure_is_told_and_an_absent_package_is_none(monkeypatch):
+    monkeypatch.setattr(loading, "_told", [])
+    calls = []
+
+    def load(error):
+        def fail():
+            calls.append(error)
+            raise error
+
+        return none_if_unusable(fail)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert load(ModuleNotFoundError("none", name="numba"))() is None
+    moved = load(ModuleNotFoundError("no numba.core.registry", name="numba.core.registry"))
+    with pytest.warns(RuntimeWarning, match=r"\(no numba.core.registry\); slower ones"):
+        assert moved() is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert load(TypeError("no such lanes"))() is None
+        assert moved() is None
+    assert len(calls) == 3
+
+
+@pytest.fixture(scope="module")
+def computed():
+    """The implementation's name, warnings and numbers of a process where nothing is missing."""
+    return in_a_new_process(COMPUTE)
+
+
+def approximately(numbers):
+    return pytest.approx([float(number) for number in numbers], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("broken", "environment", "expected"),
+    [
+        (NO_NUMBA, {}, ["reference", "0"]),
+        ("", {"NUMBA_DISABLE_JIT": "1"}, ["reference", "1"]),
+        (UNCOMPILED.format("splat"), {}, ["reference", "1"]),
+        pytest.param(UNCOMPILED.format("look_up"), {}, ["cpu", "1"], marks=pytest.mark.slow),
+        pytest.param(UNCOMPILED.format("available"), {}, ["cpu", "1"], marks=pytest.mark.slow),
+    ],
+    ids=["no Numba", "no JIT", "no tiles", "no tables", "features unknown"],
+)
+def test_slower_loops_compute_the_same(computed, tmp_path, broken, environment, expected):
+    kept = {"NUMBA_CACHE_DIR": str(tmp_path)} if "instructions" in broken else {}
+    name, told, *numbers = in_a_new_process(broken + COMPUTE, **environment, **kept)
+    if "look_up" in broken and told == "0":
+        pytest.skip("this processor lacks the instructions of the tables")
+    assert [name, told] == expected
+    assert computed[:2] == ["cpu", "0"]
+    assert [float(number) for number in numbers] == approximately(computed[2:])
+
+
+@pytest.mark.slow
+def test_a_processor_without_vector_instructions_computes_the_same(computed):
+    name, told, *numbers = in_a_new_process(COMPUTE, NUMBA_CPU_NAME="generic")
+    assert [name, told] == ["cpu", "0"]
+    assert [float(number) for number in numbers] == approximately(computed[2:])
+
+
+@pytest.mark.slow
+def test_compiled_code_is_kept_for_the_next_process_and_damage_is_no_failure(tmp_path):
+    report = "\nfrom impresslearn.kernels import tiles\n"
+    report += "for loop in (tiles.mix_rows, tiles.sum_rows):\n"
+    report += "    print(sum(loop.stats.cache_hits.values()))"
+    runs = [in_a_new_process(COMPUTE + report, NUMBA_CACHE_DIR=str(tmp_path)) for _ in range(2)]
+    for file in tmp_path.rglob("*.nbc"):
+        file.write_bytes(b"damaged")
+    runs.append(in_a_new_process(COMPUTE + report, NUMBA_CACHE_DIR=str(tmp_path)))
+    assert runs[0][:-2] == runs[1][:-2] == runs[2][:-2]
+    assert [run[-2:] for run in runs] == [["0", "0"], ["1", "1"], ["0", "0"]]
+
+
+@pytest.mark.slow
+def test_a_read_only_installation_compiles_without_keeping(computed):
+    assert in_a_new_process(NO_CACHE + COMPUTE) == computed
