@@ -10,7 +10,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LAYERS = (  # from low to high; a unit imports strictly lower layers, or itself
     {"errors"},
-    {"data", "kernels", "optional", "progress"},
+    {"data", "forking", "kernels", "optional", "progress"},
     {"masking", "files"},
     {"sparsity", "edge_popup", "objectives", "training", "streams", "backbones"},
     {"bank", "coding", "prediction"},

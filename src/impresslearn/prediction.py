@@ -16,6 +16,7 @@ from torch import Tensor
 
 from impresslearn.backbones import Backbone, Mode
 from impresslearn.data import BatchSource
+from impresslearn.forking import ForkableLock
 
 Statistics = dict[str, Tensor]
 BATCH = 1024
@@ -83,22 +84,31 @@ class TaskView:
 
 
 class WeightCache:
-    """The effective weights of the tasks used last, bounded in bytes."""
+    """The effective weights of the tasks used last, bounded in bytes; for any number of threads."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._kept: OrderedDict[str, tuple[dict[str, Tensor], int]] = OrderedDict()
         self._bytes = 0
+        self._lock = ForkableLock()
 
     def get(self, name: str, make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
-        """The weights kept under `name`, made if they are not there."""
-        if name in self._kept:
-            self._kept.move_to_end(name)
-            return self._kept[name][0]
+        """The weights kept under `name`, made if they are not there.
+
+        Other threads are served while weights are made; those that want the same make their own.
+        """
+        with self._lock:
+            if name in self._kept:
+                self._kept.move_to_end(name)
+                return self._kept[name][0]
         weights = make()
         size = sum(weight.numel() * weight.element_size() for weight in weights.values())
-        self._kept[name] = (weights, size)
-        self._bytes += size
-        while self._bytes > self.limit:
-            self._bytes -= self._kept.popitem(last=False)[1][1]
+        with self._lock:
+            if name in self._kept:
+                return self._kept[name][0]
+            self._kept[name] = (weights, size)
+            self._bytes += size
+            # A fork in between may have copied a sum that is not that of what is kept.
+            while self._kept and self._bytes > self.limit:
+                self._bytes -= self._kept.popitem(last=False)[1][1]
         return weights
