@@ -45,8 +45,22 @@ class BatchSource(Protocol):
     def batches(
         self, batch_size: int, generator: torch.Generator | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Batches of (inputs, class indices); shuffled if a generator is given."""
+        """Batches of (inputs, class indices); shuffled if a generator is given, else even parts."""
         ...
+
+
+def even_parts(count: int, most: int) -> list[int]:
+    """Sizes, alike up to one, that `count` rows are computed in, `most` at a time.
+
+    Where norms use the statistics of the batch, a small remainder would be computed with those of a
+    few rows, and one row has none: with `most` >= 2 no part is a single row, if need be by one more
+    than `most`.
+    """
+    parts = -(-count // most)
+    if most > 1:
+        parts = min(parts, count // 2)
+    size, larger = divmod(count, max(1, parts))
+    return [size + 1] * larger + [size] * (max(1, parts) - larger)
 
 
 @dataclass(frozen=True)
@@ -97,8 +111,8 @@ class TensorBatches:
         self, batch_size: int, generator: torch.Generator | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
         if generator is None:
-            pieces = self.inputs.split(batch_size), self.targets.split(batch_size)
-            yield from zip(*pieces, strict=True)
+            sizes = even_parts(len(self), batch_size)
+            yield from zip(self.inputs.split(sizes), self.targets.split(sizes), strict=True)
             return
         order = torch.randperm(len(self), generator=generator).to(self.inputs.device)
         for index in order.split(batch_size):
@@ -122,13 +136,15 @@ class StreamedBatches:
     def batches(
         self, batch_size: int, generator: torch.Generator | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
+        how: dict[str, Any] = {"batch_size": batch_size, "shuffle": True, "generator": generator}
+        if generator is None:
+            parts = torch.arange(len(self)).split(even_parts(len(self), batch_size))
+            how = {"batch_sampler": [part.tolist() for part in parts]}
         loader = DataLoader(
             self.source.dataset,
-            batch_size=batch_size,
-            shuffle=generator is not None,
-            generator=generator,
             num_workers=self.source.workers,
             pin_memory=self.device.type == "cuda",
+            **how,
         )
         try:
             for inputs, labels in loader:

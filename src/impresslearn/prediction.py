@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from impresslearn.backbones import Backbone, Mode
-from impresslearn.data import BatchSource
+from impresslearn.data import BatchSource, even_parts
 from impresslearn.forking import ForkableLock
 
 Statistics = dict[str, Tensor]
 BATCH = 1024
-"""Inputs a forward pass when nothing else is said."""
+"""Inputs a forward pass, at most, when nothing else is said."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,8 @@ class TaskView:
     def logits(self, backbone: Backbone, inputs: Tensor, batch_size: int = BATCH) -> Tensor:
         """Evaluation-mode logits (n, num_classes). Inputs are moved to the backbone's device.
 
-        With `batch` norm statistics the rows of one forward pass depend on one another.
+        With `batch` norm statistics the rows of one forward pass depend on one another: those of
+        parts as even as can be, of `batch_size` at most.
         """
         parts = [
             backbone.forward(
@@ -69,13 +70,13 @@ class TaskView:
                 self.statistics,
                 self.mode,
             )
-            for chunk in inputs.split(batch_size)
+            for chunk in inputs.split(even_parts(len(inputs), batch_size))
         ]
         return torch.cat(parts)[:, : self.num_classes]
 
     @torch.no_grad()
     def accuracy(self, backbone: Backbone, source: BatchSource, batch_size: int = BATCH) -> float:
-        """The fraction of examples whose class index is predicted right."""
+        """The fraction of examples whose class index is predicted right; in parts as `logits`."""
         right = sum(
             int((self.logits(backbone, inputs, batch_size).argmax(dim=1) == targets).sum())
             for inputs, targets in source.batches(batch_size)
