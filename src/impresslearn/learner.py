@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from itertools import count as count_from
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -40,8 +41,8 @@ from impresslearn.tasks import TaskTable
 from impresslearn.together import (
     alike,
     learn_coefficients_together,
-    side_by_side,
     train_masks_together,
+    wanted,
 )
 from impresslearn.training import Recipe
 
@@ -195,11 +196,11 @@ class ImpressLearner:
         first = TrainingPhase.begin(self.backbone, self.shared_statistics_)
         watch = Stopwatch(len(examples), note)
         title = progress_for(self.progress).titled(f"{count} masks of {name}")
-        how = (self._ones, self.basis_recipe, chosen, self.score_rule)
-        if side_by_side(self.backbone, batched) and isinstance(source, TensorBatches):
-            masks = train_masks_together(self.backbone, source, len(classes), *how, title)
+        how = (self._ones, self.basis_recipe, chosen, self.score_rule, first, title)
+        if wanted(self.backbone, batched) and isinstance(source, TensorBatches):
+            masks = train_masks_together(self.backbone, source, len(classes), *how)
         else:
-            masks = train_masks_in_turn(self.backbone, source, len(classes), *how, first, title)
+            masks = train_masks_in_turn(self.backbone, source, len(classes), *how)
         recipes = {each: mask_recipe(self, seed) for each, seed in zip(names, chosen, strict=True)}
         named, prepared = dict(zip(names, masks, strict=True)), (examples, classes)
         self._ledger.commit_basis(named, recipes, prepared, first, watch.metrics())
@@ -242,41 +243,35 @@ class ImpressLearner:
     ) -> ImpressLearner:
         """Learns several new tasks, name -> data, over the masks that the bank holds now.
 
-        The same as `learn_task` one by one. batched: whether tasks of one size are optimised side
-        by side (equal up to rounding, kept one by one at the end); by default on a GPU only.
+        The same as `learn_task` one by one. batched: whether tasks of the same sizes are optimised
+        side by side, as many as the memory holds, and kept together (equal up to rounding; tasks of
+        other sizes follow); by default on a GPU only. A network for which it would not be the same
+        learns one by one: one that gathers norm statistics or draws random numbers, say.
         """
         for name in tasks:
             self._ledger.refuse_task(name)
         prepared = {name: training_examples(self.backbone, data) for name, data in tasks.items()}
         seeds = dict(zip(tasks, count_from(self._next_seed()), strict=False))
-        for names in alike(prepared):
-            if len(names) > 1 and side_by_side(self.backbone, batched):
-                self._learn_together({name: prepared[name] for name in names}, seeds)
-                continue
-            for name in names:
-                self.learn_task(name, prepared[name][0], seed=seeds[name])
+        groups = alike(prepared) if wanted(self.backbone, batched) else [[name] for name in tasks]
+        for names in groups:
+            self._learn_together({name: prepared[name] for name in names}, seeds)
         return self
 
     def _learn_together(self, tasks: Mapping[str, Prepared], seeds: Mapping[str, int]) -> None:
-        sources = (to_batches(*each, self.backbone.device) for each in tasks.values())
+        phase = TrainingPhase.begin(self.backbone, self.shared_statistics_)
         watch = Stopwatch(len(next(iter(tasks.values()))[0]))
-        found = learn_coefficients_together(
-            self.backbone,
-            self.bank_,
-            [source for source in sources if isinstance(source, TensorBatches)],
-            len(next(iter(tasks.values()))[1]),
-            self._spec,
-            self.task_recipe,
-            self.penalty,
-            [seeds[name] for name in tasks],
-            progress_for(self.progress).titled(f"{len(tasks)} tasks"),
-        )
-        phase = TrainingPhase.begin(self.backbone)
-        for (name, each), coefficients in zip(tasks.items(), found, strict=True):
-            recipe = task_recipe(self, seeds[name])
-            self._ledger.commit_learned(
-                name, coefficients, self.precision, each, phase, recipe, watch.metrics()
-            )
+        how = (self._spec, self.task_recipe, self.penalty, seeds, phase)
+        title = progress_for(self.progress).titled(f"{len(tasks)} tasks")
+        parts = learn_coefficients_together(self.backbone, self.bank_, tasks, *how, title)
+        for names, found in parts:
+            for name, coefficients in zip(names, found or repeat(None), strict=False):
+                if coefficients is None:
+                    self.learn_task(name, tasks[name][0], seed=seeds[name])
+                    continue
+                recipe, metrics = task_recipe(self, seeds[name]), watch.metrics()
+                self._ledger.commit_learned(
+                    name, coefficients, self.precision, tasks[name], phase, recipe, metrics
+                )
 
     def logits(self, inputs: Any, task: str) -> Tensor:
         """A task's logits (n, K), K its number of classes, on the backbone's device."""
