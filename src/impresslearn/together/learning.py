@@ -131,7 +131,7 @@ def _solved(
         try:
             found = _run(problems, backbone, phase, num_classes, recipe, progress)
         except torch.OutOfMemoryError:
-            most //= 2
+            most = len(some) // 2
             continue
         except Exception:  # one by one says which of them fails, and why
             pass

@@ -21,7 +21,7 @@ from impresslearn.training import Recipe
 MEMORY = 2 * 1024**3
 """Bytes that problems side by side may take, about: far more small networks than fill a GPU."""
 COPIES = 3
-"""How often what a pass keeps for its gradient is there at most: stacked, and with gradients."""
+"""How often weights, and what a pass keeps for gradients, are there: stacked, with gradients."""
 STATES = 4
 """A parameter, its gradient and two moments."""
 TOLERANCE = 0.01
@@ -112,6 +112,8 @@ def _bytes_of(
         for problem, own in zip(problems, inputs.unbind(1), strict=True):
             before = sum(kept.values())
             made = problem.weights()
+            for weight in made[0].values():
+                count(weight)
             alive.append((made, phase.forward(backbone, made[0], own)))
     first, last = problems[0], problems[-1]
     parameters = sum(tensor.nbytes for tensor in last.parameters)
