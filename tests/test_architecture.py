@@ -11,7 +11,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 LAYERS = (  # from low to high; a unit imports strictly lower layers, or itself
     {"errors", "visible"},
     {"plain"},
-    {"data", "kernels", "optional", "progress"},
+    {"data", "forking", "kernels", "optional", "progress"},
     {"masking", "preprocessing"},
     {"files", "sparsity", "edge_popup", "objectives", "training", "streams", "backbones"},
     {"bank", "coding", "prediction"},
@@ -21,7 +21,7 @@ LAYERS = (  # from low to high; a unit imports strictly lower layers, or itself
     {"tasks", "presets", "settings"},
     {"inference", "intake", "journal", "runtime", "rows"},
     {"ledger", "together"},
-    {"candidates", "export", "store"},
+    {"candidates", "export", "learning", "store"},
     {"learner"},
     {"baselines", "persistence", "rounding"},
     {"bench", "hub", "report", "serve", "workflow"},

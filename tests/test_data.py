@@ -303,7 +303,7 @@ def test_a_data_set_beyond_the_limit_is_streamed():
     assert classes_of(streamed.labels) == ("class 0", "class 1")
     source = to_batches(streamed, ("class 0", "class 1"), CPU)
     inputs, targets = zip(*source.batches(4), strict=True)
-    assert [len(batch) for batch in inputs] == [4, 4, 2]
+    assert [len(batch) for batch in inputs] == [4, 3, 3]
     assert torch.equal(torch.cat(inputs), X)
     assert torch.equal(torch.cat(targets), Y)
 
@@ -375,7 +375,7 @@ def test_streamed_values_are_checked_as_they_come():
 def test_batches_in_order_and_shuffled():
     source = TensorBatches(X, Y)
     inputs, targets = zip(*source.batches(4), strict=True)
-    assert [len(batch) for batch in targets] == [4, 4, 2]
+    assert [len(batch) for batch in targets] == [4, 3, 3]
     assert torch.equal(torch.cat(inputs), X)
 
     def shuffled(seed):

@@ -1,8 +1,9 @@
 import pytest
 import torch
+from torch import nn
 
 from impresslearn import adapt
-from impresslearn.data import TensorBatches
+from impresslearn.data import StreamedBatches, StreamedExamples, TensorBatches, even_parts
 from impresslearn.prediction import TaskView, TrainingPhase, WeightCache
 from toys import ConvNet, blobs, lenet, pictures, resnet
 
@@ -46,6 +47,43 @@ def test_accuracy_counts_every_example_once():
     source = TensorBatches(inputs, targets)
     for batch_size in (1, 7, 50, 1000):
         assert view.accuracy(backbone, source, batch_size) == pytest.approx(0.8)
+
+
+class Streamed(torch.utils.data.TensorDataset):
+    """Examples that are read one at a time."""
+
+    def batches(self):
+        examples = StreamedExamples(self, self.tensors[1].numpy())
+        index_of = {label: label for label in range(3)}
+        return StreamedBatches(examples, index_of, torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("rows", "batch_size"), [(9, 8), (17, 8), (10, 8), (3, 2), (5, 2), (5, 4), (7, 3), (8, 8)]
+)
+def test_statistics_of_the_batch_are_never_those_of_a_remainder(rows, batch_size):
+    """The last part is as large as the others, up to one, and `accuracy` sees the same parts."""
+    net = nn.Sequential(nn.Linear(16, 5), nn.BatchNorm1d(5, affine=False), nn.Linear(5, 3))
+    backbone = adapt(net, norm="batch")
+    inputs = blobs(count=rows)[0]
+    view = TaskView(backbone.weights, None, 3)
+    logits = view.logits(backbone, inputs, batch_size)
+    sizes = even_parts(rows, batch_size)
+    assert min(sizes) >= max(2, max(sizes) - 1)
+    expected = [backbone.forward({}, part) for part in inputs.split(sizes)]
+    torch.testing.assert_close(logits, torch.cat(expected))
+    targets = logits.argmax(dim=1)
+    for source in (TensorBatches(inputs, targets), Streamed(inputs, targets).batches()):
+        assert view.accuracy(backbone, source, batch_size) == 1
+
+
+@pytest.mark.parametrize("rows", [1024, 1025, 2049])
+def test_many_rows_with_statistics_of_the_batch(rows):
+    backbone = adapt(
+        nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)), norm="batch"
+    )
+    view = TaskView(backbone.weights, None, 3)
+    assert view.logits(backbone, torch.randn(rows, 2)).shape == (rows, 3)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from impresslearn.objectives import cross_entropy, unit_norm_penalty
 from impresslearn.prediction import TrainingPhase
 from impresslearn.progress import Progress, silent
 from impresslearn.training import FitResult, Recipe, fit
-from impresslearn.unknowns import price_of_bits, unknowns
+from impresslearn.unknowns import Unknowns, price_of_bits, unknowns
 
 COEFFICIENT_RECIPE = Recipe(
     optimizer="adam", lr=0.02, schedule="cosine", epochs=3, min_steps=300, batch_fraction=1 / 8
@@ -44,14 +44,25 @@ def learn_coefficients(
     unknown = unknowns(bank, backbone.weights, spec)
 
     def loss(inputs: Tensor, targets: Tensor) -> Tensor:
-        coefficients = unknown.coefficients()
-        weights = mixed_weights(bank, backbone.weights, coefficients)
+        weights, price = priced_weights(backbone, bank, unknown, spec, penalty, len(source))
         logits = phase.forward(backbone, weights, inputs)[:, :num_classes]
-        value = cross_entropy(logits, targets, recipe.label_smoothing)
-        value = value + price_of_bits(unknown, spec, len(source))
-        if penalty:
-            value = value + penalty * unit_norm_penalty(coefficients.alpha)
-        return value
+        return cross_entropy(logits, targets, recipe.label_smoothing) + price
 
     result = fit(unknown.parameters, loss, source, recipe, seed, progress)
     return unknown.result(), result
+
+
+def priced_weights(
+    backbone: Backbone,
+    bank: MaskBank,
+    unknown: Unknowns,
+    spec: CoefficientSpec | None,
+    penalty: float,
+    examples: int,
+) -> tuple[dict[str, Tensor], Tensor | float]:
+    """The weights that coefficients make, and what these cost beside the mean cross-entropy."""
+    coefficients = unknown.coefficients()
+    price = price_of_bits(unknown, spec, examples)
+    if penalty:
+        price = price + penalty * unit_norm_penalty(coefficients.alpha)
+    return mixed_weights(bank, backbone.weights, coefficients), price

@@ -91,7 +91,8 @@ class MaskBank:
         return len(self._infos)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._position
+        # A fork in the middle of `adopt` copies a position without its mask.
+        return self._position.get(name, len(self)) < len(self)  # type: ignore[call-overload]
 
     def __repr__(self) -> str:
         return f"MaskBank({len(self)} masks, {len(self.layers)} layers, {self.nbytes} bytes)"
@@ -131,7 +132,7 @@ class MaskBank:
         """
         if not isinstance(name, str) or not name:
             raise InputError(f"a mask's name must be a non-empty string, got {name!r}")
-        if name in self._position:
+        if name in self:
             raise InputError(f"the bank already holds a mask named {name!r}; masks never change")
         self._check(mask)
         info, packed = packed_mask(name, mask, self.layers, source, recipe)
@@ -143,7 +144,7 @@ class MaskBank:
 
         Raises InputError for a taken name and for other layers.
         """
-        if info.name in self._position:
+        if info.name in self:
             raise InputError(f"the bank already holds a mask named {info.name!r}")
         shapes = [tuple(bits.shape) for bits in packed]
         if shapes != [tuple(room.shape[1:]) for room in self._room]:

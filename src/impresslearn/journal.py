@@ -1,8 +1,8 @@
 """Where a learner's commits are kept: in memory only, or in a file as well.
 
-A `Ledger` decides what is committed; its journal keeps it. `MemoryJournal` is a dictionary. The
-store's journal writes each commit to a file in one transaction, and tells the ledger what other
-processes have committed to the same file since.
+A `Ledger` decides what is committed; its journal keeps it. `MemoryJournal` is a dictionary, and the
+ledger's own bank. The store's journal writes each commit to a file in one transaction, and tells
+the ledger what other processes have committed to the same file since.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
-from impresslearn.bank import PackedMask
+from impresslearn.bank import MaskBank, PackedMask
 from impresslearn.prediction import Statistics
 from impresslearn.tasks import LearnedTask
 
@@ -58,10 +58,16 @@ class Journal(Protocol):
 
 
 class MemoryJournal:
-    """Keeps commits for as long as the process lives."""
+    """Keeps commits for as long as the process lives, masks in the bank.
 
-    def __init__(self) -> None:
+    There is no transaction: other threads see at once what is added. Whoever adds a task last, and
+    nothing that will be refused, shows them no task without its masks and statistics.
+    """
+
+    def __init__(self, bank: MaskBank) -> None:
         self.tasks: MutableMapping[str, LearnedTask] = _Growing()
+        self._bank = bank
+        self._shared: Statistics | None = None
 
     def transaction(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -73,16 +79,17 @@ class MemoryJournal:
         """Nothing to do: memory takes every commit."""
 
     def add_masks(self, first: int, masks: Sequence[PackedMask]) -> None:
-        """Nothing to do: the ledger's bank holds them."""
+        for info, packed in masks[max(0, len(self._bank) - first) :]:
+            self._bank.adopt(info, [bits.to(self._bank.device) for bits in packed])
 
     def share(self, statistics: Statistics) -> None:
-        """Nothing to do: the ledger holds them."""
+        self._shared = statistics
 
     def masks_after(self, known: int) -> Iterator[PackedMask]:
         return iter(())
 
     def shared(self) -> Statistics | None:
-        return None
+        return self._shared
 
     def close(self) -> None:
         """Nothing to do: there is no file."""

@@ -10,46 +10,38 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import count as count_from
 from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
 
-from impresslearn.adaptation import COEFFICIENT_RECIPE, learn_coefficients
+from impresslearn import learning
+from impresslearn.adaptation import COEFFICIENT_RECIPE
 from impresslearn.backbones import Backbone
 from impresslearn.bank import MaskBank
 from impresslearn.candidates import candidates
-from impresslearn.data import TensorBatches, to_batches
+from impresslearn.data import to_batches
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.export import FinishedTask, export_module
 from impresslearn.inference import TaskGuess, guess_task
 from impresslearn.intake import (
-    TrainingData,
     checked_examples,
     checked_inputs,
-    training_examples,
 )
 from impresslearn.ledger import Ledger
 from impresslearn.mixing import Coefficients
 from impresslearn.plain import check_integer, check_seed
-from impresslearn.prediction import Statistics, TrainingPhase
+from impresslearn.prediction import Statistics
 from impresslearn.preprocessing import Prepared, Preprocessing
 from impresslearn.presets import preset as find_preset
-from impresslearn.progress import progress_for
+from impresslearn.progress import Progress, progress_for
 from impresslearn.rows import labels_by_task, named, row_names
 from impresslearn.settings import Fixed, LearnerSettings, check_cache_bytes
-from impresslearn.sources import POPUP_RECIPE, draw_masks, train_masks_in_turn
+from impresslearn.sources import POPUP_RECIPE, draw_masks
 from impresslearn.sparsity import ones_per_layer
-from impresslearn.stopwatch import Note, Stopwatch
+from impresslearn.stopwatch import Note
 from impresslearn.store import write_store
 from impresslearn.tasks import TaskTable
-from impresslearn.together import (
-    alike,
-    learn_coefficients_together,
-    side_by_side,
-    train_masks_together,
-)
 from impresslearn.training import Recipe
 
 
@@ -111,7 +103,7 @@ class ImpressLearner(Fixed):
         vars(self).update(vars(self.settings))
         self.progress = progress
         self.cache_bytes = check_cache_bytes(cache_bytes)
-        self._ones = ones_per_layer(backbone.layers, self.settings.sparsity, allocation)
+        ones_per_layer(backbone.layers, self.settings.sparsity, allocation)  # whether it can be met
         masks = MaskBank(backbone.layers, backbone.device) if bank is None else bank
         self._ledger = Ledger(backbone, masks, self.cache_bytes)
 
@@ -157,7 +149,9 @@ class ImpressLearner(Fixed):
         more classes than the backbone has outputs.
         """
         seeds = None if seed is None else [seed]
-        return self._learn_masks([name], data, seeds, False, note, f"basis {name}")
+        bar = self._progress(f"basis {name}")
+        learning.learn_masks(self._ledger, self.settings, [name], data, seeds, False, note, bar)
+        return self
 
     def learn_homogeneous(
         self,
@@ -177,41 +171,8 @@ class ImpressLearner(Fixed):
         """
         count = check_integer("count", count, 1)
         names = [f"{name}/{number}" if number else name for number in range(count)]
-        return self._learn_masks(names, data, seeds, batched, note, f"{count} masks of {name}")
-
-    def _learn_masks(
-        self,
-        names: list[str],
-        data: Any,
-        seeds: Sequence[int] | None,
-        batched: bool | None,
-        note: Note | None,
-        title: str,
-    ) -> ImpressLearner:
-        """A mask from each seed; the first one is the mask of the task of its name."""
-        self._ledger.refuse_taken(names)
-        first = self._next_seed()
-        chosen = list(range(first, first + len(names)) if seeds is None else map(check_seed, seeds))
-        if not len(chosen) == len(set(chosen)) == len(names):
-            raise InputError(f"{len(names)} masks need as many distinct seeds, got {chosen}")
-        examples, classes = training_examples(self.backbone, data, self.settings.preprocessing)
-        source = to_batches(examples, classes, self.backbone.device)
-        phase = TrainingPhase.begin(self.backbone, self.shared_statistics_)
-        watch, bar = Stopwatch(len(examples), note), progress_for(self.progress).titled(title)
-        how = (self._ones, self.settings.basis_recipe, chosen, self.settings.score_rule)
-        fit = None
-        if side_by_side(self.backbone, batched) and isinstance(source, TensorBatches):
-            masks = train_masks_together(self.backbone, source, len(classes), *how, bar)
-        else:
-            trained = train_masks_in_turn(self.backbone, source, len(classes), *how, phase, bar)
-            masks, fit = [each.mask for each in trained], trained[0].fit
-        self._ledger.commit_basis(
-            dict(zip(names, masks, strict=True)),
-            dict(zip(names, map(self.settings.mask_recipe, chosen), strict=True)),
-            (examples, classes),
-            phase,
-            watch.metrics(fit),
-        )
+        bar = self._progress(f"{count} masks of {name}")
+        learning.learn_masks(self._ledger, self.settings, names, data, seeds, batched, note, bar)
         return self
 
     def add_random_masks(self, count: int, *, seed: int | None = None) -> ImpressLearner:
@@ -229,22 +190,8 @@ class ImpressLearner(Fixed):
         data: whatever `as_examples` takes; a few labelled examples suffice. note: as in
         `learn_basis`. Raises as that, and InputError while the bank is empty.
         """
-        self._ledger.refuse_task(name)
-        examples, classes = training_examples(self.backbone, data, self.settings.preprocessing)
-        phase = TrainingPhase.begin(self.backbone, self.shared_statistics_)
-        seed = self._next_seed() if seed is None else check_seed(seed)
-        watch = Stopwatch(len(examples), note)
-        source = to_batches(examples, classes, self.backbone.device)
-        title = progress_for(self.progress).titled(f"task {name}")
-        own = self.settings
-        coefficients, result = learn_coefficients(
-            self.backbone, self.bank_, source, len(classes),
-            own.spec, own.task_recipe, own.penalty, seed, phase, title,
-        )  # fmt: skip
-        self._ledger.commit_learned(
-            name, coefficients, own.precision, (examples, classes), phase,
-            own.task_history(seed), watch.metrics(result),
-        )  # fmt: skip
+        bar = self._progress(f"task {name}")
+        learning.learn_task(self._ledger, self.settings, name, data, seed, note, bar)
         return self
 
     def learn_tasks(
@@ -252,44 +199,13 @@ class ImpressLearner(Fixed):
     ) -> ImpressLearner:
         """Learns several new tasks, name -> data, over the masks that the bank holds now.
 
-        The same as `learn_task` one by one. batched: whether tasks of one size are optimised side
-        by side (equal up to rounding, kept one by one at the end); by default on a GPU only.
+        The same as `learn_task` one by one. batched: whether tasks of the same sizes are optimised
+        side by side, as many as the memory holds, and kept together (equal up to rounding; tasks of
+        other sizes follow); by default on a GPU only. A network for which it would not be the same
+        learns one by one: one that gathers norm statistics or draws random numbers, say.
         """
-        for name in tasks:
-            self._ledger.refuse_task(name)
-        prepared = {
-            name: training_examples(self.backbone, data, self.settings.preprocessing)
-            for name, data in tasks.items()
-        }
-        seeds = dict(zip(tasks, count_from(self._next_seed()), strict=False))
-        for names in alike(prepared):
-            if len(names) > 1 and side_by_side(self.backbone, batched):
-                self._learn_together({name: prepared[name] for name in names}, seeds)
-                continue
-            for name in names:
-                self.learn_task(name, Prepared(prepared[name][0]), seed=seeds[name])
+        learning.learn_tasks(self._ledger, self.settings, tasks, batched, self._progress)
         return self
-
-    def _learn_together(self, tasks: Mapping[str, TrainingData], seeds: Mapping[str, int]) -> None:
-        sources = (to_batches(*each, self.backbone.device) for each in tasks.values())
-        watch = Stopwatch(len(next(iter(tasks.values()))[0]))
-        found = learn_coefficients_together(
-            self.backbone,
-            self.bank_,
-            [source for source in sources if isinstance(source, TensorBatches)],
-            len(next(iter(tasks.values()))[1]),
-            self.settings.spec,
-            self.settings.task_recipe,
-            self.settings.penalty,
-            [seeds[name] for name in tasks],
-            progress_for(self.progress).titled(f"{len(tasks)} tasks"),
-        )
-        phase = TrainingPhase.begin(self.backbone)
-        for (name, each), coefficients in zip(tasks.items(), found, strict=True):
-            recipe = self.settings.task_history(seeds[name])
-            self._ledger.commit_learned(
-                name, coefficients, self.settings.precision, each, phase, recipe, watch.metrics()
-            )
 
     def prepare(self, inputs: Any) -> Tensor:
         """Raw inputs (n, ...) as the network takes them: what every verb does with its own.
@@ -413,8 +329,8 @@ class ImpressLearner(Fixed):
         """Continues from what was committed elsewhere."""
         self._ledger = ledger
 
-    def _next_seed(self) -> int:
-        return self.settings.seed + self._ledger.trained()
+    def _progress(self, title: str) -> Progress:
+        return progress_for(self.progress).titled(title)
 
     def _labels(self, inputs: Tensor, task: str) -> np.ndarray:
         learned = self.tasks_.learned(task)

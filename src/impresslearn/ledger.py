@@ -8,7 +8,6 @@ that memory never holds what the file does not.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,6 +21,7 @@ from torch import Tensor
 from impresslearn.backbones import Backbone
 from impresslearn.bank import MaskBank, PackedMask, packed_mask
 from impresslearn.errors import InputError, StoreError
+from impresslearn.forking import ForkableLock
 from impresslearn.inference import PROFILED_INPUTS, entropy_profile
 from impresslearn.intake import TrainingData, some_inputs
 from impresslearn.journal import Journal, MemoryJournal
@@ -47,13 +47,13 @@ class Ledger:
         journal: Journal | None = None,
     ) -> None:
         self.backbone = backbone
-        self.journal = journal or MemoryJournal()
+        self.journal = journal or MemoryJournal(bank)
         self.tasks = TaskTable(self.journal.tasks)
         self._bank = bank
         self._runtime = TaskRuntime(backbone, bank, cache_bytes)
         self._kept = 0  # masks of the bank that are known to be in the journal
         # Taken in this order, the second alone by whoever only reads.
-        self._committing, self._adopting = threading.RLock(), threading.RLock()
+        self._committing, self._adopting = ForkableLock(), ForkableLock()
         self._unrounded: tuple[str, Coefficients] | None = None
         self._shared: Statistics | None = (
             backbone.initial_statistics()
@@ -239,6 +239,8 @@ class Ledger:
             with self.journal.transaction():
                 bank = self.bank  # with what others committed before this transaction began
                 self._check_free([info.name for info, _ in masks], shared)
+                if task is not None:
+                    self.tasks.refuse_taken(task.name)
                 first = len(bank)
                 if masks and task is not None:
                     task = replace(task, num_masks=first + 1)

@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from impresslearn.backbones import Backbone, Mode
-from impresslearn.data import BatchSource
+from impresslearn.data import BatchSource, even_parts
+from impresslearn.forking import ForkableLock
 
 Statistics = dict[str, Tensor]
 BATCH = 1024
-"""Inputs a forward pass when nothing else is said."""
+"""Inputs a forward pass, at most, when nothing else is said."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ class TaskView:
     def logits(self, backbone: Backbone, inputs: Tensor, batch_size: int = BATCH) -> Tensor:
         """Evaluation-mode logits (n, num_classes). Inputs are moved to the backbone's device.
 
-        With `batch` norm statistics the rows of one forward pass depend on one another.
+        With `batch` norm statistics the rows of one forward pass depend on one another: those of
+        parts as even as can be, of `batch_size` at most.
         """
         parts = [
             backbone.forward(
@@ -68,13 +70,13 @@ class TaskView:
                 self.statistics,
                 self.mode,
             )
-            for chunk in inputs.split(batch_size)
+            for chunk in inputs.split(even_parts(len(inputs), batch_size))
         ]
         return torch.cat(parts)[:, : self.num_classes]
 
     @torch.no_grad()
     def accuracy(self, backbone: Backbone, source: BatchSource, batch_size: int = BATCH) -> float:
-        """The fraction of examples whose class index is predicted right."""
+        """The fraction of examples whose class index is predicted right; in parts as `logits`."""
         right = sum(
             int((self.logits(backbone, inputs, batch_size).argmax(dim=1) == targets).sum())
             for inputs, targets in source.batches(batch_size)
@@ -83,22 +85,31 @@ class TaskView:
 
 
 class WeightCache:
-    """The effective weights of the tasks used last, bounded in bytes."""
+    """The effective weights of the tasks used last, bounded in bytes; for any number of threads."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._kept: OrderedDict[str, tuple[dict[str, Tensor], int]] = OrderedDict()
         self._bytes = 0
+        self._lock = ForkableLock()
 
     def get(self, name: str, make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
-        """The weights kept under `name`, made if they are not there."""
-        if name in self._kept:
-            self._kept.move_to_end(name)
-            return self._kept[name][0]
+        """The weights kept under `name`, made if they are not there.
+
+        Other threads are served while weights are made; those that want the same make their own.
+        """
+        with self._lock:
+            if name in self._kept:
+                self._kept.move_to_end(name)
+                return self._kept[name][0]
         weights = make()
         size = sum(weight.numel() * weight.element_size() for weight in weights.values())
-        self._kept[name] = (weights, size)
-        self._bytes += size
-        while self._bytes > self.limit:
-            self._bytes -= self._kept.popitem(last=False)[1][1]
+        with self._lock:
+            if name in self._kept:
+                return self._kept[name][0]
+            self._kept[name] = (weights, size)
+            self._bytes += size
+            # A fork in between may have copied a sum that is not that of what is kept.
+            while self._kept and self._bytes > self.limit:
+                self._bytes -= self._kept.popitem(last=False)[1][1]
         return weights

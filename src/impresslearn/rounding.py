@@ -49,12 +49,12 @@ def rounded(
     data = data or {}
     for name in data:
         learner.tasks_.learned(name)
-    journal = MemoryJournal()
-    for task in learner.tasks_.all():
-        journal.tasks[task.name] = _round(learner, task, precision)
+    tasks = {task.name: _round(learner, task, precision) for task in learner.tasks_.all()}
+    bank = learner.bank_.to(learner.backbone.device)
+    journal = MemoryJournal(bank)
+    journal.tasks.update(tasks)
     settings = restored_settings(learner.settings.plain()) | {"precision": precision}
     copy = ImpressLearner(learner.backbone, progress=learner.progress, **settings)
-    bank = learner.bank_.to(learner.backbone.device)
     ledger = Ledger(learner.backbone, bank, learner.cache_bytes, journal)
     ledger.adopt_shared(learner.shared_statistics_)
     copy._bind(ledger)

@@ -6,8 +6,6 @@ A `LearnedTask` is numbers and names; here it becomes coefficients, effective we
 
 from __future__ import annotations
 
-import threading
-
 import torch
 from torch import Tensor
 
@@ -25,7 +23,6 @@ class TaskRuntime:
         self.backbone = backbone
         self.bank = bank
         self._cache = WeightCache(cache_bytes)
-        self._lock = threading.Lock()
 
     def coefficients(self, task: LearnedTask) -> Coefficients:
         """A learned task's coefficients as stored; one-hot on its own mask for a basis task."""
@@ -42,8 +39,7 @@ class TaskRuntime:
 
     def view(self, task: LearnedTask, shared: Statistics | None) -> TaskView:
         """The task ready to compute, with the shared norm statistics where it has none."""
-        with self._lock:  # the cache reorders itself on every look
-            weights = self._cache.get(f"{task.name}/{task.version}", lambda: self.mix(task))
+        weights = self._cache.get(f"{task.name}/{task.version}", lambda: self.mix(task))
         return TaskView(weights, self.statistics(task, shared), len(task.classes))
 
     def statistics(self, task: LearnedTask, shared: Statistics | None) -> Statistics | None:

@@ -190,6 +190,14 @@ class Backbone:
         moved._link()
         return moved
 
+    def attributes(self, mode: Mode) -> list[dict[str, Any]]:
+        """What the modules of a pass hold beside tensors and one another: settings, and state."""
+        tensors_and_modules = ("_parameters", "_buffers", "_modules")
+        return [
+            {name: value for name, value in vars(each).items() if name not in tensors_and_modules}
+            for each in self._view(mode).modules()
+        ]
+
     def fingerprint(self) -> str:
         """SHA-256 (hex) over names, dtypes, shapes and bytes of all parameters and buffers.
 

@@ -6,7 +6,13 @@ produce them, learners consume them, `to_batches` puts them on a device. Labels 
 gave them (integers or strings); `encode_labels` maps them to 0..K-1.
 """
 
-from impresslearn.data.batches import BatchSource, StreamedBatches, TensorBatches, to_batches
+from impresslearn.data.batches import (
+    BatchSource,
+    StreamedBatches,
+    TensorBatches,
+    even_parts,
+    to_batches,
+)
 from impresslearn.data.examples import (
     MEMORY_LIMIT,
     Augmentation,
@@ -32,6 +38,7 @@ __all__ = [
     "check_shape",
     "classes_of",
     "encode_labels",
+    "even_parts",
     "label_array",
     "task_classes",
     "to_batches",

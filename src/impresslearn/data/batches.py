@@ -24,8 +24,22 @@ class BatchSource(Protocol):
     def batches(
         self, batch_size: int, generator: torch.Generator | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Batches of (inputs, class indices); shuffled if a generator is given."""
+        """Batches of (inputs, class indices); shuffled if a generator is given, else even parts."""
         ...
+
+
+def even_parts(count: int, most: int) -> list[int]:
+    """Sizes, alike up to one, that `count` rows are computed in, `most` at a time.
+
+    Where norms use the statistics of the batch, a small remainder would be computed with those of a
+    few rows, and one row has none: with `most` >= 2 no part is a single row, if need be by one more
+    than `most`.
+    """
+    parts = -(-count // most)
+    if most > 1:
+        parts = min(parts, count // 2)
+    size, larger = divmod(count, max(1, parts))
+    return [size + 1] * larger + [size] * (max(1, parts) - larger)
 
 
 @dataclass(frozen=True)
@@ -43,8 +57,8 @@ class TensorBatches:
         self, batch_size: int, generator: torch.Generator | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
         if generator is None:
-            pieces = self.inputs.split(batch_size), self.targets.split(batch_size)
-            yield from zip(*pieces, strict=True)
+            sizes = even_parts(len(self), batch_size)
+            yield from zip(self.inputs.split(sizes), self.targets.split(sizes), strict=True)
             return
         order = torch.randperm(len(self), generator=generator).to(self.inputs.device)
         for index in order.split(batch_size):
@@ -72,14 +86,16 @@ class StreamedBatches:
     def batches(
         self, batch_size: int, generator: torch.Generator | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        training = generator is not None
+        how: dict[str, Any] = {"batch_size": batch_size, "shuffle": True}
+        if generator is None:
+            parts = torch.arange(len(self)).split(even_parts(len(self), batch_size))
+            how = {"batch_sampler": [part.tolist() for part in parts]}
         read = loaded(
             self.source.dataset,
             self.source.workers,
             generator or torch.Generator().manual_seed(0),
-            batch_size=batch_size,
-            shuffle=training,
             pin_memory=self.device.type == "cuda",
+            **how,
         )
         for inputs, labels in read:
             batch = as_inputs(inputs).to(self.device, non_blocking=True)

@@ -70,7 +70,7 @@ def load_ledger(
             _check_pages(database)
             Contents(database).check_sums()
             opened = _opened(database, module, device, cache_bytes)
-            stored, journal = opened.ledger, MemoryJournal()
+            stored, journal = opened.ledger, MemoryJournal(opened.ledger.bank)
             ledger = Ledger(stored.backbone, stored.bank, cache_bytes, journal)
             ledger.adopt_shared(stored.shared)
             for task in stored.tasks.all():

@@ -1,0 +1,41 @@
+"""What a forked child needs in order to compute: free locks, and torch with a single thread.
+
+A fork copies memory but only one thread. A lock that another one held would stay locked for ever,
+so a `ForkableLock` is made anew; what it guards must make sense at any moment, for a fork may come
+at any. The threads of torch (OpenMP's) are gone, and a child that hands them work hangs.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+
+import torch
+
+
+class ForkableLock:
+    """A reentrant lock, which a forked child finds free."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        _all.add(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+_all: weakref.WeakSet[ForkableLock] = weakref.WeakSet()
+
+
+def _begin_child() -> None:
+    for lock in list(_all):
+        lock._lock = threading.RLock()
+    torch.set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_child)
