@@ -383,15 +383,18 @@ def test_a_network_in_double_precision():
 
 
 def test_a_pretrained_network_keeps_its_shared_statistics():
-    backbone = adapt(ConvNet(), norm="shared")
+    module = ConvNet()
+    module(pictures(2)[0])
+    backbone = adapt(module, norm="shared")
     learner = quick_learner(backbone)
     start = backbone.initial_statistics()
     learner.learn_basis("a", pictures(0)).learn_task("b", pictures(1))
     assert same(learner.shared_statistics_.values(), start.values())
 
 
-def test_shared_statistics_are_those_of_the_first_task():
-    learner = quick_learner(resnet("shared"))
+@pytest.mark.parametrize("backbone", [resnet("shared"), adapt(ConvNet())], ids=["own", "adapted"])
+def test_shared_statistics_are_those_of_the_first_task(backbone):
+    learner = quick_learner(backbone)
     assert learner.shared_statistics_ is None
     learner.learn_basis("a", pictures(0))
     first = {name: value.clone() for name, value in learner.shared_statistics_.items()}

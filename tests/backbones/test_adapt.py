@@ -211,3 +211,44 @@ def test_what_cannot_be_adapted():
     module.extra = module.weight * 2
     with pytest.raises(InputError, match="Linear cannot be copied"):
         adapt(module)
+
+
+def normed(norm, trained):
+    """A network of one norm layer, which has seen inputs of mean 1 or none."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(1, 4, 3), norm, nn.Flatten(), nn.Linear(4 * 6 * 6, 5))
+    if trained:
+        module(torch.randn(32, 1, 8, 8) + 1)
+    return module
+
+
+@pytest.mark.parametrize("norm", ["shared", "per_task"])
+@pytest.mark.parametrize("kind", [nn.BatchNorm2d, nn.SyncBatchNorm])
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_batch_norms_without_statistics_are_not_taken_for_trained_ones(norm, kind, momentum):
+    for trained in (True, False):
+        layer = kind(4, momentum=momentum)
+        layer.running_mean += trained
+        backbone = adapt(normed(layer, trained=False), norm=norm)
+        assert backbone.has_statistics
+        assert backbone.pretrained == trained
+    partly = nn.Sequential(normed(nn.BatchNorm2d(4), True), nn.Unflatten(1, (5, 1)))
+    partly.append(nn.BatchNorm1d(5)).append(nn.Flatten())
+    assert adapt(partly, norm=norm, num_classes=5).pretrained
+
+
+@pytest.mark.parametrize("norm", ["shared", "per_task", "batch", "none", "group"])
+@pytest.mark.parametrize("trained", [True, False])
+def test_instance_norms_do_the_same_in_learning_and_in_prediction(norm, trained, images):
+    module = normed(nn.InstanceNorm2d(4, track_running_stats=True), trained)
+    backbone = adapt(module, norm=norm)
+    assert backbone.norm == "none"
+    expected = module.train(not trained)(images)
+    for mode in ("train", "frozen", "eval", "batch"):
+        torch.testing.assert_close(backbone.forward({}, images, mode=mode), expected)
+
+
+def test_lazy_modules_need_a_batch_first():
+    module = normed(nn.LazyBatchNorm2d(), trained=False)
+    with pytest.raises(InputError, match=r"^1\.weight is lazy .*; run the module on a batch once$"):
+        adapt(module)

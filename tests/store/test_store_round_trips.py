@@ -85,6 +85,34 @@ def test_an_adapted_module(tmp_path, norm):
     verify_store(tmp_path / "a.impress", module=ConvNet())
 
 
+@pytest.mark.parametrize("trained", [True, False])
+def test_a_module_with_instance_norms(tmp_path, trained):
+    """Whatever the statistics of the module that is given to read the store, and exported too."""
+
+    def module(trained):
+        net = ConvNet()
+        net.body[1] = nn.InstanceNorm2d(8, track_running_stats=True)
+        if trained:
+            net(IMAGES)
+        return net
+
+    learner = quick_learner(il.adapt(module(trained)), **QUICKLY).learn_basis("a", pictures(0))
+    for back in both(learner, tmp_path / "a.impress", module=module(not trained)):
+        assert_same(learner, back, IMAGES)
+    assert torch.equal(learner.export("a")(IMAGES), learner.logits(IMAGES, "a"))
+
+
+def test_an_untrained_module_of_an_older_store_counts_as_trained(tmp_path):
+    """As it did when its tasks were learned, with mean 0 and variance 1."""
+    backbone = il.adapt(ConvNet())
+    backbone.pretrained = True
+    learner = quick_learner(backbone, **QUICKLY).learn_basis("a", pictures(0))
+    for back in both(learner, tmp_path / "a.impress", module=ConvNet()):
+        assert_same(learner, back, IMAGES)
+        back.learn_task("b", pictures(1))
+        assert torch.equal(learner.logits(IMAGES, "a"), back.logits(IMAGES, "a"))
+
+
 def test_a_module_in_double_precision_with_a_skipped_layer(tmp_path):
     module = ConvNet().to(torch.float64)
     learner = quick_learner(il.adapt(module, skip=["head.weight"], num_classes=3), **QUICKLY)

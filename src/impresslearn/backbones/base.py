@@ -46,7 +46,7 @@ class Backbone:
     norm: a policy of `backbones.norms`. input_shape: the shape of one input, None for a free size;
     a shape of one size, such as (784,), accepts any shape with so many values, which are flattened.
     skip: maskable layers to leave frozen. spec: the keyword arguments of `create_backbone` that
-    rebuild it, None for an adapted module. pretrained: whether the weights were trained.
+    rebuild it, None for an adapted module. pretrained: whether weights and statistics were trained.
 
     Attributes, besides these: layers, the maskable layers in order; weights, their frozen weights
     by name. Raises InputError for settings that do not fit the module.
@@ -243,6 +243,7 @@ class Backbone:
         tensors = chain(self.module.parameters(), self.module.buffers())
         view = copy.deepcopy(self.module, {id(tensor): tensor for tensor in tensors})
         view.train(mode in ("train", "frozen"))
+        norms.settle_instance_norms(view)
         if mode == "frozen":
             for _, norm in norms.batch_norms(view):
                 norm.eval()

@@ -8,6 +8,9 @@
 | shared | one running mean and variance for all tasks | 2 floats a channel, once |
 | group | group norm: those of the single input | nothing |
 
+Instance norms normalise in prediction as in learning, under every policy: by the running statistics
+that they were trained with, or where they have none by the input at hand.
+
 `make_norm` builds the layers of the library's own networks, `convert_batch_norms` brings a trained
 network under a policy. Both leave weights alone: own norms have none, trained ones stay frozen.
 """
@@ -17,7 +20,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.nn.modules.instancenorm import _InstanceNorm
 
 from impresslearn.errors import InputError
 
@@ -57,6 +61,12 @@ def batch_norms(module: nn.Module) -> list[tuple[str, _BatchNorm]]:
     return [(name, m) for name, m in module.named_modules() if isinstance(m, _BatchNorm)]
 
 
+def untrained(module: nn.Module) -> bool:
+    """Whether batch norms keep running statistics and have gathered none: mean 0, variance 1."""
+    tracked = [norm for _, norm in batch_norms(module) if norm.running_mean is not None]
+    return bool(tracked) and all(map(_is_new, tracked))
+
+
 def statistic_names(module: nn.Module) -> tuple[str, ...]:
     """Qualified names of the running means and variances, in order."""
     return tuple(
@@ -82,8 +92,21 @@ def drop_counters(module: nn.Module) -> None:
 def drop_statistics(module: nn.Module) -> None:
     """Make every batch norm use the statistics of its batch, in training and after, in place."""
     for _, norm in batch_norms(module):
-        norm.running_mean = norm.running_var = norm.num_batches_tracked = None
-        norm.track_running_stats = False
+        _drop(norm)
+
+
+def settle_instance_norms(module: nn.Module) -> None:
+    """Make instance norms normalise the same in every mode, in place.
+
+    To be called on a module in its mode: by running statistics, unless there are none or they are
+    as new, mean 0 and variance 1.
+    """
+    for norm in module.modules():
+        if isinstance(norm, _InstanceNorm) and norm.running_mean is not None:
+            if _is_new(norm):
+                _drop(norm)
+            else:
+                norm.eval()
 
 
 def convert_batch_norms(module: nn.Module, norm: str) -> str:
@@ -106,3 +129,15 @@ def convert_batch_norms(module: nn.Module, norm: str) -> str:
     if norm == "batch":
         drop_statistics(module)
     return norm if statistic_names(module) else "batch"
+
+
+def _drop(norm: _NormBase) -> None:
+    norm.running_mean = norm.running_var = norm.num_batches_tracked = None
+    norm.track_running_stats = False
+
+
+def _is_new(norm: _NormBase) -> bool:
+    mean, variance = norm.running_mean, norm.running_var
+    assert mean is not None
+    assert variance is not None
+    return bool((mean == 0).all() and (variance == 1).all())

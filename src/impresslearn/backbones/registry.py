@@ -12,15 +12,17 @@ import inspect
 import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from impresslearn.backbones.base import Backbone, check_count
 from impresslearn.backbones.init import INIT_VERSION, check_seed, fill_weights
 from impresslearn.backbones.lenet import lenet_300_100
-from impresslearn.backbones.norms import NORMS, check_norm, convert_batch_norms
+from impresslearn.backbones.norms import NORMS, check_norm, convert_batch_norms, untrained
 from impresslearn.backbones.resnet import resnet18, resnet50
 from impresslearn.errors import InputError
 from impresslearn.masking import maskable_layers
@@ -160,27 +162,33 @@ def adapt(
 
     The module itself is left alone; the copy keeps its weights, device and dtype. num_classes: by
     default the units of the last maskable layer. norm: what tasks do with batch norm, "shared" (the
-    module's running statistics, frozen), "per_task" (each task's own, starting there) or "batch"; a
-    module without batch norm gets "none". input_shape: the shape of one input, None for a free
-    size. skip: names of weights to leave unmasked. Not maskable and therefore left frozen: biases,
-    norms, embeddings and the `in_proj_weight` of `nn.MultiheadAttention`.
+    module's running statistics, frozen; where these are as new, mean 0 and variance 1, those of the
+    first task learned), "per_task" (each task's own, starting there) or "batch"; a module without
+    batch norm gets "none". Anything else that a module counts in buffers stays as it is.
+    input_shape: the shape of one input, None for a free size. skip: names of weights to leave
+    unmasked. Not maskable and therefore left frozen: biases, norms, embeddings and the
+    `in_proj_weight` of `nn.MultiheadAttention`.
     Raises InputError for a module that cannot be copied or masked, and for bad settings.
     """
     if not isinstance(module, nn.Module):
         raise InputError(f"adapt takes an nn.Module, got {type(module).__name__}")
+    for name, tensor in chain(module.named_parameters(), module.named_buffers()):
+        if is_lazy(tensor):
+            raise InputError(f"{name} is lazy and has no shape yet; run the module on a batch once")
     layers = maskable_layers(module)
     try:
         frozen = copy.deepcopy(module)
     except (RuntimeError, TypeError) as error:
         line = str(error).split("\n", 1)[0]
         raise InputError(f"{type(module).__name__} cannot be copied: {line}") from error
+    norm = convert_batch_norms(frozen, norm)
     return Backbone(
         frozen,
         num_classes=layers[-1].units if num_classes is None else num_classes,
-        norm=convert_batch_norms(frozen, norm),
+        norm=norm,
         input_shape=input_shape,
         skip=skip,
-        pretrained=True,
+        pretrained=not untrained(frozen),
     )
 
 

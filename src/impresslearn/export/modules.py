@@ -15,7 +15,7 @@ import operator
 import torch
 from torch import fx, nn
 
-from impresslearn.backbones.norms import drop_statistics
+from impresslearn.backbones.norms import drop_statistics, settle_instance_norms
 from impresslearn.errors import InputError
 from impresslearn.export.finished import FinishedTask
 from impresslearn.export.inputs import add_preprocessing
@@ -64,6 +64,7 @@ def merged_network(task: FinishedTask) -> nn.Module:
     if view.mode not in ("eval", "batch"):
         raise InputError(f"a task in mode {view.mode!r} is still learned and cannot be exported")
     module = copy.deepcopy(backbone.module).eval()
+    settle_instance_norms(module)
     for name, weight in view.weights.items():
         module.get_parameter(name).copy_(weight)
     if view.mode == "batch":
