@@ -14,11 +14,9 @@ import torch
 from torch import Tensor
 
 from impresslearn.errors import InputError
+from impresslearn.plain import LONGEST_NAME, encodable
 
 Label = int | str
-
-LONGEST = 1000
-"""Characters of a label: numpy makes every label of an array as long as the longest."""
 
 _EXACT = float(2**53)
 """From here on neighbouring whole numbers are the same float64."""
@@ -30,7 +28,7 @@ def label_array(labels: Any) -> np.ndarray:
     Booleans become 0 and 1, bytes are read as UTF-8, and (n, 1) is as good as (n,). Raises
     InputError for values of several kinds ([1, "1"], [True, 2]), for numbers that int64 or their
     own float type cannot tell from their neighbours, for strings that cannot be kept (with NUL,
-    with half a surrogate pair, longer than `LONGEST`), and for one-hot rows.
+    with half a surrogate pair, longer than a task's name), and for one-hot rows.
     """
     if isinstance(labels, (list, tuple)):
         return _from_values(labels)
@@ -130,16 +128,14 @@ def _plain(value: Any, count: int) -> Any:
 def _strings(values: Sequence[str | bytes]) -> np.ndarray:
     text_of = {value: _text(value) for value in dict.fromkeys(values)}
     for value in text_of.values():
-        if len(value) > LONGEST:
-            raise InputError(f"labels must have at most {LONGEST} characters, got {len(value)}")
-        if "\0" in value:
-            raise InputError(f"labels must not hold the character NUL, got {_shown(value)}")
-        try:
-            value.encode("utf-8")
-        except UnicodeEncodeError:
+        if len(value) > LONGEST_NAME:  # numpy makes every label as long as the longest
             raise InputError(
-                f"labels must be text that UTF-8 can write, got {_shown(value)}"
-            ) from None
+                f"labels may have at most {LONGEST_NAME:,} characters, got {len(value):,}"
+            )
+        if not encodable(value) or "\0" in value:  # which numpy cuts off from the end
+            raise InputError(
+                f"labels must be text that UTF-8 can write, without NUL, got {_shown(value)}"
+            )
     return np.array([text_of[value] for value in values], dtype=str)
 
 
