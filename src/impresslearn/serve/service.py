@@ -7,7 +7,9 @@ bounded cache of weights.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from math import isfinite
 
@@ -15,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from impresslearn.candidates import superposition_bytes
 from impresslearn.data import Label
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.inference import TaskGuess
@@ -22,6 +25,7 @@ from impresslearn.intake import checked_inputs
 from impresslearn.learner import ImpressLearner
 from impresslearn.rows import named, row_names
 from impresslearn.serve.asking import InferAsked, PredictAsked
+from impresslearn.serve.refusals import RequestError
 from impresslearn.serve.schemas import (
     Health,
     Inference,
@@ -31,15 +35,21 @@ from impresslearn.serve.schemas import (
     TaskProbability,
     TaskSummary,
 )
+from impresslearn.serve.settings import ServeSettings
 from impresslearn.tasks import LearnedTask, TaskInfo
+
+logger = logging.getLogger("impresslearn.serve")
+
+LOGIT_BYTES = 100
+"""What a logit takes on its way from a tensor to a Python number and its digits."""
 
 
 class Service:
-    """One learner's answers. max_candidates: tasks that one inference may choose among."""
+    """One learner's answers, within the limits of the settings."""
 
-    def __init__(self, learner: ImpressLearner, max_candidates: int) -> None:
+    def __init__(self, learner: ImpressLearner, settings: ServeSettings) -> None:
         self.learner = learner
-        self.max_candidates = max_candidates
+        self.settings = settings
 
     def health(self) -> Health:
         """What is served. Raises StoreError for a store that cannot be read."""
@@ -76,14 +86,20 @@ class Service:
 
     def predict(self, asked: PredictAsked) -> Predictions:
         """Labels, and logits if asked for; the same numbers as `ImpressLearner.predict`."""
-        values = self._checked(asked.inputs)
+        values = self._checked(asked.inputs, asked.prepared)
         if isinstance(asked.task, str):
             return self._predicted(values, asked.task, asked.logits)
         names = row_names(asked.task, len(values))
         rows: dict[str, list[int]] = {}
         for row, name in enumerate(names):
             rows.setdefault(name, []).append(row)
+        most = self.settings.max_tasks
+        if len(rows) > most:
+            line = f"{len(rows):,} tasks are more than the limit of {most:,} a batch; send several"
+            raise RequestError(413, line)
         tasks = {name: self.learner.tasks_.learned(name) for name in rows}
+        if asked.logits:
+            self._check_logits(sum(len(rows[name]) * len(tasks[name].classes) for name in rows))
         labels: list[Label] = [0] * len(names)
         logits: list[list[float]] = [[] for _ in names]
         for name, index in rows.items():
@@ -96,10 +112,13 @@ class Service:
 
     def infer(self, asked: InferAsked) -> Inference:
         """Which task the inputs belong to, and its predictions for them."""
-        values = self._checked(asked.inputs)
+        values = self._checked(asked.inputs, asked.prepared)
         among = asked.among if isinstance(asked.among, str) else list(dict.fromkeys(asked.among))
         self._check_candidates(len(self.learner.tasks_) if isinstance(among, str) else len(among))
-        guess = self.learner.infer_task(values, method=asked.method, among=among)
+        needed = superposition_bytes(self.learner._ledger, among)
+        self._check_memory(needed, "these candidates", "name fewer of them with among")
+        with _computing(values):
+            guess = self.learner.infer_task(values, method=asked.method, among=among)
         _check_finite(guess)
         found = None if guess.unknown else self._predicted(values, guess.best, asked.logits)
         return Inference(
@@ -116,28 +135,42 @@ class Service:
 
     def _predicted(self, values: Tensor, name: str, with_logits: bool) -> Predictions:
         task = self.learner.tasks_.learned(name)
+        if with_logits:
+            self._check_logits(len(values) * len(task.classes))
         outputs = self._logits(task, values)
         logits = outputs.double().tolist() if with_logits else None
         return Predictions(labels=_labels(outputs, task), logits=logits)
 
     def _logits(self, task: LearnedTask, values: Tensor) -> Tensor:
-        outputs = self.learner._ledger.view(task).logits(self.learner.backbone, values)
+        view = self.learner._ledger.view(task)
+        with _computing(values):
+            outputs = view.logits(self.learner.backbone, values)
         if not torch.isfinite(outputs).all():
             raise InputError(
                 f"the outputs of task {task.name!r} are no finite numbers; the inputs are too large"
             )
         return outputs
 
-    def _checked(self, inputs: np.ndarray) -> Tensor:
+    def _checked(self, inputs: np.ndarray, prepared: bool) -> Tensor:
         # Aligned as torch aligns: products of arrays that lie otherwise may differ in the last bit.
-        return checked_inputs(self.learner.backbone, inputs).clone()
+        return checked_inputs(self.learner.backbone, model_inputs(inputs, prepared)).clone()
 
     def _check_candidates(self, count: int) -> None:
-        if count > self.max_candidates:
+        most = self.settings.max_candidates
+        if count > most:
             raise InputError(
-                f"{count:,} tasks are more than the limit of {self.max_candidates:,} that an "
+                f"{count:,} tasks are more than the limit of {most:,} that an "
                 "inference may choose among; name some of them with among"
             )
+
+    def _check_logits(self, count: int) -> None:
+        self._check_memory(count * LOGIT_BYTES, f"{count:,} logits", "send fewer rows")
+
+    def _check_memory(self, needed: int, what: str, advice: str) -> None:
+        limit = self.settings.max_memory
+        if needed > limit:
+            line = f"{what} take {needed:,} bytes, the limit is {limit:,} a request; {advice}"
+            raise RequestError(413, line)
 
     def _summaries(self, names: list[str]) -> Iterator[TaskSummary]:
         for name in names:
@@ -145,6 +178,27 @@ class Service:
                 yield _summary(self.learner.tasks_[name])
             except UnknownTaskError:  # removed since its name was read
                 continue
+
+
+def model_inputs(values: np.ndarray, prepared: bool) -> np.ndarray:
+    """A request's inputs as the learner takes them; prepared: they are what the network takes."""
+    if prepared:
+        raise InputError("this store keeps no preprocessing; leave out prepared")
+    return values
+
+
+@contextmanager
+def _computing(values: Tensor) -> Iterator[None]:
+    """Inside, inputs that only the network itself finds unfit are refused, not a failed server."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, ValueError, IndexError) as error:
+        logger.warning("inputs of shape %s could not be computed", values.shape, exc_info=error)
+        shape = tuple(values.shape[1:])
+        line = f"the network cannot compute {len(values)} inputs of shape {shape}: {error}"
+        raise InputError(line.splitlines()[0]) from None
 
 
 def _summary(info: TaskInfo) -> TaskSummary:
