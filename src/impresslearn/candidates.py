@@ -44,8 +44,9 @@ def superposition_bytes(ledger: Ledger, among: str | Sequence[str]) -> int:
             by_unit |= stored.output_scale is not None or len(stored.alpha[0].shape) == 2
     numbers = sum(layer.units if by_unit else 1 for layer in layers)
     one_dense = sum(weights[layer.name].nbytes for layer in layers)
-    # Coefficients are there twice: as they were unpacked, and stacked.
-    return 2 * 4 * count * depth * numbers + dense * one_dense
+    # Each is there about three times: coefficients as they are kept, unpacked and stacked, weights
+    # themselves, times a share, and in the sum's gradient.
+    return 3 * (4 * count * depth * numbers + dense * one_dense)
 
 
 def _chosen(ledger: Ledger, among: str | Sequence[str]) -> Iterator[LearnedTask]:
