@@ -257,23 +257,27 @@ def test_too_many_rows_and_candidates_are_refused(narrow):
     ],
 )
 def test_memory_is_bounded_before_it_is_taken(direct, path, asked, line):
-    with TestClient(create_app(direct, ServeSettings(max_memory=599))) as client:
+    limit = 599 if path == "/predict" else 2000
+    with TestClient(create_app(direct, ServeSettings(max_memory=limit))) as client:
         answer = client.post(path, json={"inputs": ROWS, **asked})
-        assert client.post("/predict", json={"inputs": ROWS, "task": "new 0"}).status_code == 200
-        assert client.post("/infer", json={"inputs": ROWS, "among": ["basis 0"]}).status_code == 200
+        less = {"logits": False} if path == "/predict" else {"among": ["basis 0"]}
+        assert client.post(path, json={"inputs": ROWS, **asked, **less}).status_code == 200
     assert answer.status_code == 413
-    assert problem(answer).startswith(f"{line}, the limit is 599 a request; ")
+    assert problem(answer).startswith(f"{line}, the limit is {limit:,} a request; ")
 
 
-def test_inputs_that_only_the_network_finds_unfit_are_refused(caplog):
+def test_activations_are_bounded_before_they_are_made():
+    """A few bytes of pixels are refused for what the network would make of them."""
     learner = quick_learner(adapt(ConvNet(), input_shape=(3, None, None)), sparsity=0.5)
     learner.learn_basis("a", pictures())
-    with TestClient(create_app(learner)) as client:
-        for path in ("/predict?task=a", "/infer"):
-            answer = client.post(path, content=npy(np.ones((2, 3, 2, 2))), headers=NPY)
-            line = "the network cannot compute 2 inputs of shape (3, 2, 2): "
-            assert (answer.status_code, problem(answer)[: len(line)]) == (422, line)
-    assert "Traceback" in caplog.text
+    sizes = {"/predict?task=a": 10_000, "/infer": 5000}
+    with TestClient(create_app(learner, ServeSettings(max_memory=10**6))) as client:
+        for path, pixels in sizes.items():
+            for shape, status in (((1, 3, 10, 10), 200), ((1, 3, 10, pixels), 413)):
+                body = npy(np.ones(shape, dtype=np.uint8))
+                answer = client.post(path, content=body, headers=NPY)
+                assert answer.status_code == status
+            assert problem(answer).startswith(f"1 inputs of shape (3, 10, {pixels}) take ")
 
 
 @pytest.mark.parametrize(

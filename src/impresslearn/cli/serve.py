@@ -57,9 +57,10 @@ def serve(
         typer.Option(
             metavar="N",
             min=1,
-            help="Bytes that one request's logits, or an inference's candidates, may take.",
+            help="Bytes that one request's activations, its logits, or the candidates of an "
+            "inference may each take.",
         ),
-    ] = 1024**3,
+    ] = 4 * 1024**3,
     max_peer_connections: Annotated[
         int,
         typer.Option(

@@ -7,9 +7,7 @@ bounded cache of weights.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import islice
 from math import isfinite
 
@@ -20,10 +18,12 @@ from torch import Tensor
 from impresslearn.candidates import superposition_bytes
 from impresslearn.data import Label
 from impresslearn.errors import InputError, UnknownTaskError
-from impresslearn.inference import TaskGuess
+from impresslearn.inference import SUPERPOSED_INPUTS, TaskGuess
 from impresslearn.intake import checked_inputs
 from impresslearn.learner import ImpressLearner
+from impresslearn.prediction import BATCH
 from impresslearn.rows import named, row_names
+from impresslearn.serve.activations import Activations
 from impresslearn.serve.asking import InferAsked, PredictAsked
 from impresslearn.serve.refusals import RequestError
 from impresslearn.serve.schemas import (
@@ -38,8 +38,6 @@ from impresslearn.serve.schemas import (
 from impresslearn.serve.settings import ServeSettings
 from impresslearn.tasks import LearnedTask, TaskInfo
 
-logger = logging.getLogger("impresslearn.serve")
-
 LOGIT_BYTES = 100
 """What a logit takes on its way from a tensor to a Python number and its digits."""
 
@@ -50,6 +48,7 @@ class Service:
     def __init__(self, learner: ImpressLearner, settings: ServeSettings) -> None:
         self.learner = learner
         self.settings = settings
+        self._activations = Activations(learner.backbone)
 
     def health(self) -> Health:
         """What is served. Raises StoreError for a store that cannot be read."""
@@ -87,6 +86,7 @@ class Service:
     def predict(self, asked: PredictAsked) -> Predictions:
         """Labels, and logits if asked for; the same numbers as `ImpressLearner.predict`."""
         values = self._checked(asked.inputs, asked.prepared)
+        self._check_pass(values, BATCH, gradient=False)
         if isinstance(asked.task, str):
             return self._predicted(values, asked.task, asked.logits)
         names = row_names(asked.task, len(values))
@@ -117,8 +117,8 @@ class Service:
         self._check_candidates(len(self.learner.tasks_) if isinstance(among, str) else len(among))
         needed = superposition_bytes(self.learner._ledger, among)
         self._check_memory(needed, "these candidates", "name fewer of them with among")
-        with _computing(values):
-            guess = self.learner.infer_task(values, method=asked.method, among=among)
+        self._check_pass(values, SUPERPOSED_INPUTS, gradient=True)
+        guess = self.learner.infer_task(values, method=asked.method, among=among)
         _check_finite(guess)
         found = None if guess.unknown else self._predicted(values, guess.best, asked.logits)
         return Inference(
@@ -142,9 +142,7 @@ class Service:
         return Predictions(labels=_labels(outputs, task), logits=logits)
 
     def _logits(self, task: LearnedTask, values: Tensor) -> Tensor:
-        view = self.learner._ledger.view(task)
-        with _computing(values):
-            outputs = view.logits(self.learner.backbone, values)
+        outputs = self.learner._ledger.view(task).logits(self.learner.backbone, values)
         if not torch.isfinite(outputs).all():
             raise InputError(
                 f"the outputs of task {task.name!r} are no finite numbers; the inputs are too large"
@@ -162,6 +160,14 @@ class Service:
                 f"{count:,} tasks are more than the limit of {most:,} that an "
                 "inference may choose among; name some of them with among"
             )
+
+    def _check_pass(self, values: Tensor, batch: int, gradient: bool) -> None:
+        """A pass without a gradient is held to take half of one with it."""
+        rows, shape = min(len(values), batch), tuple(values.shape[1:])
+        needed = rows * self._activations.bytes_per_input(shape) // (1 if gradient else 2)
+        self._check_memory(
+            needed, f"{rows:,} inputs of shape {shape}", "send fewer or smaller ones"
+        )
 
     def _check_logits(self, count: int) -> None:
         self._check_memory(count * LOGIT_BYTES, f"{count:,} logits", "send fewer rows")
@@ -185,20 +191,6 @@ def model_inputs(values: np.ndarray, prepared: bool) -> np.ndarray:
     if prepared:
         raise InputError("this store keeps no preprocessing; leave out prepared")
     return values
-
-
-@contextmanager
-def _computing(values: Tensor) -> Iterator[None]:
-    """Inside, inputs that only the network itself finds unfit are refused, not a failed server."""
-    try:
-        yield
-    except torch.OutOfMemoryError:
-        raise
-    except (RuntimeError, ValueError, IndexError) as error:
-        logger.warning("inputs of shape %s could not be computed", values.shape, exc_info=error)
-        shape = tuple(values.shape[1:])
-        line = f"the network cannot compute {len(values)} inputs of shape {shape}: {error}"
-        raise InputError(line.splitlines()[0]) from None
 
 
 def _summary(info: TaskInfo) -> TaskSummary:

@@ -31,11 +31,11 @@ class ServeSettings:
     names of this machine where it listens on loopback, and none at all means any elsewhere.
     max_bytes: of a request's body. max_rows: inputs in one request. max_tasks: that one mixed batch
     may name. max_candidates: tasks that one inference may choose among. max_memory: bytes that a
-    request's logits, or an inference's candidates, may take while they are computed. threads:
+    request's activations, its logits, or an inference's candidates may each take, as estimated
+    beforehand. max_peer_connections: that one address (of IPv6: one /64 network) may hold at a
+    time, of 256 in all; a reverse proxy is one address, so give it as many as it may open. threads:
     predictions that are computed at a time; each has its own view of the network. body_seconds,
     answer_seconds: in which a request's body must have arrived, and an answer must have been read.
-    max_peer_connections: that one address (of IPv6: one /64 network) may hold at a time, of 256 in
-    all. A reverse proxy is one address: give it as many as it may open.
     """
 
     token: str | None = field(default=None, repr=False)
@@ -44,7 +44,7 @@ class ServeSettings:
     max_rows: int = 4096
     max_tasks: int = 256
     max_candidates: int = 10_000
-    max_memory: int = 1024**3
+    max_memory: int = 4 * 1024**3
     max_peer_connections: int = 64
     threads: int = 2
     body_seconds: float = 30.0
