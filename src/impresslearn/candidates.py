@@ -28,6 +28,27 @@ def candidates(ledger: Ledger, among: str | Sequence[str]) -> list[Candidate]:
     ]
 
 
+def superposition_bytes(ledger: Ledger, among: str | Sequence[str]) -> int:
+    """Bytes that `Superposition` needs for these candidates, known before any is unpacked.
+
+    Arguments and errors as `candidates`.
+    """
+    layers, weights = ledger.backbone.layers, ledger.backbone.weights
+    count = depth = dense = 0
+    by_unit = False
+    for task in _chosen(ledger, among):
+        stored = task.coefficients
+        count, depth = count + 1, max(depth, task.num_masks)
+        if stored is not None:
+            dense += stored.input_scale is not None
+            by_unit |= stored.output_scale is not None or len(stored.alpha[0].shape) == 2
+    numbers = sum(layer.units if by_unit else 1 for layer in layers)
+    one_dense = sum(weights[layer.name].nbytes for layer in layers)
+    # Each is there about three times: coefficients as they are kept, unpacked and stacked, weights
+    # themselves, times a share, and in the sum's gradient.
+    return 3 * (4 * count * depth * numbers + dense * one_dense)
+
+
 def _chosen(ledger: Ledger, among: str | Sequence[str]) -> Iterator[LearnedTask]:
     if among == "all":
         return ledger.tasks.all()

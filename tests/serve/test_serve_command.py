@@ -37,9 +37,20 @@ def test_settings_are_those_of_the_library(calls):
 
 def test_every_option_arrives(calls):
     limits = "--max-bytes 10 --max-rows 20 --max-candidates 30 --threads 4"
+    more = "--max-tasks 5 --max-memory 60 --max-peer-connections 7 --allow-host a --allow-host b"
     rest = "--host 127.0.0.2 --port 9 --token abc --log-level error"
-    assert run("tasks.store", *limits.split(), *rest.split()).exit_code == 0
-    wanted = ServeSettings(token="abc", max_bytes=10, max_rows=20, max_candidates=30, threads=4)
+    assert run("tasks.store", *limits.split(), *more.split(), *rest.split()).exit_code == 0
+    wanted = ServeSettings(
+        token="abc",
+        hosts=("a", "b"),
+        max_bytes=10,
+        max_rows=20,
+        max_tasks=5,
+        max_candidates=30,
+        max_memory=60,
+        max_peer_connections=7,
+        threads=4,
+    )
     address = {"host": "127.0.0.2", "port": 9, "log_level": "error"}
     assert calls == [((Path("tasks.store"), wanted), address)]
 

@@ -12,6 +12,8 @@ import signal
 import socket
 import sys
 import time
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,12 +22,14 @@ from serving import JSON, NPY, Load, Request, exchange, npy, serving
 from impresslearn import open_store
 from impresslearn.errors import InputError
 from impresslearn.serve import ServeSettings, run_server
-from impresslearn.serve.server import announce
+from impresslearn.serve.server import _peer, announce, with_own_names
 from toys import FEATURES, blobs
 
 LOAD_SECONDS = float(os.environ.get("IMPRESSLEARN_LOAD_SECONDS", "5"))
 GROWTH = 24 * 2**20
 """Bytes by which a server may grow under load: what allocators keep."""
+HEAD = b"POST /predict?task=new%200&logits=true HTTP/1.1\r\nHost: localhost\r\n"
+MANY = npy(np.random.default_rng(0).integers(0, 256, (4096, FEATURES), dtype=np.uint8))
 ALLOWED = {"Authorization": "Bearer s3cret"}
 INPUTS = blobs(50)[0][:8]
 
@@ -47,8 +51,11 @@ def predict(body):
     return Request("predict", "POST", "/predict?task=new%200", 200, body, NPY | ALLOWED)
 
 
-def test_a_huge_body_is_refused_and_the_answer_arrives(server):
-    status, answer = server.ask(predict(bytes(4_000_000)))
+@pytest.mark.parametrize("connection", ["keep-alive", "close"])
+def test_a_huge_body_is_refused_and_the_answer_arrives(server, connection):
+    request = predict(bytes(4_000_000))
+    headers = {**request.headers, "Connection": connection}
+    status, answer = server.ask(replace(request, headers=headers))
     assert (status, answer["error"]) == (413, "the body is larger than the limit of 100,000 bytes")
 
 
@@ -62,7 +69,7 @@ def test_a_huge_chunked_body_is_refused_too(server):
 
 
 def test_an_endless_body_ends_the_connection(server):
-    head = b"POST /predict?task=a HTTP/1.1\r\nHost: x\r\n"
+    head = b"POST /predict?task=a HTTP/1.1\r\nHost: localhost\r\n"
     answer, seconds = raw(server, head + b"Content-Length: 99999\r\n\r\nabc")
     assert answer.startswith("HTTP/1.1 401")
     assert "connection: close" in answer.lower()
@@ -70,7 +77,9 @@ def test_an_endless_body_ends_the_connection(server):
 
 
 def test_a_client_that_asks_first_need_not_send_a_huge_body(server):
-    head = b"POST /predict?task=a HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-npy\r\n"
+    head = (
+        b"POST /predict?task=a HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-npy\r\n"
+    )
     rest = b"Authorization: Bearer s3cret\r\nContent-Length: 999999\r\nExpect: 100-continue\r\n\r\n"
     answer, seconds = raw(server, head + rest)
     assert answer.startswith("HTTP/1.1 413")
@@ -92,7 +101,7 @@ def test_bytes_that_are_no_http(server, content):
 
 
 def test_very_long_headers_are_refused(server):
-    content = b"GET /health HTTP/1.1\r\nHost: x\r\nX: " + 200_000 * b"x"
+    content = b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + 200_000 * b"x"
     try:
         answer, _ = raw(server, content)
     except ConnectionError:  # closed while we were still sending
@@ -107,7 +116,7 @@ def test_a_request_that_trickles_is_cut_off(store):
         "settings = serve.ServeSettings(body_seconds=1.0)\n"
         "serve.run_server(sys.argv[1], settings, port=0)"
     )
-    head = b"POST /predict?task=new%200 HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-npy\r\n"
+    head = HEAD + b"Content-Type: application/x-npy\r\n"
     with serving(store, code=code) as server:
         answer, seconds = raw(server, head + b"Content-Length: 500\r\n\r\n\x93NUMPY")
         assert answer.startswith("HTTP/1.1 408")
@@ -118,6 +127,99 @@ def test_a_request_that_trickles_is_cut_off(store):
             assert (answer, seconds < 10) == ("", True)
         assert server.ask(predict(npy(INPUTS)))[0] == 200
         ends_well(server, signal.SIGINT)
+
+
+def test_a_client_that_does_not_read_is_cut_off(store):
+    """Two clients hold all connections that their address may have, and lose them in time."""
+    code = (
+        "import impresslearn.serve.server as server, impresslearn.serve as serve, sys, socket\n"
+        "listening = server._listening\n"
+        "def narrow(*where):\n"
+        "    listener = listening(*where)\n"
+        "    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)\n"
+        "    return listener\n"
+        "server._listening = narrow\n"
+        "settings = serve.ServeSettings(max_peer_connections=2, answer_seconds=1.5)\n"
+        "serve.run_server(sys.argv[1], settings, port=0)"
+    )
+    length = f"Content-Type: application/x-npy\r\nContent-Length: {len(MANY)}\r\n\r\n"
+    health = Request("health", "GET", "/health")
+    with serving(store, code=code) as server, ExitStack() as stack:
+        whole = server.ask(Request("predict", "POST", HEAD.split()[1].decode(), 200, MANY, NPY))
+        assert len(json.dumps(whole[1])) > 100_000
+        streams = [stack.enter_context(socket.socket()) for _ in range(2)]
+        for stream in streams:
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            stream.settimeout(10)
+            stream.connect(("127.0.0.1", server.port))
+            stream.sendall(HEAD + length.encode() + MANY)
+        assert streams[0].recv(9) == streams[1].recv(9) == b"HTTP/1.1 "
+        with pytest.raises((http.client.HTTPException, ConnectionError)):
+            server.ask(health)
+        until = time.monotonic() + 8
+        while time.monotonic() < until and str(server.log).count("did not read its answer") < 2:
+            with suppress(OSError):
+                streams[0].recv(1)  # one reads a byte at a time, the other nothing
+            time.sleep(0.05)
+        assert server.ask(health)[0] == 200
+        for stream in streams:
+            with suppress(ConnectionError):
+                assert sum(map(len, iter(lambda s=stream: s.recv(65536), b""))) < 100_000
+        log = "\n".join(server.log)
+        assert log.count("127.0.0.1 did not read its answer in 1.5 seconds") == 2
+        assert "127.0.0.1 holds too many connections; refused one" in log
+        assert "Traceback" not in log
+
+
+def test_a_client_that_reads_slowly_but_in_time_gets_all(server):
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=15)
+    connection.request("POST", HEAD.split()[1].decode(), MANY, NPY | ALLOWED)
+    answer, parts = connection.getresponse(), []
+    while part := answer.read(20_000):
+        parts.append(part)
+        time.sleep(0.01)
+    assert len(json.loads(b"".join(parts))["logits"]) == 4096
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("10.0.0.1", "10.0.0.1", True),
+        ("10.0.0.1", "10.0.0.2", False),
+        ("2001:db8::1", "2001:db8::ffff:1", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("fe80::1%eth0", "fe80::2%eth0", True),
+    ],
+)
+def test_a_peer_is_an_address_or_a_network(one, other, same):
+    assert (_peer((one, 1)) == _peer((other, 2))) == same
+
+
+@pytest.mark.parametrize(
+    ("host", "address", "given", "hosts"),
+    [
+        ("127.0.0.2", "127.0.0.2", (), {"localhost", "127.0.0.1", "[::1]", "127.0.0.2"}),
+        (
+            "me",
+            "127.0.1.1",
+            ("a.b",),
+            {"localhost", "127.0.0.1", "[::1]", "me", "127.0.1.1", "a.b"},
+        ),
+        ("::1", "::1", (), {"localhost", "127.0.0.1", "[::1]"}),
+        ("0.0.0.0", "0.0.0.0", (), set()),
+        ("me", "10.0.0.1", ("a.b",), {"a.b"}),
+    ],
+)
+def test_loopback_serves_this_machines_names_only(host, address, given, hosts):
+    settings = with_own_names(ServeSettings(hosts=given), host, address)
+    assert set(settings.hosts) == hosts
+
+
+def test_a_page_whose_name_leads_to_this_machine_is_not_served(server):
+    headers = {**ALLOWED, "Host": f"evil.org:{server.port}"}
+    status, answer = server.ask(Request("health", "GET", "/health", headers=headers))
+    assert (status, "'evil.org:" in answer["error"]) == (421, True)
 
 
 def ends_well(server, number):
@@ -132,7 +234,7 @@ def ends_well(server, number):
 def test_the_token_from_the_environment_is_asked_for(server):
     for given, status in (("", 401), ("Bearer wrong", 401), ("Bearer s3cret", 200)):
         headers = {"Authorization": given} if given else {}
-        assert server.ask(Request("health", "GET", "/health", headers=headers))[0] == status
+        assert server.ask(Request("tasks", "GET", "/tasks", headers=headers))[0] == status
     assert "s3cret" not in "\n".join(server.log)
 
 

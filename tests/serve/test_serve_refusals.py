@@ -10,12 +10,14 @@ import torch
 from fastapi.testclient import TestClient
 from serving import JSON, NPY, npy
 
+from impresslearn import adapt
 from impresslearn.errors import InputError, StoreError, TrainingError
 from impresslearn.inference import TaskGuess
 from impresslearn.serve import ServeSettings, create_app
-from toys import FEATURES, blobs
+from toys import FEATURES, ConvNet, blobs, pictures, quick_learner
 
 ROWS = blobs(50)[0][:2].tolist()
+NOTHING = npy(np.zeros((1, 0)))
 KNOWN = {"inputs": ROWS, "task": "new 0"}
 
 
@@ -25,7 +27,7 @@ def problem(answer):
     assert list(answer.json()) == ["error"]
     line = answer.json()["error"]
     assert line
-    assert "\n" not in line
+    assert line.isprintable()
     assert "Traceback" not in line
     return line
 
@@ -69,6 +71,10 @@ def text(value):
         ({"inputs": [[None] * 16], "task": "new 0"}, 422, "nested lists, got a NoneType"),
         ({"inputs": [{}], "task": "new 0"}, 422, "nested lists, got a dict"),
         ({"inputs": [[[[[[[[[[1]]]]]]]]]], "task": "new 0"}, 422, "nested lists, got a list"),
+        ({"inputs": [[], []], "task": "new 0"}, 422, "inputs must hold numbers, got none in shape"),
+        ('{"inputs": [[1]], "task": "a", "task": "b"}', 400, "an object has a name twice"),
+        ({**KNOWN, "task": "\x00\x1b[31m\x7f\x9b\u202e"}, 404, "\\x00\\x1b[31m\\x7f\\x9b\\u202e"),
+        ({**KNOWN, "prepared": "yes"}, 422, "prepared"),
         ({"inputs": [[10**400] * 16], "task": "new 0"}, 422, "a number that no float can hold"),
         ({"inputs": [[1e300] * 16], "task": "new 0"}, 422, "16 NaN or infinite values"),
         ({"inputs": [[1e38] * 16], "task": "new 0"}, 422, "no finite numbers; the inputs are too"),
@@ -104,18 +110,30 @@ def test_json_whose_task_cannot_be_inferred(client, body, status, line):
         (b"", 400, "the body is no .npy file"),
         (b"\x93NUMPY", 400, "the body is no .npy file"),
         (b"\x93NUMPY\x03\x00" + npy(ROWS)[8:], 400, "the body is no .npy file of format 1 or 2"),
-        (b"\x93NUMPY\x01\x00\xff\xff{    ", 400, "the .npy header is cut short or too long"),
+        (b"\x93NUMPY\x01\x00\xff\xff{    ", 400, "the body is no .npy file of format 1 or 2"),
         (npy(ROWS)[:-1], 400, "declares 256 bytes of data, 255 came"),
         (npy(ROWS) + b"x", 400, "declares 256 bytes of data, 257 came"),
-        (npy(ROWS).replace(b"(2, 16)", b"(2,-16)"), 400, "has no shape of 1 to 8 dimensions"),
-        (npy(ROWS).replace(b"(2, 16), }   ", b"(2, 16**9), }"), 400, "header is not one"),
+        (
+            npy(ROWS).replace(b"(2, 16)", b"(2,-16)"),
+            400,
+            "1 to 8 dimensions, none empty, got (2, -16)",
+        ),
+        (npy(ROWS).replace(b"(2, 16), }   ", b"(2, 16**9), }"), 400, "the body is no .npy file"),
         (npy(ROWS).replace(b"(2, 16), }         ", b"(99999999, 9999)}  "), 400, "256 came"),
-        (npy(3.0), 400, "has no shape of 1 to 8 dimensions"),
+        (
+            npy(ROWS).replace(b"(2, 16), }           ", b"(2**31-1, 2**31-1, 0)}"),
+            400,
+            "no .npy file",
+        ),
+        (NOTHING.replace(b"(1, 0), }", b"(2147483648, 2147483648, 0)}")[:-18], 400, "none empty"),
+        (npy(3.0), 400, "1 to 8 dimensions, none empty, got ()"),
+        (npy(np.zeros([1] * 9)), 400, "1 to 8 dimensions"),
+        (npy(np.zeros((2, 0))), 400, "none empty, got (2, 0)"),
         (npy(["a"]), 400, "must hold real numbers"),
         (npy([1j]), 400, "must hold real numbers"),
         (npy([True]), 400, "must hold real numbers"),
         (npy(np.zeros(2, dtype=[("x", "f4")])), 400, "real numbers"),
-        (npy(np.zeros((0, 16))), 422, "inputs must be at least one row"),
+        (npy(np.zeros((0, 16))), 400, "none empty, got (0, 16)"),
         (npy(np.zeros((2, 15))), 422, "lenet_300_100 expects 16 values an input"),
         (npy(np.full((2, 16), np.nan)), 422, "inputs hold 32 NaN or infinite values"),
     ],
@@ -137,6 +155,7 @@ def test_pickled_objects_are_never_loaded(client):
     ("method", "path", "status", "line"),
     [
         ("GET", "/nothing", 404, "there is no GET /nothing; see /docs"),
+        ("GET", "/x%1b%7f%c2%9b%e2%80%ae", 404, "GET /x\\x1b\\x7f\\x9b\\u202e; see"),
         ("GET", "/health/", 404, "there is no GET /health/"),
         ("DELETE", "/tasks", 405, "DELETE /tasks is not allowed"),
         ("GET", "/predict", 405, "GET /predict is not allowed"),
@@ -186,9 +205,10 @@ def test_options_belong_to_one_place(client):
 @pytest.fixture(scope="module")
 def narrow(direct):
     """An app with small limits and a token."""
-    limits = {"max_bytes": 2000, "max_rows": 3, "max_candidates": 4}
-    app = create_app(direct, ServeSettings(token="s3cret", **limits))
-    with TestClient(app, headers={"Authorization": "Bearer s3cret"}) as client:
+    limits = {"max_bytes": 2000, "max_rows": 3, "max_candidates": 4, "max_tasks": 1}
+    app = create_app(direct, ServeSettings(token="s3cret", hosts=("Here.org", "[::1]"), **limits))
+    headers = {"Authorization": "Bearer s3cret", "Host": "here.org:80"}
+    with TestClient(app, headers=headers) as client:
         yield client
 
 
@@ -218,9 +238,63 @@ def test_too_many_rows_and_candidates_are_refused(narrow):
     )
     some = narrow.post("/infer?among=new%200", content=npy(ROWS), headers=NPY)
     assert some.status_code == 200
+    mixed = narrow.post("/predict", json={"inputs": ROWS, "task": ["new 0", "new 1"]})
+    line = "2 tasks are more than the limit of 1 a batch; send several"
+    assert (mixed.status_code, problem(mixed)) == (413, line)
 
 
-@pytest.mark.parametrize("path", ["/health", "/tasks", "/task?name=x", "/predict", "/infer"])
+@pytest.mark.parametrize(
+    ("path", "asked", "line"),
+    [
+        ("/predict", {"task": "new 0", "logits": True}, "6 logits take 600 bytes"),
+        ("/predict", {"task": ["new 0", "basis 1"], "logits": True}, "6 logits take 600 bytes"),
+        # 3 candidates of 3 masks by 24 + 12 + 3 units; one basis task needs no units
+        ("/infer", {"among": "learned"}, "these candidates take 4,212 bytes"),
+        ("/infer", {"among": ["basis 0", "new 0", "new 0"]}, "these candidates take 2,808 bytes"),
+    ],
+)
+def test_memory_is_bounded_before_it_is_taken(direct, path, asked, line):
+    limit = 599 if path == "/predict" else 2000
+    with TestClient(create_app(direct, ServeSettings(max_memory=limit))) as client:
+        answer = client.post(path, json={"inputs": ROWS, **asked})
+        less = {"logits": False} if path == "/predict" else {"among": ["basis 0"]}
+        assert client.post(path, json={"inputs": ROWS, **asked, **less}).status_code == 200
+    assert answer.status_code == 413
+    assert problem(answer).startswith(f"{line}, the limit is {limit:,} a request; ")
+
+
+def test_activations_are_bounded_before_they_are_made():
+    """A few bytes of pixels are refused for what the network would make of them."""
+    learner = quick_learner(adapt(ConvNet(), input_shape=(3, None, None)), sparsity=0.5)
+    learner.learn_basis("a", pictures())
+    sizes = {"/predict?task=a": 10_000, "/infer": 5000}
+    with TestClient(create_app(learner, ServeSettings(max_memory=10**6))) as client:
+        for path, pixels in sizes.items():
+            for shape, status in (((1, 3, 10, 10), 200), ((1, 3, 10, pixels), 413)):
+                body = npy(np.ones(shape, dtype=np.uint8))
+                answer = client.post(path, content=body, headers=NPY)
+                assert answer.status_code == status
+            assert problem(answer).startswith(f"1 inputs of shape (3, 10, {pixels}) take ")
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.org", "here.org.evil.org", "here.org:80:80", "[::2]", "[", ""]
+)
+@pytest.mark.parametrize("path", ["/health", "/tasks", "/docs", "/openapi.json", "/predict"])
+def test_other_hosts_are_not_served(narrow, host, path):
+    method = "POST" if path == "/predict" else "GET"
+    answer = narrow.request(method, path, headers={"Host": host})
+    assert (answer.status_code, "is not served" in problem(answer)) == (421, True)
+
+
+@pytest.mark.parametrize("host", ["here.org", "HERE.org:8000", "[::1]", "[::1]:1"])
+def test_hosts_are_served_at_any_port(narrow, host):
+    assert narrow.get("/health", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path", ["/tasks", "/task?name=x", "/predict", "/infer", "/docs", "/openapi.json"]
+)
 @pytest.mark.parametrize("token", [None, "", "Bearer", "Bearer wrong", "Basic s3cret", "Bearer é"])
 def test_without_the_token_nothing_is_told(narrow, path, token):
     headers = {"Authorization": b"" if token is None else token.encode("latin1")}
@@ -232,8 +306,12 @@ def test_without_the_token_nothing_is_told(narrow, path, token):
 
 
 def test_with_the_token_everything_is(narrow):
-    assert narrow.get("/health").status_code == 200
-    assert narrow.get("/task?name=new%200").status_code == 200
+    for path in ("/health", "/task?name=new%200", "/docs", "/openapi.json"):
+        assert narrow.get(path).status_code == 200
+
+
+def test_health_needs_no_token(narrow):
+    assert narrow.get("/health", headers={"Authorization": ""}).status_code == 200
 
 
 def test_the_token_stays_secret():
@@ -246,6 +324,7 @@ def test_the_token_stays_secret():
         (StoreError("the store\nis gone"), 503, "the store is gone"),
         (InputError("x" * 1000), 422, "x" * 499 + "…"),
         (TrainingError("odd"), 500, "the server failed on this request; its log says why"),
+        (StopIteration(), 500, "the server failed on this request; its log says why"),
         (ZeroDivisionError("secret"), 500, "the server failed on this request; its log says why"),
     ],
 )
@@ -291,6 +370,11 @@ def test_an_inference_without_numbers_is_none(direct, monkeypatch):
         {"max_candidates": -1},
         {"body_seconds": 0},
         {"body_seconds": float("nan")},
+        {"answer_seconds": "1"},
+        {"max_memory": 0},
+        {"max_peer_connections": 0},
+        {"hosts": "localhost"},
+        {"hosts": ["here:80"]},
     ],
 )
 def test_settings_that_cannot_be_kept(settings):

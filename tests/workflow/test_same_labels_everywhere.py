@@ -77,6 +77,8 @@ def test_every_way_gives_the_same_labels(learned, tmp_path):
             expected = learner.predict(raw, task).tolist()
             body = {"inputs": raw.tolist(), "task": task}
             assert client.post("/predict", json=body).json()["labels"] == expected
+            ready = {"inputs": learner.prepare(raw).tolist(), "task": task, "prepared": True}
+            assert client.post("/predict", json=ready).json()["labels"] == expected
             module = learner.export(task)
             logits = module(torch.from_numpy(raw))
             assert torch.equal(logits, learner.logits(raw, task))

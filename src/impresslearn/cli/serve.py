@@ -27,8 +27,17 @@ def serve(
         str | None,
         typer.Option(
             envvar="IMPRESSLEARN_TOKEN",
-            help="Asked of every request as a bearer token. Given as an option, it shows in the "
-            "list of processes; the variable does not.",
+            help="Asked of every request but /health as a bearer token. Given as an option, it "
+            "shows in the list of processes; the variable does not.",
+        ),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A name that requests may call this server by in their Host header, as behind a "
+            "proxy; may be repeated. On loopback localhost is always one; without any, a server "
+            "elsewhere takes every name.",
         ),
     ] = None,
     max_bytes: Annotated[
@@ -40,6 +49,27 @@ def serve(
     max_candidates: Annotated[
         int, typer.Option(metavar="N", min=1, help="Tasks that one inference may choose among.")
     ] = 10_000,
+    max_tasks: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Tasks in one mixed batch.")
+    ] = 256,
+    max_memory: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Bytes that one request's activations, its logits, or the candidates of an "
+            "inference may each take.",
+        ),
+    ] = 4 * 1024**3,
+    max_peer_connections: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Connections of one address, of 256 in all. Behind a reverse proxy, which is one "
+            "address, give it all of them: 256.",
+        ),
+    ] = 64,
     threads: Annotated[
         int, typer.Option(metavar="N", min=1, help="Predictions computed at a time.")
     ] = 2,
@@ -54,9 +84,13 @@ def serve(
 
     settings = ServeSettings(
         token=token,
+        hosts=tuple(allow_host or ()),
         max_bytes=max_bytes,
         max_rows=max_rows,
+        max_tasks=max_tasks,
         max_candidates=max_candidates,
+        max_memory=max_memory,
+        max_peer_connections=max_peer_connections,
         threads=threads,
     )
     run_server(store, settings, host=host, port=port, log_level=log_level.value)

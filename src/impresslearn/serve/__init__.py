@@ -2,8 +2,9 @@
 
 `app` has the routes. Below it: `desk` decides where work runs, `service` asks the learner,
 `schemas` are requests and answers as they are documented, `asking` and `bodies` turn what came into
-arrays and options, `limits` bounds what a request may take, `refusals` gives every error its status
-and one line, `page` is the documentation as HTML. `server` runs an app with uvicorn.
+arrays and options, `limits` and `activations` bound what a request may take, `refusals` gives every
+error its status and one line, `page` is the documentation as HTML. `server` runs an app with
+uvicorn.
 """
 
 from impresslearn.errors import MissingDependencyError

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hmac
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel
 
@@ -46,6 +47,7 @@ DESCRIPTION = (
 PROBLEMS = {
     400: "A body that is no JSON or no .npy file, or that ended early.",
     401: "The bearer token is missing or wrong.",
+    421: "The Host header names a host that the server does not serve.",
     404: "No task of that name; the line names close ones.",
     408: "The body took too long to arrive.",
     413: "A larger body, or more rows, than the server allows.",
@@ -75,6 +77,7 @@ def create_app(
         title="ImpressLearn",
         version=__version__,
         description=DESCRIPTION,
+        openapi_url=None,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -82,20 +85,47 @@ def create_app(
     )
     add_refusals(app)
     app.add_middleware(Lingering)
-    guards = [] if settings.token is None else [Depends(_guard(settings.token))]
-    common = (500, 503) if settings.token is None else (401, 500, 503)
-    router = APIRouter(dependencies=guards, responses=_problems(*common))
-    _add_lookups(router, desk)
-    _add_predictions(router, desk)
-    app.include_router(router)
-    app.add_api_route("/docs", partial(_docs, app), include_in_schema=False)
+    anyone, guarded = _routers(settings)
+    _add_health(anyone, desk)
+    _add_lookups(guarded, desk)
+    _add_predictions(guarded, desk)
+    _add_documentation(guarded, app)
+    for router in (anyone, guarded):
+        app.include_router(router)
     return app
+
+
+def _routers(settings: ServeSettings) -> tuple[APIRouter, APIRouter]:
+    """Routes for anyone who names one of the server's hosts, and for those who have its token."""
+    guards, problems = [], [500, 503]
+    if settings.hosts:
+        guards.append(Depends(_host_guard(settings.hosts)))
+        problems.append(421)
+    anyone = APIRouter(dependencies=guards, responses=_problems(*problems))
+    if settings.token is not None:
+        guards = [*guards, Depends(_token_guard(settings.token))]
+        problems.append(401)
+    return anyone, APIRouter(dependencies=guards, responses=_problems(*sorted(problems)))
+
+
+def _host_guard(hosts: Sequence[str]) -> Callable[..., Awaitable[None]]:
+    """A dependency that lets requests in whose Host header names one of the hosts."""
+    served = {host.lower() for host in hosts}
+
+    async def check(request: Request) -> None:
+        given = request.headers.get("host", "")
+        if re.sub(r":\d*$", "", given).lower() not in served:
+            name = f"the host {given!r}" if given else "a request without a host"
+            line = f"{name} is not served; start the server with --allow-host to serve another"
+            raise RequestError(421, line)
+
+    return check
 
 
 _BEARER = HTTPBearer(auto_error=False, description="The token that the server was given.")
 
 
-def _guard(token: str) -> Callable[..., Awaitable[None]]:
+def _token_guard(token: str) -> Callable[..., Awaitable[None]]:
     """A dependency that lets requests in that bring the token."""
     wanted = token.encode()
 
@@ -109,13 +139,15 @@ def _guard(token: str) -> Callable[..., Awaitable[None]]:
     return check
 
 
-def _add_lookups(router: APIRouter, desk: Desk) -> None:
-    service = desk.service
-
+def _add_health(router: APIRouter, desk: Desk) -> None:
     @router.get("/health", response_model=Health)
     async def health() -> Response:
         """What is served, and that its store can be read."""
-        return await desk.look_up(service.health)
+        return await desk.look_up(desk.service.health)
+
+
+def _add_lookups(router: APIRouter, desk: Desk) -> None:
+    service = desk.service
 
     @router.get("/tasks", response_model=TaskPage, responses=_problems(422))
     async def tasks(query: Annotated[PageQuery, Query()]) -> Response:
@@ -168,8 +200,14 @@ async def _lifespan(desk: Desk, opened: ImpressLearner | None, _: FastAPI) -> As
             opened.close()
 
 
-async def _docs(app: FastAPI) -> HTMLResponse:
-    return HTMLResponse(page_of(app.openapi()))
+def _add_documentation(router: APIRouter, app: FastAPI) -> None:
+    @router.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        return HTMLResponse(page_of(app.openapi()))
+
+    @router.get("/openapi.json", include_in_schema=False)
+    async def document() -> JSONResponse:
+        return JSONResponse(app.openapi())
 
 
 def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:

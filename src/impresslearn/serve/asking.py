@@ -24,42 +24,46 @@ WORDS = ("all", *ROLES)
 
 @dataclass(frozen=True)
 class PredictAsked:
-    """Inputs (n, ...), one task or one a row, and whether to answer logits."""
+    """Inputs (n, ...), one task or one a row, whether to answer logits, and whether the inputs are
+    prepared already."""
 
     inputs: np.ndarray
     task: str | list[str]
     logits: bool
+    prepared: bool
 
 
 @dataclass(frozen=True)
 class InferAsked:
-    """Inputs (n, ...), the tasks to choose among, how, and whether to answer logits."""
+    """Inputs (n, ...), the tasks to choose among, how, and the rest as in `PredictAsked`."""
 
     inputs: np.ndarray
     among: str | list[str]
     method: str
     logits: bool
+    prepared: bool
 
 
 def predict_asked(body: bytearray, kind: str, query: PredictQuery, rows: int) -> PredictAsked:
     """A prediction; kind: what `media_type` says of the body; rows: that it may have at most."""
     if kind == JSON:
         asked = _validated(PredictRequest, body, query)
-        return PredictAsked(_array(asked.inputs, rows), asked.task, asked.logits)
+        return PredictAsked(_array(asked.inputs, rows), asked.task, asked.logits, asked.prepared)
     if not query.task:
         raise InputError("an .npy body needs the task in the query: ?task=NAME, or one a row")
     task = query.task[0] if len(query.task) == 1 else query.task
-    return PredictAsked(_npy(body, rows), task, query.logits)
+    return PredictAsked(_npy(body, rows), task, query.logits, query.prepared)
 
 
 def infer_asked(body: bytearray, kind: str, query: InferQuery, rows: int) -> InferAsked:
     """An inference; arguments as `predict_asked`."""
     if kind == JSON:
         asked = _validated(InferRequest, body, query)
-        return InferAsked(_array(asked.inputs, rows), asked.among, asked.method, asked.logits)
+        inputs = _array(asked.inputs, rows)
+        return InferAsked(inputs, asked.among, asked.method, asked.logits, asked.prepared)
     word = query.among[0] if query.among else "all"
     among = word if len(query.among) < 2 and word in WORDS else query.among
-    return InferAsked(_npy(body, rows), among, query.method, query.logits)
+    return InferAsked(_npy(body, rows), among, query.method, query.logits, query.prepared)
 
 
 def _validated(model: type[Model], body: bytearray, query: BaseModel) -> Model:

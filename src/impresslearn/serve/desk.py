@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 
 from fastapi import Request, Response
@@ -17,7 +18,7 @@ from pydantic import BaseModel
 
 from impresslearn.learner import ImpressLearner
 from impresslearn.serve.bodies import JSON, media_type
-from impresslearn.serve.limits import Room, read_body
+from impresslearn.serve.limits import HeldAnswer, Room, read_body
 from impresslearn.serve.service import Service
 from impresslearn.serve.settings import ServeSettings
 
@@ -26,7 +27,7 @@ class Desk:
     """A learner's `service`, and the threads that it is asked in."""
 
     def __init__(self, learner: ImpressLearner, settings: ServeSettings) -> None:
-        self.service = Service(learner, settings.max_candidates)
+        self.service = Service(learner, settings)
         self.settings = settings
         self._room = Room(settings.waiting_bytes)
         self._predicting = ThreadPoolExecutor(settings.threads, "predict")
@@ -34,7 +35,7 @@ class Desk:
 
     async def look_up(self, work: Callable[[], BaseModel]) -> Response:
         """The answer of `work`."""
-        return await _run(self._looking_up, work)
+        return Response(await _run(self._looking_up, work), media_type=JSON)
 
     async def with_body(
         self, request: Request, work: Callable[[bytearray, str], BaseModel]
@@ -45,7 +46,10 @@ class Desk:
         with self._room.hold() as share:
             limit, seconds = self.settings.max_bytes, self.settings.body_seconds
             body = await read_body(request, share, limit, seconds)
-            return await _run(self._predicting, partial(work, body, kind))
+            content = await _run(self._predicting, partial(work, body, kind))
+        with ExitStack() as held:
+            held.enter_context(self._room.hold()).take(len(content))
+            return HeldAnswer(content, held.pop_all())
 
     def close(self) -> None:
         """Waits for what is being computed; what is still waiting is dropped."""
@@ -53,9 +57,13 @@ class Desk:
             pool.shutdown(cancel_futures=True)
 
 
-async def _run(pool: ThreadPoolExecutor, work: Callable[[], BaseModel]) -> Response:
+async def _run(pool: ThreadPoolExecutor, work: Callable[[], BaseModel]) -> bytes:
     """The answer of `work`, as JSON that was written in the same thread."""
-    content = await asyncio.get_running_loop().run_in_executor(
-        pool, lambda: work().model_dump_json()
-    )
-    return Response(content, media_type=JSON)
+
+    def answer() -> bytes:
+        try:
+            return work().model_dump_json().encode()
+        except StopIteration as error:  # which no future can hold: the request would never end
+            raise RuntimeError("an iterator ended early") from error
+
+    return await asyncio.get_running_loop().run_in_executor(pool, answer)

@@ -1,8 +1,8 @@
 """How much a request may take: bytes, all requests' bytes together, and seconds.
 
-Bodies are counted while they arrive, so a wrong or missing Content-Length changes nothing. What a
-refused request still sends is read and dropped for a moment, so that the client gets to see the
-refusal, and then the connection is closed.
+Bodies are counted while they arrive, so a wrong or missing Content-Length changes nothing, and
+answers until they are read. What a refused request still sends is read and dropped for a moment, so
+that the client gets to see the refusal, and then the connection is closed.
 """
 
 from __future__ import annotations
@@ -10,18 +10,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
-from fastapi import Request
+from fastapi import Request, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from impresslearn.serve.refusals import RequestError
 
 LINGER_SECONDS = 1.0
+PIECE = 64 * 1024
 
 
 class Room:
-    """The bytes of bodies that all requests together may hold; used by one event loop."""
+    """The bytes of bodies and answers that all requests may hold; used by one event loop."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -45,11 +46,30 @@ class Share:
         self.used = 0
 
     def take(self, count: int) -> None:
-        """Raises RequestError (503) where there is no room left."""
+        """Counts so many bytes more. Raises RequestError (503) where there is no room left."""
         if self._room.used + count > self._room.limit:
             raise RequestError(503, "busy: too many large requests at once", {"Retry-After": "1"})
         self._room.used += count
         self.used += count
+
+
+class HeldAnswer(Response):
+    """A JSON answer sent piece by piece; `held` is closed once the client has taken all of it."""
+
+    media_type = "application/json"
+
+    def __init__(self, content: bytes, held: ExitStack) -> None:
+        super().__init__(content)
+        self._held = held
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._held:
+            start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+            await send(start)
+            for at in range(0, len(self.body), PIECE):
+                piece = bytes(self.body[at : at + PIECE])
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body"})  # waits for the last piece
 
 
 async def read_body(request: Request, share: Share, limit: int, seconds: float) -> bytearray:

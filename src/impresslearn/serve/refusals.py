@@ -58,8 +58,9 @@ def first_problem(problems: Sequence[Mapping[str, Any]]) -> str:
 
 
 def one_line(text: str) -> str:
-    """A text as one short line that can be sent whatever it holds."""
-    line = " ".join(text.split()).encode("utf-8", "replace").decode()
+    """A text as one short line of visible characters; others are written as Python writes them."""
+    words = " ".join(text.split())
+    line = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in words)
     return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…"
 
 

@@ -18,6 +18,7 @@ NESTED: JsonDict = {
     "items": {"anyOf": [{"type": "number"}, {"type": "array"}]},
 }
 """Nested lists; how deep and how long is the network's matter."""
+PREPARED = "the inputs are prepared as the tasks were learned; raw otherwise."
 
 
 class Strict(BaseModel):
@@ -34,6 +35,7 @@ class PredictQuery(Strict):
         description="With an .npy body: the task of all rows, or one task a row (a mixed batch).",
     )
     logits: bool = Field(default=False, description="With an .npy body: answer the logits too.")
+    prepared: bool = Field(default=False, description=f"With an .npy body: {PREPARED}")
 
 
 class InferQuery(Strict):
@@ -47,6 +49,7 @@ class InferQuery(Strict):
         default="halving", description="With an .npy body: how candidates are ranked."
     )
     logits: bool = Field(default=False, description="With an .npy body: answer the logits too.")
+    prepared: bool = Field(default=False, description=f"With an .npy body: {PREPARED}")
 
 
 class PredictRequest(Strict):
@@ -59,6 +62,7 @@ class PredictRequest(Strict):
         description="The task of all rows, or the tasks of the rows, one a row (a mixed batch)."
     )
     logits: bool = Field(default=False, description="Answer the logits too.")
+    prepared: bool = Field(default=False, description=PREPARED)
 
     model_config = ConfigDict(
         extra="forbid",
@@ -82,6 +86,7 @@ class InferRequest(Strict):
     )
     method: Method = Field(default="halving", description="How candidates are ranked.")
     logits: bool = Field(default=False, description="Answer the logits too.")
+    prepared: bool = Field(default=False, description=PREPARED)
 
     model_config = ConfigDict(
         extra="forbid",
@@ -176,6 +181,9 @@ class Health(BaseModel):
     network: str
     input_shape: list[int | None] | None = Field(
         description="Of one input; null in it for a free size, null for an unknown shape."
+    )
+    preprocessing: dict[str, Any] | None = Field(
+        description="What is done to raw inputs first: shape, mean, std, pixels; null for nothing."
     )
     tasks: int
     masks: int

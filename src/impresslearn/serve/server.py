@@ -1,7 +1,8 @@
 """Runs an app with uvicorn until SIGTERM or SIGINT, and ends well.
 
-uvicorn bounds neither the time that a request's headers take nor, with its default parser, their
-length. `PatientProtocol` adds the first to its h11 protocol, which limits the second to 64 KiB.
+uvicorn bounds the length of a request's headers (with its h11 protocol, 64 KiB), but not how long
+they take, nor how long a client takes to read an answer, nor how many connections one client holds.
+`BoundedProtocol` adds these three.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import socket
 import sys
 import threading
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import uvicorn
@@ -51,12 +53,13 @@ def run_server(
         raise InputError(f"log_level must be one of {', '.join(LOG_LEVELS)}, got {log_level!r}")
     settings = settings or ServeSettings()
     with _listening(host, port) as listener:
+        settings = with_own_names(settings, host, listener.getsockname()[0])
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, _leave)  # uvicorn raises the signal again at its end
         app = create_app(source, settings)
         config = uvicorn.Config(
             app,
-            http=PatientProtocol,
+            http=_protocol(settings),
             ws="none",
             lifespan="on",
             log_config=_logging(log_level),
@@ -70,24 +73,52 @@ def run_server(
             uvicorn.Server(config).run(sockets=[listener])
 
 
-class PatientProtocol(H11Protocol):
-    """Closes a connection that takes more than `HEADER_SECONDS` to bring a request's headers."""
+class BoundedProtocol(H11Protocol):
+    """Ends connections whose clients take too long, or hold too many.
 
+    A request's headers have `HEADER_SECONDS`, and an answer, once part of it does not fit into the
+    kernel's buffers, has `answer_seconds` until all of it does.
+    """
+
+    settings: ServeSettings
     _deadline: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         # asyncio does so only for sockets that it has made itself; else every answer takes 40 ms.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        transport.set_write_buffer_limits(0)  # writing pauses while anything is left to be sent
         self._watch()
+        peer = _peer(self.client)
+        all_peers = [_peer(e.client) for e in self.connections if isinstance(e, BoundedProtocol)]
+        if all_peers.count(peer) > self.settings.max_peer_connections:
+            logger.warning("%s holds too many connections; refused one", peer)
+            transport.abort()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self._watch()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._unread is None:
+            self._unread = self.loop.call_later(self.settings.answer_seconds, self._drop)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+            self._all_read()
+
+    def on_response_complete(self) -> None:
+        if not self.flow.write_paused:
+            self._all_read()
+        super().on_response_complete()
+
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._unwatch()
+        self._all_read()
 
     def _watch(self) -> None:
         answering = self.cycle is not None and not self.cycle.response_complete
@@ -106,6 +137,37 @@ class PatientProtocol(H11Protocol):
         if self.cycle is None or self.cycle.response_complete:
             self.transport.close()
 
+    def _all_read(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
+    def _drop(self) -> None:
+        seconds = self.settings.answer_seconds
+        logger.warning("%s did not read its answer in %g seconds", _peer(self.client), seconds)
+        self.transport.abort()  # close() would wait until all is read
+
+
+def _protocol(settings: ServeSettings) -> type[BoundedProtocol]:
+    return type("Protocol", (BoundedProtocol,), {"settings": settings})
+
+
+def _peer(client: tuple[str, int] | None) -> str:
+    """Who is at the other end: an IPv4 address, or an IPv6 network, which has 2**64 of them."""
+    host = (client or ("",))[0].partition("%")[0]
+    return str(ipaddress.ip_network(f"{host}/64", strict=False)) if ":" in host else host
+
+
+def with_own_names(settings: ServeSettings, host: str, address: str) -> ServeSettings:
+    """The settings of a server on this address; on loopback, hosts name this machine too.
+
+    A page on the web can have its own name resolved to 127.0.0.1, and would then be let in.
+    """
+    if not ipaddress.ip_address(address).is_loopback:
+        return settings
+    own = ("localhost", "127.0.0.1", "[::1]", _shown(address), *([] if ":" in host else [host]))
+    return replace(settings, hosts=tuple(dict.fromkeys((*settings.hosts, *own))))
+
 
 def _listening(host: str, port: int) -> socket.socket:
     try:
@@ -116,10 +178,15 @@ def _listening(host: str, port: int) -> socket.socket:
         raise InputError(f"cannot listen on {host}:{port}: {reason}") from None
 
 
+def _shown(address: str) -> str:
+    """An address as it stands in a URL and in a Host header."""
+    return f"[{address}]" if ":" in address else address
+
+
 def announce(listener: socket.socket, settings: ServeSettings) -> None:
     """Says where the server is, and warns where anybody may ask it."""
     host, port = listener.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
+    shown = _shown(host)
     address = f"http://{shown}:{port}"
     print(f"serving on {address}, documented at {address}/docs", file=sys.stderr, flush=True)
     if settings.token is None and not ipaddress.ip_address(host).is_loopback:

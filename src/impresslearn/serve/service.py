@@ -15,12 +15,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from impresslearn.candidates import superposition_bytes
 from impresslearn.data import Label
 from impresslearn.errors import InputError, UnknownTaskError
-from impresslearn.inference import TaskGuess
+from impresslearn.inference import SUPERPOSED_INPUTS, TaskGuess
 from impresslearn.learner import ImpressLearner
+from impresslearn.prediction import BATCH
+from impresslearn.preprocessing import Prepared
 from impresslearn.rows import named, row_names
+from impresslearn.serve.activations import Activations
 from impresslearn.serve.asking import InferAsked, PredictAsked
+from impresslearn.serve.refusals import RequestError
 from impresslearn.serve.schemas import (
     Health,
     Inference,
@@ -30,15 +35,20 @@ from impresslearn.serve.schemas import (
     TaskProbability,
     TaskSummary,
 )
+from impresslearn.serve.settings import ServeSettings
 from impresslearn.tasks import LearnedTask, TaskInfo
+
+LOGIT_BYTES = 100
+"""What a logit takes on its way from a tensor to a Python number and its digits."""
 
 
 class Service:
-    """One learner's answers. max_candidates: tasks that one inference may choose among."""
+    """One learner's answers, within the limits of the settings."""
 
-    def __init__(self, learner: ImpressLearner, max_candidates: int) -> None:
+    def __init__(self, learner: ImpressLearner, settings: ServeSettings) -> None:
         self.learner = learner
-        self.max_candidates = max_candidates
+        self.settings = settings
+        self._activations = Activations(learner.backbone)
 
     def health(self) -> Health:
         """What is served. Raises StoreError for a store that cannot be read."""
@@ -46,10 +56,12 @@ class Service:
 
         backbone = self.learner.backbone
         shape = None if backbone.input_shape is None else list(backbone.input_shape)
+        raw = self.learner.settings.preprocessing
         return Health(
             version=__version__,
             network=backbone.name,
             input_shape=shape,
+            preprocessing=None if raw is None else raw.settings(),
             tasks=len(self.learner.tasks_),
             masks=len(self.learner.bank_),
         )
@@ -75,14 +87,21 @@ class Service:
 
     def predict(self, asked: PredictAsked) -> Predictions:
         """Labels, and logits if asked for; the same numbers as `ImpressLearner.predict`."""
-        values = self._checked(asked.inputs)
+        values = self._checked(asked.inputs, asked.prepared)
+        self._check_pass(values, BATCH, gradient=False)
         if isinstance(asked.task, str):
             return self._predicted(values, asked.task, asked.logits)
         names = row_names(asked.task, len(values))
         rows: dict[str, list[int]] = {}
         for row, name in enumerate(names):
             rows.setdefault(name, []).append(row)
+        most = self.settings.max_tasks
+        if len(rows) > most:
+            line = f"{len(rows):,} tasks are more than the limit of {most:,} a batch; send several"
+            raise RequestError(413, line)
         tasks = {name: self.learner.tasks_.learned(name) for name in rows}
+        if asked.logits:
+            self._check_logits(sum(len(rows[name]) * len(tasks[name].classes) for name in rows))
         labels: list[Label] = [0] * len(names)
         logits: list[list[float]] = [[] for _ in names]
         for name, index in rows.items():
@@ -95,10 +114,13 @@ class Service:
 
     def infer(self, asked: InferAsked) -> Inference:
         """Which task the inputs belong to, and its predictions for them."""
-        values = self._checked(asked.inputs)
+        values = self._checked(asked.inputs, asked.prepared)
         among = asked.among if isinstance(asked.among, str) else list(dict.fromkeys(asked.among))
         self._check_candidates(len(self.learner.tasks_) if isinstance(among, str) else len(among))
-        guess = self.learner.infer_task(values, method=asked.method, among=among)
+        needed = superposition_bytes(self.learner._ledger, among)
+        self._check_memory(needed, "these candidates", "name fewer of them with among")
+        self._check_pass(values, SUPERPOSED_INPUTS, gradient=True)
+        guess = self.learner.infer_task(Prepared(values), method=asked.method, among=among)
         _check_finite(guess)
         found = None if guess.unknown else self._predicted(values, guess.best, asked.logits)
         return Inference(
@@ -115,6 +137,8 @@ class Service:
 
     def _predicted(self, values: Tensor, name: str, with_logits: bool) -> Predictions:
         task = self.learner.tasks_.learned(name)
+        if with_logits:
+            self._check_logits(len(values) * len(task.classes))
         outputs = self._logits(task, values)
         logits = outputs.double().tolist() if with_logits else None
         return Predictions(labels=_labels(outputs, task), logits=logits)
@@ -127,16 +151,34 @@ class Service:
             )
         return outputs
 
-    def _checked(self, inputs: np.ndarray) -> Tensor:
+    def _checked(self, inputs: np.ndarray, prepared: bool) -> Tensor:
         # Aligned as torch aligns: products of arrays that lie otherwise may differ in the last bit.
-        return self.learner.prepare(inputs).clone()
+        return self.learner.prepare(Prepared(inputs) if prepared else inputs).clone()
 
     def _check_candidates(self, count: int) -> None:
-        if count > self.max_candidates:
+        most = self.settings.max_candidates
+        if count > most:
             raise InputError(
-                f"{count:,} tasks are more than the limit of {self.max_candidates:,} that an "
+                f"{count:,} tasks are more than the limit of {most:,} that an "
                 "inference may choose among; name some of them with among"
             )
+
+    def _check_pass(self, values: Tensor, batch: int, gradient: bool) -> None:
+        """A pass without a gradient is held to take half of one with it."""
+        rows, shape = min(len(values), batch), tuple(values.shape[1:])
+        needed = rows * self._activations.bytes_per_input(shape) // (1 if gradient else 2)
+        self._check_memory(
+            needed, f"{rows:,} inputs of shape {shape}", "send fewer or smaller ones"
+        )
+
+    def _check_logits(self, count: int) -> None:
+        self._check_memory(count * LOGIT_BYTES, f"{count:,} logits", "send fewer rows")
+
+    def _check_memory(self, needed: int, what: str, advice: str) -> None:
+        limit = self.settings.max_memory
+        if needed > limit:
+            line = f"{what} take {needed:,} bytes, the limit is {limit:,} a request; {advice}"
+            raise RequestError(413, line)
 
     def _summaries(self, names: list[str]) -> Iterator[TaskSummary]:
         for name in names:
