@@ -123,6 +123,7 @@ def test_health(client):
         "status": "ok",
         "version": __version__,
         "network": "lenet_300_100",
+        "preprocessing": None,
         "input_shape": [16],
         "tasks": 6,
         "masks": 3,
