@@ -10,10 +10,10 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LAYERS = (  # from low to high; a unit imports strictly lower layers, or itself
     {"errors"},
-    {"data", "kernels", "optional", "progress"},
+    {"coding", "data", "kernels", "optional", "progress"},
     {"masking", "files"},
     {"sparsity", "edge_popup", "objectives", "training", "streams", "backbones"},
-    {"bank", "coding", "prediction"},
+    {"bank", "prediction"},
     {"mixing", "settings", "sources", "stopwatch"},
     {"unknowns"},
     {"quantisation", "superposition", "adaptation"},

@@ -13,14 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timezone
-from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from impresslearn.backbones import Backbone
-from impresslearn.bank import MaskBank, PackedMask, packed_mask
+from impresslearn.bank import MaskBank, PackedMask, coded_mask, packed_mask
 from impresslearn.errors import InputError, StoreError
 from impresslearn.inference import PROFILED_INPUTS, entropy_profile
 from impresslearn.intake import Prepared, some_inputs
@@ -127,10 +126,10 @@ class Ledger:
             layer.name: self.backbone.weights[layer.name] * own[layer.name] for layer in layers
         }
         new = [
-            packed_mask(each, mask, layers, "edge_popup", recipes[each])
+            coded_mask(packed_mask(each, mask, layers, "edge_popup", recipes[each]), layers)
             for each, mask in masks.items()
         ]
-        size = sum(prod(bits.shape) for bits in new[0][1])
+        size = len(new[0][0].coded or b"")
         history = _history(recipes[name], metrics)
         task = LearnedTask(name, prepared[1], 1, mask=name, mask_bytes=size, history=history)
         self._commit(self._judged(task, weights, prepared, phase), phase, new)

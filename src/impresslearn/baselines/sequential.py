@@ -18,7 +18,7 @@ from impresslearn.errors import InputError
 from impresslearn.objectives import cross_entropy
 from impresslearn.prediction import Statistics, TaskView, TrainingPhase
 from impresslearn.progress import progress_for
-from impresslearn.tasks import label_map_bytes, unknown_task
+from impresslearn.tasks import label_map_bytes, tensor_bytes, unknown_task
 from impresslearn.training import Recipe, fit
 
 
@@ -90,8 +90,7 @@ class SequentialFineTuning:
         """Bytes that learning the task added: the first the network, each its label map."""
         added = label_map_bytes(self._known(task))
         if task == next(iter(self._classes)):
-            tensors = [*self._weights.values(), *(self._statistics or {}).values()]
-            added += sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+            added += tensor_bytes([*self._weights.values(), *(self._statistics or {}).values()])
         return added
 
     def _phase(self) -> TrainingPhase:

@@ -3,7 +3,7 @@
 `file` opens stores, `writing` makes new ones, `editing` changes them. Below: `journal` binds a
 learner to the file, `contents` reads and writes rows with their checksums (`checks`), `database`
 gives rows and transactions over connections (`lines`, `opening`) to one file (`target`), `schema`
-has the tables; `records`, `networks` and `codec` turn tasks, networks and masks into bytes.
+has the tables; `records` and `networks` turn tasks, masks and networks into bytes.
 """
 
 from impresslearn.store.editing import compact_store, import_tasks, remove_tasks

@@ -21,8 +21,9 @@ from impresslearn.store.records import MaskRow, TaskRow, to_json
 
 _TASK = """
     SELECT t.id, t.name, t.mask, t.num_masks, c.text, f.text, t.coefficients, t.statistics,
-           t.profile, r.text, t.metrics, t.created_at, t.checksum
+           t.profile, r.text, t.metrics, t.created_at, length(m.bits), t.checksum
     FROM tasks AS t
+    LEFT JOIN masks AS m ON m.name = t.mask
     LEFT JOIN documents AS c ON c.id = t.classes
     LEFT JOIN documents AS f ON f.id = t.form
     LEFT JOIN documents AS r ON r.id = t.recipe

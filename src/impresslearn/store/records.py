@@ -19,15 +19,14 @@ import torch
 from torch import Tensor
 
 from impresslearn.backbones import Backbone
-from impresslearn.bank import MaskInfo, PackedMask
-from impresslearn.coding import MODEL_BYTES
+from impresslearn.bank import MaskInfo, PackedMask, coded_mask
+from impresslearn.coding import MODEL_BYTES, decode_mask
 from impresslearn.errors import InputError
-from impresslearn.kernels import pack, popcount, unpack
+from impresslearn.kernels import pack, popcount
 from impresslearn.masking import MaskableLayer
 from impresslearn.quantisation import PRECISIONS, StoredCoefficients, StoredTensor
 from impresslearn.sources import disjoint_mask, random_mask
 from impresslearn.store.checks import Value
-from impresslearn.store.codec import decode_mask, encode_mask
 from impresslearn.tasks import EntropyProfile, LearnedTask
 
 _BITS = {"float32": 32, "float16": 16, "int8": 8, "int5": 5, "int4": 4}
@@ -45,7 +44,10 @@ def to_json(value: Any) -> str:
 
 @dataclass(frozen=True)
 class TaskRow:
-    """The columns of a task, in the order of its checksum; texts stand for document numbers."""
+    """The columns of a task, in the order of its checksum; texts stand for document numbers.
+
+    mask_bytes: what its mask takes in the table of masks; no column of its own.
+    """
 
     name: str
     mask: str | None
@@ -58,6 +60,7 @@ class TaskRow:
     recipe: str
     metrics: str
     created_at: str
+    mask_bytes: int | None = None
 
     def values(self) -> tuple[Value, ...]:
         """The columns as they are checked and written."""
@@ -115,7 +118,7 @@ def decode_task(row: TaskRow, backbone: Backbone, version: int) -> LearnedTask:
         row.num_masks,
         coefficients,
         row.mask,
-        0 if row.mask is None else _packed_bytes(backbone.layers),
+        row.mask_bytes or 0,
         statistics,
         None if row.profile is None else _restored_profile(row.profile),
         history,
@@ -148,12 +151,7 @@ def encode_packed(mask: PackedMask, layers: Sequence[MaskableLayer]) -> MaskRow:
     recipe = {"ones": list(info.ones), **info.recipe}
     bits = None
     if not (info.stored_as_seed and _can_redraw(mask, layers)):
-        bits = encode_mask(
-            [
-                unpack(each.cpu(), layer.fan_in).numpy()
-                for each, layer in zip(packed, layers, strict=True)
-            ]
-        )
+        bits = coded_mask(mask, layers)[0].coded
     return MaskRow(info.name, info.source, to_json(recipe), bits, _digest(packed))
 
 
@@ -173,7 +171,7 @@ def decode_packed(row: MaskRow, layers: Sequence[MaskableLayer]) -> PackedMask:
         raise ValueError(f"mask {row.name!r} does not have the bits that were written")
     if tuple(int(popcount(each.unsqueeze(0))[0]) for each in packed) != ones:
         raise ValueError(f"mask {row.name!r} does not have as many ones as were written")
-    return MaskInfo(row.name, row.source, ones, recipe), packed
+    return MaskInfo(row.name, row.source, ones, recipe, row.bits), packed
 
 
 def encode_statistics(statistics: Mapping[str, Tensor]) -> bytes:
@@ -239,10 +237,6 @@ def _digest(packed: Sequence[Tensor]) -> bytes:
     for each in packed:
         digest.update(each.cpu().contiguous().numpy().data)
     return digest.digest()
-
-
-def _packed_bytes(layers: Sequence[MaskableLayer]) -> int:
-    return sum(layer.units * 2 * (-(-layer.fan_in // 16)) for layer in layers)
 
 
 def _form(stored: StoredCoefficients) -> dict[str, Any]:
