@@ -77,12 +77,16 @@ class Ledger:
         """Takes over the masks that other processes have committed to the same file.
 
         Raises StoreError where the bank has other masks in their places, which were appended to it
-        without a commit.
+        without a commit, and where others have removed masks.
         """
         with self._adopting:
-            for mask in self.journal.masks_after(self._kept):
-                self._adopt(self._kept, mask)
-                self._kept += 1
+            if not self.journal.masks_beyond(self._kept):
+                return
+            with self.journal.snapshot():
+                self.journal.masks_beyond(self._kept)  # as it is in this snapshot
+                for mask in self.journal.masks_after(self._kept):
+                    self._adopt(self._kept, mask)
+                    self._kept += 1
 
     @contextmanager
     def still(self) -> Iterator[None]:
@@ -188,8 +192,7 @@ class Ledger:
             )
 
     def _catch_up_to(self, task: LearnedTask) -> None:
-        if task.num_masks > self._kept:
-            self.catch_up()
+        self.catch_up()
         self.check(task)
 
     def _adopt(self, position: int, mask: PackedMask) -> None:

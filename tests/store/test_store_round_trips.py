@@ -10,8 +10,8 @@ from torch import nn
 
 import impresslearn as il
 from impresslearn.backbones import Backbone
+from impresslearn.persistence import verify_store
 from impresslearn.quantisation import PRECISIONS
-from impresslearn.store import verify_store
 from toys import ConvNet, blobs, pictures, quick_learner, resnet
 
 QUICKLY = {"basis_recipe": HASTY, "task_recipe": HASTY}

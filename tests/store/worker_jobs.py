@@ -137,8 +137,8 @@ def migrate(report: Any, path: str) -> None:
         report("migrating")
         time.sleep(600)
 
-    schema.VERSION = 2
-    schema.MIGRATIONS[1] = endless
+    schema.VERSION = 3
+    schema.MIGRATIONS[2] = endless
     il.open_store(path)
 
 
