@@ -10,51 +10,27 @@ import subprocess
 import sys
 import time
 import tracemalloc
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from storekit import INPUTS, digest, small_learner
+from forgery import forge_head, forge_mask, forge_state, forge_task
+from storekit import HASTY, INPUTS, digest, small_learner
 
 import impresslearn as il
 from impresslearn.persistence import verify_store
+from impresslearn.quantisation import PRECISIONS
 from impresslearn.store import describe_store, opening
-from impresslearn.store.checks import row_checksum, total_after, total_without
-from impresslearn.store.contents import Contents
-from impresslearn.store.database import Database
+from impresslearn.store.journal import StoredTasks
+from impresslearn.store.networks import tensor_records
+from impresslearn.store.records import encode_statistics
+from toys import pictures, quick_learner, resnet
 
 
 @pytest.fixture
 def path(tmp_path):
     small_learner().save(tmp_path / "a.impress")
     return tmp_path / "a.impress"
-
-
-def forge_head(path, change):
-    """Rewrites the head with a right checksum; change: of the network's description."""
-    with sqlite3.connect(path) as connection:
-        row = connection.execute("SELECT * FROM head").fetchone()
-        backbone, settings = json.loads(row[4]), json.loads(row[5])
-        texts = [json.dumps(each) if isinstance(each, dict) else each
-                 for each in change(backbone, settings)]  # fmt: skip
-        values = (*row[1:4], *texts)
-        connection.execute(
-            "UPDATE head SET backbone = ?, settings = ?, checksum = ?",
-            (*texts, row_checksum("head", values)),
-        )
-    connection.close()
-
-
-def forge_task(path, name, /, **columns):
-    """Rewrites a task with right checksums and sums."""
-    database = Database(path)
-    contents = Contents(database)
-    with database.transaction():
-        _, row = contents.task(name)
-        contents.remove_task(name)
-        contents.add_task(replace(row, **columns))
-    database.close()
 
 
 def refused(path, verb=il.load):
@@ -76,6 +52,16 @@ def read_all(path):
     with il.open_store(path, progress=False) as learner:
         for name in list(learner.tasks_):
             learner.predict(INPUTS, name)
+
+
+def list_all(path):
+    with il.open_store(path, readonly=True, progress=False) as learner:
+        return [task.info() for task in learner.tasks_.all()]
+
+
+def store_of(path):
+    learner = il.open_store(path, readonly=True, progress=False)
+    return learner._ledger.journal.contents, learner.backbone
 
 
 def spec(**changes):
@@ -111,12 +97,18 @@ def spec(**changes):
         (lambda b, s: (b, s | {"sparsity": "high"}), "settings"),
         (lambda b, s: (b, s | {"sparsity": 7}), "settings"),
         (lambda b, s: (b, s | {"task_recipe": {"lr": [], "x": 1}}), "settings"),
+        (lambda b, s: (b, s | {"task_recipe": 7}), "settings"),
         (lambda b, s: (b, {}), "settings"),
+        (lambda b, s: (b | {"num_classes": "3"}, s), "num_classes"),
+        (lambda b, s: (b | {"parameters": None}, s), "parameters"),
+        (lambda b, s: (b | {"input_shape": ["a"]}, s), "shapes"),
+        (lambda b, s: (b | {"layers": [7]}, s), "network"),
+        (lambda b, s: ({k: v for k, v in b.items() if k != "norm"}, s), "norm"),
     ],
 )  # fmt: skip
 def test_forged_heads(path, change, words):
     forge_head(path, change)
-    for verb in (il.load, il.open_store):
+    for verb in (il.load, il.open_store, verify_store):
         assert words in refused(path, verb)
 
 
@@ -139,6 +131,12 @@ def test_a_seed_of_a_giant_network(tmp_path):
         {"classes": "[]"},
         {"classes": '"abc"'},
         {"classes": "[1.5, 2]"},
+        {"classes": "[0]"},
+        {"classes": "[2, 1, 2]"},
+        {"classes": '["a", 1]'},
+        {"classes": "[true, false]"},
+        {"classes": f"[1, {2**70}]"},
+        {"classes": '["\\ud800", "a"]'},
         {"classes": json.dumps(list(range(100_000)))},
         {"classes": "[" * 10_000},
         {"form": '{"precision": "float8", "granularity": "layer"}'},
@@ -151,12 +149,21 @@ def test_a_seed_of_a_giant_network(tmp_path):
         {"coefficients": None},
         {"profile": b"123"},
         {"profile": "text"},
+        {"profile": np.array([np.nan, 0.5], "<f2").tobytes()},
+        {"profile": np.array([0.5, np.inf], "<f2").tobytes()},
+        {"profile": np.array([-1, 0.5], "<f2").tobytes()},
+        {"profile": np.array([0.5, 2], "<f2").tobytes()},
         {"recipe": "[]"},
         {"metrics": "nothing"},
+        {"metrics": '{"loss": NaN}'},
+        {"metrics": '{"loss": 1e999}'},
+        {"recipe": '{"a\\udfff": 1}'},
         {"created_at": b"\xff"},
         {"statistics": b"1234"},
         {"mask": "basis-0", "num_masks": 10**12},
+        {"mask": "basis-0"},
         {"name": b"first"},
+        {"name": ""},
     ],
     ids=lambda columns: " ".join(f"{key}={value!r:.20}" for key, value in columns.items()),
 )
@@ -168,20 +175,6 @@ def test_forged_tasks(path, columns):
 
 
 def test_forged_masks(path):
-    def forge(sql, values):
-        with sqlite3.connect(path) as connection:
-            connection.execute(f"UPDATE masks SET {sql} WHERE id = 4", values)
-            position, *row, old = connection.execute("SELECT * FROM masks WHERE id = 4").fetchone()
-            new = row_checksum("masks", (position - 1, *row))
-            connection.execute("UPDATE masks SET checksum = ? WHERE id = 4", (new,))
-            state = list(connection.execute("SELECT * FROM state").fetchone())[1:-1]
-            state[2] = total_after(total_without(state[2], old), new)
-            connection.execute(
-                "UPDATE state SET masks_sum = ?, checksum = ?",
-                (state[2], row_checksum("state", state)),
-            )
-        connection.close()
-
     valid = path.read_bytes()
     recipe = {"ones": [1, 1, 1], "seed": 0, "number": 1}
     for changes in (
@@ -195,32 +188,113 @@ def test_forged_masks(path):
         {"number": 2**70},
     ):
         path.write_bytes(valid)
-        forge("recipe = ?", [json.dumps(recipe | changes)])
+        forge_mask(path, 4, recipe=json.dumps(recipe | changes))
         assert "mask" in refused(path)
         assert "mask" in refused(path, read_all)
-    for sql, value in (
-        ("bits = ?", b"\x01" + b"\xff" * 400),
-        ("bits = ?", "text"),
-        ("digest = ?", "text"),
-        ("source = ?", b"\xff"),
-        ("recipe = ?", "[" * 9000),
+    for columns in (
+        {"bits": b"\x01" + b"\xff" * 400},
+        {"bits": "text"},
+        {"digest": "text"},
+        {"source": b"\xff"},
+        {"recipe": "[" * 9000},
+        {"recipe": '{"ones": [10.0, 10.0, 10.0]}'},
+        {"name": ""},
     ):
         path.write_bytes(valid)
-        forge(sql, [value])
+        forge_mask(path, 4, **columns)
         refused(path)
         refused(path, read_all)
 
 
-def test_absurd_counts(path):
+@pytest.mark.parametrize(
+    "columns",
+    [{"masks": 10**15}, {"masks": -1}, {"tasks": -3}, {"masks_sum": "text"}, {"tasks_sum": b"1"}],
+    ids=str,
+)
+def test_forged_counts(path, columns):
     with sqlite3.connect(path) as connection:
-        state = list(connection.execute("SELECT * FROM state").fetchone())[1:-1]
-        state[0] = 10**15
-        connection.execute(
-            "UPDATE state SET masks = ?, checksum = ?", (state[0], row_checksum("state", state))
-        )
+        forge_state(connection, **columns)
     connection.close()
     for verb in (il.load, read_all, verify_store):
         refused(path, verb)
+
+
+def test_many_masks_in_few_bytes(path):
+    """Coefficients of sixty million masks, coded in 88 kB, over a bank of four."""
+    form = {"precision": "coded", "granularity": "layer"}
+    form |= {"output_scale": False, "input_scale": False}
+    content = bytes([255, 0, 0, 60, 0, 0]) * 3 + bytes(88_000)
+    forge_task(path, "first", num_masks=60_000_000, form=json.dumps(form), coefficients=content)
+    for verb in (il.load, verify_store, read_all, list_all):
+        start = time.perf_counter()
+        assert "combines 60000000 masks of 4" in refused(path, verb)
+        assert time.perf_counter() - start < 3
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0])
+def test_forged_numbers(tmp_path, precision, value):
+    """In place of any number, step or offset; a step of 0 rounds to nothing."""
+    path = tmp_path / "a.impress"
+    how = {"granularity": "unit", "output_scale": True, "precision": precision}
+    small_learner(**how).save(path)
+    with sqlite3.connect(path) as connection:
+        (content,) = connection.execute(
+            "SELECT coefficients FROM tasks WHERE mask IS NULL"
+        ).fetchone()
+    connection.close()
+    first = StoredTasks(*store_of(path))["first"].coefficients
+    bad = np.array([value], np.float32 if precision == "float32" else np.float16).tobytes()
+    part = first.alpha[0]
+    place = 0 if precision in ("float32", "float16") else len(part.payload)
+    if value == 0.0 and place == 0:
+        return
+    forge_task(path, "first", coefficients=content[:place] + bad + content[place + len(bad) :])
+    for verb in (il.load, verify_store, read_all, list_all):
+        assert "task 'first'" in refused(path, verb)
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"statistics": lambda kept: b"\0\0\xc0\x7f" + kept[4:]}, "impossible values"),
+        ({"statistics": lambda kept: kept[:-4] + b"\0\0\x80\xbf"}, "impossible values"),
+        ({"statistics": lambda kept: None}, "norm policy"),
+        ({"statistics": lambda kept: kept[:-1]}, "another network"),
+    ],
+)  # fmt: skip
+def test_forged_norm_statistics(tmp_path, columns, words):
+    path = tmp_path / "a.impress"
+    learner = quick_learner(resnet("per_task"), basis_recipe=HASTY).learn_basis("a", pictures(0))
+    kept = encode_statistics(learner.statistics_of("a"))
+    learner.save(path)
+    forge_task(path, "a", **{name: change(kept) for name, change in columns.items()})
+    for verb in (il.load, verify_store, list_all):
+        assert words in refused(path, verb)
+
+
+def test_shared_statistics_that_are_missing(tmp_path):
+    path = tmp_path / "a.impress"
+    learner = quick_learner(resnet("shared"), basis_recipe=HASTY).learn_basis("a", pictures(0))
+    learner.save(path)
+    with sqlite3.connect(path) as connection:
+        connection.execute("DELETE FROM shared")
+        forge_state(connection, shared=None)
+    connection.close()
+    for verb in (il.load, verify_store):
+        assert "norm statistics that all its tasks share are missing" in refused(path, verb)
+
+
+def test_weights_that_are_no_numbers(path):
+    network = small_learner().backbone
+    network.module.get_parameter("0.weight").data[0, 0] = float("nan")
+    with sqlite3.connect(path) as connection:
+        for name, content in tensor_records(network):
+            connection.execute("UPDATE tensors SET data = ? WHERE name = ?", (content, name))
+    connection.close()
+    forge_head(path, lambda b, s: (b | {"fingerprint": network.fingerprint()}, s))
+    for verb in (il.load, il.open_store, verify_store):
+        assert "NaN or infinite" in refused(path, verb)
 
 
 @pytest.mark.parametrize(
