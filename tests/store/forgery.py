@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+import impresslearn as il
 from impresslearn.store.checks import row_checksum, total_after, total_without
 from impresslearn.store.contents import Contents
 from impresslearn.store.database import Database
@@ -62,3 +67,18 @@ def forge_state(connection: sqlite3.Connection, **columns: Any) -> None:
         connection.execute(f"UPDATE state SET {column} = ?", (value,))
     state = connection.execute("SELECT * FROM state").fetchone()[1:-1]
     connection.execute("UPDATE state SET checksum = ?", (row_checksum("state", state),))
+
+
+def refused(path, verb=il.load):
+    """The single line of the error that a verb gives, in less than a second or so and 64 MB."""
+    tracemalloc.start()
+    start = time.perf_counter()
+    with pytest.raises(il.ImpressLearnError) as caught:
+        verb(path)
+    assert time.perf_counter() - start < 10
+    assert tracemalloc.get_traced_memory()[1] < 64e6
+    tracemalloc.stop()
+    line = str(caught.value)
+    assert len(line.splitlines()) == 1
+    assert len(line) < 600
+    return line

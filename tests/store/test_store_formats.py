@@ -13,7 +13,7 @@ from storekit import digest, reports, small_learner, until
 
 import impresslearn as il
 from impresslearn.persistence import verify_store
-from impresslearn.store import schema
+from impresslearn.store import describe_store, schema
 from toys import blobs
 
 
@@ -34,6 +34,17 @@ def test_it_can_be_learned_into(tmp_path):
         learner.learn_task("newer", blobs(4))
         tasks = len(learner.tasks_)
     assert verify_store(path) == {"tasks": tasks, "masks": 5}
+
+
+def test_who_only_reads_takes_it_as_it_is(tmp_path):
+    path = shutil.copy(make_format_1.PLAIN, tmp_path / "a.impress")
+    before = path.read_bytes()
+    with il.open_store(path, readonly=True, progress=False) as learner:
+        assert digest(learner, "basis") == digest(il.load(path), "basis")
+    assert describe_store(path)["tasks"] == len(il.load(path).tasks_)
+    assert (path.read_bytes(), version(path)) == (before, 1)
+    il.open_store(path).close()
+    assert version(path) == 2
 
 
 @pytest.fixture

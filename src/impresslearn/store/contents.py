@@ -112,10 +112,12 @@ class Contents:
             raise self.database.damaged("its sums are no checksums")
         return state
 
-    def bank_id(self) -> str:
-        """Changes whenever masks are removed, hence what their positions mean."""
-        row = self.database.row("SELECT uuid FROM head")
-        return "" if row is None else row[0]
+    def bank(self) -> tuple[str, int]:
+        """A word that changes when masks are removed, and how many were committed; unchecked."""
+        row = self.database.row("SELECT head.uuid, state.masks FROM head, state")
+        if row is None or type(row[1]) is not int:
+            raise self.database.damaged("its counts are no numbers")
+        return row
 
     def mask_count(self) -> int:
         """How many masks are really there, whatever the state says."""
@@ -194,9 +196,9 @@ class Contents:
         return {name: number - 1 for name, number in rows}
 
     def remove_masks(self, positions: Collection[int]) -> None:
-        """Takes masks out and moves those behind them up; no task may need what moves or goes.
+        """Takes masks out and moves those behind them up, with the basis tasks whose own they are.
 
-        The basis tasks of masks that move need as many masks fewer.
+        No learned task may combine any mask from the first of these positions on.
         """
         state, kept, total = self.state(), min(positions), self.state().masks_sum
         moved = {}
@@ -245,7 +247,7 @@ class Contents:
         self._write_state(replace(state, tasks=state.tasks + 1, tasks_sum=total))
 
     def remove_task(self, name: str) -> None:
-        """Takes a task out; its mask, if it has one, stays in the bank."""
+        """Takes a task out, and nothing else."""
         found = self.task(name)
         if found is None:
             raise KeyError(name)

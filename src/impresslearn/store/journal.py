@@ -110,14 +110,14 @@ class StoreJournal:
         self.contents.share(encode_statistics(statistics))
 
     def masks_beyond(self, known: int) -> bool:
-        current = self.contents.bank_id()
+        current, count = self.contents.bank()
         if known and current != self._bank_id:
             raise StoreError(
                 f"masks were removed from {self.contents.database.path} since it was opened; "
                 "open it again"
             )
         self._bank_id = current
-        return self.contents.state().masks > known
+        return count > known
 
     def masks_after(self, known: int) -> Iterator[PackedMask]:
         return map(self.decoded_mask, self.contents.masks(known))

@@ -30,7 +30,7 @@ def of_kind(kind: type, text: Any) -> Any:
     """
     value = None
     if isinstance(text, str):
-        value = json.loads(text, parse_constant=_finite, parse_float=_finite)
+        value = _DECODER.decode(text)
         if "\\u" in text:
             to_json(value).encode()
     if not isinstance(value, kind):
@@ -42,6 +42,9 @@ def _finite(text: str) -> float:
     if not isfinite(value := float(text)):
         raise ValueError(f"the number {text}")
     return value
+
+
+_DECODER = json.JSONDecoder(parse_constant=_finite, parse_float=_finite)
 
 
 def check_kinds(row: Any, **kinds: type) -> None:
