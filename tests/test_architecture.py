@@ -11,10 +11,10 @@ FILES = sorted(ROOT.rglob("*.py"))
 LAYERS = (  # from low to high; a unit imports strictly lower layers, or itself
     {"errors", "visible"},
     {"plain"},
-    {"data", "forking", "kernels", "optional", "progress"},
+    {"coding", "data", "forking", "kernels", "optional", "progress"},
     {"masking", "preprocessing"},
     {"files", "sparsity", "edge_popup", "objectives", "training", "streams", "backbones"},
-    {"bank", "coding", "prediction"},
+    {"bank", "prediction"},
     {"mixing", "sources", "stopwatch"},
     {"unknowns"},
     {"quantisation", "superposition", "adaptation"},

@@ -7,6 +7,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from impresslearn import ImpressLearner, Recipe, adapt, create_backbone
+from impresslearn.coding import encode_mask
 from impresslearn.data import Examples, StreamedExamples, as_examples
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.sources import random_bank
@@ -202,10 +203,11 @@ def test_bytes_of_a_learned_task(settings, size, classes, label_map):
 
 
 def test_bytes_of_a_basis_task():
-    info = quick_learner().learn_basis("t", blobs()).tasks_["t"]
-    mask = 24 * 2 + 12 * 4 + 3 * 2  # a bit a weight, rows of whole 16 bits
-    assert info.breakdown["mask"] == mask
-    assert info.bytes == mask + 2 + 4
+    learner = quick_learner().learn_basis("t", blobs())
+    info, mask = learner.tasks_["t"], learner.bank_.mask("t")
+    coded = encode_mask([mask[layer.name].numpy() for layer in learner.bank_.layers])
+    assert info.breakdown["mask"] == len(coded)
+    assert info.bytes == len(coded) + 2 + 4
 
 
 @pytest.mark.parametrize("norm", ["batch", "per_task", "shared", "group"])

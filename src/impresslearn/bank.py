@@ -9,12 +9,13 @@ No optimiser and no files here: sources make masks, `mixing` combines them, the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from impresslearn.coding import encode_mask
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.kernels import mask_sums, pack, popcount, row_bytes, unpack
 from impresslearn.masking import MaskableLayer
@@ -28,13 +29,15 @@ class MaskInfo:
     """Where a mask comes from.
 
     source: "edge_popup", "random", "pruning" or the caller's own word; recipe: what rebuilds it, as
-    plain values (a random mask is rebuilt from its seed and needs no stored bits).
+    plain values (a random mask is rebuilt from its seed and needs no stored bits); coded: the bits
+    as the store keeps them, once somebody has needed them.
     """
 
     name: str
     source: str
     ones: tuple[int, ...]
     recipe: dict[str, Any] = field(default_factory=dict)
+    coded: bytes | None = field(default=None, compare=False, repr=False)
 
     @property
     def stored_as_seed(self) -> bool:
@@ -57,6 +60,16 @@ def packed_mask(
     packed = [pack(mask[layer.name].reshape(layer.units, layer.fan_in)) for layer in layers]
     ones = tuple(int(popcount(bits.unsqueeze(0))[0]) for bits in packed)
     return MaskInfo(name, source, ones, dict(recipe or {})), packed
+
+
+def coded_mask(mask: PackedMask, layers: Sequence[MaskableLayer]) -> PackedMask:
+    """The same mask with its bits coded, which is done only where they are not coded already."""
+    info, packed = mask
+    if info.coded is None:
+        pairs = zip(packed, layers, strict=True)
+        rows = [unpack(bits.cpu(), layer.fan_in).numpy() for bits, layer in pairs]
+        info = replace(info, coded=encode_mask(rows))
+    return info, packed
 
 
 @dataclass(frozen=True)
@@ -109,8 +122,9 @@ class MaskBank:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in memory, spare room included."""
-        return sum(room.numel() for room in self._room)
+        """Bytes in memory, spare room and coded masks included."""
+        coded = sum(len(info.coded or b"") for info in self._infos)
+        return coded + sum(room.numel() for room in self._room)
 
     def index(self, name: str) -> int:
         """The position of a mask. Raises UnknownTaskError for a name that is not in the bank."""

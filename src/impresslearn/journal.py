@@ -44,6 +44,13 @@ class Journal(Protocol):
         """Keeps the norm statistics that all tasks share."""
         ...
 
+    def masks_beyond(self, known: int) -> bool:
+        """Whether others have added masks to the first `known`.
+
+        Raises StoreError where masks were removed, so that the known ones are not the first.
+        """
+        ...
+
     def masks_after(self, known: int) -> Iterator[PackedMask]:
         """The masks at positions known, known + 1, … that others have added."""
         ...
@@ -84,6 +91,9 @@ class MemoryJournal:
 
     def share(self, statistics: Statistics) -> None:
         self._shared = statistics
+
+    def masks_beyond(self, known: int) -> bool:
+        return False
 
     def masks_after(self, known: int) -> Iterator[PackedMask]:
         return iter(())

@@ -12,14 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timezone
-from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from impresslearn.backbones import Backbone
-from impresslearn.bank import MaskBank, PackedMask, packed_mask
+from impresslearn.bank import MaskBank, PackedMask, coded_mask, packed_mask
 from impresslearn.errors import InputError, StoreError
 from impresslearn.forking import ForkableLock
 from impresslearn.inference import PROFILED_INPUTS, entropy_profile
@@ -78,12 +77,16 @@ class Ledger:
         """Takes over the masks that other processes have committed to the same file.
 
         Raises StoreError where the bank has other masks in their places, which were appended to it
-        without a commit.
+        without a commit, and where others have removed masks.
         """
         with self._adopting:
-            for mask in self.journal.masks_after(self._kept):
-                self._adopt(self._kept, mask)
-                self._kept += 1
+            if not self.journal.masks_beyond(self._kept):
+                return
+            with self.journal.snapshot():
+                self.journal.masks_beyond(self._kept)  # as it is in this snapshot
+                for mask in self.journal.masks_after(self._kept):
+                    self._adopt(self._kept, mask)
+                    self._kept += 1
 
     @contextmanager
     def still(self) -> Iterator[None]:
@@ -127,10 +130,10 @@ class Ledger:
             layer.name: self.backbone.weights[layer.name] * own[layer.name] for layer in layers
         }
         new = [
-            packed_mask(each, mask, layers, "edge_popup", recipes[each])
+            coded_mask(packed_mask(each, mask, layers, "edge_popup", recipes[each]), layers)
             for each, mask in masks.items()
         ]
-        size = sum(prod(bits.shape) for bits in new[0][1])
+        size = len(new[0][0].coded or b"")
         history = _history(recipes[name], metrics)
         task = LearnedTask(name, prepared[1], 1, mask=name, mask_bytes=size, history=history)
         self._commit(self._judged(task, weights, prepared, phase), phase, new)
@@ -189,8 +192,7 @@ class Ledger:
             )
 
     def _catch_up_to(self, task: LearnedTask) -> None:
-        if task.num_masks > self._kept:
-            self.catch_up()
+        self.catch_up()
         self.check(task)
 
     def _adopt(self, position: int, mask: PackedMask) -> None:

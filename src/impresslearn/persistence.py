@@ -69,6 +69,17 @@ def open_store(
         raise
 
 
+def verify_store(path: str | os.PathLike, module: nn.Module | None = None) -> dict[str, int]:
+    """Reads and checks every page, row, mask, weight and setting; how many masks and tasks.
+
+    Raises StoreError at the first thing that is not as it was written, or that could not be used.
+    """
+    learner = load(path, module=module, progress=False)
+    for task in learner.tasks_.all():
+        learner._ledger.coefficients(task)
+    return {"tasks": len(learner.tasks_), "masks": len(learner.bank_)}
+
+
 def _learner(opened: Opened, settings: dict[str, Any], path: Any) -> ImpressLearner:
     backbone = opened.ledger.backbone
     try:

@@ -87,7 +87,7 @@ class StoredCoefficients:
     @property
     def nbytes(self) -> int:
         """Bytes of all numbers, rounding steps included."""
-        return sum(part.nbytes for part in self.parts) + len(self.levels)
+        return StoredTensors(self.precision, self.parts, self.levels).nbytes
 
     def restore(self, device: torch.device | str = "cpu") -> Coefficients:
         """The coefficients as float32 tensors. Raises ValueError for a damaged code."""

@@ -6,7 +6,7 @@ the label map and the entropies that task inference is judged by. `TaskInfo` is 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, MutableMapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import islice
@@ -42,8 +42,9 @@ class TaskInfo:
     """A task in a learner's `tasks_`.
 
     role: "basis" (has a mask of its own in the bank) or "learned" (has coefficients only); bytes:
-    all that this task alone needs: mask or coefficients, norm statistics, label map, entropies;
-    history: how it was learned ("recipe", "metrics", "created_at"), not needed to compute it.
+    what a store keeps of all that this task alone needs: mask (coded) or coefficients, norm
+    statistics, label map, entropies; history: how it was learned ("recipe", "metrics",
+    "created_at"), not needed to compute it.
     """
 
     name: str
@@ -81,11 +82,10 @@ class LearnedTask:
 
     def info(self) -> TaskInfo:
         """The public summary, with every byte counted."""
-        statistics = self.statistics or {}
         breakdown = {
             "mask": self.mask_bytes,
             "coefficients": self.coefficients.nbytes if self.coefficients else 0,
-            "statistics": sum(t.numel() * t.element_size() for t in statistics.values()),
+            "statistics": tensor_bytes((self.statistics or {}).values()),
             "labels": label_map_bytes(self.classes),
             "entropies": self.profile.nbytes if self.profile else 0,
         }
@@ -160,8 +160,16 @@ def unknown_task(name: object, known: Collection[str]) -> UnknownTaskError:
     )
 
 
+def tensor_bytes(tensors: Iterable[Tensor]) -> int:
+    """Bytes of tensors that are kept as they are."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
 def label_map_bytes(classes: tuple[Label, ...]) -> int:
-    """Bytes of a label map: 2 for the number of classes, and the labels unless they are 0..K-1."""
+    """Bytes of a label map: 2 for the number of classes, and the labels unless they are 0..K-1.
+
+    A store writes it as text, but once for all tasks that have the same.
+    """
     if classes == tuple(range(len(classes))):
         return 2
     if all(isinstance(label, int) for label in classes):

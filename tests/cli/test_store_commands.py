@@ -4,8 +4,10 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from typer.testing import CliRunner
 import impresslearn as il
 from impresslearn.cli.app import app
 from impresslearn.errors import InputError, MissingDataError, StoreError, UnknownTaskError
+from impresslearn.store.checks import row_checksum
 from toys import blobs
 
 QUICK = ("--epochs", "0", "--min-steps", "60", "--batch-size", "32")
@@ -392,6 +395,30 @@ def test_removing_compacting_and_importing(ready, store):
     assert "already" in error_of("store", "import", store, ready)
     assert run_json("store", "import", store, ready, "--task", "b")["imported"] == ["b"]
     assert list(il.load(store).tasks_) == ["a", "b"]
+
+
+def test_removing_a_basis_task(store):
+    text = run("store", "rm", store, "a", "--yes")
+    assert text.splitlines()[1] == "mask 'a' stays: combined by 1 task"
+    assert "cannot go" in error_of("store", "rm", store, "a", "--yes")
+    told = run_json("store", "rm", store, "b", "a", "--yes")
+    assert told["masks_kept"] == {}
+    assert "0 tasks, 12 masks" in run("store", "verify", store)
+
+
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [("settings", "{}"), ("backbone", '{"name": "lenet"}')],
+    ids=["settings", "network"],
+)
+def test_a_forged_head_is_one_line(store, column, text):
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute(f"UPDATE head SET {column} = ?", [text])
+        row = connection.execute("SELECT * FROM head").fetchone()
+        checksum = row_checksum("head", row[1:-1])
+        connection.execute("UPDATE head SET checksum = ?", [checksum])
+    for command in ("show", "ls", "verify"):
+        assert "cannot be" in error_of("store", command, store, kind=StoreError)
 
 
 @pytest.mark.parametrize(("answer", "left"), [("y\n", ["a"]), ("n\n", ["a", "b"])])

@@ -4,12 +4,12 @@ import pytest
 from storekit import HASTY, digest, small_learner
 
 import impresslearn as il
+from impresslearn.persistence import verify_store
 from impresslearn.store import (
     compact_store,
     describe_store,
     import_tasks,
     remove_tasks,
-    verify_store,
 )
 from toys import blobs, pictures, quick_learner, resnet
 

@@ -12,7 +12,8 @@ import pytest
 from storekit import HERE, digest, reports, small_learner, until
 
 import impresslearn as il
-from impresslearn.store import describe_store, verify_store, writing
+from impresslearn.persistence import verify_store
+from impresslearn.store import describe_store, writing
 from toys import blobs, quick_learner
 
 

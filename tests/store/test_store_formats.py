@@ -12,7 +12,8 @@ import pytest
 from storekit import digest, reports, small_learner, until
 
 import impresslearn as il
-from impresslearn.store import schema, verify_store
+from impresslearn.persistence import verify_store
+from impresslearn.store import describe_store, schema
 from toys import blobs
 
 
@@ -35,6 +36,17 @@ def test_it_can_be_learned_into(tmp_path):
     assert verify_store(path) == {"tasks": tasks, "masks": 5}
 
 
+def test_who_only_reads_takes_it_as_it_is(tmp_path):
+    path = shutil.copy(make_format_1.PLAIN, tmp_path / "a.impress")
+    before = path.read_bytes()
+    with il.open_store(path, readonly=True, progress=False) as learner:
+        assert digest(learner, "basis") == digest(il.load(path), "basis")
+    assert describe_store(path)["tasks"] == len(il.load(path).tasks_)
+    assert (path.read_bytes(), version(path)) == (before, 1)
+    il.open_store(path).close()
+    assert version(path) == 2
+
+
 @pytest.fixture
 def old(tmp_path, monkeypatch):
     """A store of what is now an older format."""
@@ -44,7 +56,8 @@ def old(tmp_path, monkeypatch):
     tables = schema.TABLES.replace(f"{end}\n);", f"{end},\n    extra TEXT\n);")
     assert tables != schema.TABLES
     monkeypatch.setattr(schema, "TABLES", tables)
-    monkeypatch.setattr(schema, "VERSION", 2)
+    monkeypatch.setattr(schema, "VERSION", 3)
+    monkeypatch.setattr(schema, "SAME_TABLES", ())
     return path
 
 
@@ -60,15 +73,15 @@ def version(path):
 
 
 def test_an_older_format_is_brought_up_to_date(old, monkeypatch):
-    monkeypatch.setitem(schema.MIGRATIONS, 1, add_column)
+    monkeypatch.setitem(schema.MIGRATIONS, 2, add_column)
     before = old.read_bytes()
     assert len(il.load(old).tasks_) == 3
     assert verify_store(old)["tasks"] == 3
-    with pytest.raises(il.StoreError, match="older format 1; open it for writing once"):
+    with pytest.raises(il.StoreError, match="older format 2; open it for writing once"):
         il.open_store(old, readonly=True)
     assert old.read_bytes() == before
     il.open_store(old).close()
-    assert version(old) == 2
+    assert version(old) == 3
     with il.open_store(old, readonly=True) as learner:
         assert digest(learner, "first") == digest(il.load(old), "first")
 
@@ -81,7 +94,7 @@ def test_two_processes_may_open_an_older_format(old, monkeypatch):
         other.close()
         add_column(connection)
 
-    monkeypatch.setitem(schema.MIGRATIONS, 1, slow)
+    monkeypatch.setitem(schema.MIGRATIONS, 2, slow)
     first, second = il.open_store(old), il.open_store(old)
     assert list(first.tasks_) == list(second.tasks_)
 
@@ -106,13 +119,13 @@ def foreign(connection):
     [
         (broken, il.StoreError, "the disk is full"),
         (cut_short, KeyboardInterrupt, "^$"),
-        (None, il.StoreError, "there is no format 1"),
+        (None, il.StoreError, "there is no format 2"),
     ],
 )
 def test_a_migration_that_fails_changes_nothing(old, monkeypatch, step, error, words):
     before = old.read_bytes()
     if step is not None:
-        monkeypatch.setitem(schema.MIGRATIONS, 1, step)
+        monkeypatch.setitem(schema.MIGRATIONS, 2, step)
     for verb in (il.open_store, il.load):
         with pytest.raises(error, match=words):
             verb(old)
@@ -121,10 +134,10 @@ def test_a_migration_that_fails_changes_nothing(old, monkeypatch, step, error, w
 
 
 def test_a_migration_to_other_tables_is_refused(old, monkeypatch):
-    monkeypatch.setitem(schema.MIGRATIONS, 1, foreign)
+    monkeypatch.setitem(schema.MIGRATIONS, 2, foreign)
     with pytest.raises(il.StoreError, match="its tables are not those"):
         il.open_store(old)
-    assert version(old) == 1
+    assert version(old) == 2
 
 
 def test_a_migration_that_is_killed_changes_nothing(pool, tmp_path):

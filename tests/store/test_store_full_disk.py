@@ -7,7 +7,8 @@ import pytest
 from storekit import digest, small_learner
 
 import impresslearn as il
-from impresslearn.store import compact_store, verify_store
+from impresslearn.persistence import verify_store
+from impresslearn.store import compact_store
 from toys import blobs, quick_learner
 
 

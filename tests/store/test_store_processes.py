@@ -6,7 +6,8 @@ import pytest
 from storekit import FULL, HASTY, digest, reports, small_learner, until
 
 import impresslearn as il
-from impresslearn.store import remove_tasks, verify_store
+from impresslearn.persistence import verify_store
+from impresslearn.store import remove_tasks
 from toys import blobs, pictures, quick_learner, resnet
 
 TASKS = 100 if FULL else 25

@@ -11,7 +11,7 @@ import torch
 from storekit import HASTY, INPUTS, digest, small_learner
 
 import impresslearn as il
-from impresslearn.store import verify_store
+from impresslearn.persistence import verify_store
 from toys import blobs, quick_learner
 
 

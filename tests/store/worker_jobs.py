@@ -137,9 +137,42 @@ def migrate(report: Any, path: str) -> None:
         report("migrating")
         time.sleep(600)
 
-    schema.VERSION = 2
-    schema.MIGRATIONS[1] = endless
+    schema.VERSION = 3
+    schema.MIGRATIONS[2] = endless
     il.open_store(path)
+
+
+def remove(report: Any, path: str, names: list[str]) -> None:
+    """Removes tasks and masks in a transaction that never ends."""
+    from impresslearn.store import remove_tasks
+    from impresslearn.store.contents import Contents
+
+    removed = Contents.remove_masks
+
+    def endless(contents: Contents, positions: Any) -> None:
+        removed(contents, positions)
+        report("removing")
+        time.sleep(600)
+
+    Contents.remove_masks = endless
+    remove_tasks(path, names)
+
+
+def verify_again_and_again(report: Any, path: str, stop: str) -> None:
+    """Opens a store, predicts all its tasks, and verifies it, until a file `stop` is there."""
+    from impresslearn.persistence import verify_store
+
+    while not os.path.exists(stop):
+        try:
+            with il.open_store(path, readonly=True, progress=False) as learner:
+                for task in learner.tasks_:
+                    digest(learner, task)
+        except il.UnknownTaskError:
+            pass  # removed since its name was read
+        except il.StoreError as error:
+            if "masks were removed" not in str(error):  # since it was opened
+                raise
+        report(verify_store(path))
 
 
 def main() -> None:

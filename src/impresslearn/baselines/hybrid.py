@@ -9,10 +9,12 @@ from __future__ import annotations
 from impresslearn.backbones import Backbone
 from impresslearn.bank import MaskBank
 from impresslearn.baselines.own_weights import OwnWeights, Trainable, Weights
+from impresslearn.coding import encode_mask
 from impresslearn.errors import InputError
 from impresslearn.mixing import mixed_weights, uniform_coefficients
 from impresslearn.sources import PopupScores
 from impresslearn.sparsity import ones_per_layer
+from impresslearn.tasks import tensor_bytes
 from impresslearn.training import Recipe
 
 HYBRID_RECIPE = Recipe(optimizer="adam", lr=0.02, schedule="cosine", epochs=3, min_steps=300)
@@ -56,8 +58,9 @@ class Hybrid(OwnWeights):
             return mixed | scores.weights(backbone.weights)
 
         def kept() -> tuple[Weights, int]:
-            """Body coefficients in float32, and one bit a weight of the head."""
-            coefficients = 4 * sum(alpha.numel() for alpha in alphas)
-            return weights(), coefficients + -(-head[0].numel // 8)
+            """Body coefficients in float32, and the mask of the head as a store codes it."""
+            masks = scores.masks()
+            rows = [masks[layer.name].reshape(layer.units, -1).cpu().numpy() for layer in head]
+            return weights(), tensor_bytes(alphas) + len(encode_mask(rows))
 
         return Trainable([*alphas, *scores.tensors], weights, kept)

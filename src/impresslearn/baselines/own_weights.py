@@ -19,7 +19,7 @@ from impresslearn.plain import check_name, check_seed
 from impresslearn.prediction import TaskView, TrainingPhase
 from impresslearn.progress import progress_for
 from impresslearn.settings import Fixed
-from impresslearn.tasks import label_map_bytes, unknown_task
+from impresslearn.tasks import label_map_bytes, tensor_bytes, unknown_task
 from impresslearn.training import Recipe, fit
 
 Weights = dict[str, Tensor]
@@ -88,8 +88,7 @@ class OwnWeights(Fixed, ABC):
         fit(trainable.parameters, loss, source, self.recipe, self.seed, progress)
         with torch.no_grad():
             weights, size = trainable.kept()
-        statistics = (phase.statistics or {}).values()
-        size += sum(each.numel() * each.element_size() for each in statistics)
+        size += tensor_bytes((phase.statistics or {}).values())
         view = TaskView(weights, phase.statistics, len(classes))
         self._tasks[name] = _Learned(view, classes, size + label_map_bytes(classes))
         return self

@@ -20,7 +20,7 @@ from impresslearn.plain import check_name, check_seed
 from impresslearn.prediction import Statistics, TaskView, TrainingPhase
 from impresslearn.progress import progress_for
 from impresslearn.settings import Fixed
-from impresslearn.tasks import label_map_bytes, unknown_task
+from impresslearn.tasks import label_map_bytes, tensor_bytes, unknown_task
 from impresslearn.training import Recipe, fit
 
 
@@ -92,8 +92,7 @@ class SequentialFineTuning(Fixed):
         """Bytes that learning the task added: the first the network, each its label map."""
         added = label_map_bytes(self._known(task))
         if task == next(iter(self._classes)):
-            tensors = [*self._weights.values(), *(self._statistics or {}).values()]
-            added += sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+            added += tensor_bytes([*self._weights.values(), *(self._statistics or {}).values()])
         return added
 
     def _phase(self) -> TrainingPhase:

@@ -80,7 +80,7 @@ def verify(
 
     Reads every page, mask, task and weight and compares it with what was written.
     """
-    from impresslearn.store import verify_store
+    from impresslearn.persistence import verify_store
 
     try:
         counts = verify_store(store)

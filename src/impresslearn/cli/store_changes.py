@@ -56,18 +56,21 @@ def rm(
 ) -> None:
     """Remove tasks, all of those named or none.
 
-    Their masks stay: other tasks may combine them.
+    A basis task's mask goes with it unless other tasks combine it. A mask that belongs to no task
+    goes by its own name.
     """
     from impresslearn.store import remove_tasks
 
     names = list(dict.fromkeys(tasks))
     if not yes:
         _ask(store, names)
-    remove_tasks(store, names)
+    kept = remove_tasks(store, names)
     if as_json:
-        print_json({"store": str(store), "removed": names})
-    else:
-        say(f"{counted(len(names), 'task')} removed from {store}")
+        print_json({"store": str(store), "removed": names, "masks_kept": kept})
+        return
+    say(f"{counted(len(names), 'task')} removed from {store}")
+    for mask, count in kept.items():
+        say(f"mask {mask!r} stays: combined by {counted(count, 'task')}")
 
 
 def _ask(store: Path, names: list[str]) -> None:

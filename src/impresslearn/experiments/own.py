@@ -176,7 +176,7 @@ def run_plan(plan: OwnPlan, processes: int | None = None, report: Report | None 
     return Finished(record, trials)
 
 
-@job_kind("own")
+@job_kind("own", version=2)
 def run_part(settings: Mapping[str, Any], needs: Sequence[Outcome], place: Place) -> Outcome:
     """One method on one seed: the accuracy on every task before the first and after each.
 

@@ -83,8 +83,10 @@ def draw_masks(
     if count < 1:
         raise InputError(f"the number of random masks must be at least 1, got {count}")
     ones = ones_per_layer(bank.layers, sparsity, allocation)
-    start = sum(
-        info.source == "random" and info.name.rpartition("-")[0] == prefix for info in bank.infos
+    numbered = [info.name.rpartition("-") for info in bank.infos if info.source == "random"]
+    start = max(
+        (1 + int(number) for word, _, number in numbered if word == prefix and number.isdecimal()),
+        default=0,
     )
     names = [f"{prefix}-{number}" for number in range(start, start + count)]
     for name in names:

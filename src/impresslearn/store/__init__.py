@@ -3,7 +3,8 @@
 `file` opens stores, `writing` makes new ones, `editing` changes them. Below: `journal` binds a
 learner to the file, `contents` reads and writes rows with their checksums (`checks`), `database`
 gives rows and transactions over connections (`lines`, `opening`) to one file (`target`), `schema`
-has the tables; `records`, `networks` and `codec` turn tasks, networks and masks into bytes.
+has the tables; `records`, `masks` and `networks` turn tasks, masks and networks into rows and
+back, and `plain` reads JSON that anybody may have written.
 """
 
 from impresslearn.store.editing import compact_store, import_tasks, remove_tasks
@@ -13,7 +14,6 @@ from impresslearn.store.file import (
     describe_store,
     load_ledger,
     open_ledger,
-    verify_store,
 )
 from impresslearn.store.writing import write_store
 
@@ -26,6 +26,5 @@ __all__ = [
     "load_ledger",
     "open_ledger",
     "remove_tasks",
-    "verify_store",
     "write_store",
 ]

@@ -9,20 +9,23 @@ from __future__ import annotations
 import json
 import sqlite3
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
 from impresslearn.errors import InputError
-from impresslearn.store.checks import ZERO, Value, row_checksum, total_after, total_without
+from impresslearn.store.checks import SIZE, ZERO, Value, row_checksum, total_after, total_without
 from impresslearn.store.database import Database
-from impresslearn.store.records import MaskRow, TaskRow, to_json
+from impresslearn.store.masks import MaskRow
+from impresslearn.store.plain import to_json
+from impresslearn.store.records import TaskRow
 
 _TASK = """
     SELECT t.id, t.name, t.mask, t.num_masks, c.text, f.text, t.coefficients, t.statistics,
-           t.profile, r.text, t.metrics, t.created_at, t.checksum
+           t.profile, r.text, t.metrics, t.created_at, length(m.bits), t.checksum
     FROM tasks AS t
+    LEFT JOIN masks AS m ON m.name = t.mask
     LEFT JOIN documents AS c ON c.id = t.classes
     LEFT JOIN documents AS f ON f.id = t.form
     LEFT JOIN documents AS r ON r.id = t.recipe
@@ -93,6 +96,8 @@ class Contents:
             raise self.database.damaged("its head is no JSON") from None
         if not isinstance(backbone, dict) or not isinstance(settings, dict):
             raise self.database.damaged("its head describes no network")
+        if not all(isinstance(text, str) for text in row[1:4]):
+            raise self.database.damaged("its head does not tell where it comes from")
         return Head(row[1], row[2], row[3], backbone, settings)
 
     def state(self) -> State:
@@ -101,9 +106,23 @@ class Contents:
         if row is None or row_checksum("state", row[1:-1]) != row[-1]:
             raise self.database.damaged("its counts are not what was written")
         state = State(*row[1:-1])
-        if type(state.masks) is not int or type(state.tasks) is not int:
+        if not all(type(count) is int and count >= 0 for count in (state.masks, state.tasks)):
             raise self.database.damaged("its counts are no numbers")
+        if not all(type(s) is bytes and len(s) == SIZE for s in (state.masks_sum, state.tasks_sum)):
+            raise self.database.damaged("its sums are no checksums")
         return state
+
+    def bank(self) -> tuple[str, int]:
+        """A word that changes when masks are removed, and how many were committed; unchecked."""
+        row = self.database.row("SELECT head.uuid, state.masks FROM head, state")
+        if row is None or type(row[1]) is not int:
+            raise self.database.damaged("its counts are no numbers")
+        return row
+
+    def mask_count(self) -> int:
+        """How many masks are really there, whatever the state says."""
+        row = self.database.row("SELECT count(*) FROM masks")
+        return 0 if row is None else row[0]
 
     def share(self, statistics: bytes) -> None:
         """Writes the norm statistics that all tasks share.
@@ -164,14 +183,48 @@ class Contents:
 
     def masks(self, first: int = 0) -> Iterator[MaskRow]:
         """The masks from a position on. Raises StoreError for one that is damaged or missing."""
-        for position in range(first, self.state().masks):
-            row = self.database.row("SELECT * FROM masks WHERE id = ?", [position + 1])
-            if row is None:
-                raise self.database.damaged(f"mask number {position} is missing")
-            mask = MaskRow(*row[1:-1])
-            if row_checksum("masks", (position, *mask.values())) != row[-1]:
-                raise self.database.damaged(f"mask {str(mask.name)[:80]!r} is not what was written")
-            yield mask
+        return map(self._mask, range(first, self.state().masks))
+
+    def has_mask(self, name: str, count: int) -> bool:
+        """Whether a mask is among the first `count`."""
+        found = self.database.row("SELECT id FROM masks WHERE name = ?", [name])
+        return found is not None and found[0] <= count
+
+    def mask_positions(self) -> dict[str, int]:
+        """The position of every mask."""
+        rows = self.database.rows("SELECT name, id FROM masks")
+        return {name: number - 1 for name, number in rows}
+
+    def remove_masks(self, positions: Collection[int]) -> None:
+        """Takes masks out and moves those behind them up, with the basis tasks whose own they are.
+
+        No learned task may combine any mask from the first of these positions on.
+        """
+        state, kept, total = self.state(), min(positions), self.state().masks_sum
+        moved = {}
+        for position in range(kept, state.masks):
+            mask = self._mask(position)
+            total = total_without(total, row_checksum("masks", (position, *mask.values())))
+            if position in positions:
+                self._write("DELETE FROM masks WHERE id = ?", position + 1)
+                continue
+            checksum = row_checksum("masks", (kept, *mask.values()))
+            self._write(
+                "UPDATE masks SET id = ?, checksum = ? WHERE id = ?",
+                kept + 1, checksum, position + 1,
+            )  # fmt: skip
+            total, kept = total_after(total, checksum), kept + 1
+            moved[mask.name] = kept
+        self._write_state(replace(state, masks=kept, masks_sum=total))
+        for row in self.database.rows(f"{_TASK} WHERE t.mask IS NOT NULL"):
+            number, task = self._checked(row)
+            if task.mask in moved:
+                self._set_num_masks(number, task, moved[task.mask])
+        head = self.database.row("SELECT * FROM head") or ()
+        values = (uuid.uuid4().hex, *head[2:-1])
+        self._write(
+            "UPDATE head SET uuid = ?, checksum = ?", values[0], row_checksum("head", values)
+        )
 
     def add_task(self, task: TaskRow) -> None:
         """A task under a new name."""
@@ -194,7 +247,7 @@ class Contents:
         self._write_state(replace(state, tasks=state.tasks + 1, tasks_sum=total))
 
     def remove_task(self, name: str) -> None:
-        """Takes a task out; its mask, if it has one, stays in the bank."""
+        """Takes a task out, and nothing else."""
         found = self.task(name)
         if found is None:
             raise KeyError(name)
@@ -256,6 +309,27 @@ class Contents:
                     measured = total_after(measured, checksum)
                 if (len(found), measured) != (count, total):
                     raise self.database.damaged(f"its {table} are not those that were committed")
+
+    def _mask(self, position: int) -> MaskRow:
+        row = self.database.row("SELECT * FROM masks WHERE id = ?", [position + 1])
+        if row is None:
+            raise self.database.damaged(f"mask number {position} is missing")
+        mask = MaskRow(*row[1:-1])
+        if row_checksum("masks", (position, *mask.values())) != row[-1]:
+            raise self.database.damaged(f"mask {str(mask.name)[:80]!r} is not what was written")
+        return mask
+
+    def _set_num_masks(self, number: int, task: TaskRow, num_masks: int) -> None:
+        old, new = (
+            row_checksum("tasks", each.values())
+            for each in (task, replace(task, num_masks=num_masks))
+        )
+        self._write(
+            "UPDATE tasks SET num_masks = ?, checksum = ? WHERE id = ?", num_masks, new, number
+        )
+        state = self.state()
+        total = total_after(total_without(state.tasks_sum, old), new)
+        self._write_state(replace(state, tasks_sum=total))
 
     def _taken(self, table: str, name: str) -> bool:
         return self.database.row(f"SELECT 1 FROM {table} WHERE name = ?", [name]) is not None

@@ -3,36 +3,78 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from itertools import count as count_from
+from itertools import takewhile
 from typing import Any
+
+from torch import nn
 
 from impresslearn.errors import InputError
 from impresslearn.store.contents import Contents
 from impresslearn.store.database import Database
-from impresslearn.store.file import file_bytes
+from impresslearn.store.file import checked_head, file_bytes, network_of
+from impresslearn.store.journal import StoredTasks, StoreJournal
+from impresslearn.store.records import TaskRow
 from impresslearn.store.writing import distinct
 
 SAME = ("fingerprint", "layers", "num_classes", "norm")
 """What must be equal in the heads of two stores that exchange tasks."""
 
 
-def remove_tasks(path: str | os.PathLike, names: Sequence[str], timeout: float = 60.0) -> None:
-    """Takes tasks out of a store, all or none. Their masks stay: other tasks may combine them.
+def remove_tasks(
+    path: str | os.PathLike, names: Sequence[str], timeout: float = 60.0
+) -> dict[str, int]:
+    """Takes tasks out of a store, all or none, with their masks where no other task needs them.
 
-    Raises InputError for a name that is not there.
+    A name may also be that of a mask that belongs to no task. Returns the masks that stay, with how
+    many tasks combine each. Raises InputError for a name that is not there, and for a mask of no
+    task that cannot go.
     """
     wanted = distinct(names)
-    database = Database(path, timeout=timeout)
-    try:
+    with closing(Database(path, timeout=timeout)) as database, database.transaction():
         contents = Contents(database)
-        with database.transaction():
-            for name in wanted:
-                if contents.task(name) is None:
-                    raise InputError(f"no task named {name!r} in {path}; nothing was removed")
+        positions = contents.mask_positions()
+        owned: list[str] = []
+        alone: list[str] = []
+        for name in wanted:
+            found = contents.task(name)
+            if found is not None:
                 contents.remove_task(name)
-    finally:
-        database.close()
+                owned += _learned_with(found[1], contents, positions)
+            elif name in positions:
+                alone.append(name)
+            else:
+                raise InputError(f"no task named {name!r} in {path}; nothing was removed")
+        users = _users(contents, {name: positions[name] for name in (*owned, *alone)})
+        for name in alone:
+            if users[name]:
+                raise InputError(
+                    f"mask {name!r} cannot go, as {users[name]:,} of the tasks in {path} combine "
+                    "it; nothing was removed"
+                )
+        going = {positions[name] for name, count in users.items() if not count}
+        if going:
+            contents.remove_masks(going)
+        return {name: count for name, count in users.items() if count}
+
+
+def _learned_with(task: TaskRow, contents: Contents, positions: Mapping[str, int]) -> Iterator[str]:
+    """The masks that were learned with a basis task: its own, and those of the other seeds."""
+    if task.mask is not None:
+        others = (f"{task.mask}/{number}" for number in count_from(1))
+        yield task.mask
+        yield from takewhile(lambda each: each in positions and not contents.has_task(each), others)
+
+
+def _users(contents: Contents, positions: Mapping[str, int]) -> dict[str, int]:
+    """How many tasks need each mask: those whose own it is, and those that combine so many."""
+    users = dict.fromkeys(positions, 0)
+    for _, task in contents.tasks() if positions else ():
+        for name, position in positions.items():
+            users[name] += task.mask == name if task.mask else task.num_masks > position
+    return users
 
 
 def compact_store(path: str | os.PathLike, timeout: float = 60.0) -> tuple[int, int]:
@@ -52,45 +94,55 @@ def compact_store(path: str | os.PathLike, timeout: float = 60.0) -> tuple[int, 
 
 
 def import_tasks(
-    path: str | os.PathLike, source: str | os.PathLike, names: Sequence[str] | None = None
+    path: str | os.PathLike,
+    source: str | os.PathLike,
+    names: Sequence[str] | None = None,
+    *,
+    module: nn.Module | None = None,
 ) -> list[str]:
     """Copies tasks, all by default, from another store of the same network; returns their names.
 
     Masks that the store does not have yet are copied too. Its own masks must be the first ones of
-    the source, or the source's the first ones of its own. All tasks are copied or none. Raises
-    InputError for another network or bank, and for names that are taken or missing.
+    the source, or the source's the first ones of its own. All tasks are copied or none, each only
+    after it was decoded: no source can spoil the store. module: as in `load`. Raises InputError for
+    another network or bank, and for names that are taken or missing; StoreError for a source that
+    is damaged.
     """
     wanted = None if names is None else distinct(names)
-    with _opened(path, False) as target, _opened(source, True) as origin:
+    with (
+        closing(Database(path)) as target,
+        closing(Database(source, readonly=True, copy_old=True)) as origin,
+    ):
         to, of = Contents(target), Contents(origin)
         with target.transaction(), origin.snapshot():
-            _check_network(to, of, path, source)
-            _import_masks(to, of, path, source)
-            shared = of.shared()
-            if shared is not None:
-                to.share(shared)
+            head = checked_head(to)
+            if any(head.backbone.get(each) != of.head().backbone.get(each) for each in SAME):
+                raise InputError(f"{source} holds tasks of another network than {path}")
+            network = network_of(to, head, module)
+            reader, tasks = StoreJournal(of, network), StoredTasks(of, network)
+            _import_masks(to, of, reader, path, source)
+            if reader.shared() is not None:
+                to.share(of.shared() or b"")
             chosen = list(of.task_names()) if wanted is None else wanted
             for name in chosen:
-                found = of.task(name)
-                if found is None:
-                    raise InputError(f"no task named {name!r} in {source}; nothing was imported")
-                if to.has_task(name):
-                    raise InputError(f"{path} has a task {name!r} already; nothing was imported")
-                to.add_task(found[1])
+                _import_task(to, tasks, name, path, source)
         return chosen
 
 
-def _opened(path: str | os.PathLike, readonly: bool) -> closing[Database]:
-    return closing(Database(path, readonly=readonly, copy_old=readonly))
+def _import_task(to: Contents, tasks: StoredTasks, name: str, path: Any, source: Any) -> None:
+    of = tasks.contents
+    found = of.task(name)
+    if found is None:
+        raise InputError(f"no task named {name!r} in {source}; nothing was imported")
+    if to.has_task(name):
+        raise InputError(f"{path} has a task {name!r} already; nothing was imported")
+    task = tasks.decoded(*found)
+    if task.mask is not None and not of.has_mask(task.mask, task.num_masks):
+        raise of.database.damaged(f"task {name!r} has a mask that is not there")
+    to.add_task(found[1])
 
 
-def _check_network(to: Contents, of: Contents, path: Any, source: Any) -> None:
-    ours, theirs = to.head().backbone, of.head().backbone
-    if any(ours.get(each) != theirs.get(each) for each in SAME):
-        raise InputError(f"{source} holds tasks of another network than {path}")
-
-
-def _import_masks(to: Contents, of: Contents, path: Any, source: Any) -> None:
+def _import_masks(to: Contents, of: Contents, reader: StoreJournal, path: Any, source: Any) -> None:
     """Appends the masks that only the source has, after checking that the others are the same."""
     count = to.state().masks
     for ours, other in zip(to.masks(), of.masks(), strict=False):
@@ -100,4 +152,5 @@ def _import_masks(to: Contents, of: Contents, path: Any, source: Any) -> None:
                 "only be copied between stores that began with the same masks"
             )
     for position, mask in enumerate(of.masks(count), count):
+        reader.decoded_mask(mask)
         to.add_mask(position, mask)

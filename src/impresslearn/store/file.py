@@ -1,4 +1,4 @@
-"""Whole stores: opened, loaded into memory, verified, described.
+"""Whole stores: opened, loaded and verified, described.
 
 `open_ledger` works on the file; `load_ledger` reads and verifies everything and lets go of it.
 `writing` makes new files, `editing` changes what a file holds.
@@ -18,10 +18,12 @@ from impresslearn.bank import MaskBank
 from impresslearn.errors import ImpressLearnError
 from impresslearn.journal import MemoryJournal
 from impresslearn.ledger import Ledger
+from impresslearn.settings import restored_settings
 from impresslearn.store.contents import Contents, Head
 from impresslearn.store.database import Database
 from impresslearn.store.journal import StoreJournal
-from impresslearn.store.networks import rebuild
+from impresslearn.store.networks import check_description, rebuild
+from impresslearn.store.plain import UNREADABLE
 
 CACHE_BYTES = 256 * 1024**2
 """Memory for the weights of the tasks predicted last, as in `ImpressLearner`."""
@@ -76,20 +78,11 @@ def load_ledger(
             for task in stored.tasks.all():
                 ledger.check(task)
                 journal.tasks[task.name] = task
+            if journal.tasks and stored.shared is None and _needs_shared(stored.backbone):
+                raise database.damaged("the norm statistics that all its tasks share are missing")
         return Opened(ledger, opened.settings)
     finally:
         database.close()
-
-
-def verify_store(path: str | os.PathLike, module: nn.Module | None = None) -> dict[str, int]:
-    """Reads and checks every page, row, mask and weight. Returns how many of each were right.
-
-    Raises StoreError at the first thing that is not as it was written.
-    """
-    loaded = load_ledger(path, module=module).ledger
-    for task in loaded.tasks.all():
-        loaded.coefficients(task)
-    return {"tasks": len(loaded.tasks), "masks": len(loaded.bank)}
 
 
 def describe_store(path: str | os.PathLike) -> dict[str, Any]:
@@ -98,7 +91,7 @@ def describe_store(path: str | os.PathLike) -> dict[str, Any]:
     try:
         contents = Contents(database)
         with database.snapshot():
-            head, state, weights = contents.head(), contents.state(), contents.tensor_bytes()
+            head, state, weights = checked_head(contents), contents.state(), contents.tensor_bytes()
             sizes = database.row(
                 "SELECT coalesce(sum(length(bits)), 0), count(bits), max(length(bits)) FROM masks"
             )
@@ -138,16 +131,38 @@ def _opened(
     database: Database, module: nn.Module | None, device: torch.device | str, cache_bytes: int
 ) -> Opened:
     contents = Contents(database)
-    head = contents.head()
-    backbone = _backbone(contents, head, module, device)
+    head = checked_head(contents)
+    backbone = network_of(contents, head, module, device)
     bank = MaskBank(backbone.layers, backbone.device)
     journal = StoreJournal(contents, backbone)
     return Opened(Ledger(backbone, bank, cache_bytes, journal), head.settings)
 
 
-def _backbone(
-    contents: Contents, head: Head, module: nn.Module | None, device: torch.device | str
+def checked_head(contents: Contents) -> Head:
+    """The head, with every value of the kind that belongs there, whoever wrote it."""
+    head = contents.head()
+    for what, value, check in (
+        ("network", head.backbone, check_description),
+        ("settings", head.settings, restored_settings),
+    ):
+        try:
+            check(value)
+        except (*UNREADABLE, AttributeError) as error:
+            raise contents.database.damaged(f"its {what} cannot be: {error!r}") from None
+    return head
+
+
+def _needs_shared(backbone: Backbone) -> bool:
+    return backbone.norm == "shared" and backbone.has_statistics
+
+
+def network_of(
+    contents: Contents,
+    head: Head,
+    module: nn.Module | None = None,
+    device: torch.device | str = "cpu",
 ) -> Backbone:
+    """The network of a store. Raises StoreError where it cannot be built again."""
     where, size = str(contents.database.path), contents.tensor_bytes()
     try:
         backbone = rebuild(head.backbone, contents.tensors(), size, module, where)

@@ -11,20 +11,19 @@ from contextlib import AbstractContextManager
 
 from impresslearn.backbones import Backbone
 from impresslearn.bank import PackedMask
+from impresslearn.errors import StoreError
 from impresslearn.prediction import Statistics
 from impresslearn.store.contents import Contents
+from impresslearn.store.masks import MaskRow, decode_packed, encode_packed
+from impresslearn.store.plain import UNREADABLE
 from impresslearn.store.records import (
     TaskRow,
-    decode_packed,
     decode_statistics,
     decode_task,
-    encode_packed,
     encode_statistics,
     encode_task,
 )
 from impresslearn.tasks import LearnedTask
-
-_UNREADABLE = (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError)
 
 
 class StoredTasks(MutableMapping[str, LearnedTask]):
@@ -33,6 +32,7 @@ class StoredTasks(MutableMapping[str, LearnedTask]):
     def __init__(self, contents: Contents, backbone: Backbone) -> None:
         self.contents = contents
         self.backbone = backbone
+        self._masks = 0  # that are known to be there
 
     def __getitem__(self, name: str) -> LearnedTask:
         found = self.contents.task(name) if isinstance(name, str) else None
@@ -41,7 +41,7 @@ class StoredTasks(MutableMapping[str, LearnedTask]):
         return self.decoded(*found)
 
     def __setitem__(self, name: str, task: LearnedTask) -> None:
-        row = encode_task(task)
+        row = encode_task(task, self.backbone)
         with self.contents.database.transaction():
             self.contents.add_task(row)
 
@@ -65,8 +65,10 @@ class StoredTasks(MutableMapping[str, LearnedTask]):
     def decoded(self, number: int, row: TaskRow) -> LearnedTask:
         """The task of a row."""
         try:
-            return decode_task(row, self.backbone, number)
-        except _UNREADABLE as error:
+            if row.num_masks > self._masks:  # else a few bytes could stand for any number of them
+                self._masks = self.contents.mask_count()
+            return decode_task(row, self.backbone, number, self._masks)
+        except UNREADABLE as error:
             raise self.contents.database.damaged(f"task {row.name!r}: {error}") from None
 
 
@@ -89,6 +91,7 @@ class StoreJournal:
         self.contents = contents
         self.backbone = backbone
         self.tasks: MutableMapping[str, LearnedTask] = StoredTasks(contents, backbone)
+        self._bank_id = ""
 
     def transaction(self) -> AbstractContextManager[None]:
         return self.contents.database.transaction()
@@ -106,18 +109,31 @@ class StoreJournal:
     def share(self, statistics: Statistics) -> None:
         self.contents.share(encode_statistics(statistics))
 
+    def masks_beyond(self, known: int) -> bool:
+        current, count = self.contents.bank()
+        if known and current != self._bank_id:
+            raise StoreError(
+                f"masks were removed from {self.contents.database.path} since it was opened; "
+                "open it again"
+            )
+        self._bank_id = current
+        return count > known
+
     def masks_after(self, known: int) -> Iterator[PackedMask]:
-        for row in self.contents.masks(known):
-            try:
-                yield decode_packed(row, self.backbone.layers)
-            except _UNREADABLE as error:
-                raise self.contents.database.damaged(f"mask {row.name!r}: {error}") from None
+        return map(self.decoded_mask, self.contents.masks(known))
+
+    def decoded_mask(self, row: MaskRow) -> PackedMask:
+        """The mask of a row. Raises StoreError for one that cannot be."""
+        try:
+            return decode_packed(row, self.backbone.layers)
+        except UNREADABLE as error:
+            raise self.contents.database.damaged(f"mask {str(row.name)[:80]!r}: {error}") from None
 
     def shared(self) -> Statistics | None:
         kept = self.contents.shared()
         try:
             return None if kept is None else decode_statistics(kept, self.backbone)
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             raise self.contents.database.damaged(str(error)) from None
 
     def close(self) -> None:

@@ -45,6 +45,18 @@ def describe(backbone: Backbone) -> dict[str, Any]:
     }
 
 
+def check_description(description: Mapping[str, Any]) -> None:
+    """Raises ValueError or KeyError for what `describe` cannot have written."""
+    kinds = {"name": str, "num_classes": int, "norm": str, "pretrained": bool, "parameters": int,
+             "dtype": str, "fingerprint": str, "layers": list}  # fmt: skip
+    wrong = [key for key, kind in kinds.items() if type(description[key]) is not kind]
+    wrong += [] if isinstance(description["spec"], dict | None) else ["spec"]
+    shapes = [shape for _, shape in description["layers"]] if not wrong else []
+    shapes += [[size or 1 for size in description["input_shape"] or ()]]
+    if wrong or not all(type(size) is int for shape in shapes for size in shape):
+        raise ValueError(f"it says nothing usable of {', '.join(wrong) or 'shapes'}")
+
+
 def tensor_records(backbone: Backbone) -> Iterable[tuple[str, bytes]]:
     """Name and safetensors bytes of every parameter and buffer."""
     for name, tensor in _tensors(backbone.module):
@@ -86,6 +98,8 @@ def rebuild(
             "a builder of your own), the torch version and processor that wrote it are needed, "
             "any other is damaged"
         )
+    if not all(weight.isfinite().all() for weight in backbone.weights.values()):
+        raise StoreError(f"the network of {where} has weights that are NaN or infinite")
     return backbone
 
 

@@ -152,7 +152,8 @@ def _checked(connection: sqlite3.Connection, target: Target, copy_old: bool) -> 
             f"{target.path} was written by a newer impresslearn (format {version}, this one reads "
             f"up to {schema.VERSION}); upgrade impresslearn"
         )
-    if version < schema.VERSION:
+    as_it_is = target.readonly and version in schema.SAME_TABLES
+    if version < schema.VERSION and not as_it_is:
         if target.readonly and not copy_old:
             raise StoreError(
                 f"{target.path} has the older format {version}; open it for writing once to bring "

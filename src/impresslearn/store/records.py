@@ -1,4 +1,4 @@
-"""Tasks and masks as rows of a store, and back.
+"""Tasks as rows of a store, and back.
 
 A row decodes to exactly what was encoded or to a ValueError; callers turn that into a StoreError
 that names the file. Shapes come from the backbone, never from the row, so that a row cannot ask
@@ -7,8 +7,6 @@ for more memory than the network has weights.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -19,33 +17,28 @@ import torch
 from torch import Tensor
 
 from impresslearn.backbones import Backbone
-from impresslearn.bank import MaskInfo, PackedMask
 from impresslearn.coding import MODEL_BYTES
+from impresslearn.data import Label
 from impresslearn.errors import InputError
-from impresslearn.kernels import pack, popcount, unpack
 from impresslearn.masking import MaskableLayer
 from impresslearn.quantisation import PRECISIONS, StoredCoefficients, StoredTensor
-from impresslearn.sources import disjoint_mask, random_mask
 from impresslearn.store.checks import Value
-from impresslearn.store.codec import decode_mask, encode_mask
+from impresslearn.store.plain import UNREADABLE, check_kinds, of_kind, to_json
 from impresslearn.tasks import EntropyProfile, LearnedTask
 
 _BITS = {"float32": 32, "float16": 16, "int8": 8, "int5": 5, "int4": 4}
+MOST_ENTROPY = 1.001
+"""The logarithm of the number of classes, rounded up to what float16 knows."""
 _LEAST_CODED_BITS = 1 / 256
 """A code in which a number takes less does not exist: log2(256 / 255) at best."""
 
 
-def to_json(value: Any) -> str:
-    """Plain values as one compact line. Raises InputError for NaN and for what JSON has no word."""
-    try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"a store keeps plain JSON values only: {error}") from None
-
-
 @dataclass(frozen=True)
 class TaskRow:
-    """The columns of a task, in the order of its checksum; texts stand for document numbers."""
+    """The columns of a task, in the order of its checksum; texts stand for document numbers.
+
+    mask_bytes: what its mask takes in the table of masks; no column of its own.
+    """
 
     name: str
     mask: str | None
@@ -58,6 +51,7 @@ class TaskRow:
     recipe: str
     metrics: str
     created_at: str
+    mask_bytes: int | None = None
 
     def values(self) -> tuple[Value, ...]:
         """The columns as they are checked and written."""
@@ -67,8 +61,17 @@ class TaskRow:
         )  # fmt: skip
 
 
-def encode_task(task: LearnedTask) -> TaskRow:
-    """A task as a row."""
+def encode_task(task: LearnedTask, backbone: Backbone) -> TaskRow:
+    """A task as a row. Raises InputError for one that could not be read again."""
+    row = _task_row(task)
+    try:
+        decode_task(row, backbone, task.version, task.num_masks)
+    except UNREADABLE as error:
+        raise InputError(f"task {task.name[:80]!r} cannot be kept: {error}") from None
+    return row
+
+
+def _task_row(task: LearnedTask) -> TaskRow:
     stored = task.coefficients
     recipe = dict(task.history.get("recipe", {}))
     metrics = dict(task.history.get("metrics", {}))
@@ -89,23 +92,28 @@ def encode_task(task: LearnedTask) -> TaskRow:
     )
 
 
-def decode_task(row: TaskRow, backbone: Backbone, version: int) -> LearnedTask:
-    """The task of a row. Raises ValueError, KeyError or TypeError for a row that cannot be one."""
-    _check_kinds(row, name=str, num_masks=int, created_at=str)
-    classes = tuple(_of_kind(list, row.classes))
-    if not all(type(label) in (int, str) for label in classes) or len(classes) < 1:
-        raise ValueError("labels that are neither integers nor strings")
-    if len(classes) > backbone.num_classes:
-        raise ValueError(f"{len(classes)} classes for {backbone.num_classes} outputs")
+def decode_task(row: TaskRow, backbone: Backbone, version: int, masks: int) -> LearnedTask:
+    """The task of a row; masks: how many there are.
+
+    Raises one of UNREADABLE for a row that cannot be a task of this network, whoever wrote it.
+    """
+    check_kinds(row, name=str, num_masks=int, created_at=str)
+    if not 1 <= row.num_masks <= masks:
+        raise ValueError(f"it combines {row.num_masks} masks of {masks}")
+    if (row.mask is None) != (row.coefficients is not None):
+        raise ValueError("it has neither a mask nor coefficients, or both")
+    classes = _labels(row.classes, backbone.num_classes)
     coefficients = None
-    if row.mask is None:
-        form = _of_kind(dict, row.form or "")
-        coefficients = _split(row.coefficients or b"", form, row.num_masks, backbone.layers)
-    metrics = _of_kind(dict, row.metrics)
-    recipe = _of_kind(dict, row.recipe)
+    if row.coefficients is not None:
+        form = of_kind(dict, row.form or "")
+        coefficients = _split(row.coefficients, form, row.num_masks, backbone.layers)
+    metrics = of_kind(dict, row.metrics)
+    recipe = of_kind(dict, row.recipe)
     if "seed" in metrics:
         recipe = {"seed": metrics.pop("seed"), **recipe}
     history = {"recipe": recipe, "metrics": metrics, "created_at": row.created_at}
+    if (row.statistics is not None) != (backbone.norm == "per_task" and backbone.has_statistics):
+        raise ValueError(f"norm statistics do not fit the norm policy {backbone.norm!r}")
     statistics = None
     if row.statistics is not None:
         statistics = decode_statistics(row.statistics, backbone)
@@ -115,65 +123,12 @@ def decode_task(row: TaskRow, backbone: Backbone, version: int) -> LearnedTask:
         row.num_masks,
         coefficients,
         row.mask,
-        0 if row.mask is None else _packed_bytes(backbone.layers),
+        row.mask_bytes or 0,
         statistics,
         None if row.profile is None else _restored_profile(row.profile),
         history,
         version,
     )
-
-
-@dataclass(frozen=True)
-class MaskRow:
-    """The columns of a mask, in the order of its checksum.
-
-    bits: None where the recipe draws the mask again; digest: 16 bytes of BLAKE2b over the packed
-    bits, which tells whether it drew the same.
-    """
-
-    name: str
-    source: str
-    recipe: str
-    bits: bytes | None
-    digest: bytes
-
-    def values(self) -> tuple[Value, ...]:
-        """The columns as they are checked and written."""
-        return self.name, self.source, self.recipe, self.bits, self.digest
-
-
-def encode_packed(mask: PackedMask, layers: Sequence[MaskableLayer]) -> MaskRow:
-    """A mask as a row."""
-    info, packed = mask
-    recipe = {"ones": list(info.ones), **info.recipe}
-    bits = None
-    if not (info.stored_as_seed and _can_redraw(mask, layers)):
-        bits = encode_mask(
-            [
-                unpack(each.cpu(), layer.fan_in).numpy()
-                for each, layer in zip(packed, layers, strict=True)
-            ]
-        )
-    return MaskRow(info.name, info.source, to_json(recipe), bits, _digest(packed))
-
-
-def decode_packed(row: MaskRow, layers: Sequence[MaskableLayer]) -> PackedMask:
-    """The mask of a row. Raises ValueError, KeyError or TypeError for a row that cannot be one."""
-    _check_kinds(row, name=str, source=str)
-    recipe = _of_kind(dict, row.recipe)
-    ones = tuple(int(count) for count in recipe.pop("ones"))
-    if len(ones) != len(layers):
-        raise ValueError("a mask of other layers")
-    if row.bits is None:
-        packed = _redraw(layers, ones, recipe)
-    else:
-        shapes = [(layer.units, layer.fan_in) for layer in layers]
-        packed = [pack(torch.from_numpy(array)) for array in decode_mask(row.bits, shapes)]
-    if _digest(packed) != row.digest:
-        raise ValueError(f"mask {row.name!r} does not have the bits that were written")
-    if tuple(int(popcount(each.unsqueeze(0))[0]) for each in packed) != ones:
-        raise ValueError(f"mask {row.name!r} does not have as many ones as were written")
-    return MaskInfo(row.name, row.source, ones, recipe), packed
 
 
 def encode_statistics(statistics: Mapping[str, Tensor]) -> bytes:
@@ -185,64 +140,35 @@ def encode_statistics(statistics: Mapping[str, Tensor]) -> bytes:
 
 
 def decode_statistics(content: bytes, backbone: Backbone) -> dict[str, Tensor]:
-    """The statistics of a network. Raises ValueError for another length."""
+    """The statistics of a network. Raises ValueError for another length and impossible values."""
     start, found = 0, {}
     for name, like in backbone.initial_statistics().items():
         size = like.numel() * like.element_size()
         piece = bytearray(content[start : start + size])
         if len(piece) != size:
             raise ValueError("norm statistics of another network")
-        found[name] = torch.frombuffer(piece, dtype=like.dtype).view(like.shape).to(like.device)
+        value = torch.frombuffer(piece, dtype=like.dtype).view(like.shape)
+        variance = name.endswith("running_var")
+        if not value.isfinite().all() or (variance and (value < 0).any()):
+            raise ValueError(f"the norm statistics {name!r} hold impossible values")
+        found[name] = value.to(like.device)
         start += size
     if start != len(content):
         raise ValueError("norm statistics of another network")
     return found
 
 
-def _can_redraw(mask: PackedMask, layers: Sequence[MaskableLayer]) -> bool:
-    """Whether the recipe gives this very mask: a caller may have named their own one "random"."""
-    info, packed = mask
-    try:
-        return _digest(_redraw(layers, info.ones, info.recipe)) == _digest(packed)
-    except (KeyError, TypeError, ValueError, OverflowError):
-        return False
-
-
-def _redraw(
-    layers: Sequence[MaskableLayer], ones: Sequence[int], recipe: Mapping[str, Any]
-) -> list[Tensor]:
-    seed, number, shared = recipe["seed"], recipe["number"], recipe.get("disjoint")
-    if shared is None:
-        drawn = random_mask(layers, ones, seed, number)
-    else:
-        drawn = disjoint_mask(layers, shared, seed, number)
-    return [pack(drawn[layer.name].reshape(layer.units, layer.fan_in)) for layer in layers]
-
-
-def _of_kind(kind: type, text: Any) -> Any:
-    """The JSON value of a text. Raises ValueError for another kind of value."""
-    value = json.loads(text) if isinstance(text, str) else None
-    if not isinstance(value, kind):
-        raise ValueError(f"a {type(value).__name__} where a {kind.__name__} belongs")
-    return value
-
-
-def _check_kinds(row: Any, **kinds: type) -> None:
-    """A checksum proves that a value is what was written, not that we wrote it."""
-    for name, kind in kinds.items():
-        if type(getattr(row, name)) is not kind:
-            raise TypeError(f"its {name} is no {kind.__name__}")
-
-
-def _digest(packed: Sequence[Tensor]) -> bytes:
-    digest = hashlib.blake2b(digest_size=16)
-    for each in packed:
-        digest.update(each.cpu().contiguous().numpy().data)
-    return digest.digest()
-
-
-def _packed_bytes(layers: Sequence[MaskableLayer]) -> int:
-    return sum(layer.units * 2 * (-(-layer.fan_in // 16)) for layer in layers)
+def _labels(text: str, outputs: int) -> tuple[Label, ...]:
+    """The labels of a task: different 64-bit integers, or different strings."""
+    classes = tuple(of_kind(list, text))
+    if not 2 <= len(classes) <= outputs:
+        raise ValueError(f"{len(classes)} classes for {outputs} outputs")
+    whole = all(type(label) is int and -(2**63) <= label < 2**63 for label in classes)
+    if not whole and not all(type(label) is str for label in classes):
+        raise ValueError("labels that are neither 64-bit integers nor strings")
+    if len(set(classes)) < len(classes):
+        raise ValueError("labels that are not distinct")
+    return classes
 
 
 def _form(stored: StoredCoefficients) -> dict[str, Any]:
@@ -301,12 +227,12 @@ class _Reader:
 
     def tensor(self, shape: tuple[int, ...], precision: str, centred: bool) -> StoredTensor:
         if precision == "coded":
-            return StoredTensor(shape, self._take(MODEL_BYTES), self._take(2), self._take(2))
-        payload = self._take(-(-prod(shape) * _BITS[precision] // 8))
+            return StoredTensor(shape, self._take(MODEL_BYTES), self._steps(1), self._numbers(1))
         if precision in ("float32", "float16"):
-            return StoredTensor(shape, payload)
-        steps = self._take(2 * prod(shape[1:]))
-        return StoredTensor(shape, payload, steps, self._take(2) if centred else b"")
+            return StoredTensor(shape, self._numbers(prod(shape), precision))
+        payload = self._take(-(-prod(shape) * _BITS[precision] // 8))
+        steps = self._steps(prod(shape[1:]))
+        return StoredTensor(shape, payload, steps, self._numbers(1) if centred else b"")
 
     def rest(self) -> bytes:
         return self._take(len(self._content) - self._place)
@@ -314,6 +240,18 @@ class _Reader:
     def finish(self) -> None:
         if self._place != len(self._content):
             raise ValueError("more coefficients than the network has layers for")
+
+    def _numbers(self, count: int, precision: str = "float16") -> bytes:
+        piece = self._take(count * _BITS[precision] // 8)
+        if not np.isfinite(np.frombuffer(piece, precision)).all():
+            raise ValueError("coefficients that are NaN or infinite")
+        return piece
+
+    def _steps(self, count: int) -> bytes:
+        piece = self._numbers(count)
+        if not (np.frombuffer(piece, np.float16) > 0).all():
+            raise ValueError("rounding steps that are not positive")
+        return piece
 
     def _take(self, size: int) -> bytes:
         piece = self._content[self._place : self._place + size]
@@ -328,5 +266,7 @@ def _profile(profile: EntropyProfile) -> bytes:
 
 
 def _restored_profile(content: bytes) -> EntropyProfile:
-    own, foreign = np.frombuffer(content, dtype="<f2")
-    return EntropyProfile(float(own), float(foreign))
+    own, foreign = np.frombuffer(content, dtype="<f2").tolist()
+    if not all(0 <= entropy <= MOST_ENTROPY for entropy in (own, foreign)):
+        raise ValueError(f"entropies that cannot be: {own}, {foreign}")
+    return EntropyProfile(own, foreign)

@@ -14,7 +14,9 @@ import sqlite3
 from collections.abc import Callable
 
 APPLICATION_ID = 0x494D5052  # "IMPR"
-VERSION = 1
+VERSION = 2
+SAME_TABLES = (1,)
+"""Older versions with the present tables: whoever only reads takes a file of them as it is."""
 
 TABLES = """
 CREATE TABLE head (
@@ -74,7 +76,13 @@ CREATE TABLE tasks (
 """
 
 Migration = Callable[[sqlite3.Connection], None]
-MIGRATIONS: dict[int, Migration] = {}
+
+
+def _only_the_mark(connection: sqlite3.Connection) -> None:
+    """From 1 to 2: a head may hold settings that software of format 1 would pass over."""
+
+
+MIGRATIONS: dict[int, Migration] = {1: _only_the_mark}
 """Version -> what brings a file of that version to the next one, inside a transaction."""
 
 Schema = frozenset[tuple[str, str, str, str | None]]

@@ -18,8 +18,9 @@ from impresslearn.errors import InputError, StoreError
 from impresslearn.ledger import Ledger
 from impresslearn.store.contents import Contents
 from impresslearn.store.database import Database
+from impresslearn.store.masks import encode_packed
 from impresslearn.store.networks import LARGEST_UNSTORED, describe, tensor_records
-from impresslearn.store.records import encode_packed, encode_statistics, encode_task
+from impresslearn.store.records import encode_statistics, encode_task
 from impresslearn.store.target import LOGS, Target
 from impresslearn.tasks import LearnedTask
 
@@ -96,7 +97,7 @@ def _write(
         contents.share(encode_statistics(ledger.shared))
     for task in _chosen(ledger, names):
         ledger.check(task)
-        contents.add_task(encode_task(task))
+        contents.add_task(encode_task(task, ledger.backbone))
 
 
 def _chosen(ledger: Ledger, names: list[str] | None) -> Iterator[LearnedTask]:

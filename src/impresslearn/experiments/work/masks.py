@@ -11,7 +11,6 @@ from impresslearn.experiments.work.material import (
     backbone_of,
     bank_of,
     mask_blob,
-    mask_bytes,
     recipe_of,
     statistics_of,
     task_of,
@@ -40,16 +39,17 @@ def train_a_mask(settings: Mapping[str, Any], needs: Sequence[Outcome], place: P
     name = task_of(settings, place).name
     learner.learn_basis(name, train, seed=settings["seed"])
     info = learner.tasks_[name]
-    blob = mask_blob(backbone, learner.bank_.mask(name), learner.statistics_of(name))
+    mask = learner.bank_.infos[0]
+    blob = mask_blob(mask.coded or b"", learner.statistics_of(name))
     values = {
         "task": name,
         "accuracy": learner.score(test, name),
-        "ones": list(learner.bank_.infos[0].ones),
+        "ones": list(mask.ones),
         "loss": info.history["metrics"].get("loss"),
+        "mask_bytes": info.breakdown["mask"],
+        "bytes_per_task": info.bytes,
     }
-    coded = mask_bytes(Outcome(values, blob))
-    own = info.bytes - info.breakdown["mask"] + coded
-    return Outcome(values | {"mask_bytes": coded, "bytes_per_task": own}, blob)
+    return Outcome(values, blob)
 
 
 @job_kind("foreign")

@@ -11,15 +11,14 @@ from typing import Any
 import numpy as np
 import safetensors.torch
 import torch
-from torch import Tensor
 
 from impresslearn.backbones import Backbone, create_backbone
 from impresslearn.bank import MaskBank, PackedMask, packed_mask
+from impresslearn.coding import decode_mask
 from impresslearn.data import Examples, StreamedExamples
 from impresslearn.experiments.jobs import Outcome, Place
 from impresslearn.prediction import Statistics
 from impresslearn.sources import add_random_masks, disjoint_bank
-from impresslearn.store.codec import decode_mask, encode_mask
 from impresslearn.streams import Stream, Task, create_stream
 from impresslearn.training import Recipe
 
@@ -66,19 +65,11 @@ def recipe_of(settings: Mapping[str, Any]) -> Recipe:
     return Recipe(**settings)
 
 
-def mask_blob(
-    backbone: Backbone, mask: Mapping[str, Tensor], statistics: Statistics | None
-) -> bytes:
-    """A trained mask and its task's norm statistics as bytes."""
-    rows = [mask[layer.name].reshape(layer.units, -1).cpu().numpy() for layer in backbone.layers]
-    coded = torch.frombuffer(bytearray(encode_mask(rows)), dtype=torch.uint8)
+def mask_blob(coded: bytes, statistics: Statistics | None) -> bytes:
+    """A trained mask, coded, and its task's norm statistics as bytes."""
+    mask = torch.frombuffer(bytearray(coded), dtype=torch.uint8)
     kept = {f"statistics/{name}": value.cpu() for name, value in (statistics or {}).items()}
-    return safetensors.torch.save({"mask": coded, **kept})
-
-
-def mask_bytes(outcome: Outcome) -> int:
-    """Bytes of an encoded mask, without norm statistics."""
-    return int(safetensors.torch.load(outcome.blob or b"")["mask"].numel())
+    return safetensors.torch.save({"mask": mask, **kept})
 
 
 def bank_of(

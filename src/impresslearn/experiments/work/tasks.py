@@ -52,7 +52,7 @@ def learn_a_task(settings: Mapping[str, Any], needs: Sequence[Outcome], place: P
     )
 
 
-@job_kind("hybrid")
+@job_kind("hybrid", version=2)
 def learn_a_hybrid(settings: Mapping[str, Any], needs: Sequence[Outcome], place: Place) -> Outcome:
     """Coefficients for the body and a trained mask for the head; settings as of "task", and
     sparsity and allocation of the head's mask.

@@ -17,7 +17,7 @@ MOST_INPUTS = 1000
 """Test inputs a task whose logits are compared."""
 
 
-@job_kind("stream")
+@job_kind("stream", version=2)
 def learn_a_stream(settings: Mapping[str, Any], needs: Sequence[Outcome], place: Place) -> Outcome:
     """The tasks of a stream in order, the first `basis` of them as masks, the others as numbers.
 

@@ -7,7 +7,7 @@ independent draw at the density of its block:
 
 so p(0) = 1/2, and sixteen levels halve it. One range coder (`constriction`) holds, layer after
 layer, the classes, the levels and the weights block by block. Decoding is integers and dyadic
-fractions, which floats hold exactly, so every machine gets the same bits. `codec_classes` finds
+fractions, which floats hold exactly, so every machine gets the same bits. `mask_classes` finds
 classes that pay; a mask without structure is one block a layer and costs its entropy.
 A mask's bytes are FORMAT, then the coder's 32-bit words, little-endian.
 """
@@ -23,13 +23,13 @@ import numpy as np
 from constriction import stream
 from numpy.typing import NDArray
 
-from impresslearn.errors import StoreError
-from impresslearn.store.codec_classes import (
+from impresslearn.coding.mask_classes import (
     MOST_CLASSES,
     Integers,
     find_classes,
     sorted_places,
 )
+from impresslearn.errors import StoreError
 
 Mask = NDArray[np.bool_]
 

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import impresslearn as il
+from impresslearn.coding.mask_classes import find_classes
+from impresslearn.coding.masks import LAST_LEVEL, decode_mask, density, encode_mask
 from impresslearn.errors import StoreError
-from impresslearn.store.codec import LAST_LEVEL, decode_mask, density, encode_mask
-from impresslearn.store.codec_classes import find_classes
 
 LENET = ((300, 784), (100, 300), (10, 100))
 SIZES = st.integers(1, 40)

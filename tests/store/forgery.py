@@ -1,0 +1,84 @@
+"""Rows that somebody forged: rewritten with right checksums and sums."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import impresslearn as il
+from impresslearn.store.checks import row_checksum, total_after, total_without
+from impresslearn.store.contents import Contents
+from impresslearn.store.database import Database
+
+
+def forge_head(path: Path, change: Callable[[dict, dict], tuple[Any, Any]]) -> None:
+    """Rewrites the head; change: of the network's description and of the settings."""
+    with sqlite3.connect(path) as connection:
+        row = connection.execute("SELECT * FROM head").fetchone()
+        backbone, settings = json.loads(row[4]), json.loads(row[5])
+        texts = [
+            json.dumps(each) if isinstance(each, dict) else each
+            for each in change(backbone, settings)
+        ]
+        values = (*row[1:4], *texts)
+        connection.execute(
+            "UPDATE head SET backbone = ?, settings = ?, checksum = ?",
+            (*texts, row_checksum("head", values)),
+        )
+    connection.close()
+
+
+def forge_task(path: Path, name: str, /, **columns: Any) -> None:
+    """Rewrites a task."""
+    database = Database(path)
+    contents = Contents(database)
+    with database.transaction():
+        _, row = contents.task(name)
+        contents.remove_task(name)
+        contents.add_task(replace(row, **columns))
+    database.close()
+
+
+def forge_mask(path: Path, number: int, /, **columns: Any) -> None:
+    """Rewrites the mask of a number, counted from 1."""
+    with sqlite3.connect(path) as connection:
+        for column, value in columns.items():
+            connection.execute(f"UPDATE masks SET {column} = ? WHERE id = ?", (value, number))
+        query = "SELECT * FROM masks WHERE id = ?"
+        position, *row, old = connection.execute(query, [number]).fetchone()
+        new = row_checksum("masks", (position - 1, *row))
+        connection.execute("UPDATE masks SET checksum = ? WHERE id = ?", (new, number))
+        total = connection.execute("SELECT masks_sum FROM state").fetchone()[0]
+        forge_state(connection, masks_sum=total_after(total_without(total, old), new))
+    connection.close()
+
+
+def forge_state(connection: sqlite3.Connection, **columns: Any) -> None:
+    """Rewrites the counts."""
+    for column, value in columns.items():
+        connection.execute(f"UPDATE state SET {column} = ?", (value,))
+    state = connection.execute("SELECT * FROM state").fetchone()[1:-1]
+    connection.execute("UPDATE state SET checksum = ?", (row_checksum("state", state),))
+
+
+def refused(path, verb=il.load):
+    """The single line of the error that a verb gives, in less than a second or so and 64 MB."""
+    tracemalloc.start()
+    start = time.perf_counter()
+    with pytest.raises(il.ImpressLearnError) as caught:
+        verb(path)
+    assert time.perf_counter() - start < 10
+    assert tracemalloc.get_traced_memory()[1] < 64e6
+    tracemalloc.stop()
+    line = str(caught.value)
+    assert len(line.splitlines()) == 1
+    assert len(line) < 600
+    return line

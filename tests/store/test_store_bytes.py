@@ -1,0 +1,76 @@
+"""What a task is said to cost is what the store keeps for it, in memory as in a file."""
+
+import sqlite3
+
+import pytest
+import torch
+from storekit import HASTY, small_learner
+
+import impresslearn as il
+from impresslearn.coding import masks
+from impresslearn.quantisation import PRECISIONS
+from impresslearn.tasks import label_map_bytes
+from toys import blobs, pictures, quick_learner, resnet
+
+COLUMNS = """
+    SELECT coalesce(length(m.bits), 0), coalesce(length(t.coefficients), 0),
+           coalesce(length(t.statistics), 0), coalesce(length(t.profile), 0)
+    FROM tasks AS t LEFT JOIN masks AS m ON m.name = t.mask WHERE t.name = ?
+"""
+
+
+def kept(path, name):
+    with sqlite3.connect(path) as connection:
+        found = connection.execute(COLUMNS, [name]).fetchone()
+    connection.close()
+    return dict(zip(("mask", "coefficients", "statistics", "entropies"), found, strict=True))
+
+
+def check(learner, path):
+    learner.save(path)
+    with il.open_store(path, readonly=True, progress=False) as bound:
+        for name, info in learner.tasks_.items():
+            labels = {"labels": label_map_bytes(info.classes)}
+            assert info.breakdown == kept(path, name) | labels
+            assert info == bound.tasks_[name] == il.load(path).tasks_[name]
+            assert info.bytes == sum(info.breakdown.values())
+
+
+@pytest.mark.parametrize("granularity", ["layer", "unit"])
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_coefficients_and_masks(tmp_path, precision, granularity):
+    scales = {"output_scale": True, "input_scale": granularity == "unit"}
+    learner = small_learner(precision=precision, granularity=granularity, **scales)
+    inputs, labels = blobs(3)
+    learner.learn_task("words", (inputs, [("cat", "Ünter", "x")[label] for label in labels]))
+    learner.learn_homogeneous("seeds", blobs(4), 2)
+    check(learner, tmp_path / "a.impress")
+
+
+@pytest.mark.parametrize("norm", ["per_task", "shared"])
+def test_norm_statistics(tmp_path, norm):
+    learner = quick_learner(resnet(norm), basis_recipe=HASTY, task_recipe=HASTY)
+    learner.learn_basis("a", pictures(0)).learn_task("b", pictures(1))
+    assert (learner.tasks_["b"].breakdown["statistics"] > 0) == (norm == "per_task")
+    check(learner, tmp_path / "a.impress")
+
+
+def test_a_mask_of_the_paper_s_network():
+    backbone = il.create_backbone("lenet_300_100", 10)
+    learner = quick_learner(backbone, basis_recipe=HASTY, sparsity=0.9)
+    learner.learn_basis("p0", (torch.rand(64, 784), torch.arange(64) % 10))
+    assert 10_000 < learner.tasks_["p0"].bytes < 15_500  # two steps leave it near its entropy
+
+
+def test_a_mask_is_coded_once(tmp_path, monkeypatch):
+    coded = []
+    encode = masks._write_layer
+    monkeypatch.setattr(masks, "_write_layer", lambda *how: [coded.append(1), encode(*how)])
+    learner = quick_learner(basis_recipe=HASTY).learn_basis("a", blobs(0))
+    learner.save(tmp_path / "a")
+    il.load(tmp_path / "a").save(tmp_path / "b")
+    assert il.load(tmp_path / "b").tasks_["a"] == learner.tasks_["a"]
+    with il.open_store(tmp_path / "b", basis_recipe=HASTY, progress=False) as bound:
+        bound.learn_basis("b", blobs(1))
+        assert bound.tasks_["b"].bytes > 0
+    assert len(coded) == 2 * 3
