@@ -213,7 +213,7 @@ def test_csv_and_standardised_inputs_are_read_the_same_way_later(tmp_path):
     path, column = tmp_path / "s", ("--label-column", "species")
     data = ("--data", tmp_path / "plants.csv", "--task", "plants", *column, "--standardise")
     for _ in range(2):
-        run("learn", path, *data, "--random-masks", 8, *NEW)
+        run("learn", path, *data, "--random-masks", 8, *NEW, "--min-steps", 200)
     note = il.load(path).tasks_["plants"].history["metrics"]["note"]
     assert note["inputs"]["mean"] == pytest.approx(50, abs=5)
     labels = ("--labels", tmp_path / "plants.csv", *column)
