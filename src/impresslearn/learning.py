@@ -15,7 +15,7 @@ from impresslearn.data import TensorBatches, to_batches
 from impresslearn.errors import InputError
 from impresslearn.intake import TrainingData, training_examples
 from impresslearn.ledger import Ledger
-from impresslearn.plain import check_seed
+from impresslearn.plain import check_name, check_seed
 from impresslearn.prediction import TrainingPhase
 from impresslearn.preprocessing import Prepared
 from impresslearn.progress import Progress
@@ -42,6 +42,7 @@ def learn_masks(
     progress: Progress,
 ) -> None:
     """Trains a mask from each seed on one task; the first is the mask of the task of its name."""
+    names = [check_name(name) for name in names]
     ledger.refuse_taken(names)
     first, backbone = _next_seed(ledger, settings), ledger.backbone
     chosen = list(range(first, first + len(names)) if seeds is None else map(check_seed, seeds))
@@ -79,6 +80,7 @@ def learn_task(
     progress: Progress,
 ) -> None:
     """Learns one task's coefficients."""
+    name = check_name(name)
     ledger.refuse_task(name)
     backbone = ledger.backbone
     examples, classes = training_examples(backbone, data, settings.preprocessing)
@@ -100,6 +102,7 @@ def learn_tasks(
     progress: Callable[[str], Progress],
 ) -> None:
     """Learns several tasks' coefficients, where `batched` wants it many of one size in one loop."""
+    tasks = {check_name(name): data for name, data in tasks.items()}
     for name in tasks:
         ledger.refuse_task(name)
     prepared = {

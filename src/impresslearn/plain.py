@@ -15,20 +15,13 @@ import numpy as np
 
 from impresslearn.errors import InputError
 
-LONGEST_NAME = 1024
-
 
 def check_name(name: Any, what: str = "a task's name") -> str:
-    """The name as a plain string. Raises InputError unless it is 1 to 1,024 characters of text."""
+    """The name as a plain string. Raises InputError for no string, and for one without text."""
     if not isinstance(name, str) or not name:
         raise InputError(f"{what} must be a non-empty string, got {name!r}")
-    if len(name) > LONGEST_NAME:
-        raise InputError(
-            f"{what} may have at most {LONGEST_NAME:,} characters, got {len(name):,}: "
-            f"{name[:40]!r}…"
-        )
-    if not encodable(name) or "\0" in name:
-        raise InputError(f"{what} must be text that UTF-8 can write, without NUL, got {name!r}")
+    if not encodable(name):
+        raise InputError(f"{what} is no valid Unicode, which no file can keep: {name!r}")
     return str(name)
 
 

@@ -11,7 +11,7 @@ from impresslearn.mixing import mixed_weights, uniform_coefficients
 from impresslearn.streams import from_arrays
 from toys import QUICK, ConvNet, blobs, lenet, pictures
 
-TINY = {"epochs": 0, "min_steps": 30, "batch_size": 32}
+TINY = {"epochs": 0, "min_steps": 60, "batch_size": 32}
 
 
 def stream():
@@ -35,6 +35,7 @@ def made(name, **settings):
 CASES = {
     "impresslearn": {"basis": 1, "random_masks": 2},
     "hybrid": {"basis": 1, "random_masks": 2},
+    "separate": {"recipe": TINY | {"lr": 0.01}},
 }
 
 

@@ -50,7 +50,7 @@ def register_backbone(
     a parameter, and returns a module; its settings are JSON values. norms: the policies that it
     can build, the default first. An attribute `input_shape` of the module, such as
     (3, None, None), lets inputs be checked. Maskable weights are filled by `init`; other random
-    numbers of the builder follow the seed too.
+    numbers of the builder follow the seed too, on one version of torch and family of processor.
     Raises InputError for a name that is taken, unknown policies, and settings named as an argument
     of `create_backbone`.
     """

@@ -14,10 +14,12 @@ import torch
 from torch import Tensor
 
 from impresslearn.errors import InputError
-from impresslearn.plain import LONGEST_NAME, encodable
+from impresslearn.plain import encodable
 
 Label = int | str
 
+MOST_BYTES = 2**30
+"""What the labels of one data set may take: a numpy array of texts, each as long as the longest."""
 _EXACT = float(2**53)
 """From here on neighbouring whole numbers are the same float64."""
 
@@ -128,13 +130,18 @@ def _plain(value: Any, count: int) -> Any:
 def _strings(values: Sequence[str | bytes]) -> np.ndarray:
     text_of = {value: _text(value) for value in dict.fromkeys(values)}
     for value in text_of.values():
-        if len(value) > LONGEST_NAME:  # numpy makes every label as long as the longest
+        if 4 * len(value) * len(values) > MOST_BYTES:  # numpy makes all as long as the longest
             raise InputError(
-                f"labels may have at most {LONGEST_NAME:,} characters, got {len(value):,}"
+                f"{len(values):,} labels of up to {len(value):,} characters take more than "
+                f"{MOST_BYTES:,} bytes; give numbers or shorter names"
             )
-        if not encodable(value) or "\0" in value:  # which numpy cuts off from the end
+        if not encodable(value):
             raise InputError(
-                f"labels must be text that UTF-8 can write, without NUL, got {_shown(value)}"
+                f"a label is no valid Unicode, which no file can keep: {_shown(value)}"
+            )
+        if value.endswith("\0"):
+            raise InputError(
+                f"labels must not end in NUL, which numpy cuts off, got {_shown(value)}"
             )
     return np.array([text_of[value] for value in values], dtype=str)
 
