@@ -97,7 +97,7 @@ def test_examples_are_held_to_the_same():
 def test_labels_in_files_are_held_to_the_same(tmp_path):
     np.save(tmp_path / "a.npy", np.zeros((2, 3)))
     (tmp_path / "l.txt").write_text("a\0\na\n")
-    with pytest.raises(InputError, match="l.txt: labels must be text .*, without NUL"):
+    with pytest.raises(InputError, match="l.txt: labels must not end in NUL"):
         read_examples(tmp_path / "a.npy", tmp_path / "l.txt")
     np.savez(tmp_path / "a.npz", inputs=np.zeros((2, 3)), labels=np.array(["a", "\ud800"]))
     with pytest.raises(InputError, match="a.npz: labels must be text"):

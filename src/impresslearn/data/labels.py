@@ -29,8 +29,8 @@ def label_array(labels: Any) -> np.ndarray:
 
     Booleans become 0 and 1, bytes are read as UTF-8, and (n, 1) is as good as (n,). Raises
     InputError for values of several kinds ([1, "1"], [True, 2]), for numbers that int64 or their
-    own float type cannot tell from their neighbours, for strings that cannot be kept (with NUL,
-    with half a surrogate pair, longer than a task's name), and for one-hot rows.
+    own float type cannot tell from their neighbours, for strings that cannot be kept (ending
+    in NUL, with half a surrogate pair, of a GiB together), and for one-hot rows.
     """
     if isinstance(labels, (list, tuple)):
         return _from_values(labels)
