@@ -15,7 +15,7 @@ from impresslearn.quantisation import store_coefficients
 from impresslearn.rounding import rounded
 from impresslearn.settings import restored_settings
 from impresslearn.sources import disjoint_bank, random_bank
-from impresslearn.store.records import encode_packed
+from impresslearn.store.masks import encode_packed
 from impresslearn.unknowns import (
     FIRST_GAIN,
     CodedUnknowns,
