@@ -102,22 +102,19 @@ class Contents:
 
     def state(self) -> State:
         """The state as last committed."""
-        row = self.database.row("SELECT * FROM state")
-        if row is None or row_checksum("state", row[1:-1]) != row[-1]:
+        return self.bank()[1]
+
+    def bank(self) -> tuple[str, State]:
+        """A word that changes when masks are removed, and the state as last committed."""
+        row = self.database.row("SELECT head.uuid, state.* FROM head, state")
+        if row is None or row_checksum("state", row[2:-1]) != row[-1]:
             raise self.database.damaged("its counts are not what was written")
-        state = State(*row[1:-1])
+        state = State(*row[2:-1])
         if not all(type(count) is int and count >= 0 for count in (state.masks, state.tasks)):
             raise self.database.damaged("its counts are no numbers")
         if not all(type(s) is bytes and len(s) == SIZE for s in (state.masks_sum, state.tasks_sum)):
             raise self.database.damaged("its sums are no checksums")
-        return state
-
-    def bank(self) -> tuple[str, int]:
-        """A word that changes when masks are removed, and how many were committed; unchecked."""
-        row = self.database.row("SELECT head.uuid, state.masks FROM head, state")
-        if row is None or type(row[1]) is not int:
-            raise self.database.damaged("its counts are no numbers")
-        return row
+        return row[0], state
 
     def mask_count(self) -> int:
         """How many masks are really there, whatever the state says."""
