@@ -12,6 +12,8 @@ from impresslearn.training import FitResult
 
 Note = Mapping[str, Any]
 """What a caller wants to keep in a task's history: JSON values."""
+DEEPEST_NOTE = 32
+"""Reading deep JSON needs room on the stack, of which a later reader may have less."""
 
 
 class Stopwatch:
@@ -35,7 +37,19 @@ class Stopwatch:
 
 
 def _checked(note: Note | None) -> dict[str, Any] | None:
+    """The note as it will be read again: what a store cannot write is refused before training."""
+    if note is None:
+        return None
     try:
-        return None if note is None else json.loads(json.dumps(dict(note), allow_nan=False))
-    except (TypeError, ValueError) as error:
+        text = json.dumps(dict(note), allow_nan=False, ensure_ascii=False).encode()
+        plain = json.loads(text)
+    except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"a note must be a mapping of JSON values: {error}") from None
+    if not _nests(plain, DEEPEST_NOTE):
+        raise InputError(f"a note must not nest deeper than {DEEPEST_NOTE} levels")
+    return plain
+
+
+def _nests(value: Any, levels: int) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels >= 0 and all(_nests(each, levels - 1) for each in inner)

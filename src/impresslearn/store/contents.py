@@ -6,7 +6,6 @@ a commit is whole or absent and a lost row is noticed. Knows rows, not networks.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import uuid
 from collections.abc import Collection, Iterator, Mapping
@@ -18,7 +17,7 @@ from impresslearn.errors import InputError
 from impresslearn.store.checks import SIZE, ZERO, Value, row_checksum, total_after, total_without
 from impresslearn.store.database import Database
 from impresslearn.store.masks import MaskRow
-from impresslearn.store.plain import to_json
+from impresslearn.store.plain import of_kind, to_json
 from impresslearn.store.records import TaskRow
 
 _TASK = """
@@ -91,7 +90,7 @@ class Contents:
         if row is None or row_checksum("head", row[1:-1]) != row[-1]:
             raise self.database.damaged("its head is not what was written")
         try:
-            backbone, settings = json.loads(row[4]), json.loads(row[5])
+            backbone, settings = (of_kind(object, text) for text in row[4:6])
         except (TypeError, ValueError, RecursionError):
             raise self.database.damaged("its head is no JSON") from None
         if not isinstance(backbone, dict) or not isinstance(settings, dict):
