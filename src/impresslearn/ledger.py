@@ -19,7 +19,7 @@ from torch import Tensor
 
 from impresslearn.backbones import Backbone
 from impresslearn.bank import MaskBank, PackedMask, coded_mask, packed_mask
-from impresslearn.errors import InputError, StoreError
+from impresslearn.errors import InputError, StoreError, TrainingError
 from impresslearn.forking import ForkableLock
 from impresslearn.inference import PROFILED_INPUTS, entropy_profile
 from impresslearn.intake import TrainingData, some_inputs
@@ -221,6 +221,12 @@ class Ledger:
         view = TaskView(weights, phase.statistics, len(task.classes))
         inputs = some_inputs(prepared[0], PROFILED_INPUTS)
         profile = entropy_profile(self.backbone, view, inputs)
+        kept = [torch.tensor([profile.own, profile.foreign]), *(own or {}).values()]
+        if not all(numbers.isfinite().all() for numbers in kept):
+            raise TrainingError(
+                f"task {task.name!r} is not kept: its predictions or norm statistics are NaN or "
+                "infinite; try a smaller learning rate or scaled inputs"
+            )
         return replace(task, statistics=own, profile=profile)
 
     def _commit(

@@ -15,6 +15,10 @@ import numpy as np
 
 from impresslearn.errors import InputError
 
+DEEPEST = 32
+"""Levels of JSON: reading deep ones needs room on the stack, of which a later reader may have less.
+"""
+
 
 def check_name(name: Any, what: str = "a task's name") -> str:
     """The name as a plain string. Raises InputError for no string, and for one without text."""
@@ -67,14 +71,23 @@ def check_flag(name: str, value: Any) -> bool:
 def plain_json(value: Any, what: str) -> Any:
     """A copy made of JSON values, NumPy's numbers and arrays among them converted.
 
-    Raises InputError for NaN, text that UTF-8 cannot write, and values that JSON has no word for.
+    Raises InputError for NaN, text that UTF-8 cannot write, values that JSON has no word for, and
+    more than `DEEPEST` levels.
     """
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=_converted)
         text.encode()
-        return json.loads(text)
+        plain = json.loads(text)
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"{what} must consist of JSON values: {error}") from None
+    if not _nests(plain, DEEPEST):
+        raise InputError(f"{what} must not nest deeper than {DEEPEST} levels")
+    return plain
+
+
+def _nests(value: Any, levels: int) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels >= 0 and all(_nests(each, levels - 1) for each in inner)
 
 
 def _converted(value: Any) -> Any:

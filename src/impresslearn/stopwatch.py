@@ -24,7 +24,7 @@ class Stopwatch:
         self.examples = examples
         if note is not None and not isinstance(note, Mapping):
             raise InputError(f"a note must be a mapping of JSON values, got {type(note).__name__}")
-        self.note = None if note is None else plain_json(dict(note), "a note (a mapping)")
+        self.note = None if note is None else plain_json(dict(note), "a note")
         self._started = time.perf_counter()
 
     def metrics(self, result: FitResult | None = None) -> dict[str, Any]:

@@ -62,6 +62,7 @@ def spec(**changes):
         (lambda b, s: ("1" * 1_000_000, s), "no JSON"),
         (lambda b, s: ('"' + "x" * 10**8 + '"', s), "too long"),
         (lambda b, s: ("[]", s), "describes no network"),
+        (lambda b, s: (b, s | {"penalty": float("nan")}), "no JSON"),
         (lambda b, s: (b, s | {"sparsity": "high"}), "settings"),
         (lambda b, s: (b, s | {"sparsity": 7}), "settings"),
         (lambda b, s: (b, s | {"task_recipe": {"lr": [], "x": 1}}), "settings"),

@@ -11,11 +11,20 @@ from torch import nn
 import impresslearn as il
 from impresslearn.backbones import Backbone
 from impresslearn.persistence import verify_store
+from impresslearn.prediction import TrainingPhase
 from impresslearn.quantisation import PRECISIONS
+from impresslearn.tasks import EntropyProfile
 from toys import ConvNet, blobs, pictures, quick_learner, resnet
 
 QUICKLY = {"basis_recipe": HASTY, "task_recipe": HASTY}
 IMAGES = pictures(9)[0][:5]
+
+
+def nested(levels):
+    value = []
+    for _ in range(levels):
+        value = [value]
+    return value
 
 
 def both(learner, path, module=None, **how):
@@ -326,3 +335,38 @@ def test_a_rounded_copy(tmp_path):
     assert digest(il.load(tmp_path / "b.impress"), "first") == digest(made.learner, "first")
     assert digest(il.load(path), "first") == digest(learner, "first")
     assert np.isfinite(made.changes[-1].accuracy_after)
+
+
+@pytest.mark.parametrize("norm", ["per_task", "none"])
+def test_a_task_of_nan_is_refused_when_it_is_learned(norm, monkeypatch):
+    """Not when everything is saved: then one such task would keep all others out."""
+    if norm == "none":
+        profile = EntropyProfile(math.nan, 0.5)
+        monkeypatch.setattr("impresslearn.ledger.entropy_profile", lambda *_: profile)
+        learner, data = quick_learner(**QUICKLY), blobs(0)
+    else:
+        learner, data = quick_learner(resnet(norm), **QUICKLY), pictures(0)
+        begin = TrainingPhase.begin
+
+        def spoiled(*how):
+            phase = begin(*how)
+            next(iter(phase.statistics.values()))[0] = math.inf
+            return phase
+
+        monkeypatch.setattr(TrainingPhase, "begin", spoiled)
+    with pytest.raises(il.TrainingError):
+        learner.learn_basis("a", data)
+    assert (len(learner.tasks_), len(learner.bank_)) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "note",
+    [{"a": "\ud800"}, {"a": math.nan}, {"a": {1}}, {"a": nested(99)}, {"a": nested(99_999)}, [1]],
+    ids=["surrogate", "nan", "set", "deep", "very deep", "list"],
+)
+def test_a_note_that_no_store_can_keep_is_refused_first(note, monkeypatch):
+    monkeypatch.setattr(
+        "impresslearn.learning.train_masks_in_turn", lambda *_: pytest.fail("was trained")
+    )
+    with pytest.raises(il.InputError, match="a note must"):
+        quick_learner().learn_basis("a", blobs(0), note=note)

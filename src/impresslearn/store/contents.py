@@ -6,7 +6,6 @@ a commit is whole or absent and a lost row is noticed. Knows rows, not networks.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import uuid
 from collections.abc import Collection, Iterator, Mapping
@@ -18,7 +17,7 @@ from impresslearn.errors import InputError
 from impresslearn.store.checks import SIZE, ZERO, Value, row_checksum, total_after, total_without
 from impresslearn.store.database import Database
 from impresslearn.store.masks import MaskRow
-from impresslearn.store.plain import to_json
+from impresslearn.store.plain import of_kind, to_json
 from impresslearn.store.records import TaskRow
 
 _TASK = """
@@ -91,7 +90,7 @@ class Contents:
         if row is None or row_checksum("head", row[1:-1]) != row[-1]:
             raise self.database.damaged("its head is not what was written")
         try:
-            backbone, settings = json.loads(row[4]), json.loads(row[5])
+            backbone, settings = (of_kind(object, text) for text in row[4:6])
         except (TypeError, ValueError, RecursionError):
             raise self.database.damaged("its head is no JSON") from None
         if not isinstance(backbone, dict) or not isinstance(settings, dict):
@@ -102,22 +101,19 @@ class Contents:
 
     def state(self) -> State:
         """The state as last committed."""
-        row = self.database.row("SELECT * FROM state")
-        if row is None or row_checksum("state", row[1:-1]) != row[-1]:
+        return self.bank()[1]
+
+    def bank(self) -> tuple[str, State]:
+        """A word that changes when masks are removed, and the state as last committed."""
+        row = self.database.row("SELECT head.uuid, state.* FROM head, state")
+        if row is None or row_checksum("state", row[2:-1]) != row[-1]:
             raise self.database.damaged("its counts are not what was written")
-        state = State(*row[1:-1])
+        state = State(*row[2:-1])
         if not all(type(count) is int and count >= 0 for count in (state.masks, state.tasks)):
             raise self.database.damaged("its counts are no numbers")
         if not all(type(s) is bytes and len(s) == SIZE for s in (state.masks_sum, state.tasks_sum)):
             raise self.database.damaged("its sums are no checksums")
-        return state
-
-    def bank(self) -> tuple[str, int]:
-        """A word that changes when masks are removed, and how many were committed; unchecked."""
-        row = self.database.row("SELECT head.uuid, state.masks FROM head, state")
-        if row is None or type(row[1]) is not int:
-            raise self.database.damaged("its counts are no numbers")
-        return row
+        return row[0], state
 
     def mask_count(self) -> int:
         """How many masks are really there, whatever the state says."""

@@ -110,14 +110,14 @@ class StoreJournal:
         self.contents.share(encode_statistics(statistics))
 
     def masks_beyond(self, known: int) -> bool:
-        current, count = self.contents.bank()
+        current, state = self.contents.bank()
         if known and current != self._bank_id:
             raise StoreError(
                 f"masks were removed from {self.contents.database.path} since it was opened; "
                 "open it again"
             )
         self._bank_id = current
-        return count > known
+        return state.masks > known
 
     def masks_after(self, known: int) -> Iterator[PackedMask]:
         return map(self.decoded_mask, self.contents.masks(known))
