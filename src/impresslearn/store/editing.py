@@ -115,9 +115,15 @@ def import_tasks(
     ):
         to, of = Contents(target), Contents(origin)
         with target.transaction(), origin.snapshot():
-            head = checked_head(to)
-            if any(head.backbone.get(each) != of.head().backbone.get(each) for each in SAME):
+            head, other = checked_head(to), of.head()
+            if any(head.backbone.get(each) != other.backbone.get(each) for each in SAME):
                 raise InputError(f"{source} holds tasks of another network than {path}")
+            ours, theirs = (each.settings.get("preprocessing") for each in (head, other))
+            if ours != theirs:
+                raise InputError(
+                    f"{source} has the preprocessing {theirs}, {path} has {ours}; its tasks would "
+                    "see other inputs than they were learned from"
+                )
             network = network_of(to, head, module)
             reader, tasks = StoreJournal(of, network), StoredTasks(of, network)
             _import_masks(to, of, reader, path, source)
