@@ -62,9 +62,9 @@ def remove_tasks(
 
 def _learned_with(task: TaskRow, contents: Contents, positions: Mapping[str, int]) -> Iterator[str]:
     """The masks that were learned with a basis task: its own, and those of the other seeds."""
-    if task.mask is not None:
+    if task.mask in positions:
         others = (f"{task.mask}/{number}" for number in count_from(1))
-        yield task.mask
+        yield str(task.mask)
         yield from takewhile(lambda each: each in positions and not contents.has_task(each), others)
 
 
