@@ -7,6 +7,7 @@ import signal
 import sqlite3
 
 import make_format_1
+import make_format_2
 import numpy as np
 import pytest
 from storekit import digest, reports, small_learner, until
@@ -24,6 +25,15 @@ def test_a_store_of_format_1(file):
     for name, task in expected["tasks"].items():
         logits = np.array(task.pop("logits"))
         np.testing.assert_allclose(found["tasks"][name].pop("logits"), logits, rtol=1e-4, atol=1e-4)
+    assert found == expected
+
+
+def test_a_store_of_format_2():
+    expected = json.loads(make_format_2.EXPECTED.read_text(encoding="utf-8"))
+    found = make_format_2.observed()
+    for name, logits in expected.pop("logits").items():
+        np.testing.assert_allclose(found["logits"][name], logits, rtol=1e-4, atol=1e-4)
+    assert found.pop("logits").keys() == found["bytes"].keys()
     assert found == expected
 
 
