@@ -58,6 +58,15 @@ def test_settings_of_baselines_are_fixed_too(method):
             setattr(made, name, None)
 
 
+def test_a_backbone_is_what_it_was_made():
+    backbone = lenet()
+    for name in ("module", "num_classes", "norm", "input_shape", "layers", "weights", "pretrained"):
+        with pytest.raises(FixedSettingError, match=f"^{name} of a Backbone is fixed"):
+            setattr(backbone, name, None)
+    moved = backbone.to("cpu")
+    assert moved.weights.keys() == backbone.weights.keys()
+
+
 @pytest.mark.parametrize(
     ("settings", "line"),
     [

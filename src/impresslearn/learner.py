@@ -30,13 +30,13 @@ from impresslearn.intake import (
 )
 from impresslearn.ledger import Ledger
 from impresslearn.mixing import Coefficients
-from impresslearn.plain import check_integer, check_seed
+from impresslearn.plain import Fixed, check_integer, check_seed
 from impresslearn.prediction import Statistics
 from impresslearn.preprocessing import Prepared, Preprocessing
 from impresslearn.presets import preset as find_preset
 from impresslearn.progress import Progress, progress_for
 from impresslearn.rows import labels_by_task, named, row_names
-from impresslearn.settings import Fixed, LearnerSettings, check_cache_bytes
+from impresslearn.settings import LearnerSettings, check_cache_bytes
 from impresslearn.sources import POPUP_RECIPE, draw_masks
 from impresslearn.sparsity import ones_per_layer
 from impresslearn.stopwatch import Note

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from impresslearn.edge_popup import RULES
-from impresslearn.errors import FixedSettingError, InputError
+from impresslearn.errors import InputError
 from impresslearn.mixing import CoefficientSpec, check_bit_price
 from impresslearn.plain import check_flag, check_integer, check_number, check_seed
 from impresslearn.preprocessing import Preprocessing
@@ -18,24 +18,6 @@ from impresslearn.training import Recipe
 RECIPES = ("basis_recipe", "task_recipe")
 OLDER: dict[str, Any] = {"bit_price": 1.0, "preprocessing": None}
 """Settings that learners in older files do not have, and what they did."""
-
-
-class Fixed:
-    """Public attributes are set once, by the constructor, and refused afterwards.
-
-    What was learned depends on them, so changing one later would do nothing, or do half.
-    """
-
-    _changeable = frozenset({"progress"})
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not name.startswith("_") and name in self.__dict__ and name not in self._changeable:
-            kind = type(self).__name__
-            raise FixedSettingError(
-                f"{name} of a {kind} is fixed once it is made; make another {kind} with "
-                f"{name}={str(value)[:40]}"
-            )
-        super().__setattr__(name, value)
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ def test_a_module_with_instance_norms(tmp_path, trained):
 def test_an_untrained_module_of_an_older_store_counts_as_trained(tmp_path):
     """As it did when its tasks were learned, with mean 0 and variance 1."""
     backbone = il.adapt(ConvNet())
-    backbone.pretrained = True
+    vars(backbone)["pretrained"] = True
     learner = quick_learner(backbone, **QUICKLY).learn_basis("a", pictures(0))
     for back in both(learner, tmp_path / "a.impress", module=ConvNet()):
         assert_same(learner, back, IMAGES)

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from impresslearn.backbones import norms
 from impresslearn.errors import InputError
 from impresslearn.masking import MaskableLayer, maskable_layers, masked_forward
+from impresslearn.plain import Fixed
 
 Mode = Literal["train", "frozen", "eval", "batch"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -39,7 +40,7 @@ def check_count(name: str, value: Any) -> int:
     return int(value)
 
 
-class Backbone:
+class Backbone(Fixed):
     """A frozen module with its maskable layers, norm policy and input shape.
 
     module: taken over, not copied (`adapt` copies); its parameters stop requiring gradients.
@@ -51,6 +52,8 @@ class Backbone:
     Attributes, besides these: layers, the maskable layers in order; weights, their frozen weights
     by name. Raises InputError for settings that do not fit the module.
     """
+
+    weights: dict[str, Tensor]
 
     def __init__(
         self,
@@ -220,7 +223,7 @@ class Backbone:
 
     def _link(self) -> None:
         """Refer to the module's tensors as they are now, and forget older views."""
-        self.weights: dict[str, Tensor] = {
+        vars(self)["weights"] = {
             layer.name: self.module.get_parameter(layer.name).detach() for layer in self.layers
         }
         buffers = dict(self.module.named_buffers())

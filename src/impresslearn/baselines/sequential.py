@@ -16,10 +16,9 @@ from impresslearn.baselines.finetuning import FINETUNING_RECIPE
 from impresslearn.data import as_examples, as_inputs, task_classes, to_batches
 from impresslearn.errors import InputError
 from impresslearn.objectives import cross_entropy
-from impresslearn.plain import check_name, check_seed
+from impresslearn.plain import Fixed, check_name, check_seed
 from impresslearn.prediction import Statistics, TaskView, TrainingPhase
 from impresslearn.progress import progress_for
-from impresslearn.settings import Fixed
 from impresslearn.tasks import label_map_bytes, tensor_bytes, unknown_task
 from impresslearn.training import Recipe, fit
 

@@ -10,7 +10,7 @@ import numpy as np
 from impresslearn.backbones import Backbone
 from impresslearn.inference import TaskGuess
 from impresslearn.learner import ImpressLearner
-from impresslearn.settings import Fixed
+from impresslearn.plain import Fixed
 from impresslearn.tasks import TaskTable
 
 

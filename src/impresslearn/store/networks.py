@@ -79,8 +79,8 @@ def rebuild(
     layers = [(name, tuple(shape)) for name, shape in description["layers"]]
     if module is not None:
         backbone = _around(module, description, where)
-        backbone.spec = description["spec"]
-        backbone.pretrained = bool(description["pretrained"])
+        kept = {"spec": description["spec"], "pretrained": bool(description["pretrained"])}
+        vars(backbone).update(kept)  # as they were when the store was made
     elif description["spec"] is None:
         raise StoreError(
             f"{where} was made with a module of your own, {description['name']}; pass one of the "
