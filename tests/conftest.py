@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,10 @@ import pytest
 
 PREPARE = Path(__file__).resolve().parents[2] / "shared" / "data" / "prepare.py"
 DATA_FIXTURES = {"data_root", "mnist_root", "cifar100_root", "tiny_imagenet_root"}
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a suite in the background
+    # Commands that tests interrupt would inherit it and go on.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
