@@ -227,7 +227,7 @@ class _Search:
 
 def relative_entropies(backbone: Backbone, view: TaskView, inputs: Tensor) -> Tensor:
     """(n,): each prediction's entropy as a fraction of log K, in [0, 1]; 0 for a single class."""
-    logits = view.logits(backbone, inputs)
+    logits = view.outputs(backbone, inputs)
     return entropies(logits) / math.log(max(2, view.num_classes))
 
 

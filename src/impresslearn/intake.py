@@ -34,8 +34,6 @@ def checked_examples(
     elif preprocessing is None:
         examples = as_examples(data)
     else:
-        if isinstance(data, (tuple, list)) and len(data) == 2:
-            data = (preprocessing.raw(data[0]), data[1])
         examples = preprocessing.apply_to(as_examples(data))
     if isinstance(examples, Examples):
         backbone.check_inputs(examples.inputs)

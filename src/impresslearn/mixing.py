@@ -7,7 +7,6 @@ W ⊙ (Σ_t α_t M^t) ⊙ (s_out s_inᵀ). Coefficients are plain data; nothing 
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,6 +17,7 @@ from impresslearn.bank import MaskBank
 from impresslearn.errors import InputError
 from impresslearn.kernels import mix_layers
 from impresslearn.masking import MaskableLayer
+from impresslearn.plain import check_number
 
 GRANULARITIES = ("layer", "unit")
 
@@ -47,10 +47,7 @@ class CoefficientSpec:
 
 def check_bit_price(price: float) -> float:
     """The price of a bit as a float. Raises InputError unless it is a number of at least 0."""
-    known = isinstance(price, numbers.Real) and not isinstance(price, bool)
-    if not known or not 0 <= price < float("inf"):
-        raise InputError(f"bit_price must be a number of at least 0, got {price!r}")
-    return float(price)
+    return check_number("bit_price", price, 0.0)
 
 
 @dataclass(frozen=True)

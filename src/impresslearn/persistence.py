@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,7 +12,6 @@ from torch import nn
 
 from impresslearn.errors import InputError, StoreError
 from impresslearn.learner import ImpressLearner
-from impresslearn.preprocessing import Preprocessing
 from impresslearn.settings import restored_settings
 from impresslearn.store import CACHE_BYTES, Opened, load_ledger, open_ledger
 
@@ -32,9 +32,8 @@ def load(
     """
     _check_settings(settings)
     cache = settings.get("cache_bytes", CACHE_BYTES)
-    return _learner(
-        load_ledger(path, module=module, device=device, cache_bytes=cache), settings, path
-    )
+    loaded = load_ledger(path, module=module, device=device, cache_bytes=cache)
+    return _learner(loaded, settings, path, in_memory=True)
 
 
 def open_store(
@@ -63,7 +62,7 @@ def open_store(
         cache_bytes=settings.get("cache_bytes", CACHE_BYTES),
     )
     try:
-        return _learner(opened, settings, path)
+        return _learner(opened, settings, path, in_memory=False)
     except BaseException:
         opened.ledger.journal.close()
         raise
@@ -80,26 +79,35 @@ def verify_store(path: str | os.PathLike, module: nn.Module | None = None) -> di
     return {"tasks": len(learner.tasks_), "masks": len(learner.bank_)}
 
 
-def _learner(opened: Opened, settings: dict[str, Any], path: Any) -> ImpressLearner:
+def _learner(
+    opened: Opened, settings: dict[str, Any], path: Any, in_memory: bool
+) -> ImpressLearner:
     backbone = opened.ledger.backbone
     try:
         kept = restored_settings(opened.settings)
         ImpressLearner(backbone, **kept)
-    except (TypeError, KeyError, ValueError, AttributeError) as error:
+    except (TypeError, KeyError, ValueError, AttributeError, OverflowError) as error:
         raise StoreError(f"the settings of a learner in {path} cannot be used: {error}") from None
-    _check_preprocessing(kept["preprocessing"], settings, path)
+    _check_preprocessing(opened.settings, settings, path, in_memory)
     learner = ImpressLearner(backbone, **kept | settings)
     learner._bind(opened.ledger)
     return learner
 
 
-def _check_preprocessing(kept: Preprocessing | None, settings: dict[str, Any], path: Any) -> None:
-    """Tasks were learned from inputs that went through what the store keeps, and no other."""
-    wanted = settings.get("preprocessing", kept)
-    if kept is not None and wanted != kept:
+def _check_preprocessing(
+    kept: Mapping[str, Any], settings: Mapping[str, Any], path: Any, in_memory: bool
+) -> None:
+    """Tasks were learned from inputs that went through what the store keeps, and no other.
+
+    kept: the store's settings; in those of an older store there is none, and what its tasks were
+    learned from may be said for a copy in memory.
+    """
+    own = restored_settings(kept)["preprocessing"]
+    wanted = settings.get("preprocessing", own)
+    if wanted != own and not (in_memory and "preprocessing" not in kept):
         raise InputError(
-            f"the tasks of {path} were learned with {kept}, not with {wanted}; give inputs that "
-            "are prepared otherwise as Prepared(inputs)"
+            f"the tasks of {path} were learned with the preprocessing {own}, not with {wanted}; "
+            "give inputs that are prepared otherwise as Prepared(inputs)"
         )
 
 

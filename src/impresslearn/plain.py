@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import math
 import numbers
+import sys
 from typing import Any
 
 import numpy as np
 
 from impresslearn.errors import FixedSettingError, InputError
 
+LARGEST = sys.float_info.max
 DEEPEST = 32
 """Levels of JSON: reading deep ones needs room on the stack, of which a later reader may have less.
 """
@@ -44,7 +46,7 @@ def check_name(name: Any, what: str = "a task's name") -> str:
         raise InputError(f"{what} must be a non-empty string, got {name!r}")
     if not encodable(name):
         raise InputError(f"{what} is no valid Unicode, which no file can keep: {name!r}")
-    return str(name)
+    return str.__str__(name)  # of a member of an enumeration too
 
 
 def encodable(text: str) -> bool:
@@ -68,7 +70,8 @@ def check_integer(name: str, value: Any, low: int, high: int = 2**63) -> int:
 def check_number(name: str, value: Any, low: float = float("-inf")) -> float:
     """The value as a plain float. Raises InputError unless it is finite and at least `low`."""
     known = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not known or not math.isfinite(value) or value < low:
+    whole = isinstance(value, numbers.Integral)  # of which isfinite takes none beyond floats
+    if not known or not (abs(value) <= LARGEST if whole else math.isfinite(value)) or value < low:
         bound = "a finite number" if low == float("-inf") else f"a number of at least {low:g}"
         raise InputError(f"{name} must be {bound}, got {value!r}")
     return float(value)
@@ -98,14 +101,15 @@ def plain_json(value: Any, what: str) -> Any:
         plain = json.loads(text)
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"{what} must consist of JSON values: {error}") from None
-    if not _nests(plain, DEEPEST):
+    if not nests(plain, DEEPEST):
         raise InputError(f"{what} must not nest deeper than {DEEPEST} levels")
     return plain
 
 
-def _nests(value: Any, levels: int) -> bool:
+def nests(value: Any, levels: int) -> bool:
+    """Whether lists and dictionaries lie within one another in at most so many levels."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return levels >= 0 and all(_nests(each, levels - 1) for each in inner)
+    return levels >= 0 and all(nests(each, levels - 1) for each in inner)
 
 
 def _converted(value: Any) -> Any:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from impresslearn.backbones import Backbone, Mode
 from impresslearn.data import BatchSource, even_parts
+from impresslearn.errors import InputError
 from impresslearn.forking import ForkableLock
 
 Statistics = dict[str, Tensor]
@@ -56,13 +57,23 @@ class TaskView:
     num_classes: int
     mode: Mode = "eval"
 
-    @torch.no_grad()
     def logits(self, backbone: Backbone, inputs: Tensor, batch_size: int = BATCH) -> Tensor:
         """Evaluation-mode logits (n, num_classes). Inputs are moved to the backbone's device.
 
         With `batch` norm statistics the rows of one forward pass depend on one another: those of
-        parts as even as can be, of `batch_size` at most.
+        parts as even as can be, of `batch_size` at most. Raises InputError for logits that are no
+        finite numbers, which would pass for the first class.
         """
+        logits = self.outputs(backbone, inputs, batch_size)
+        if not torch.isfinite(logits).all():
+            raise InputError(
+                "the outputs of the network are no finite numbers; the inputs are too large"
+            )
+        return logits
+
+    @torch.no_grad()
+    def outputs(self, backbone: Backbone, inputs: Tensor, batch_size: int = BATCH) -> Tensor:
+        """The same, finite or not."""
         parts = [
             backbone.forward(
                 self.weights,

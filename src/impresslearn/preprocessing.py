@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from impresslearn.data import Examples, StreamedExamples, as_inputs
+from impresslearn.data import Examples, StreamedExamples, as_inputs, kinds, raw
 from impresslearn.errors import InputError
 
 Numbers = float | Sequence[float]
@@ -73,15 +73,17 @@ class Preprocessing:
             raise InputError(
                 "the data are too large to measure their mean and standard deviation; give them"
             )
-        if isinstance(data, Examples):
-            values, pixels = data.inputs, data.pixels
-        else:
-            values, pixels = as_inputs(data), _is_uint8(data)
-        mean = float(f"{values.double().mean():.6g}")
-        std = float(f"{values.double().std(correction=0):.6g}")
+        if not isinstance(data, Examples):
+            given = raw(data)
+            data = Examples(as_inputs(given), np.empty(0), None, *kinds(given))
+        if not settings.keys() <= {"shape", "size", "pixels"}:
+            raise InputError("mean and std are measured; settings are shape, size and pixels")
+        own = cls(**dict[str, Any](pixels=data.pixels) | settings)
+        values = own._prepared(data).double()
+        mean, std = float(f"{values.mean():.6g}"), float(f"{values.std(correction=0):.6g}")
         if not std > 0:
             raise InputError(f"all inputs are {mean:g}; they cannot be standardised")
-        return cls(**{"pixels": pixels} | settings, mean=mean, std=std)
+        return replace(own, mean=mean, std=std)
 
     @property
     def normalises(self) -> bool:
@@ -102,39 +104,30 @@ class Preprocessing:
         shape would have to be shuffled, and for as many means as there are neither channels nor
         columns.
         """
-        if self.pixels is False and _is_uint8(inputs):
-            raise _not_pixels()
-        values = as_inputs(self.raw(inputs))
-        if self.pixels:
-            _check_unit(values)
-        return as_inputs(self.arranged(values))
+        given = raw(inputs)
+        own = Examples(as_inputs(given), np.empty(0), None, *kinds(given))
+        return self._prepared(own)
 
     def apply_to(self, examples: Examples | StreamedExamples) -> Examples | StreamedExamples:
         """Raw labelled examples as the network takes them; streamed ones as they are read.
 
         What augments examples sees them prepared.
         """
+        if isinstance(examples, Examples):
+            return replace(examples, inputs=self._prepared(examples))
         if self.pixels is False and examples.pixels:
             raise _not_pixels()
-        if isinstance(examples, StreamedExamples):
-            return replace(examples, dataset=_PreparedItems(examples.dataset, self))
-        if self.pixels and not examples.pixels:
-            _check_unit(examples.inputs)
-        return replace(examples, inputs=as_inputs(self.arranged(examples.inputs)))
+        return replace(examples, dataset=_PreparedItems(examples.dataset, self))
 
-    def raw(self, inputs: Any) -> Any:
-        """Pixels of any integer type as uint8, everything else as it is."""
-        if not self.pixels or _is_uint8(inputs):
-            return inputs
-        numbers = inputs.cpu().numpy() if _is_integer_tensor(inputs) else _array(inputs)
-        if numbers.dtype.kind not in "iu" or not numbers.size:
-            return inputs
-        low, high = int(numbers.min()), int(numbers.max())
-        if low < 0 or high > 255:
-            raise InputError(
-                f"pixels must lie between 0 and 255, got integers from {low} to {high}"
-            )
-        return numbers.astype(np.uint8)
+    def _prepared(self, examples: Examples) -> Tensor:
+        values = examples.inputs
+        if self.pixels is False and examples.pixels:
+            raise _not_pixels()
+        if self.pixels and not examples.pixels:
+            limit = 255 if examples.integers else 1
+            _check_pixels(values, limit)
+            values = values / limit
+        return as_inputs(self.arranged(values))
 
     def is_grey(self, height: int, width: int) -> bool:
         """Whether the shape asks for one number a pixel of an image of this size."""
@@ -167,26 +160,8 @@ class _PreparedItems(Dataset):
         return len(self.dataset)  # type: ignore[arg-type]
 
     def __getitem__(self, index: int) -> tuple[Tensor, Any]:
-        raw, label = self.dataset[index]
-        batch = raw[None] if isinstance(raw, (Tensor, np.ndarray)) else [raw]
-        return self.preprocessing.apply(batch)[0], label
-
-
-def _is_integer_tensor(values: Any) -> bool:
-    return isinstance(values, Tensor) and not (values.is_floating_point() or values.is_complex())
-
-
-def _is_uint8(values: Any) -> bool:
-    kind = values.dtype if isinstance(values, Tensor) else _array(values).dtype
-    return kind in (torch.uint8, np.uint8)
-
-
-def _array(values: Any) -> np.ndarray:
-    """An array to look at; an empty one for tensors of floats and for what `as_inputs` refuses."""
-    try:
-        return np.asarray([] if isinstance(values, Tensor) else values)
-    except (TypeError, ValueError):
-        return np.array([], dtype=object)
+        given, label = self.dataset[index]
+        return self.preprocessing.apply(raw(given)[None])[0], label
 
 
 def _not_pixels() -> InputError:
@@ -196,12 +171,13 @@ def _not_pixels() -> InputError:
     )
 
 
-def _check_unit(values: Tensor) -> None:
+def _check_pixels(values: Tensor, limit: int) -> None:
     low, high = (float(value) for value in values.aminmax()) if values.numel() else (0.0, 0.0)
-    if low < 0 or high > 1:
+    if low < 0 or high > limit:
+        kind = "floats" if limit == 1 else "integers"
         raise InputError(
             "the learner was made for pixels: integers from 0 to 255, or floats in [0, 1]; got "
-            f"floats from {low:g} to {high:g}; what is prepared already goes in as Prepared(inputs)"
+            f"{kind} from {low:g} to {high:g}; what is prepared already goes in as Prepared(inputs)"
         )
 
 

@@ -70,8 +70,9 @@ class Recipe:
         for name in NUMBERS:
             value = getattr(self, name)
             if value is not None or name != "momentum":
+                number = check_number(name, value)
                 # Whole numbers stay ints: finished jobs are found by their text.
-                plain = int(value) if isinstance(value, Integral) else check_number(name, value)
+                plain = int(value) if isinstance(value, Integral) else number
                 object.__setattr__(self, name, plain)
         if self.optimizer not in OPTIMIZERS:
             raise InputError(

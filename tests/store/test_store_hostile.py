@@ -14,10 +14,12 @@ import pytest
 import torch
 from forgery import forge_head, forge_mask, forge_state, forge_task, refused
 from storekit import INPUTS, digest, small_learner
+from torch import nn
 
 import impresslearn as il
 from impresslearn.persistence import verify_store
-from impresslearn.store import describe_store, opening
+from impresslearn.store import describe_store, import_tasks, opening
+from toys import blobs, quick_learner
 
 
 @pytest.fixture
@@ -305,3 +307,30 @@ def test_long_values_of_ones_own(tmp_path, monkeypatch):
             assert digest(other, name) == digest(one, name)
         assert len(list(other.tasks_.values())) == 6
     assert len(il.load(path).tasks_) == 6
+
+
+def test_shared_statistics_that_are_missing(tmp_path):
+    """From a store that was stripped of them, nothing is computed and nothing imported."""
+    layers = nn.Linear(16, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Linear(12, 3)
+    net, line = nn.Sequential(*layers), "statistics that all its tasks share are missing"
+    learner = quick_learner(il.adapt(net, num_classes=3, norm="shared")).add_random_masks(3)
+    learner.save(tmp_path / "target")
+    learner.learn_task("a", blobs(1)).save(tmp_path / "source")
+    with sqlite3.connect(tmp_path / "source") as forged:
+        forged.execute("DELETE FROM shared")
+        forge_state(forged, shared=None)
+    forged.close()
+    with il.open_store(tmp_path / "source", module=net, progress=False) as opened:
+        with pytest.raises(il.StoreError, match=line):
+            opened.logits(blobs()[0], "a")
+        with pytest.raises(il.StoreError, match=line):
+            opened.learn_task("b", blobs())
+    with pytest.raises(il.StoreError, match=line):
+        import_tasks(tmp_path / "target", tmp_path / "source", module=net)
+    assert len(il.load(tmp_path / "target", module=net).tasks_) == 0
+
+
+def test_metrics_that_nest_deeper_than_any_that_were_written(path):
+    forge_task(path, "first", metrics='{"a":' * 60 + "1" + "}" * 60)
+    for verb in (il.load, verify_store):
+        assert "nests too deep" in refused(path, verb)

@@ -125,7 +125,7 @@ def test_inputs_of_the_other_kind_are_refused_not_misread(learned, tmp_path):
         assert torch.equal(learner.logits(raw.astype(np.int64), "task 3"), expected)
         torch.testing.assert_close(learner.logits(raw / 255, "task 3"), expected)
         other, line = raw.astype(np.float32), "integers from 0 to 255, or floats in"
-        with pytest.raises(InputError, match=r"between 0 and 255, got integers from 0 to"):
+        with pytest.raises(InputError, match="integers from 0 to 255, .* got integers from 0 to"):
             learner.predict(raw.astype(int) * 2, "task 3")
     else:
         other, line = raw.astype(np.uint8), "inputs that are no pixels, got uint8"
@@ -152,7 +152,7 @@ def test_the_users_array_stays_as_it_was(learned):
 
 def test_another_preprocessing_is_refused(learned, tmp_path):
     store, _ = learned
-    with pytest.raises(InputError, match="were learned with Preprocessing"):
+    with pytest.raises(InputError, match="learned with the preprocessing Preprocessing"):
         il.load(store, preprocessing=il.Preprocessing(mean=3))
     kept = il.load(store).preprocessing
     assert il.load(store, preprocessing=kept).preprocessing == kept

@@ -24,7 +24,7 @@ class SupSup(Fixed):
 
     def __init__(self, backbone: Backbone, **settings: Any) -> None:
         self._learner = ImpressLearner(backbone, **settings)
-        vars(self).update(vars(self._learner.settings))
+        vars(self).update(vars(self._learner.settings), backbone=backbone)
 
     @property
     def tasks_(self) -> TaskTable:

@@ -20,6 +20,8 @@ from impresslearn.data.examples import (
     StreamedExamples,
     as_inputs,
     check_shape,
+    kinds,
+    raw,
 )
 from impresslearn.data.forms import as_examples
 from impresslearn.data.labels import Label, classes_of, encode_labels, label_array, task_classes
@@ -39,7 +41,9 @@ __all__ = [
     "classes_of",
     "encode_labels",
     "even_parts",
+    "kinds",
     "label_array",
+    "raw",
     "task_classes",
     "to_batches",
 ]

@@ -18,7 +18,7 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 
 from impresslearn.data import draws
 from impresslearn.data.batches import loaded
-from impresslearn.data.examples import Examples, StreamedExamples, as_inputs, raw
+from impresslearn.data.examples import Examples, StreamedExamples, as_inputs, kinds, raw
 from impresslearn.data.images import ImageFiles
 from impresslearn.data.labels import label_array
 from impresslearn.errors import ImpressLearnError, InputError
@@ -94,7 +94,9 @@ def from_dataset(
     known: Any = dataset.targets if type(dataset) is ImageFiles else None
     if fits and chance is None:
         before = draws.state()
-        values, known = zip(*(items[i] for i in range(count)), strict=True)
+        # Copies: a data set may give the same memory again and again.
+        pairs = ((value.clone(), label) for value, label in map(items.__getitem__, range(count)))
+        values, known = zip(*pairs, strict=True)
         if draws.state() == before:
             return replace(pair(list(values), known), pixels=pixels)
     if known is None:
@@ -109,7 +111,7 @@ def from_dataset(
 def pair(inputs: Any, labels: Any) -> Examples:
     """Inputs and labels that belong together by their positions."""
     values = raw(inputs)
-    return Examples(as_inputs(values), label_array(labels), pixels=values.dtype == torch.uint8)
+    return Examples(as_inputs(values), label_array(labels), None, *kinds(values))
 
 
 def form_of(value: Tensor) -> Form:
@@ -157,7 +159,8 @@ def _chance(items: Items) -> str | None:
     chance = None
     for index in _probed(len(items)):
         before = draws.state()
-        first = items[index]
+        value, label = items[index]
+        first = value.clone(), label  # the second reading may use the same memory
         if draws.state() != before:
             chance = "global"
             draws.restore(before)

@@ -31,14 +31,16 @@ class Examples:
     """Inputs and labels held in memory.
 
     inputs: (n, ...) floating point; labels: (n,) array of integers or strings; augment: a
-    function of (batch, generator) applied to training batches only; pixels: whether the inputs
-    came as uint8 pixels, scaled to [0, 1] here.
+    function of (batch, generator) applied to training batches only, whose draws all come from that
+    generator; pixels: whether the inputs came as uint8 pixels, scaled to [0, 1] here; integers:
+    whether they came as integers of another type.
     """
 
     inputs: Tensor
     labels: np.ndarray
     augment: Augmentation | None = None
     pixels: bool = False
+    integers: bool = False
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -90,6 +92,13 @@ def raw(values: Any) -> Tensor:
         raise InputError(
             f"inputs must be a numeric tensor or array, got {type(values).__name__}: {line}"
         ) from None
+
+
+def kinds(values: Tensor) -> tuple[bool, bool]:
+    """Whether values are uint8, and whether they are integers of another type."""
+    integers = not (values.is_floating_point() or values.is_complex() or values.is_quantized)
+    uint8 = values.dtype == torch.uint8
+    return uint8, integers and not uint8 and values.dtype != torch.bool
 
 
 def as_inputs(values: Any) -> Tensor:

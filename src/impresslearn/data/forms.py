@@ -48,7 +48,8 @@ def as_examples(
 def _converted(data: Any, memory_limit: int, workers: int) -> Examples | StreamedExamples:
     if isinstance(data, Examples):
         examples = pair(data.inputs, data.labels)
-        return replace(examples, augment=data.augment, pixels=data.pixels or examples.pixels)
+        pixels, integers = data.pixels or examples.pixels, data.integers or examples.integers
+        return replace(examples, augment=data.augment, pixels=pixels, integers=integers)
     if isinstance(data, StreamedExamples):
         return replace(data, labels=label_array(data.labels))
     if isinstance(data, (str, Path)):

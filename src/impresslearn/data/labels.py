@@ -34,10 +34,12 @@ def label_array(labels: Any) -> np.ndarray:
     """
     if isinstance(labels, (list, tuple)):
         return _from_values(labels)
+    if isinstance(labels, np.ma.MaskedArray):
+        raise InputError("labels must not be masked; leave out the examples without one")
     if isinstance(labels, Tensor):
         labels = labels.detach().cpu()
         if labels.is_floating_point():
-            _check_exact(labels.double().numpy(), 2 / torch.finfo(labels.dtype).eps)
+            _check_exact(labels.double().numpy(), _limit(torch.finfo(labels.dtype).eps))
             labels = labels.double()
         labels = labels.numpy()
     array = np.asarray(labels)
@@ -48,7 +50,7 @@ def label_array(labels: Any) -> np.ndarray:
     if array.dtype.kind in "USO":
         return _from_values(array.tolist())
     if array.dtype.kind == "f":
-        _check_exact(array, 2 / float(np.finfo(array.dtype).eps))
+        _check_exact(array, _limit(np.finfo(array.dtype).eps))
     elif array.dtype.kind == "u" and array.size and array.max() >= 2**63:
         raise InputError(f"labels must fit 64 bits with a sign, got {array.max()}")
     elif array.dtype.kind not in "iub":
@@ -116,6 +118,7 @@ def _plain(value: Any, count: int) -> Any:
     Others come back as they are; count: of the labels it is one of, for the error about a row.
     """
     if isinstance(value, (Tensor, np.ndarray, np.generic)):
+        _check_type(value)
         value = value.tolist()
     if isinstance(value, (list, tuple)):
         row = np.array(value, dtype=object)
@@ -125,6 +128,20 @@ def _plain(value: Any, count: int) -> Any:
     if isinstance(value, str):
         return str.__str__(value)
     return int(value) if isinstance(value, int) and type(value) is not bool else value
+
+
+def _check_type(value: Tensor | np.ndarray | np.generic) -> None:
+    """Raises InputError for floats that their own type cannot tell from their neighbours."""
+    if isinstance(value, Tensor):
+        if value.is_floating_point():
+            _check_exact(value.double().reshape(-1).numpy(), _limit(torch.finfo(value.dtype).eps))
+    elif value.dtype.kind == "f":
+        _check_exact(np.atleast_1d(value), _limit(np.finfo(value.dtype).eps))
+
+
+def _limit(eps: Any) -> float:
+    """From where on neighbouring whole numbers are the same, or beyond 64 bits."""
+    return min(2 / float(eps), 2.0**63)
 
 
 def _strings(values: Sequence[str | bytes]) -> np.ndarray:

@@ -117,7 +117,7 @@ def _read(begin: Batches) -> Iterator[tuple[Tensor, list[Any]]]:
         for number, batch in enumerate(begin()):
             if not isinstance(batch, (tuple, list)) or len(batch) != 2:
                 raise InputError("a DataLoader must give pairs (inputs, labels)")
-            values, targets = raw(batch[0]), batch[1]
+            values, targets = raw(batch[0]).clone(), batch[1]  # a flow may reuse its memory
             if isinstance(targets, (str, bytes)) or not getattr(targets, "ndim", 1):  # no batch
                 values, targets = values[None], [targets]
             labels = label_array(targets).tolist()
@@ -166,15 +166,19 @@ def _asked(loader: DataLoader) -> list[Any]:
     batches = loader.batch_sampler
     if batches is not None and type(batches) is not BatchSampler:
         return list(map(list, batches))
-    keys = iter(range(len(Items(loader.dataset))) if _takes_all(loader) else loader.sampler)
-    return list(_chunks(keys, loader.batch_size, list) if batches is not None else keys)
+    size, sampler = loader.batch_size, loader.sampler
+    if batches is not None:  # the loader itself does not know them where it was given the batches
+        size, sampler = batches.batch_size, batches.sampler
+    keys = iter(range(len(Items(loader.dataset))) if _takes_all(loader) else sampler)
+    return list(_chunks(keys, size, list) if batches is not None else keys)
 
 
 def _takes_all(loader: DataLoader) -> bool:
     """Whether a loader draws every item once, in whatever order."""
-    sampler = loader.sampler
-    if type(loader.batch_sampler) not in (BatchSampler, type(None)):
+    batches = loader.batch_sampler
+    if batches is not None and type(batches) is not BatchSampler:
         return False
+    sampler = loader.sampler if batches is None else batches.sampler
     if type(sampler) is RandomSampler and sampler.replacement:
         return False
     known = type(sampler) in (SequentialSampler, RandomSampler)

@@ -96,7 +96,8 @@ def parse_npy(body: bytearray) -> np.ndarray:
         raise RequestError(
             400, f"the .npy array must hold real numbers of up to 64 bits, not {dtype}"
         )
-    if not 1 <= len(shape) <= MOST_DIMENSIONS or min(shape) < 1:
+    whole = all(type(size) is int and size >= 1 for size in shape)
+    if not 1 <= len(shape) <= MOST_DIMENSIONS or not whole:
         line = (
             f"the .npy array must have 1 to {MOST_DIMENSIONS} dimensions, none empty, got {shape}"
         )

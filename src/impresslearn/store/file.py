@@ -78,8 +78,6 @@ def load_ledger(
             for task in stored.tasks.all():
                 ledger.check(task)
                 journal.tasks[task.name] = task
-            if journal.tasks and stored.shared is None and _needs_shared(stored.backbone):
-                raise database.damaged("the norm statistics that all its tasks share are missing")
         return Opened(ledger, opened.settings)
     finally:
         database.close()
@@ -150,10 +148,6 @@ def checked_head(contents: Contents) -> Head:
         except (*UNREADABLE, AttributeError) as error:
             raise contents.database.damaged(f"its {what} cannot be: {error!r}") from None
     return head
-
-
-def _needs_shared(backbone: Backbone) -> bool:
-    return backbone.norm == "shared" and backbone.has_statistics
 
 
 def network_of(

@@ -130,7 +130,12 @@ class StoreJournal:
             raise self.contents.database.damaged(f"mask {str(row.name)[:80]!r}: {error}") from None
 
     def shared(self) -> Statistics | None:
-        kept = self.contents.shared()
+        kept, backbone = self.contents.shared(), self.backbone
+        needed = backbone.norm == "shared" and backbone.has_statistics
+        if kept is None and needed and self.contents.state().tasks:
+            raise self.contents.database.damaged(
+                "the norm statistics that all its tasks share are missing"
+            )
         try:
             return None if kept is None else decode_statistics(kept, self.backbone)
         except UNREADABLE as error:

@@ -10,6 +10,7 @@ from math import isfinite
 from typing import Any
 
 from impresslearn.errors import InputError
+from impresslearn.plain import DEEPEST, nests
 
 UNREADABLE = (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError)
 """What decoding a row raises that cannot be one."""
@@ -31,6 +32,8 @@ def of_kind(kind: type, text: Any) -> Any:
     value = None
     if isinstance(text, str):
         value = _DECODER.decode(text)
+        if not nests(value, DEEPEST + 4):  # a note lies some levels down in its row
+            raise ValueError("JSON that nests too deep")
         if "\\u" in text:
             to_json(value).encode()
     if not isinstance(value, kind):

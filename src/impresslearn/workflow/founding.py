@@ -7,13 +7,14 @@ repeat it: anything else would not do what it says.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
 from impresslearn.backbones import create_backbone
 from impresslearn.errors import InputError
 from impresslearn.learner import ImpressLearner
+from impresslearn.preprocessing import Preprocessing
 from impresslearn.presets import preset as find_preset
 from impresslearn.settings import RECIPES
 
@@ -48,12 +49,17 @@ class Founding:
 
 
 def found_learner(
-    given: Founding, classes: int, shape: Sequence[int], **settings: Any
+    given: Founding,
+    classes: int,
+    shape: Sequence[int],
+    preprocessing: Preprocessing | None = None,
+    **settings: Any,
 ) -> ImpressLearner:
     """A learner without masks or tasks, for inputs of this shape.
 
-    classes: outputs where their number was not given. settings: more of the learner's. Raises as
-    `create_backbone` and `ImpressLearner` do.
+    classes: outputs where their number was not given. preprocessing: gets the shape where it has
+    none and the network is flat. settings: more of the learner's. Raises as `create_backbone` and
+    `ImpressLearner` do.
     """
     chosen = find_preset(given.preset or DEFAULT_PRESET)
     arguments: dict[str, Any] = {
@@ -73,9 +79,12 @@ def found_learner(
     }
     if inferred:
         backbone = create_backbone(**arguments | inferred)
-    return ImpressLearner(
-        backbone, **chosen.learner_settings() | given.learner_settings() | settings
-    )
+    taken = backbone.input_shape
+    if preprocessing is not None and preprocessing.shape is None and taken and len(taken) == 1:
+        # A flat network takes any order of values, and cannot tell one from the other.
+        preprocessing = replace(preprocessing, shape=tuple(shape))
+    own = chosen.learner_settings() | given.learner_settings() | settings
+    return ImpressLearner(backbone, preprocessing=preprocessing, **own)
 
 
 def check_agreement(given: Founding, description: Mapping[str, Any], where: object) -> None:
