@@ -170,3 +170,15 @@ def test_others_are_served_while_weights_are_mixed():
     assert served[0] is kept
     assert found[1] is own
     assert cache.get("slow", dict) is own
+
+
+@needs_fork
+def test_a_child_can_import_what_another_thread_was_importing(tmp_path, monkeypatch):
+    (tmp_path / "slow_inner.py").write_text("import time; time.sleep(0.5)")
+    (tmp_path / "slow_outer.py").write_text("import time; time.sleep(0.5); import slow_inner")
+    monkeypatch.syspath_prepend(tmp_path)
+    thread = threading.Thread(target=lambda: __import__("slow_outer"))
+    thread.start()
+    time.sleep(0.2)
+    assert ends_well(lambda: __import__("slow_outer"))
+    thread.join()

@@ -2,14 +2,18 @@
 
 A fork copies memory but only one thread. A lock that another one held would stay locked for ever,
 so a `ForkableLock` is made anew; what it guards must make sense at any moment, for a fork may come
-at any. The threads of torch (OpenMP's) are gone, and a child that hands them work hangs.
+at any. The same goes for modules that another thread was importing. The threads of torch (OpenMP's)
+are gone, and a child that hands them work hangs.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
 import threading
 import weakref
+from contextlib import suppress
 
 import torch
 
@@ -37,5 +41,21 @@ def _begin_child() -> None:
     torch.set_num_threads(1)
 
 
+def _finish_imports() -> None:
+    """Waits for what other threads are importing: a child would wait for them for ever."""
+    own: set[str] = set()  # what this very thread imports stays unfinished
+    while names := [name for name in list(sys.modules) if _begun(name) and name not in own]:
+        for name in names:
+            with suppress(Exception):  # that thread's own affair
+                importlib.import_module(name)
+            if _begun(name):
+                own.add(name)
+
+
+def _begun(name: str) -> bool:
+    spec = getattr(sys.modules.get(name), "__spec__", None)
+    return bool(getattr(spec, "_initializing", False))
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_child)
+    os.register_at_fork(before=_finish_imports, after_in_child=_begin_child)
