@@ -79,8 +79,8 @@ def found_learner(
     }
     if inferred:
         backbone = create_backbone(**arguments | inferred)
-    taken = backbone.input_shape
-    if preprocessing is not None and preprocessing.shape is None and taken and len(taken) == 1:
+    flat = backbone.input_shape is not None and len(backbone.input_shape) == 1 < len(shape)
+    if preprocessing is not None and preprocessing.shape is None and flat:
         # A flat network takes any order of values, and cannot tell one from the other.
         preprocessing = replace(preprocessing, shape=tuple(shape))
     own = chosen.learner_settings() | given.learner_settings() | settings
