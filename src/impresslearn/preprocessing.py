@@ -73,13 +73,15 @@ class Preprocessing:
             raise InputError(
                 "the data are too large to measure their mean and standard deviation; give them"
             )
-        if not isinstance(data, Examples):
+        if isinstance(data, Examples):
+            values, pixels, integers = data.inputs, data.pixels, data.integers
+        else:
             given = raw(data)
-            data = Examples(as_inputs(given), np.empty(0), None, *kinds(given))
+            values, (pixels, integers) = as_inputs(given), kinds(given)
         if not settings.keys() <= {"shape", "size", "pixels"}:
             raise InputError("mean and std are measured; settings are shape, size and pixels")
-        own = cls(**dict[str, Any](pixels=data.pixels) | settings)
-        values = own._prepared(data).double()
+        own = cls(**dict[str, Any](pixels=pixels) | settings)
+        values = own.prepare(values, pixels, integers).double()
         mean, std = float(f"{values.mean():.6g}"), float(f"{values.std(correction=0):.6g}")
         if not std > 0:
             raise InputError(f"all inputs are {mean:g}; they cannot be standardised")
@@ -105,8 +107,7 @@ class Preprocessing:
         columns.
         """
         given = raw(inputs)
-        own = Examples(as_inputs(given), np.empty(0), None, *kinds(given))
-        return self._prepared(own)
+        return self.prepare(as_inputs(given), *kinds(given))
 
     def apply_to(self, examples: Examples | StreamedExamples) -> Examples | StreamedExamples:
         """Raw labelled examples as the network takes them; streamed ones as they are read.
@@ -114,17 +115,22 @@ class Preprocessing:
         What augments examples sees them prepared.
         """
         if isinstance(examples, Examples):
-            return replace(examples, inputs=self._prepared(examples))
+            own = self.prepare(examples.inputs, examples.pixels, examples.integers)
+            return replace(examples, inputs=own)
         if self.pixels is False and examples.pixels:
             raise _not_pixels()
         return replace(examples, dataset=_PreparedItems(examples.dataset, self))
 
-    def _prepared(self, examples: Examples) -> Tensor:
-        values = examples.inputs
-        if self.pixels is False and examples.pixels:
+    def prepare(self, values: Tensor, pixels: bool, integers: bool = False) -> Tensor:
+        """What `as_inputs` made of raw inputs, prepared.
+
+        pixels: whether they came as uint8, scaled to [0, 1] since; integers: as those of another
+        type. Errors as of `apply`.
+        """
+        if self.pixels is False and pixels:
             raise _not_pixels()
-        if self.pixels and not examples.pixels:
-            limit = 255 if examples.integers else 1
+        if self.pixels and not pixels:
+            limit = 255 if integers else 1
             _check_pixels(values, limit)
             values = values / limit
         return as_inputs(self.arranged(values))

@@ -44,8 +44,8 @@ class Items(Dataset):
     def __len__(self) -> int:
         try:
             return len(self.dataset)  # type: ignore[arg-type]
-        except (TypeError, NotImplementedError, ValueError) as error:
-            raise InputError(f"a Dataset must know its length: {_first_line(error)}") from None
+        except Exception as error:  # whatever a user's own code raises
+            raise InputError(f"a Dataset must know its length: {_first_line(error)}") from error
 
     def __getitem__(self, index: Any) -> tuple[Tensor, Any]:
         item = self.read(index)

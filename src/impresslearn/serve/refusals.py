@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from impresslearn.errors import ImpressLearnError, InputError, StoreError, UnknownTaskError
+from impresslearn.visible import visible
 
 logger = logging.getLogger("impresslearn.serve")
 
@@ -59,8 +60,7 @@ def first_problem(problems: Sequence[Mapping[str, Any]]) -> str:
 
 def one_line(text: str) -> str:
     """A text as one short line of visible characters; others are written as Python writes them."""
-    words = " ".join(text.split())
-    line = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in words)
+    line = visible(" ".join(text.split()))
     return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…"
 
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import io
 import pickle
-import random
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from impresslearn.backbones import Backbone
+from impresslearn.data import draws
 from impresslearn.prediction import TrainingPhase
 from impresslearn.together.problems import Problem, SideBySide, stacked
 from impresslearn.training import Recipe
@@ -41,7 +40,7 @@ def how_many(
     """
     size = recipe.batch_for(len(problems[0].source))
     devices = [backbone.device] if backbone.device.type == "cuda" else []
-    numpy_state, python_state = np.random.get_state(), random.getstate()
+    saved = draws.state()
 
     def in_turn() -> tuple[Tensor, Tensor]:
         inputs, _ = next(SideBySide(problems).batches(size))
@@ -65,8 +64,7 @@ def how_many(
     except Exception:  # whatever it is: if it is an error one by one too, that will say so
         return 1
     finally:
-        np.random.set_state(numpy_state)
-        random.setstate(python_state)
+        draws.restore(saved)
 
 
 class _Snapshot(pickle.Pickler):
@@ -86,9 +84,8 @@ def _drawn_from(backbone: Backbone, phase: TrainingPhase) -> bytes:
 
     Raises what pickle does where a module holds anything that cannot be compared.
     """
-    generators = [torch.default_generator, *torch.cuda.default_generators]
     content = io.BytesIO()
-    states = generators, random.getstate(), np.random.get_state(), backbone.attributes(phase.mode)
+    states = draws.state(), list(torch.cuda.default_generators), backbone.attributes(phase.mode)
     _Snapshot(content).dump(states)
     return content.getvalue()
 

@@ -25,7 +25,6 @@ from impresslearn.files import (
     read_inputs,
 )
 from impresslearn.files.labels import read_labels
-from impresslearn.intake import checked_examples
 from impresslearn.learner import ImpressLearner
 from impresslearn.preprocessing import Preprocessing
 from impresslearn.tasks import TaskInfo, TaskTable
@@ -128,13 +127,11 @@ def read_prepared(
     """
     if prepared:
         reading = replace(reading.without_numbers(), shape=None, size=None)
-    named = reading.inputs(path)
-    examples = Examples(named.inputs, np.array(named.names), pixels=named.pixels)
-    ready = checked_examples(
-        learner.backbone, examples, None if prepared else learner.settings.preprocessing
-    )
-    assert isinstance(ready, Examples)
-    return replace(named, inputs=ready.inputs)
+    named, own = reading.inputs(path), learner.settings.preprocessing
+    if own is not None and not prepared:
+        named = replace(named, inputs=own.prepare(named.inputs, named.pixels))
+    learner.backbone.check_inputs(named.inputs)
+    return named
 
 
 def shape_of(examples: Examples | StreamedExamples) -> tuple[int, ...]:
