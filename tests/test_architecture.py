@@ -10,7 +10,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LAYERS = (  # from low to high; a unit imports strictly lower layers, or itself
     {"errors", "visible"},
-    {"plain"},
+    {"readonly", "validation"},
     {"coding", "data", "forking", "kernels", "optional", "progress"},
     {"masking", "preprocessing"},
     {"files", "sparsity", "edge_popup", "objectives", "training", "streams", "backbones"},

@@ -7,7 +7,7 @@ import torch
 from impresslearn import InputError, Preprocessing, Recipe, disjoint_bank, load, open_store
 from impresslearn.baselines import FineTuning, Hybrid, SequentialFineTuning, SupSup
 from impresslearn.errors import FixedSettingError
-from toys import QUICK, blobs, lenet, quick_learner
+from toys import blobs, lenet, quick_learner
 
 OTHER = {
     "sparsity": 0.5,
@@ -150,4 +150,3 @@ def test_seeds_that_cannot_be_used(seed):
     ):
         with pytest.raises(InputError, match="seed must be an integer"):
             verb()
-    assert QUICK.min_steps > 0

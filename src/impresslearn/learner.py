@@ -30,22 +30,23 @@ from impresslearn.intake import (
 )
 from impresslearn.ledger import Ledger
 from impresslearn.mixing import Coefficients
-from impresslearn.plain import Fixed, check_integer, check_seed
 from impresslearn.prediction import Statistics
 from impresslearn.preprocessing import Prepared, Preprocessing
 from impresslearn.presets import preset as find_preset
 from impresslearn.progress import Progress, progress_for
+from impresslearn.readonly import ReadOnlySettings
 from impresslearn.rows import labels_by_task, named, row_names
-from impresslearn.settings import LearnerSettings, check_cache_bytes
+from impresslearn.settings import LearnerSettings
 from impresslearn.sources import POPUP_RECIPE, draw_masks
 from impresslearn.sparsity import ones_per_layer
 from impresslearn.stopwatch import Note
 from impresslearn.store import write_store
 from impresslearn.tasks import TaskTable
 from impresslearn.training import Recipe
+from impresslearn.validation import check_integer, check_seed
 
 
-class ImpressLearner(Fixed):
+class ImpressLearner(ReadOnlySettings):
     """Learns tasks one after another on a frozen backbone; forgets nothing.
 
     backbone: from `create_backbone` or `adapt`. bank: masks to start from (a random bank, say);
@@ -102,7 +103,7 @@ class ImpressLearner(Fixed):
         )  # fmt: skip
         vars(self).update(vars(self.settings))
         self.progress = progress
-        self.cache_bytes = check_cache_bytes(cache_bytes)
+        self.cache_bytes = check_integer("cache_bytes", cache_bytes, 0)
         ones_per_layer(backbone.layers, self.settings.sparsity, allocation)  # whether it can be met
         masks = MaskBank(backbone.layers, backbone.device) if bank is None else bank
         self._ledger = Ledger(backbone, masks, self.cache_bytes)

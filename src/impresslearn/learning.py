@@ -15,7 +15,6 @@ from impresslearn.data import TensorBatches, to_batches
 from impresslearn.errors import InputError
 from impresslearn.intake import TrainingData, training_examples
 from impresslearn.ledger import Ledger
-from impresslearn.plain import check_name, check_seed
 from impresslearn.prediction import TrainingPhase
 from impresslearn.preprocessing import Prepared
 from impresslearn.progress import Progress
@@ -29,6 +28,7 @@ from impresslearn.together import (
     train_masks_together,
     wanted,
 )
+from impresslearn.validation import check_name, check_seed
 
 
 def learn_masks(

@@ -17,7 +17,7 @@ from impresslearn.bank import MaskBank
 from impresslearn.errors import InputError
 from impresslearn.kernels import mix_layers
 from impresslearn.masking import MaskableLayer
-from impresslearn.plain import check_number
+from impresslearn.validation import check_number
 
 GRANULARITIES = ("layer", "unit")
 
@@ -42,12 +42,7 @@ class CoefficientSpec:
                 f"granularity must be one of {', '.join(GRANULARITIES)}, got {self.granularity!r}"
             )
         if self.bit_price is not None:
-            check_bit_price(self.bit_price)
-
-
-def check_bit_price(price: float) -> float:
-    """The price of a bit as a float. Raises InputError unless it is a number of at least 0."""
-    return check_number("bit_price", price, 0.0)
+            check_number("bit_price", self.bit_price, 0.0)
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from typing import Any
 
 from impresslearn.edge_popup import RULES
 from impresslearn.errors import InputError
-from impresslearn.mixing import CoefficientSpec, check_bit_price
-from impresslearn.plain import check_flag, check_integer, check_number, check_seed
+from impresslearn.mixing import CoefficientSpec
 from impresslearn.preprocessing import Preprocessing
 from impresslearn.quantisation import PRECISIONS
 from impresslearn.sparsity import ALLOCATIONS, check_sparsity
 from impresslearn.training import Recipe
+from impresslearn.validation import check_flag, check_number, check_seed
 
 RECIPES = ("basis_recipe", "task_recipe")
 OLDER: dict[str, Any] = {"bit_price": 1.0, "preprocessing": None}
@@ -48,7 +48,7 @@ class LearnerSettings:
             "output_scale": check_flag("output_scale", self.output_scale),
             "input_scale": check_flag("input_scale", self.input_scale),
             "precision": _word("precision", self.precision, PRECISIONS),
-            "bit_price": check_bit_price(self.bit_price),
+            "bit_price": check_number("bit_price", self.bit_price, 0.0),
             "penalty": check_number("penalty", self.penalty, 0.0),
             "score_rule": _word("score_rule", self.score_rule, RULES),
             "seed": check_seed(self.seed),
@@ -98,11 +98,6 @@ def restored_settings(plain: Mapping[str, Any]) -> dict[str, Any]:
     if own["preprocessing"] is not None:
         own["preprocessing"] = Preprocessing(**own["preprocessing"])
     return own
-
-
-def check_cache_bytes(cache_bytes: Any) -> int:
-    """The bound of the weights' cache as a plain int."""
-    return check_integer("cache_bytes", cache_bytes, 0, 2**63)
 
 
 def _word(name: str, value: Any, words: tuple[str, ...]) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from impresslearn.errors import InputError
-from impresslearn.plain import plain_json
 from impresslearn.training import FitResult
+from impresslearn.validation import plain_json
 
 Note = Mapping[str, Any]
 """What a caller wants to keep in a task's history: JSON values."""

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from impresslearn.data import Label
 from impresslearn.errors import InputError, UnknownTaskError
-from impresslearn.plain import check_name
 from impresslearn.quantisation import StoredCoefficients
+from impresslearn.validation import check_name
 
 ROLES = ("basis", "learned")
 COMPARED_NAMES = 2000

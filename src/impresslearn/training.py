@@ -18,8 +18,8 @@ from torch import Tensor
 
 from impresslearn.data import BatchSource
 from impresslearn.errors import InputError, TrainingError
-from impresslearn.plain import check_integer, check_number
 from impresslearn.progress import Progress, silent
+from impresslearn.validation import check_integer, check_number
 
 COUNTS = ("min_steps", "batch_size")
 NUMBERS = (

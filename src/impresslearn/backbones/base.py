@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import numbers
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
@@ -24,7 +23,8 @@ from torch import Tensor, nn
 from impresslearn.backbones import norms
 from impresslearn.errors import InputError
 from impresslearn.masking import MaskableLayer, maskable_layers, masked_forward
-from impresslearn.plain import Fixed
+from impresslearn.readonly import ReadOnlySettings
+from impresslearn.validation import check_integer
 
 Mode = Literal["train", "frozen", "eval", "batch"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -33,14 +33,7 @@ _INPUT_WORDS = ("shape", "size", "dim", "d input", "channel", "type", "same devi
 """Words by which torch's errors about unsuitable inputs are told from others."""
 
 
-def check_count(name: str, value: Any) -> int:
-    """`value` as a plain int. Raises InputError unless it is an integer of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
-        raise InputError(f"{name} must be an integer of at least 1, got {value!r}")
-    return int(value)
-
-
-class Backbone(Fixed):
+class Backbone(ReadOnlySettings):
     """A frozen module with its maskable layers, norm policy and input shape.
 
     module: taken over, not copied (`adapt` copies); its parameters stop requiring gradients.
@@ -68,7 +61,7 @@ class Backbone(Fixed):
     ) -> None:
         norms.check_norm(norm)
         self.module = module
-        self.num_classes = check_count("num_classes", num_classes)
+        self.num_classes = check_integer("num_classes", num_classes, 1)
         self.norm = norm
         self.input_shape = None if input_shape is None else _checked_shape(input_shape)
         self.spec = spec
@@ -327,7 +320,7 @@ class Backbone(Fixed):
 def _checked_shape(shape: Sequence[int | None]) -> tuple[int | None, ...]:
     if isinstance(shape, (int, str)) or len(shape) == 0:
         raise InputError(f"input_shape must be the sizes of one input, got {shape!r}")
-    return tuple(None if size is None else check_count("input_shape", size) for size in shape)
+    return tuple(None if size is None else check_integer("input_shape", size, 1) for size in shape)
 
 
 def _fits(shape: Sequence[int], expected: Sequence[int | None]) -> bool:

@@ -23,16 +23,10 @@ from torch import Tensor, nn
 from impresslearn.backbones.normals import standard_normals
 from impresslearn.errors import InputError
 from impresslearn.masking import MaskableLayer, maskable_layers
+from impresslearn.validation import check_integer
 
 INITS = ("kaiming_normal", "signed_constant")
 INIT_VERSION = 2
-
-
-def check_seed(seed: int) -> int:
-    """The seed as a plain int. Raises InputError unless it is an integer in [0, 2^63)."""
-    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or not 0 <= seed < 2**63:
-        raise InputError(f"seed must be an integer from 0 to 2^63 - 1, got {seed!r}")
-    return int(seed)
 
 
 def check_gain(gain: float) -> float:
@@ -63,7 +57,7 @@ def fill_weights(
     gain, layers = check_gain(gain), maskable_layers(module)
     draw = _torch_normals if version == 1 else _normals
     with torch.no_grad():
-        for layer, values in zip(layers, draw(layers, check_seed(seed)), strict=True):
+        for layer, values in zip(layers, draw(layers, check_integer("seed", seed, 0)), strict=True):
             if init == "signed_constant":
                 values = torch.where(values < 0, -1.0, 1.0)
             module.get_parameter(layer.name).copy_(values * (gain * sqrt(2 / layer.fan_in)))

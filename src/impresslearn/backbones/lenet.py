@@ -11,8 +11,8 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from impresslearn.backbones.base import check_count
 from impresslearn.errors import InputError
+from impresslearn.validation import check_integer
 
 
 class LeNet(nn.Sequential):
@@ -34,8 +34,8 @@ def lenet_300_100(
     """LeNet with the given hidden widths. Raises InputError for sizes that are no counts."""
     if not isinstance(widths, Sequence) or isinstance(widths, str):
         raise InputError(f"widths must be a sequence of hidden widths, got {widths!r}")
-    hidden = [check_count("widths", width) for width in widths]
-    sizes = [check_count("in_features", in_features), *hidden, num_classes]
+    hidden = [check_integer("widths", width, 1) for width in widths]
+    sizes = [check_integer("in_features", in_features, 1), *hidden, num_classes]
     steps: list[nn.Module] = []
     for fan_in, units in pairwise(sizes):
         steps += [nn.Linear(fan_in, units, bias=False), nn.ReLU()]

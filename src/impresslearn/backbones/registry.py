@@ -19,13 +19,14 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from impresslearn.backbones.base import Backbone, check_count
-from impresslearn.backbones.init import INIT_VERSION, check_seed, fill_weights
+from impresslearn.backbones.base import Backbone
+from impresslearn.backbones.init import INIT_VERSION, fill_weights
 from impresslearn.backbones.lenet import lenet_300_100
 from impresslearn.backbones.norms import NORMS, check_norm, convert_batch_norms, untrained
 from impresslearn.backbones.resnet import resnet18, resnet50
 from impresslearn.errors import InputError
 from impresslearn.masking import maskable_layers
+from impresslearn.validation import check_integer
 
 Builder = TypeVar("Builder", bound=Callable[..., nn.Module])
 
@@ -100,8 +101,8 @@ def create_backbone(
     entry = _entry(name)
     norm = entry.norms[0] if norm is None else norm
     check_norm(norm, entry.norms, name)
-    num_classes = check_count("num_classes", num_classes)
-    seed = check_seed(seed)
+    num_classes = check_integer("num_classes", num_classes, 1)
+    seed = check_integer("seed", seed, 0)
     arguments: dict[str, Any] = {"num_classes": num_classes}
     if "norm" in inspect.signature(entry.build).parameters:
         arguments["norm"] = norm
@@ -135,7 +136,7 @@ def count_parameters(name: str, num_classes: int, **settings: Any) -> int:
     Raises InputError as `create_backbone`.
     """
     entry = _entry(name)
-    arguments: dict[str, Any] = {"num_classes": check_count("num_classes", num_classes)}
+    arguments: dict[str, Any] = {"num_classes": check_integer("num_classes", num_classes, 1)}
     settings = {key: value for key, value in settings.items() if key not in _RESERVED}
     norm = settings.pop("norm", entry.norms[0])
     if "norm" in inspect.signature(entry.build).parameters:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from impresslearn.backbones.base import check_count
 from impresslearn.backbones.norms import make_norm
+from impresslearn.validation import check_integer
 
 
 class BasicBlock(nn.Module):
@@ -78,8 +78,8 @@ class ResNet(nn.Module):
         in_channels: int,
     ) -> None:
         super().__init__()
-        width = check_count("width", width)
-        in_channels = check_count("in_channels", in_channels)
+        width = check_integer("width", width, 1)
+        in_channels = check_integer("in_channels", in_channels, 1)
         self.input_shape: tuple[int | None, ...] = (in_channels, None, None)
         self.stem = stem(in_channels, width, norm)
         blocks: list[nn.Module] = []

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from impresslearn.backbones import Backbone
-from impresslearn.backbones.base import check_count
 from impresslearn.baselines.own_weights import OwnWeights, Trainable, Weights
 from impresslearn.errors import InputError
 from impresslearn.masking import MaskableLayer
 from impresslearn.optional import import_peft
 from impresslearn.quantisation import PRECISIONS, store_tensors
 from impresslearn.training import Recipe
+from impresslearn.validation import check_integer
 
 KINDS = ("lora", "vera")
 ADAPTER_RECIPES = {
@@ -67,7 +67,7 @@ class Adapter(OwnWeights):
         super().__init__(backbone, recipe or ADAPTER_RECIPES[kind], seed, progress)
         self.kind = kind
         self.title = kind
-        self.rank = check_count("rank", rank)
+        self.rank = check_integer("rank", rank, 1)
         self.precision = precision
         self._peft = import_peft()
 

@@ -15,11 +15,12 @@ from impresslearn.backbones import Backbone
 from impresslearn.data import as_examples, as_inputs, task_classes, to_batches
 from impresslearn.errors import InputError
 from impresslearn.objectives import cross_entropy
-from impresslearn.plain import Fixed, check_name, check_seed
 from impresslearn.prediction import TaskView, TrainingPhase
 from impresslearn.progress import progress_for
+from impresslearn.readonly import ReadOnlySettings
 from impresslearn.tasks import label_map_bytes, tensor_bytes, unknown_task
 from impresslearn.training import Recipe, fit
+from impresslearn.validation import check_name, check_seed
 
 Weights = dict[str, Tensor]
 Own = TypeVar("Own", bound="OwnWeights")
@@ -43,7 +44,7 @@ class _Learned:
     bytes: int
 
 
-class OwnWeights(Fixed, ABC):
+class OwnWeights(ReadOnlySettings, ABC):
     """The verbs of `ImpressLearner` for a method that says what a task trains (`_begin`).
 
     Every task starts from the frozen network, has norm statistics of its own, and leaves those

@@ -16,14 +16,15 @@ from impresslearn.baselines.finetuning import FINETUNING_RECIPE
 from impresslearn.data import as_examples, as_inputs, task_classes, to_batches
 from impresslearn.errors import InputError
 from impresslearn.objectives import cross_entropy
-from impresslearn.plain import Fixed, check_name, check_seed
 from impresslearn.prediction import Statistics, TaskView, TrainingPhase
 from impresslearn.progress import progress_for
+from impresslearn.readonly import ReadOnlySettings
 from impresslearn.tasks import label_map_bytes, tensor_bytes, unknown_task
 from impresslearn.training import Recipe, fit
+from impresslearn.validation import check_name, check_seed
 
 
-class SequentialFineTuning(Fixed):
+class SequentialFineTuning(ReadOnlySettings):
     """Trains one copy of all maskable weights on every task in turn, each from where the last left.
 
     Nothing is kept of a task but its label map, and nothing is done against forgetting. Every task

@@ -10,11 +10,11 @@ import numpy as np
 from impresslearn.backbones import Backbone
 from impresslearn.inference import TaskGuess
 from impresslearn.learner import ImpressLearner
-from impresslearn.plain import Fixed
+from impresslearn.readonly import ReadOnlySettings
 from impresslearn.tasks import TaskTable
 
 
-class SupSup(Fixed):
+class SupSup(ReadOnlySettings):
     """Every task trains a mask of its own; nothing is shared and nothing is forgotten.
 
     The verbs are those of `ImpressLearner`; settings are its settings that concern masks

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from impresslearn.errors import InputError
-from impresslearn.plain import encodable
+from impresslearn.validation import encodable
 
 Label = int | str
 

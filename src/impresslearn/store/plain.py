@@ -10,7 +10,7 @@ from math import isfinite
 from typing import Any
 
 from impresslearn.errors import InputError
-from impresslearn.plain import DEEPEST, nests
+from impresslearn.validation import DEEPEST, nests
 
 UNREADABLE = (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError)
 """What decoding a row raises that cannot be one."""

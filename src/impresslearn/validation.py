@@ -1,7 +1,6 @@
-"""Checks at the door that a value can be kept in a file later, and settings that stay as they are.
+"""Validates names, seeds, numbers and JSON values before anything is trained.
 
-What a store could not write is refused before anything is trained, and NumPy's numbers become
-Python's.
+What a store could not write is refused here, and NumPy's numbers become Python's.
 """
 
 from __future__ import annotations
@@ -14,30 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from impresslearn.errors import FixedSettingError, InputError
+from impresslearn.errors import InputError
 
 LARGEST = sys.float_info.max
 DEEPEST = 32
 """Levels of JSON: reading deep ones needs room on the stack, of which a later reader may have less.
 """
-
-
-class Fixed:
-    """Public attributes are set once, by the constructor, and refused afterwards.
-
-    What was learned depends on them, so changing one later would do nothing, or do half.
-    """
-
-    _changeable = frozenset({"progress"})
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not name.startswith("_") and name in self.__dict__ and name not in self._changeable:
-            kind = type(self).__name__
-            raise FixedSettingError(
-                f"{name} of a {kind} is fixed once it is made; make another {kind} with "
-                f"{name}={str(value)[:40]}"
-            )
-        super().__setattr__(name, value)
 
 
 def check_name(name: Any, what: str = "a task's name") -> str:
@@ -77,9 +58,9 @@ def check_number(name: str, value: Any, low: float = float("-inf")) -> float:
     return float(value)
 
 
-def check_seed(seed: Any, name: str = "seed") -> int:
+def check_seed(seed: Any) -> int:
     """The seed as a plain int. Raises InputError unless it is an integer that torch takes."""
-    return check_integer(name, seed, -(2**63), 2**63)
+    return check_integer("seed", seed, -(2**63))
 
 
 def check_flag(name: str, value: Any) -> bool:
