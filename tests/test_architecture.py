@@ -9,31 +9,27 @@ ROOT = Path(__file__).parents[1] / "src" / "impresslearn"
 FILES = sorted(ROOT.rglob("*.py"))
 
 LAYERS = (  # from low to high; a unit imports strictly lower layers, or itself
-    {"errors", "visible"},
-    {"readonly", "validation"},
-    {"coding", "data", "forking", "kernels", "optional", "progress"},
-    {"masking", "preprocessing"},
-    {"files", "sparsity", "edge_popup", "objectives", "training", "streams", "backbones"},
-    {"bank", "prediction"},
-    {"mixing", "sources", "stopwatch"},
-    {"unknowns"},
-    {"quantisation", "superposition", "adaptation"},
-    {"tasks", "presets", "settings"},
-    {"inference", "intake", "journal", "runtime", "rows"},
-    {"ledger", "together"},
-    {"candidates", "export", "learning", "store"},
+    {"errors"},
+    {"validation"},
+    {"data", "kernels"},
+    {"optimisation", "streams"},
+    {"networks"},
+    {"masks"},
+    {"coefficients"},
+    {"inference"},
+    {"state"},
+    {"export", "store"},
     {"learner"},
-    {"baselines", "persistence", "rounding"},
-    {"bench", "hub", "report", "serve", "workflow"},
+    {"methods"},
+    {"hub", "report", "serve"},
     {"experiments"},
     {"cli"},
     {"__main__"},
 )
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
 ONLY = {
-    "report": {"errors", "report", "visible"},
-    "streams": {"errors", "data", "optional", "streams"},
-    "files": {"errors", "data", "files", "preprocessing"},
+    "report": {"errors", "report"},
+    "streams": {"errors", "data", "streams"},
 }
 
 

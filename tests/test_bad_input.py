@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-import impresslearn.ledger
+import impresslearn.state.state
 from impresslearn import ImpressLearner, Recipe
 from impresslearn.data import Examples, StreamedExamples
 from impresslearn.errors import (
@@ -257,7 +257,7 @@ def test_an_interrupt_after_learning_and_before_the_task_is_kept(kind, monkeypat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(impresslearn.ledger, "entropy_profile", interrupt)
+        patched.setattr(impresslearn.state.state, "entropy_profile", interrupt)
         for verb in (learner.learn_basis, learner.learn_task):
             with pytest.raises(KeyboardInterrupt):
                 verb("new", data(2))
@@ -273,7 +273,7 @@ def test_learning_that_diverges(kind):
     before = state(learner)
     wild = Recipe(lr=1e38, schedule="constant", epochs=0, min_steps=4)
     diverging = ImpressLearner(learner.backbone, task_recipe=wild, progress=False)
-    diverging._bind(learner._ledger)
+    diverging._bind(learner._state)
     with pytest.raises(TrainingError, match="lower the learning rate") as caught:
         diverging.learn_task("new", data(2))
     assert "\n" not in str(caught.value)

@@ -16,8 +16,8 @@ from torch.utils.data import (
 import impresslearn as il
 from impresslearn.data import as_examples, label_array
 from impresslearn.errors import InputError
-from impresslearn.intake import checked_examples
-from impresslearn.workflow.founding import Founding, found_learner
+from impresslearn.learner.creation import Founding, found_learner
+from impresslearn.networks.inputs import checked_examples
 from toys import blobs, lenet, quick_learner
 
 X, Y = torch.arange(40.0).reshape(20, 2), torch.arange(20) % 2

@@ -10,17 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from impresslearn import streams as streams
-    from impresslearn.backbones import Backbone as Backbone
-    from impresslearn.backbones import adapt as adapt
-    from impresslearn.backbones import create_backbone as create_backbone
-    from impresslearn.backbones import list_backbones as list_backbones
-    from impresslearn.backbones import register_backbone as register_backbone
-    from impresslearn.bank import MaskBank as MaskBank
-    from impresslearn.baselines import FineTuning as FineTuning
-    from impresslearn.baselines import Hybrid as Hybrid
-    from impresslearn.baselines import SupSup as SupSup
-    from impresslearn.baselines import single_mask_accuracy as single_mask_accuracy
     from impresslearn.data import Examples as Examples
+    from impresslearn.data.preprocessing import Prepared as Prepared
+    from impresslearn.data.preprocessing import Preprocessing as Preprocessing
     from impresslearn.errors import ImpressLearnError as ImpressLearnError
     from impresslearn.errors import InputError as InputError
     from impresslearn.errors import MissingDataError as MissingDataError
@@ -32,52 +24,60 @@ if TYPE_CHECKING:
     from impresslearn.hub import push_to_hub as push_to_hub
     from impresslearn.inference import TaskGuess as TaskGuess
     from impresslearn.learner import ImpressLearner as ImpressLearner
-    from impresslearn.persistence import load as load
-    from impresslearn.persistence import open_store as open_store
-    from impresslearn.preprocessing import Prepared as Prepared
-    from impresslearn.preprocessing import Preprocessing as Preprocessing
-    from impresslearn.presets import list_presets as list_presets
-    from impresslearn.presets import preset as preset
-    from impresslearn.rounding import rounded as rounded
-    from impresslearn.sources import disjoint_bank as disjoint_bank
-    from impresslearn.sources import random_bank as random_bank
-    from impresslearn.training import Recipe as Recipe
+    from impresslearn.learner.loading import load as load
+    from impresslearn.learner.loading import open_store as open_store
+    from impresslearn.learner.presets import list_presets as list_presets
+    from impresslearn.learner.presets import preset as preset
+    from impresslearn.learner.rounding import rounded as rounded
+    from impresslearn.masks import disjoint_bank as disjoint_bank
+    from impresslearn.masks import random_bank as random_bank
+    from impresslearn.masks.bank import MaskBank as MaskBank
+    from impresslearn.methods import FineTuning as FineTuning
+    from impresslearn.methods import Hybrid as Hybrid
+    from impresslearn.methods import SupSup as SupSup
+    from impresslearn.methods import single_mask_accuracy as single_mask_accuracy
+    from impresslearn.networks import Backbone as Backbone
+    from impresslearn.networks import adapt as adapt
+    from impresslearn.networks import create_backbone as create_backbone
+    from impresslearn.networks import list_backbones as list_backbones
+    from impresslearn.networks import register_backbone as register_backbone
+    from impresslearn.optimisation.loop import Recipe as Recipe
 
     __version__: str
 
 _HOME = {
-    "Backbone": "impresslearn.backbones",
+    "Backbone": "impresslearn.networks",
     "Examples": "impresslearn.data",
-    "FineTuning": "impresslearn.baselines",
-    "Hybrid": "impresslearn.baselines",
+    "FineTuning": "impresslearn.methods",
+    "Hybrid": "impresslearn.methods",
     "ImpressLearnError": "impresslearn.errors",
     "ImpressLearner": "impresslearn.learner",
     "InputError": "impresslearn.errors",
-    "MaskBank": "impresslearn.bank",
+    "MaskBank": "impresslearn.masks.bank",
     "MissingDataError": "impresslearn.errors",
     "MissingDependencyError": "impresslearn.errors",
-    "Prepared": "impresslearn.preprocessing",
-    "Preprocessing": "impresslearn.preprocessing",
+    "Prepared": "impresslearn.data.preprocessing",
+    "Preprocessing": "impresslearn.data.preprocessing",
     "StoreError": "impresslearn.errors",
-    "Recipe": "impresslearn.training",
-    "SupSup": "impresslearn.baselines",
+    "Recipe": "impresslearn.optimisation.loop",
+    "SupSup": "impresslearn.methods",
     "TaskGuess": "impresslearn.inference",
     "TrainingError": "impresslearn.errors",
     "UnknownTaskError": "impresslearn.errors",
-    "adapt": "impresslearn.backbones",
-    "create_backbone": "impresslearn.backbones",
-    "disjoint_bank": "impresslearn.sources",
+    "adapt": "impresslearn.networks",
+    "create_backbone": "impresslearn.networks",
+    "disjoint_bank": "impresslearn.masks",
     "from_hub": "impresslearn.hub",
-    "list_backbones": "impresslearn.backbones",
-    "list_presets": "impresslearn.presets",
-    "load": "impresslearn.persistence",
-    "open_store": "impresslearn.persistence",
-    "preset": "impresslearn.presets",
+    "list_backbones": "impresslearn.networks",
+    "list_presets": "impresslearn.learner.presets",
+    "load": "impresslearn.learner.loading",
+    "open_store": "impresslearn.learner.loading",
+    "preset": "impresslearn.learner.presets",
     "push_to_hub": "impresslearn.hub",
-    "random_bank": "impresslearn.sources",
-    "rounded": "impresslearn.rounding",
-    "register_backbone": "impresslearn.backbones",
-    "single_mask_accuracy": "impresslearn.baselines",
+    "random_bank": "impresslearn.masks",
+    "rounded": "impresslearn.learner.rounding",
+    "register_backbone": "impresslearn.networks",
+    "single_mask_accuracy": "impresslearn.methods",
     "streams": "impresslearn.streams",
 }
 """Public name -> the module that defines it; a sub-module is its own home."""

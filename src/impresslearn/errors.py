@@ -1,8 +1,12 @@
 """The errors that a caller may meet: one line each, saying what was expected and what came.
 
 They derive from the built-in error of the same meaning, so `except ValueError` works too; the
-command line prints the line and exits with 2.
+command line prints the line and exits with 2. A label or a file's name may hold anything: what is
+shown goes through `visible`.
 """
+
+from typing import Any
+from unicodedata import category
 
 
 class ImpressLearnError(Exception):
@@ -38,3 +42,29 @@ class TrainingError(ImpressLearnError, ArithmeticError):
 
 class StoreError(ImpressLearnError, ValueError):
     """A store file that cannot be used: damaged, foreign, busy, or with no room to write."""
+
+
+JOINERS = "\u200c\u200d"
+"""Between letters of some scripts and parts of some emoji: the only format characters that stay."""
+
+
+def visible(text: str) -> str:
+    """The text with controls, line breaks and the like as in Python: \\t, \\x1b, \\u202e."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if _is_shown(each) else each.encode("unicode_escape").decode() for each in text
+    )
+
+
+def visible_within(value: Any) -> Any:
+    """Plain data with every text in it, keys too, made visible."""
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, dict):
+        return {visible_within(key): visible_within(part) for key, part in value.items()}
+    return [visible_within(part) for part in value] if isinstance(value, list) else value
+
+
+def _is_shown(each: str) -> bool:
+    return each.isprintable() or each in JOINERS or category(each) == "Zs"

@@ -13,12 +13,30 @@ from typing import Any
 
 import numpy as np
 
-from impresslearn.errors import InputError
+from impresslearn.errors import FixedSettingError, InputError
 
 LARGEST = sys.float_info.max
 DEEPEST = 32
 """Levels of JSON: reading deep ones needs room on the stack, of which a later reader may have less.
 """
+
+
+class ReadOnlySettings:
+    """Public attributes are set once, by the constructor, and refused afterwards.
+
+    What was learned depends on them, so changing one later would do nothing, or do half.
+    """
+
+    _changeable = frozenset({"progress"})
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("_") and name in self.__dict__ and name not in self._changeable:
+            kind = type(self).__name__
+            raise FixedSettingError(
+                f"{name} of a {kind} is fixed once it is made; make another {kind} with "
+                f"{name}={str(value)[:40]}"
+            )
+        super().__setattr__(name, value)
 
 
 def check_name(name: Any, what: str = "a task's name") -> str:

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from impresslearn.cli import main, output
-from impresslearn.errors import InputError
-from impresslearn.visible import visible
+from impresslearn.errors import InputError, visible
 
 EVIL = "cat\t0.99\nrow2\x1b[2J\x9b2J\u202e\x85\u2028\r\udcff"
 SHOWN = r"cat\t0.99\nrow2\x1b[2J\x9b2J\u202e\x85\u2028\r\udcff"

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from impresslearn.data import as_examples
+from impresslearn.data.files import read_examples, read_inputs
 from impresslearn.data.images import image_files
 from impresslearn.errors import InputError
-from impresslearn.files import read_examples, read_inputs
 from impresslearn.streams import from_folder, split_imagenet
 
 Image = pytest.importorskip("PIL.Image")

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from impresslearn import ImpressLearnError
 from impresslearn.cli.run import run
 from impresslearn.experiments.configuration import read_configuration
-from impresslearn.experiments.own import plan_run, run_plan
+from impresslearn.experiments.custom import plan_run, run_plan
 from impresslearn.report import markdown_of, read_record, write_report
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "run.md"

@@ -6,7 +6,7 @@ import pytest
 
 from impresslearn import ImpressLearnError, MissingDependencyError
 from impresslearn.experiments.configuration import read_configuration
-from impresslearn.experiments.own import in_order, plan_run
+from impresslearn.experiments.custom import in_order, plan_run
 from impresslearn.streams import permuted_digits
 
 STREAM = '[stream]\nname = "permuted_digits"\ntasks = 3\n'

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from impresslearn import InputError, Recipe, adapt
-from impresslearn.baselines import FineTuning
-from impresslearn.baselines.sequential import SequentialFineTuning
-from impresslearn.experiments.contenders import KEYS, contender, settled
-from impresslearn.mixing import mixed_weights, uniform_coefficients
+from impresslearn.coefficients.mixing import mixed_weights, uniform_coefficients
+from impresslearn.experiments.methods import KEYS, contender, settled
+from impresslearn.methods import FineTuning
+from impresslearn.methods.sequential import SequentialFineTuning
 from impresslearn.streams import from_arrays
 from toys import QUICK, ConvNet, blobs, lenet, pictures
 

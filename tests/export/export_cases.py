@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from impresslearn import Backbone, ImpressLearner, Recipe
-from impresslearn.backbones import adapt
 from impresslearn.export import FinishedTask
+from impresslearn.networks import adapt
 from toys import blobs, lenet, pictures, quick_learner, resnet
 
 BRIEF = Recipe(lr=0.03, epochs=0, min_steps=3, batch_size=16)
@@ -67,7 +67,7 @@ def learned(backbone: Backbone, *, small: bool) -> ImpressLearner:
 
 def finished(learner: ImpressLearner, name: str = "new") -> FinishedTask:
     """What a learner hands over to be exported."""
-    return FinishedTask.of(learner._ledger, name)
+    return FinishedTask.of(learner._state, name)
 
 
 def lenet_learner(**settings) -> ImpressLearner:

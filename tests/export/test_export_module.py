@@ -17,10 +17,10 @@ from export_cases import (
 )
 from torch import fx, nn
 
-from impresslearn.backbones import adapt
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.export import FinishedTask, export_module
-from impresslearn.prediction import TaskView
+from impresslearn.networks import adapt
+from impresslearn.networks.prediction import TaskView
 from toys import ConvNet, blobs, lenet, pictures, resnet
 
 
@@ -89,7 +89,7 @@ def test_tied_weights_stay_tied():
     learner = adapted_learner(Tied())
     module = check_same(learner, blobs(5)[0]).network
     assert module.encode.weight is module.again.weight
-    mixed = learner._ledger.view(learner.tasks_.learned("new")).weights["encode.weight"]
+    mixed = learner._state.view(learner.tasks_.learned("new")).weights["encode.weight"]
     assert torch.equal(module.encode.weight, mixed)
 
 

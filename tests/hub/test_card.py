@@ -1,8 +1,8 @@
 import pytest
 
 from impresslearn.hub.card import BEGIN, END, LISTED_TASKS, TaskCount, model_card, renewed
+from impresslearn.state.tasks import LearnedTask
 from impresslearn.store import describe_store
-from impresslearn.tasks import LearnedTask
 from toys import blobs, quick_learner, resnet
 
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.func import functional_call, grad, vjp, vmap
 
-from impresslearn.backbones import create_backbone
 from impresslearn.kernels import mask_sums, mix, mix_layers, pack, reference
-from impresslearn.sources import random_bank
+from impresslearn.masks import random_bank
+from impresslearn.networks import create_backbone
 
 
 def draw(count=6, units=5, fan_in=19, tasks=4, per_unit=False):

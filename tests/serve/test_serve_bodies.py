@@ -14,10 +14,10 @@ from hypothesis.extra import numpy as numbers
 from serving import npy
 
 from impresslearn.errors import InputError
-from impresslearn.serve.asking import infer_asked, predict_asked
 from impresslearn.serve.bodies import JSON, NPY, array_of, parse_json, parse_npy
+from impresslearn.serve.errors import RequestError
 from impresslearn.serve.limits import HeldAnswer, Room
-from impresslearn.serve.refusals import RequestError
+from impresslearn.serve.queries import infer_asked, predict_asked
 from impresslearn.serve.schemas import InferQuery, PredictQuery
 
 KINDS = st.one_of(

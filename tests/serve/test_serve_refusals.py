@@ -341,7 +341,9 @@ def test_errors_from_below(direct, monkeypatch, raised, status, line):
 
 def test_no_answer_has_a_number_that_is_none(direct, monkeypatch):
     broken = torch.full((2, 3), torch.nan)
-    monkeypatch.setattr("impresslearn.prediction.TaskView.outputs", lambda *_, **__: broken)
+    monkeypatch.setattr(
+        "impresslearn.networks.prediction.TaskView.outputs", lambda *_, **__: broken
+    )
     with TestClient(create_app(direct)) as client:
         for path in ("/predict", "/infer"):
             asked = {"inputs": ROWS} | ({"task": "new 0"} if path == "/predict" else {})

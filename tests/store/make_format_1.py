@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 import impresslearn as il
-from impresslearn.quantisation import PRECISIONS
+from impresslearn.coefficients.quantisation import PRECISIONS
 from toys import FEATURES, blobs, pictures
 
 DATA = Path(__file__).parent / "data"
@@ -66,7 +66,7 @@ def observed() -> dict[str, dict]:
 def _task(learner: il.ImpressLearner, name: str, inputs: torch.Tensor) -> dict:
     kept, info = learner.tasks_.learned(name), learner.tasks_[name]
     statistics = [value.numpy() for value in (kept.statistics or {}).values()]
-    alphas = [tensor.numpy() for tensor in learner._ledger.coefficients(kept).tensors()]
+    alphas = [tensor.numpy() for tensor in learner._state.coefficients(kept).tensors()]
     return {
         "role": info.role,
         "classes": list(info.classes),

@@ -18,10 +18,10 @@ from typing import Any
 import torch
 
 import impresslearn as il
-from impresslearn.mixing import Coefficients
-from impresslearn.prediction import TrainingPhase
-from impresslearn.quantisation import store_coefficients
-from impresslearn.tasks import EntropyProfile, LearnedTask
+from impresslearn.coefficients.mixing import Coefficients
+from impresslearn.coefficients.quantisation import store_coefficients
+from impresslearn.networks.prediction import TrainingPhase
+from impresslearn.state.tasks import EntropyProfile, LearnedTask
 from toys import FEATURES, blobs, quick_learner
 
 HERE = Path(__file__).parent
@@ -59,7 +59,7 @@ def many_tasks(learner: il.ImpressLearner, count: int, start: int = 0) -> None:
     masks, layers = len(learner.bank_), len(learner.backbone.layers)
     recipe = {"penalty": 0.0, **learner.task_recipe.settings()}
     metrics = {"examples": 96, "seconds": 0.0123, "steps": 60, "loss": 0.1234}
-    with learner._ledger.journal.transaction():
+    with learner._state.backend.transaction():
         for number in range(start, start + count):
             alphas = tuple(torch.rand(layers, masks, generator=generator))
             history = {
@@ -75,18 +75,18 @@ def many_tasks(learner: il.ImpressLearner, count: int, start: int = 0) -> None:
                 profile=EntropyProfile(0.25, 0.75),
                 history=history,
             )
-            learner._ledger.tasks.add(task)
+            learner._state.tasks.add(task)
 
 
 def commit_one(learner: il.ImpressLearner, name: str, generator: torch.Generator) -> None:
-    """Commits a task of random coefficients through the ledger."""
-    ledger, masks = learner._ledger, len(learner.bank_)
+    """Commits a task of random coefficients through the state."""
+    state, masks = learner._state, len(learner.bank_)
     alpha = tuple(torch.rand(masks, generator=generator) for _ in learner.backbone.layers)
     prepared = il.Examples(INPUTS, torch.arange(5).numpy() % 3), (0, 1, 2)
     metrics = {"examples": 96, "seconds": 0.0123, "steps": 60, "loss": 0.1234}
     recipe = {"seed": len(name), "penalty": 0.0, **learner.task_recipe.settings()}
     coefficients = Coefficients(alpha)
-    ledger.commit_learned(name, coefficients, "float32", prepared, PHASE, recipe, metrics)
+    state.commit_learned(name, coefficients, "float32", prepared, PHASE, recipe, metrics)
 
 
 class Workers:

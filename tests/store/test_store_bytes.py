@@ -7,9 +7,9 @@ import torch
 from storekit import HASTY, small_learner
 
 import impresslearn as il
-from impresslearn.coding import masks
-from impresslearn.quantisation import PRECISIONS
-from impresslearn.tasks import label_map_bytes
+from impresslearn.coefficients.quantisation import PRECISIONS
+from impresslearn.masks import codec as masks
+from impresslearn.state.tasks import label_map_bytes
 from toys import blobs, pictures, quick_learner, resnet
 
 COLUMNS = """

@@ -10,7 +10,7 @@ import pytest
 from storekit import FULL, reports, small_learner
 
 import impresslearn as il
-from impresslearn.persistence import verify_store
+from impresslearn.learner.loading import verify_store
 from toys import FEATURES, blobs
 
 COPIES = 10_000 if FULL else 200

@@ -4,7 +4,7 @@ import pytest
 from storekit import HASTY, digest, small_learner
 
 import impresslearn as il
-from impresslearn.persistence import verify_store
+from impresslearn.learner.loading import verify_store
 from impresslearn.store import (
     compact_store,
     describe_store,

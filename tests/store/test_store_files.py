@@ -12,7 +12,7 @@ import pytest
 from storekit import HERE, digest, reports, small_learner, until
 
 import impresslearn as il
-from impresslearn.persistence import verify_store
+from impresslearn.learner.loading import verify_store
 from impresslearn.store import describe_store, writing
 from toys import blobs, quick_learner
 

@@ -10,8 +10,8 @@ from forgery import forge_head, forge_state, forge_task, refused
 from storekit import HASTY, small_learner
 
 import impresslearn as il
-from impresslearn.persistence import verify_store
-from impresslearn.quantisation import PRECISIONS
+from impresslearn.coefficients.quantisation import PRECISIONS
+from impresslearn.learner.loading import verify_store
 from impresslearn.store.networks import tensor_records
 from impresslearn.store.records import encode_statistics
 from toys import pictures, quick_learner, resnet

@@ -13,7 +13,7 @@ import pytest
 from storekit import digest, reports, small_learner, until
 
 import impresslearn as il
-from impresslearn.persistence import verify_store
+from impresslearn.learner.loading import verify_store
 from impresslearn.store import describe_store, schema
 from toys import blobs
 

@@ -7,7 +7,7 @@ import pytest
 from storekit import digest, small_learner
 
 import impresslearn as il
-from impresslearn.persistence import verify_store
+from impresslearn.learner.loading import verify_store
 from impresslearn.store import compact_store
 from toys import blobs, quick_learner
 

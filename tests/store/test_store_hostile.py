@@ -17,7 +17,7 @@ from storekit import INPUTS, digest, small_learner
 from torch import nn
 
 import impresslearn as il
-from impresslearn.persistence import verify_store
+from impresslearn.learner.loading import verify_store
 from impresslearn.store import describe_store, import_tasks, opening
 from toys import blobs, quick_learner
 

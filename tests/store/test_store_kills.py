@@ -9,7 +9,7 @@ import time
 from storekit import FULL, digest, reports, small_learner, until
 
 import impresslearn as il
-from impresslearn.persistence import verify_store
+from impresslearn.learner.loading import verify_store
 from toys import blobs
 
 KILLS = 200 if FULL else 8

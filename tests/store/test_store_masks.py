@@ -10,8 +10,8 @@ from forgery import forge_mask, forge_task
 from storekit import HASTY, digest, many_tasks, reports, small_learner, until
 
 import impresslearn as il
-from impresslearn.persistence import verify_store
-from impresslearn.sources import disjoint_bank
+from impresslearn.learner.loading import verify_store
+from impresslearn.masks import disjoint_bank
 from impresslearn.store import import_tasks, remove_tasks
 from toys import ConvNet, blobs, lenet, pictures, quick_learner
 
@@ -101,9 +101,9 @@ def test_who_has_the_store_open_notices(path, readonly):
 
 def test_what_is_learned_over_removed_masks_is_not_kept(path, monkeypatch):
     with hasty(path) as bound:
-        judge = bound._ledger._judged
+        judge = bound._state._judged
         monkeypatch.setattr(
-            bound._ledger, "_judged", lambda *how: [remove_tasks(path, ["late"]), judge(*how)][1]
+            bound._state, "_judged", lambda *how: [remove_tasks(path, ["late"]), judge(*how)][1]
         )
         with pytest.raises(il.StoreError, match="masks were removed"):
             bound.learn_task("new", blobs(3))

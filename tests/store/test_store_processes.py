@@ -6,7 +6,7 @@ import pytest
 from storekit import FULL, HASTY, digest, reports, small_learner, until
 
 import impresslearn as il
-from impresslearn.persistence import verify_store
+from impresslearn.learner.loading import verify_store
 from impresslearn.store import remove_tasks
 from toys import blobs, pictures, quick_learner, resnet
 
@@ -108,17 +108,17 @@ def test_shared_statistics_belong_to_the_first(tmp_path):
     quick_learner(resnet("shared"), **settings).add_random_masks(2).save(path)
     with il.open_store(path, progress=False) as one, il.open_store(path, progress=False) as other:
         assert one.shared_statistics_ is None
-        begun, ledger = other.shared_statistics_, other._ledger
+        begun, state = other.shared_statistics_, other._state
         assert begun is None
         one.learn_task("first", pictures(0))
-        journal_shared, ledger.journal.shared = ledger.journal.shared, lambda: None
-        commit = ledger._commit
+        journal_shared, state.backend.shared = state.backend.shared, lambda: None
+        commit = state._commit
 
         def late(*arguments):  # as if the first task was learned while this one was optimised
-            ledger.journal.shared = journal_shared
+            state.backend.shared = journal_shared
             commit(*arguments)
 
-        ledger._commit = late
+        state._commit = late
         with pytest.raises(il.InputError, match="learn this one again"):
             other.learn_task("second", pictures(1))
         assert list(other.tasks_) == ["first"]
@@ -130,7 +130,7 @@ def test_shared_statistics_belong_to_the_first(tmp_path):
 def test_a_busy_store(path):
     with il.open_store(path, progress=False) as one:
         other = il.open_store(path, progress=False, timeout=0.2)
-        with one._ledger.journal.transaction():
+        with one._state.backend.transaction():
             started = time.perf_counter()
             with pytest.raises(
                 il.StoreError, match=r"in use by another process; gave up after 0.2"

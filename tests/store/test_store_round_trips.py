@@ -9,11 +9,11 @@ from storekit import HASTY, INPUTS, digest, small_learner
 from torch import nn
 
 import impresslearn as il
-from impresslearn.backbones import Backbone
-from impresslearn.persistence import verify_store
-from impresslearn.prediction import TrainingPhase
-from impresslearn.quantisation import PRECISIONS
-from impresslearn.tasks import EntropyProfile
+from impresslearn.coefficients.quantisation import PRECISIONS
+from impresslearn.learner.loading import verify_store
+from impresslearn.networks import Backbone
+from impresslearn.networks.prediction import TrainingPhase
+from impresslearn.state.tasks import EntropyProfile
 from toys import ConvNet, blobs, pictures, quick_learner, resnet
 
 QUICKLY = {"basis_recipe": HASTY, "task_recipe": HASTY}
@@ -186,7 +186,7 @@ def test_a_registered_backbone_of_the_user(tmp_path):
     path = tmp_path / "a.impress"
     for back in both(learner, path):
         assert_same(learner, back)
-    from impresslearn.backbones import registry
+    from impresslearn.networks import registry
 
     del registry._entries["store_test_net"]
     with pytest.raises(il.StoreError, match="no backbone 'store_test_net'"):
@@ -199,7 +199,7 @@ def test_weights_from_a_seed_must_be_the_same(tmp_path, monkeypatch):
     learner = small_learner()
     learner.save(path, weights="seed")
     assert_same(learner, il.load(path))
-    from impresslearn.backbones import registry
+    from impresslearn.networks import registry
 
     real = registry.fill_weights
     monkeypatch.setattr(
@@ -309,7 +309,7 @@ def test_settings_that_are_overridden(tmp_path):
     for verb in (il.load, il.open_store):
         with verb(path, precision="int4", cache_bytes=0, progress=False) as learner:
             assert (learner.sparsity, learner.precision, learner.seed) == (0.6, "int4", 5)
-            assert learner._ledger._runtime._cache.limit == 0
+            assert learner._state._runtime._cache.limit == 0
         with pytest.raises(il.InputError, match="no setting 'bank' to override"):
             verb(path, bank=None)
         with pytest.raises(il.InputError, match="no setting 'sparseness'"):
@@ -342,7 +342,7 @@ def test_a_task_of_nan_is_refused_when_it_is_learned(norm, monkeypatch):
     """Not when everything is saved: then one such task would keep all others out."""
     if norm == "none":
         profile = EntropyProfile(math.nan, 0.5)
-        monkeypatch.setattr("impresslearn.ledger.entropy_profile", lambda *_: profile)
+        monkeypatch.setattr("impresslearn.state.state.entropy_profile", lambda *_: profile)
         learner, data = quick_learner(**QUICKLY), blobs(0)
     else:
         learner, data = quick_learner(resnet(norm), **QUICKLY), pictures(0)
@@ -366,7 +366,7 @@ def test_a_task_of_nan_is_refused_when_it_is_learned(norm, monkeypatch):
 )
 def test_a_note_that_no_store_can_keep_is_refused_first(note, monkeypatch):
     monkeypatch.setattr(
-        "impresslearn.learning.train_masks_in_turn", lambda *_: pytest.fail("was trained")
+        "impresslearn.learner.learning.train_masks_in_turn", lambda *_: pytest.fail("was trained")
     )
     with pytest.raises(il.InputError, match="a note must"):
         quick_learner().learn_basis("a", blobs(0), note=note)

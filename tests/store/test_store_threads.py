@@ -11,7 +11,7 @@ import torch
 from storekit import HASTY, INPUTS, digest, small_learner
 
 import impresslearn as il
-from impresslearn.persistence import verify_store
+from impresslearn.learner.loading import verify_store
 from toys import blobs, quick_learner
 
 
@@ -202,7 +202,7 @@ with il.open_store(sys.argv[1], progress=False, task_recipe=HASTY) as learner:
     for pid in pids:
         well(pid)
     assert len(learner.tasks_) == 3 + 7
-    with learner._ledger.journal.transaction():
+    with learner._state.backend.transaction():
         def inside():
             try:
                 learner.learn_task("in vain", blobs(1))
@@ -252,11 +252,11 @@ def test_across_forks(path):
 def test_an_error_inside_a_transaction_changes_nothing(path):
     with il.open_store(path, progress=False) as learner:
         before, masks = list(learner.tasks_), len(learner.bank_)
-        journal = learner._ledger.journal
+        backend = learner._state.backend
         for error in (RuntimeError, KeyboardInterrupt, MemoryError):
 
             def learn_two(error=error):
-                with journal.transaction():
+                with backend.transaction():
                     learner.learn_task("new", blobs(1))
                     learner.learn_task("other", blobs(1))
                     raise error
@@ -293,7 +293,7 @@ def test_memory_and_file_stay_equal_when_a_commit_fails(path, monkeypatch):
 def test_random_masks_of_taken_names_change_nothing():
     learner = quick_learner()
     one = il.sources.draw_masks(learner.bank_, 2)
-    learner._ledger.commit_masks(one)
+    learner._state.commit_masks(one)
     with pytest.raises(il.InputError, match="'random-0'; choose another name"):
-        learner._ledger.commit_masks([(il.bank.MaskInfo("x", "given", (1, 1, 1)), one[0][1]), *one])
+        learner._state.commit_masks([(il.bank.MaskInfo("x", "given", (1, 1, 1)), one[0][1]), *one])
     assert learner.bank_.names == ("random-0", "random-1")

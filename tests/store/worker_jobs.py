@@ -160,7 +160,7 @@ def remove(report: Any, path: str, names: list[str]) -> None:
 
 def verify_again_and_again(report: Any, path: str, stop: str) -> None:
     """Opens a store, predicts all its tasks, and verifies it, until a file `stop` is there."""
-    from impresslearn.persistence import verify_store
+    from impresslearn.learner.loading import verify_store
 
     while not os.path.exists(stop):
         try:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import impresslearn
+from impresslearn.data.optional import import_torchvision
 from impresslearn.errors import MissingDataError, MissingDependencyError
-from impresslearn.optional import import_torchvision
 from impresslearn.streams import rotated_mnist
 from impresslearn.streams._torchvision import load_cifar100, load_mnist
 
@@ -39,7 +39,7 @@ def test_torchvision_imports_even_where_its_operators_do_not_match_torch() -> No
     code = """
 import gc
 import torch
-from impresslearn.optional import import_torchvision
+from impresslearn.data.optional import import_torchvision
 datasets = import_torchvision("torchvision.datasets")
 assert import_torchvision("torchvision.datasets") is datasets
 gc.collect()

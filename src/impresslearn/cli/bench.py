@@ -9,7 +9,7 @@ import typer
 
 from impresslearn.cli.output import print_rich, remark
 from impresslearn.errors import InputError
-from impresslearn.progress import Progress
+from impresslearn.optimisation.progress import Progress
 
 
 def bench(
@@ -27,7 +27,7 @@ def bench(
     """
     from rich.table import Table
 
-    from impresslearn.bench import run_bench
+    from impresslearn.experiments.bench import run_bench
 
     table = Table("figure", "value", "reference", "ratio", "meaning", box=None)
     for column in table.columns[1:4]:

@@ -29,9 +29,9 @@ from impresslearn.cli.output import (
 )
 
 if TYPE_CHECKING:
+    from impresslearn.cli.data_files import Reading
     from impresslearn.inference import TaskGuess
     from impresslearn.learner import ImpressLearner
-    from impresslearn.workflow.data_files import Reading
 
 ROLES = ("all", "basis", "learned")
 
@@ -64,10 +64,10 @@ def infer(
     The inputs must all be of one task. Nothing is predicted where they look like none of the tasks.
     Inputs are raw, as those that the tasks were learned from; the store prepares them.
     """
-    from impresslearn.persistence import open_store
-    from impresslearn.preprocessing import Prepared
-    from impresslearn.workflow.data_files import Reading, read_prepared
-    from impresslearn.workflow.labelling import label_rows_by_guess
+    from impresslearn.cli.data_files import Reading, read_prepared
+    from impresslearn.cli.labelling import label_rows_by_guess
+    from impresslearn.data.preprocessing import Prepared
+    from impresslearn.learner.loading import open_store
 
     asked = Reading(**reading_settings(label_column, header, shape, size, mean, std))
     chosen = among[0] if among and len(among) == 1 and among[0] in ROLES else among
@@ -106,7 +106,7 @@ def _print_guess(guess: "TaskGuess") -> None:
 def _warn_of_other_inputs(
     learner: "ImpressLearner", guess: "TaskGuess", reading: "Reading"
 ) -> None:
-    from impresslearn.workflow.data_files import inputs_of
+    from impresslearn.cli.data_files import inputs_of
 
     own = inputs_of(learner.tasks_[guess.best])
     differing = [name for name, value in own.items() if reading.kept().get(name) != value]

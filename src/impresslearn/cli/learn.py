@@ -24,9 +24,9 @@ from impresslearn.cli.output import print_json, remark, say
 from impresslearn.errors import ImpressLearnError, InputError
 
 if TYPE_CHECKING:
+    from impresslearn.cli.data_files import Reading
+    from impresslearn.cli.learn_many import Job, Manner, Outcome
     from impresslearn.learner import ImpressLearner
-    from impresslearn.workflow.data_files import Reading
-    from impresslearn.workflow.worklist import Job, Manner, Outcome
 
 
 def learn(
@@ -71,9 +71,9 @@ def learn(
     same data, is skipped: after an interruption, run the same command again. A new store has no
     masks yet: learn its first tasks with --basis, or give it --random-masks.
     """
-    from impresslearn.workflow.data_files import Reading
-    from impresslearn.workflow.founding import Founding
-    from impresslearn.workflow.worklist import Manner, prepare_store
+    from impresslearn.cli.data_files import Reading
+    from impresslearn.cli.learn_many import Manner, prepare_store
+    from impresslearn.learner.creation import Founding
 
     jobs = options.Sources(data, task, labels, tasks, test, test_labels).jobs()
     reading = Reading(**reading_settings(label_column, header, shape, size, mean, std))
@@ -108,7 +108,7 @@ def learn(
 def _outcomes(
     store: Path, jobs: "list[Job]", reading: "Reading", manner: "Manner", device: str, shown: bool
 ) -> "Iterator[Outcome]":
-    from impresslearn.workflow.worklist import open_for_work, work_through
+    from impresslearn.cli.learn_many import open_for_work, work_through
 
     with open_for_work(store, manner, device=device, progress=shown) as learner:
         yield from work_through(learner, jobs, reading, manner)

@@ -10,7 +10,7 @@ from impresslearn.cli.arguments import existing, named_paths
 from impresslearn.errors import InputError
 
 if TYPE_CHECKING:
-    from impresslearn.workflow.worklist import Job
+    from impresslearn.cli.learn_many import Job
 
 Data = Annotated[
     list[str] | None,
@@ -149,7 +149,7 @@ class Sources:
         return [self._single_job(self.data or [], self.task)]
 
     def _single_job(self, data: list[str], task: str) -> "Job":
-        from impresslearn.workflow.worklist import DataSet, Job
+        from impresslearn.cli.learn_many import DataSet, Job
 
         if len(data) > 1 or len(self.test or ()) > 1:
             raise InputError(
@@ -160,7 +160,7 @@ class Sources:
         return Job(task, train, test)
 
     def _named_jobs(self, data: list[str]) -> "list[Job]":
-        from impresslearn.workflow.worklist import DataSet, Job
+        from impresslearn.cli.learn_many import DataSet, Job
 
         if len(data) == 1 and "=" not in data[0]:
             raise InputError("name the task with --task NAME, or with --data NAME=PATH")
@@ -180,7 +180,7 @@ class Sources:
         ]
 
     def _jobs_of_folder(self, folder: Path) -> "list[Job]":
-        from impresslearn.workflow.worklist import Job, data_sets_in
+        from impresslearn.cli.learn_many import Job, data_sets_in
 
         if self.task is not None:
             raise InputError("with --tasks the names are those of the files; leave out --task")

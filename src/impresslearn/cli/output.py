@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from impresslearn.visible import visible
+from impresslearn.errors import visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from impresslearn.workflow.labelling import LabelledRows
+    from impresslearn.cli.labelling import LabelledRows
 
 LARGEST_TABLE = 2000
 """Rows that are laid out; each takes about 0.4 ms."""

@@ -22,7 +22,7 @@ from impresslearn.cli.arguments import (
 from impresslearn.cli.output import plain_guess, plain_rows, print_json, print_rows, remark, say
 
 if TYPE_CHECKING:
-    from impresslearn.files import NamedInputs
+    from impresslearn.data.files import NamedInputs
     from impresslearn.inference import TaskGuess
     from impresslearn.learner import ImpressLearner
 
@@ -55,10 +55,10 @@ def predict(
     Prints a line an input: its name, the label, the probability of that label, with tabs between.
     Inputs are raw, as those that the task was learned from; the store prepares them.
     """
-    from impresslearn.persistence import open_store
-    from impresslearn.preprocessing import Prepared
-    from impresslearn.workflow.data_files import Reading, read_prepared
-    from impresslearn.workflow.labelling import label_rows
+    from impresslearn.cli.data_files import Reading, read_prepared
+    from impresslearn.cli.labelling import label_rows
+    from impresslearn.data.preprocessing import Prepared
+    from impresslearn.learner.loading import open_store
 
     asked = Reading(**reading_settings(label_column, header, shape, size, mean, std))
     with open_store(store, readonly=True, device=device, progress=False) as learner:
@@ -84,8 +84,8 @@ def predict(
 
 def _inferred(learner: "ImpressLearner", inputs: "NamedInputs") -> "TaskGuess":
     """The task that the inputs belong to. Raises UnknownTaskError where they fit none."""
+    from impresslearn.data.preprocessing import Prepared
     from impresslearn.errors import UnknownTaskError
-    from impresslearn.preprocessing import Prepared
 
     guess = learner.infer_task(Prepared(inputs.inputs))
     if guess.unknown:

@@ -7,7 +7,7 @@ import typer
 
 from impresslearn.cli.output import print_json, say
 from impresslearn.errors import InputError
-from impresslearn.progress import Progress
+from impresslearn.optimisation.progress import Progress
 
 
 def reproduce(

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from impresslearn.cli.output import counted, print_json, print_table, say
-from impresslearn.progress import Progress
+from impresslearn.optimisation.progress import Progress
 
 if TYPE_CHECKING:
-    from impresslearn.experiments.own import OwnPlan
+    from impresslearn.experiments.custom import OwnPlan
 
 
 def run(
@@ -34,7 +34,7 @@ def run(
     Python, and is executed. `impresslearn report DIR` draws the record.
     """
     from impresslearn.experiments.configuration import read_configuration
-    from impresslearn.experiments.own import plan_run
+    from impresslearn.experiments.custom import plan_run
 
     plan = plan_run(read_configuration(configuration), device, download=not dry_run)
     if dry_run:
@@ -44,8 +44,8 @@ def run(
 
 
 def _run(plan: "OwnPlan", processes: int | None, as_json: bool, quiet: bool) -> None:
+    from impresslearn.experiments.custom import run_plan
     from impresslearn.experiments.measures import summaries
-    from impresslearn.experiments.own import run_plan
 
     missing = len(plan.missing())
     with Progress(not quiet, plan.configuration.name).track(max(1, missing)) as advance:

@@ -13,7 +13,7 @@ from impresslearn.cli.store_export import export
 from impresslearn.errors import InputError, StoreError
 
 if TYPE_CHECKING:
-    from impresslearn.tasks import TaskInfo
+    from impresslearn.state.tasks import TaskInfo
 
 SHOWN = 100
 """Tasks that `ls` lists on a terminal when nothing is said."""
@@ -38,7 +38,7 @@ def ls(
     as_json: AsJson = False,
 ) -> None:
     """List the tasks in the order they were learned."""
-    from impresslearn.persistence import open_store
+    from impresslearn.learner.loading import open_store
 
     count = (0 if as_json else SHOWN) if limit is None else limit
     with open_store(store, readonly=True, progress=False) as learner:
@@ -80,7 +80,7 @@ def verify(
 
     Reads every page, mask, task and weight and compares it with what was written.
     """
-    from impresslearn.persistence import verify_store
+    from impresslearn.learner.loading import verify_store
 
     try:
         counts = verify_store(store)
@@ -98,7 +98,7 @@ def verify(
 
 
 def _show_task(store: Any, name: str, as_json: bool) -> None:
-    from impresslearn.persistence import open_store
+    from impresslearn.learner.loading import open_store
     from impresslearn.report.wording import size
 
     with open_store(store, readonly=True, progress=False) as learner:

@@ -22,9 +22,9 @@ from impresslearn.cli.output import counted, print_json, print_table, remark, sa
 from impresslearn.errors import InputError
 
 if TYPE_CHECKING:
+    from impresslearn.cli.data_files import Reading
     from impresslearn.learner import ImpressLearner
-    from impresslearn.rounding import Rounding
-    from impresslearn.workflow.data_files import Reading
+    from impresslearn.learner.rounding import Rounding
 
 SUFFIX = ".impress"
 
@@ -72,8 +72,8 @@ def export(
     The suffix of OUT decides. A model file needs no part of this library. --precision rounds what
     is written; the store itself is left alone.
     """
-    from impresslearn.persistence import open_store
-    from impresslearn.workflow.data_files import Reading
+    from impresslearn.cli.data_files import Reading
+    from impresslearn.learner.loading import open_store
 
     _check(store, out, example, overwrite)
     asked = Reading(**reading_settings(label_column, header, shape, size, mean, std))
@@ -112,7 +112,7 @@ def _check(store: Path, out: Path, example: Path | None, overwrite: bool) -> Non
 def _rounded(
     learner: "ImpressLearner", precision: str | None, data: list[str], asked: "Reading"
 ) -> "tuple[ImpressLearner, tuple[Rounding, ...]]":
-    from impresslearn.rounding import rounded
+    from impresslearn.learner.rounding import rounded
 
     if precision is None:
         if data:
@@ -129,8 +129,8 @@ def _rounded(
 def _export_task(
     learner: "ImpressLearner", out: Path, name: str, example: Path | None, asked: "Reading"
 ) -> None:
+    from impresslearn.cli.data_files import inputs_of
     from impresslearn.export import export_task
-    from impresslearn.workflow.data_files import inputs_of
 
     kept, reading = inputs_of(learner.tasks_[name]), asked.of(learner, learner.tasks_[name])
     inputs = None if example is None else reading.inputs(example).inputs

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from impresslearn.errors import ImpressLearnError, InputError, MissingDependencyError
-from impresslearn.experiments.contenders import (
+from impresslearn.experiments.methods import (
     FLAG,
     KEYS,
     NUMBER,

@@ -17,12 +17,12 @@ from typing import Any
 
 import torch
 
-from impresslearn.backbones import create_backbone
-from impresslearn.baselines import SupSup, single_mask_accuracy
 from impresslearn.data import Examples
 from impresslearn.learner import ImpressLearner
-from impresslearn.presets import preset
-from impresslearn.progress import Progress
+from impresslearn.learner.presets import preset
+from impresslearn.methods import SupSup, single_mask_accuracy
+from impresslearn.networks import create_backbone
+from impresslearn.optimisation.progress import Progress
 from impresslearn.streams import rotated_digits
 from impresslearn.streams.base import LabelledData
 

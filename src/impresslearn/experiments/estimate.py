@@ -16,14 +16,14 @@ from typing import Any
 
 import torch
 
-from impresslearn.bench.steps import coefficient_step, popup_step
+from impresslearn.experiments.bench.steps import coefficient_step, popup_step
 from impresslearn.experiments.jobs import Job, Place
 from impresslearn.experiments.local import cores
 from impresslearn.experiments.reproduce import Run, missing_jobs
 from impresslearn.experiments.targets import Target
 from impresslearn.experiments.work.material import backbone_of, recipe_of
-from impresslearn.inference import ALPHA_RECIPE
-from impresslearn.sources import random_bank
+from impresslearn.inference.task_inference import ALPHA_RECIPE
+from impresslearn.masks import random_bank
 
 TRAIN_SIZES = {"digits": 1348, "mnist": 60_000, "cifar100": 600, "imagenet": 1000}
 """Training examples of a task, by what the stream's name holds; a subset's for the images."""

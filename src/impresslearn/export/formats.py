@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from impresslearn.errors import InputError
-from impresslearn.export.finished import FinishedTask
 from impresslearn.export.onnx import export_onnx
 from impresslearn.export.programs import export_program
+from impresslearn.export.task import FinishedTask
 from impresslearn.export.weights import export_safetensors
 from impresslearn.export.writing import checked_target
 

@@ -13,8 +13,8 @@ import operator
 import torch
 from torch import fx
 
-from impresslearn.backbones import Backbone
-from impresslearn.preprocessing import Preprocessing
+from impresslearn.data.preprocessing import Preprocessing
+from impresslearn.networks import Backbone
 
 
 def add_preprocessing(

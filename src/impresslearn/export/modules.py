@@ -15,10 +15,10 @@ import operator
 import torch
 from torch import fx, nn
 
-from impresslearn.backbones.norms import drop_statistics, settle_instance_norms
 from impresslearn.errors import InputError
-from impresslearn.export.finished import FinishedTask
 from impresslearn.export.inputs import add_preprocessing
+from impresslearn.export.task import FinishedTask
+from impresslearn.networks.norms import drop_statistics, settle_instance_norms
 
 PACKAGE = __name__.partition(".")[0]
 WRAPPED = "network"

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from impresslearn.errors import ImpressLearnError, InputError, MissingDependencyError
-from impresslearn.export.finished import FinishedTask
 from impresslearn.export.modules import export_module
 from impresslearn.export.programs import example_inputs, first_line, quiet, traced
+from impresslearn.export.task import FinishedTask
 from impresslearn.export.writing import checked_target, replace_file
 
 INPUT, OUTPUT, BATCH = "input", "logits", "batch"

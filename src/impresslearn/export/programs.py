@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from impresslearn.data import as_inputs
 from impresslearn.errors import InputError
-from impresslearn.export.finished import FinishedTask
 from impresslearn.export.modules import export_module
+from impresslearn.export.task import FinishedTask
 from impresslearn.export.writing import checked_target, replace_file
 
 METADATA_FILE = "impresslearn.json"

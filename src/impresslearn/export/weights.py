@@ -8,8 +8,8 @@ from pathlib import Path
 from torch import Tensor
 
 from impresslearn.errors import InputError, MissingDependencyError
-from impresslearn.export.finished import FinishedTask
 from impresslearn.export.modules import merged_network
+from impresslearn.export.task import FinishedTask
 from impresslearn.export.writing import checked_target, replace_file
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from impresslearn.tasks import LearnedTask
+from impresslearn.state.tasks import LearnedTask
 
 BEGIN = "<!-- impresslearn: written anew by every push, down to the end mark -->"
 END = "<!-- impresslearn: end -->"

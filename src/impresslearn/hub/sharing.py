@@ -23,7 +23,7 @@ from impresslearn.errors import MissingDependencyError, StoreError
 from impresslearn.hub.card import TaskCount, model_card, renewed
 from impresslearn.hub.failures import CARD, Place, hub_errors
 from impresslearn.learner import ImpressLearner
-from impresslearn.persistence import load
+from impresslearn.learner.loading import load
 from impresslearn.store import describe_store
 
 FILENAME = "model.impress"

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from impresslearn.errors import InputError
+from impresslearn.errors import InputError, visible, visible_within
 from impresslearn.report.checks import (
     entries,
     is_list,
@@ -32,7 +32,6 @@ from impresslearn.report.checks import (
 from impresslearn.report.findings import FILE, Findings, read_findings, read_json
 from impresslearn.report.quantities import quantity_of
 from impresslearn.report.specification import Figure, TableOf, parse_figure, parse_table
-from impresslearn.visible import visible, visible_within
 
 FORMAT = 1
 SCALES = ("smoke", "small", "paper")

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from impresslearn.backbones import Backbone
+from impresslearn.networks import Backbone
 
 PROBED_SIZE = 64
 

@@ -17,13 +17,13 @@ from pydantic import BaseModel
 
 from impresslearn import __version__
 from impresslearn.learner import ImpressLearner
-from impresslearn.persistence import open_store
-from impresslearn.serve.asking import infer_asked, predict_asked
+from impresslearn.learner.loading import open_store
 from impresslearn.serve.bodies import JSON, NPY
-from impresslearn.serve.desk import Desk
+from impresslearn.serve.errors import RequestError, add_refusals
+from impresslearn.serve.handlers import Desk
 from impresslearn.serve.limits import Lingering
 from impresslearn.serve.page import page_of
-from impresslearn.serve.refusals import RequestError, add_refusals
+from impresslearn.serve.queries import infer_asked, predict_asked
 from impresslearn.serve.schemas import (
     Health,
     Inference,

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from impresslearn.errors import InputError
-from impresslearn.serve.refusals import RequestError
+from impresslearn.serve.errors import RequestError
 
 JSON = "application/json"
 NPY = ("application/x-npy", "application/octet-stream")

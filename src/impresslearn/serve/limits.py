@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from fastapi import Request, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from impresslearn.serve.refusals import RequestError
+from impresslearn.serve.errors import RequestError
 
 LINGER_SECONDS = 1.0
 PIECE = 64 * 1024

@@ -14,17 +14,17 @@ from math import isfinite
 import numpy as np
 from torch import Tensor
 
-from impresslearn.candidates import superposition_bytes
 from impresslearn.data import Label
+from impresslearn.data.preprocessing import Prepared
 from impresslearn.errors import InputError, UnknownTaskError
-from impresslearn.inference import SUPERPOSED_INPUTS, TaskGuess
+from impresslearn.inference.labels import named, row_names
+from impresslearn.inference.task_inference import SUPERPOSED_INPUTS, TaskGuess
 from impresslearn.learner import ImpressLearner
-from impresslearn.prediction import BATCH
-from impresslearn.preprocessing import Prepared
-from impresslearn.rows import named, row_names
+from impresslearn.learner.candidates import superposition_bytes
+from impresslearn.networks.prediction import BATCH
 from impresslearn.serve.activations import Activations
-from impresslearn.serve.asking import InferAsked, PredictAsked
-from impresslearn.serve.refusals import RequestError
+from impresslearn.serve.errors import RequestError
+from impresslearn.serve.queries import InferAsked, PredictAsked
 from impresslearn.serve.schemas import (
     Health,
     Inference,
@@ -35,7 +35,7 @@ from impresslearn.serve.schemas import (
     TaskSummary,
 )
 from impresslearn.serve.settings import ServeSettings
-from impresslearn.tasks import LearnedTask, TaskInfo
+from impresslearn.state.tasks import LearnedTask, TaskInfo
 
 LOGIT_BYTES = 100
 """What a logit takes on its way from a tensor to a Python number and its digits."""
@@ -116,7 +116,7 @@ class Service:
         values = self._checked(asked.inputs, asked.prepared)
         among = asked.among if isinstance(asked.among, str) else list(dict.fromkeys(asked.among))
         self._check_candidates(len(self.learner.tasks_) if isinstance(among, str) else len(among))
-        needed = superposition_bytes(self.learner._ledger, among)
+        needed = superposition_bytes(self.learner._state, among)
         self._check_memory(needed, "these candidates", "name fewer of them with among")
         self._check_pass(values, SUPERPOSED_INPUTS, gradient=True)
         guess = self.learner.infer_task(Prepared(values), method=asked.method, among=among)
@@ -143,7 +143,7 @@ class Service:
         return Predictions(labels=_labels(outputs, task), logits=logits)
 
     def _logits(self, task: LearnedTask, values: Tensor) -> Tensor:
-        return self.learner._ledger.view(task).logits(self.learner.backbone, values)
+        return self.learner._state.view(task).logits(self.learner.backbone, values)
 
     def _checked(self, inputs: np.ndarray, prepared: bool) -> Tensor:
         # Aligned as torch aligns: products of arrays that lie otherwise may differ in the last bit.

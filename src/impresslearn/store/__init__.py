@@ -1,6 +1,6 @@
 """One file that holds a network, its masks and any number of tasks, and loses none.
 
-`file` opens stores, `writing` makes new ones, `editing` changes them. Below: `journal` binds a
+`file` opens stores, `writing` makes new ones, `editing` changes them. Below: `backend` binds a
 learner to the file, `contents` reads and writes rows with their checksums (`checks`), `database`
 gives rows and transactions over connections (`lines`, `opening`) to one file (`target`), `schema`
 has the tables; `records`, `masks` and `networks` turn tasks, masks and networks into rows and
@@ -12,8 +12,8 @@ from impresslearn.store.file import (
     CACHE_BYTES,
     Opened,
     describe_store,
-    load_ledger,
-    open_ledger,
+    load_state,
+    open_state,
 )
 from impresslearn.store.writing import write_store
 
@@ -23,8 +23,8 @@ __all__ = [
     "compact_store",
     "describe_store",
     "import_tasks",
-    "load_ledger",
-    "open_ledger",
+    "load_state",
+    "open_state",
     "remove_tasks",
     "write_store",
 ]

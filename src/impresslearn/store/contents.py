@@ -17,8 +17,8 @@ from impresslearn.errors import InputError
 from impresslearn.store.checks import SIZE, ZERO, Value, row_checksum, total_after, total_without
 from impresslearn.store.database import Database
 from impresslearn.store.masks import MaskRow
-from impresslearn.store.plain import of_kind, to_json
 from impresslearn.store.records import TaskRow
+from impresslearn.store.values import of_kind, to_json
 
 _TASK = """
     SELECT t.id, t.name, t.mask, t.num_masks, c.text, f.text, t.coefficients, t.statistics,

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from impresslearn.errors import InputError, StoreError
-from impresslearn.store.lines import Line, Lines
+from impresslearn.store.connection import Line, Lines
 from impresslearn.store.opening import (
     LONGEST_VALUE,
     allow_values,

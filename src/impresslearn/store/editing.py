@@ -12,10 +12,10 @@ from typing import Any
 from torch import nn
 
 from impresslearn.errors import InputError
+from impresslearn.store.backend import StoreBackend, StoredTasks
 from impresslearn.store.contents import Contents
 from impresslearn.store.database import Database
 from impresslearn.store.file import checked_head, file_bytes, network_of
-from impresslearn.store.journal import StoredTasks, StoreJournal
 from impresslearn.store.records import TaskRow
 from impresslearn.store.writing import distinct
 
@@ -125,7 +125,7 @@ def import_tasks(
                     "see other inputs than they were learned from"
                 )
             network = network_of(to, head, module)
-            reader, tasks = StoreJournal(of, network), StoredTasks(of, network)
+            reader, tasks = StoreBackend(of, network), StoredTasks(of, network)
             _import_masks(to, of, reader, path, source)
             if reader.shared() is not None:
                 to.share(of.shared() or b"")
@@ -148,7 +148,7 @@ def _import_task(to: Contents, tasks: StoredTasks, name: str, path: Any, source:
     to.add_task(found[1])
 
 
-def _import_masks(to: Contents, of: Contents, reader: StoreJournal, path: Any, source: Any) -> None:
+def _import_masks(to: Contents, of: Contents, reader: StoreBackend, path: Any, source: Any) -> None:
     """Appends the masks that only the source has, after checking that the others are the same."""
     count = to.state().masks
     for ours, other in zip(to.masks(), of.masks(), strict=False):

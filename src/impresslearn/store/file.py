@@ -1,6 +1,6 @@
 """Whole stores: opened, loaded and verified, described.
 
-`open_ledger` works on the file; `load_ledger` reads and verifies everything and lets go of it.
+`open_state` works on the file; `load_state` reads and verifies everything and lets go of it.
 `writing` makes new files, `editing` changes what a file holds.
 """
 
@@ -13,17 +13,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from impresslearn.backbones import Backbone
-from impresslearn.bank import MaskBank
 from impresslearn.errors import ImpressLearnError
-from impresslearn.journal import MemoryJournal
-from impresslearn.ledger import Ledger
-from impresslearn.settings import restored_settings
+from impresslearn.masks.bank import MaskBank
+from impresslearn.networks import Backbone
+from impresslearn.state.backends import MemoryBackend
+from impresslearn.state.settings import restored_settings
+from impresslearn.state.state import LearnerState
+from impresslearn.store.backend import StoreBackend
 from impresslearn.store.contents import Contents, Head
 from impresslearn.store.database import Database
-from impresslearn.store.journal import StoreJournal
 from impresslearn.store.networks import check_description, rebuild
-from impresslearn.store.plain import UNREADABLE
+from impresslearn.store.values import UNREADABLE
 
 CACHE_BYTES = 256 * 1024**2
 """Memory for the weights of the tasks predicted last, as in `ImpressLearner`."""
@@ -31,13 +31,13 @@ CACHE_BYTES = 256 * 1024**2
 
 @dataclass(frozen=True)
 class Opened:
-    """A store, ready to work with: its ledger and the learner's settings as plain values."""
+    """A store, ready to work with: its state and the learner's settings as plain values."""
 
-    ledger: Ledger
+    state: LearnerState
     settings: dict[str, Any]
 
 
-def open_ledger(
+def open_state(
     path: str | os.PathLike,
     *,
     module: nn.Module | None = None,
@@ -46,7 +46,7 @@ def open_ledger(
     timeout: float = 60.0,
     cache_bytes: int = CACHE_BYTES,
 ) -> Opened:
-    """A ledger whose commits go to the file. Tasks and masks are read when they are needed."""
+    """A state whose commits go to the file. Tasks and masks are read when they are needed."""
     database = Database(path, readonly=readonly, timeout=timeout)
     try:
         return _opened(database, module, device, cache_bytes)
@@ -55,7 +55,7 @@ def open_ledger(
         raise
 
 
-def load_ledger(
+def load_state(
     path: str | os.PathLike,
     *,
     module: nn.Module | None = None,
@@ -72,13 +72,13 @@ def load_ledger(
             _check_pages(database)
             Contents(database).check_sums()
             opened = _opened(database, module, device, cache_bytes)
-            stored, journal = opened.ledger, MemoryJournal(opened.ledger.bank)
-            ledger = Ledger(stored.backbone, stored.bank, cache_bytes, journal)
-            ledger.adopt_shared(stored.shared)
+            stored, backend = opened.state, MemoryBackend(opened.state.bank)
+            state = LearnerState(stored.backbone, stored.bank, cache_bytes, backend)
+            state.adopt_shared(stored.shared)
             for task in stored.tasks.all():
-                ledger.check(task)
-                journal.tasks[task.name] = task
-        return Opened(ledger, opened.settings)
+                state.check(task)
+                backend.tasks[task.name] = task
+        return Opened(state, opened.settings)
     finally:
         database.close()
 
@@ -132,8 +132,8 @@ def _opened(
     head = checked_head(contents)
     backbone = network_of(contents, head, module, device)
     bank = MaskBank(backbone.layers, backbone.device)
-    journal = StoreJournal(contents, backbone)
-    return Opened(Ledger(backbone, bank, cache_bytes, journal), head.settings)
+    backend = StoreBackend(contents, backbone)
+    return Opened(LearnerState(backbone, bank, cache_bytes, backend), head.settings)
 
 
 def checked_head(contents: Contents) -> Head:

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from impresslearn.bank import MaskInfo, PackedMask, coded_mask
-from impresslearn.coding import decode_mask
 from impresslearn.kernels import pack, popcount
-from impresslearn.masking import MaskableLayer
-from impresslearn.sources import disjoint_mask, random_mask
+from impresslearn.masks import disjoint_mask, random_mask
+from impresslearn.masks.bank import MaskInfo, PackedMask, coded_mask
+from impresslearn.masks.codec import decode_mask
+from impresslearn.networks.layers import MaskableLayer
 from impresslearn.store.checks import Value
-from impresslearn.store.plain import check_kinds, of_kind, to_json
+from impresslearn.store.values import check_kinds, of_kind, to_json
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from impresslearn.backbones import Backbone, adapt, count_parameters, create_backbone
 from impresslearn.errors import ImpressLearnError, InputError, StoreError
-from impresslearn.masking import maskable_layers
+from impresslearn.networks import Backbone, adapt, count_parameters, create_backbone
+from impresslearn.networks.layers import maskable_layers
 
 LARGEST_UNSTORED = 2**27
 """Parameters of a network that is kept and rebuilt as a seed alone: a file of a few bytes must not

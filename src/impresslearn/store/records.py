@@ -16,15 +16,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from impresslearn.backbones import Backbone
-from impresslearn.coding import MODEL_BYTES
+from impresslearn.coefficients.levels import MODEL_BYTES
+from impresslearn.coefficients.quantisation import PRECISIONS, StoredCoefficients, StoredTensor
 from impresslearn.data import Label
 from impresslearn.errors import InputError
-from impresslearn.masking import MaskableLayer
-from impresslearn.quantisation import PRECISIONS, StoredCoefficients, StoredTensor
+from impresslearn.networks import Backbone
+from impresslearn.networks.layers import MaskableLayer
+from impresslearn.state.tasks import EntropyProfile, LearnedTask
 from impresslearn.store.checks import Value
-from impresslearn.store.plain import UNREADABLE, check_kinds, of_kind, to_json
-from impresslearn.tasks import EntropyProfile, LearnedTask
+from impresslearn.store.values import UNREADABLE, check_kinds, of_kind, to_json
 
 _BITS = {"float32": 32, "float16": 16, "int8": 8, "int5": 5, "int4": 4}
 MOST_ENTROPY = 1.001

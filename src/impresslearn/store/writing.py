@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from impresslearn.errors import InputError, StoreError
-from impresslearn.ledger import Ledger
+from impresslearn.state.state import LearnerState
+from impresslearn.state.tasks import LearnedTask
 from impresslearn.store.contents import Contents
 from impresslearn.store.database import Database
 from impresslearn.store.masks import encode_packed
 from impresslearn.store.networks import LARGEST_UNSTORED, describe, tensor_records
 from impresslearn.store.records import encode_statistics, encode_task
 from impresslearn.store.target import LOGS, Target
-from impresslearn.tasks import LearnedTask
 
 WEIGHTS = ("stored", "seed")
 PATIENCE = 2.0
@@ -30,7 +30,7 @@ PATIENCE = 2.0
 
 
 def write_store(
-    ledger: Ledger,
+    state: LearnerState,
     settings: Mapping[str, Any],
     path: str | os.PathLike,
     *,
@@ -38,20 +38,20 @@ def write_store(
     overwrite: bool = False,
     names: Collection[str] | None = None,
 ) -> Path:
-    """Writes everything that a ledger holds to one new file, whole or not at all.
+    """Writes everything that a state holds to one new file, whole or not at all.
 
     weights: "stored", or "seed" where the network can be drawn again from its settings. names: the
     tasks to write, with the masks up to the last one that they combine; by default everything.
     Raises InputError for a path that is taken, unless `overwrite`, UnknownTaskError for a name that
     was never learned, and StoreError where the file cannot be written.
     """
-    _check_weights(ledger, weights)
+    _check_weights(state, weights)
     chosen = None if names is None else distinct(names)
     with _replacing(Target.of(path, readonly=False, timeout=0.0), overwrite) as temporary:
         database = Database.create(temporary)
         try:
-            with ledger.still(), database.transaction():
-                _write(Contents(database), ledger, settings, weights == "stored", chosen)
+            with state.still(), database.transaction():
+                _write(Contents(database), state, settings, weights == "stored", chosen)
         finally:
             database.close()
     return Path(path)
@@ -64,44 +64,44 @@ def distinct(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _check_weights(ledger: Ledger, weights: str) -> None:
+def _check_weights(state: LearnerState, weights: str) -> None:
     if weights not in WEIGHTS:
         raise InputError(f"weights must be {' or '.join(WEIGHTS)}, got {weights!r}")
-    if weights == "seed" and ledger.backbone.spec is None:
+    if weights == "seed" and state.backbone.spec is None:
         raise InputError("weights='seed' needs a network of create_backbone; yours was adapted")
-    if weights == "seed" and ledger.backbone.num_parameters > LARGEST_UNSTORED:
+    if weights == "seed" and state.backbone.num_parameters > LARGEST_UNSTORED:
         raise InputError(
             f"weights='seed' is for networks of at most {LARGEST_UNSTORED:,} parameters; yours has "
-            f"{ledger.backbone.num_parameters:,}"
+            f"{state.backbone.num_parameters:,}"
         )
 
 
 def _write(
     contents: Contents,
-    ledger: Ledger,
+    state: LearnerState,
     settings: Mapping[str, Any],
     with_weights: bool,
     names: list[str] | None,
 ) -> None:
-    contents.write_head(describe(ledger.backbone), settings, _version())
+    contents.write_head(describe(state.backbone), settings, _version())
     if with_weights:
-        for record in tensor_records(ledger.backbone):
+        for record in tensor_records(state.backbone):
             contents.add_tensor(*record)
-    bank, layers = ledger.bank, ledger.backbone.layers
+    bank, layers = state.bank, state.backbone.layers
     count = len(bank)
     if names is not None:
-        count = max((ledger.tasks.learned(name).num_masks for name in names), default=0)
+        count = max((state.tasks.learned(name).num_masks for name in names), default=0)
     for position in range(count):
         contents.add_mask(position, encode_packed(bank.packed(position), layers))
-    if ledger.shared is not None:
-        contents.share(encode_statistics(ledger.shared))
-    for task in _chosen(ledger, names):
-        ledger.check(task)
-        contents.add_task(encode_task(task, ledger.backbone))
+    if state.shared is not None:
+        contents.share(encode_statistics(state.shared))
+    for task in _chosen(state, names):
+        state.check(task)
+        contents.add_task(encode_task(task, state.backbone))
 
 
-def _chosen(ledger: Ledger, names: list[str] | None) -> Iterator[LearnedTask]:
-    return ledger.tasks.all() if names is None else map(ledger.tasks.learned, names)
+def _chosen(state: LearnerState, names: list[str] | None) -> Iterator[LearnedTask]:
+    return state.tasks.all() if names is None else map(state.tasks.learned, names)
 
 
 @contextmanager

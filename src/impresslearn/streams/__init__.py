@@ -7,10 +7,10 @@ that are made when asked for. `create_stream("rotated_digits", tasks=5)` is
 
 from impresslearn.streams.base import Stream, Task
 from impresslearn.streams.cifar import split_cifar100
+from impresslearn.streams.custom import from_arrays, from_folder
 from impresslearn.streams.digits import permuted_digits, rotated_digits
 from impresslearn.streams.imagenet import split_imagenet
 from impresslearn.streams.mnist import permuted_mnist, rotated_mnist
-from impresslearn.streams.own import from_arrays, from_folder
 from impresslearn.streams.registry import create_stream, list_streams
 
 __all__ = [

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from impresslearn.data.optional import import_torchvision
 from impresslearn.errors import MissingDataError
-from impresslearn.optional import import_torchvision
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,10 +14,10 @@ from typing import Any
 from impresslearn.errors import InputError
 from impresslearn.streams.base import Stream
 from impresslearn.streams.cifar import split_cifar100
+from impresslearn.streams.custom import from_folder
 from impresslearn.streams.digits import permuted_digits, rotated_digits
 from impresslearn.streams.imagenet import split_imagenet
 from impresslearn.streams.mnist import permuted_mnist, rotated_mnist
-from impresslearn.streams.own import from_folder
 
 _MAKERS: MappingProxyType[str, Callable[..., Stream]] = MappingProxyType(
     {

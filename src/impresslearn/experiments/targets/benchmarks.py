@@ -14,8 +14,8 @@ from typing import Any
 
 from impresslearn.experiments.jobs import Job
 from impresslearn.experiments.targets.plan import check_scale
-from impresslearn.presets import preset
-from impresslearn.training import Recipe
+from impresslearn.learner.presets import preset
+from impresslearn.optimisation.loop import Recipe
 
 PAPER_SPARSITIES = (0.95, 0.92, 0.9, 0.85, 0.8)
 PAPER_SEEDS = (0, 1, 2)

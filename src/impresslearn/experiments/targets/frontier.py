@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from impresslearn.baselines.adapters import ADAPTER_RECIPES
-from impresslearn.baselines.finetuning import FINETUNING_RECIPE
 from impresslearn.experiments.jobs import Job
 from impresslearn.experiments.targets.benchmarks import (
     Benchmark,
@@ -26,6 +24,8 @@ from impresslearn.experiments.targets.benchmarks import (
     split_cifar100,
 )
 from impresslearn.experiments.targets.plan import Plan, Planned, Target
+from impresslearn.methods.adapters import ADAPTER_RECIPES
+from impresslearn.methods.finetuning import FINETUNING_RECIPE
 
 OURS = "ImpressLearn, coded"
 PAPER = "the paper's floats"

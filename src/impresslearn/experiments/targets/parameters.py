@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from math import inf, isinf
 from typing import Any
 
-from impresslearn.backbones import create_backbone
 from impresslearn.experiments.targets.plan import Plan, Row, Target, check_scale
+from impresslearn.networks import create_backbone
 
 
 @dataclass(frozen=True)

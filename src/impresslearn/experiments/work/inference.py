@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from impresslearn.backbones import Backbone
-from impresslearn.bank import MaskBank
+from impresslearn.coefficients.mixing import mixed_weights, one_hot_coefficients
 from impresslearn.data import Examples, classes_of, to_batches
 from impresslearn.experiments.jobs import Outcome, Place, job_kind
 from impresslearn.experiments.work.material import (
@@ -20,8 +19,9 @@ from impresslearn.experiments.work.material import (
     train_and_test,
 )
 from impresslearn.inference import Candidate, guess_task
-from impresslearn.mixing import mixed_weights, one_hot_coefficients
-from impresslearn.prediction import Statistics, TaskView
+from impresslearn.masks.bank import MaskBank
+from impresslearn.networks import Backbone
+from impresslearn.networks.prediction import Statistics, TaskView
 
 
 @job_kind("gn", version=2)

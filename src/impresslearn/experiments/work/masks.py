@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from impresslearn.coefficients.mixing import mixed_weights, one_hot_coefficients
 from impresslearn.data import classes_of, to_batches
 from impresslearn.experiments.jobs import Outcome, Place, job_kind
 from impresslearn.experiments.work.material import (
@@ -17,8 +18,7 @@ from impresslearn.experiments.work.material import (
     train_and_test,
 )
 from impresslearn.learner import ImpressLearner
-from impresslearn.mixing import mixed_weights, one_hot_coefficients
-from impresslearn.prediction import TaskView
+from impresslearn.networks.prediction import TaskView
 
 
 @job_kind("mask")

@@ -12,15 +12,15 @@ import numpy as np
 import safetensors.torch
 import torch
 
-from impresslearn.backbones import Backbone, create_backbone
-from impresslearn.bank import MaskBank, PackedMask, packed_mask
-from impresslearn.coding import decode_mask
 from impresslearn.data import Examples, StreamedExamples
 from impresslearn.experiments.jobs import Outcome, Place
-from impresslearn.prediction import Statistics
-from impresslearn.sources import add_random_masks, disjoint_bank
+from impresslearn.masks import add_random_masks, disjoint_bank
+from impresslearn.masks.bank import MaskBank, PackedMask, packed_mask
+from impresslearn.masks.codec import decode_mask
+from impresslearn.networks import Backbone, create_backbone
+from impresslearn.networks.prediction import Statistics
+from impresslearn.optimisation.loop import Recipe
 from impresslearn.streams import Stream, Task, create_stream
-from impresslearn.training import Recipe
 
 ROOTED = ("rotated_mnist", "permuted_mnist", "split_cifar100", "split_imagenet", "from_folder")
 DOWNLOADED = ("rotated_mnist", "permuted_mnist", "split_cifar100")
@@ -144,7 +144,7 @@ def _backbone(text: str, device: str) -> Backbone:
 
 @lru_cache(maxsize=512)
 def _decoded(blob: bytes, shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> PackedMask:
-    from impresslearn.masking import MaskableLayer
+    from impresslearn.networks.layers import MaskableLayer
 
     layers = [MaskableLayer(name, shape) for name, shape in shapes]
     coded = safetensors.torch.load(blob)["mask"].numpy().tobytes()

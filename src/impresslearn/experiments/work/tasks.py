@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from impresslearn.baselines import Adapter, FineTuning, Hybrid
-from impresslearn.baselines.own_weights import OwnWeights
 from impresslearn.experiments.jobs import Outcome, Place, job_kind
 from impresslearn.experiments.work.material import (
     backbone_of,
@@ -16,6 +14,8 @@ from impresslearn.experiments.work.material import (
     train_and_test,
 )
 from impresslearn.learner import ImpressLearner
+from impresslearn.methods import Adapter, FineTuning, Hybrid
+from impresslearn.methods.dedicated_weights import OwnWeights
 
 
 @job_kind("task")

@@ -1,0 +1,213 @@
+"""Coefficients: the handful of numbers that a task learns, and the weights they make.
+
+A task's weights are W ⊙ Σ_t α_t M^t (eq. 1), with one α per mask and layer (`layer`, the paper) or
+per mask and output unit (`unit`), optionally times a learned scale per output unit and per input:
+W ⊙ (Σ_t α_t M^t) ⊙ (s_out s_inᵀ). Coefficients are plain data; nothing is stored in a module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from impresslearn.errors import InputError
+from impresslearn.kernels import mix_layers
+from impresslearn.masks.bank import MaskBank
+from impresslearn.networks.layers import MaskableLayer
+from impresslearn.validation import check_number
+
+GRANULARITIES = ("layer", "unit")
+
+
+@dataclass(frozen=True)
+class CoefficientSpec:
+    """Which numbers a task learns.
+
+    bit_price: None for any real numbers; otherwise they are learned as whole numbers on a grid, and
+    a bit of their code costs as much as so many bits of cross-entropy, summed over the examples
+    (1: the shortest description of labels and coefficients together).
+    """
+
+    granularity: str = "layer"
+    output_scale: bool = False
+    input_scale: bool = False
+    bit_price: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.granularity not in GRANULARITIES:
+            raise InputError(
+                f"granularity must be one of {', '.join(GRANULARITIES)}, got {self.granularity!r}"
+            )
+        if self.bit_price is not None:
+            check_number("bit_price", self.bit_price, 0.0)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Where the numbers of a tensor lie: at offset + step times whole numbers."""
+
+    step: float
+    offset: float
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """The numbers of one task, a tensor per maskable layer, float32.
+
+    alpha: (N,) or (N, units); output_scale: (units,); input_scale: (inputs,), the second dimension
+    of the weight (for convolutions the input channels of a group). grids: one a tensor, in the
+    order of `tensors`, where they were learned on grids.
+    """
+
+    alpha: tuple[Tensor, ...]
+    output_scale: tuple[Tensor, ...] | None = None
+    input_scale: tuple[Tensor, ...] | None = None
+    grids: tuple[Grid, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.alpha or len({len(alpha) for alpha in self.alpha}) != 1:
+            raise InputError("coefficients need one alpha per layer, all for the same masks")
+
+    @property
+    def num_masks(self) -> int:
+        """N: how many masks of the bank, from its start, these coefficients combine."""
+        return len(self.alpha[0])
+
+    @property
+    def granularity(self) -> str:
+        """ "layer" or "unit"."""
+        return "unit" if self.alpha[0].dim() == 2 else "layer"
+
+    @property
+    def numel(self) -> int:
+        """How many numbers the task learned."""
+        return sum(tensor.numel() for tensor in self.tensors())
+
+    def tensors(self) -> Iterator[Tensor]:
+        """All tensors: alphas, then output scales, then input scales."""
+        yield from self.alpha
+        yield from self.output_scale or ()
+        yield from self.input_scale or ()
+
+    def detach(self) -> Coefficients:
+        """Copies without gradient."""
+        return self._map(lambda tensor: tensor.detach().clone())
+
+    def to(self, device: torch.device | str) -> Coefficients:
+        """The same numbers on a device."""
+        return self._map(lambda tensor: tensor.to(device))
+
+    def matrix(self) -> Tensor:
+        """(N, layers) float32: the alphas, averaged over units where there is one per unit."""
+        columns = [alpha.mean(dim=1) if alpha.dim() == 2 else alpha for alpha in self.alpha]
+        return torch.stack([column.detach().float().cpu() for column in columns], dim=1)
+
+    def like(
+        self, tensors: Iterable[Tensor], grids: tuple[Grid, ...] | None = None
+    ) -> Coefficients:
+        """Other numbers in the same places; tensors: in the order of `tensors`."""
+        others = iter(tensors)
+        return replace(self._map(lambda _: next(others)), grids=grids)
+
+    def _map(self, function) -> Coefficients:  # type: ignore[no-untyped-def]
+        def each(tensors: tuple[Tensor, ...] | None) -> tuple[Tensor, ...] | None:
+            return None if tensors is None else tuple(function(tensor) for tensor in tensors)
+
+        alpha = each(self.alpha)
+        assert alpha is not None
+        return Coefficients(alpha, each(self.output_scale), each(self.input_scale), self.grids)
+
+
+def uniform_coefficients(
+    layers: Sequence[MaskableLayer],
+    num_masks: int,
+    spec: CoefficientSpec | None = None,
+    device: torch.device | str = "cpu",
+) -> Coefficients:
+    """The start of every optimisation: α = 1/N everywhere, scales 1."""
+    spec = spec or CoefficientSpec()
+    if num_masks < 1:
+        raise InputError("the bank is empty; learn a basis task or add random masks first")
+
+    def ones(size: int) -> Tensor:
+        return torch.ones(size, device=device)
+
+    shapes = [
+        (num_masks, layer.units) if spec.granularity == "unit" else (num_masks,) for layer in layers
+    ]
+    return Coefficients(
+        tuple(torch.full(shape, 1 / num_masks, device=device) for shape in shapes),
+        tuple(ones(layer.units) for layer in layers) if spec.output_scale else None,
+        tuple(ones(layer.shape[1]) for layer in layers) if spec.input_scale else None,
+    )
+
+
+def one_hot_coefficients(
+    layers: Sequence[MaskableLayer],
+    position: int,
+    num_masks: int,
+    device: torch.device | str = "cpu",
+) -> Coefficients:
+    """Coefficients that give mask `position` itself."""
+    alpha = torch.zeros(num_masks, device=device)
+    alpha[position] = 1
+    return Coefficients(tuple(alpha.clone() for _ in layers))
+
+
+def check_coefficients(coefficients: Coefficients, bank: MaskBank) -> None:
+    """Raises InputError unless the coefficients fit the bank's layers and number of masks."""
+    if len(coefficients.alpha) != len(bank.layers) or coefficients.num_masks > len(bank):
+        raise InputError(
+            f"coefficients for {coefficients.num_masks} masks and {len(coefficients.alpha)} layers "
+            f"do not fit a bank of {len(bank)} masks and {len(bank.layers)} layers"
+        )
+    scales = (
+        (coefficients.output_scale, [(layer.shape[0],) for layer in bank.layers]),
+        (coefficients.input_scale, [(layer.shape[1],) for layer in bank.layers]),
+    )
+    for tensors, shapes in scales:
+        if tensors is not None and [tuple(scale.shape) for scale in tensors] != shapes:
+            found = [tuple(scale.shape) for scale in tensors]
+            raise InputError(f"scales of shapes {found} do not fit the layers; expected {shapes}")
+
+
+def mixed_weights(
+    bank: MaskBank, weights: dict[str, Tensor], coefficients: Coefficients
+) -> dict[str, Tensor]:
+    """The effective weights of a task: layer name -> W ⊙ mask, differentiable in the coefficients.
+
+    weights: the backbone's maskable weights, in the bank's layer order.
+    """
+    check_coefficients(coefficients, bank)
+    bits = [bank.bits(number, coefficients.num_masks) for number in range(len(bank.layers))]
+    frozen = [weights[layer.name] for layer in bank.layers]
+    mixed = {}
+    for number, weight in enumerate(mix_layers(bits, coefficients.alpha, frozen)):
+        if coefficients.output_scale is not None:
+            scale = coefficients.output_scale[number]
+            weight = weight * scale.to(weight.dtype).reshape(-1, *[1] * (weight.dim() - 1))
+        if coefficients.input_scale is not None:
+            scale = coefficients.input_scale[number]
+            weight = weight * scale.to(weight.dtype).reshape(1, -1, *[1] * (weight.dim() - 2))
+        mixed[bank.layers[number].name] = weight
+    return mixed
+
+
+def unit_alphas(coefficients: Coefficients, layers: Sequence[MaskableLayer]) -> tuple[Tensor, ...]:
+    """The same mask as alphas per unit, (N, units) a layer, with the output scales folded in.
+
+    Raises InputError where there is an input scale, which no coefficient per unit can express.
+    """
+    if coefficients.input_scale is not None:
+        raise InputError("coefficients with an input scale are not a combination of masks by unit")
+    alphas = []
+    for number, layer in enumerate(layers):
+        alpha = coefficients.alpha[number]
+        alpha = alpha if alpha.dim() == 2 else alpha[:, None].expand(-1, layer.units)
+        if coefficients.output_scale is not None:
+            alpha = alpha * coefficients.output_scale[number]
+        alphas.append(alpha)
+    return tuple(alphas)

@@ -1,0 +1,201 @@
+"""What an optimisation of coefficients changes: the coefficients, or whole numbers on a grid.
+
+`RealUnknowns` are the coefficients themselves. `CodedUnknowns` make each tensor offset + step · n:
+the whole numbers n, the step and the offset are all learned. The forward pass uses n rounded, as it
+will be kept; the gradient passes the rounding as if it were not there. What n will cost in bits is
+part of the loss, by a Laplace density whose width is learned too, so that numbers which do not earn
+their bits stay at zero. `coding` writes them near that cost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from itertools import repeat
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from impresslearn.coefficients.levels import LARGEST
+from impresslearn.coefficients.mixing import (
+    Coefficients,
+    CoefficientSpec,
+    Grid,
+    uniform_coefficients,
+)
+from impresslearn.kernels import mix_layers
+from impresslearn.masks.bank import MaskBank
+
+FIRST_GAIN = 0.5
+"""Coded coefficients start with weights of this times sqrt(2 / fan_in) at most (their r.m.s.)."""
+FIRST_STEP = 0.5
+"""The first step of alphas, as a share of the weights at the start."""
+FIRST_SCALE_STEP = 0.1
+LEVELS_PER_UNIT = 2.5
+"""Whole numbers move so much faster than the recipe's learning rate says (which Adam allows)."""
+SCALE_LEVELS_PER_UNIT = 10.0
+TINY = 1e-30
+SMALLEST_STEP = 2.0**-24
+"""The smallest that float16 knows."""
+
+
+class Unknowns(Protocol):
+    """parameters: the tensors to optimise, leaves with gradient."""
+
+    parameters: list[Tensor]
+
+    def coefficients(self) -> Coefficients:
+        """The coefficients that the parameters stand for, differentiable in them."""
+
+    def bits(self) -> Tensor | float:
+        """About how many bits they will take, differentiable; 0 where nobody counts."""
+
+    def result(self) -> Coefficients:
+        """What was learned, without gradient."""
+
+
+def unknowns(
+    bank: MaskBank, weights: Mapping[str, Tensor], spec: CoefficientSpec | None
+) -> Unknowns:
+    """The start of an optimisation over all masks of the bank: the same α everywhere, scales 1.
+
+    weights: the backbone's. α = 1/N, but for coded coefficients as large as makes each layer's
+    weights as large as the network's own, or FIRST_GAIN of He's where those are larger.
+    """
+    device = next(iter(weights.values())).device
+    start = uniform_coefficients(bank.layers, len(bank), spec, device)
+    if spec is None or spec.bit_price is None:
+        return RealUnknowns(start)
+    return CodedUnknowns(start, bank, weights)
+
+
+def price_of_bits(unknown: Unknowns, spec: CoefficientSpec | None, examples: int) -> Tensor | float:
+    """What the bits add to a mean cross-entropy over so many examples, in nats."""
+    if spec is None or not spec.bit_price:
+        return 0.0
+    return unknown.bits() * (spec.bit_price * math.log(2) / examples)
+
+
+class RealUnknowns:
+    """The coefficients themselves."""
+
+    def __init__(self, start: Coefficients) -> None:
+        self._coefficients = start
+        self.parameters = [tensor.requires_grad_(True) for tensor in start.tensors()]
+
+    def coefficients(self) -> Coefficients:
+        return self._coefficients
+
+    def bits(self) -> float:
+        return 0.0
+
+    def result(self) -> Coefficients:
+        return self._coefficients.detach()
+
+
+class CodedUnknowns:
+    """Whole numbers, all zero at first, on a grid for each tensor of `start`."""
+
+    def __init__(self, start: Coefficients, bank: MaskBank, weights: Mapping[str, Tensor]) -> None:
+        self._start = start
+        firsts = _first_grids(start.num_masks, bank, weights)
+        scales = [*(start.output_scale or ()), *(start.input_scale or ())]
+        around_one = Grid(FIRST_SCALE_STEP, 1.0)
+        self._tensors = [
+            *map(_OnGrid, start.alpha, firsts, repeat(LEVELS_PER_UNIT)),
+            *map(_OnGrid, scales, repeat(around_one), repeat(SCALE_LEVELS_PER_UNIT)),
+        ]
+        self.parameters = [each for tensor in self._tensors for each in tensor.parameters]
+
+    def coefficients(self) -> Coefficients:
+        return self._start.like(tensor.values() for tensor in self._tensors)
+
+    def bits(self) -> Tensor:
+        return torch.stack([tensor.bits() for tensor in self._tensors]).sum()
+
+    @torch.no_grad()
+    def result(self) -> Coefficients:
+        grids = tuple(tensor.grid() for tensor in self._tensors)
+        values = [
+            grid.offset + grid.step * tensor.levels()
+            for grid, tensor in zip(grids, self._tensors, strict=True)
+        ]
+        return self._start.like(values, grids)
+
+
+class _OnGrid:
+    """One tensor: offset (1 + o) + step exp(s) round(factor p), for parameters p, s and o."""
+
+    def __init__(self, like: Tensor, first: Grid, factor: float) -> None:
+        self._first = first
+        self._factor = factor
+        self._numbers = torch.zeros_like(like)
+        self._step, self._shift, self._width = (like.new_zeros(()) for _ in range(3))
+        self.parameters = [self._numbers, self._step, self._shift, self._width]
+        for parameter in self.parameters:
+            parameter.requires_grad_(True)
+
+    def values(self) -> Tensor:
+        step, offset = self._first.step * self._step.exp(), self._first.offset * (1 + self._shift)
+        return offset + step * _Rounded.apply(self._exact())
+
+    def bits(self) -> Tensor:
+        return laplace_bits(self._exact(), self._width.exp()).sum()
+
+    def levels(self) -> Tensor:
+        return self._exact().round()
+
+    def grid(self) -> Grid:
+        """As it is kept, in float16."""
+        step = self._first.step * float(self._step.exp())
+        offset = self._first.offset * (1 + float(self._shift))
+        kept = torch.tensor([max(step, SMALLEST_STEP), offset], dtype=torch.float16)
+        return Grid(float(kept[0]), float(kept[1]))
+
+    def _exact(self) -> Tensor:
+        return (self._factor * self._numbers).clamp(-LARGEST, LARGEST)
+
+
+class _Rounded(torch.autograd.Function):
+    """Rounding that gradients do not see."""
+
+    @staticmethod
+    def forward(ctx: Any, exact: Tensor) -> Tensor:
+        return exact.round()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad
+
+
+def laplace_bits(exact: Tensor, width: Tensor) -> Tensor:
+    """-log2 of the mass that a Laplace density of this width has within 1/2 of each number."""
+    size = exact.abs()
+    near = 1 - (torch.exp(-(0.5 + size) / width) + torch.exp((size - 0.5).clamp(max=0) / width)) / 2
+    far = (size - 0.5) / width - torch.log(-torch.expm1(-1 / width) / 2)
+    return torch.where(size < 0.5, -torch.log(near), far) / math.log(2)
+
+
+@torch.no_grad()
+def _first_grids(num_masks: int, bank: MaskBank, weights: Mapping[str, Tensor]) -> list[Grid]:
+    """Of each layer's alphas: equal ones at first, and steps that add up as independent numbers do.
+
+    With masks of density ρ, N ρ alphas meet in a weight.
+    """
+    bits = [bank.bits(number, num_masks) for number in range(len(bank.layers))]
+    frozen = [weights[layer.name] for layer in bank.layers]
+    ones = torch.ones(num_masks, device=bank.device)
+    sums = mix_layers(bits, [ones] * len(bits), frozen)
+    grids = []
+    for number, (layer, weight, total) in enumerate(zip(bank.layers, frozen, sums, strict=True)):
+        own = max(_rms(weight), TINY)
+        wanted = min(own, FIRST_GAIN * math.sqrt(2 / layer.fan_in))
+        met = sum(info.ones[number] for info in bank.infos[:num_masks]) / layer.numel
+        step = FIRST_STEP * wanted / (own * math.sqrt(max(met, 1 / layer.numel)))
+        grids.append(Grid(step, wanted / max(_rms(total), own / layer.numel)))
+    return grids
+
+
+def _rms(tensor: Tensor) -> float:
+    return float(tensor.float().square().mean().sqrt())

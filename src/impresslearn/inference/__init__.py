@@ -1,0 +1,23 @@
+"""Which task is this? Task inference without labels and without a task name."""
+
+from impresslearn.inference.task_inference import (
+    METHODS,
+    OBJECTIVES,
+    PROFILED_INPUTS,
+    Candidate,
+    EntropyProfile,
+    TaskGuess,
+    entropy_profile,
+    guess_task,
+)
+
+__all__ = [
+    "METHODS",
+    "OBJECTIVES",
+    "PROFILED_INPUTS",
+    "Candidate",
+    "EntropyProfile",
+    "TaskGuess",
+    "entropy_profile",
+    "guess_task",
+]

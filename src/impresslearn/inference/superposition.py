@@ -1,0 +1,88 @@
+"""Many tasks at once in one set of weights: Σ_c β_c (task c's mask) applied to W.
+
+A task is a point in coefficient space, so a weighted sum of tasks is again coefficients over the
+same bank; one mix gives its weights and one backward pass the derivative for every task, whether
+there are ten candidates or ten thousand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from impresslearn.coefficients.mixing import Coefficients, mixed_weights, unit_alphas
+from impresslearn.kernels import mix_layers
+from impresslearn.masks.bank import MaskBank
+from impresslearn.networks import Backbone
+
+
+class Superposition:
+    """The weighted sum of candidate tasks' weights, differentiable in the candidates' shares."""
+
+    def __init__(
+        self, backbone: Backbone, bank: MaskBank, candidates: Sequence[Coefficients]
+    ) -> None:
+        self.backbone = backbone
+        self.bank = bank
+        self.num_candidates = len(candidates)
+        # An input scale cannot be written as coefficients: such tasks are kept as dense weights.
+        self._dense = {
+            position: mixed_weights(bank, backbone.weights, coefficients)
+            for position, coefficients in enumerate(candidates)
+            if coefficients.input_scale is not None
+        }
+        self._mixable = [i for i in range(len(candidates)) if i not in self._dense]
+        self._alphas = self._stack([candidates[i] for i in self._mixable])
+
+    def weights(self, shares: Tensor) -> dict[str, Tensor]:
+        """Layer name -> Σ_c β_c W_c. shares: (C,), or (C, layers) for a share per layer."""
+        names = [layer.name for layer in self.bank.layers]
+        frozen = [self.backbone.weights[name] for name in names]
+        columns = [shares if shares.dim() == 1 else shares[:, i] for i in range(len(names))]
+        parts: list[list[Tensor]] = [[] for _ in names]
+        if self._mixable:
+            alphas = [
+                torch.tensordot(column[self._mixable], stack, dims=1)
+                for column, stack in zip(columns, self._alphas, strict=True)
+            ]
+            bits = [self.bank.bits(number, len(alpha)) for number, alpha in enumerate(alphas)]
+            for place, mixed in zip(parts, mix_layers(bits, alphas, frozen), strict=True):
+                place.append(mixed)
+        for position, dense in self._dense.items():
+            for name, place, column in zip(names, parts, columns, strict=True):
+                place.append(column[position] * dense[name])
+        weights = {}
+        for name, place, weight in zip(names, parts, frozen, strict=True):
+            weights[name] = sum(place[1:], start=place[0]) if place else torch.zeros_like(weight)
+        return weights
+
+    def uniform(self, active: Tensor | None = None, per_layer: bool = False) -> Tensor:
+        """Equal shares of the active candidates (all by default), zero for the others."""
+        device = self.backbone.device
+        if active is None:
+            active = torch.arange(self.num_candidates, device=device)
+        shares = torch.zeros(self.num_candidates, device=device)
+        shares[active] = 1 / len(active)
+        return shares[:, None].repeat(1, len(self.bank.layers)) if per_layer else shares
+
+    def _stack(self, candidates: Sequence[Coefficients]) -> list[Tensor]:
+        """A tensor a layer: (C, N), or (C, N, units) where any candidate needs it."""
+        if not candidates:
+            return []
+        depth = max(coefficients.num_masks for coefficients in candidates)
+        by_unit = any(
+            coefficients.granularity == "unit" or coefficients.output_scale is not None
+            for coefficients in candidates
+        )
+        layers = self.bank.layers
+        rows = [unit_alphas(each, layers) if by_unit else each.alpha for each in candidates]
+        stacked = []
+        for number, layer in enumerate(layers):
+            shape = (depth, layer.units) if by_unit else (depth,)
+            layer_alphas = torch.zeros((len(candidates), *shape), device=self.backbone.device)
+            for place, alphas in enumerate(rows):
+                layer_alphas[place, : len(alphas[number])] = alphas[number]
+            stacked.append(layer_alphas)
+        return stacked

@@ -1,0 +1,304 @@
+"""Which task is this? Task inference without labels and without a task name (the GN regime).
+
+The methods follow what the candidates' superposition predicts: `one_shot` ranks all candidates by
+one gradient at equal shares (Wortsman et al. 2020), `halving` superposes pairs and drops the worse
+of each until one is left, `alpha` optimises the shares per layer (the paper) and also returns the
+mixture it found. The best few of that ranking are then run for real and judged by their own
+predictions, against what each task showed on its own and on foreign inputs: that gives the
+posterior, and "unknown" where the best task is no surer than on foreign inputs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from impresslearn.coefficients.mixing import Coefficients
+from impresslearn.data import TensorBatches
+from impresslearn.errors import InputError
+from impresslearn.inference.superposition import Superposition
+from impresslearn.masks.bank import MaskBank
+from impresslearn.networks import Backbone, Mode
+from impresslearn.networks.prediction import Statistics, TaskView
+from impresslearn.optimisation.loop import Recipe, fit
+from impresslearn.optimisation.objectives import (
+    entropies,
+    information_maximisation,
+    mean_entropy,
+    unit_norm_penalty,
+)
+
+METHODS = ("halving", "one_shot", "alpha")
+OBJECTIVES: dict[str, Callable[[Tensor], Tensor]] = {
+    "entropy": mean_entropy,
+    "information": information_maximisation,
+}
+ALPHA_RECIPE = Recipe(
+    optimizer="rmsprop", lr=0.01, schedule="constant", epochs=0, min_steps=400, batch_size=128
+)
+SHORTLIST = 16
+PAIRED = 512
+JUDGED_INPUTS = 256
+PROFILED_INPUTS = 512
+SUPERPOSED_INPUTS = 512
+TEMPERATURE = 0.1
+"""Calibrated on rotated digits and permuted MNIST (docs/decisions.md)."""
+
+
+@dataclass(frozen=True)
+class EntropyProfile:
+    """Mean prediction entropy, as a fraction of log K, on a task's own inputs and on foreign ones.
+
+    Foreign inputs are the task's own with their features shuffled. Kept as two float16 (4 bytes).
+    """
+
+    own: float
+    foreign: float
+
+    nbytes = 4
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A task that the inputs may belong to; `view` makes it ready to compute."""
+
+    name: str
+    num_classes: int
+    coefficients: Coefficients
+    view: Callable[[], TaskView]
+    profile: EntropyProfile | None
+
+
+@dataclass(frozen=True)
+class TaskGuess:
+    """The verdict on a batch of unlabelled inputs.
+
+    best: the most likely candidate; posterior: candidate -> probability (with
+    `unknown_probability` they add up to 1; candidates that were not shortlisted have 0); entropy:
+    of that distribution, in nats; margin: probability of the best minus that of the next
+    hypothesis, unknown included; unknown: whether "none of these" is the most likely; mixture: for
+    method "alpha" the optimised weights, or the best task's own where those fit the inputs better.
+    """
+
+    best: str
+    posterior: dict[str, float]
+    unknown_probability: float
+    entropy: float
+    margin: float
+    method: str
+    mixture: TaskView | None = None
+
+    @property
+    def unknown(self) -> bool:
+        """Whether being none of the candidates is the most likely explanation."""
+        return self.unknown_probability > self.posterior[self.best]
+
+    @property
+    def task(self) -> str | None:
+        """The most likely candidate, or None if unknown."""
+        return None if self.unknown else self.best
+
+    def summary(self) -> str:
+        """One line for a person."""
+        return (
+            f"best match {self.best!r} with probability {self.posterior[self.best]:.2f}, "
+            f"unknown with {self.unknown_probability:.2f}"
+        )
+
+
+def guess_task(
+    backbone: Backbone,
+    bank: MaskBank,
+    candidates: Sequence[Candidate],
+    inputs: Tensor,
+    method: str = "halving",
+    *,
+    objective: str = "information",
+    recipe: Recipe = ALPHA_RECIPE,
+    penalty: float = 1.0,
+    shared: Statistics | None = None,
+    seed: int = 0,
+) -> TaskGuess:
+    """Finds the task of a batch of inputs (n, ...), n >= 1, all of one task.
+
+    objective: what the superposition minimises: "information" (mean entropy minus entropy of the
+    mean; by far the better ranking, and "alpha" does not collapse), or plain "entropy" as in the
+    papers. recipe, penalty (λ of eq. 2) and seed belong to "alpha". shared: norm
+    statistics of all tasks. Raises InputError for no candidate, no input, or an unknown method.
+    """
+    if method not in METHODS:
+        raise InputError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    if not candidates:
+        raise InputError("there is no task to choose from; learn one first")
+    if len(inputs) == 0:
+        raise InputError("the data hold no example")
+    if objective not in OBJECTIVES:
+        raise InputError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r}")
+    search = _Search(
+        Superposition(backbone, bank, [candidate.coefficients for candidate in candidates]),
+        OBJECTIVES[objective],
+        max(candidate.num_classes for candidate in candidates),
+        shared,
+    )
+    mixture = None
+    if method == "alpha":
+        mixture, order = search.optimise(inputs, recipe, penalty, seed)
+    elif method == "one_shot":
+        order = search.one_shot(inputs)
+    else:
+        order = search.halving(inputs)
+    shortlist = [candidates[i] for i in order[:SHORTLIST]]
+    guess = _judge(backbone, candidates, shortlist, inputs[:JUDGED_INPUTS], method)
+    if mixture is None:
+        return guess
+    # The optimum may lie at another task than the judged one; then that task's own weights serve.
+    own = next(candidate.view() for candidate in shortlist if candidate.name == guess.best)
+    losses = [_losses(backbone, view, inputs[:JUDGED_INPUTS])[0] for view in (mixture, own)]
+    return replace(guess, mixture=mixture if losses[0] <= losses[1] else own)
+
+
+@dataclass(frozen=True)
+class _Search:
+    """The gradient methods over one superposition; each gives candidate positions, best first."""
+
+    superposition: Superposition
+    objective: Callable[[Tensor], Tensor]
+    num_classes: int
+    shared: Statistics | None
+
+    @property
+    def _device(self) -> torch.device:
+        return self.superposition.backbone.device
+
+    @property
+    def _mode(self) -> Mode:
+        # Running statistics of different tasks cannot be superposed; those of the batch can be had.
+        per_task = self.superposition.backbone.norm == "per_task"
+        return "batch" if per_task else "eval"
+
+    def loss(self, shares: Tensor, inputs: Tensor) -> Tensor:
+        weights = self.superposition.weights(shares)
+        backbone = self.superposition.backbone
+        logits = backbone.forward(weights, inputs.to(backbone.dtype), self.shared, self._mode)
+        return self.objective(logits[:, : self.num_classes])
+
+    def gradient(self, inputs: Tensor, active: Tensor | None = None) -> Tensor:
+        """(C,): how the objective changes with each candidate's share, at equal shares."""
+        shares = self.superposition.uniform(active).requires_grad_(True)
+        chunk = inputs[:SUPERPOSED_INPUTS].to(self._device)
+        return torch.autograd.grad(self.loss(shares, chunk), shares)[0]
+
+    def one_shot(self, inputs: Tensor) -> list[int]:
+        return self.gradient(inputs).argsort().tolist()
+
+    def halving(self, inputs: Tensor) -> list[int]:
+        """Every round superposes two candidates at a time and keeps the better one of each pair.
+
+        Superposing all that are left, as a binary search would, fails: the kept half agrees on
+        the inputs by chance and outvotes the right task (docs/decisions.md). Beyond `PAIRED`
+        candidates one gradient over all of them decides which take part.
+        """
+        order = self.one_shot(inputs) if self.superposition.num_candidates > PAIRED else None
+        active = list(range(self.superposition.num_candidates)) if order is None else order[:PAIRED]
+        dropped = [] if order is None else order[PAIRED:]
+        while len(active) > 1:
+            lost = []
+            for pair in zip(active[::2], active[1::2], strict=False):
+                slopes = self.gradient(inputs, torch.tensor(pair, device=self._device))
+                lost.append(max(pair, key=slopes.tolist().__getitem__))
+            dropped = lost + dropped
+            active = [candidate for candidate in active if candidate not in set(lost)]
+        return active + dropped
+
+    def optimise(
+        self, inputs: Tensor, recipe: Recipe, penalty: float, seed: int
+    ) -> tuple[TaskView, list[int]]:
+        shares = self.superposition.uniform(per_layer=True).requires_grad_(True)
+        device = self._device
+        unlabelled = TensorBatches(
+            inputs.to(device), torch.zeros(len(inputs), dtype=torch.long, device=device)
+        )
+
+        def loss(batch: Tensor, _: Tensor) -> Tensor:
+            value = self.loss(shares, batch)
+            if penalty:
+                value = value + penalty * unit_norm_penalty(list(shares.unbind(dim=1)))
+            return value
+
+        fit([shares], loss, unlabelled, recipe, seed)
+        found = shares.detach()
+        view = TaskView(
+            self.superposition.weights(found), self.shared, self.num_classes, self._mode
+        )
+        return view, found.abs().mean(dim=1).argsort(descending=True).tolist()
+
+
+def relative_entropies(backbone: Backbone, view: TaskView, inputs: Tensor) -> Tensor:
+    """(n,): each prediction's entropy as a fraction of log K, in [0, 1]; 0 for a single class."""
+    logits = view.outputs(backbone, inputs)
+    return entropies(logits) / math.log(max(2, view.num_classes))
+
+
+def entropy_profile(backbone: Backbone, view: TaskView, inputs: Tensor) -> EntropyProfile:
+    """A task's mean entropy on its own inputs, and on the same with shuffled features."""
+    own = inputs[:PROFILED_INPUTS]
+    features = own.flatten(1)
+    order = torch.randperm(features.shape[1], generator=torch.Generator().manual_seed(0))
+    foreign = features[:, order.to(features.device)].reshape(own.shape)
+    return EntropyProfile(
+        *(float(relative_entropies(backbone, view, each).mean().half()) for each in (own, foreign))
+    )
+
+
+def _judge(
+    backbone: Backbone,
+    candidates: Sequence[Candidate],
+    shortlist: Sequence[Candidate],
+    inputs: Tensor,
+    method: str,
+) -> TaskGuess:
+    """The posterior over the shortlist and over "none of them".
+
+    A candidate's loss is the information objective of its own predictions, over log K. "None" is
+    the best candidate with its entropy replaced by the level halfway between what that task shows
+    on its own and on foreign inputs. Losses count in units of `TEMPERATURE`, times the root of the
+    number of inputs: inputs of one batch are not independent evidence.
+    """
+    losses, excess = [], []
+    for candidate in shortlist:
+        loss, entropy = _losses(backbone, candidate.view(), inputs)
+        losses.append(loss)
+        excess.append(entropy - _foreign_level(candidate.profile))
+    best = min(range(len(shortlist)), key=losses.__getitem__)
+    strength = math.sqrt(len(inputs)) / TEMPERATURE
+    levels = torch.tensor([*losses, losses[best] - excess[best]], dtype=torch.float64)
+    *likely, unknown = (-strength * levels).softmax(dim=0).tolist()
+    posterior = dict.fromkeys((candidate.name for candidate in candidates), 0.0)
+    posterior.update(zip((candidate.name for candidate in shortlist), likely, strict=True))
+    name = shortlist[best].name
+    rivals = [unknown, *(likely[i] for i in range(len(likely)) if i != best)]
+    return TaskGuess(
+        best=name,
+        posterior=posterior,
+        unknown_probability=unknown,
+        entropy=float(torch.special.entr(levels.new_tensor([*likely, unknown])).sum()),
+        margin=likely[best] - max(rivals),
+        method=method,
+    )
+
+
+def _losses(backbone: Backbone, view: TaskView, inputs: Tensor) -> tuple[float, float]:
+    """The information objective and the mean entropy of a task's predictions, over log K."""
+    logits, scale = view.logits(backbone, inputs), math.log(max(2, view.num_classes))
+    return float(information_maximisation(logits)) / scale, float(mean_entropy(logits)) / scale
+
+
+def _foreign_level(profile: EntropyProfile | None) -> float:
+    """The relative entropy above which inputs rather look foreign; never, without a profile."""
+    if profile is None:
+        return math.inf
+    return max((profile.own + profile.foreign) / 2, 1.5 * profile.own)

@@ -1,0 +1,5 @@
+"""`ImpressLearner`: the verbs, and what they do."""
+
+from impresslearn.learner.learner import ImpressLearner
+
+__all__ = ["ImpressLearner"]

@@ -1,0 +1,337 @@
+"""`ImpressLearner`: one frozen network, a bank of masks, and any number of tasks.
+
+`learn_basis` trains an impression with edge-popup and adds it to the bank; `learn_task` learns a
+new task's coefficients over the bank; neither changes anything that an earlier task uses. All
+verbs commit at their end: an error leaves the learner as it was.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from impresslearn.coefficients.learning import COEFFICIENT_RECIPE
+from impresslearn.coefficients.mixing import Coefficients
+from impresslearn.data import to_batches
+from impresslearn.data.preprocessing import Prepared, Preprocessing
+from impresslearn.errors import InputError, UnknownTaskError
+from impresslearn.export import FinishedTask, export_module
+from impresslearn.inference import TaskGuess, guess_task
+from impresslearn.inference.labels import labels_by_task, named, row_names
+from impresslearn.learner import learning
+from impresslearn.learner.candidates import candidates
+from impresslearn.learner.history import Note
+from impresslearn.learner.presets import preset as find_preset
+from impresslearn.masks import POPUP_RECIPE, draw_masks
+from impresslearn.masks.bank import MaskBank
+from impresslearn.masks.sparsity import ones_per_layer
+from impresslearn.networks import Backbone
+from impresslearn.networks.inputs import (
+    checked_examples,
+    checked_inputs,
+)
+from impresslearn.networks.prediction import Statistics
+from impresslearn.optimisation.loop import Recipe
+from impresslearn.optimisation.progress import Progress, progress_for
+from impresslearn.state.settings import LearnerSettings
+from impresslearn.state.state import LearnerState
+from impresslearn.state.tasks import TaskTable
+from impresslearn.store import write_store
+from impresslearn.validation import ReadOnlySettings, check_integer, check_seed
+
+
+class ImpressLearner(ReadOnlySettings):
+    """Learns tasks one after another on a frozen backbone; forgets nothing.
+
+    backbone: from `create_backbone` or `adapt`. bank: masks to start from (a random bank, say);
+    empty by default. sparsity: fraction of zeros of trained masks, in [0, 1). allocation: how the
+    ones spread over layers, "erdos_renyi" or "uniform". granularity: coefficients per mask and
+    "layer" (the paper) or output "unit". output_scale, input_scale: a learned scale on top.
+    precision: what coefficients are stored and used in: float32, float16, int8, int5, int4, or
+    coded (learned as whole numbers, a bit of which costs bit_price bits of the examples' loss).
+    penalty: λ of eq. 2. basis_recipe, task_recipe: how masks and coefficients are optimised.
+    score_rule: whether edge-popup ranks the "score" or its "magnitude". seed: of everything that
+    is drawn; each mask or task learned takes the next one. preprocessing: what is done to the
+    inputs of every verb, kept with the learner and put into its exports; None takes inputs as they
+    are (uint8 scaled to [0, 1]). progress: True, False, or "auto" (shown on a terminal).
+    cache_bytes: memory for the weights of the tasks predicted last; 0 keeps none.
+
+    Settings are attributes of their names and fixed, but for progress.
+
+    Attributes: `bank_` (MaskBank), `tasks_` (name -> TaskInfo), `coefficients_` (name ->
+    Coefficients), `shared_statistics_` (norm statistics that all tasks share, or None).
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        *,
+        bank: MaskBank | None = None,
+        sparsity: float = 0.9,
+        allocation: str = "erdos_renyi",
+        granularity: str = "layer",
+        output_scale: bool = False,
+        input_scale: bool = False,
+        precision: str = "float32",
+        bit_price: float = 1.0,
+        penalty: float = 0.0,
+        basis_recipe: Recipe = POPUP_RECIPE,
+        task_recipe: Recipe = COEFFICIENT_RECIPE,
+        score_rule: str = "magnitude",
+        seed: int = 0,
+        preprocessing: Preprocessing | None = None,
+        progress: bool | str = "auto",
+        cache_bytes: int = 256 * 1024**2,
+    ) -> None:
+        if not isinstance(backbone, Backbone):
+            raise InputError(
+                "backbone must come from create_backbone or adapt, got "
+                f"{type(backbone).__name__}; wrap your own module with adapt(module)"
+            )
+        if bank is not None and bank.layers != backbone.layers:
+            raise InputError("the bank's masks belong to other layers than the backbone's")
+        self.backbone = backbone
+        self.settings = LearnerSettings(
+            sparsity, allocation, granularity, output_scale, input_scale, precision, bit_price,
+            penalty, basis_recipe, task_recipe, score_rule, seed, preprocessing,
+        )  # fmt: skip
+        vars(self).update(vars(self.settings))
+        self.progress = progress
+        self.cache_bytes = check_integer("cache_bytes", cache_bytes, 0)
+        ones_per_layer(backbone.layers, self.settings.sparsity, allocation)  # whether it can be met
+        masks = MaskBank(backbone.layers, backbone.device) if bank is None else bank
+        self._state = LearnerState(backbone, masks, self.cache_bytes)
+
+    @classmethod
+    def from_preset(cls, backbone: Backbone, name: str, **overrides: Any) -> ImpressLearner:
+        """A learner with the settings of a preset (see `preset`), some overridden."""
+        return cls(backbone, **{**find_preset(name).learner_settings(), **overrides})
+
+    def __repr__(self) -> str:
+        return f"ImpressLearner({self.backbone!r}, {self.bank_!r}, {self.tasks_!r})"
+
+    @property
+    def bank_(self) -> MaskBank:
+        """The masks."""
+        return self._state.bank
+
+    @property
+    def tasks_(self) -> TaskTable:
+        """All tasks, name -> TaskInfo, in the order they were learned."""
+        return self._state.tasks
+
+    @property
+    def shared_statistics_(self) -> Statistics | None:
+        """Norm statistics that all tasks share; None where there are none."""
+        return self._state.shared
+
+    @property
+    def coefficients_(self) -> dict[str, Coefficients]:
+        """The coefficients of every learned task, as stored (rounded where so asked)."""
+        return {
+            task.name: self._state.coefficients(task)
+            for task in self.tasks_.all()
+            if task.role == "learned"
+        }
+
+    def learn_basis(
+        self, name: str, data: Any, *, seed: int | None = None, note: Note | None = None
+    ) -> ImpressLearner:
+        """Trains an impression on a task with edge-popup and adds it to the bank.
+
+        The task is then predicted with its own mask. data: whatever `as_examples` takes. note: JSON
+        values to keep in the task's history. Raises InputError for a taken name, unusable data or
+        more classes than the backbone has outputs.
+        """
+        seeds = None if seed is None else [seed]
+        bar = self._progress(f"basis {name}")
+        learning.learn_masks(self._state, self.settings, [name], data, seeds, False, note, bar)
+        return self
+
+    def learn_homogeneous(
+        self,
+        name: str,
+        data: Any,
+        count: int,
+        *,
+        seeds: Sequence[int] | None = None,
+        batched: bool | None = None,
+        note: Note | None = None,
+    ) -> ImpressLearner:
+        """Adds `count` impressions of one task, trained from different seeds.
+
+        They are named name, name/1, name/2, …; the first one is the task's own mask. Each depends
+        on its seed alone, so they may as well be trained apart. batched: as in `learn_tasks`;
+        note: as in `learn_basis`.
+        """
+        count = check_integer("count", count, 1)
+        names = [f"{name}/{number}" if number else name for number in range(count)]
+        bar = self._progress(f"{count} masks of {name}")
+        learning.learn_masks(self._state, self.settings, names, data, seeds, batched, note, bar)
+        return self
+
+    def add_random_masks(self, count: int, *, seed: int | None = None) -> ImpressLearner:
+        """Appends random masks of the learner's sparsity and allocation to the bank."""
+        seed = self.settings.seed if seed is None else check_seed(seed)
+        how = (self.settings.sparsity, self.settings.allocation, seed)
+        self._state.commit_masks(draw_masks(self.bank_, check_integer("count", count, 1), *how))
+        return self
+
+    def learn_task(
+        self, name: str, data: Any, *, seed: int | None = None, note: Note | None = None
+    ) -> ImpressLearner:
+        """Learns a new task's coefficients over the masks that the bank holds now.
+
+        data: whatever `as_examples` takes; a few labelled examples suffice. note: as in
+        `learn_basis`. Raises as that, and InputError while the bank is empty.
+        """
+        bar = self._progress(f"task {name}")
+        learning.learn_task(self._state, self.settings, name, data, seed, note, bar)
+        return self
+
+    def learn_tasks(
+        self, tasks: Mapping[str, Any], *, batched: bool | None = None
+    ) -> ImpressLearner:
+        """Learns several new tasks, name -> data, over the masks that the bank holds now.
+
+        The same as `learn_task` one by one. batched: whether tasks of the same sizes are optimised
+        side by side, as many as the memory holds, and kept together (equal up to rounding; tasks of
+        other sizes follow); by default on a GPU only. A network for which it would not be the same
+        learns one by one: one that gathers norm statistics or draws random numbers, say.
+        """
+        learning.learn_tasks(self._state, self.settings, tasks, batched, self._progress)
+        return self
+
+    def prepare(self, inputs: Any) -> Tensor:
+        """Raw inputs (n, ...) as the network takes them: what every verb does with its own.
+
+        Those in `Prepared` are only checked. Raises InputError for unsuitable inputs.
+        """
+        return checked_inputs(self.backbone, inputs, self.settings.preprocessing)
+
+    def logits(self, inputs: Any, task: str) -> Tensor:
+        """A task's logits (n, K), K its number of classes, on the backbone's device."""
+        view = self._state.view(self.tasks_.learned(task))
+        return view.logits(self.backbone, self.prepare(inputs))
+
+    def predict(self, inputs: Any, task: str | Sequence[str] | None = None) -> np.ndarray:
+        """The labels of inputs (n, ...): an array (n,) of labels as they were learned.
+
+        task: one name for all rows, a sequence of n names (a mixed batch; each row is computed with
+        the rows of the same task), or None: the task is inferred from the inputs, which must then
+        all belong to one. Raises UnknownTaskError for a name that was never learned, and where the
+        inputs look like none of the tasks.
+        """
+        values = self.prepare(inputs)
+        if task is None:
+            guess = self.infer_task(Prepared(values))
+            if guess.unknown:
+                raise UnknownTaskError(f"the inputs look like none of the tasks: {guess.summary()}")
+            task = guess.best
+        if isinstance(task, str):
+            return self._labels(values, task)
+        names = row_names(task, len(values))
+        for name in dict.fromkeys(names):
+            self.tasks_.learned(name)
+        return labels_by_task(values, names, self._labels)
+
+    def score(self, data: Any, task: str) -> float:
+        """The accuracy of a task on labelled data, in [0, 1]."""
+        learned = self.tasks_.learned(task)
+        examples = checked_examples(self.backbone, data, self.settings.preprocessing)
+        source = to_batches(examples, learned.classes, self.backbone.device)
+        return self._state.view(learned).accuracy(self.backbone, source)
+
+    def infer_task(
+        self,
+        inputs: Any,
+        *,
+        method: str = "halving",
+        among: str | Sequence[str] = "all",
+        **settings: Any,
+    ) -> TaskGuess:
+        """The task of unlabelled inputs, all of one task.
+
+        method: "halving", "one_shot" or "alpha" (the paper's optimisation of the coefficients; see
+        `impresslearn.inference` for each method's settings). among: "all" tasks, those of role
+        "basis" or "learned", or a sequence of names.
+        """
+        return guess_task(
+            self.backbone,
+            self.bank_,
+            candidates(self._state, among),
+            self.prepare(inputs),
+            method,
+            shared=self.shared_statistics_,
+            **settings,
+        )
+
+    def predict_with(self, inputs: Any, guess: TaskGuess) -> np.ndarray:
+        """Labels from the mixture that `infer_task(method="alpha")` optimised."""
+        if guess.mixture is None:
+            raise InputError(f"a guess by {guess.method!r} holds no mixture; use method='alpha'")
+        logits = guess.mixture.logits(self.backbone, self.prepare(inputs))
+        return named(logits, self.tasks_.learned(guess.best).classes)
+
+    def statistics_of(self, task: str) -> Statistics | None:
+        """The norm statistics that a task is computed with; None where its network has none."""
+        return self._state.statistics(self.tasks_.learned(task))
+
+    def finished(self, task: str, *, prepared: bool = False) -> FinishedTask:
+        """A task with its weights, as the writers of `impresslearn.export` take it.
+
+        prepared: whether what is exported takes prepared inputs, not raw ones.
+        """
+        own = FinishedTask.of(self._state, task)
+        return own if prepared else replace(own, preprocessing=self.settings.preprocessing)
+
+    def export(self, task: str, *, prepared: bool = False) -> nn.Module:
+        """A plain module from inputs to a task's logits that needs nothing of this library.
+
+        Its inputs are raw, as the learner's are, or `prepared`.
+        """
+        return export_module(self.finished(task, prepared=prepared))
+
+    def save(
+        self,
+        path: str | os.PathLike,
+        *,
+        tasks: Sequence[str] | None = None,
+        weights: str = "stored",
+        overwrite: bool = False,
+    ) -> ImpressLearner:
+        """Writes everything to one new file, whole or not at all; `load` and `open_store` read it.
+
+        tasks: only these and the masks they need. weights: "stored", or "seed" to keep only the
+        network's settings and its SHA-256. Raises InputError for a path that is taken, unless
+        `overwrite`, and StoreError where it cannot be written.
+        """
+        how: dict[str, Any] = {"names": tasks, "weights": weights, "overwrite": overwrite}
+        write_store(self._state, self.settings.plain(), path, **how)
+        return self
+
+    def close(self) -> None:
+        """Lets go of the file of a learner from `open_store`; nothing for one in memory."""
+        self._state.backend.close()
+
+    def __enter__(self) -> ImpressLearner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _bind(self, state: LearnerState) -> None:
+        """Continues from what was committed elsewhere."""
+        self._state = state
+
+    def _progress(self, title: str) -> Progress:
+        return progress_for(self.progress).titled(title)
+
+    def _labels(self, inputs: Tensor, task: str) -> np.ndarray:
+        learned = self.tasks_.learned(task)
+        return named(self._state.view(learned).logits(self.backbone, inputs), learned.classes)

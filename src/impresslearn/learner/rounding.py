@@ -1,0 +1,75 @@
+"""A learner's tasks in fewer bits: what that saves, and what it does to accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from impresslearn.coefficients.quantisation import PRECISIONS, store_coefficients
+from impresslearn.errors import InputError
+from impresslearn.learner import ImpressLearner
+from impresslearn.state.backends import MemoryBackend
+from impresslearn.state.settings import restored_settings
+from impresslearn.state.state import LearnerState
+from impresslearn.state.tasks import LearnedTask
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """What became of one task. Accuracies in [0, 1]; None without labelled data for the task."""
+
+    task: str
+    bytes_before: int
+    bytes_after: int
+    accuracy_before: float | None
+    accuracy_after: float | None
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """A learner in memory with rounded tasks, and each task's change."""
+
+    learner: ImpressLearner
+    changes: tuple[Rounding, ...]
+
+
+def rounded(
+    learner: ImpressLearner, precision: str, data: Mapping[str, Any] | None = None
+) -> Rounded:
+    """A copy of a learner whose coefficients take fewer bits; the learner itself is left alone.
+
+    precision: float16, int8, int5, int4 or coded; tasks that take fewer bits already stay as they
+    are, and basis tasks have no coefficients. data: labelled data by task name, to measure accuracy
+    on. The copy shares the frozen network. Raises InputError for an unknown precision and
+    UnknownTaskError for data of a task that was never learned.
+    """
+    if precision not in PRECISIONS:
+        raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
+    data = data or {}
+    for name in data:
+        learner.tasks_.learned(name)
+    tasks = {task.name: _round(learner, task, precision) for task in learner.tasks_.all()}
+    bank = learner.bank_.to(learner.backbone.device)
+    backend = MemoryBackend(bank)
+    backend.tasks.update(tasks)
+    settings = restored_settings(learner.settings.plain()) | {"precision": precision}
+    copy = ImpressLearner(learner.backbone, progress=learner.progress, **settings)
+    state = LearnerState(learner.backbone, bank, learner.cache_bytes, backend)
+    state.adopt_shared(learner.shared_statistics_)
+    copy._bind(state)
+    changes = (_change(learner, copy, name, data.get(name)) for name in learner.tasks_)
+    return Rounded(copy, tuple(changes))
+
+
+def _round(learner: ImpressLearner, task: LearnedTask, precision: str) -> LearnedTask:
+    kept = task.coefficients
+    if kept is None or PRECISIONS.index(precision) <= PRECISIONS.index(kept.precision):
+        return task
+    return replace(task, coefficients=store_coefficients(kept.restore(), precision))
+
+
+def _change(before: ImpressLearner, after: ImpressLearner, name: str, data: Any) -> Rounding:
+    sizes = [each.tasks_[name].bytes for each in (before, after)]
+    scores = [None if data is None else each.score(data, name) for each in (before, after)]
+    return Rounding(name, *sizes, *scores)

@@ -1,0 +1,240 @@
+"""The bank: named binary masks over the same weights, one bit each, append-only.
+
+A mask comes from anywhere (edge-popup on many tasks, on one task with many seeds, a random draw,
+pruning); the bank only keeps it. Masks are never changed, removed or reordered, so the first n of
+them mean the same for ever, and coefficients learned over n masks stay valid as the bank grows.
+No optimiser and no files here: sources make masks, `mixing` combines them, the store keeps them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from impresslearn.errors import InputError, UnknownTaskError
+from impresslearn.kernels import mask_sums, pack, popcount, row_bytes, unpack
+from impresslearn.masks.codec import encode_mask
+from impresslearn.networks.layers import MaskableLayer
+
+GROWTH = 16
+"""A full bank grows by a sixteenth, so that spare room stays under 7%."""
+
+
+@dataclass(frozen=True)
+class MaskInfo:
+    """Where a mask comes from.
+
+    source: "edge_popup", "random", "pruning" or the caller's own word; recipe: what rebuilds it, as
+    plain values (a random mask is rebuilt from its seed and needs no stored bits); coded: the bits
+    as the store keeps them, once somebody has needed them.
+    """
+
+    name: str
+    source: str
+    ones: tuple[int, ...]
+    recipe: dict[str, Any] = field(default_factory=dict)
+    coded: bytes | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def stored_as_seed(self) -> bool:
+        """Whether the mask can be drawn again from its recipe."""
+        return self.source == "random"
+
+
+PackedMask = tuple[MaskInfo, Sequence[Tensor]]
+"""A mask's origin and its packed bits, (units, row_bytes) uint8 a layer."""
+
+
+def packed_mask(
+    name: str,
+    mask: Mapping[str, Tensor],
+    layers: Sequence[MaskableLayer],
+    source: str = "given",
+    recipe: Mapping[str, Any] | None = None,
+) -> PackedMask:
+    """A mask, layer name -> booleans of the weight's shape, as a bank holds it."""
+    packed = [pack(mask[layer.name].reshape(layer.units, layer.fan_in)) for layer in layers]
+    ones = tuple(int(popcount(bits.unsqueeze(0))[0]) for bits in packed)
+    return MaskInfo(name, source, ones, dict(recipe or {})), packed
+
+
+def coded_mask(mask: PackedMask, layers: Sequence[MaskableLayer]) -> PackedMask:
+    """The same mask with its bits coded, which is done only where they are not coded already."""
+    info, packed = mask
+    if info.coded is None:
+        pairs = zip(packed, layers, strict=True)
+        rows = [unpack(bits.cpu(), layer.fan_in).numpy() for bits, layer in pairs]
+        info = replace(info, coded=encode_mask(rows))
+    return info, packed
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Pairwise overlap of masks: Jaccard index |A∩B| / |A∪B| against independent draws.
+
+    measured: (N, N) over all layers together; expected: (N, N) for independent masks with the same
+    number of ones in each layer; by_layer: (layers, N, N) and expected_by_layer likewise.
+    """
+
+    names: tuple[str, ...]
+    measured: Tensor
+    expected: Tensor
+    by_layer: Tensor
+    expected_by_layer: Tensor
+
+
+class MaskBank:
+    """N named binary masks over the maskable layers of one backbone."""
+
+    def __init__(self, layers: Sequence[MaskableLayer], device: torch.device | str = "cpu") -> None:
+        self.layers = tuple(layers)
+        self.device = torch.device(device)
+        self._infos: list[MaskInfo] = []
+        self._position: dict[str, int] = {}
+        self._room = [
+            torch.zeros((0, layer.units, row_bytes(layer.fan_in)), dtype=torch.uint8, device=device)
+            for layer in self.layers
+        ]
+
+    def __len__(self) -> int:
+        return len(self._infos)
+
+    def __contains__(self, name: object) -> bool:
+        # A fork in the middle of `adopt` copies a position without its mask.
+        return self._position.get(name, len(self)) < len(self)  # type: ignore[call-overload]
+
+    def __repr__(self) -> str:
+        return f"MaskBank({len(self)} masks, {len(self.layers)} layers, {self.nbytes} bytes)"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The masks' names, in the order they were added."""
+        return tuple(info.name for info in self._infos)
+
+    @property
+    def infos(self) -> tuple[MaskInfo, ...]:
+        """Source, ones a layer and recipe of each mask, in order."""
+        return tuple(self._infos)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory, spare room and coded masks included."""
+        coded = sum(len(info.coded or b"") for info in self._infos)
+        return coded + sum(room.numel() for room in self._room)
+
+    def index(self, name: str) -> int:
+        """The position of a mask. Raises UnknownTaskError for a name that is not in the bank."""
+        try:
+            return self._position[name]
+        except KeyError:
+            raise UnknownTaskError(f"no mask named {name!r} in the bank of {len(self)}") from None
+
+    def append(
+        self,
+        name: str,
+        mask: Mapping[str, Tensor],
+        source: str = "given",
+        recipe: Mapping[str, Any] | None = None,
+    ) -> MaskInfo:
+        """Adds a mask: layer name -> booleans of the weight's shape. Nothing changes on an error.
+
+        Raises InputError for a taken name, missing or unknown layers, wrong shapes or dtypes.
+        """
+        if not isinstance(name, str) or not name:
+            raise InputError(f"a mask's name must be a non-empty string, got {name!r}")
+        if name in self:
+            raise InputError(f"the bank already holds a mask named {name!r}; masks never change")
+        self._check(mask)
+        info, packed = packed_mask(name, mask, self.layers, source, recipe)
+        self.adopt(info, [bits.to(self.device) for bits in packed])
+        return info
+
+    def adopt(self, info: MaskInfo, packed: Sequence[Tensor]) -> None:
+        """Adds a mask that is packed already, (units, row_bytes) uint8 a layer, as `bits` gives it.
+
+        Raises InputError for a taken name and for other layers.
+        """
+        if info.name in self:
+            raise InputError(f"the bank already holds a mask named {info.name!r}")
+        shapes = [tuple(bits.shape) for bits in packed]
+        if shapes != [tuple(room.shape[1:]) for room in self._room]:
+            raise InputError(f"the packed mask {info.name!r} belongs to other layers")
+        if len(self) == len(self._room[0]):
+            self._grow()
+        for room, bits in zip(self._room, packed, strict=True):
+            # .data: a thread that learns meanwhile may hold earlier rows for its backward pass,
+            # which a change of the tensor's version would refuse.
+            room.data[len(self)] = bits
+        self._position[info.name] = len(self)
+        self._infos.append(info)
+
+    def bits(self, layer: int, count: int | None = None) -> Tensor:
+        """Packed masks of one layer: the first `count` (all by default), (n, units, row_bytes)."""
+        return self._room[layer][: len(self) if count is None else count]
+
+    def packed(self, position: int) -> PackedMask:
+        """The mask at a position, as `adopt` takes it; the bits are not copied."""
+        return self._infos[position], [room[position] for room in self._room]
+
+    def mask(self, name: str) -> dict[str, Tensor]:
+        """One mask, unpacked: layer name -> booleans of the weight's shape."""
+        position = self.index(name)
+        return {
+            layer.name: unpack(room[position], layer.fan_in).reshape(layer.shape)
+            for layer, room in zip(self.layers, self._room, strict=True)
+        }
+
+    def to(self, device: torch.device | str) -> MaskBank:
+        """The same masks on another device, as a new bank."""
+        moved = MaskBank(self.layers, device)
+        moved._infos, moved._position = list(self._infos), dict(self._position)
+        moved._room = [room[: len(self)].to(device) for room in self._room]
+        return moved
+
+    def overlap(self, names: Sequence[str] | None = None) -> Overlap:
+        """Pairwise Jaccard overlap of the named masks (all by default), with its expectation."""
+        chosen = tuple(self.names if names is None else names)
+        if len(chosen) < 2:
+            raise InputError(f"overlap compares at least two masks, got {len(chosen)}")
+        index = torch.tensor([self.index(name) for name in chosen])
+        shared, ones = [], []
+        for number, layer in enumerate(self.layers):
+            bits = self._room[number][index.to(self.device)]
+            rows = [unpack(packed, layer.fan_in).float() for packed in bits]
+            shared.append(torch.stack([mask_sums(bits, row, row) for row in rows]).cpu().double())
+            ones.append(shared[-1].diagonal().clone())
+        numel = torch.tensor([layer.numel for layer in self.layers]).double()
+        both, count = torch.stack(shared), torch.stack(ones)
+        chance = count[:, :, None] * count[:, None, :] / numel[:, None, None]
+        total = count[:, :, None] + count[:, None, :]
+        return Overlap(
+            chosen,
+            measured=both.sum(0) / (total - both).sum(0),
+            expected=chance.sum(0) / (total - chance).sum(0),
+            by_layer=both / (total - both),
+            expected_by_layer=chance / (total - chance),
+        )
+
+    def _check(self, mask: Mapping[str, Tensor]) -> None:
+        wanted = {layer.name for layer in self.layers}
+        if set(mask) != wanted:
+            odd = sorted(wanted ^ set(mask))[:3]
+            raise InputError(f"a mask must cover exactly the maskable layers; check {odd}")
+        for layer in self.layers:
+            values = mask[layer.name]
+            if tuple(values.shape) != layer.shape or values.dtype != torch.bool:
+                raise InputError(
+                    f"the mask of {layer.name} must be booleans of shape {layer.shape}, got "
+                    f"{values.dtype} of shape {tuple(values.shape)}"
+                )
+
+    def _grow(self) -> None:
+        capacity = len(self) + max(1, len(self) // GROWTH)
+        larger = [room.new_zeros((capacity, *room.shape[1:])) for room in self._room]
+        for room, copy in zip(self._room, larger, strict=True):
+            copy[: len(room)] = room
+        self._room = larger  # all layers or, where memory runs out above, none

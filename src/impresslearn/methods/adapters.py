@@ -1,0 +1,148 @@
+"""Low-rank adapters through PEFT: what parameter-efficient fine-tuning makes of a frozen network.
+
+LoRA (Hu et al. 2022) adds B A to a weight, with B (units, r) and A (r, fan-in) trained. VeRA
+(Kopiczko et al. 2024) adds diag(b) B diag(d) A, with random B and A that all layers and tasks
+share and that a seed redraws, so that only the vectors b and d are trained and kept.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from impresslearn.coefficients.quantisation import PRECISIONS, store_tensors
+from impresslearn.data.optional import import_peft
+from impresslearn.errors import InputError
+from impresslearn.methods.dedicated_weights import OwnWeights, Trainable, Weights
+from impresslearn.networks import Backbone
+from impresslearn.networks.layers import MaskableLayer
+from impresslearn.optimisation.loop import Recipe
+from impresslearn.validation import check_integer
+
+KINDS = ("lora", "vera")
+ADAPTER_RECIPES = {
+    "lora": Recipe(lr=0.01, schedule="cosine", epochs=3, min_steps=300),
+    "vera": Recipe(lr=0.05, schedule="cosine", epochs=3, min_steps=300),
+}
+"""Adam at the better of two rates, on a task of permuted MNIST; LoRA of rank 1 prefers 0.03."""
+LORA_SCALE = 2.0
+"""What LoRA multiplies its product by, whatever the rank: a common choice."""
+VERA_START = 0.1
+"""The first value of VeRA's vector d, as its paper has it."""
+ADAPTER = "default"
+
+
+class Adapter(OwnWeights):
+    """Trains an adapter of PEFT for every task, on all maskable layers of the frozen network.
+
+    kind: "lora" or "vera", whose layers must all be linear; rank: r; precision: what the trained
+    numbers are rounded to after training and kept in, as a learner's coefficients are, with a step
+    for each of the r columns (under "coded" one a matrix). The network that predicts is the rounded
+    one. Raises MissingDependencyError without PEFT, and InputError for settings that do not fit and
+    networks that PEFT cannot adapt: a bare layer, and grouped convolutions.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        *,
+        kind: str = "lora",
+        rank: int = 4,
+        precision: str = "float32",
+        recipe: Recipe | None = None,
+        seed: int = 0,
+        progress: bool | str = "auto",
+    ) -> None:
+        if kind not in KINDS:
+            raise InputError(f"kind must be {' or '.join(KINDS)}, got {kind!r}")
+        if precision not in PRECISIONS:
+            raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
+        if kind == "vera" and any(len(layer.shape) > 2 for layer in backbone.layers):
+            raise InputError('PEFT has VeRA for linear layers only; use kind="lora"')
+        _check_adaptable(backbone)
+        super().__init__(backbone, recipe or ADAPTER_RECIPES[kind], seed, progress)
+        self.kind = kind
+        self.title = kind
+        self.rank = check_integer("rank", rank, 1)
+        self.precision = precision
+        self._peft = import_peft()
+
+    def _begin(self) -> Trainable:
+        tuned = self._tuned()
+        layers: list[tuple[MaskableLayer, Any]] = [
+            (layer, tuned.get_submodule(_module(layer))) for layer in self.backbone.layers
+        ]
+        trained: dict[str, Tensor] = {
+            name: value for name, value in tuned.named_parameters() if value.requires_grad
+        }
+
+        def weights() -> Weights:
+            frozen = self.backbone.weights
+            return {
+                layer.name: frozen[layer.name]
+                + module.get_delta_weight(ADAPTER).reshape(layer.shape)
+                for layer, module in layers
+            }
+
+        def kept() -> tuple[Weights, int]:
+            size = self._round(trained)
+            return {layer: weight.detach() for layer, weight in weights().items()}, size
+
+        return Trainable(list(trained.values()), weights, kept)
+
+    def _tuned(self) -> nn.Module:
+        """A copy of the network with an adapter in each maskable layer, from this seed."""
+        targets = "|".join(re.escape(_module(layer)) for layer in self.backbone.layers)
+        config: Any
+        if self.kind == "lora":
+            config = self._peft.LoraConfig(
+                r=self.rank, lora_alpha=LORA_SCALE * self.rank, target_modules=targets
+            )
+        else:
+            config = self._peft.VeraConfig(
+                r=self.rank,
+                target_modules=targets,
+                d_initial=VERA_START,
+                projection_prng_key=self.seed,
+            )
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(self.seed)
+            wrapped = self._peft.get_peft_model(copy.deepcopy(self.backbone.module), config)
+        return wrapped.get_base_model()
+
+    def _round(self, trained: dict[str, Tensor]) -> int:
+        """Rounds the parameters in place to what is kept of them; its bytes.
+
+        Matrices lie around zero and are rounded column by column of r, vectors around their middle.
+        """
+        names = sorted(trained, key=lambda name: trained[name].ndim == 1)
+        matrices = sum(trained[name].ndim > 1 for name in names)
+        columns = [_columns(name, trained[name]) for name in names]
+        stored = store_tensors(columns, self.precision, matrices)
+        values, _ = stored.restore()
+        for column, value in zip(columns, values, strict=True):
+            column.copy_(value)
+        return stored.nbytes
+
+
+def _check_adaptable(backbone: Backbone) -> None:
+    for layer in backbone.layers:
+        if not _module(layer):
+            raise InputError("PEFT adapts layers inside a module; wrap the layer in nn.Sequential")
+        module = backbone.module.get_submodule(_module(layer))
+        if getattr(module, "groups", 1) != 1:
+            raise InputError(f"adapters need ungrouped convolutions; {layer.name} has groups")
+
+
+def _module(layer: MaskableLayer) -> str:
+    return layer.name.rpartition(".")[0]
+
+
+def _columns(name: str, values: Tensor) -> Tensor:
+    """A view (n, r) of a LoRA matrix, whose A comes as (r, fan-in); vectors as they are."""
+    flat = values if values.ndim == 1 else values.reshape(len(values), -1)
+    return flat.t() if "lora_A" in name else flat

@@ -1,0 +1,332 @@
+"""A frozen network that every task shares.
+
+`Backbone` holds the module, lists its maskable layers and runs it with a task's own weights and
+norm statistics. It knows no mask: callers pass the effective weights W ⊙ mask. The forward pass
+never writes to the module. What torch would change while it runs (the attributes that
+`functional_call` swaps, `module.training`) belongs to structural copies that share every tensor,
+one for each mode and thread; buffers that a module may write to are passed in as copies.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
+from math import prod
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from impresslearn.errors import InputError
+from impresslearn.networks import norms
+from impresslearn.networks.layers import MaskableLayer, maskable_layers, masked_forward
+from impresslearn.validation import ReadOnlySettings, check_integer
+
+Mode = Literal["train", "frozen", "eval", "batch"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+_INPUT_WORDS = ("shape", "size", "dim", "d input", "channel", "type", "same device")
+"""Words by which torch's errors about unsuitable inputs are told from others."""
+
+
+class Backbone(ReadOnlySettings):
+    """A frozen module with its maskable layers, norm policy and input shape.
+
+    module: taken over, not copied (`adapt` copies); its parameters stop requiring gradients.
+    norm: a policy of `backbones.norms`. input_shape: the shape of one input, None for a free size;
+    a shape of one size, such as (784,), accepts any shape with so many values, which are flattened.
+    skip: maskable layers to leave frozen. spec: the keyword arguments of `create_backbone` that
+    rebuild it, None for an adapted module. pretrained: whether weights and statistics were trained.
+
+    Attributes, besides these: layers, the maskable layers in order; weights, their frozen weights
+    by name. Raises InputError for settings that do not fit the module.
+    """
+
+    weights: dict[str, Tensor]
+
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        num_classes: int,
+        norm: str,
+        input_shape: Sequence[int | None] | None = None,
+        skip: Collection[str] = (),
+        spec: dict[str, Any] | None = None,
+        pretrained: bool = False,
+    ) -> None:
+        norms.check_norm(norm)
+        self.module = module
+        self.num_classes = check_integer("num_classes", num_classes, 1)
+        self.norm = norm
+        self.input_shape = None if input_shape is None else _checked_shape(input_shape)
+        self.spec = spec
+        self.pretrained = pretrained
+        self.layers: tuple[MaskableLayer, ...] = maskable_layers(module, skip)
+        self._statistics = norms.statistic_names(module)
+        if self._statistics and norm not in norms.TRACKED:
+            raise InputError(
+                f"norm {norm!r} keeps no running statistics, but {self._statistics[0]} is one"
+            )
+        norms.drop_counters(module)
+        for parameter in module.parameters():
+            parameter.requires_grad_(False)
+            parameter.grad = None
+        self._link()
+
+    def __repr__(self) -> str:
+        return (
+            f"Backbone({self.name}, num_classes={self.num_classes}, norm={self.norm!r}, "
+            f"layers={len(self.layers)}, maskable={self.num_maskable:,})"
+        )
+
+    @property
+    def name(self) -> str:
+        """The registered name, or the class of an adapted module."""
+        return self.spec["name"] if self.spec else type(self.module).__name__
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights lie."""
+        return self.weights[self.layers[0].name].device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The number format of the weights, and of inputs that fit them."""
+        return self.weights[self.layers[0].name].dtype
+
+    @property
+    def num_parameters(self) -> int:
+        """Numbers in all parameters, tied ones counted once."""
+        return sum(parameter.numel() for parameter in self.module.parameters())
+
+    @property
+    def num_maskable(self) -> int:
+        """Weights that masks cover."""
+        return sum(layer.numel for layer in self.layers)
+
+    @property
+    def has_statistics(self) -> bool:
+        """Whether tasks come with running statistics: norm per_task or shared, and batch norm."""
+        return bool(self._statistics)
+
+    def initial_statistics(self) -> dict[str, Tensor]:
+        """Running statistics for a task to start from, as copies by buffer name.
+
+        Mean 0 and variance 1 in a new network, the module's own in an adapted one; {} where
+        `has_statistics` is False.
+        """
+        return {name: buffer.clone() for name, buffer in self._running_buffers.items()}
+
+    def forward(
+        self,
+        weights: Mapping[str, Tensor],
+        inputs: Tensor,
+        statistics: Mapping[str, Tensor] | None = None,
+        mode: Mode = "eval",
+    ) -> Tensor:
+        """Logits (n, num_classes) of the network with these weights.
+
+        weights: layer names to effective weights; a layer that is not named keeps its frozen
+        weights. inputs: (n, ...). statistics: all running statistics by buffer name, as
+        `initial_statistics` gives them, which is also the default.
+
+        | mode | dropout | batch norm |
+        |---|---|---|
+        | train | on | statistics of the batch; `statistics` are updated in place |
+        | frozen | on | `statistics`, unchanged |
+        | eval | off | `statistics`, unchanged |
+        | batch | off | statistics of the batch; `statistics` are ignored (superposed tasks) |
+
+        Under the norm policy "batch", batch norm uses the statistics of the batch in every mode.
+        Raises InputError for an unknown mode, layer or statistic, and for unsuitable inputs.
+        """
+        if mode not in MODES:
+            raise InputError(f"mode must be {', '.join(MODES)}, got {mode!r}")
+        self.check_inputs(inputs)
+        self._check_weights(weights)
+        tensors = {name: buffer.clone() for name, buffer in self._fixed_buffers.items()}
+        if mode != "batch":
+            tensors |= self._task_statistics(statistics)
+        return self._logits(mode, tensors | dict(weights), inputs)
+
+    def check_inputs(self, inputs: Tensor) -> None:
+        """Raise InputError unless `inputs` is a batch (n, ...) that fits `input_shape`."""
+        if not isinstance(inputs, Tensor) or inputs.dim() == 0:
+            got = "a single number" if isinstance(inputs, Tensor) else type(inputs).__name__
+            raise InputError(f"{self.name} expects a batch of inputs as a tensor, got {got}")
+        if self.input_shape is None:
+            return
+        shape = tuple(inputs.shape[1:])
+        if self._takes_flat:
+            if prod(shape) != self.input_shape[0]:
+                raise InputError(
+                    f"{self.name} expects {self.input_shape[0]} values an input, "
+                    f"got shape {shape} = {prod(shape)}{self._hint(inputs)}"
+                )
+        elif not _fits(shape, self.input_shape):
+            expected = ", ".join("*" if size is None else str(size) for size in self.input_shape)
+            raise InputError(
+                f"{self.name} expects inputs of shape ({expected}), got {shape}{self._hint(inputs)}"
+            )
+
+    def to(self, device: torch.device | str) -> Backbone:
+        """A copy on that device. Raises InputError for a device that is not there."""
+        moved = copy.deepcopy(self)
+        try:
+            moved.module.to(torch.device(device))
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, AssertionError) as error:
+            raise InputError(f"device {device!s} cannot be used: {_first_line(error)}") from None
+        moved._link()
+        return moved
+
+    def attributes(self, mode: Mode) -> list[dict[str, Any]]:
+        """What the modules of a pass hold beside tensors and one another: settings, and state."""
+        tensors_and_modules = ("_parameters", "_buffers", "_modules")
+        return [
+            {name: value for name, value in vars(each).items() if name not in tensors_and_modules}
+            for each in self._view(mode).modules()
+        ]
+
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) over names, dtypes, shapes and bytes of all parameters and buffers.
+
+        Equal on every device; a store refuses masks that belong to another network by it.
+        """
+        digest = hashlib.sha256()
+        for name, tensor in chain(self.module.named_parameters(), self.module.named_buffers()):
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+            values = tensor.detach().cpu().contiguous().reshape(-1)
+            digest.update(values.view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
+    def __getstate__(self) -> dict[str, Any]:
+        linked = ("weights", "_running_buffers", "_fixed_buffers", "_local")
+        return {name: value for name, value in self.__dict__.items() if name not in linked}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._link()
+
+    def _link(self) -> None:
+        """Refer to the module's tensors as they are now, and forget older views."""
+        vars(self)["weights"] = {
+            layer.name: self.module.get_parameter(layer.name).detach() for layer in self.layers
+        }
+        buffers = dict(self.module.named_buffers())
+        self._running_buffers = {name: buffers.pop(name) for name in self._statistics}
+        self._fixed_buffers = buffers
+        self._local = threading.local()
+
+    @property
+    def _takes_flat(self) -> bool:
+        shape = self.input_shape
+        return shape is not None and len(shape) == 1 and shape[0] is not None
+
+    def _view(self, mode: Mode) -> nn.Module:
+        views = self._local.__dict__
+        if mode not in views:
+            views[mode] = self._build_view(mode)
+        return views[mode]
+
+    def _build_view(self, mode: Mode) -> nn.Module:
+        tensors = chain(self.module.parameters(), self.module.buffers())
+        view = copy.deepcopy(self.module, {id(tensor): tensor for tensor in tensors})
+        view.train(mode in ("train", "frozen"))
+        norms.settle_instance_norms(view)
+        if mode == "frozen":
+            for _, norm in norms.batch_norms(view):
+                norm.eval()
+        elif mode == "batch":
+            norms.drop_statistics(view)
+        return view
+
+    def _logits(self, mode: Mode, tensors: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+        flat = inputs.flatten(1) if self._takes_flat else inputs
+        try:
+            logits = masked_forward(self._view(mode), tensors, flat)
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, ValueError, AssertionError) as error:
+            line = self._explained(error, inputs)
+            if line is None:
+                raise
+            raise InputError(line) from error
+        expected = (len(inputs), self.num_classes)
+        got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        if got != expected:
+            raise InputError(
+                f"{self.name} must return logits {expected}, returned {got}; check num_classes"
+            )
+        return logits
+
+    def _check_weights(self, weights: Mapping[str, Tensor]) -> None:
+        for name, weight in weights.items():
+            own = self.weights.get(name)
+            if own is None:
+                raise InputError(f"{self.name} has no maskable layer {name!r}")
+            if weight.shape != own.shape:
+                raise InputError(
+                    f"{name} needs weights of shape {tuple(own.shape)}, got {tuple(weight.shape)}"
+                )
+
+    def _task_statistics(self, statistics: Mapping[str, Tensor] | None) -> Mapping[str, Tensor]:
+        if statistics is None:
+            return self.initial_statistics()
+        wrong = statistics.keys() ^ set(self._statistics)
+        if wrong:
+            name = min(wrong)
+            problem = f"have no {name!r}" if name in self._statistics else f"hold {name!r}"
+            raise InputError(
+                f"the statistics {problem}; {self.name} (norm {self.norm!r}) expects the "
+                f"{len(self._statistics)} that initial_statistics gives"
+            )
+        return statistics
+
+    def _hint(self, inputs: Tensor) -> str:
+        expected = self.input_shape or ()
+        shape = tuple(inputs.shape)
+        if self._takes_flat:
+            return "; add a batch dimension" if inputs.numel() == expected[0] else ""
+        if _fits(shape, expected):
+            return "; add a batch dimension: inputs[None]"
+        if len(shape) == len(expected) + 1 > 2 and _fits((shape[-1], *shape[1:-1]), expected):
+            order = ", ".join(map(str, (0, len(expected), *range(1, len(expected)))))
+            return f"; channels come first: inputs.permute({order})"
+        return ""
+
+    def _explained(self, error: Exception, inputs: Tensor) -> str | None:
+        """One line about unsuitable inputs, or None for an error that is about something else."""
+        message = _first_line(error)
+        if "more than 1 value per channel" in message:
+            return (
+                f"{self.name} normalises by the batch and needs more than one value a channel; "
+                f"got inputs of shape {tuple(inputs.shape)}, give a larger batch"
+            )
+        if message.startswith("CUDA") or not any(w in message.lower() for w in _INPUT_WORDS):
+            return None
+        return (
+            f"{self.name} cannot take {inputs.dtype} inputs of shape {tuple(inputs.shape)} on "
+            f"{inputs.device}: {message}"
+        )
+
+
+def _checked_shape(shape: Sequence[int | None]) -> tuple[int | None, ...]:
+    if isinstance(shape, (int, str)) or len(shape) == 0:
+        raise InputError(f"input_shape must be the sizes of one input, got {shape!r}")
+    return tuple(None if size is None else check_integer("input_shape", size, 1) for size in shape)
+
+
+def _fits(shape: Sequence[int], expected: Sequence[int | None]) -> bool:
+    return len(shape) == len(expected) and all(
+        wanted is None or size == wanted for size, wanted in zip(shape, expected, strict=True)
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).split("\n", 1)[0]

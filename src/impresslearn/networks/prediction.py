@@ -1,0 +1,126 @@
+"""Running the frozen network for one task: norm statistics while learning, logits afterwards.
+
+A `TrainingPhase` holds the norm statistics that a task gathers while it is learned; a `TaskView` is
+all it takes to compute a learned task's logits. `WeightCache` keeps the effective weights of the
+tasks used last, so that predicting again does not mix again.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from impresslearn.data import BatchSource, even_parts
+from impresslearn.errors import InputError
+from impresslearn.kernels.forking import ForkableLock
+from impresslearn.networks import Backbone, Mode
+
+Statistics = dict[str, Tensor]
+BATCH = 1024
+"""Inputs a forward pass, at most, when nothing else is said."""
+
+
+@dataclass(frozen=True)
+class TrainingPhase:
+    """How norms behave while something is learned, and the statistics they gather (in place)."""
+
+    mode: Mode
+    statistics: Statistics | None
+
+    @classmethod
+    def begin(cls, backbone: Backbone, shared: Statistics | None = None) -> TrainingPhase:
+        """Fresh statistics, or the frozen shared ones where the policy is `shared`.
+
+        Under `shared` the first thing learned gathers the statistics that all others use.
+        """
+        if not backbone.has_statistics:
+            return cls("train", None)
+        if backbone.norm == "shared" and shared is not None:
+            return cls("frozen", shared)
+        return cls("train", backbone.initial_statistics())
+
+    def forward(self, backbone: Backbone, weights: dict[str, Tensor], inputs: Tensor) -> Tensor:
+        """Training-mode logits (n, outputs)."""
+        return backbone.forward(weights, inputs.to(backbone.dtype), self.statistics, self.mode)
+
+
+@dataclass(frozen=True)
+class TaskView:
+    """A task ready to compute: effective weights, norm statistics and number of classes."""
+
+    weights: dict[str, Tensor]
+    statistics: Statistics | None
+    num_classes: int
+    mode: Mode = "eval"
+
+    def logits(self, backbone: Backbone, inputs: Tensor, batch_size: int = BATCH) -> Tensor:
+        """Evaluation-mode logits (n, num_classes). Inputs are moved to the backbone's device.
+
+        With `batch` norm statistics the rows of one forward pass depend on one another: those of
+        parts as even as can be, of `batch_size` at most. Raises InputError for logits that are no
+        finite numbers, which would pass for the first class.
+        """
+        logits = self.outputs(backbone, inputs, batch_size)
+        if not torch.isfinite(logits).all():
+            raise InputError(
+                "the outputs of the network are no finite numbers; the inputs are too large"
+            )
+        return logits
+
+    @torch.no_grad()
+    def outputs(self, backbone: Backbone, inputs: Tensor, batch_size: int = BATCH) -> Tensor:
+        """The same, finite or not."""
+        parts = [
+            backbone.forward(
+                self.weights,
+                chunk.to(backbone.device, backbone.dtype),
+                self.statistics,
+                self.mode,
+            )
+            for chunk in inputs.split(even_parts(len(inputs), batch_size))
+        ]
+        return torch.cat(parts)[:, : self.num_classes]
+
+    @torch.no_grad()
+    def accuracy(self, backbone: Backbone, source: BatchSource, batch_size: int = BATCH) -> float:
+        """The fraction of examples whose class index is predicted right; in parts as `logits`."""
+        right = sum(
+            int((self.logits(backbone, inputs, batch_size).argmax(dim=1) == targets).sum())
+            for inputs, targets in source.batches(batch_size)
+        )
+        return right / len(source)
+
+
+class WeightCache:
+    """The effective weights of the tasks used last, bounded in bytes; for any number of threads."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._kept: OrderedDict[str, tuple[dict[str, Tensor], int]] = OrderedDict()
+        self._bytes = 0
+        self._lock = ForkableLock()
+
+    def get(self, name: str, make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
+        """The weights kept under `name`, made if they are not there.
+
+        Other threads are served while weights are made; those that want the same make their own.
+        """
+        with self._lock:
+            if name in self._kept:
+                self._kept.move_to_end(name)
+                return self._kept[name][0]
+        weights = make()
+        size = sum(weight.numel() * weight.element_size() for weight in weights.values())
+        with self._lock:
+            if name in self._kept:
+                return self._kept[name][0]
+            self._kept[name] = (weights, size)
+            self._bytes += size
+            # A fork in between may have copied a sum that is not that of what is kept.
+            while self._kept and self._bytes > self.limit:
+                self._bytes -= self._kept.popitem(last=False)[1][1]
+        return weights

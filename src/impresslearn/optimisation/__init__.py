@@ -1,0 +1,1 @@
+"""How anything is optimised: one loop, its recipe, its objectives."""

@@ -1,0 +1,208 @@
+"""The one optimisation loop, and the recipe that says how it runs.
+
+`fit` minimises a loss over tensors, whatever they mean: popup scores, coefficients or a whole
+network. It knows neither masks nor tasks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from numbers import Integral
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from impresslearn.data import BatchSource
+from impresslearn.errors import InputError, TrainingError
+from impresslearn.optimisation.progress import Progress, silent
+from impresslearn.validation import check_integer, check_number
+
+COUNTS = ("min_steps", "batch_size")
+NUMBERS = (
+    "lr",
+    "momentum",
+    "weight_decay",
+    "epochs",
+    "batch_fraction",
+    "warmup_epochs",
+    "label_smoothing",
+)
+OPTIMIZERS = ("adam", "adamw", "rmsprop", "sgd")
+SCHEDULES = ("constant", "cosine")
+CHECK_EVERY = 50
+SMALLEST_BATCH = 16
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to optimise.
+
+    optimizer: adam, adamw, rmsprop or sgd; lr: peak learning rate; schedule: constant, or cosine to
+    zero; momentum: that of sgd and rmsprop, the first beta of adam; weight_decay: as torch's
+    optimiser of that name means it; epochs: passes over the data; min_steps: steps taken even if
+    the epochs have fewer (few examples need more passes); batch_size: inputs a step;
+    batch_fraction: the largest share of the data that a batch may be, though never under 16 inputs
+    (few examples want small batches); warmup_epochs: linear increase from zero; label_smoothing:
+    the share of every label that counts for all classes alike, for losses that look at labels.
+    """
+
+    optimizer: str = "adam"
+    lr: float = 0.02
+    schedule: str = "cosine"
+    momentum: float | None = None
+    weight_decay: float = 0.0
+    epochs: float = 3
+    min_steps: int = 0
+    batch_size: int = 128
+    batch_fraction: float = 1.0
+    warmup_epochs: float = 0
+    label_smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in COUNTS:
+            object.__setattr__(self, name, check_integer(name, getattr(self, name), 0))
+        for name in NUMBERS:
+            value = getattr(self, name)
+            if value is not None or name != "momentum":
+                number = check_number(name, value)
+                # Whole numbers stay ints: finished jobs are found by their text.
+                plain = int(value) if isinstance(value, Integral) else number
+                object.__setattr__(self, name, plain)
+        if self.optimizer not in OPTIMIZERS:
+            raise InputError(
+                f"optimizer must be one of {', '.join(OPTIMIZERS)}, got {self.optimizer!r}"
+            )
+        if self.schedule not in SCHEDULES:
+            raise InputError(
+                f"schedule must be one of {', '.join(SCHEDULES)}, got {self.schedule!r}"
+            )
+        if not 0 < self.batch_fraction <= 1:
+            raise InputError(f"batch_fraction must lie in (0, 1], got {self.batch_fraction!r}")
+        if not 0 <= self.label_smoothing < 1:
+            raise InputError(f"label_smoothing must lie in [0, 1), got {self.label_smoothing!r}")
+        if not self.lr > 0 or self.batch_size < 1 or min(self.epochs, self.warmup_epochs) < 0:
+            raise InputError(
+                "a recipe needs lr > 0, batch_size >= 1, epochs >= 0 and warmup_epochs >= 0, got "
+                f"lr={self.lr}, batch_size={self.batch_size}, epochs={self.epochs}, "
+                f"warmup_epochs={self.warmup_epochs}"
+            )
+
+    def total_steps(self, examples: int) -> int:
+        """The steps that a run over so many examples takes."""
+        return max(self.min_steps, math.ceil(self.epochs * self.steps_per_epoch(examples)))
+
+    def batch_for(self, examples: int) -> int:
+        """Inputs a step, for so many examples."""
+        return min(self.batch_size, max(SMALLEST_BATCH, int(examples * self.batch_fraction)))
+
+    def steps_per_epoch(self, examples: int) -> int:
+        """Batches in one pass."""
+        return math.ceil(examples / self.batch_for(examples))
+
+    def settings(self) -> dict[str, Any]:
+        """The recipe as plain values; label_smoothing only where there is any.
+
+        So files and finished jobs from before there was smoothing mean what they meant.
+        """
+        plain = asdict(self)
+        if not self.label_smoothing:
+            del plain["label_smoothing"]
+        return plain
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """What a run did: steps taken, and the mean loss over its last epoch (in nats)."""
+
+    steps: int
+    final_loss: float
+
+
+def fit(
+    parameters: Sequence[Tensor],
+    loss: Loss,
+    source: BatchSource,
+    recipe: Recipe,
+    seed: int,
+    progress: Progress = silent,
+) -> FitResult:
+    """Minimises `loss(inputs, targets)` over `parameters`, in place.
+
+    The order of batches, the augmentation and, on the CPU, dropout follow `seed`; torch's global
+    random state is left as it was. Raises TrainingError when the loss is no longer finite.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    total = recipe.total_steps(len(source))
+    if total == 0:
+        return FitResult(0, math.nan)
+    optimizer = _optimizer(parameters, recipe)
+    recent: list[Tensor] = []
+    window = min(total, recipe.steps_per_epoch(len(source)))
+    with torch.random.fork_rng(devices=[]), progress.track(total) as advance:
+        torch.default_generator.manual_seed(seed)
+        batches = islice(_endless(source, recipe, generator), total)
+        for step, (inputs, targets) in enumerate(batches):
+            rate = _rate(step, total, recipe, len(source))
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            optimizer.zero_grad(set_to_none=True)
+            value = loss(inputs, targets)
+            value.backward()
+            optimizer.step()
+            if step >= total - window:
+                recent.append(value.detach())
+            if step % CHECK_EVERY == 0 or step == total - 1:
+                _check_finite(value, step, recipe)
+            advance()
+    if not all(bool(torch.isfinite(parameter).all()) for parameter in parameters):
+        raise TrainingError(
+            f"parameters became NaN or infinite; lower the learning rate {recipe.lr}"
+        )
+    return FitResult(total, float(torch.stack(recent).mean()))
+
+
+def _endless(
+    source: BatchSource, recipe: Recipe, generator: torch.Generator
+) -> Iterator[tuple[Tensor, Tensor]]:
+    size = recipe.batch_for(len(source))
+    while True:
+        for inputs, targets in source.batches(size, generator):
+            # A last batch of one has no batch statistics; it is skipped unless it is all there is.
+            if len(targets) > 1 or len(source) == 1 or size == 1:
+                yield inputs, targets
+
+
+def _rate(step: int, total: int, recipe: Recipe, examples: int) -> float:
+    warmup = recipe.warmup_epochs * recipe.steps_per_epoch(examples)
+    if step < warmup:
+        return recipe.lr * (step + 1) / warmup
+    if recipe.schedule == "constant":
+        return recipe.lr
+    done = (step - warmup) / max(1.0, total - warmup)
+    return recipe.lr * 0.5 * (1 + math.cos(math.pi * done))
+
+
+def _check_finite(value: Tensor, step: int, recipe: Recipe) -> None:
+    if not math.isfinite(value.item()):
+        raise TrainingError(
+            f"the loss became {value.item()} at step {step + 1}; "
+            f"lower the learning rate {recipe.lr}"
+        )
+
+
+def _optimizer(parameters: Sequence[Tensor], recipe: Recipe) -> torch.optim.Optimizer:
+    shared: dict[str, Any] = {"lr": recipe.lr, "weight_decay": recipe.weight_decay}
+    if recipe.optimizer in ("adam", "adamw"):
+        kind = torch.optim.Adam if recipe.optimizer == "adam" else torch.optim.AdamW
+        beta = 0.9 if recipe.momentum is None else recipe.momentum
+        return kind(parameters, betas=(beta, 0.999), fused=True, **shared)
+    momentum = recipe.momentum or 0.0
+    if recipe.optimizer == "rmsprop":
+        return torch.optim.RMSprop(parameters, momentum=momentum, **shared)
+    return torch.optim.SGD(parameters, momentum=momentum, **shared)

@@ -1,0 +1,1 @@
+"""What a learner has committed, and the protocol of what keeps it."""

@@ -1,0 +1,115 @@
+"""Where a learner's commits are kept: in memory only, or in a file as well.
+
+A `LearnerState` decides what is committed; its backend keeps it. `MemoryBackend` is a dictionary,
+and the state's own bank. The store's backend writes each commit to a file in one transaction, and
+tells the state what other processes have committed to the same file since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
+
+from impresslearn.masks.bank import MaskBank, PackedMask
+from impresslearn.networks.prediction import Statistics
+from impresslearn.state.tasks import LearnedTask
+
+
+class Backend(Protocol):
+    """What a state asks of the place where its commits are kept.
+
+    tasks: name -> task; inside `transaction`, adding one commits it with everything else.
+    """
+
+    tasks: MutableMapping[str, LearnedTask]
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """One commit: everything that is added inside is kept, or on an error none of it."""
+        ...
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Everything read inside is of one moment, whatever other processes commit."""
+        ...
+
+    def check_writable(self) -> None:
+        """Raises InputError where commits are refused."""
+        ...
+
+    def add_masks(self, first: int, masks: Sequence[PackedMask]) -> None:
+        """Keeps masks at the positions first, first + 1, …, which are free."""
+        ...
+
+    def share(self, statistics: Statistics) -> None:
+        """Keeps the norm statistics that all tasks share."""
+        ...
+
+    def masks_beyond(self, known: int) -> bool:
+        """Whether others have added masks to the first `known`.
+
+        Raises StoreError where masks were removed, so that the known ones are not the first.
+        """
+        ...
+
+    def masks_after(self, known: int) -> Iterator[PackedMask]:
+        """The masks at positions known, known + 1, … that others have added."""
+        ...
+
+    def shared(self) -> Statistics | None:
+        """The shared norm statistics that others have kept."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of files."""
+        ...
+
+
+class MemoryBackend:
+    """Keeps commits for as long as the process lives, masks in the bank.
+
+    There is no transaction: other threads see at once what is added. Whoever adds a task last, and
+    nothing that will be refused, shows them no task without its masks and statistics.
+    """
+
+    def __init__(self, bank: MaskBank) -> None:
+        self.tasks: MutableMapping[str, LearnedTask] = _Growing()
+        self._bank = bank
+        self._shared: Statistics | None = None
+
+    def transaction(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def check_writable(self) -> None:
+        """Nothing to do: memory takes every commit."""
+
+    def add_masks(self, first: int, masks: Sequence[PackedMask]) -> None:
+        for info, packed in masks[max(0, len(self._bank) - first) :]:
+            self._bank.adopt(info, [bits.to(self._bank.device) for bits in packed])
+
+    def share(self, statistics: Statistics) -> None:
+        self._shared = statistics
+
+    def masks_beyond(self, known: int) -> bool:
+        return False
+
+    def masks_after(self, known: int) -> Iterator[PackedMask]:
+        return iter(())
+
+    def shared(self) -> Statistics | None:
+        return self._shared
+
+    def close(self) -> None:
+        """Nothing to do: there is no file."""
+
+
+class _Growing(dict[str, LearnedTask]):
+    """A dictionary to which one thread may add while another goes through what it held before."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.copy().keys())
+
+    def values(self):  # type: ignore[no-untyped-def]  # dict's own type has no name
+        return self.copy().values()

@@ -1,0 +1,111 @@
+"""A learner's settings: checked once, fixed from then on, and plain values for a file and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from impresslearn.coefficients.mixing import CoefficientSpec
+from impresslearn.coefficients.quantisation import PRECISIONS
+from impresslearn.data.preprocessing import Preprocessing
+from impresslearn.errors import InputError
+from impresslearn.masks.edge_popup import RULES
+from impresslearn.masks.sparsity import ALLOCATIONS, check_sparsity
+from impresslearn.optimisation.loop import Recipe
+from impresslearn.validation import check_flag, check_number, check_seed
+
+RECIPES = ("basis_recipe", "task_recipe")
+OLDER: dict[str, Any] = {"bit_price": 1.0, "preprocessing": None}
+"""Settings that learners in older files do not have, and what they did."""
+
+
+@dataclass(frozen=True)
+class LearnerSettings:
+    """The settings of `ImpressLearner` that shape what is learned, checked and as plain values.
+
+    Raises InputError that names the setting, what was expected and what came.
+    """
+
+    sparsity: float
+    allocation: str
+    granularity: str
+    output_scale: bool
+    input_scale: bool
+    precision: str
+    bit_price: float
+    penalty: float
+    basis_recipe: Recipe
+    task_recipe: Recipe
+    score_rule: str
+    seed: int
+    preprocessing: Preprocessing | None
+
+    def __post_init__(self) -> None:
+        checked = {
+            "sparsity": check_sparsity(self.sparsity),
+            "allocation": _word("allocation", self.allocation, ALLOCATIONS),
+            "output_scale": check_flag("output_scale", self.output_scale),
+            "input_scale": check_flag("input_scale", self.input_scale),
+            "precision": _word("precision", self.precision, PRECISIONS),
+            "bit_price": check_number("bit_price", self.bit_price, 0.0),
+            "penalty": check_number("penalty", self.penalty, 0.0),
+            "score_rule": _word("score_rule", self.score_rule, RULES),
+            "seed": check_seed(self.seed),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "granularity", self.spec.granularity)
+        for name in RECIPES:
+            _instance(name, getattr(self, name), Recipe)
+        if self.preprocessing is not None:
+            _instance("preprocessing", self.preprocessing, Preprocessing)
+
+    @property
+    def spec(self) -> CoefficientSpec:
+        """Which numbers a task learns."""
+        price = self.bit_price if self.precision == "coded" else None
+        return CoefficientSpec(self.granularity, self.output_scale, self.input_scale, price)
+
+    def plain(self) -> dict[str, Any]:
+        """The settings as JSON values."""
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        own |= {name: own[name].settings() for name in RECIPES}
+        if self.preprocessing is not None:
+            own["preprocessing"] = self.preprocessing.settings()
+        return own
+
+    def mask_recipe(self, seed: int) -> dict[str, Any]:
+        """How a mask is trained from a seed, for its history."""
+        own = {"seed": seed, "sparsity": self.sparsity, "allocation": self.allocation}
+        return own | {"rule": self.score_rule, **self.basis_recipe.settings()}
+
+    def task_history(self, seed: int) -> dict[str, Any]:
+        """How a task's coefficients are learned from a seed, for its history."""
+        own = {"seed": seed, "penalty": self.penalty}
+        if self.precision == "coded":
+            own["bit_price"] = self.bit_price
+        return own | self.task_recipe.settings()
+
+
+def restored_settings(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Keyword arguments for `ImpressLearner` from what `plain` gave.
+
+    Raises KeyError, TypeError or InputError for anything else.
+    """
+    own = {field.name: (OLDER | dict(plain))[field.name] for field in fields(LearnerSettings)}
+    own |= {name: Recipe(**own[name]) for name in RECIPES}
+    if own["preprocessing"] is not None:
+        own["preprocessing"] = Preprocessing(**own["preprocessing"])
+    return own
+
+
+def _word(name: str, value: Any, words: tuple[str, ...]) -> str:
+    if not isinstance(value, str) or value not in words:
+        raise InputError(f"{name} must be one of {', '.join(words)}, got {value!r}")
+    return str(value)
+
+
+def _instance(name: str, value: Any, kind: type) -> None:
+    if not isinstance(value, kind):
+        raise InputError(f"{name} must be a {kind.__name__}, got {type(value).__name__}")

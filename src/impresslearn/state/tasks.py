@@ -1,0 +1,167 @@
+"""What a learner keeps of a task, and what it costs in bytes.
+
+`LearnedTask` is everything needed to compute a task again: coefficients as stored, norm statistics,
+the label map and the entropies that task inference is judged by. `TaskInfo` is its public summary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from itertools import islice
+from typing import Any
+
+from torch import Tensor
+
+from impresslearn.coefficients.quantisation import StoredCoefficients
+from impresslearn.data import Label
+from impresslearn.errors import InputError, UnknownTaskError
+from impresslearn.inference.task_inference import EntropyProfile
+from impresslearn.validation import check_name
+
+ROLES = ("basis", "learned")
+COMPARED_NAMES = 2000
+"""Names that an unknown one is compared with at most; each comparison takes some 20 µs."""
+
+
+@dataclass(frozen=True)
+class TaskInfo:
+    """A task in a learner's `tasks_`.
+
+    role: "basis" (has a mask of its own in the bank) or "learned" (has coefficients only); bytes:
+    what a store keeps of all that this task alone needs: mask (coded) or coefficients, norm
+    statistics, label map, entropies; history: how it was learned ("recipe", "metrics",
+    "created_at"), not needed to compute it.
+    """
+
+    name: str
+    role: str
+    classes: tuple[Label, ...]
+    num_masks: int
+    bytes: int
+    breakdown: Mapping[str, int] = field(default_factory=dict)
+    history: Mapping[str, Any] = field(default_factory=dict, compare=False)
+
+
+@dataclass(frozen=True)
+class LearnedTask:
+    """A task as it is kept. For a basis task `coefficients` is None and `mask` names its mask.
+
+    history: plain values about how it was learned; version: tells tasks apart that bear the same
+    name one after another, where a store lets a task be removed.
+    """
+
+    name: str
+    classes: tuple[Label, ...]
+    num_masks: int
+    coefficients: StoredCoefficients | None = None
+    mask: str | None = None
+    mask_bytes: int = 0
+    statistics: dict[str, Tensor] | None = None
+    profile: EntropyProfile | None = None
+    history: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    version: int = field(default=0, compare=False)
+
+    @property
+    def role(self) -> str:
+        """ "basis" or "learned"."""
+        return "learned" if self.mask is None else "basis"
+
+    def info(self) -> TaskInfo:
+        """The public summary, with every byte counted."""
+        breakdown = {
+            "mask": self.mask_bytes,
+            "coefficients": self.coefficients.nbytes if self.coefficients else 0,
+            "statistics": tensor_bytes((self.statistics or {}).values()),
+            "labels": label_map_bytes(self.classes),
+            "entropies": self.profile.nbytes if self.profile else 0,
+        }
+        return TaskInfo(
+            self.name,
+            self.role,
+            self.classes,
+            self.num_masks,
+            sum(breakdown.values()),
+            breakdown,
+            self.history,
+        )
+
+
+class TaskTable(Mapping[str, TaskInfo]):
+    """The tasks of a learner: name -> `TaskInfo`, in the order they were learned. Read-only.
+
+    tasks: where they are kept; a dictionary by default, a table of a file for a store.
+    """
+
+    def __init__(self, tasks: MutableMapping[str, LearnedTask] | None = None) -> None:
+        self._tasks: MutableMapping[str, LearnedTask] = {} if tasks is None else tasks
+
+    def __getitem__(self, name: str) -> TaskInfo:
+        return self.learned(name).info()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tasks)
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tasks
+
+    def __repr__(self) -> str:
+        return f"TaskTable({len(self)} tasks)"
+
+    def learned(self, name: str) -> LearnedTask:
+        """The task as it is kept. Raises UnknownTaskError, naming the closest known tasks."""
+        try:
+            return self._tasks[name]
+        except (KeyError, TypeError):
+            raise unknown_task(name, self._tasks) from None
+
+    def all(self) -> Iterator[LearnedTask]:
+        """Every task as it is kept; faster than by name where a file holds them."""
+        return iter(self._tasks.values())
+
+    def refuse_taken(self, name: str) -> None:
+        """Raises InputError unless `name` is new and can be a task's."""
+        check_name(name)
+        if name in self._tasks:
+            raise InputError(
+                f"task {name!r} was learned already and tasks never change; choose another name"
+            )
+
+    def add(self, task: LearnedTask) -> None:
+        """Keeps a task under its name, which must be new."""
+        self.refuse_taken(task.name)
+        self._tasks[task.name] = task
+
+
+def unknown_task(name: object, known: Collection[str]) -> UnknownTaskError:
+    """The error for a name that is not among the known tasks, naming the closest of them."""
+    if not known:
+        return UnknownTaskError(f"no task named {name!r}: nothing was learned yet")
+    compared = list(islice(known, COMPARED_NAMES))
+    close = get_close_matches(str(name), compared, n=3) or compared[:3]
+    return UnknownTaskError(
+        f"no task named {name!r} among {len(known)}; close: {', '.join(map(repr, close))}"
+    )
+
+
+def tensor_bytes(tensors: Iterable[Tensor]) -> int:
+    """Bytes of tensors that are kept as they are."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def label_map_bytes(classes: tuple[Label, ...]) -> int:
+    """Bytes of a label map: 2 for the number of classes, and the labels unless they are 0..K-1.
+
+    A store writes it as text, but once for all tasks that have the same.
+    """
+    if classes == tuple(range(len(classes))):
+        return 2
+    if all(isinstance(label, int) for label in classes):
+        low, high = int(min(classes)), int(max(classes))
+        bits = max(high.bit_length(), (~low).bit_length()) + 1 if low < 0 else high.bit_length()
+        return 2 + len(classes) * next(size for size in (1, 2, 4, 8) if bits <= 8 * size)
+    return 2 + sum(1 + len(str(label).encode()) for label in classes)

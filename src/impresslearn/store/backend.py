@@ -1,0 +1,145 @@
+"""A learner's commits in a file: the backend of a bound learner, and its tasks as a mapping.
+
+Tasks are read from the file when they are asked for, so that opening a store of a hundred thousand
+tasks reads none of them, and tasks that another process adds are there at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping, Sequence, ValuesView
+from contextlib import AbstractContextManager
+
+from impresslearn.errors import StoreError
+from impresslearn.masks.bank import PackedMask
+from impresslearn.networks import Backbone
+from impresslearn.networks.prediction import Statistics
+from impresslearn.state.tasks import LearnedTask
+from impresslearn.store.contents import Contents
+from impresslearn.store.masks import MaskRow, decode_packed, encode_packed
+from impresslearn.store.records import (
+    TaskRow,
+    decode_statistics,
+    decode_task,
+    encode_statistics,
+    encode_task,
+)
+from impresslearn.store.values import UNREADABLE
+
+
+class StoredTasks(MutableMapping[str, LearnedTask]):
+    """name -> task, read from and written to the rows of a store."""
+
+    def __init__(self, contents: Contents, backbone: Backbone) -> None:
+        self.contents = contents
+        self.backbone = backbone
+        self._masks = 0  # that are known to be there
+
+    def __getitem__(self, name: str) -> LearnedTask:
+        found = self.contents.task(name) if isinstance(name, str) else None
+        if found is None:
+            raise KeyError(name)
+        return self.decoded(*found)
+
+    def __setitem__(self, name: str, task: LearnedTask) -> None:
+        row = encode_task(task, self.backbone)
+        with self.contents.database.transaction():
+            self.contents.add_task(row)
+
+    def __delitem__(self, name: str) -> None:
+        with self.contents.database.transaction():
+            self.contents.remove_task(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return self.contents.task_names()
+
+    def __len__(self) -> int:
+        return self.contents.state().tasks
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self.contents.has_task(name)
+
+    def values(self) -> ValuesView[LearnedTask]:
+        """All tasks, read in batches."""
+        return _Streamed(self)
+
+    def decoded(self, number: int, row: TaskRow) -> LearnedTask:
+        """The task of a row."""
+        try:
+            if row.num_masks > self._masks:  # else a few bytes could stand for any number of them
+                self._masks = self.contents.mask_count()
+            return decode_task(row, self.backbone, number, self._masks)
+        except UNREADABLE as error:
+            raise self.contents.database.damaged(f"task {row.name!r}: {error}") from None
+
+
+class _Streamed(ValuesView[LearnedTask]):
+    """The values of `StoredTasks` without a look-up by name for each."""
+
+    def __init__(self, tasks: StoredTasks) -> None:
+        super().__init__(tasks)
+        self._tasks = tasks
+
+    def __iter__(self) -> Iterator[LearnedTask]:
+        for number, row in self._tasks.contents.tasks():
+            yield self._tasks.decoded(number, row)
+
+
+class StoreBackend:
+    """Keeps a state's commits in a store; `impresslearn.state.backends.Backend` has the verbs."""
+
+    def __init__(self, contents: Contents, backbone: Backbone) -> None:
+        self.contents = contents
+        self.backbone = backbone
+        self.tasks: MutableMapping[str, LearnedTask] = StoredTasks(contents, backbone)
+        self._bank_id = ""
+
+    def transaction(self) -> AbstractContextManager[None]:
+        return self.contents.database.transaction()
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        return self.contents.database.snapshot()
+
+    def check_writable(self) -> None:
+        self.contents.database.check_writable()
+
+    def add_masks(self, first: int, masks: Sequence[PackedMask]) -> None:
+        for position, mask in enumerate(masks, first):
+            self.contents.add_mask(position, encode_packed(mask, self.backbone.layers))
+
+    def share(self, statistics: Statistics) -> None:
+        self.contents.share(encode_statistics(statistics))
+
+    def masks_beyond(self, known: int) -> bool:
+        current, state = self.contents.bank()
+        if known and current != self._bank_id:
+            raise StoreError(
+                f"masks were removed from {self.contents.database.path} since it was opened; "
+                "open it again"
+            )
+        self._bank_id = current
+        return state.masks > known
+
+    def masks_after(self, known: int) -> Iterator[PackedMask]:
+        return map(self.decoded_mask, self.contents.masks(known))
+
+    def decoded_mask(self, row: MaskRow) -> PackedMask:
+        """The mask of a row. Raises StoreError for one that cannot be."""
+        try:
+            return decode_packed(row, self.backbone.layers)
+        except UNREADABLE as error:
+            raise self.contents.database.damaged(f"mask {str(row.name)[:80]!r}: {error}") from None
+
+    def shared(self) -> Statistics | None:
+        kept, backbone = self.contents.shared(), self.backbone
+        needed = backbone.norm == "shared" and backbone.has_statistics
+        if kept is None and needed and self.contents.state().tasks:
+            raise self.contents.database.damaged(
+                "the norm statistics that all its tasks share are missing"
+            )
+        try:
+            return None if kept is None else decode_statistics(kept, self.backbone)
+        except UNREADABLE as error:
+            raise self.contents.database.damaged(str(error)) from None
+
+    def close(self) -> None:
+        self.contents.database.close()

@@ -1,0 +1,83 @@
+"""`impresslearn bench`: the gate, the records, the file."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from impresslearn.errors import ImpressLearnError, InputError
+from impresslearn.experiments.bench import CASES, run_bench, runner
+from impresslearn.experiments.bench.steps import (
+    coefficient_step,
+    dense_step,
+    loop_step,
+    plain_step,
+    popup_step,
+    sorted_popup_step,
+)
+from impresslearn.kernels import reference
+from impresslearn.masks import random_bank
+
+
+def test_wrong_kernels_are_not_timed(monkeypatch):
+    class Wrong:
+        mix = staticmethod(lambda bits, alpha, weight: weight + 1)
+        mask_sums = staticmethod(reference.mask_sums)
+
+    monkeypatch.setattr(runner, "implementation", lambda device: Wrong)
+    with pytest.raises(ImpressLearnError, match="do not match"):
+        next(run_bench("mix"))
+
+
+def test_an_unknown_measurement_names_the_others():
+    with pytest.raises(InputError, match="references"):
+        next(run_bench("mixx"))
+
+
+def test_threads_are_restored():
+    before = torch.get_num_threads()
+    records = list(run_bench("popup", threads=1))
+    assert torch.get_num_threads() == before
+    assert {record.name for record in records} == {"popup_step_ratio", "popup_vs_sort"}
+    for record in records:
+        assert record.ratio > 0
+        assert record.threads == 1
+
+
+@pytest.mark.parametrize("make", [coefficient_step, loop_step, dense_step])
+def test_every_way_of_mixing_takes_the_same_step(make, monkeypatch):
+    backbone = runner.create_backbone("lenet_300_100", 10, in_features=20, widths=(9, 5))
+    bank = random_bank(backbone.layers, 4)
+    inputs, targets = torch.randn(8, 20), torch.arange(8) % 10
+    losses = []
+    real = torch.Tensor.backward
+    monkeypatch.setattr(
+        torch.Tensor, "backward", lambda self, *a, **k: (losses.append(self.item()), real(self))
+    )
+    make(backbone, bank, inputs, targets)()
+    coefficient_step(backbone, bank, inputs, targets)()
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_popup_and_plain_steps_run():
+    backbone = runner.create_backbone("lenet_300_100", 10, in_features=20, widths=(9, 5))
+    inputs, targets = torch.randn(8, 20), torch.arange(8) % 10
+    for make in (plain_step, popup_step, sorted_popup_step):
+        make(backbone, inputs, targets)()
+
+
+def test_the_command_writes_records(tmp_path):
+    file = tmp_path / "bench.json"
+    command = [sys.executable, "-m", "impresslearn", "bench", "--only", "popup", "--json", file]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    records = json.loads(file.read_text())
+    keys = {"name", "value", "unit", "reference", "ratio", "threads", "device", "n"}
+    assert all(keys <= set(record) for record in records)
+    assert "popup_step_ratio" in done.stdout
+
+
+def test_every_case_has_a_docstring():
+    assert all(case.__doc__ for case in CASES.values())

@@ -1,0 +1,184 @@
+"""Forks and threads while something is committed or predicted."""
+
+import os
+import threading
+import time
+
+import pytest
+import torch
+
+from impresslearn.kernels.forking import ForkableLock
+from impresslearn.masks import random_bank
+from impresslearn.networks.prediction import WeightCache
+from impresslearn.optimisation.loop import Recipe
+from impresslearn.state.tasks import TaskTable
+from toys import blobs, lenet, pictures, quick_learner, resnet
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+
+
+def ends_well(work):
+    """Whether a forked child does its work, within a few seconds."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    for _ in range(500):
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status) == 0
+        time.sleep(0.01)
+    os.kill(pid, 9)
+    os.waitpid(pid, 0)
+    return False
+
+
+class Holding:
+    """Keeps locks in another thread, as one does that is in the middle of its work."""
+
+    def __init__(self, *locks):
+        self._locks, self._held, self._over = locks, threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._hold)
+
+    def _hold(self):
+        for lock in self._locks:
+            lock.__enter__()
+        self._held.set()
+        self._over.wait()
+        for lock in self._locks:
+            lock.__exit__()
+
+    def __enter__(self):
+        self._thread.start()
+        self._held.wait()
+
+    def __exit__(self, *_):
+        self._over.set()
+        self._thread.join()
+
+
+@needs_fork
+def test_a_child_finds_the_lock_free_and_the_parent_does_not():
+    lock = ForkableLock()
+    with Holding(lock):
+        assert ends_well(lambda: lock.__enter__())
+        assert not lock._lock.acquire(blocking=False)
+    with lock:
+        pass
+
+
+@needs_fork
+def test_children_predict_and_learn_while_another_thread_predicts_and_commits():
+    backbone = lenet()
+    learner = quick_learner(backbone, bank=random_bank(backbone.layers, 3, 0.5))
+    inputs, labels = blobs()
+    learner.learn_task("a", (inputs, labels))
+    expected = learner.logits(inputs, "a")
+
+    def work():
+        assert torch.equal(learner.logits(inputs, "a"), expected)
+        assert learner.infer_task(inputs).best == "a"
+        learner.learn_basis("b", (inputs, labels))
+
+    state = learner._state
+    with Holding(state._committing, state._adopting, state._runtime._cache._lock):
+        assert ends_well(work)
+    assert list(learner.tasks_) == ["a"]
+
+
+@needs_fork
+def test_a_child_does_not_wait_for_threads_that_only_the_parent_has():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        matrix = torch.ones(1000, 1000)
+        matrix.sum()
+        assert ends_well(matrix.sum)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_a_fork_in_the_middle_of_adopting_a_mask_leaves_room_for_it():
+    backbone = lenet()
+    bank, other = (random_bank(backbone.layers, count, 0.5) for count in (2, 3))
+    info, packed = other.packed(2)
+    bank._position[info.name] = 2  # what a child finds whose parent got no further
+    assert info.name not in bank
+    bank.adopt(info, packed)
+    assert bank.index(info.name) == 2
+
+
+@pytest.mark.parametrize("norm", ["batch", "shared"])
+def test_nobody_sees_a_task_before_what_it_needs(norm, monkeypatch):
+    """Every thread that sees a task predicts at once what it predicts ever after."""
+    inputs, labels = pictures()
+    hasty = Recipe(epochs=0, min_steps=2)
+    learner = quick_learner(resnet(norm), basis_recipe=hasty, task_recipe=hasty)
+    learner.add_random_masks(2)
+    seen, failures, over = {}, [], threading.Event()
+
+    def look():
+        try:
+            while not over.is_set():
+                for name in learner.tasks_:
+                    seen.setdefault(name, learner.logits(inputs, name))
+        except Exception as error:  # the thread's own error, told by the test
+            failures.append(error)
+
+    real = TaskTable.add
+
+    def slow(*arguments):
+        real(*arguments)
+        time.sleep(0.1)
+
+    monkeypatch.setattr(TaskTable, "add", slow)
+    thread = threading.Thread(target=look)
+    thread.start()
+    learner.learn_task("a", (inputs, labels))
+    learner.learn_basis("b", (inputs, labels))
+    over.set()
+    thread.join()
+    assert not failures
+    assert set(seen) == {"a", "b"}
+    for name, logits in seen.items():
+        torch.testing.assert_close(logits, learner.logits(inputs, name))
+
+
+def test_others_are_served_while_weights_are_mixed():
+    cache, mixing, over = WeightCache(limit=1000), threading.Event(), threading.Event()
+    kept = cache.get("quick", lambda: {"w": torch.zeros(2)})
+
+    def mix():
+        mixing.set()
+        assert over.wait(5)
+        return {"w": torch.ones(2)}
+
+    found = []
+    thread = threading.Thread(target=lambda: found.append(cache.get("slow", mix)))
+    thread.start()
+    mixing.wait()
+    others = threading.Thread(target=lambda: found.append(cache.get("quick", dict)))
+    others.start()
+    others.join(2)
+    served, own = list(found), cache.get("slow", lambda: {"w": torch.zeros(3)})
+    over.set()
+    thread.join()
+    assert len(served) == 1
+    assert served[0] is kept
+    assert found[1] is own
+    assert cache.get("slow", dict) is own
+
+
+@needs_fork
+def test_a_child_can_import_what_another_thread_was_importing(tmp_path, monkeypatch):
+    (tmp_path / "slow_inner.py").write_text("import time; time.sleep(0.5)")
+    (tmp_path / "slow_outer.py").write_text("import time; time.sleep(0.5); import slow_inner")
+    monkeypatch.syspath_prepend(tmp_path)
+    thread = threading.Thread(target=lambda: __import__("slow_outer"))
+    thread.start()
+    time.sleep(0.2)
+    assert ends_well(lambda: __import__("slow_outer"))
+    thread.join()

@@ -1,0 +1,301 @@
+"""Many tasks or masks in one loop: the same as one by one, up to rounding."""
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from impresslearn.data import Examples
+from impresslearn.errors import InputError, TrainingError
+from impresslearn.learner import ImpressLearner
+from impresslearn.learner import batched as learning
+from impresslearn.learner import batched_trial as trial
+from impresslearn.masks import random_bank
+from impresslearn.networks import adapt
+from impresslearn.optimisation.loop import Recipe
+from toys import blobs, lenet, pictures, resnet
+
+RECIPE = Recipe(lr=0.02, epochs=2, min_steps=6, batch_size=16)
+
+
+def data(seed, count=40):
+    inputs, labels = blobs()
+    order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(seed))[:count]
+    return inputs[order], labels[order]
+
+
+def learner(backbone=None, **settings):
+    backbone = lenet() if backbone is None else backbone
+    bank = random_bank(backbone.layers, 5, 0.5)
+    chosen = {"task_recipe": RECIPE, "basis_recipe": RECIPE, "progress": False} | settings
+    return ImpressLearner(backbone, bank=bank, **chosen)
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """How many problems each batched run held."""
+    sizes, run = [], learning._run
+
+    def counted(problems, *rest):
+        sizes.append(len(problems))
+        return run(problems, *rest)
+
+    monkeypatch.setattr(learning, "_run", counted)
+    return sizes
+
+
+def equal(one, other, tolerance=1e-5):
+    """Whether two learners have learned the same coefficients, up to rounding."""
+    assert set(one.tasks_) == set(other.tasks_)
+    for name, ours in one.coefficients_.items():
+        for pair in zip(ours.tensors(), other.coefficients_[name].tensors(), strict=True):
+            torch.testing.assert_close(*pair, rtol=0, atol=tolerance)
+
+
+def both_ways(tasks, make=learner, **settings):
+    """The tasks learned side by side and in turn."""
+    return tuple(make(**settings).learn_tasks(tasks, batched=batched) for batched in (True, False))
+
+
+@pytest.mark.parametrize("count", range(16, 41))
+def test_every_number_of_examples(count, runs):
+    together, in_turn = both_ways({f"t{i}": data(i, count) for i in range(3)})
+    equal(together, in_turn)
+    for each, batched in ((together, True), (in_turn, False)):
+        each.learn_homogeneous("a", data(0, count), 3, batched=batched)
+    assert runs == [3, 3]
+    masks = [(together.bank_.mask(name), in_turn.bank_.mask(name)) for name in ("a", "a/1", "a/2")]
+    other = sum(
+        int((ours[layer] != theirs[layer]).sum()) for ours, theirs in masks for layer in ours
+    )
+    assert other <= 6  # scores that rounding brings over the threshold; one step fewer: 18
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"granularity": "unit"},
+        {"output_scale": True, "input_scale": True},
+        {"penalty": 0.1},
+        {"precision": "coded", "bit_price": 0.1},
+        {"task_recipe": replace(RECIPE, label_smoothing=0.2)},
+        {"task_recipe": replace(RECIPE, min_steps=20, batch_fraction=0.5)},
+        {"task_recipe": replace(RECIPE, optimizer="adamw", weight_decay=0.1, warmup_epochs=1)},
+        {"task_recipe": replace(RECIPE, optimizer="rmsprop", schedule="constant")},
+    ],
+    ids=str,
+)
+def test_settings(settings, runs):
+    equal(*both_ways({f"t{i}": data(i, 33) for i in range(4)}, **settings))
+    assert runs == [4]
+
+
+def test_tasks_of_other_sizes_shapes_and_formats_are_groups_of_their_own(runs):
+    tasks = {f"t{i}": data(i) for i in range(2)} | {"other size": data(9, 33)}
+    tasks |= {f"square{i}": (x.reshape(-1, 4, 4), y) for i, (x, y) in enumerate(tasks.values())}
+    tasks |= {"half": (data(0)[0].half(), data(0)[1])}
+    together, in_turn = both_ways(tasks)
+    equal(together, in_turn)
+    assert runs == [2, 2]
+    assert list(in_turn.tasks_) == list(tasks)
+
+
+def noisy(batch, generator):
+    return batch + torch.randn(batch.shape, generator=generator)
+
+
+def noisy_without_generator(batch, generator):
+    return batch + torch.randn(batch.shape)
+
+
+@pytest.mark.parametrize(("augment", "batched"), [(noisy, True), (noisy_without_generator, False)])
+def test_augmentation(augment, batched, runs):
+    tasks = {f"t{i}": Examples(*data(i, 33), augment=augment) for i in range(3)}
+    equal(*both_ways(tasks))
+    assert runs == [3] * batched
+
+
+@pytest.mark.parametrize("norm", ["batch", "group"])
+def test_residual_networks(norm, runs):
+    tasks = {f"t{i}": pictures(i, count=17) for i in range(2)}
+    few = Recipe(lr=0.02, epochs=0, min_steps=3, batch_size=16)
+    equal(*both_ways(tasks, lambda: learner(resnet(norm), task_recipe=few)))
+    assert runs == [2]
+
+
+def test_networks_of_other_formats(runs):
+    double = adapt(lenet().module.double())
+    equal(*both_ways({f"t{i}": data(i) for i in range(2)}, lambda: learner(double)))
+    assert runs == [2]
+
+
+class Odd(nn.Module):
+    """Two layers and something between them; `state` is deep-copied with the module."""
+
+    def __init__(self, between, state=None):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last = nn.Linear(16, 12), nn.Linear(12, 3)
+        self.between, self.state = between, state
+
+    def forward(self, inputs):
+        hidden = self.first(inputs)
+        return self.last(self.between(self, hidden).relu())
+
+
+def drop_functional(module, hidden):
+    return F.dropout(hidden, 0.5, module.training)
+
+
+def skip_by_torch(module, hidden):
+    return hidden if torch.rand(()) < 0.5 else -hidden
+
+
+def skip_by_python(module, hidden):
+    return hidden if random.random() < 0.99 else -hidden
+
+
+def skip_by_numpy(module, hidden):
+    return hidden if np.random.random() < 0.99 else -hidden
+
+
+def skip_by_own(module, hidden):
+    return hidden if module.state.random() < 0.9 else -hidden
+
+
+def count(module, hidden):
+    module.state["passes"] += 1
+    return hidden * (1 + module.state["passes"] / 100)
+
+
+def decide(module, hidden):
+    return hidden if hidden.mean() > 0 else -hidden
+
+
+def leave_torch(module, hidden):
+    return hidden * float(hidden.detach().numpy().std())
+
+
+class Unbatchable(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, hidden):
+        return hidden * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 2
+
+
+def custom(module, hidden):
+    return Unbatchable.apply(hidden)
+
+
+@pytest.mark.parametrize(
+    ("between", "state"),
+    [
+        (drop_functional, None),
+        (skip_by_torch, None),
+        (skip_by_python, None),
+        (skip_by_numpy, None),
+        (skip_by_own, np.random.default_rng(0)),
+        (skip_by_own, random.Random(0)),
+        (count, {"passes": 0}),
+        (decide, None),
+        (leave_torch, None),
+        (custom, None),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else type(value).__name__,
+)
+def test_networks_that_a_batched_pass_would_change_learn_in_turn(between, state, runs):
+    tasks = {f"t{i}": data(i) for i in range(3)}
+    found = []
+    for batched in (True, False):
+        random.seed(0)
+        np.random.seed(0)
+        found.append(learner(adapt(Odd(between, state))).learn_tasks(tasks, batched=batched))
+    equal(*found, tolerance=0)
+    assert runs == []
+
+
+@pytest.mark.parametrize("module", [nn.Dropout(), nn.RReLU(), nn.AlphaDropout()], ids=repr)
+def test_modules_that_draw_learn_in_turn(module, runs):
+    backbone = adapt(nn.Sequential(nn.Linear(16, 8), module, nn.Linear(8, 3)))
+    equal(*both_ways({f"t{i}": data(i) for i in range(2)}, lambda: learner(backbone)), tolerance=0)
+    assert runs == []
+
+
+def normed(norm):
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
+    module(blobs()[0])
+    return adapt(module, norm=norm)
+
+
+@pytest.mark.parametrize(("norm", "batched"), [("shared", [3, 3]), ("per_task", [])])
+def test_norm_statistics_are_gathered_in_turn_and_used_side_by_side(norm, batched, runs):
+    together, in_turn = both_ways(
+        {f"t{i}": data(i) for i in range(3)}, lambda: learner(normed(norm))
+    )
+    for each, side_by_side in ((together, True), (in_turn, False)):
+        each.learn_homogeneous("a", data(0), 3, batched=side_by_side)
+    equal(together, in_turn)
+    assert runs == batched
+    torch.testing.assert_close(together.statistics_of("a"), in_turn.statistics_of("a"))
+
+
+def test_memory_bounds_how_many_run_at_once(runs, monkeypatch):
+    tasks = {f"t{i}": data(i) for i in range(7)}
+    whole = learner().learn_tasks(tasks, batched=True)
+    measured, estimate = [], trial._bytes_of
+    monkeypatch.setattr(
+        trial, "_bytes_of", lambda *rest: measured.append(estimate(*rest)) or measured[-1]
+    )
+    learner().learn_tasks(tasks, batched=True)
+    monkeypatch.setattr(trial, "MEMORY", 3 * measured[0])
+    equal(learner().learn_tasks(tasks, batched=True), whole)
+    assert runs == [7, 7, 3, 3]  # and one alone
+    numbers = sum(weight.numel() for weight in whole.backbone.weights.values())
+    assert 4 * numbers < measured[0] < 40 * numbers + 8 * data(0)[0].nbytes
+
+
+def test_out_of_memory_halves_how_many_run_at_once(runs, monkeypatch):
+    run = learning._run
+
+    def small(problems, *rest):
+        if len(problems) > 2:
+            raise torch.OutOfMemoryError
+        return run(problems, *rest)
+
+    monkeypatch.setattr(learning, "_run", small)
+    tasks = {f"t{i}": data(i) for i in range(5)}
+    equal(learner().learn_tasks(tasks, batched=True), learner().learn_tasks(tasks, batched=False))
+    assert runs == [2, 2]
+
+
+def test_tasks_before_one_that_diverges_are_kept():
+    tasks = {f"t{i}": data(i) for i in range(4)}
+    tasks["t2"] = (tasks["t2"][0].sign() * 3e38, tasks["t2"][1])
+    for batched in (True, False):
+        many = learner()
+        with pytest.raises(TrainingError, match="lower the learning rate"):
+            many.learn_tasks(tasks, batched=batched)
+        assert list(many.tasks_) == ["t0", "t1"]
+
+
+def test_in_turn_equals_learn_task_bit_for_bit():
+    tasks = {f"t{i}": data(i) for i in range(3)}
+    many, one = learner().learn_tasks(tasks), learner()
+    for name, examples in tasks.items():
+        one.learn_task(name, examples)
+    equal(many, one, tolerance=0)
+
+
+def test_a_bad_task_among_many_changes_nothing():
+    many = learner()
+    with pytest.raises(InputError, match="two classes"):
+        many.learn_tasks({"good": data(0), "bad": (torch.zeros(4, 16), [1, 1, 1, 1])})
+    assert len(many.tasks_) == 0

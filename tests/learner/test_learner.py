@@ -1,0 +1,475 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from impresslearn import ImpressLearner, Recipe, adapt, create_backbone
+from impresslearn.data import Examples, StreamedExamples, as_examples
+from impresslearn.errors import InputError, UnknownTaskError
+from impresslearn.masks import random_bank
+from impresslearn.masks.codec import encode_mask
+from toys import QUICK, ConvNet, blobs, lenet, pictures, quick_learner, resnet
+
+LABEL_SETS = [
+    (0, 1, 2),
+    (-5, 7, 100_000),
+    ("ant", "bee", "Straße"),
+    ("10", "9", "a longer label, with spaces"),
+]
+
+
+LONGER = replace(QUICK, min_steps=300)
+
+
+def named(seed, classes):
+    """The blobs of a seed with these labels."""
+    inputs, labels = blobs(seed, len(classes))
+    return inputs, np.asarray(classes)[labels.numpy()]
+
+
+def same(first, second):
+    """Whether two collections of tensors are equal bit for bit."""
+    return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@pytest.fixture(scope="module")
+def learner():
+    """Two basis tasks and two learned ones, with different kinds of labels."""
+    learner = quick_learner(granularity="unit").add_random_masks(10)
+    for seed, (verb, classes) in enumerate(
+        zip(
+            (learner.learn_basis, learner.learn_basis, learner.learn_task, learner.learn_task),
+            LABEL_SETS,
+            strict=True,
+        )
+    ):
+        verb(f"task-{seed}", named(seed, classes))
+    return learner
+
+
+def test_verbs_return_the_learner_and_attributes_tell_what_it_holds():
+    learner = quick_learner()
+    assert (len(learner.bank_), len(learner.tasks_), learner.coefficients_) == (0, 0, {})
+    assert learner.learn_basis("a", blobs(0)) is learner
+    assert learner.learn_homogeneous("b", blobs(1), 2) is learner
+    assert learner.add_random_masks(3) is learner
+    assert learner.learn_task("c", blobs(2)) is learner
+    assert learner.bank_.names == ("a", "b", "b/1", "random-0", "random-1", "random-2")
+    assert list(learner.tasks_) == ["a", "b", "c"]
+    assert [info.role for info in learner.tasks_.values()] == ["basis", "basis", "learned"]
+    assert [info.num_masks for info in learner.tasks_.values()] == [1, 2, 6]
+    assert list(learner.coefficients_) == ["c"]
+    assert learner.coefficients_["c"].matrix().shape == (6, 3)
+    assert "\n" not in repr(learner)
+
+
+def test_tasks_are_learned_and_their_labels_come_back(learner):
+    for seed, classes in enumerate(LABEL_SETS):
+        inputs, labels = named(seed, classes)
+        predicted = learner.predict(inputs, f"task-{seed}")
+        assert predicted.dtype.kind == labels.dtype.kind
+        assert (predicted == labels).mean() > 0.9
+        assert learner.score((inputs, labels), f"task-{seed}") == (predicted == labels).mean()
+        assert learner.tasks_[f"task-{seed}"].classes == tuple(sorted(classes))
+
+
+def test_logits_agree_with_predictions(learner):
+    inputs, _ = blobs(2)
+    logits = learner.logits(inputs, "task-2")
+    assert logits.shape == (96, 3)
+    named_by_logits = np.array(sorted(LABEL_SETS[2]))[logits.argmax(1).numpy()]
+    assert (learner.predict(inputs, "task-2") == named_by_logits).all()
+
+
+def test_a_mixed_batch_equals_the_tasks_apart(learner):
+    inputs = torch.cat([blobs(seed)[0] for seed in range(4)])
+    names = [f"task-{i % 4}" for i in range(len(inputs))]
+    apart = {name: learner.predict(inputs, name) for name in set(names)}
+    expected = [apart[name][row] for row, name in enumerate(names)]
+    for form in (names, tuple(names), np.array(names)):
+        mixed = learner.predict(inputs, form)
+        assert mixed.dtype == object
+        assert mixed.tolist() == expected
+    of_strings = learner.predict(inputs[:4], ["task-3", "task-2", "task-3", "task-2"])
+    assert of_strings.dtype.kind == "U"
+    assert of_strings.tolist() == [apart[f"task-{t}"][row] for row, t in enumerate((3, 2, 3, 2))]
+
+
+def test_a_mixed_batch_with_batch_statistics_computes_each_task_s_rows_together():
+    learner = quick_learner(resnet("batch"))
+    for seed in range(2):
+        learner.learn_basis(f"task-{seed}", pictures(seed))
+    inputs = torch.cat([pictures(seed)[0] for seed in range(2)])
+    order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(0))
+    names = [f"task-{i // 24}" for i in order.tolist()]
+    mixed = learner.predict(inputs[order], names)
+    for seed in range(2):
+        rows = order[[i // 24 == seed for i in order.tolist()]]
+        own = mixed[[name == f"task-{seed}" for name in names]]
+        assert own.tolist() == learner.predict(inputs[rows], f"task-{seed}").tolist()
+
+
+def test_without_a_name_the_task_is_inferred(learner):
+    for seed in range(4):
+        inputs, _ = blobs(seed)
+        assert learner.infer_task(inputs).task == f"task-{seed}"
+        expected = learner.predict(inputs, f"task-{seed}")
+        assert learner.predict(inputs).tolist() == expected.tolist()
+
+
+def test_an_empty_batch_gives_no_labels(learner):
+    nothing = torch.zeros(0, 16)
+    assert learner.predict(nothing, "task-0").shape == (0,)
+    assert learner.predict(nothing, []).shape == (0,)
+
+
+def test_fewer_classes_than_outputs():
+    learner = quick_learner(lenet(num_classes=10)).learn_basis("a", blobs(0, 3))
+    learner.learn_task("b", blobs(1, 2)).learn_task("c", blobs(2, 10))
+    for name, classes in (("a", 3), ("b", 2), ("c", 10)):
+        assert learner.logits(torch.randn(5, 16), name).shape == (5, classes)
+        noise = 100 * torch.randn(200, 16, generator=torch.Generator().manual_seed(0))
+        assert set(learner.predict(noise, name)) <= set(range(classes))
+
+
+@pytest.mark.parametrize("granularity", ["layer", "unit"])
+def test_a_seed_gives_the_same_bits(granularity):
+    def run(seed):
+        learner = quick_learner(seed=seed, granularity=granularity, output_scale=True)
+        learner.learn_basis("a", blobs(0)).learn_homogeneous("b", blobs(1), 2).add_random_masks(2)
+        learner.learn_task("c", blobs(2))
+        masks = [
+            tensor for name in learner.bank_.names for tensor in learner.bank_.mask(name).values()
+        ]
+        return masks, list(learner.coefficients_["c"].tensors())
+
+    masks, coefficients = run(0)
+    torch.manual_seed(123)
+    again_masks, again_coefficients = run(0)
+    assert same(masks, again_masks)
+    assert same(coefficients, again_coefficients)
+    other_masks, other_coefficients = run(1)
+    assert not same(masks, other_masks)
+    assert not same(coefficients, other_coefficients)
+
+
+def test_dropout_is_deterministic_too():
+    def run():
+        learner = quick_learner(adapt(ConvNet())).learn_basis("a", pictures(0))
+        learner.learn_task("b", pictures(1))
+        return list(learner.coefficients_["b"].tensors())
+
+    first = run()
+    torch.manual_seed(123)
+    assert same(first, run())
+
+
+def test_a_task_s_seed_can_be_given():
+    first = quick_learner(seed=7).learn_basis("a", blobs(0)).learn_basis("b", blobs(1))
+    second = quick_learner(seed=0).learn_basis("b", blobs(1), seed=8)
+    assert same(first.bank_.mask("b").values(), second.bank_.mask("b").values())
+    first.learn_task("c", blobs(2), seed=3).learn_task("d", blobs(2), seed=3)
+    assert same(*(first.coefficients_[name].tensors() for name in "cd"))
+
+
+BYTES = [
+    # weights 16-24-12-3, three masks; float16 steps (and offsets of scales) for rounded numbers
+    ({}, 3 * 3 * 4),
+    ({"precision": "float16"}, 3 * 3 * 2),
+    ({"precision": "int8"}, 3 * (3 + 2)),
+    ({"precision": "int4"}, 3 * (2 + 2)),
+    ({"granularity": "unit"}, 3 * (24 + 12 + 3) * 4),
+    ({"granularity": "unit", "precision": "int4"}, 36 + 18 + 5 + (24 + 12 + 3) * 2),
+    ({"granularity": "unit", "precision": "int5"}, 45 + 23 + 6 + (24 + 12 + 3) * 2),
+    ({"output_scale": True}, 3 * 3 * 4 + (24 + 12 + 3) * 4),
+    ({"input_scale": True}, 3 * 3 * 4 + (16 + 24 + 12) * 4),
+    ({"output_scale": True, "precision": "int4"}, 3 * (2 + 2) + (12 + 4) + (6 + 4) + (2 + 4)),
+]
+
+
+@pytest.mark.parametrize(("settings", "size"), BYTES)
+@pytest.mark.parametrize(("classes", "label_map"), [*zip(LABEL_SETS, (2, 14, 18, 35), strict=True)])
+def test_bytes_of_a_learned_task(settings, size, classes, label_map):
+    learner = quick_learner(task_recipe=Recipe(epochs=1), **settings).add_random_masks(3)
+    info = learner.learn_task("t", named(0, classes)).tasks_["t"]
+    assert info.breakdown["coefficients"] == size
+    assert info.breakdown["labels"] == label_map
+    assert info.bytes == size + label_map + 4  # two float16 entropies
+    learner.add_random_masks(3)
+    assert learner.tasks_["t"] == info
+
+
+def test_bytes_of_a_basis_task():
+    learner = quick_learner().learn_basis("t", blobs())
+    info, mask = learner.tasks_["t"], learner.bank_.mask("t")
+    coded = encode_mask([mask[layer.name].numpy() for layer in learner.bank_.layers])
+    assert info.breakdown["mask"] == len(coded)
+    assert info.bytes == len(coded) + 2 + 4
+
+
+@pytest.mark.parametrize("norm", ["batch", "per_task", "shared", "group"])
+def test_bytes_of_norm_statistics(norm):
+    learner = quick_learner(
+        resnet(norm), task_recipe=Recipe(epochs=1), basis_recipe=Recipe(epochs=1)
+    )
+    learner.learn_basis("a", pictures(0)).learn_task("b", pictures(1))
+    channels = 4 * (1 + 4 + (4 + 1) * 2 + (4 + 1) * 4 + (4 + 1) * 8)
+    expected = channels * 2 * 4 if norm == "per_task" else 0
+    for info in learner.tasks_.values():
+        assert info.breakdown["statistics"] == expected
+    assert learner.tasks_["b"].bytes == 21 * 4 + expected + 2 + 4
+    assert (learner.shared_statistics_ is not None) == (norm == "shared")
+    assert (learner.statistics_of("b") is not None) == (norm in ("per_task", "shared"))
+
+
+def test_coefficients_are_given_as_stored():
+    learner = quick_learner(granularity="unit", precision="int4").add_random_masks(20)
+    learner.learn_task("t", blobs())
+    for alpha in learner.coefficients_["t"].alpha:
+        assert all(len(column.unique()) <= 15 for column in alpha.T)
+    exact = quick_learner(granularity="unit").add_random_masks(20).learn_task("t", blobs())
+    assert not same(
+        learner.coefficients_["t"].tensors(), exact.coefficients_["t"].tensors()
+    )  # so rounding did happen
+    inputs, labels = blobs()
+    assert learner.score((inputs, labels), "t") > 0.9
+
+
+def test_homogeneous_masks_depend_on_their_seeds_alone():
+    learner = quick_learner().learn_homogeneous("a", blobs(), 3, seeds=[5, 9, 2])
+    assert learner.bank_.names == ("a", "a/1", "a/2")
+    assert list(learner.tasks_) == ["a"]
+    for name, seed in (("a", 5), ("a/1", 9), ("a/2", 2)):
+        alone = quick_learner().learn_basis("x", blobs(), seed=seed)
+        assert same(learner.bank_.mask(name).values(), alone.bank_.mask("x").values())
+        assert learner.bank_.infos[learner.bank_.index(name)].recipe["seed"] == seed
+    own = quick_learner().learn_basis("a", blobs(), seed=5)
+    inputs, _ = blobs(4)
+    assert torch.equal(learner.logits(inputs, "a"), own.logits(inputs, "a"))
+    assert learner.learn_task("b", blobs(1)).score(blobs(1), "b") > 0.8
+    drawn = quick_learner(seed=4).learn_homogeneous("a", blobs(), 2)
+    assert [info.recipe["seed"] for info in drawn.bank_.infos] == [4, 5]
+
+
+@pytest.mark.parametrize("seeds", [[1], [1, 1], [1, 1, 2], [1, 2, 3], []])
+def test_homogeneous_seeds_are_as_many_as_masks_and_distinct(seeds):
+    learner = quick_learner()
+    with pytest.raises(InputError, match="2 masks need as many distinct seeds"):
+        learner.learn_homogeneous("a", blobs(), 2, seeds=seeds)
+    with pytest.raises(InputError, match="count must be an integer of at least 1, got 0"):
+        learner.learn_homogeneous("a", blobs(), 0)
+    assert len(learner.bank_) == 0
+
+
+def test_a_random_bank_can_be_given_or_drawn():
+    backbone = lenet()
+    given = quick_learner(backbone, bank=random_bank(backbone.layers, 4, 0.7, seed=3))
+    drawn = quick_learner(backbone, seed=3).add_random_masks(4)
+    for learner in (given, drawn):
+        learner.learn_task("t", blobs(), seed=0)
+    assert given.bank_.names == drawn.bank_.names
+    assert same(*(learner.coefficients_["t"].tensors() for learner in (given, drawn)))
+    assert given.score(blobs(), "t") > 0.8
+
+
+def test_masks_have_the_asked_number_of_ones():
+    for allocation in ("uniform", "erdos_renyi"):
+        learner = quick_learner(sparsity=0.75, allocation=allocation)
+        learner.learn_basis("a", blobs()).add_random_masks(1)
+        first, second = learner.bank_.infos
+        assert first.ones == second.ones
+        assert sum(first.ones) == pytest.approx(0.25 * (16 * 24 + 24 * 12 + 12 * 3), abs=2)
+        assert first.recipe["allocation"] == allocation
+        assert first.source == "edge_popup"
+
+
+@pytest.mark.parametrize("settings", [{}, {"granularity": "unit", "input_scale": True}])
+def test_the_cache_changes_no_bit(settings):
+    learners = [quick_learner(cache_bytes=size, **settings) for size in (0, 3000, 2**20)]
+    for learner in learners:
+        learner.learn_basis("a", blobs(0)).learn_task("b", blobs(1)).learn_task("c", blobs(2))
+    inputs, _ = blobs(3)
+    for name in "abcabc":
+        first, *others = (learner.logits(inputs, name) for learner in learners)
+        assert all(torch.equal(first, other) for other in others)
+
+
+def test_the_backbone_is_never_changed():
+    for backbone, data in ((lenet(), blobs), (adapt(ConvNet(), norm="per_task"), pictures)):
+        before = backbone.fingerprint()
+        learner = quick_learner(backbone).learn_basis("a", data(0)).learn_task("b", data(1))
+        learner.predict(data(1)[0], "b")
+        learner.infer_task(data(1)[0], method="alpha", recipe=QUICK)
+        assert backbone.fingerprint() == before
+
+
+def test_data_come_in_many_forms():
+    inputs, labels = blobs()
+    learner = quick_learner().learn_basis("a", (inputs, labels))
+    expected = list(
+        learner.learn_task("pair", (inputs, labels), seed=0).coefficients_["pair"].alpha
+    )
+    forms = {
+        "arrays": (inputs.numpy(), labels.numpy()),
+        "double": (inputs.double(), labels),
+        "dataset": TensorDataset(inputs, labels),
+        "loader": DataLoader(TensorDataset(inputs, labels), batch_size=5),
+        "examples": Examples(inputs, labels.numpy()),
+        "square": (inputs.reshape(-1, 4, 4), labels),
+    }
+    for name, data in forms.items():
+        learner.learn_task(name, data, seed=0)
+        assert same(learner.coefficients_[name].alpha, expected)
+        assert learner.score(data, name) == learner.score((inputs, labels), "pair")
+
+
+def test_streamed_data():
+    inputs, labels = blobs()
+    dataset = TensorDataset(inputs, labels)
+    streamed = as_examples(dataset)
+    assert isinstance(streamed, Examples)
+    streamed = StreamedExamples(dataset, labels.numpy(), workers=0)
+    learner = quick_learner().learn_basis("a", streamed).learn_task("b", streamed)
+    for name in "ab":
+        assert learner.score(streamed, name) == learner.score((inputs, labels), name) > 0.8
+
+
+def test_an_image_folder(tmp_path):
+    image_module = pytest.importorskip("PIL.Image")
+    inputs, labels = pictures(classes=2, size=16)
+    pixels = (255 * inputs.sigmoid()).byte().permute(0, 2, 3, 1).numpy()
+    for number, (picture, label) in enumerate(zip(pixels, labels.tolist(), strict=True)):
+        folder = tmp_path / ("cat", "dog")[label]
+        folder.mkdir(exist_ok=True)
+        image_module.fromarray(picture).save(folder / f"{number}.png")
+    learner = quick_learner(resnet("group", num_classes=2)).learn_basis("pets", tmp_path)
+    assert learner.tasks_["pets"].classes == ("cat", "dog")
+    assert learner.score(str(tmp_path), "pets") > 0.9
+
+
+def test_augmentation_is_used_while_learning_only():
+    calls = []
+
+    def augment(batch, generator):
+        calls.append(len(batch))
+        return batch + torch.randn(batch.shape, generator=generator)
+
+    inputs, labels = blobs()
+    data = Examples(inputs, labels.numpy(), augment)
+    learner = quick_learner().learn_basis("a", data)
+    assert calls == [32] * 60
+    learner.score(data, "a")
+    assert len(calls) == 60
+    plain = quick_learner().learn_basis("a", (inputs, labels))
+    assert not same(learner.bank_.mask("a").values(), plain.bank_.mask("a").values())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_inputs_in_other_number_formats(dtype):
+    inputs, labels = blobs()
+    learner = quick_learner().learn_basis("a", (inputs.to(dtype), labels))
+    learner.learn_task("b", (inputs.to(dtype), labels))
+    assert learner.score((inputs.to(dtype), labels), "b") > 0.8
+    assert learner.infer_task(inputs.to(dtype)).best in ("a", "b")
+
+
+def test_a_network_in_double_precision():
+    double = adapt(lenet().module.double())
+    learner = quick_learner(double).learn_basis("a", blobs(0)).learn_task("b", blobs(1))
+    assert learner.logits(blobs(1)[0], "b").dtype == torch.float64
+    assert learner.score(blobs(0), "a") > 0.9
+    assert learner.infer_task(blobs(0)[0]).best == "a"
+
+
+def test_a_pretrained_network_keeps_its_shared_statistics():
+    module = ConvNet()
+    module(pictures(2)[0])
+    backbone = adapt(module, norm="shared")
+    learner = quick_learner(backbone)
+    start = backbone.initial_statistics()
+    learner.learn_basis("a", pictures(0)).learn_task("b", pictures(1))
+    assert same(learner.shared_statistics_.values(), start.values())
+
+
+@pytest.mark.parametrize("backbone", [resnet("shared"), adapt(ConvNet())], ids=["own", "adapted"])
+def test_shared_statistics_are_those_of_the_first_task(backbone):
+    learner = quick_learner(backbone)
+    assert learner.shared_statistics_ is None
+    learner.learn_basis("a", pictures(0))
+    first = {name: value.clone() for name, value in learner.shared_statistics_.items()}
+    assert not same(first.values(), learner.backbone.initial_statistics().values())
+    learner.learn_basis("b", pictures(1)).learn_task("c", pictures(2))
+    assert same(learner.shared_statistics_.values(), first.values())
+
+
+def test_the_penalty_draws_the_shares_to_one():
+    shares = []
+    for penalty in (0.0, 1.0):
+        learner = (
+            quick_learner(penalty=penalty, task_recipe=LONGER)
+            .add_random_masks(5)
+            .learn_task("t", blobs())
+        )
+        alphas = learner.coefficients_["t"].alpha
+        shares.append(max(abs(float(alpha.abs().sum()) - 1) for alpha in alphas))
+    assert shares[1] < 0.2 < 0.5 < shares[0]
+
+
+def test_few_labels_suffice_on_a_bank_of_related_tasks():
+    learner = quick_learner()
+    for seed in range(4):
+        learner.learn_basis(f"basis-{seed}", blobs(0), seed=seed)
+    inputs, labels = blobs(0, count=600)
+    few = (inputs[:6], labels[:6])
+    learner.learn_task("new", few)
+    assert learner.score((inputs, labels), "new") > 0.9
+
+
+def test_settings_that_do_not_fit():
+    cases = [
+        ({"sparsity": 1.0}, "must lie in"),
+        ({"sparsity": -0.1}, "must lie in"),
+        ({"allocation": "even"}, "one of uniform, erdos_renyi, got 'even'"),
+        ({"granularity": "weight"}, "one of layer, unit, got 'weight'"),
+        ({"precision": "int3"}, "one of float32, float16, int8, int5, int4, coded, got 'int3'"),
+        ({"bank": random_bank(lenet(num_classes=4).layers, 1)}, "other layers"),
+    ]
+    for settings, message in cases:
+        with pytest.raises(InputError, match=message):
+            ImpressLearner(lenet(), **settings)
+    with pytest.raises(InputError, match=r"got Linear; wrap your own module with adapt"):
+        ImpressLearner(nn.Linear(2, 2))
+
+
+def test_a_guess_without_a_mixture_cannot_predict(learner):
+    inputs, _ = blobs(0)
+    with pytest.raises(InputError, match="a guess by 'halving' holds no mixture; use method="):
+        learner.predict_with(inputs, learner.infer_task(inputs))
+    guess = learner.infer_task(inputs, method="alpha", recipe=QUICK)
+    assert set(learner.predict_with(inputs, guess)) <= set(LABEL_SETS[0])
+
+
+def test_inputs_of_no_task_are_not_predicted(learner):
+    noise = 3 * torch.randn(64, 16, generator=torch.Generator().manual_seed(0))
+    if learner.infer_task(noise).unknown:
+        with pytest.raises(UnknownTaskError, match="look like none of the tasks: best match"):
+            learner.predict(noise)
+
+
+def test_networks_with_one_layer_and_with_many_tasks():
+    backbone = adapt(nn.Linear(16, 3))
+    learner = quick_learner(backbone, granularity="unit", cache_bytes=0).add_random_masks(8)
+    for number in range(20):
+        learner.learn_task(f"t{number}", blobs(number))
+    scores = [learner.score(blobs(number), f"t{number}") for number in range(20)]
+    assert np.mean(scores) > 0.8
+
+
+def test_preset_and_plain_learner_agree_on_defaults():
+    backbone = create_backbone("lenet_300_100", 3, in_features=16)
+    plain, preset = ImpressLearner(backbone), ImpressLearner.from_preset(backbone, "default")
+    for name in ("sparsity", "allocation", "basis_recipe", "task_recipe", "penalty", "score_rule"):
+        assert getattr(plain, name) == getattr(preset, name)

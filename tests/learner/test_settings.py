@@ -1,0 +1,152 @@
+"""A learner's settings: fixed once it is made, checked at the door, kept through a file."""
+
+import numpy as np
+import pytest
+import torch
+
+from impresslearn import InputError, Preprocessing, Recipe, disjoint_bank, load, open_store
+from impresslearn.errors import FixedSettingError
+from impresslearn.methods import FineTuning, Hybrid, SequentialFineTuning, SupSup
+from toys import blobs, lenet, quick_learner
+
+OTHER = {
+    "sparsity": 0.5,
+    "allocation": "uniform",
+    "granularity": "unit",
+    "output_scale": True,
+    "input_scale": True,
+    "precision": "coded",
+    "bit_price": 0.5,
+    "penalty": 0.1,
+    "basis_recipe": Recipe(lr=0.5),
+    "task_recipe": Recipe(lr=0.5),
+    "score_rule": "score",
+    "seed": 7,
+    "preprocessing": Preprocessing(mean=1.0),
+}
+
+
+@pytest.mark.parametrize("name", [*OTHER, "backbone", "cache_bytes", "settings"])
+def test_a_setting_is_fixed_once_the_learner_is_made(name, tmp_path):
+    learner = quick_learner()
+    learner.save(tmp_path / "s")
+    for each in (learner, load(tmp_path / "s")):
+        before = getattr(each, name)
+        with pytest.raises(FixedSettingError, match=f"^{name} of a ImpressLearner is fixed"):
+            setattr(each, name, OTHER.get(name, 1))
+        assert getattr(each, name) is before
+    learner.progress = True  # what is shown is no part of what is learned
+
+
+def test_settings_that_were_given_are_those_that_are_kept(tmp_path):
+    learner = quick_learner(**OTHER).learn_basis("a", blobs())
+    learner.save(tmp_path / "s")
+    again = load(tmp_path / "s")
+    for name, value in OTHER.items():
+        assert getattr(learner, name) == getattr(again, name) == value
+    assert again.settings == learner.settings
+
+
+@pytest.mark.parametrize("method", [FineTuning, SequentialFineTuning, Hybrid, SupSup])
+def test_settings_of_baselines_are_fixed_too(method):
+    bank = [disjoint_bank(lenet().layers, 2)] if method is Hybrid else []
+    made = method(lenet(), *bank, progress=False)
+    names = {name for name in vars(made) if name[0] != "_"} - {"progress"}
+    assert "seed" in names
+    for name in names:
+        with pytest.raises(FixedSettingError, match="is fixed"):
+            setattr(made, name, None)
+
+
+def test_a_backbone_is_what_it_was_made():
+    backbone = lenet()
+    for name in ("module", "num_classes", "norm", "input_shape", "layers", "weights", "pretrained"):
+        with pytest.raises(FixedSettingError, match=f"^{name} of a Backbone is fixed"):
+            setattr(backbone, name, None)
+    moved = backbone.to("cpu")
+    assert moved.weights.keys() == backbone.weights.keys()
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"seed": 1.5}, "seed must be an integer .*got 1.5"),
+        ({"seed": 2**80}, "seed must be an integer"),
+        ({"seed": True}, "seed must be an integer"),
+        ({"score_rule": "evil"}, "score_rule must be one of score, magnitude, got 'evil'"),
+        ({"allocation": "x"}, "allocation must be one of"),
+        ({"granularity": "x"}, "granularity must be one of"),
+        ({"precision": "int3"}, "precision must be one of"),
+        ({"output_scale": "no"}, "output_scale must be True or False, got 'no'"),
+        ({"input_scale": 2}, "input_scale must be True or False"),
+        ({"penalty": float("nan")}, "penalty must be a number of at least 0"),
+        ({"penalty": -1}, "penalty must be a number of at least 0"),
+        ({"sparsity": 95}, "did you mean 0.95"),
+        ({"task_recipe": {"lr": 1}}, "task_recipe must be a Recipe, got dict"),
+        ({"preprocessing": {"mean": 1}}, "preprocessing must be a Preprocessing, got dict"),
+        ({"cache_bytes": 1.5}, "cache_bytes must be an integer"),
+    ],
+)
+def test_settings_that_cannot_be_used(settings, line):
+    with pytest.raises(InputError, match=line) as caught:
+        quick_learner(**settings)
+    assert "\n" not in str(caught.value)
+
+
+def test_numpy_numbers_become_plain_ones_and_can_be_saved(tmp_path):
+    recipe = Recipe(lr=np.float32(0.03), epochs=np.int64(0), min_steps=np.int32(5), batch_size=32)
+    learner = quick_learner(
+        seed=np.int64(3),
+        sparsity=np.float64(0.5),
+        penalty=np.float32(0.5),
+        output_scale=np.True_,
+        granularity=np.str_("unit"),
+        basis_recipe=recipe,
+        task_recipe=recipe,
+    )
+    learner.learn_homogeneous(np.str_("a"), blobs(), np.int8(2), seeds=np.arange(2))
+    learner.add_random_masks(np.int64(1), seed=np.int16(4))
+    note = {"site": np.int64(2), "means": np.arange(2.0)}
+    learner.learn_task(np.str_("b"), blobs(1), seed=np.uint8(9), note=note)
+    learner.save(tmp_path / "s")
+    again = load(tmp_path / "s")
+    assert again.settings == learner.settings
+    assert again.tasks_["b"].history["metrics"]["note"] == {"site": 2, "means": [0.0, 1.0]}
+    assert torch.equal(again.logits(blobs(1)[0], "b"), learner.logits(blobs(1)[0], "b"))
+
+
+@pytest.mark.parametrize("name", ["", "a\ud800", 3, None])
+def test_names_that_no_file_could_keep_are_refused_before_training(name, tmp_path):
+    wild = Recipe(lr=1e38, schedule="constant", epochs=0, min_steps=4)  # would fail if it trained
+    quick_learner().add_random_masks(1).save(tmp_path / "s")
+    with open_store(tmp_path / "s", task_recipe=wild, basis_recipe=wild) as learner:
+        for verb in (learner.learn_task, learner.learn_basis):
+            with pytest.raises(InputError, match="a task's name"):
+                verb(name, blobs())
+        with pytest.raises(InputError, match="a task's name"):
+            learner.learn_tasks({name: blobs()})
+        assert (len(learner.tasks_), len(learner.bank_)) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "note", [{"a": {1, 2}}, {"a": float("nan")}, [1], "text", {"a": "\ud800"}, {"\udcff": 1}]
+)
+def test_notes_that_no_file_could_keep_are_refused_before_training(note):
+    learner = quick_learner().add_random_masks(1)
+    with pytest.raises(InputError, match="a note") as caught:
+        learner.learn_task("a", blobs(), note=note)
+    assert "\n" not in str(caught.value)
+    assert len(learner.tasks_) == 0
+
+
+@pytest.mark.parametrize("seed", [1.5, "3", 2**80, True])
+def test_seeds_that_cannot_be_used(seed):
+    learner = quick_learner().add_random_masks(1)
+    for verb in (
+        lambda: learner.learn_task("a", blobs(), seed=seed),
+        lambda: learner.learn_basis("a", blobs(), seed=seed),
+        lambda: learner.learn_homogeneous("a", blobs(), 2, seeds=[0, seed]),
+        lambda: learner.add_random_masks(1, seed=seed),
+    ):
+        with pytest.raises(InputError, match="seed must be an integer"):
+            verb()

@@ -1,0 +1,229 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from impresslearn.errors import InputError, UnknownTaskError
+from impresslearn.kernels import row_bytes, unpack
+from impresslearn.masks import random_bank
+from impresslearn.masks.bank import MaskBank, MaskInfo
+from impresslearn.networks.layers import MaskableLayer
+
+LAYERS = (MaskableLayer("conv.weight", (4, 2, 3, 3)), MaskableLayer("head.weight", (3, 20)))
+
+
+def draw(seed, density=0.4, layers=LAYERS):
+    generator = torch.Generator().manual_seed(seed)
+    return {layer.name: torch.rand(layer.shape, generator=generator) < density for layer in layers}
+
+
+def filled(count, layers=LAYERS):
+    bank = MaskBank(layers)
+    for number in range(count):
+        bank.append(f"m{number}", draw(number, layers=layers))
+    return bank
+
+
+def same(first, second):
+    return first.keys() == second.keys() and all(
+        torch.equal(mask, second[name]) for name, mask in first.items()
+    )
+
+
+def test_an_empty_bank():
+    bank = MaskBank(LAYERS)
+    assert (len(bank), bank.names, bank.infos, bank.nbytes) == (0, (), (), 0)
+    assert bank.bits(0).shape == (0, 4, row_bytes(18))
+    assert "m0" not in bank
+
+
+def test_masks_come_back_as_they_went_in():
+    bank = filled(5)
+    assert len(bank) == 5
+    assert bank.names == ("m0", "m1", "m2", "m3", "m4")
+    for number in range(5):
+        mask = bank.mask(f"m{number}")
+        assert same(mask, draw(number))
+        assert [tuple(each.shape) for each in mask.values()] == [layer.shape for layer in LAYERS]
+        assert bank.index(f"m{number}") == number
+        assert f"m{number}" in bank
+
+
+def test_an_entry_says_where_it_comes_from():
+    bank = MaskBank(LAYERS)
+    recipe = {"seed": 3}
+    info = bank.append("a", draw(0), "edge_popup", recipe)
+    recipe["seed"] = 4
+    ones = tuple(int(mask.sum()) for mask in draw(0).values())
+    assert info == MaskInfo("a", "edge_popup", ones, {"seed": 3}) == bank.infos[0]
+    assert not info.stored_as_seed
+    assert bank.append("b", draw(1)).source == "given"
+    assert bank.append("c", draw(1), "random").stored_as_seed
+
+
+def test_the_bits_are_the_packed_masks_in_order():
+    bank = filled(20)
+    for number, layer in enumerate(LAYERS):
+        bits = bank.bits(number)
+        assert bits.shape == (20, layer.units, row_bytes(layer.fan_in))
+        assert torch.equal(bank.bits(number, 7), bits[:7])
+        for place, mask in enumerate(unpack(bits, layer.fan_in)):
+            assert torch.equal(mask.reshape(layer.shape), draw(place)[layer.name])
+
+
+def test_a_mask_handed_in_may_change_afterwards():
+    bank, mask = MaskBank(LAYERS), draw(0)
+    bank.append("a", mask)
+    for each in mask.values():
+        each.logical_not_()
+    assert same(bank.mask("a"), draw(0))
+    for each in bank.mask("a").values():
+        each.zero_()
+    assert same(bank.mask("a"), draw(0))
+
+
+def broken(**changes):
+    return {**draw(9), **changes}
+
+
+@pytest.mark.parametrize(
+    ("name", "mask", "message"),
+    [
+        ("m0", draw(9), "already holds a mask named 'm0'; masks never change"),
+        ("", draw(9), "must be a non-empty string, got ''"),
+        (7, draw(9), "must be a non-empty string, got 7"),
+        ("new", {"conv.weight": draw(9)["conv.weight"]}, r"check \['head.weight'\]"),
+        ("new", broken(other=torch.ones(1, dtype=torch.bool)), r"check \['other'\]"),
+        (
+            "new",
+            broken(**{"head.weight": torch.ones(20, 3, dtype=torch.bool)}),
+            r"head.weight must be booleans of shape \(3, 20\), got torch.bool of shape \(20, 3\)",
+        ),
+        ("new", broken(**{"head.weight": torch.ones(3, 20)}), "got torch.float32 of shape"),
+        ("new", broken(**{"conv.weight": torch.ones(4, 18, dtype=torch.bool)}), "conv.weight"),
+    ],
+)
+def test_a_mask_that_does_not_fit_leaves_the_bank_unchanged(name, mask, message):
+    bank = filled(3)
+    before = [bank.bits(number).clone() for number in range(2)], bank.infos, bank.nbytes
+    with pytest.raises(InputError, match=message):
+        bank.append(name, mask)
+    assert len(bank) == 3
+    assert "new" not in bank
+    assert (bank.infos, bank.nbytes) == before[1:]
+    for number in range(2):
+        assert torch.equal(bank.bits(number), before[0][number])
+    bank.append("next", draw(3))
+    assert same(bank.mask("next"), draw(3))
+
+
+def test_unknown_names():
+    bank = filled(2)
+    for ask in (bank.index, bank.mask, lambda name: bank.overlap(["m0", name])):
+        with pytest.raises(UnknownTaskError, match="no mask named 'x' in the bank of 2"):
+            ask("x")
+
+
+def test_earlier_bits_never_change_as_the_bank_grows():
+    bank = filled(1)
+    held, copies = [], []
+    for count in range(1, 120):
+        bits = [bank.bits(number) for number in range(2)]
+        held.append(bits)
+        copies.append([each.clone() for each in bits])
+        bank.append(f"m{count}", draw(count))
+    for views, values in zip(held, copies, strict=True):
+        for number in range(2):
+            assert torch.equal(views[number], values[number])
+            assert torch.equal(bank.bits(number, len(values[number])), values[number])
+
+
+def test_spare_room_stays_below_seven_percent():
+    layers = (MaskableLayer("weight", (1, 16)),)
+    bank = MaskBank(layers)
+    mask, moves = draw(0, layers=layers), 0
+    for number in range(1000):
+        before = bank.nbytes
+        bank.append(str(number), mask)
+        moves += bank.nbytes != before
+        assert 2 * (number + 1) <= bank.nbytes <= 1.07 * 2 * (number + 1)
+    assert moves < 100, "every move copies the whole bank"
+
+
+def test_another_device_is_another_bank():
+    bank = filled(33)  # with room to spare, which the two must not share
+    moved = bank.to("cpu")
+    assert bank.nbytes > moved.nbytes
+    assert (moved.names, moved.infos) == (bank.names, bank.infos)
+    assert moved.nbytes == 33 * sum(layer.units * row_bytes(layer.fan_in) for layer in LAYERS)
+    moved.append("theirs", draw(50))
+    bank.append("ours", draw(60))
+    assert "theirs" not in bank
+    assert "ours" not in moved
+    assert same(moved.mask("theirs"), draw(50))
+    assert same(bank.mask("ours"), draw(60))
+    for number in range(33):
+        assert same(moved.mask(f"m{number}"), draw(number))
+    elsewhere = bank.to("meta")
+    assert elsewhere.device.type == elsewhere.bits(0).device.type == "meta"
+    assert elsewhere.bits(1).shape == bank.bits(1).shape
+
+
+def jaccard(first, second):
+    return float((first & second).sum() / (first | second).sum())
+
+
+@given(
+    seeds=st.lists(st.integers(0, 99), min_size=2, max_size=5), density=st.sampled_from([0.2, 0.7])
+)
+@settings(max_examples=25, deadline=None)
+def test_overlap_is_the_jaccard_index_of_every_pair(seeds, density):
+    bank, masks = MaskBank(LAYERS), [draw(seed, density) for seed in seeds]
+    for number, mask in enumerate(masks):
+        bank.append(str(number), mask)
+    overlap = bank.overlap()
+    whole = [torch.cat([each.flatten() for each in mask.values()]) for mask in masks]
+    for i in range(len(seeds)):
+        for j in range(len(seeds)):
+            assert overlap.measured[i, j] == pytest.approx(jaccard(whole[i], whole[j]))
+            for number, layer in enumerate(LAYERS):
+                expected = jaccard(masks[i][layer.name], masks[j][layer.name])
+                assert overlap.by_layer[number, i, j] == pytest.approx(expected)
+
+
+def test_expected_overlap_by_hand():
+    layers = (MaskableLayer("a", (1, 10)), MaskableLayer("b", (1, 20)))
+    bank = MaskBank(layers)
+    for name, (first, second) in {"x": (5, 4), "y": (2, 10)}.items():
+        mask = {"a": torch.arange(10)[None] < first, "b": torch.arange(20)[None] < second}
+        bank.append(name, mask)
+    overlap = bank.overlap()
+    # Chance intersections 5·2/10 = 1 and 4·10/20 = 2, of 7 and 14 ones.
+    assert overlap.expected_by_layer[:, 0, 1].tolist() == pytest.approx([1 / 6, 2 / 12])
+    assert overlap.expected[0, 1] == pytest.approx(3 / 18)
+    assert overlap.measured[0, 1] == pytest.approx((2 + 4) / (5 + 10))
+
+
+def test_independent_draws_overlap_as_expected():
+    layers = (MaskableLayer("a", (40, 50)), MaskableLayer("b", (10, 40)))
+    overlap = random_bank(layers, 12, sparsity=0.8, seed=1).overlap()
+    pairs = ~torch.eye(12, dtype=torch.bool)
+    assert overlap.measured[pairs].mean().item() == pytest.approx(
+        overlap.expected[pairs].mean().item(), rel=0.03
+    )
+    torch.testing.assert_close(overlap.measured.diagonal(), torch.ones(12).double())
+
+
+def test_overlap_of_chosen_masks():
+    bank = filled(5)
+    overlap, every = bank.overlap(["m3", "m1"]), bank.overlap()
+    assert overlap.names == ("m3", "m1")
+    torch.testing.assert_close(overlap.measured, every.measured[[3, 1]][:, [3, 1]])
+    torch.testing.assert_close(overlap.by_layer, every.by_layer[:, [3, 1]][:, :, [3, 1]])
+    for names in (["m1"], []):
+        with pytest.raises(InputError, match=f"at least two masks, got {len(names)}"):
+            bank.overlap(names)
+
+
+def test_the_text_form_says_how_much_is_held():
+    assert repr(filled(2)) == f"MaskBank(2 masks, 2 layers, {2 * (4 * 4 + 3 * 4)} bytes)"

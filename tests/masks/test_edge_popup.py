@@ -1,0 +1,155 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from impresslearn.errors import InputError, TrainingError
+from impresslearn.masks.edge_popup import RULES, initial_scores, popup, top_mask
+
+
+def oracle(scores, ones, rule):
+    """The same mask from a stable sort."""
+    values = scores.abs() if rule == "magnitude" else scores
+    order = torch.sort(values.flatten(), descending=True, stable=True).indices
+    mask = torch.zeros(scores.numel(), dtype=torch.bool)
+    mask[order[:ones]] = True
+    return mask.reshape(scores.shape)
+
+
+VALUES = st.one_of(
+    st.sampled_from([-2.0, -1.0, -0.0, 0.0, 1.0, 2.0, float("inf"), -float("inf")]),
+    st.floats(-3, 3, width=32),
+)
+
+
+@given(
+    values=st.lists(VALUES, min_size=1, max_size=40),
+    share=st.floats(0, 1),
+    rule=st.sampled_from(RULES),
+)
+@settings(max_examples=300, deadline=None)
+def test_the_mask_is_that_of_a_stable_sort(values, share, rule):
+    scores = torch.tensor(values)
+    ones = round(share * len(values))
+    mask = top_mask(scores, ones, rule)
+    assert mask.dtype == torch.bool
+    assert int(mask.sum()) == ones
+    assert torch.equal(mask, oracle(scores, ones, rule))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_large_layers(rule):
+    scores = torch.randn(300, 784, generator=torch.Generator().manual_seed(0))
+    for ones in (1, 23_520, 235_199):
+        assert torch.equal(top_mask(scores, ones, rule), oracle(scores, ones, rule))
+    coarse = (scores * 4).round()  # thousands of ties
+    for ones in (1, 23_520, 117_600, 235_199):
+        assert torch.equal(top_mask(coarse, ones, rule), oracle(coarse, ones, rule))
+
+
+def test_among_equal_scores_the_earlier_position_wins():
+    assert top_mask(torch.zeros(2, 3), 4).tolist() == [[True, True, True], [True, False, False]]
+    assert top_mask(torch.tensor([1.0, 2, 1, 1]), 3).tolist() == [True, True, True, False]
+    transposed = torch.zeros(3, 2).T  # positions are those of the shape, not of the memory
+    assert top_mask(transposed, 2).tolist() == [[True, True, False], [False, False, False]]
+
+
+def test_rules_differ_in_the_sign():
+    scores = torch.tensor([[-3.0, 1.0], [2.0, -1.0]])
+    assert top_mask(scores, 2).tolist() == [[False, True], [True, False]]
+    assert top_mask(scores, 2, "magnitude").tolist() == [[True, False], [True, False]]
+
+
+def test_double_and_half_scores():
+    scores = torch.randn(7, 9, generator=torch.Generator().manual_seed(0))
+    for dtype in (torch.float64, torch.float16):
+        assert torch.equal(top_mask(scores.to(dtype), 20), oracle(scores.to(dtype), 20, "score"))
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("ones", [0, 1, 5, 9, 10])
+@pytest.mark.parametrize("place", [0, 4, 9])
+def test_nan_scores_are_refused(place, ones, rule):
+    scores = torch.randn(10, generator=torch.Generator().manual_seed(1))
+    scores[place] = float("nan")
+    with pytest.raises(TrainingError, match="became NaN; lower the learning rate"):
+        top_mask(scores, ones, rule)
+
+
+@pytest.mark.parametrize("ones", [0, 1, 2])
+def test_infinite_scores_are_not_nan(ones):
+    assert int(top_mask(torch.tensor([float("inf"), -float("inf")]), ones).sum()) == ones
+
+
+def test_settings_that_cannot_be_met():
+    for ones in (-1, 7):
+        with pytest.raises(InputError, match=f"cannot keep {ones} of 6 weights"):
+            top_mask(torch.zeros(2, 3), ones)
+    with pytest.raises(InputError, match="one of score, magnitude, got 'abs'"):
+        top_mask(torch.zeros(2, 3), 1, "abs")
+    with pytest.raises(InputError, match="one of score, magnitude, got 'abs'"):
+        popup(torch.zeros(2, 3), torch.zeros(2, 3), 1, "abs")
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_popup_masks_forward_and_passes_straight_through_backward(rule):
+    generator = torch.Generator().manual_seed(2)
+    scores = torch.randn(4, 3, 2, generator=generator, requires_grad=True)
+    weight, upstream = torch.randn((2, 4, 3, 2), generator=generator)
+    effective = popup(scores, weight, 9, rule)
+    assert torch.equal(effective, weight * oracle(scores.detach(), 9, rule))
+    effective.backward(upstream)
+    # Scores of weights that are masked now get a gradient too: that is how they come back.
+    sign = scores.detach().sign() if rule == "magnitude" else 1
+    torch.testing.assert_close(scores.grad, upstream * weight * sign)
+
+
+def test_popup_leaves_the_weight_without_gradient():
+    scores = torch.randn(3, 4, requires_grad=True)
+    weight = torch.randn(3, 4, requires_grad=True)
+    popup(scores, weight, 5).sum().backward()
+    assert weight.grad is None
+    assert scores.grad is not None
+
+
+def test_a_descent_step_brings_the_useful_weight_back():
+    scores = torch.tensor([1.0, 0.9], requires_grad=True)
+    weight = torch.tensor([1.0, 3.0])
+    optimizer = torch.optim.SGD([scores], lr=0.1)
+    (popup(scores, weight, 1).sum() - 3).square().backward()
+    optimizer.step()
+    assert top_mask(scores, 1).tolist() == [False, True]
+
+
+def test_initial_scores_are_uniform_within_one_over_root_fan_in():
+    shapes = [(200, 100), (50, 4, 3, 3)]
+    scores = initial_scores(shapes, torch.Generator().manual_seed(3))
+    assert [tuple(score.shape) for score in scores] == shapes
+    for score, fan_in in zip(scores, (100, 36), strict=True):
+        bound = fan_in**-0.5
+        assert score.dtype == torch.float32
+        assert score.abs().max() <= bound
+        assert score.abs().max() > 0.99 * bound
+        assert score.std().item() == pytest.approx(bound / 3**0.5, rel=0.05)
+        assert abs(score.mean().item()) < 0.05 * bound
+
+
+def test_the_generator_alone_decides_the_scores():
+    def draw(seed):
+        return initial_scores([(3, 5)], torch.Generator().manual_seed(seed))[0]
+
+    torch.manual_seed(0)
+    state = torch.get_rng_state()
+    assert torch.equal(draw(1), draw(1))
+    assert not torch.equal(draw(1), draw(2))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("rule", RULES)
+def test_a_gpu_selects_the_same(rule):
+    scores = (torch.randn(30, 40, generator=torch.Generator().manual_seed(0)) * 4).round()
+    for ones in (0, 1, 500, 1200):
+        mask = top_mask(scores.cuda(), ones, rule).cpu()
+        assert torch.equal(mask, oracle(scores, ones, rule))

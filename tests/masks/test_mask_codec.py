@@ -1,0 +1,239 @@
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import impresslearn as il
+from impresslearn.errors import StoreError
+from impresslearn.masks.codec import LAST_LEVEL, decode_mask, density, encode_mask
+from impresslearn.masks.codec_classes import find_classes
+
+LENET = ((300, 784), (100, 300), (10, 100))
+SIZES = st.integers(1, 40)
+GOLDEN = bytes.fromhex(
+    "0143cc8c0883360cd98a5d8019bc5213f97b0ab1d26104c13b13802edc887f89f1fbfc8990605f57acddfff3add590"
+    "7b2e00a7ac2a2ccbb39bcb95a48afabfb7071a526cc58853405a8f7778c23c0997dbd64ebbd74f52a520a238e3a25f"
+    "72e87a"
+)
+
+
+def golden_mask():
+    i, j = np.indices((30, 40))
+    noise = ((i * 31 + j * 17 + 5) ** 3 >> 4) % 100
+    uneven = noise < np.where(i < 9, 0, np.where(j < 12, 70, 8))
+    i, j = np.indices((5, 9))
+    single = np.ones((1, 1), bool)
+    return [uneven, np.ones((3, 5), bool), np.zeros((5, 2), bool), single, i * j % 3 == 1]
+
+
+def draw(shape, density, seed=0):
+    return np.random.default_rng(seed).random(shape) < density
+
+
+def uneven_mask(shape, seed=0):
+    """Rows and columns of many densities, a tenth of the rows dead, the first columns too."""
+    random = np.random.default_rng(seed)
+    logit = random.normal(-2.5, 1.3, (shape[0], 1)) + random.normal(0, 0.8, shape[1])
+    logit[random.random(shape[0]) < 0.1] = -np.inf
+    logit[:, : shape[1] // 20] = -np.inf
+    return random.random(shape) < 1 / (1 + np.exp(-logit))
+
+
+def shapes_of(mask):
+    return [layer.shape for layer in mask]
+
+
+def entropy_bytes(mask):
+    """Bytes of independent weights at the density of each layer."""
+    total = 0.0
+    for layer in mask:
+        p = layer.mean()
+        if 0 < p < 1:
+            total -= layer.size * (p * np.log2(p) + (1 - p) * np.log2(1 - p)) / 8
+    return total
+
+
+def assert_round_trip(mask):
+    blob = encode_mask(mask)
+    decoded = decode_mask(blob, shapes_of(mask))
+    assert len(decoded) == len(mask)
+    for before, after in zip(mask, decoded, strict=True):
+        assert after.dtype == np.bool_
+        assert after.flags.c_contiguous
+        np.testing.assert_array_equal(after, before)
+    return blob
+
+
+@given(
+    shapes=st.lists(st.tuples(SIZES, SIZES), max_size=4),
+    density=st.sampled_from([0.0, 0.001, 0.1, 0.5, 0.97, 1.0]),
+    dead_rows=st.floats(0, 1),
+    dense_columns=st.floats(0, 1),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=150, deadline=None)
+def test_decode_undoes_encode(shapes, density, dead_rows, dense_columns, seed):
+    mask = [draw(shape, density, seed) for shape in shapes]
+    for layer in mask:
+        units, fan_in = layer.shape
+        layer[:, : int(dense_columns * fan_in)] |= draw((units, 1), 0.9, seed)
+        layer[: int(dead_rows * units)] = False
+    assert_round_trip(mask)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 5000), (5000, 1), (2, 3), (70, 65), (0, 4), (4, 0)])
+def test_odd_shapes(shape):
+    assert_round_trip([draw(shape, 0.3), uneven_mask(shape)])
+
+
+def test_one_weight_among_many_and_one_hole():
+    needle, hole = np.zeros((500, 700), bool), np.ones((500, 700), bool)
+    needle[123, 456], hole[321, 654] = True, False
+    assert len(assert_round_trip([needle, hole])) < 50
+
+
+def test_arrays_need_not_be_contiguous():
+    layer = uneven_mask((90, 60))
+    blob = encode_mask([layer.T, layer[::2, ::3]])
+    decoded = decode_mask(blob, [(60, 90), (45, 20)])
+    np.testing.assert_array_equal(decoded[0], layer.T)
+    np.testing.assert_array_equal(decoded[1], layer[::2, ::3])
+
+
+def test_no_layers():
+    assert decode_mask(encode_mask([]), []) == []
+
+
+def test_stored_masks_stay_readable():
+    # Written by format 1 on the day it was made; these bytes must decode to these bits for ever.
+    mask = golden_mask()
+    for before, after in zip(mask, decode_mask(GOLDEN, shapes_of(mask)), strict=True):
+        np.testing.assert_array_equal(after, before)
+
+
+def test_the_golden_mask_uses_what_the_format_has():
+    rows, columns = find_classes(golden_mask()[0])
+    assert rows.max() > 0
+    assert columns.max() > 0
+
+
+def test_densities_are_exact_fractions_in_order():
+    found = [density(level) for level in range(-LAST_LEVEL, LAST_LEVEL + 1)]
+    assert density(0) == 0.5
+    assert density(-16) == 0.25
+    assert found == sorted(set(found))
+    assert all((p * 2**20).is_integer() for p in found)
+    assert all(density(-level) == 1 - density(level) for level in range(LAST_LEVEL))
+
+
+@pytest.mark.parametrize("density", [0.01, 0.081, 0.2, 0.5, 0.9])
+def test_a_random_mask_costs_its_entropy(density):
+    mask = [draw(shape, density, seed) for seed, shape in enumerate(LENET)]
+    assert len(assert_round_trip(mask)) < entropy_bytes(mask) * 1.001 + 24
+
+
+@pytest.mark.parametrize("value", [False, True])
+def test_an_empty_or_full_mask_costs_next_to_nothing(value):
+    assert len(assert_round_trip([np.full(shape, value) for shape in LENET])) <= 20
+
+
+def test_uneven_rows_and_columns_pay():
+    mask = [uneven_mask(shape, seed) for seed, shape in enumerate(LENET)]
+    assert len(assert_round_trip(mask)) < 0.8 * entropy_bytes(mask)
+
+
+def test_trained_masks_fit_in_thirteen_kilobytes(mnist_root):
+    (task,) = il.streams.permuted_mnist(tasks=1, seed=0, root=mnist_root)
+    backbone = il.create_backbone(
+        "lenet_300_100", num_classes=10, seed=0, in_features=784, init="signed_constant", gain=2
+    )
+    learner = il.ImpressLearner(backbone, sparsity=0.9, progress=False)
+    learner.learn_basis(task.name, task.train)
+    mask = [layer.numpy() for layer in learner.bank_.mask(task.name).values()]
+    blob = assert_round_trip(mask)
+    assert len(blob) <= 13_000  # 12.2 kB when written; independent bits take 15.0 kB
+
+
+def test_a_mask_of_lenet_decodes_within_milliseconds():
+    mask = [uneven_mask(shape, seed) for seed, shape in enumerate(LENET)]
+    blob = encode_mask(mask)
+    seconds = []
+    for _ in range(5):
+        start = time.perf_counter()
+        decode_mask(blob, LENET)
+        seconds.append(time.perf_counter() - start)
+    assert min(seconds) < 0.03  # 0.003 when written
+
+
+# Hostile bytes
+
+
+def decodes_or_refuses(blob, shapes):
+    """Whether the bytes gave a mask of these shapes; any other error fails the test."""
+    try:
+        decoded = decode_mask(blob, shapes)
+    except StoreError:
+        return False
+    assert [layer.shape for layer in decoded] == list(shapes)
+    return True
+
+
+def test_mutations_give_a_mask_or_a_store_error():
+    mask = [uneven_mask((40, 50)), draw((7, 40), 0.3), np.ones((2, 7), bool)]
+    blob, shapes = encode_mask(mask), shapes_of(mask)
+    random = np.random.default_rng(0)
+    outcomes = set()
+    for _ in range(3000):
+        mutant = bytearray(blob)
+        for place in random.integers(0, len(blob), random.integers(1, 5)):
+            mutant[place] = random.choice([0, 255, random.integers(256)])
+        outcomes.add(decodes_or_refuses(bytes(mutant), shapes))
+    assert outcomes == {True, False}
+
+
+def test_every_truncation_gives_a_mask_or_a_store_error():
+    mask = golden_mask()
+    for length in range(len(GOLDEN)):
+        decodes_or_refuses(GOLDEN[:length], shapes_of(mask))
+
+
+@given(words=st.binary(max_size=80), shapes=st.lists(st.tuples(SIZES, SIZES), max_size=3))
+@settings(max_examples=300, deadline=None)
+def test_random_bytes_give_a_mask_or_a_store_error(words, shapes):
+    decodes_or_refuses(b"\x01" + words, shapes)
+    decodes_or_refuses(b"\x01" + b"\xff" * 8 + words, shapes)
+
+
+def test_the_mask_of_other_layers_gives_a_mask_or_a_store_error():
+    for shapes in ([(30, 40)], [(40, 30)] * 5, [(1, 1)], [(600, 784)], []):
+        decodes_or_refuses(GOLDEN, shapes)
+
+
+def test_words_that_no_message_encodes_to():
+    with pytest.raises(StoreError, match="damaged"):
+        decode_mask(b"\x01" + b"\xff" * 40, [(30, 40)])
+
+
+def test_a_density_beyond_the_last_level():
+    with pytest.raises(StoreError, match="a density that does not exist"):
+        decode_mask(GOLDEN, [(2, 2)])  # where a layer of this shape has its levels lie others
+
+
+def test_bytes_left_over():
+    with pytest.raises(StoreError, match="left over"):
+        decode_mask(GOLDEN, [(30, 40)])
+
+
+@pytest.mark.parametrize(
+    ("blob", "message"),
+    [
+        (b"", "got no bytes"),
+        (b"\x07abcd", "must be of format 1, got format 7"),
+        (b"\x01abc", "whole 32-bit words, got 3 bytes"),
+    ],
+)
+def test_what_is_no_stored_mask_is_named(blob, message):
+    with pytest.raises(StoreError, match=message):
+        decode_mask(blob, [(2, 2)])

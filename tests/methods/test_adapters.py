@@ -1,0 +1,134 @@
+"""Adapters through PEFT, which is an extra: without it these tests skip."""
+
+from importlib.util import find_spec
+
+import pytest
+import torch
+from torch import nn
+
+import impresslearn as il
+from impresslearn.data import optional
+from impresslearn.errors import InputError, MissingDependencyError, UnknownTaskError
+from impresslearn.methods import Adapter
+from toys import QUICK, blobs, lenet, pictures, resnet
+
+needs_peft = pytest.mark.skipif(find_spec("peft") is None, reason="PEFT is not installed")
+STREAM = il.streams.permuted_digits(tasks=2, seed=0)
+
+
+@pytest.fixture(scope="module")
+def backbone():
+    return il.create_backbone("lenet_300_100", 10, in_features=64, widths=(40, 20))
+
+
+def quick(backbone, **settings):
+    return Adapter(backbone, **{"recipe": QUICK, "progress": False, **settings})
+
+
+@needs_peft
+def test_a_task_costs_its_low_rank_matrices(backbone):
+    adapter = Adapter(backbone, kind="lora", rank=3, progress=False)
+    for task in STREAM:
+        assert adapter.learn_task(task.name, task.train) is adapter
+    numbers = 3 * (64 + 40 + 40 + 20 + 20 + 10)
+    for task in STREAM:
+        assert adapter.score(task.test, task.name) > 0.9
+        right = adapter.predict(task.test.inputs, task.name) == task.test.labels
+        assert right.mean() == adapter.score(task.test, task.name)
+        assert adapter.bytes_of(task.name) == 4 * numbers + 2
+
+
+@needs_peft
+def test_vera_costs_its_vectors(backbone):
+    adapter = Adapter(backbone, kind="vera", rank=30, progress=False)
+    adapter.learn_task("a", STREAM[0].train)
+    assert adapter.score(STREAM[0].test, "a") > 0.8
+    assert adapter.bytes_of("a") == 4 * (3 * 30 + 40 + 20 + 10) + 2
+
+
+class Watched(Adapter):
+    """Keeps the module that PEFT made of the network for the last task."""
+
+    def _tuned(self):
+        self.tuned = super()._tuned()
+        return self.tuned
+
+
+@needs_peft
+@pytest.mark.parametrize("kind", ["lora", "vera"])
+@pytest.mark.parametrize("precision", ["int4", "coded"])
+def test_what_is_kept_is_what_predicts(kind, precision):
+    backbone, data = lenet(), blobs()
+    adapter = Watched(
+        backbone, kind=kind, rank=5, precision=precision, recipe=QUICK, progress=False
+    ).learn_task("a", data)
+    exact = quick(backbone, kind=kind, rank=5).learn_task("a", data)
+    assert adapter.bytes_of("a") < exact.bytes_of("a") / 2
+    levels = 15 if precision == "int4" else 2 * 7 + 1
+    for name, value in adapter.tuned.named_parameters():
+        if value.requires_grad:  # a column of a matrix, or a whole vector, has few values
+            columns = value.t() if "lora_B" in name else value  # A is kept transposed
+            for column in columns if value.ndim > 1 else [value]:
+                assert column.unique().numel() <= levels, name
+    for layer in backbone.layers:
+        module = adapter.tuned.get_submodule(layer.name.removesuffix(".weight"))
+        made = backbone.weights[layer.name] + module.get_delta_weight("default").detach()
+        assert torch.equal(adapter._learned("a").view.weights[layer.name], made)
+
+
+@needs_peft
+def test_the_network_is_left_alone_and_the_seed_decides():
+    backbone, data = lenet(), blobs()
+    before = {name: weight.clone() for name, weight in backbone.weights.items()}
+    state = torch.get_rng_state()
+    logits = [
+        quick(backbone, seed=seed)
+        .learn_task("a", data)
+        ._learned("a")
+        .view.logits(backbone, data[0])
+        for seed in (1, 1, 2)
+    ]
+    assert torch.equal(logits[0], logits[1])
+    assert not torch.equal(logits[0], logits[2])
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(backbone.weights[name], kept) for name, kept in before.items())
+
+
+@needs_peft
+def test_convolutions_take_lora_only():
+    backbone, data = resnet("per_task"), pictures()
+    adapter = quick(backbone, rank=1, precision="coded").learn_task("a", data)
+    assert adapter.score(data, "a") > 0.5
+    with pytest.raises(InputError, match='VeRA for linear layers only; use kind="lora"'):
+        quick(backbone, kind="vera")
+
+
+@needs_peft
+def test_bad_settings_are_named():
+    backbone, data = lenet(), blobs()
+    with pytest.raises(InputError, match="kind must be lora or vera, got 'ia3'"):
+        quick(backbone, kind="ia3")
+    with pytest.raises(InputError, match="rank must be an integer of at least 1, got 0"):
+        quick(backbone, rank=0)
+    with pytest.raises(InputError, match="precision must be one of float32, .* got 'int3'"):
+        quick(backbone, precision="int3")
+    with pytest.raises(InputError, match="PEFT adapts layers inside a module"):
+        quick(il.adapt(nn.Linear(16, 3), input_shape=(16,)))
+    grouped = nn.Sequential(nn.Conv2d(4, 4, 3, groups=2), nn.Flatten(), nn.Linear(16, 3))
+    with pytest.raises(InputError, match="ungrouped convolutions; 0.weight has groups"):
+        quick(il.adapt(grouped, input_shape=(4, 4, 4)))
+    adapter = quick(backbone).learn_task("a", data)
+    with pytest.raises(InputError, match="task 'a' was learned already"):
+        adapter.learn_task("a", data)
+    with pytest.raises(UnknownTaskError, match="'b'"):
+        adapter.score(data, "b")
+
+
+def test_without_peft_the_extra_is_named(monkeypatch):
+    def missing(name):
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr(optional, "find_spec", lambda name: None)
+    monkeypatch.setattr(optional.importlib, "import_module", missing)
+    with pytest.raises(MissingDependencyError, match=r"pip install 'impresslearn\[peft\]'"):
+        quick(lenet())

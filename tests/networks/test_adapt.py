@@ -1,0 +1,254 @@
+import pytest
+import torch
+from torch import nn
+
+from impresslearn.errors import InputError
+from impresslearn.networks import adapt, create_backbone
+
+
+class Encoder(nn.Module):
+    """A transformer encoder layer over (n, length, 8), averaged, with a linear head."""
+
+    def __init__(self, classes=3):
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.2, batch_first=True)
+        self.head = nn.Linear(8, classes)
+
+    def forward(self, inputs):
+        return self.head(self.layer(inputs).mean(1))
+
+
+class TiedAutoencoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encode = nn.Linear(6, 6, bias=False)
+        self.again = nn.Linear(6, 6, bias=False)
+        self.again.weight = self.encode.weight
+        self.head = nn.Linear(6, 2)
+
+    def forward(self, inputs):
+        return self.head(self.again(self.encode(inputs)))
+
+
+def convolutional():
+    module = nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4, momentum=None), nn.ReLU(), nn.Dropout(0.5)
+    )
+    module.append(nn.Flatten()).append(nn.Linear(4 * 6 * 6, 5))
+    with torch.no_grad():
+        module(torch.randn(32, 1, 8, 8) * 2 + 1)
+    return module
+
+
+@pytest.fixture
+def images():
+    return torch.randn(6, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+def test_the_users_module_is_left_alone(images):
+    module = convolutional()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    backbone = adapt(module)
+    backbone.forward({}, images, mode="train")
+    assert module.training
+    assert all(parameter.requires_grad for parameter in module.parameters())
+    assert module[1].momentum is None
+    assert module.state_dict().keys() == before.keys()
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    assert not {p.data_ptr() for p in module.parameters()} & {
+        p.data_ptr() for p in backbone.module.parameters()
+    }
+
+
+def test_an_adapted_network_computes_what_the_module_does(images):
+    module = convolutional()
+    backbone = adapt(module, input_shape=(1, 8, 8))
+    assert backbone.num_classes == 5
+    assert backbone.norm == "shared"
+    assert backbone.pretrained
+    assert backbone.spec is None
+    assert [layer.name for layer in backbone.layers] == ["0.weight", "5.weight"]
+    assert backbone.num_parameters == sum(p.numel() for p in module.parameters())
+    torch.testing.assert_close(backbone.forward(backbone.weights, images), module.eval()(images))
+
+
+@pytest.mark.parametrize("norm", ["shared", "per_task"])
+def test_statistics_start_at_those_of_the_module(norm):
+    module = convolutional()
+    statistics = adapt(module, norm=norm).initial_statistics()
+    assert torch.equal(statistics["1.running_mean"], module[1].running_mean)
+    assert statistics["1.running_mean"].abs().sum() > 0
+
+
+def test_batch_policy_forgets_the_statistics(images):
+    module = convolutional()
+    backbone = adapt(module, norm="batch")
+    assert backbone.initial_statistics() == {}
+    module[3].p = 0.0
+    torch.testing.assert_close(backbone.forward({}, images), module.train()(images))
+
+
+def test_modules_without_batch_norm_need_no_policy():
+    for norm in ("shared", "group", "none"):
+        assert adapt(nn.Linear(3, 2), norm=norm).norm == "none"
+
+
+def test_own_networks_can_be_adapted():
+    module = create_backbone("resnet18", 4, width=4, norm="per_task").module
+    backbone = adapt(module, norm="per_task")
+    assert len(backbone.layers) == 21
+    assert backbone.has_statistics
+    assert adapt(create_backbone("resnet18", 4, width=4).module).norm == "batch"
+
+
+def test_tied_weights_are_masked_together():
+    module = TiedAutoencoder()
+    backbone = adapt(module)
+    assert [layer.name for layer in backbone.layers] == ["encode.weight", "head.weight"]
+    weight, inputs = torch.randn(6, 6), torch.randn(4, 6)
+    expected = module.head(inputs @ weight.T @ weight.T)
+    torch.testing.assert_close(backbone.forward({"encode.weight": weight}, inputs), expected)
+
+
+def test_a_transformer_layer_sees_masked_weights_on_its_fused_path_too():
+    module = Encoder()
+    backbone = adapt(module)
+    assert [layer.name for layer in backbone.layers] == [
+        "layer.self_attn.out_proj.weight",
+        "layer.linear1.weight",
+        "layer.linear2.weight",
+        "head.weight",
+    ]
+    inputs = torch.randn(5, 7, 8)
+    module.eval()
+    for layer in backbone.layers:
+        half = {layer.name: backbone.weights[layer.name] * 0.5}
+        with torch.no_grad():
+            plain = backbone.forward(backbone.weights, inputs)
+            fused = backbone.forward(half, inputs)
+            torch.testing.assert_close(plain, module(inputs))
+            kept = module.get_parameter(layer.name).clone()
+            module.get_parameter(layer.name).mul_(0.5)
+            expected = module(inputs)
+            module.get_parameter(layer.name).copy_(kept)
+        assert not torch.allclose(fused, plain, atol=1e-4)
+        torch.testing.assert_close(fused, expected)
+        trained = {layer.name: half[layer.name].requires_grad_()}
+        torch.testing.assert_close(
+            backbone.forward(trained, inputs), expected, atol=1e-5, rtol=1e-4
+        )
+
+
+def test_dropout_of_a_transformer_follows_the_mode():
+    backbone = adapt(Encoder())
+    inputs = torch.randn(5, 7, 8)
+    for mode, random in (("train", True), ("frozen", True), ("eval", False), ("batch", False)):
+        first, second = (backbone.forward({}, inputs, mode=mode) for _ in range(2))
+        assert torch.equal(first, second) != random
+
+
+def test_dtype_and_skip_are_kept():
+    backbone = adapt(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)).double(), skip=["1.weight"])
+    assert backbone.num_classes == 2
+    assert [layer.name for layer in backbone.layers] == ["0.weight"]
+    assert backbone.forward({}, torch.zeros(2, 3, dtype=torch.float64)).dtype == torch.float64
+    with pytest.raises(InputError, match=r"has no maskable layer '1.weight'"):
+        backbone.forward({"1.weight": torch.zeros(2, 4)}, torch.zeros(2, 3))
+
+
+@pytest.mark.parametrize(
+    ("module", "inputs"),
+    [
+        (nn.Linear(4, 2), torch.zeros(3, 5)),
+        (convolutional(), torch.zeros(2, 1, 9, 9)),
+        (convolutional(), torch.zeros(2, 3, 8, 8)),
+        (convolutional(), torch.zeros(2, 64)),
+        (convolutional(), torch.zeros(2, 1, 2, 2)),
+        (Encoder(), torch.zeros(2, 7, 9)),
+        (nn.Sequential(nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 2)), torch.zeros(2, 8)),
+    ],
+)
+def test_unsuitable_inputs_are_one_line(module, inputs):
+    for mode in ("eval", "train"):
+        with pytest.raises(InputError, match=r"cannot take torch.float32 inputs of") as caught:
+            adapt(module).forward({}, inputs, mode=mode)
+        assert "\n" not in str(caught.value)
+
+
+def test_errors_about_something_else_pass_through():
+    class Broken(nn.Linear):
+        def forward(self, inputs):
+            raise RuntimeError("the licence has run out")
+
+    with pytest.raises(RuntimeError, match="licence") as caught:
+        adapt(Broken(2, 2)).forward({}, torch.zeros(1, 2))
+    assert not isinstance(caught.value, InputError)
+
+
+def test_outputs_that_are_no_logits():
+    class Pair(nn.Linear):
+        def forward(self, inputs):
+            return super().forward(inputs), None
+
+    with pytest.raises(InputError, match=r"must return logits \(1, 2\), returned tuple"):
+        adapt(Pair(2, 2)).forward({}, torch.zeros(1, 2))
+    with pytest.raises(InputError, match=r"logits \(1, 9\), returned \(1, 2\); check num_classes"):
+        adapt(nn.Linear(2, 2), num_classes=9).forward({}, torch.zeros(1, 2))
+
+
+def test_what_cannot_be_adapted():
+    with pytest.raises(InputError, match=r"adapt takes an nn.Module, got Backbone"):
+        adapt(create_backbone("lenet_300_100", 2, in_features=4))
+    with pytest.raises(InputError, match="adapt cannot turn trained batch norm into group norm"):
+        adapt(convolutional(), norm="group")
+    with pytest.raises(InputError, match="norm of a backbone must be"):
+        adapt(convolutional(), norm="layer")
+    with pytest.raises(InputError, match="no maskable layer"):
+        adapt(nn.BatchNorm1d(3))
+    with pytest.raises(InputError, match=r"skip names '9.weight'"):
+        adapt(convolutional(), skip=["9.weight"])
+    module = nn.Linear(2, 2)
+    module.extra = module.weight * 2
+    with pytest.raises(InputError, match="Linear cannot be copied"):
+        adapt(module)
+
+
+def normed(norm, trained):
+    """A network of one norm layer, which has seen inputs of mean 1 or none."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(1, 4, 3), norm, nn.Flatten(), nn.Linear(4 * 6 * 6, 5))
+    if trained:
+        module(torch.randn(32, 1, 8, 8) + 1)
+    return module
+
+
+@pytest.mark.parametrize("norm", ["shared", "per_task"])
+@pytest.mark.parametrize("kind", [nn.BatchNorm2d, nn.SyncBatchNorm])
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_batch_norms_without_statistics_are_not_taken_for_trained_ones(norm, kind, momentum):
+    for trained in (True, False):
+        layer = kind(4, momentum=momentum)
+        layer.running_mean += trained
+        backbone = adapt(normed(layer, trained=False), norm=norm)
+        assert backbone.has_statistics
+        assert backbone.pretrained == trained
+    partly = nn.Sequential(normed(nn.BatchNorm2d(4), True), nn.Unflatten(1, (5, 1)))
+    partly.append(nn.BatchNorm1d(5)).append(nn.Flatten())
+    assert adapt(partly, norm=norm, num_classes=5).pretrained
+
+
+@pytest.mark.parametrize("norm", ["shared", "per_task", "batch", "none", "group"])
+@pytest.mark.parametrize("trained", [True, False])
+def test_instance_norms_do_the_same_in_learning_and_in_prediction(norm, trained, images):
+    module = normed(nn.InstanceNorm2d(4, track_running_stats=True), trained)
+    backbone = adapt(module, norm=norm)
+    assert backbone.norm == "none"
+    expected = module.train(not trained)(images)
+    for mode in ("train", "frozen", "eval", "batch"):
+        torch.testing.assert_close(backbone.forward({}, images, mode=mode), expected)
+
+
+def test_lazy_modules_need_a_batch_first():
+    module = normed(nn.LazyBatchNorm2d(), trained=False)
+    with pytest.raises(InputError, match=r"^1\.weight is lazy .*; run the module on a batch once$"):
+        adapt(module)

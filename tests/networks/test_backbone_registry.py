@@ -1,0 +1,121 @@
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from impresslearn.errors import InputError
+from impresslearn.networks import create_backbone, list_backbones, register_backbone, registry
+
+
+@pytest.fixture
+def names(monkeypatch):
+    """A registry that forgets afterwards what a test adds."""
+    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+
+
+def test_the_same_arguments_give_the_same_network():
+    first, same, other = (create_backbone("lenet_300_100", 10, seed=seed) for seed in (1, 1, 2))
+    assert first.fingerprint() == same.fingerprint() != other.fingerprint()
+    signed = create_backbone("lenet_300_100", 10, seed=1, init="signed_constant")
+    assert signed.fingerprint() != first.fingerprint()
+    assert signed.weights["0.weight"].unique().numel() == 2
+
+
+def test_the_global_random_state_is_left_alone():
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    create_backbone("resnet18", 3, seed=9, width=4)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_the_spec_survives_json_and_rebuilds_the_backbone():
+    backbone = create_backbone("lenet_300_100", 4, seed=3, in_features=20, widths=(9, 5))
+    assert backbone.spec == {
+        "name": "lenet_300_100",
+        "num_classes": 4,
+        "seed": 3,
+        "init": "kaiming_normal",
+        "norm": "none",
+        "gain": 1.0,
+        "init_version": 2,
+        "in_features": 20,
+        "widths": [9, 5],
+    }
+    rebuilt = create_backbone(**json.loads(json.dumps(backbone.spec)))
+    assert rebuilt.fingerprint() == backbone.fingerprint()
+    assert rebuilt.spec == backbone.spec
+    assert not backbone.pretrained
+
+
+def test_the_spec_holds_defaults_too():
+    spec = create_backbone("resnet18", 2, width=4).spec
+    assert spec["norm"] == "batch"
+    assert spec["in_channels"] == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("lenet_300_10", {}, r"no backbone 'lenet_300_10'; did you mean 'lenet_300_100'\? choose"),
+        ("vgg", {}, "no backbone 'vgg'; choose from lenet_300_100, resnet18, resnet50"),
+        ("lenet_300_100", {"num_classes": 0}, "num_classes must be an integer of at least 1"),
+        ("lenet_300_100", {"num_classes": 2.0}, "got 2.0"),
+        ("lenet_300_100", {"num_classes": True}, "got True"),
+        ("lenet_300_100", {"norm": "batch"}, "norm of lenet_300_100 must be none, got 'batch'"),
+        ("lenet_300_100", {"widths": 300}, "widths must be a sequence"),
+        ("lenet_300_100", {"widths": (300, -1)}, "widths must be .* got -1"),
+        ("lenet_300_100", {"in_features": None}, "in_features must be"),
+        ("resnet18", {"norm": "none"}, "norm of resnet18 must be batch or per_task or shared"),
+        ("resnet18", {"width": 0}, "width must be .* got 0"),
+        ("resnet18", {"in_channels": "3"}, "in_channels must be"),
+        ("resnet18", {"depth": 3}, "'depth'; its settings are width, in_channels"),
+        ("resnet18", {"width": {1}}, "settings of resnet18 must be JSON values"),
+        ("resnet18", {"width": 4, "init": "zeros"}, "init must be kaiming_normal or"),
+        ("resnet18", {"width": 4, "seed": -1}, "seed must be"),
+        ("resnet18", {"width": 4, "init_version": 3}, "init_version must be 1 or 2, got 3"),
+        ("resnet18", {"width": 4, "init_version": "2"}, "init_version must be 1 or 2, got '2'"),
+    ],
+)
+def test_bad_arguments_are_one_line(name, settings, message):
+    with pytest.raises(InputError, match=message) as caught:
+        create_backbone(name, **{"num_classes": 2, **settings})
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("names")
+def test_a_backbone_of_ones_own():
+    @register_backbone("tiny", norms=("none",))
+    def tiny(num_classes, *, width=3, **extra):
+        module = nn.Sequential(nn.Linear(5, width), nn.Linear(width, num_classes))
+        module.input_shape = (5,)
+        return module
+
+    assert "tiny" in list_backbones()
+    backbone = create_backbone("tiny", 2, seed=4, dropped=1)
+    assert backbone.spec["dropped"] == 1
+    assert backbone.spec["width"] == 3
+    assert backbone.input_shape == (5,)
+    torch.rand(1)  # the biases, too, follow the seed and not the global state
+    assert create_backbone(**backbone.spec).fingerprint() == backbone.fingerprint()
+    with pytest.raises(InputError, match="'tiny' is registered already"):
+        register_backbone("tiny")
+
+
+@pytest.mark.usefixtures("names")
+def test_registration_refuses_what_cannot_work():
+    with pytest.raises(InputError, match="norm of odd must be"):
+        register_backbone("odd", norms=("layer",))
+    with pytest.raises(InputError, match="at least one policy"):
+        register_backbone("odd", norms=())
+    with pytest.raises(InputError, match="cannot have a setting 'seed'"):
+        register_backbone("odd")(lambda num_classes, seed: nn.Linear(2, num_classes))
+
+    @register_backbone("tracking")
+    def tracking(num_classes):
+        return nn.Sequential(nn.Linear(2, num_classes), nn.BatchNorm1d(num_classes))
+
+    with pytest.raises(InputError, match=r"norm 'none' keeps no running statistics, but 1.running"):
+        create_backbone("tracking", 3)
+    assert "odd" not in list_backbones()

@@ -1,0 +1,84 @@
+import pytest
+import torch
+from torch import nn
+
+from impresslearn.networks import create_backbone
+from impresslearn.networks.lenet import lenet_300_100
+from impresslearn.networks.resnet import resnet50
+
+
+def test_lenet_has_266200_weights_in_three_layers():
+    backbone = create_backbone("lenet_300_100", num_classes=10)
+    assert [layer.shape for layer in backbone.layers] == [(300, 784), (100, 300), (10, 100)]
+    assert backbone.num_maskable == backbone.num_parameters == 266_200
+    assert backbone.input_shape == (784,)
+
+
+def test_lenet_computes_three_products_with_relu_between():
+    module = lenet_300_100(3, in_features=12, widths=[5, 4])
+    inputs = torch.randn(6, 3, 4)
+    first, second, third = module.parameters()
+    hidden = torch.relu(torch.relu(inputs.flatten(1) @ first.T) @ second.T)
+    torch.testing.assert_close(module(inputs), hidden @ third.T)
+
+
+def test_lenet_without_hidden_layers_is_linear():
+    module = lenet_300_100(3, in_features=4, widths=())
+    assert [type(step) for step in module] == [nn.Linear]
+
+
+@pytest.mark.parametrize(("num_classes", "weights"), [(5, 6_279_312), (10, 6_281_232)])
+def test_resnet18_at_width_48(num_classes, weights):
+    backbone = create_backbone("resnet18", num_classes=num_classes, width=48)
+    assert len(backbone.layers) == 21
+    assert backbone.num_maskable == backbone.num_parameters == weights
+    assert backbone.layers[0].shape == (48, 3, 3, 3)
+    assert backbone.layers[-1].shape == (num_classes, 384, 1, 1)
+    assert sum(layer.shape[2:] == (1, 1) for layer in backbone.layers) == 4
+    assert backbone.num_maskable == sum(layer.numel for layer in backbone.layers)
+
+
+def test_resnet18_takes_images_of_any_size():
+    backbone = create_backbone("resnet18", num_classes=7, width=4, in_channels=1)
+    for size in (32, 20, 5):
+        logits = backbone.forward(backbone.weights, torch.randn(2, 1, size, size + 1))
+        assert logits.shape == (2, 7)
+        assert torch.isfinite(logits).all()
+
+
+def test_resnet18_keeps_full_resolution_until_the_second_stage():
+    module = create_backbone("resnet18", num_classes=2, width=4).module
+    maps = module.stem(torch.randn(2, 3, 32, 32))
+    shapes = []
+    for block in module.blocks:
+        maps = block(maps)
+        shapes.append(tuple(maps.shape[1:3]))
+    assert shapes == [(4, 32)] * 2 + [(8, 16)] * 2 + [(16, 8)] * 2 + [(32, 4)] * 2
+
+
+def test_resnet50_has_53_convolutions_and_a_head():
+    with torch.device("meta"):
+        module = resnet50(1000, "per_task")
+    convolutions = [m for m in module.modules() if isinstance(m, nn.Conv2d)]
+    assert len(convolutions) == 54
+    assert sum(p.numel() for p in module.parameters()) == 25_502_912
+    assert sum(b.numel() for b in module.buffers() if b.dim()) == 53_120
+
+
+def test_narrow_resnet50_runs_in_imagenet_form():
+    backbone = create_backbone("resnet50", num_classes=6, width=4, norm="group")
+    assert len(backbone.layers) == 54
+    assert backbone.layers[0].shape == (4, 3, 7, 7)
+    images = torch.randn(2, 3, 64, 64)
+    assert backbone.module.stem(images).shape == (2, 4, 16, 16)
+    assert backbone.forward(backbone.weights, images).shape == (2, 6)
+
+
+@pytest.mark.parametrize("norm", ["batch", "per_task", "shared", "group"])
+def test_every_norm_policy_runs_and_adds_no_weights(norm):
+    backbone = create_backbone("resnet18", num_classes=3, width=8, norm=norm)
+    assert backbone.norm == norm
+    assert backbone.num_parameters == backbone.num_maskable
+    assert backbone.has_statistics == (norm in ("per_task", "shared"))
+    assert len(backbone.initial_statistics()) == (40 if backbone.has_statistics else 0)
+    assert backbone.forward(backbone.weights, torch.randn(2, 3, 8, 8), mode="train").shape == (2, 3)

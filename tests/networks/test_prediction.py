@@ -1,0 +1,147 @@
+import pytest
+import torch
+from torch import nn
+
+from impresslearn import adapt
+from impresslearn.data import StreamedBatches, StreamedExamples, TensorBatches, even_parts
+from impresslearn.networks.prediction import TaskView, TrainingPhase, WeightCache
+from toys import ConvNet, blobs, lenet, pictures, resnet
+
+
+def test_logits_are_those_of_the_network_cut_to_the_task_s_classes():
+    backbone = lenet(num_classes=5)
+    inputs, _ = blobs()
+    whole = backbone.forward(backbone.weights, inputs)
+    view = TaskView(backbone.weights, None, num_classes=3)
+    assert torch.equal(view.logits(backbone, inputs), whole[:, :3])
+    assert not view.logits(backbone, inputs).requires_grad
+    torch.testing.assert_close(view.logits(backbone, inputs, batch_size=7), whole[:, :3])
+    assert view.logits(backbone, inputs[:0]).shape == (0, 3)
+
+
+def test_inputs_take_the_network_s_number_format():
+    inputs, _ = blobs()
+    double = adapt(lenet().module.double())
+    view = TaskView(double.weights, None, 3)
+    assert view.logits(double, inputs.half()).dtype == torch.float64
+    phase = TrainingPhase.begin(double)
+    assert phase.forward(double, double.weights, inputs).dtype == torch.float64
+
+
+def test_running_statistics_make_rows_independent_and_those_of_the_batch_do_not():
+    inputs, _ = pictures()
+    for norm, independent in (("per_task", True), ("group", True), ("batch", False)):
+        backbone = resnet(norm)
+        statistics = backbone.initial_statistics() if backbone.has_statistics else None
+        view = TaskView(backbone.weights, statistics, 3)
+        whole, part = view.logits(backbone, inputs)[:4], view.logits(backbone, inputs[:4])
+        assert torch.allclose(whole, part, atol=1e-5) == independent
+
+
+def test_accuracy_counts_every_example_once():
+    backbone = lenet()
+    inputs, _ = blobs(count=50)
+    view = TaskView(backbone.weights, None, 3)
+    targets = view.logits(backbone, inputs).argmax(dim=1)
+    targets[:10] = (targets[:10] + 1) % 3
+    source = TensorBatches(inputs, targets)
+    for batch_size in (1, 7, 50, 1000):
+        assert view.accuracy(backbone, source, batch_size) == pytest.approx(0.8)
+
+
+class Streamed(torch.utils.data.TensorDataset):
+    """Examples that are read one at a time."""
+
+    def batches(self):
+        examples = StreamedExamples(self, self.tensors[1].numpy())
+        index_of = {label: label for label in range(3)}
+        return StreamedBatches(examples, index_of, torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("rows", "batch_size"), [(9, 8), (17, 8), (10, 8), (3, 2), (5, 2), (5, 4), (7, 3), (8, 8)]
+)
+def test_statistics_of_the_batch_are_never_those_of_a_remainder(rows, batch_size):
+    """The last part is as large as the others, up to one, and `accuracy` sees the same parts."""
+    net = nn.Sequential(nn.Linear(16, 5), nn.BatchNorm1d(5, affine=False), nn.Linear(5, 3))
+    backbone = adapt(net, norm="batch")
+    inputs = blobs(count=rows)[0]
+    view = TaskView(backbone.weights, None, 3)
+    logits = view.logits(backbone, inputs, batch_size)
+    sizes = even_parts(rows, batch_size)
+    assert min(sizes) >= max(2, max(sizes) - 1)
+    expected = [backbone.forward({}, part) for part in inputs.split(sizes)]
+    torch.testing.assert_close(logits, torch.cat(expected))
+    targets = logits.argmax(dim=1)
+    for source in (TensorBatches(inputs, targets), Streamed(inputs, targets).batches()):
+        assert view.accuracy(backbone, source, batch_size) == 1
+
+
+@pytest.mark.parametrize("rows", [1024, 1025, 2049])
+def test_many_rows_with_statistics_of_the_batch(rows):
+    backbone = adapt(
+        nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)), norm="batch"
+    )
+    view = TaskView(backbone.weights, None, 3)
+    assert view.logits(backbone, torch.randn(rows, 2)).shape == (rows, 3)
+
+
+@pytest.mark.parametrize(
+    ("backbone", "begins", "continues"),
+    [
+        (lenet(), "train", "train"),
+        (resnet("batch"), "train", "train"),
+        (resnet("group"), "train", "train"),
+        (resnet("per_task"), "train", "train"),
+        (resnet("shared"), "train", "frozen"),
+        (adapt(ConvNet(), norm="shared"), "train", "frozen"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.norm,
+)
+def test_how_norms_behave_while_learning(backbone, begins, continues):
+    first = TrainingPhase.begin(backbone)
+    assert first.mode == begins
+    assert (first.statistics is None) == (not backbone.has_statistics)
+    second = TrainingPhase.begin(backbone, first.statistics)
+    assert second.mode == continues
+    assert (second.statistics is first.statistics) == (
+        continues == "frozen" or not backbone.has_statistics
+    )
+    inputs, _ = pictures() if backbone.name != "lenet_300_100" else blobs()
+    if backbone.has_statistics:
+        kept = {name: value.clone() for name, value in second.statistics.items()}
+        second.forward(backbone, backbone.weights, inputs)
+        changed = any(not torch.equal(kept[name], second.statistics[name]) for name in kept)
+        assert changed == (continues == "train")
+
+
+def weights(count):
+    return {"w": torch.zeros(count)}
+
+
+def test_the_cache_keeps_what_was_used_last():
+    cache = WeightCache(limit=3 * 40)
+    made = []
+
+    def get(name, count=10):
+        return cache.get(name, lambda: made.append(name) or weights(count))
+
+    kept = get("a")
+    assert get("a") is kept
+    get("b"), get("c"), get("a"), get("d")  # "b" is the one used longest ago
+    assert made == ["a", "b", "c", "d"]
+    get("a"), get("c"), get("d")
+    assert made == ["a", "b", "c", "d"]
+    get("b")
+    assert made == ["a", "b", "c", "d", "b"]
+
+
+def test_a_cache_without_room_makes_anew_every_time():
+    cache = WeightCache(limit=0)
+    first = cache.get("a", lambda: weights(10))
+    assert cache.get("a", lambda: weights(10)) is not first
+    small = WeightCache(limit=100)
+    big = small.get("big", lambda: weights(1000))
+    assert small.get("big", lambda: weights(1000)) is not big
+    fits = small.get("fits", lambda: weights(25))
+    assert small.get("fits", lambda: weights(25)) is fits

@@ -1,0 +1,106 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from impresslearn.optimisation.objectives import (
+    cross_entropy,
+    entropies,
+    information_maximisation,
+    mean_entropy,
+    unit_norm_penalty,
+)
+
+
+def sure_of(*classes, size=4):
+    """Logits that leave no doubt."""
+    return 1000 * torch.eye(size)[list(classes)]
+
+
+def test_cross_entropy_by_hand():
+    logits = torch.tensor([[0.0, math.log(3)], [0.0, 0.0]])
+    # -ln(1/4) and -ln(1/2)
+    expected = (math.log(4) + math.log(2)) / 2
+    assert cross_entropy(logits, torch.tensor([0, 1])).item() == pytest.approx(expected)
+
+
+def test_smoothing_spreads_a_share_of_the_labels():
+    logits = torch.tensor([[2.0, 0.0, -1.0], [0.5, 0.5, 3.0]])
+    targets = torch.tensor([0, 2])
+    to_all = -torch.log_softmax(logits, dim=1).mean()
+    expected = 0.7 * cross_entropy(logits, targets) + 0.3 * to_all
+    torch.testing.assert_close(cross_entropy(logits, targets, 0.3), expected)
+
+
+def test_entropies_by_hand():
+    logits = torch.cat([torch.zeros(1, 4), sure_of(2), torch.tensor([[0.0, 0, -1000, -1000]])])
+    assert entropies(logits).tolist() == pytest.approx([math.log(4), 0, math.log(2)])
+    assert mean_entropy(logits).item() == pytest.approx(math.log(8) / 3)
+
+
+def test_information_maximisation_by_hand():
+    # One class for every input: confident and worthless. Every class once: the best there is.
+    assert information_maximisation(sure_of(1, 1, 1, 1)).item() == pytest.approx(0)
+    assert information_maximisation(sure_of(0, 1, 2, 3)).item() == pytest.approx(-math.log(4))
+    assert information_maximisation(torch.zeros(5, 4)).item() == pytest.approx(0, abs=1e-6)
+    assert information_maximisation(sure_of(0, 0, 1, 1)).item() == pytest.approx(-math.log(2))
+
+
+def test_a_batch_of_one_falls_back_to_its_entropy():
+    logits = torch.randn(1, 5)
+    assert information_maximisation(logits).item() == pytest.approx(mean_entropy(logits).item())
+
+
+@given(rows=st.integers(2, 8), classes=st.integers(2, 6), seed=st.integers(0, 99))
+@settings(max_examples=60, deadline=None)
+def test_bounds_of_the_information(rows, classes, seed):
+    logits = 5 * torch.randn(rows, classes, generator=torch.Generator().manual_seed(seed))
+    assert (entropies(logits) >= -1e-6).all()
+    assert (entropies(logits) <= math.log(classes) + 1e-5).all()
+    value = information_maximisation(logits)
+    assert -math.log(min(rows, classes)) - 1e-5 <= value <= 1e-5
+    shifted = logits + torch.arange(rows)[:, None]
+    torch.testing.assert_close(information_maximisation(shifted), value, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("objective", [mean_entropy, information_maximisation])
+def test_gradients_stay_finite_where_predictions_are_certain(objective):
+    logits = sure_of(0, 1, 1).requires_grad_()
+    objective(logits).backward()
+    assert logits.grad.isfinite().all()
+
+
+def test_a_descent_step_on_the_information_spreads_a_collapsed_prediction():
+    logits = torch.tensor([[2.0, 0.1], [2.0, -0.1]], requires_grad=True)
+    information_maximisation(logits).backward()
+    moved = (logits - logits.grad).detach()
+    gap = (logits[:, 0] - logits[:, 1]).detach()
+    assert (moved[0, 0] - moved[0, 1]) < gap[0]  # the less certain one gives way
+    assert information_maximisation(moved) < information_maximisation(logits)
+
+
+def test_penalty_by_hand():
+    assert unit_norm_penalty([torch.tensor([0.5, -0.5]), torch.tensor([1.0])]).item() == 0
+    # (|1| + |-2| - 1)² + (0 - 1)²
+    assert unit_norm_penalty([torch.tensor([1.0, -2.0]), torch.zeros(3)]).item() == 5
+
+
+def test_penalty_is_averaged_over_units():
+    alpha = torch.tensor([[1.0, 0.0], [2.0, 0.5]])  # norms 3 and 0.5
+    assert unit_norm_penalty([alpha]).item() == pytest.approx((4 + 0.25) / 2)
+
+
+@given(count=st.integers(1, 5), units=st.integers(1, 5), seed=st.integers(0, 99))
+@settings(max_examples=40, deadline=None)
+def test_equal_units_are_penalised_as_one_layer(count, units, seed):
+    alphas = torch.randn((3, count), generator=torch.Generator().manual_seed(seed))
+    by_unit = [alpha[:, None].expand(-1, units) for alpha in alphas]
+    torch.testing.assert_close(unit_norm_penalty(by_unit), unit_norm_penalty(list(alphas)))
+
+
+def test_penalty_gradient():
+    alpha = torch.tensor([1.0, -2.0], requires_grad=True)
+    unit_norm_penalty([alpha]).backward()
+    assert alpha.grad.tolist() == [4, -4]  # 2 (3 - 1) sign

@@ -1,0 +1,88 @@
+import io
+import re
+import sys
+import time
+
+import pytest
+
+from impresslearn.optimisation import progress as module
+from impresslearn.optimisation.progress import Progress, progress_for, silent
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("progress", [silent, Progress(False, "work")])
+def test_silence(progress, capfd):
+    with progress.track(3) as advance:
+        for _ in range(3):
+            advance()
+    assert capfd.readouterr() == ("", "")
+
+
+NAMES = [("seven [/b] [red]", "seven [/b] [red]"), ("a\x1b[2J\n", r"a\x1b[2J\n")]
+
+
+@pytest.mark.parametrize(("name", "shown"), NAMES)
+def test_a_bar_goes_to_standard_error(monkeypatch, capfd, name, shown):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    with Progress(True).titled(f"basis {name}").track(2) as advance:
+        advance()
+    assert f"basis {shown}" in re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue())
+    assert capfd.readouterr().out == ""
+
+
+def wait_for_lines(log, count):
+    end = time.monotonic() + 10
+    while log.getvalue().count("\n") < count:
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_lines_where_there_is_no_terminal(monkeypatch):
+    monkeypatch.setattr(module, "FIRST_LINE", 0.01)
+    monkeypatch.setattr(module, "LINE_EVERY", 0.03)
+    log = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", log)
+    with Progress(True, "a\nb").track(4) as advance:
+        wait_for_lines(log, 1)  # a single step may take long
+        advance()
+        wait_for_lines(log, 3)
+    told = log.getvalue()
+    assert told.startswith("a\\nb: 0 of 4 after 0:00:00\n")
+    assert told.endswith("a\\nb: 1 of 4 after 0:00:00, about 0:00:00 left\n")
+    time.sleep(0.06)
+    assert log.getvalue() == told
+
+
+@pytest.mark.parametrize(
+    ("done", "seconds", "line"),
+    [
+        (0, 9.6, "w: 0 of 8 after 0:00:10"),
+        (2, 60, "w: 2 of 8 after 0:01:00, about 0:03:00 left"),
+        (8, 7200, "w: 8 of 8 after 2:00:00, about 0:00:00 left"),
+    ],
+)
+def test_time_that_is_left(done, seconds, line):
+    assert module._line("w", done, 8, seconds) == line
+
+
+def test_short_work_says_nothing_and_costs_nothing(capfd):
+    started = time.perf_counter()
+    for _ in range(20):
+        with Progress(True, "short").track(1) as advance:
+            advance()
+    assert time.perf_counter() - started < 1
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_choice(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    assert [progress_for(choice).shown for choice in (True, False, "auto")] == [True, False, False]
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    assert progress_for("auto").shown

@@ -1,0 +1,230 @@
+import math
+from contextlib import contextmanager
+from itertools import pairwise
+
+import pytest
+import torch
+
+from impresslearn.data import TensorBatches
+from impresslearn.errors import InputError, TrainingError
+from impresslearn.optimisation.loop import Recipe, fit
+
+INPUTS = torch.arange(10, dtype=torch.float32)[:, None]
+TARGETS = torch.arange(10)
+SOURCE = TensorBatches(INPUTS, TARGETS)
+
+
+def descent(recipe, source=SOURCE):
+    """The learning rate of every step: with a gradient of 1, SGD moves by it."""
+    parameter = torch.zeros((), requires_grad=True)
+    places = []
+
+    def loss(inputs, targets):
+        places.append(parameter.item())
+        return parameter.double()
+
+    fit([parameter], loss, source, recipe, seed=0)
+    places.append(parameter.item())
+    return [before - after for before, after in pairwise(places)]
+
+
+def batches_seen(recipe, source=SOURCE, seed=0):
+    """The targets of each batch."""
+    parameter = torch.zeros((), requires_grad=True)
+    seen = []
+
+    def loss(inputs, targets):
+        seen.append(targets.tolist())
+        return parameter * 1.0
+
+    result = fit([parameter], loss, source, recipe, seed)
+    assert result.steps == len(seen)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps"),
+    [
+        ({"epochs": 3, "batch_size": 4}, 9),
+        ({"epochs": 3, "batch_size": 5}, 6),
+        ({"epochs": 3, "batch_size": 100}, 3),
+        ({"epochs": 0.5, "batch_size": 5}, 1),
+        ({"epochs": 2.5, "batch_size": 4}, 8),
+        ({"epochs": 1, "batch_size": 5, "min_steps": 7}, 7),
+        ({"epochs": 5, "batch_size": 5, "min_steps": 7}, 10),
+        ({"epochs": 0, "min_steps": 2}, 2),
+    ],
+)
+def test_steps(settings, steps):
+    recipe = Recipe(optimizer="sgd", **settings)
+    assert recipe.total_steps(10) == steps
+    assert len(batches_seen(recipe)) == steps
+
+
+def test_every_epoch_shows_everything_once_in_a_new_order():
+    seen = batches_seen(Recipe(epochs=2, batch_size=5))
+    first, second = seen[0] + seen[1], seen[2] + seen[3]
+    assert sorted(first) == sorted(second) == list(range(10))
+    assert first != second
+    assert first != list(range(10))
+
+
+def test_the_order_follows_the_seed():
+    recipe = Recipe(epochs=2, batch_size=4)
+    assert batches_seen(recipe, seed=5) == batches_seen(recipe, seed=5)
+    assert batches_seen(recipe, seed=5) != batches_seen(recipe, seed=6)
+
+
+def test_a_last_batch_of_one_is_skipped():
+    nine = TensorBatches(INPUTS[:9], TARGETS[:9])
+    assert {len(batch) for batch in batches_seen(Recipe(epochs=4, batch_size=4), nine)} == {4}
+    assert {len(batch) for batch in batches_seen(Recipe(batch_size=1), nine)} == {1}
+    one = TensorBatches(INPUTS[:1], TARGETS[:1])
+    assert batches_seen(Recipe(epochs=3, batch_size=4), one) == [[0]] * 3
+
+
+def test_cosine_goes_from_the_rate_to_nearly_zero():
+    recipe = Recipe(optimizer="sgd", lr=0.5, schedule="cosine", epochs=2, batch_size=1)
+    expected = [0.25 * (1 + math.cos(math.pi * step / 20)) for step in range(20)]
+    assert descent(recipe) == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_constant_rate():
+    recipe = Recipe(optimizer="sgd", lr=0.5, schedule="constant", epochs=2, batch_size=1)
+    assert descent(recipe) == pytest.approx([0.5] * 20, abs=1e-5)
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine"])
+def test_warm_up_rises_linearly_and_the_schedule_follows(schedule):
+    recipe = Recipe(
+        optimizer="sgd", lr=1.0, schedule=schedule, epochs=2, batch_size=1, warmup_epochs=0.5
+    )
+    rates = descent(recipe)
+    assert rates[:5] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0], abs=1e-5)
+    rest = [0.5 * (1 + math.cos(math.pi * step / 15)) for step in range(15)]
+    expected = rest if schedule == "cosine" else [1.0] * 15
+    assert rates[5:] == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "momentum", "reference"),
+    [
+        ("adam", None, lambda p: torch.optim.Adam(p, 0.1, weight_decay=0.01)),
+        ("adam", 0.5, lambda p: torch.optim.Adam(p, 0.1, (0.5, 0.999), weight_decay=0.01)),
+        ("adamw", None, lambda p: torch.optim.AdamW(p, 0.1, weight_decay=0.01)),
+        ("rmsprop", None, lambda p: torch.optim.RMSprop(p, 0.1, weight_decay=0.01)),
+        ("rmsprop", 0.5, lambda p: torch.optim.RMSprop(p, 0.1, weight_decay=0.01, momentum=0.5)),
+        ("sgd", None, lambda p: torch.optim.SGD(p, 0.1, weight_decay=0.01)),
+        ("sgd", 0.5, lambda p: torch.optim.SGD(p, 0.1, weight_decay=0.01, momentum=0.5)),
+    ],
+)
+def test_optimizers_are_those_of_torch(name, momentum, reference):
+    start = torch.tensor([3.0, -2.0])
+    fitted, expected = (start.clone().requires_grad_() for _ in range(2))
+    recipe = Recipe(
+        optimizer=name, lr=0.1, schedule="constant", momentum=momentum, weight_decay=0.01, epochs=5
+    )
+    fit([fitted], lambda inputs, targets: fitted.square().sum(), SOURCE, recipe, seed=0)
+    optimizer = reference([expected])
+    for _ in range(5):
+        optimizer.zero_grad()
+        expected.square().sum().backward()
+        optimizer.step()
+    torch.testing.assert_close(fitted, expected)
+
+
+def test_the_final_loss_is_the_mean_of_the_last_epoch():
+    parameter = torch.zeros((), requires_grad=True)
+    values = iter([100.0] * 3 + [1.0, 2.0, 6.0])
+
+    def loss(inputs, targets):
+        return parameter * 0 + next(values)
+
+    result = fit([parameter], loss, SOURCE, Recipe(epochs=2, batch_size=4), seed=0)
+    assert result.final_loss == 3
+
+
+def test_no_steps_change_nothing():
+    parameter = torch.ones(2, requires_grad=True)
+    result = fit([parameter], lambda *_: parameter.sum(), SOURCE, Recipe(epochs=0), seed=0)
+    assert result.steps == 0
+    assert math.isnan(result.final_loss)
+    assert parameter.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("steps", [1, 7, 120])
+def test_a_loss_that_is_not_finite(bad, steps):
+    parameter = torch.zeros((), requires_grad=True)
+    recipe = Recipe(lr=0.25, epochs=0, min_steps=steps)
+    with pytest.raises(TrainingError, match=r"became (nan|inf) at step \d+.*rate 0.25") as caught:
+        fit([parameter], lambda *_: parameter * bad + bad, SOURCE, recipe, seed=0)
+    assert "\n" not in str(caught.value)
+
+
+def test_parameters_that_are_not_finite_after_the_last_step():
+    parameter = torch.zeros((), requires_grad=True)
+    recipe = Recipe(optimizer="sgd", lr=3e38, schedule="constant", epochs=1)
+    with pytest.raises(TrainingError, match="parameters became NaN or infinite"):
+        fit([parameter], lambda *_: parameter * 1e10, SOURCE, recipe, seed=0)
+
+
+def test_dropout_follows_the_seed_and_global_randomness_is_left_alone():
+    dropout = torch.nn.Dropout(0.5)
+
+    def run(seed):
+        parameter = torch.ones(50, requires_grad=True)
+        recipe = Recipe(epochs=2, batch_size=4)
+        fit([parameter], lambda *_: dropout(parameter).square().sum(), SOURCE, recipe, seed)
+        return parameter.detach()
+
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first = run(0)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(2)
+    assert torch.equal(run(0), first)
+    assert not torch.equal(run(1), first)
+
+
+def test_progress_advances_once_a_step():
+    events = []
+
+    class Counter:
+        @contextmanager
+        def track(self, total):
+            events.append(total)
+            yield lambda: events.append("step")
+
+    parameter = torch.zeros((), requires_grad=True)
+    fit([parameter], lambda *_: parameter * 1.0, SOURCE, Recipe(epochs=3), 0, Counter())
+    assert events == [3, "step", "step", "step"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"optimizer": "lion"}, "one of adam, adamw, rmsprop, sgd, got 'lion'"),
+        ({"schedule": "linear"}, "one of constant, cosine, got 'linear'"),
+        ({"lr": 0}, "lr > 0.*got lr=0"),
+        ({"lr": math.nan}, "lr must be a finite number, got nan"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"epochs": -1}, "epochs=-1"),
+        ({"min_steps": -1}, "min_steps must be an integer of at least 0, got -1"),
+        ({"label_smoothing": 1}, "label_smoothing must lie in .0, 1., got 1"),
+        ({"label_smoothing": -0.1}, "label_smoothing must lie"),
+    ],
+)
+def test_settings_that_make_no_recipe(settings, message):
+    with pytest.raises(InputError, match=message):
+        Recipe(**settings)
+
+
+def test_settings_are_plain_values():
+    assert Recipe(**Recipe(lr=0.5).settings()) == Recipe(lr=0.5)
+    smooth = Recipe(label_smoothing=0.1)
+    assert Recipe(**smooth.settings()) == smooth
+
+
+def test_settings_without_smoothing_are_those_of_older_files():
+    assert "label_smoothing" not in Recipe().settings()
