@@ -17,13 +17,19 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(WANTED))
 .PHONY: $(STAMP)
 endif
 
-.PHONY: demo test lint types check clean
+.PHONY: demo test test-slow test-all lint types check clean
 
 demo: $(STAMP)
 	@$(RUN) impresslearn demo --out "$(OUT)"
 
+# Each of pytest's workers has one thread, so that together they use the cores and no more.
 test: $(STAMP)
-	$(RUN) pytest $(PYTEST)
+	OMP_NUM_THREADS=1 $(RUN) pytest -n auto -m "not slow" $(PYTEST)
+
+test-slow: $(STAMP)
+	OMP_NUM_THREADS=1 $(RUN) pytest -n auto -m slow $(PYTEST)
+
+test-all: test test-slow
 
 lint: $(STAMP)
 	$(RUN) ruff check .
@@ -32,8 +38,7 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(RUN) mypy
 
-check: lint types
-	@$(MAKE) --no-print-directory test
+check: lint types test
 
 # pip resolves everything in one call, so that the pinned torch decides for torchvision too.
 $(STAMP):
