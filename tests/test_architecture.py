@@ -10,7 +10,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LAYERS = (  # from low to high; a unit imports strictly lower layers, or itself
     {"errors"},
-    {"validation"},
+    {"files", "validation"},
     {"data", "kernels"},
     {"optimisation", "streams"},
     {"networks"},
@@ -28,7 +28,7 @@ LAYERS = (  # from low to high; a unit imports strictly lower layers, or itself
 )
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
 ONLY = {
-    "report": {"errors", "report"},
+    "report": {"errors", "files", "report"},
     "streams": {"errors", "data", "streams"},
 }
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
 from impresslearn import Backbone, ImpressLearner, Recipe
-from impresslearn.export import FinishedTask
+from impresslearn.export import TaskModel
 from impresslearn.networks import adapt
-from toys import blobs, lenet, pictures, quick_learner, resnet
+from toys import ConvNet, blobs, lenet, pictures, quick_learner, resnet
 
 BRIEF = Recipe(lr=0.03, epochs=0, min_steps=3, batch_size=16)
-RESNET_NORMS = ("batch", "per_task", "shared", "group")
+FLAT, IMAGES = blobs(5)[0], pictures(5)[0]
 
 
 class Tied(nn.Module):
@@ -29,7 +31,7 @@ class Tied(nn.Module):
 
 
 class Encoder(nn.Module):
-    """A transformer layer over (n, 2, 8), averaged, with a linear head."""
+    """A transformer layer over (n, 16) as two tokens, averaged, with a linear head."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +39,7 @@ class Encoder(nn.Module):
         self.head = nn.Linear(8, 3)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return self.head(self.layer(inputs).mean(1))
+        return self.head(self.layer(inputs.unflatten(1, (2, 8))).mean(1))
 
 
 class Labelled(nn.Module):
@@ -52,31 +54,51 @@ class Labelled(nn.Module):
         return self.layer(inputs)[:, : self.classes]
 
 
-def learned(backbone: Backbone, *, small: bool) -> ImpressLearner:
+def used_twice() -> nn.Module:
+    """A network of the library's, twice inside the user's module."""
+    body = lenet(16).module
+    return nn.Sequential(body, body, nn.Linear(16, 3))
+
+
+def flat_module() -> nn.Module:
+    """A module of torch's own layers."""
+    return nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 3))
+
+
+BACKBONES: dict[str, Callable[[], Backbone]] = {
+    "lenet": lambda: lenet(3),
+    "float16": lambda: adapt(lenet(3).module.to(torch.float16), input_shape=(16,)),
+    "bfloat16": lambda: adapt(lenet(3).module.to(torch.bfloat16), input_shape=(16,)),
+    "float64": lambda: adapt(lenet(3).module.to(torch.float64), input_shape=(16,)),
+    "tied": lambda: adapt(Tied()),
+    "transformer": lambda: adapt(Encoder()),
+    "labelled": lambda: adapt(Labelled()),
+    "flattened": lambda: adapt(flat_module(), input_shape=(16,)),
+    "used twice": lambda: adapt(used_twice()),
+    "inside": lambda: adapt(nn.Sequential(nn.Dropout2d(0.5), resnet("group", 5).module)),
+    **{f"resnet {n}": lambda n=n: resnet(n, 5) for n in ("batch", "per_task", "shared", "group")},
+    **{
+        f"convnet {n}": lambda n=n: adapt(ConvNet(), norm=n, input_shape=(3, 8, 8))
+        for n in ("batch", "per_task", "shared")
+    },
+}
+
+
+def learned(backbone: Backbone | str) -> tuple[ImpressLearner, Tensor]:
     """A learner with a basis task "basis" (labels 0, 1, 2) and a learned one "new" ("c", "d").
 
-    small: whether inputs are (16,) and not (3, 8, 8).
+    backbone: also by its name in `BACKBONES`. Returns inputs of the backbone's dtype as well.
     """
-    learner = quick_learner(backbone, basis_recipe=BRIEF, task_recipe=BRIEF, output_scale=True)
-    draw = blobs if small else pictures
+    made = BACKBONES[backbone]() if isinstance(backbone, str) else backbone
+    images = made.layers[0].shape[1] == 3
+    draw, inputs = (pictures, IMAGES) if images else (blobs, FLAT)
+    learner = quick_learner(made, basis_recipe=BRIEF, task_recipe=BRIEF, output_scale=True)
     learner.learn_basis("basis", draw(0, 3, 24))
-    inputs, labels = draw(1, 2, 24)
-    learner.learn_task("new", (inputs, ["cd"[label] for label in labels.tolist()]))
-    return learner
+    values, labels = draw(1, 2, 24)
+    learner.learn_task("new", (values, ["cd"[label] for label in labels.tolist()]))
+    return learner, inputs.to(made.dtype)
 
 
-def finished(learner: ImpressLearner, name: str = "new") -> FinishedTask:
+def model_of(learner: ImpressLearner, name: str = "new") -> TaskModel:
     """What a learner hands over to be exported."""
-    return FinishedTask.of(learner._state, name)
-
-
-def lenet_learner(**settings) -> ImpressLearner:
-    return learned(lenet(3, **settings), small=True)
-
-
-def resnet_learner(norm: str) -> ImpressLearner:
-    return learned(resnet(norm, 5), small=False)
-
-
-def adapted_learner(module: nn.Module, *, small: bool = True, **settings) -> ImpressLearner:
-    return learned(adapt(module, **settings), small=small)
+    return learner.finished(name)

@@ -1,15 +1,13 @@
-"""One task as things that live without this library: a module, weights, ONNX, a torch program."""
+"""One task as a plain module, .safetensors, .onnx or .pt2, which live without this library."""
 
-from impresslearn.export.formats import FORMATS, export_task
-from impresslearn.export.modules import export_module
+from impresslearn.export.files import FORMATS, export_program, export_safetensors, export_task
+from impresslearn.export.module import export_module
 from impresslearn.export.onnx import export_onnx
-from impresslearn.export.programs import export_program
-from impresslearn.export.task import FinishedTask
-from impresslearn.export.weights import export_safetensors
+from impresslearn.export.task import TaskModel
 
 __all__ = [
     "FORMATS",
-    "FinishedTask",
+    "TaskModel",
     "export_module",
     "export_onnx",
     "export_program",

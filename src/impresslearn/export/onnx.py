@@ -19,10 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from impresslearn.errors import ImpressLearnError, InputError, MissingDependencyError
-from impresslearn.export.modules import export_module
-from impresslearn.export.programs import example_inputs, first_line, quiet, traced
-from impresslearn.export.task import FinishedTask
-from impresslearn.export.writing import checked_target, replace_file
+from impresslearn.export.module import export_module, first_line, quiet, traced
+from impresslearn.export.task import TaskModel
+from impresslearn.files import check_place, write_file
 
 INPUT, OUTPUT, BATCH = "input", "logits", "batch"
 TOLERANCE = {torch.float16: 1e-2, torch.bfloat16: 1e-1}
@@ -32,11 +31,9 @@ ROUNDING = 10
 """How many times the module's own rounding error passes too: batch norm over few values, layer upon
 layer, magnifies rounding beyond any fixed tolerance."""
 
-REQUIRED = ("onnx", "onnxscript")
-
 
 def export_onnx(
-    task: FinishedTask,
+    task: TaskModel,
     path: str | os.PathLike,
     example: Any = None,
     *,
@@ -46,29 +43,29 @@ def export_onnx(
     """Writes an ONNX model with the input "input" (batch, ...) and the output "logits" (batch, K).
 
     The batch size is free. example: as in `export_program`. The metadata_props are those of
-    `FinishedTask.metadata`. verify: whether the model is compared with the module where onnxruntime
-    is installed: ‖difference‖ <= tolerance ‖logits‖ in the Euclidean norm over a batch of random
+    `TaskModel.metadata`. verify: whether the model is compared with the module where onnxruntime is
+    installed: ‖difference‖ <= tolerance ‖logits‖ in the Euclidean norm over a batch of random
     inputs. By default tolerance is 1e-5, 1e-2 for float16 and 1e-1 for bfloat16, or ten times the
     module's own error against float64 where that is more.
     Raises MissingDependencyError without onnx and onnxscript, InputError where sizes are missing,
     the network cannot be translated or the file cannot be written, and ImpressLearnError where
     onnxruntime cannot run the model or computes something else; nothing is written then.
     """
-    missing = [name for name in REQUIRED if find_spec(name) is None]
+    missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
     if missing:
         raise MissingDependencyError(
             f"exporting to ONNX needs {' and '.join(missing)}: pip install 'impresslearn[onnx]'"
         )
-    checked_target(path)
-    inputs = example_inputs(task, example)
+    check_place(path)
+    inputs = task.example_inputs(example)
     module = export_module(task).cpu()
     data = _translated(task, module, inputs)
     if verify and find_spec("onnxruntime") is not None:
         _verify(task, module, data, inputs, tolerance)
-    return replace_file(path, data)
+    return write_file(path, data)
 
 
-def _translated(task: FinishedTask, module: nn.Module, inputs: Tensor) -> bytes:
+def _translated(task: TaskModel, module: nn.Module, inputs: Tensor) -> bytes:
     program = traced(task, module, inputs)
     try:
         with quiet():
@@ -92,21 +89,21 @@ def _translated(task: FinishedTask, module: nn.Module, inputs: Tensor) -> bytes:
         ) from error
 
 
+@torch.no_grad()
 def _verify(
-    task: FinishedTask, module: nn.Module, data: bytes, inputs: Tensor, tolerance: float | None
+    task: TaskModel, module: nn.Module, data: bytes, inputs: Tensor, tolerance: float | None
 ) -> None:
     """Raises ImpressLearnError unless onnxruntime's logits are those of the module."""
-    runtime: Any = import_module("onnxruntime")
     generator = torch.Generator().manual_seed(0)
+    by_batch = task.backbone.norm == "batch" or task.view.mode == "batch"
     # Statistics of a small batch magnify rounding, and those of one input may not exist.
-    for rows in (16, 24) if task.normalises_by_batch else (1, 16):
+    for rows in (16, 24) if by_batch else (1, 16):
         values = torch.randn(rows, *inputs.shape[1:], generator=generator).to(inputs.dtype)
         if inputs.dtype == torch.uint8:  # raw pixels
             values = torch.randint(256, values.shape, generator=generator).to(torch.uint8)
-        with torch.no_grad():
-            expected = module(values).double()
+        expected = module(values).double()
         try:
-            logits = _run(runtime, data, values).double()
+            logits = _run(data, values).double()
         except Exception as error:  # onnxruntime's errors have no common base
             raise ImpressLearnError(
                 f"onnxruntime cannot run the exported {task.backbone.name} in {inputs.dtype}: "
@@ -115,7 +112,7 @@ def _verify(
         found = _relative_error(logits, expected)
         allowed = TOLERANCE.get(inputs.dtype, 1e-5) if tolerance is None else tolerance
         if tolerance is None and not found <= allowed:
-            allowed = max(allowed, ROUNDING * _rounding(*_prepared(task, values), expected))
+            allowed = max(allowed, ROUNDING * _rounding(task, values, expected))
         if not found <= allowed:  # written so that a NaN fails
             raise ImpressLearnError(
                 f"the ONNX model of task {task.name!r} computes other logits than the module: a "
@@ -133,24 +130,19 @@ def _relative_error(logits: Tensor, expected: Tensor) -> float:
     return difference / size if size else difference * math.inf
 
 
-def _prepared(task: FinishedTask, values: Tensor) -> tuple[nn.Module, Tensor]:
-    """The module that takes prepared inputs, and the inputs prepared."""
-    raw = task.preprocessing
-    module = export_module(replace(task, preprocessing=None)).cpu()
-    return module, values if raw is None else raw.apply(values)
-
-
-def _rounding(module: nn.Module, values: Tensor, logits: Tensor) -> float:
+def _rounding(task: TaskModel, raw: Tensor, logits: Tensor) -> float:
     """The relative error of the module itself against float64; 0 where it cannot run in float64."""
+    module = export_module(replace(task, preprocessing=None)).cpu()
+    values = raw if task.preprocessing is None else task.preprocessing.apply(raw)
     try:
-        with torch.no_grad():
-            exact = copy.deepcopy(module).double()(values.double())
+        exact = copy.deepcopy(module).double()(values.double())
     except (RuntimeError, ValueError):  # a dtype written into the code
         return 0.0
     return _relative_error(logits, exact.double())
 
 
-def _run(runtime: Any, data: bytes, values: Tensor) -> Tensor:
+def _run(data: bytes, values: Tensor) -> Tensor:
+    runtime = import_module("onnxruntime")
     options = runtime.SessionOptions()
     options.log_severity_level = 3  # errors only
     session = runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])

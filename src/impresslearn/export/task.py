@@ -1,29 +1,31 @@
 """What an export is made from: the network, one task's weights and statistics, and its labels.
 
-It holds a single task, so that exporting needs to know neither learners nor banks: whatever can
-give a `TaskView`, a learner's state or a baseline, can be exported.
+It holds a single task, so that whatever can give a `TaskView`, a learner or a baseline, can export.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 
-from impresslearn.data import Label
+import torch
+from torch import Tensor
+
+from impresslearn import __version__
+from impresslearn.data import Label, as_inputs
 from impresslearn.data.preprocessing import Preprocessing
+from impresslearn.errors import InputError
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import TaskView
-from impresslearn.state.state import LearnerState
 
 
 @dataclass(frozen=True)
-class FinishedTask:
-    """One task, ready to leave the library.
+class TaskModel:
+    """One task as a model that can be exported.
 
     backbone: the frozen network; view: the task's effective weights and norm statistics; name: the
-    task's; classes: its labels, the one that logit k stands for at place k; preprocessing: what the
-    export does to its inputs, None where they come prepared.
+    task's; classes: its labels, that of logit k at place k; preprocessing: what the export does to
+    its inputs, None where they come prepared.
     """
 
     backbone: Backbone
@@ -32,12 +34,6 @@ class FinishedTask:
     classes: tuple[Label, ...]
     preprocessing: Preprocessing | None = None
 
-    @classmethod
-    def of(cls, state: LearnerState, name: str) -> FinishedTask:
-        """A task that a learner has committed. Raises UnknownTaskError for any other name."""
-        task = state.tasks.learned(name)
-        return cls(state.backbone, state.view(task), task.name, task.classes)
-
     @property
     def flattens(self) -> bool:
         """Whether inputs of any shape are flattened before the network sees them."""
@@ -45,14 +41,9 @@ class FinishedTask:
         return shape is not None and len(shape) == 1 and shape[0] is not None
 
     @property
-    def cuts(self) -> bool:
+    def has_spare_outputs(self) -> bool:
         """Whether the network has more outputs than the task has classes."""
         return self.view.num_classes < self.backbone.num_classes
-
-    @property
-    def normalises_by_batch(self) -> bool:
-        """Whether the rows of a batch depend on one another."""
-        return self.backbone.norm == "batch" or self.view.mode == "batch"
 
     def metadata(self) -> dict[str, str]:
         """What goes along with every file, all of it text.
@@ -72,12 +63,31 @@ class FinishedTask:
             "fingerprint": self.backbone.fingerprint(),
             "preprocessing": json.dumps(raw),
             "library": "impresslearn",
-            "library_version": _library_version(),
+            "library_version": __version__,
         }
 
+    def example_inputs(self, example: object) -> Tensor:
+        """Two inputs (2, ...) on the CPU for tracing: the example's first, or zeros.
 
-def _library_version() -> str:
-    try:
-        return version("impresslearn")
-    except PackageNotFoundError:  # run from a source tree that was never installed
-        return "0+unknown"
+        They have the backbone's dtype, or are uint8 where the task takes raw pixels; with a
+        preprocessing they are raw. Raises InputError for an unsuitable example, and without one
+        where a size is free.
+        """
+        backbone, raw = self.backbone, self.preprocessing
+        dtype = torch.uint8 if raw is not None and raw.pixels else backbone.dtype
+        if example is not None:
+            inputs = as_inputs(example)
+            backbone.check_inputs(inputs if raw is None else raw.apply(example))
+            if len(inputs) == 0:
+                raise InputError("example holds no input; expected a batch (n, ...) of one or more")
+            # Tracing takes a batch of one for a size that never changes.
+            return torch.cat([inputs, inputs])[:2].to("cpu", dtype)
+        shape = backbone.input_shape if raw is None or raw.shape is None else raw.shape
+        sizes = [size for size in shape or () if size is not None]
+        if shape is None or len(sizes) < len(shape):
+            accepted = "" if shape is None else " " + str(shape).replace("None", "*")
+            raise InputError(
+                f"{backbone.name} takes inputs of any size{accepted}; pass example=, a batch of "
+                "inputs of the size to export for"
+            )
+        return torch.zeros(2, *sizes, dtype=dtype)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from impresslearn.coefficients.mixing import Coefficients
 from impresslearn.data import to_batches
 from impresslearn.data.preprocessing import Prepared, Preprocessing
 from impresslearn.errors import InputError, UnknownTaskError
-from impresslearn.export import FinishedTask, export_module
+from impresslearn.export import TaskModel, export_module
 from impresslearn.inference import TaskGuess, guess_task
 from impresslearn.inference.labels import labels_by_task, named, row_names
 from impresslearn.learner import learning
@@ -282,13 +281,15 @@ class ImpressLearner(ReadOnlySettings):
         """The norm statistics that a task is computed with; None where its network has none."""
         return self._state.statistics(self.tasks_.learned(task))
 
-    def finished(self, task: str, *, prepared: bool = False) -> FinishedTask:
+    def finished(self, task: str, *, prepared: bool = False) -> TaskModel:
         """A task with its weights, as the writers of `impresslearn.export` take it.
 
         prepared: whether what is exported takes prepared inputs, not raw ones.
         """
-        own = FinishedTask.of(self._state, task)
-        return own if prepared else replace(own, preprocessing=self.settings.preprocessing)
+        kept = self.tasks_.learned(task)
+        preprocessing = None if prepared else self.settings.preprocessing
+        view = self._state.view(kept)
+        return TaskModel(self.backbone, view, kept.name, kept.classes, preprocessing)
 
     def export(self, task: str, *, prepared: bool = False) -> nn.Module:
         """A plain module from inputs to a task's logits that needs nothing of this library.

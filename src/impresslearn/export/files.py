@@ -1,0 +1,99 @@
+"""A task as a file: its weights as .safetensors, or its computation as .pt2 or .onnx."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from impresslearn.errors import InputError
+from impresslearn.export.module import export_module, merged_network, quiet, traced
+from impresslearn.export.onnx import export_onnx
+from impresslearn.export.task import TaskModel
+from impresslearn.files import check_place, write_file
+
+FORMATS = ("safetensors", "onnx", "pt2")
+METADATA_FILE = "impresslearn.json"
+"""The extra file of a .pt2 archive that holds the metadata."""
+
+
+def export_task(
+    task: TaskModel, path: str | os.PathLike, format: str | None = None, example: Any = None
+) -> Path:
+    """Writes a task to a file that needs no part of this library, and returns its path.
+
+    format: one of `FORMATS`, by default the suffix of the path. example: a batch of inputs (n, ...)
+    of the size that an .onnx or .pt2 file is made for; needed where the backbone takes inputs of
+    any size. See `export_safetensors`, `export_onnx` and `export_program`, also for the errors;
+    raises InputError for any other format.
+    """
+    check_place(path)
+    name = os.path.splitext(path)[1][1:].lower() if format is None else format
+    if name == "safetensors":
+        return export_safetensors(task, path)
+    if name == "onnx":
+        return export_onnx(task, path, example)
+    if name == "pt2":
+        return export_program(task, path, example)
+    if format is None:
+        wanted = ", ".join(f".{each}" for each in FORMATS)
+        raise InputError(f"the path of an export must end in {wanted}, got {path}")
+    raise InputError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
+
+
+def export_safetensors(task: TaskModel, path: str | os.PathLike) -> Path:
+    """Writes the network's state dict with the task's weights and statistics in it.
+
+    With nothing but safetensors and torch it loads into the module of `create_backbone` called with
+    the `backbone` of the file's metadata, or into the user's own module:
+
+        state = module.state_dict()
+        state.update(safetensors.torch.load_file(path))
+        module.load_state_dict(state)
+
+    (A plain dict lacks the versions that a state dict carries, and torch then looks for counters of
+    batches in batch norms that have none.)
+
+    Names, shapes and dtypes are the network's own; where it has more outputs than the task has
+    classes, only the first len(classes) mean anything. Tensors that are tied are written once for
+    each name. The metadata are those of `TaskModel.metadata`. Raises InputError where the file
+    cannot be written or the state dict holds something else than tensors.
+    """
+    check_place(path)
+    tensors: dict[str, Tensor] = {}
+    for name, value in merged_network(task).state_dict().items():
+        if not isinstance(value, Tensor):
+            raise InputError(
+                f"{task.backbone.name} keeps a {type(value).__name__} as {name!r}, and a "
+                "safetensors file holds only tensors"
+            )
+        # A copy each: the format refuses tensors that share memory.
+        tensors[name] = value.detach().cpu().clone().contiguous()
+    return write_file(path, save(tensors, task.metadata()))
+
+
+def export_program(task: TaskModel, path: str | os.PathLike, example: Any = None) -> Path:
+    """Writes a program of `torch.export` that maps inputs (n, ...) to logits (n, K) on the CPU.
+
+    n is free. example: a batch of inputs (n, ...) whose other sizes the program is made for; needed
+    where the backbone takes inputs of any size. The file is torch's: load it with
+
+        torch.export.load(path, extra_files=(about := {"impresslearn.json": ""})).module()
+
+    after which about["impresslearn.json"] holds `TaskModel.metadata` as a JSON object. Which
+    versions of torch can read which files is torch's business. Raises InputError where sizes are
+    missing, torch cannot trace the network, or the file cannot be written.
+    """
+    check_place(path)
+    program = traced(task, export_module(task).cpu(), task.example_inputs(example))
+    data = io.BytesIO()
+    with quiet():
+        metadata = json.dumps(task.metadata(), ensure_ascii=False)
+        torch.export.save(program, data, extra_files={METADATA_FILE: metadata})
+    return write_file(path, data.getvalue())

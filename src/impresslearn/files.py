@@ -1,0 +1,109 @@
+"""Writes files whole or not at all.
+
+The content goes to a new file in the same folder, which then takes the name in one step: neither an
+error nor a full disk leaves half a file or harms what was there.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from impresslearn.errors import InputError
+
+
+def check_place(path: str | os.PathLike) -> Path:
+    """Where a file of this path is to be written, links followed; before work is spent on it.
+
+    Raises InputError for what is no path, a folder that does not exist, and a path that is taken by
+    something else than a file.
+    """
+    if not isinstance(path, (str, os.PathLike)) or isinstance(os.fspath(path), bytes):
+        raise InputError(f"path must be a string or Path, got {type(path).__name__}")
+    try:
+        place = Path(os.path.realpath(path))
+        if place.is_dir():
+            raise InputError(f"cannot write {path}: it is a folder")
+        if place.exists() and not place.is_file():
+            raise InputError(f"cannot write {path}: it is not a regular file")
+        if not place.parent.is_dir():
+            raise InputError(f"cannot write {path}: there is no folder {place.parent}")
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot write {path}: {reason_of(error)}") from None
+    return place
+
+
+def write_file(path: str | os.PathLike, content: bytes | str, *, folders: bool = False) -> Path:
+    """Writes a file in the place of what was there, and returns the path.
+
+    content: text is written as UTF-8, lone surrogates as backslash escapes. folders: make those
+    that are missing. Raises InputError ("cannot write PATH: reason"); what was there is then still
+    there.
+    """
+    data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
+    try:
+        if folders:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with new_file(check_place(path)) as temporary:
+            temporary.write_bytes(data)
+    except OSError as error:
+        raise InputError(f"cannot write {os.fspath(path)}: {reason_of(error)}") from None
+    return Path(path)
+
+
+@contextmanager
+def new_file(place: Path, *, overwrite: bool = True) -> Iterator[Path]:
+    """A free name beside `place`; the file written there takes the place at the end.
+
+    It is on the disk by then and keeps the permissions of the file that it replaces. Raises OSError
+    where that fails, FileExistsError where the place is taken and not to be overwritten; on an
+    error nothing is left under the free name.
+    """
+    temporary = place.with_name(f".impresslearn-{uuid.uuid4().hex}.tmp")
+    try:
+        yield temporary
+        _synchronise(temporary)
+        if overwrite:
+            with suppress(FileNotFoundError):
+                temporary.chmod(place.stat().st_mode & 0o777)
+            os.replace(temporary, place)
+        else:
+            _link(temporary, place)
+        _synchronise(place.parent)
+    finally:
+        with suppress(OSError):
+            for left in place.parent.glob(f"{temporary.name}*"):
+                left.unlink(missing_ok=True)
+
+
+def reason_of(error: OSError | ValueError) -> str:
+    """What went wrong, in the system's words."""
+    return str(getattr(error, "strerror", None) or error)
+
+
+def _link(temporary: Path, place: Path) -> None:
+    """Gives a file a second name, which must be free."""
+    try:
+        os.link(temporary, place)
+    except FileExistsError:
+        raise
+    except OSError:  # this file system has no links
+        if place.exists():
+            raise FileExistsError(place) from None
+        os.replace(temporary, place)
+
+
+def _synchronise(path: Path) -> None:
+    """Waits until a file, or on POSIX the names in a folder, are on the disk."""
+    if path.is_dir() and os.name != "posix":
+        return
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
