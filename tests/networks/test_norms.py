@@ -1,9 +1,13 @@
+"""Norm policies: what they build and convert, and one that is added from outside."""
+
 import pytest
 import torch
 from torch import nn
 
+from impresslearn import load
 from impresslearn.errors import InputError
-from impresslearn.networks import norms
+from impresslearn.networks import NormPolicy, adapt, create_backbone, norms, register_norm
+from toys import pictures, quick_learner, resnet
 
 
 @pytest.mark.parametrize(
@@ -15,12 +19,18 @@ def test_group_norm_takes_the_largest_divisor_that_leaves_four_channels(channels
     assert not list(norm.parameters())
 
 
-@pytest.mark.parametrize(("norm", "tracked"), [("batch", 0), ("per_task", 2), ("shared", 2)])
-def test_batch_norms_have_no_weights_and_track_where_the_policy_keeps(norm, tracked):
-    module = norms.make_norm(6, norm)
-    assert isinstance(module, nn.BatchNorm2d)
-    assert not list(module.parameters())
-    assert len(norms.statistic_names(module)) == tracked
+@pytest.mark.parametrize(
+    ("norm", "tracked"), [("batch", False), ("per_task", True), ("shared", True), ("group", False)]
+)
+def test_every_policy_runs_adds_no_weights_and_tracks_where_it_keeps(norm, tracked):
+    backbone = resnet(norm)
+    assert backbone.norm == norm
+    assert backbone.num_parameters == backbone.num_maskable
+    assert backbone.has_statistics == tracked
+    assert backbone.shares_statistics == (norm == "shared")
+    assert backbone.has_task_statistics == (norm == "per_task")
+    assert len(backbone.initial_statistics()) == (40 if tracked else 0)
+    assert backbone.forward(backbone.weights, torch.randn(2, 3, 8, 8), mode="train").shape == (2, 3)
 
 
 @pytest.mark.parametrize("norm", ["none", "layer", "Batch"])
@@ -38,19 +48,12 @@ def trained():
 
 
 def test_names_of_statistics():
-    assert norms.statistic_names(trained()) == (
-        "1.running_mean",
-        "1.running_var",
-        "2.0.running_mean",
-        "2.0.running_var",
-    )
-    assert norms.statistic_names(nn.BatchNorm1d(3)) == ("running_mean", "running_var")
-
-
-def test_drop_counters_leaves_only_the_averages():
+    names = ("1.running_mean", "1.running_var", "2.0.running_mean", "2.0.running_var")
     module = trained()
+    assert norms.statistic_names(module) == names
+    assert norms.statistic_names(nn.BatchNorm1d(3)) == ("running_mean", "running_var")
     norms.drop_counters(module)
-    assert tuple(name for name, _ in module.named_buffers()) == norms.statistic_names(module)
+    assert tuple(name for name, _ in module.named_buffers()) == names
     assert module[1].momentum == 0.1
 
 
@@ -68,10 +71,29 @@ def test_conversion():
     assert norms.convert_batch_norms(nn.Linear(2, 2), "group") == "none"
 
 
-def test_trained_batch_norm_does_not_become_anything():
-    with pytest.raises(InputError, match="adapt cannot turn trained batch norm into group norm"):
-        norms.convert_batch_norms(trained(), "group")
-    with pytest.raises(InputError, match="the module has batch norm"):
-        norms.convert_batch_norms(trained(), "none")
+@pytest.mark.parametrize("norm", ["group", "none"])
+def test_trained_batch_norm_does_not_become_anything(norm):
+    with pytest.raises(InputError, match=f"'{norm}'; choose batch or per_task or shared"):
+        norms.convert_batch_norms(trained(), norm)
     with pytest.raises(InputError, match="norm of a backbone must be"):
         norms.convert_batch_norms(nn.Linear(2, 2), "layer")
+
+
+def test_a_policy_of_ones_own_takes_one_registration(monkeypatch, tmp_path):
+    """Instance norm in the library's networks; batch norms of others as under per_task."""
+    monkeypatch.setattr(norms, "_policies", dict(norms._policies))
+    own = NormPolicy(nn.InstanceNorm2d, norms.batch_norms, tracked=True)
+    register_norm("instance", own)
+    with pytest.raises(InputError, match="'instance' is registered already"):
+        register_norm("instance", own)
+    backbone = create_backbone("resnet18", 3, norm="instance", width=4)
+    assert isinstance(backbone.module.stem[1], nn.InstanceNorm2d)
+    assert not backbone.has_statistics
+    inputs, labels = pictures(size=16)
+    learner = quick_learner(backbone).add_random_masks(2).learn_task("a", (inputs, labels))
+    learner.save(tmp_path / "own.impress")
+    assert torch.equal(
+        load(tmp_path / "own.impress").logits(inputs, "a"), learner.logits(inputs, "a")
+    )
+    adapted = adapt(trained().append(nn.Flatten()).append(nn.Linear(15, 2)), norm="instance")
+    assert adapted.has_task_statistics

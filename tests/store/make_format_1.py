@@ -29,7 +29,9 @@ IMAGES = torch.linspace(0, 1, 2 * 3 * 8 * 8).reshape(2, 3, 8, 8)
 def make() -> None:
     DATA.mkdir(exist_ok=True)
     quiet = {"progress": False, "basis_recipe": HASTY, "task_recipe": HASTY, "sparsity": 0.7}
-    backbone = il.create_backbone("lenet_300_100", 3, in_features=FEATURES, widths=[24, 12])
+    backbone = il.create_backbone(
+        "lenet_300_100", 3, init="kaiming_normal", in_features=FEATURES, widths=[24, 12]
+    )
     learner = il.ImpressLearner(backbone, **quiet)
     learner.learn_basis("basis", blobs(0))
     inputs, labels = blobs(1)
@@ -40,7 +42,7 @@ def make() -> None:
         how = {"precision": precision, "granularity": granularity, **scales}
         with il.open_store(PLAIN, **how, progress=False) as bound:
             bound.learn_task(f"{precision} {granularity}", (inputs, 10 * labels + 7))
-    small = il.create_backbone("resnet18", 3, norm="per_task", width=2)
+    small = il.create_backbone("resnet18", 3, init="kaiming_normal", norm="per_task", width=2)
     learner = il.ImpressLearner(small, **quiet).learn_basis("photos", pictures(0))
     learner.learn_task("more photos", pictures(1)).save(NORMS, weights="seed", overwrite=True)
     EXPECTED.write_text(json.dumps(observed(), indent=1, ensure_ascii=False) + "\n")

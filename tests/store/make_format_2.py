@@ -21,7 +21,9 @@ LABELS = [("cat", "dog", "Ünter")[number % 3] for number in range(48)]
 
 
 def make() -> None:
-    backbone = il.create_backbone("lenet_300_100", 3, in_features=16, widths=[24, 12])
+    backbone = il.create_backbone(
+        "lenet_300_100", 3, init="kaiming_normal", in_features=16, widths=[24, 12]
+    )
     how = il.Preprocessing.standardising(PIXELS, shape=(1, 4, 4))
     quiet = {"progress": False, "basis_recipe": HASTY, "task_recipe": HASTY, "sparsity": 0.7}
     learner = il.ImpressLearner(backbone, preprocessing=how, precision="coded", **quiet)

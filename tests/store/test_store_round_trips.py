@@ -188,7 +188,7 @@ def test_a_registered_backbone_of_the_user(tmp_path):
         assert_same(learner, back)
     from impresslearn.networks import registry
 
-    del registry._entries["store_test_net"]
+    del registry._architectures["store_test_net"]
     with pytest.raises(il.StoreError, match="no backbone 'store_test_net'"):
         il.load(path)
     assert_same(learner, il.load(path, module=build(3, width=7)))

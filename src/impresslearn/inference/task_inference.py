@@ -177,7 +177,7 @@ class _Search:
     @property
     def _mode(self) -> Mode:
         # Running statistics of different tasks cannot be superposed; those of the batch can be had.
-        per_task = self.superposition.backbone.norm == "per_task"
+        per_task = self.superposition.backbone.has_task_statistics
         return "batch" if per_task else "eval"
 
     def loss(self, shares: Tensor, inputs: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """Frozen networks that every task shares: by name, or adapted from any module."""
 
 from impresslearn.networks.backbone import Backbone, Mode
+from impresslearn.networks.norms import NormPolicy, list_norms, register_norm
 from impresslearn.networks.registry import (
     adapt,
     count_parameters,
@@ -12,9 +13,12 @@ from impresslearn.networks.registry import (
 __all__ = [
     "Backbone",
     "Mode",
+    "NormPolicy",
     "adapt",
     "count_parameters",
     "create_backbone",
     "list_backbones",
+    "list_norms",
     "register_backbone",
+    "register_norm",
 ]

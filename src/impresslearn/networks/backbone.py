@@ -19,10 +19,11 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from impresslearn.errors import InputError
 from impresslearn.networks import norms
-from impresslearn.networks.layers import MaskableLayer, maskable_layers, masked_forward
+from impresslearn.networks.layers import MaskableLayer, maskable_layers
 from impresslearn.validation import ReadOnlySettings, check_integer
 
 Mode = Literal["train", "frozen", "eval", "batch"]
@@ -36,7 +37,7 @@ class Backbone(ReadOnlySettings):
     """A frozen module with its maskable layers, norm policy and input shape.
 
     module: taken over, not copied (`adapt` copies); its parameters stop requiring gradients.
-    norm: a policy of `backbones.norms`. input_shape: the shape of one input, None for a free size;
+    norm: a policy of `networks.norms`. input_shape: the shape of one input, None for a free size;
     a shape of one size, such as (784,), accepts any shape with so many values, which are flattened.
     skip: maskable layers to leave frozen. spec: the keyword arguments of `create_backbone` that
     rebuild it, None for an adapted module. pretrained: whether weights and statistics were trained.
@@ -58,7 +59,7 @@ class Backbone(ReadOnlySettings):
         spec: dict[str, Any] | None = None,
         pretrained: bool = False,
     ) -> None:
-        norms.check_norm(norm)
+        policy = norms.find_norm(norm)
         self.module = module
         self.num_classes = check_integer("num_classes", num_classes, 1)
         self.norm = norm
@@ -67,10 +68,9 @@ class Backbone(ReadOnlySettings):
         self.pretrained = pretrained
         self.layers: tuple[MaskableLayer, ...] = maskable_layers(module, skip)
         self._statistics = norms.statistic_names(module)
-        if self._statistics and norm not in norms.TRACKED:
-            raise InputError(
-                f"norm {norm!r} keeps no running statistics, but {self._statistics[0]} is one"
-            )
+        if self._statistics and not policy.tracked:
+            kept = self._statistics[0]
+            raise InputError(f"norm {norm!r} keeps no running statistics, but {kept} is one")
         norms.drop_counters(module)
         for parameter in module.parameters():
             parameter.requires_grad_(False)
@@ -112,6 +112,16 @@ class Backbone(ReadOnlySettings):
     def has_statistics(self) -> bool:
         """Whether tasks come with running statistics: norm per_task or shared, and batch norm."""
         return bool(self._statistics)
+
+    @property
+    def shares_statistics(self) -> bool:
+        """Whether all tasks use the same running statistics: norm shared, and batch norm."""
+        return self.has_statistics and norms.find_norm(self.norm).shared
+
+    @property
+    def has_task_statistics(self) -> bool:
+        """Whether every task has running statistics of its own: norm per_task, and batch norm."""
+        return self.has_statistics and not self.shares_statistics
 
     def initial_statistics(self) -> dict[str, Tensor]:
         """Running statistics for a task to start from, as copies by buffer name.
@@ -249,14 +259,14 @@ class Backbone(ReadOnlySettings):
     def _logits(self, mode: Mode, tensors: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
         flat = inputs.flatten(1) if self._takes_flat else inputs
         try:
-            logits = masked_forward(self._view(mode), tensors, flat)
+            # Not strict: views for batch statistics lack the buffers that others pass in.
+            logits = functional_call(self._view(mode), dict(tensors), (flat,), strict=False)
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, ValueError, AssertionError) as error:
-            line = self._explained(error, inputs)
-            if line is None:
-                raise
-            raise InputError(line) from error
+            if line := self._explained(error, inputs):
+                raise InputError(line) from error
+            raise
         expected = (len(inputs), self.num_classes)
         got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         if got != expected:

@@ -1,19 +1,17 @@
-"""The ordered maskable layers of a module, and a forward pass with other weights in their place.
+"""The ordered maskable layers of a module: what masks and coefficients are laid out over.
 
 Masks and coefficients are data: a task computes `{name: W ⊙ mask}` for the layers listed here and
-calls the module with those tensors. The module itself is never changed, so any architecture works
-and nothing has to be undone. `backbones.Backbone` adds norm statistics, dropout modes and input
-checks; banks, coefficients and sparsity are laid out over the same list of layers.
+calls the module with those tensors in place of its own. The module is never changed, so any
+architecture works and nothing has to be undone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from math import prod
 
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn.parameter import UninitializedParameter
 
 from impresslearn.errors import InputError
@@ -53,23 +51,18 @@ def maskable_layers(module: nn.Module, skip: Collection[str] = ()) -> tuple[Mask
 
     A weight that several layers share is listed once, under its first layer's name, and masked
     wherever it is used. Left out are biases, norms, embeddings, transposed convolutions and the
-    packed `in_proj_weight` of `nn.MultiheadAttention` (a bare parameter, not a linear layer; its
-    `out_proj` is one and is listed).
+    packed `in_proj_weight` of `nn.MultiheadAttention`, whose `out_proj` is listed.
     Raises InputError if nothing is left, for a name in `skip` that is no maskable layer, and for
     weights that are not plain parameters (lazy, parametrised, pruned).
     """
-    found = tuple(
-        MaskableLayer(name, tuple(weight.shape)) for name, weight in _plain_weights(module)
-    )
+    found = [MaskableLayer(name, tuple(weight.shape)) for name, weight in _plain_weights(module)]
     if not found:
-        raise InputError(
-            f"{type(module).__name__} has no maskable layer; expected an nn.Linear or nn.Conv "
-            "somewhere in it"
-        )
+        kind = type(module).__name__
+        raise InputError(f"{kind} has no maskable layer; expected an nn.Linear or nn.Conv in it")
+    names = [layer.name for layer in found]
     skipped = {skip} if isinstance(skip, str) else set(skip)
-    unknown = skipped - {layer.name for layer in found}
-    if unknown:
-        known = ", ".join(layer.name for layer in found[:8]) + (", …" if len(found) > 8 else "")
+    if unknown := skipped.difference(names):
+        known = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
         raise InputError(
             f"skip names {min(unknown)!r}, which is no maskable layer; the layers are {known}"
         )
@@ -77,16 +70,6 @@ def maskable_layers(module: nn.Module, skip: Collection[str] = ()) -> tuple[Mask
     if not layers:
         raise InputError(f"skip leaves none of the {len(found)} maskable layers; keep at least one")
     return layers
-
-
-def masked_forward(module: nn.Module, tensors: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
-    """The module's output for `inputs`, with `tensors` in place of its parameters and buffers.
-
-    tensors: qualified names to tensors of the same shapes; what is not named keeps its own value,
-    tied parameters follow, and a name that the module does not have is ignored. Gradients flow to
-    `tensors`. Attributes are swapped while the call runs, so two threads must not share `module`.
-    """
-    return functional_call(module, dict(tensors), (inputs,), strict=False)
 
 
 def _plain_weights(module: nn.Module) -> Iterator[tuple[str, Tensor]]:

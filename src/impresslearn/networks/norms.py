@@ -1,4 +1,4 @@
-"""What normalisation may keep for each task: the norm policies of a backbone.
+"""Norm policies: which statistics normalise a network's activations, and what each task keeps.
 
 | policy | statistics at prediction | kept |
 |---|---|---|
@@ -8,16 +8,16 @@
 | shared | one running mean and variance for all tasks | 2 floats a channel, once |
 | group | group norm: those of the single input | nothing |
 
-Instance norms normalise in prediction as in learning, under every policy: by the running statistics
-that they were trained with, or where they have none by the input at hand.
-
-`make_norm` builds the layers of the library's own networks, `convert_batch_norms` brings a trained
-network under a policy. Both leave weights alone: own norms have none, trained ones stay frozen.
+`register_norm` adds a policy of one's own. Instance norms normalise in prediction as in learning,
+under every policy: by the running statistics that they were trained with, or where they have none
+by the input at hand. Norms have no trainable weights here: our own have none, others stay frozen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
@@ -25,35 +25,60 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 
 from impresslearn.errors import InputError
 
-NORMS = ("none", "batch", "per_task", "shared", "group")
-TRACKED = ("per_task", "shared")
-"""The policies with running statistics."""
-
 MOST_GROUPS = 32
 """Groups of group norm, as in Wu and He, "Group Normalization" (2018), where they divide."""
-
 DEFAULT_MOMENTUM = 0.1
 
 
-def check_norm(norm: str, choices: Sequence[str] = NORMS, owner: str = "a backbone") -> None:
-    """Raise InputError unless `norm` is one of the policies that `owner` can have."""
-    if norm not in choices:
-        raise InputError(f"norm of {owner} must be {' or '.join(choices)}, got {norm!r}")
+@dataclass(frozen=True)
+class NormPolicy:
+    """How a network is normalised under a policy, and who keeps running statistics.
+
+    layer: channels -> norm layer over maps (n, channels, height, width), for networks built by
+    name; convert: brings the batch norms of an adapted module under the policy, in place; None
+    where that cannot be done. tracked: whether batch norms keep running statistics, which every
+    task has for itself unless they are `shared`: then the first task learned gathers them for all.
+    """
+
+    layer: Callable[[int], nn.Module] | None = None
+    convert: Callable[[nn.Module], object] | None = None
+    tracked: bool = False
+    shared: bool = False
+
+
+_policies: dict[str, NormPolicy] = {}
+
+
+def register_norm(name: str, policy: NormPolicy) -> None:
+    """Makes a policy available to `create_backbone` and `adapt` as `norm=name`.
+
+    Raises InputError for a name that is taken.
+    """
+    if name in _policies:
+        raise InputError(f"a norm policy named {name!r} is registered already")
+    _policies[name] = policy
+
+
+def list_norms(buildable: bool = False) -> list[str]:
+    """The names of all policies, or of those that can build a norm layer."""
+    return [name for name, policy in _policies.items() if policy.layer or not buildable]
+
+
+def find_norm(
+    name: str, choices: Sequence[str] | None = None, owner: str = "a backbone"
+) -> NormPolicy:
+    """The policy of that name. Raises InputError unless it is one of those `owner` can have."""
+    choices = list_norms() if choices is None else choices
+    if name not in choices:
+        raise InputError(f"norm of {owner} must be {' or '.join(choices)}, got {name!r}")
+    return _policies[name]
 
 
 def make_norm(channels: int, norm: str) -> nn.Module:
-    """A norm layer without weights over (n, channels, height, width) maps.
-
-    Group norm takes the largest number of groups up to 32 that divides `channels` and leaves four
-    channels a group: a group of a single channel would erase maps of a single pixel.
-    Raises InputError for "none" and unknown policies.
-    """
-    check_norm(norm, NORMS[1:], "a norm layer")
-    if norm == "group":
-        most = max(1, min(channels // 4, MOST_GROUPS))
-        groups = max(g for g in range(1, most + 1) if channels % g == 0)
-        return nn.GroupNorm(groups, channels, affine=False)
-    return nn.BatchNorm2d(channels, affine=False, track_running_stats=norm in TRACKED)
+    """A norm layer over maps (n, channels, height, width). Raises InputError for "none"."""
+    build = find_norm(norm, list_norms(buildable=True), "a norm layer").layer
+    assert build is not None
+    return build(channels)
 
 
 def batch_norms(module: nn.Module) -> list[tuple[str, _BatchNorm]]:
@@ -110,25 +135,20 @@ def settle_instance_norms(module: nn.Module) -> None:
 
 
 def convert_batch_norms(module: nn.Module, norm: str) -> str:
-    """Bring the batch norms of a network (a copy of the user's) under a policy; return it.
+    """Brings the batch norms of a network (a copy of the user's) under a policy; returns its name.
 
-    "batch" drops the running statistics; "per_task" and "shared" keep them, as every task's start
-    or as they are. The policy that comes back is "none" for a network without batch norm, and
-    "batch" where batch norms without running statistics leave nothing to keep.
-    Raises InputError for "group" and "none" where there is batch norm, and unknown policies.
+    It is "none" for a network without batch norm, and "batch" where batch norms without running
+    statistics leave nothing to keep. Raises InputError for a policy that is unknown, or that
+    cannot take over batch norm.
     """
-    check_norm(norm)
+    policy = find_norm(norm)
     if not batch_norms(module):
         return "none"
-    if norm == "group":
-        raise InputError(
-            "adapt cannot turn trained batch norm into group norm; choose batch, per_task or shared"
-        )
-    if norm == "none":
-        raise InputError("the module has batch norm; choose norm batch, per_task or shared")
-    if norm == "batch":
-        drop_statistics(module)
-    return norm if statistic_names(module) else "batch"
+    if policy.convert is None:
+        able = " or ".join(name for name, each in _policies.items() if each.convert)
+        raise InputError(f"adapt cannot bring batch norm under norm {norm!r}; choose {able}")
+    policy.convert(module)
+    return norm if statistic_names(module) or not policy.tracked else "batch"
 
 
 def _drop(norm: _NormBase) -> None:
@@ -141,3 +161,19 @@ def _is_new(norm: _NormBase) -> bool:
     assert mean is not None
     assert variance is not None
     return bool((mean == 0).all() and (variance == 1).all())
+
+
+def _group_norm(channels: int) -> nn.Module:
+    """Group norm with four channels a group: one alone would erase maps of a single pixel."""
+    most = max(1, min(channels // 4, MOST_GROUPS))
+    groups = max(g for g in range(1, most + 1) if channels % g == 0)
+    return nn.GroupNorm(groups, channels, affine=False)
+
+
+_tracking = partial(nn.BatchNorm2d, affine=False)
+_by_batch = partial(nn.BatchNorm2d, affine=False, track_running_stats=False)
+register_norm("none", NormPolicy())
+register_norm("batch", NormPolicy(_by_batch, drop_statistics))
+register_norm("per_task", NormPolicy(_tracking, batch_norms, tracked=True))
+register_norm("shared", NormPolicy(_tracking, batch_norms, tracked=True, shared=True))
+register_norm("group", NormPolicy(_group_norm))

@@ -39,7 +39,7 @@ class TrainingPhase:
         """
         if not backbone.has_statistics:
             return cls("train", None)
-        if backbone.norm == "shared" and shared is not None:
+        if backbone.shares_statistics and shared is not None:
             return cls("frozen", shared)
         return cls("train", backbone.initial_statistics())
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import difflib
 import inspect
-import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -20,53 +19,83 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from impresslearn.errors import InputError
+from impresslearn.networks.architectures import lenet_300_100, resnet18, resnet50
 from impresslearn.networks.backbone import Backbone
-from impresslearn.networks.initialisation import INIT_VERSION, fill_weights
+from impresslearn.networks.initialisation import INIT_VERSION, Init, check_gain, fill_weights
 from impresslearn.networks.layers import maskable_layers
-from impresslearn.networks.lenet import lenet_300_100
-from impresslearn.networks.norms import NORMS, check_norm, convert_batch_norms, untrained
-from impresslearn.networks.resnet import resnet18, resnet50
-from impresslearn.validation import check_integer
+from impresslearn.networks.norms import convert_batch_norms, find_norm, list_norms, untrained
+from impresslearn.validation import check_integer, plain_json
 
 Builder = TypeVar("Builder", bound=Callable[..., nn.Module])
 
-
-@dataclass(frozen=True)
-class _Entry:
-    build: Callable[..., nn.Module]
-    norms: tuple[str, ...]
-
-
-_entries: dict[str, _Entry] = {}
-
+OLDER_SPEC: dict[str, Any] = {"init": "kaiming_normal", "gain": 1.0, "init_version": 1}
+"""What a spec in an older file means where it does not name these settings."""
 _RESERVED = frozenset({"name", "seed", "init", "gain", "init_version"})
 
 
+@dataclass(frozen=True)
+class _Architecture:
+    """A registered builder of networks, and its norm policies: None for all that build layers."""
+
+    name: str
+    build: Callable[..., nn.Module]
+    norms: Sequence[str] | None
+
+    def arguments(
+        self, num_classes: int, norm: str | None, settings: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What the builder is called with, and the part of it that is its own settings."""
+        signature = inspect.signature(self.build)
+        given: dict[str, Any] = {"num_classes": check_integer("num_classes", num_classes, 1)}
+        if "norm" in signature.parameters:
+            given["norm"] = self.norm(norm)
+        try:
+            bound = signature.bind(**given, **settings)
+        except TypeError as error:
+            known = ", ".join(key for key in signature.parameters if key not in given) or "none"
+            raise InputError(f"{self.name}: {error}; its settings are {known}") from None
+        bound.apply_defaults()
+        complete = {**dict(zip(signature.parameters, bound.args, strict=False)), **bound.kwargs}
+        own = {key: value for key, value in complete.items() if key not in given}
+        own = plain_json(own, f"the settings of {self.name}")
+        return given | own, own
+
+    def norm(self, norm: str | None) -> str:
+        """The name of a policy that the builder can have, the first one by default."""
+        choices = list_norms(buildable=True) if self.norms is None else self.norms
+        norm = choices[0] if norm is None else norm
+        find_norm(norm, choices, self.name)
+        return norm
+
+
+_architectures: dict[str, _Architecture] = {}
+
+
 def register_backbone(
-    name: str, *, norms: Sequence[str] = ("none",)
+    name: str, *, norms: Sequence[str] | None = ("none",)
 ) -> Callable[[Builder], Builder]:
     """A decorator that makes a builder available to `create_backbone` under `name`.
 
     The builder is called as builder(num_classes=…, **settings), with `norm` as well if it has such
     a parameter, and returns a module; its settings are JSON values. norms: the policies that it
-    can build, the default first. An attribute `input_shape` of the module, such as
-    (3, None, None), lets inputs be checked. Maskable weights are filled by `init`; other random
-    numbers of the builder follow the seed too, on one version of torch and family of processor.
-    Raises InputError for a name that is taken, unknown policies, and settings named as an argument
-    of `create_backbone`.
+    can build, the default first; None for all that build layers. An attribute `input_shape` of the
+    module, such as (3, None, None), lets inputs be checked. Maskable weights are filled by `init`;
+    other random numbers of the builder follow the seed too, on one version of torch and family of
+    processor. Raises InputError for a name that is taken, unknown policies, and settings named as
+    an argument of `create_backbone`.
     """
-    if name in _entries:
+    if name in _architectures:
         raise InputError(f"a backbone named {name!r} is registered already; choose another name")
-    if not norms:
+    if norms is not None and not norms:
         raise InputError(f"norms of {name} must name at least one policy, got none")
-    for norm in norms:
-        check_norm(norm, NORMS, name)
+    for norm in norms or ():
+        find_norm(norm, owner=name)
 
     def register(builder: Builder) -> Builder:
         reserved = _RESERVED & set(inspect.signature(builder).parameters)
         if reserved:
             raise InputError(f"the builder of {name} cannot have a setting {min(reserved)!r}")
-        _entries[name] = _Entry(builder, tuple(norms))
+        _architectures[name] = _Architecture(name, builder, norms)
         return builder
 
     return register
@@ -74,51 +103,46 @@ def register_backbone(
 
 def list_backbones() -> list[str]:
     """The names that `create_backbone` knows, sorted."""
-    return sorted(_entries)
+    return sorted(_architectures)
 
 
 def create_backbone(
-    name: str,
-    num_classes: int,
+    name: str = "lenet_300_100",
+    num_classes: int = 10,
     seed: int = 0,
-    init: str = "kaiming_normal",
+    init: Init = "signed_constant",
     norm: str | None = None,
-    gain: float = 1.0,
+    gain: float | None = None,
     init_version: int = INIT_VERSION,
     **settings: Any,
 ) -> Backbone:
     """A random, frozen network; the same arguments give the same weights, on every machine.
 
-    init: "kaiming_normal" or "signed_constant". gain: multiplies all weights; about
-    1 / sqrt(1 - sparsity) suits masks on a network without norms, 2 at sparsity 0.9 (best found).
-    norm: see `backbones.norms`; by default "none" for
-    lenet_300_100 and "batch" for the residual networks. init_version: 1 draws torch's own normal
-    numbers, as networks whose spec names no version did; they depend on the version of torch and
-    the family of processor. settings: lenet_300_100 takes in_features and widths, resnet18 and
-    resnet50 take width and in_channels. torch's global random state is left as it was.
+    init: "signed_constant", or "kaiming_normal" as in the paper. gain: multiplies all weights; by
+    default 2 for signed_constant (about 1 / sqrt(1 - sparsity) suits masks on a network without
+    norms; 2 is the best found at sparsity 0.9) and 1 for kaiming_normal. norm: see
+    `networks.norms`; by default "none" for lenet_300_100 and "batch" for the residual networks.
+    init_version: 1 draws torch's own normal numbers, as old stores did; they depend on the version
+    of torch and the family of processor. settings: lenet_300_100 takes in_features and widths,
+    resnet18 and resnet50 take width and in_channels. torch's global random state is left as it was.
     Raises InputError for an unknown name, init, norm or setting and for values out of range.
     """
-    entry = _entry(name)
-    norm = entry.norms[0] if norm is None else norm
-    check_norm(norm, entry.norms, name)
-    num_classes = check_integer("num_classes", num_classes, 1)
-    seed = check_integer("seed", seed, 0)
-    arguments: dict[str, Any] = {"num_classes": num_classes}
-    if "norm" in inspect.signature(entry.build).parameters:
-        arguments["norm"] = norm
-    settings = _complete_settings(name, entry.build, arguments, settings)
+    architecture = _architecture(name)
+    norm = architecture.norm(norm)
+    arguments, settings = architecture.arguments(num_classes, norm, settings)
+    seed, gain = check_integer("seed", seed, 0), check_gain(gain, init)
     with torch.random.fork_rng(devices=[]):
         # Not torch.manual_seed, which would seed the accelerators' generators for good.
         torch.default_generator.manual_seed(seed)
-        module = entry.build(**arguments, **settings)
+        module = architecture.build(**arguments)
     fill_weights(module, init, seed, gain, init_version)
     spec = {
         "name": name,
-        "num_classes": num_classes,
+        "num_classes": arguments["num_classes"],
         "seed": seed,
         "init": init,
         "norm": norm,
-        "gain": float(gain),
+        "gain": gain,
         "init_version": int(init_version),
     }
     return Backbone(
@@ -130,21 +154,17 @@ def create_backbone(
     )
 
 
-def count_parameters(name: str, num_classes: int, **settings: Any) -> int:
+def count_parameters(name: str, num_classes: int, norm: str | None = None, **settings: Any) -> int:
     """Numbers in the network that `create_backbone` makes with these arguments; none is allocated.
 
     Raises InputError as `create_backbone`.
     """
-    entry = _entry(name)
-    arguments: dict[str, Any] = {"num_classes": check_integer("num_classes", num_classes, 1)}
+    architecture = _architecture(name)
     settings = {key: value for key, value in settings.items() if key not in _RESERVED}
-    norm = settings.pop("norm", entry.norms[0])
-    if "norm" in inspect.signature(entry.build).parameters:
-        arguments["norm"] = norm
-    settings = _complete_settings(name, entry.build, arguments, settings)
+    arguments, settings = architecture.arguments(num_classes, norm, settings)
     try:
         with torch.device("meta"):
-            module = entry.build(**arguments, **settings)
+            module = architecture.build(**arguments)
     except (RuntimeError, TypeError, OverflowError) as error:
         line = str(error).split("\n", 1)[0]
         raise InputError(f"{name} cannot be built with {settings}: {line}") from None
@@ -193,36 +213,14 @@ def adapt(
     )
 
 
-def _entry(name: str) -> _Entry:
-    if name in _entries:
-        return _entries[name]
-    close = difflib.get_close_matches(str(name), _entries, n=1)
+def _architecture(name: str) -> _Architecture:
+    if name in _architectures:
+        return _architectures[name]
+    close = difflib.get_close_matches(str(name), _architectures, n=1)
     guess = f"did you mean {close[0]!r}? " if close else ""
     raise InputError(f"no backbone {name!r}; {guess}choose from {', '.join(list_backbones())}")
 
 
-def _complete_settings(
-    name: str, build: Callable[..., nn.Module], arguments: dict[str, Any], settings: dict[str, Any]
-) -> dict[str, Any]:
-    """The builder's settings with its defaults filled in, as plain JSON values."""
-    signature = inspect.signature(build)
-    try:
-        bound = signature.bind(**arguments, **settings)
-    except TypeError as error:
-        known = [key for key in signature.parameters if key not in arguments]
-        raise InputError(
-            f"{name}: {error}; its settings are {', '.join(known) or 'none'}"
-        ) from None
-    bound.apply_defaults()
-    complete = {**bound.kwargs, **dict(zip(signature.parameters, bound.args, strict=False))}
-    for key in arguments:
-        complete.pop(key)
-    try:
-        return json.loads(json.dumps(complete))
-    except TypeError as error:
-        raise InputError(f"the settings of {name} must be JSON values: {error}") from None
-
-
 register_backbone("lenet_300_100")(lenet_300_100)
-for _name, _builder in (("resnet18", resnet18), ("resnet50", resnet50)):
-    register_backbone(_name, norms=("batch", "per_task", "shared", "group"))(_builder)
+register_backbone("resnet18", norms=None)(resnet18)
+register_backbone("resnet50", norms=None)(resnet50)

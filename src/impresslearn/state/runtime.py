@@ -44,4 +44,4 @@ class TaskRuntime:
 
     def statistics(self, task: LearnedTask, shared: Statistics | None) -> Statistics | None:
         """The norm statistics that the task is computed with."""
-        return task.statistics if self.backbone.norm == "per_task" else shared
+        return task.statistics if self.backbone.has_task_statistics else shared

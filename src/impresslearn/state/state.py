@@ -56,7 +56,7 @@ class LearnerState:
         self._unrounded: tuple[str, Coefficients] | None = None
         self._shared: Statistics | None = (
             backbone.initial_statistics()
-            if backbone.norm == "shared" and backbone.pretrained and backbone.has_statistics
+            if backbone.shares_statistics and backbone.pretrained
             else None
         )
 
@@ -69,7 +69,7 @@ class LearnerState:
     @property
     def shared(self) -> Statistics | None:
         """Norm statistics of all tasks; None where there are none."""
-        if self._shared is None and self.backbone.norm == "shared":
+        if self._shared is None and self.backbone.shares_statistics:
             self._shared = self.backend.shared()
         return self._shared
 
@@ -217,7 +217,7 @@ class LearnerState:
         phase: TrainingPhase,
     ) -> LearnedTask:
         """The task with its norm statistics, and its entropies on its own training inputs."""
-        own = phase.statistics if self.backbone.norm == "per_task" else None
+        own = phase.statistics if self.backbone.has_task_statistics else None
         view = TaskView(weights, phase.statistics, len(task.classes))
         inputs = some_inputs(prepared[0], PROFILED_INPUTS)
         profile = entropy_profile(self.backbone, view, inputs)
@@ -241,7 +241,7 @@ class LearnerState:
         since learning began.
         """
         shared = None
-        if phase is not None and phase.mode == "train" and self.backbone.norm == "shared":
+        if phase is not None and phase.mode == "train" and self.backbone.shares_statistics:
             shared = phase.statistics
         with self._committing:
             with self.backend.transaction():

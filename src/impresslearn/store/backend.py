@@ -131,8 +131,7 @@ class StoreBackend:
 
     def shared(self) -> Statistics | None:
         kept, backbone = self.contents.shared(), self.backbone
-        needed = backbone.norm == "shared" and backbone.has_statistics
-        if kept is None and needed and self.contents.state().tasks:
+        if kept is None and backbone.shares_statistics and self.contents.state().tasks:
             raise self.contents.database.damaged(
                 "the norm statistics that all its tasks share are missing"
             )

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from impresslearn.errors import ImpressLearnError, InputError, StoreError
 from impresslearn.networks import Backbone, adapt, count_parameters, create_backbone
 from impresslearn.networks.layers import maskable_layers
+from impresslearn.networks.registry import OLDER_SPEC
 
 LARGEST_UNSTORED = 2**27
 """Parameters of a network that is kept and rebuilt as a seed alone: a file of a few bytes must not
@@ -114,7 +115,7 @@ def _from_spec(spec: Mapping[str, Any], stored_bytes: int, where: str) -> Backbo
                 f"{where} is damaged: it describes a network of {parameters:.3g} parameters, more "
                 "than it holds"
             )
-        return create_backbone(**{"init_version": 1, **spec})
+        return create_backbone(**OLDER_SPEC | spec)
     except StoreError:
         raise
     except ImpressLearnError as error:

@@ -112,7 +112,7 @@ def decode_task(row: TaskRow, backbone: Backbone, version: int, masks: int) -> L
     if "seed" in metrics:
         recipe = {"seed": metrics.pop("seed"), **recipe}
     history = {"recipe": recipe, "metrics": metrics, "created_at": row.created_at}
-    if (row.statistics is not None) != (backbone.norm == "per_task" and backbone.has_statistics):
+    if (row.statistics is not None) != backbone.has_task_statistics:
         raise ValueError(f"norm statistics do not fit the norm policy {backbone.norm!r}")
     statistics = None
     if row.statistics is not None:

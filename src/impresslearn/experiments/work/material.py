@@ -19,6 +19,7 @@ from impresslearn.masks.bank import MaskBank, PackedMask, packed_mask
 from impresslearn.masks.codec import decode_mask
 from impresslearn.networks import Backbone, create_backbone
 from impresslearn.networks.prediction import Statistics
+from impresslearn.networks.registry import OLDER_SPEC
 from impresslearn.optimisation.loop import Recipe
 from impresslearn.streams import Stream, Task, create_stream
 
@@ -138,8 +139,8 @@ def _examples(text: str, number: int, root: str) -> tuple[Data, Data]:
 
 @lru_cache(maxsize=4)
 def _backbone(text: str, device: str) -> Backbone:
-    # Version 1 unless a job says otherwise: that of the networks behind the records and caches.
-    return create_backbone(**{"init_version": 1, **json.loads(text)}).to(device)
+    # What a job leaves out is as it was for the networks behind the records and caches.
+    return create_backbone(**OLDER_SPEC | json.loads(text)).to(device)
 
 
 @lru_cache(maxsize=512)

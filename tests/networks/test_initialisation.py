@@ -1,15 +1,20 @@
+"""Random weights: their distribution, and that every machine draws the same."""
+
 import hashlib
 import os
 import subprocess
 import sys
+from math import sqrt
 
 import numpy as np
 import pytest
 import torch
 from scipy import stats
+from torch import nn
 
-from impresslearn.networks import create_backbone, normals
-from impresslearn.networks.normals import standard_normals
+from impresslearn.errors import InputError
+from impresslearn.networks import create_backbone, initialisation
+from impresslearn.networks.initialisation import fill_weights, standard_normals
 
 PLAIN_PROCESSOR = {  # without the vector instructions of this one
     "ATEN_CPU_CAPABILITY": "default",
@@ -23,6 +28,61 @@ print(il.create_backbone("resnet18", 10, seed=3, width=8).fingerprint())
 """
 
 
+def network():
+    return nn.Sequential(nn.Conv2d(8, 64, 3, groups=2), nn.Flatten(), nn.Linear(400, 200))
+
+
+@pytest.mark.parametrize("gain", [1, 2.5])
+def test_the_standard_deviation_is_that_of_he_times_the_gain(gain):
+    normal, signed = network(), network()
+    fill_weights(normal, "kaiming_normal", 3, gain)
+    fill_weights(signed, "signed_constant", 3, gain)
+    for place, fan_in in ((0, 36), (2, 400)):
+        std, weight = gain * sqrt(2 / fan_in), normal[place].weight
+        assert weight.std().item() == pytest.approx(std, rel=0.04)
+        assert abs(weight.mean().item()) < 0.06 * std
+        assert torch.equal(signed[place].weight, weight.sign() * std)
+
+
+def test_the_gain_is_that_of_the_initialisation_unless_it_is_given():
+    for init, gain in (("kaiming_normal", 1), ("signed_constant", 2)):
+        one, other = network(), network()
+        fill_weights(one, init), fill_weights(other, init, 0, gain)
+        assert torch.equal(one[2].weight, other[2].weight)
+
+
+def test_the_seed_decides_and_neither_the_global_state_nor_the_dtype_does():
+    modules = [network() for _ in range(3)]
+    for index, (module, seed) in enumerate(zip(modules, (7, 7, 8), strict=True)):
+        torch.manual_seed(index)
+        fill_weights(module, seed=seed)
+    first, same, other = (module[2].weight for module in modules)
+    assert torch.equal(first, same)
+    assert not torch.equal(first, other)
+    torch.manual_seed(0)
+    expected = torch.rand(1)
+    torch.manual_seed(0)
+    double = network().double()
+    bias = double[2].bias.clone()
+    torch.manual_seed(0)
+    fill_weights(double, seed=7)
+    assert torch.equal(torch.rand(1), expected)
+    assert torch.equal(double[2].bias, bias)
+    assert double[2].weight.dtype == torch.float64
+    torch.testing.assert_close(double[2].weight.float(), first)
+
+
+def test_bad_settings():
+    with pytest.raises(InputError, match="signed_constant or kaiming_normal, got 'xavier'"):
+        fill_weights(network(), "xavier", 0)
+    for seed in (-1, 1.5, "0", True, 2**63):
+        with pytest.raises(InputError, match="seed must be an integer"):
+            fill_weights(network(), "kaiming_normal", seed)
+    for gain in (0, -1, float("nan"), float("inf"), "2", True):
+        with pytest.raises(InputError, match="gain must be"):
+            fill_weights(network(), "kaiming_normal", 0, gain)
+
+
 def test_another_processor_draws_the_same_networks():
     """A store of format 1 and `weights="seed"` opened on one family of processors only."""
     done = subprocess.run(
@@ -34,8 +94,8 @@ def test_another_processor_draws_the_same_networks():
     )
     lenet = {"name": "lenet_300_100", "num_classes": 10, "seed": 3, "gain": 1.5}
     here = [
+        create_backbone(**lenet, init="kaiming_normal"),
         create_backbone(**lenet),
-        create_backbone(**lenet, init="signed_constant"),
         create_backbone("resnet18", 10, seed=3, width=8),
     ]
     assert done.stdout.split() == [backbone.fingerprint() for backbone in here]
@@ -57,9 +117,10 @@ def test_the_numbers_are_those_of_every_other_machine(count, seed, place, expect
 
 def test_the_networks_are_those_of_every_other_machine():
     # create_backbone(...).fingerprint()[:32]
-    small = create_backbone("lenet_300_100", 3, seed=1, in_features=20, widths=(9, 5))
+    kaiming = {"seed": 1, "init": "kaiming_normal", "in_features": 20, "widths": (9, 5)}
+    small = create_backbone("lenet_300_100", 3, **kaiming)
     assert small.fingerprint()[:32] == "fe42413c3feb575b0ceb87613bc4fa66"
-    signed = create_backbone("resnet18", 4, seed=1, init="signed_constant", width=2)
+    signed = create_backbone("resnet18", 4, seed=1, init="signed_constant", gain=1, width=2)
     assert signed.fingerprint()[:32] == "40f6367b67664b5cc056ddb5fcbbde88"
 
 
@@ -78,18 +139,19 @@ def test_a_sequence_depends_on_its_seed_and_place_alone(monkeypatch):
     assert standard_normals(0, 5, 2).size == 0
     for other in (standard_normals(1000, 6, 2), standard_normals(1000, 5, 3)):
         assert not np.isin(other, every).any()
-    monkeypatch.setattr(normals, "CHUNK", 7)
+    monkeypatch.setattr(initialisation, "CHUNK", 7)
     assert np.array_equal(standard_normals(1000, 5, 2), every)
 
 
 def test_the_logarithm_is_that_of_the_library():
     near_one = 1 - np.geomspace(1e-15, 0.5, 2000)
     values = np.concatenate([np.geomspace(2.0**-104, 1 - 1e-9, 5000), near_one])
-    np.testing.assert_allclose(normals._log(values), np.log(values), rtol=1e-15)
+    np.testing.assert_allclose(initialisation._log(values), np.log(values), rtol=1e-15)
 
 
 def test_version_1_is_what_torch_draws():
-    backbone = create_backbone("lenet_300_100", 3, seed=4, in_features=20, init_version=1)
+    old = {"seed": 4, "init": "kaiming_normal", "init_version": 1}
+    backbone = create_backbone("lenet_300_100", 3, in_features=20, **old)
     generator = torch.Generator().manual_seed(4)
     for layer in backbone.layers:
         values = torch.randn(layer.shape, generator=generator) * (2 / layer.fan_in) ** 0.5

@@ -1,3 +1,5 @@
+"""Networks by name: what a spec holds, what is refused, and networks of one's own."""
+
 import json
 
 import pytest
@@ -5,21 +7,32 @@ import torch
 from torch import nn
 
 from impresslearn.errors import InputError
+from impresslearn.learner.presets import preset
 from impresslearn.networks import create_backbone, list_backbones, register_backbone, registry
+from impresslearn.networks.registry import OLDER_SPEC
 
 
 @pytest.fixture
 def names(monkeypatch):
     """A registry that forgets afterwards what a test adds."""
-    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    monkeypatch.setattr(registry, "_architectures", dict(registry._architectures))
+
+
+def test_without_arguments_it_is_the_network_that_we_recommend():
+    backbone = create_backbone()
+    assert (backbone.name, backbone.num_classes, backbone.norm) == ("lenet_300_100", 10, "none")
+    assert [layer.shape for layer in backbone.layers] == [(300, 784), (100, 300), (10, 100)]
+    assert backbone.num_maskable == backbone.num_parameters == 266_200
+    assert backbone.input_shape == (784,)
+    assert preset("default").backbone_settings().items() <= backbone.spec.items()
 
 
 def test_the_same_arguments_give_the_same_network():
     first, same, other = (create_backbone("lenet_300_100", 10, seed=seed) for seed in (1, 1, 2))
     assert first.fingerprint() == same.fingerprint() != other.fingerprint()
-    signed = create_backbone("lenet_300_100", 10, seed=1, init="signed_constant")
-    assert signed.fingerprint() != first.fingerprint()
-    assert signed.weights["0.weight"].unique().numel() == 2
+    assert first.weights["0.weight"].unique().numel() == 2
+    paper = create_backbone("lenet_300_100", 10, seed=1, init="kaiming_normal")
+    assert paper.weights["0.weight"].unique().numel() > 1000
 
 
 def test_the_global_random_state_is_left_alone():
@@ -36,9 +49,9 @@ def test_the_spec_survives_json_and_rebuilds_the_backbone():
         "name": "lenet_300_100",
         "num_classes": 4,
         "seed": 3,
-        "init": "kaiming_normal",
+        "init": "signed_constant",
         "norm": "none",
-        "gain": 1.0,
+        "gain": 2.0,
         "init_version": 2,
         "in_features": 20,
         "widths": [9, 5],
@@ -47,12 +60,15 @@ def test_the_spec_survives_json_and_rebuilds_the_backbone():
     assert rebuilt.fingerprint() == backbone.fingerprint()
     assert rebuilt.spec == backbone.spec
     assert not backbone.pretrained
+    defaults = create_backbone("resnet18", 2, width=4).spec
+    assert (defaults["norm"], defaults["in_channels"]) == ("batch", 3)
 
 
-def test_the_spec_holds_defaults_too():
-    spec = create_backbone("resnet18", 2, width=4).spec
-    assert spec["norm"] == "batch"
-    assert spec["in_channels"] == 3
+def test_a_spec_without_an_initialisation_means_what_it_did():
+    """Stores and jobs from before there was a choice, or another default."""
+    old = create_backbone(**OLDER_SPEC | {"name": "lenet_300_100", "num_classes": 3, "seed": 2})
+    drawn = torch.randn((300, 784), generator=torch.Generator().manual_seed(2))
+    assert torch.equal(old.weights["0.weight"], drawn * (2 / 784) ** 0.5)
 
 
 @pytest.mark.parametrize(
@@ -71,8 +87,8 @@ def test_the_spec_holds_defaults_too():
         ("resnet18", {"width": 0}, "width must be .* got 0"),
         ("resnet18", {"in_channels": "3"}, "in_channels must be"),
         ("resnet18", {"depth": 3}, "'depth'; its settings are width, in_channels"),
-        ("resnet18", {"width": {1}}, "settings of resnet18 must be JSON values"),
-        ("resnet18", {"width": 4, "init": "zeros"}, "init must be kaiming_normal or"),
+        ("resnet18", {"width": {1}}, "settings of resnet18 must consist of JSON values"),
+        ("resnet18", {"width": 4, "init": "zeros"}, "init must be signed_constant or"),
         ("resnet18", {"width": 4, "seed": -1}, "seed must be"),
         ("resnet18", {"width": 4, "init_version": 3}, "init_version must be 1 or 2, got 3"),
         ("resnet18", {"width": 4, "init_version": "2"}, "init_version must be 1 or 2, got '2'"),
