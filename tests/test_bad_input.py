@@ -99,7 +99,7 @@ MISTAKES = [
     ("no input to look at", lambda it: it.infer_task(X[:0]), InputError, "hold no example"),
     ("a task that is no name", lambda it: it.predict(X, 3), InputError, "got 3"),
     ("lists for names", lambda it: it.predict(X, [["digits"]] * 96), InputError,
-     r"every row needs the name of its task, a string, got \['digits'\]"),
+     r"every input needs the name of its task, a string, got \['digits'\]"),
     ("names of another number", lambda it: it.predict(X, ["digits"] * 5), InputError,
      "96 inputs came with 5 task names"),
     ("inputs of another size to predict", lambda it: it.predict(X[:, :9], "digits"), InputError,

@@ -26,7 +26,7 @@ def test_resolves(name):
 def test_type_checkers_see_the_same_names():
     tree = ast.parse(Path(impresslearn.__file__).read_text(encoding="utf-8"))
     seen = {
-        alias.asname: node.module if alias.name != "streams" else "impresslearn.streams"
+        alias.asname: f"impresslearn.{alias.name}" if node.module == "impresslearn" else node.module
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom)
         for alias in node.names

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from impresslearn import methods as methods
     from impresslearn import streams as streams
     from impresslearn.data import Examples as Examples
     from impresslearn.data.preprocessing import Prepared as Prepared
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from impresslearn.methods import FineTuning as FineTuning
     from impresslearn.methods import Hybrid as Hybrid
     from impresslearn.methods import SupSup as SupSup
+    from impresslearn.methods import compare as compare
+    from impresslearn.methods import evaluate as evaluate
     from impresslearn.methods import single_mask_accuracy as single_mask_accuracy
     from impresslearn.networks import Backbone as Backbone
     from impresslearn.networks import adapt as adapt
@@ -65,12 +68,15 @@ _HOME = {
     "TrainingError": "impresslearn.errors",
     "UnknownTaskError": "impresslearn.errors",
     "adapt": "impresslearn.networks",
+    "compare": "impresslearn.methods",
     "create_backbone": "impresslearn.networks",
     "disjoint_bank": "impresslearn.masks",
+    "evaluate": "impresslearn.methods",
     "from_hub": "impresslearn.hub",
     "list_backbones": "impresslearn.networks",
     "list_presets": "impresslearn.learner.presets",
     "load": "impresslearn.learner.loading",
+    "methods": "impresslearn.methods",
     "open_store": "impresslearn.learner.loading",
     "preset": "impresslearn.learner.presets",
     "push_to_hub": "impresslearn.hub",

@@ -6,8 +6,7 @@ import torch
 from impresslearn import InputError, Recipe, adapt
 from impresslearn.coefficients.mixing import mixed_weights, uniform_coefficients
 from impresslearn.experiments.methods import KEYS, contender, settled
-from impresslearn.methods import FineTuning
-from impresslearn.methods.sequential import SequentialFineTuning
+from impresslearn.methods import FineTuning, SequentialFineTuning
 from impresslearn.streams import from_arrays
 from toys import QUICK, ConvNet, blobs, lenet, pictures
 
@@ -134,7 +133,7 @@ def test_norm_statistics_go_on_unless_they_are_shared(norm, moves):
     chain.learn_task("b", pictures(1))
     second = chain.view(3).statistics
     assert any(not torch.equal(first[name], second[name]) for name in first) == moves
-    assert chain.bytes_of("a") > chain.bytes_of("b") == 2
+    assert chain.tasks_["a"].bytes > chain.tasks_["b"].bytes == 2
 
 
 def test_norm_statistics_go_on_from_where_the_last_task_left_them():

@@ -35,7 +35,7 @@ def test_a_task_costs_its_low_rank_matrices(backbone):
         assert adapter.score(task.test, task.name) > 0.9
         right = adapter.predict(task.test.inputs, task.name) == task.test.labels
         assert right.mean() == adapter.score(task.test, task.name)
-        assert adapter.bytes_of(task.name) == 4 * numbers + 2
+        assert adapter.tasks_[task.name].bytes == 4 * numbers + 2
 
 
 @needs_peft
@@ -43,7 +43,7 @@ def test_vera_costs_its_vectors(backbone):
     adapter = Adapter(backbone, kind="vera", rank=30, progress=False)
     adapter.learn_task("a", STREAM[0].train)
     assert adapter.score(STREAM[0].test, "a") > 0.8
-    assert adapter.bytes_of("a") == 4 * (3 * 30 + 40 + 20 + 10) + 2
+    assert adapter.tasks_["a"].bytes == 4 * (3 * 30 + 40 + 20 + 10) + 2
 
 
 class Watched(Adapter):
@@ -63,7 +63,7 @@ def test_what_is_kept_is_what_predicts(kind, precision):
         backbone, kind=kind, rank=5, precision=precision, recipe=QUICK, progress=False
     ).learn_task("a", data)
     exact = quick(backbone, kind=kind, rank=5).learn_task("a", data)
-    assert adapter.bytes_of("a") < exact.bytes_of("a") / 2
+    assert adapter.tasks_["a"].bytes < exact.tasks_["a"].bytes / 2
     levels = 15 if precision == "int4" else 2 * 7 + 1
     for name, value in adapter.tuned.named_parameters():
         if value.requires_grad:  # a column of a matrix, or a whole vector, has few values
@@ -73,7 +73,7 @@ def test_what_is_kept_is_what_predicts(kind, precision):
     for layer in backbone.layers:
         module = adapter.tuned.get_submodule(layer.name.removesuffix(".weight"))
         made = backbone.weights[layer.name] + module.get_delta_weight("default").detach()
-        assert torch.equal(adapter._learned("a").view.weights[layer.name], made)
+        assert torch.equal(adapter._tasks.views["a"].weights[layer.name], made)
 
 
 @needs_peft
@@ -82,10 +82,7 @@ def test_the_network_is_left_alone_and_the_seed_decides():
     before = {name: weight.clone() for name, weight in backbone.weights.items()}
     state = torch.get_rng_state()
     logits = [
-        quick(backbone, seed=seed)
-        .learn_task("a", data)
-        ._learned("a")
-        .view.logits(backbone, data[0])
+        quick(backbone, seed=seed).learn_task("a", data)._tasks.views["a"].logits(backbone, data[0])
         for seed in (1, 1, 2)
     ]
     assert torch.equal(logits[0], logits[1])

@@ -24,7 +24,7 @@ def coded(*masks):
 
 def head_bytes(hybrid, task):
     """Bytes of a learned head's mask."""
-    return coded(hybrid._tasks[task].view.weights[hybrid.backbone.layers[-1].name] != 0)
+    return coded(hybrid._tasks.views[task].weights[hybrid.backbone.layers[-1].name] != 0)
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +73,20 @@ def test_supsup_keeps_a_mask_a_task_and_nothing_changes(supsup, backbone):
     assert (supsup.predict(inputs, STREAM[0].name) == before).all()
 
 
+def test_supsup_is_kept_in_a_store(supsup, tmp_path):
+    assert supsup.save(tmp_path / "s") is supsup
+    again = SupSup.load(tmp_path / "s", progress=False)
+    assert again.sparsity == supsup.sparsity == il.load(tmp_path / "s").sparsity
+    inputs = STREAM[0].test.inputs
+    for name in STREAM.names[:3]:
+        assert (again.predict(inputs, name) == supsup.predict(inputs, name)).all()
+    again.learn_task("next", STREAM[3].train)
+    assert again.tasks_["next"].history["recipe"]["seed"] == 3
+    quick_learner().add_random_masks(1).learn_task("a", blobs()).save(tmp_path / "other")
+    with pytest.raises(InputError, match="tasks without a mask of their own"):
+        SupSup.load(tmp_path / "other")
+
+
 def test_supsup_is_the_basis_phase(backbone):
     task = STREAM[0]
     supsup = SupSup(backbone, sparsity=0.8, progress=False).learn_task(
@@ -119,7 +133,7 @@ def test_the_hybrid_lies_between(backbone, supsup):
     assert accuracy > 0.6
     assert accuracy > learner.score(task.test, task.name) - 0.02
     # 20 coefficients for each of two layers, and the mask of the head
-    assert hybrid.bytes_of(task.name) == 20 * 2 * 4 + head_bytes(hybrid, task.name) + 2
+    assert hybrid.tasks_[task.name].bytes == 20 * 2 * 4 + head_bytes(hybrid, task.name) + 2
 
 
 def test_the_hybrid_s_head_is_a_mask():
@@ -129,7 +143,7 @@ def test_the_hybrid_s_head_is_a_mask():
         backbone, bank, sparsity=0.5, allocation="uniform", recipe=QUICK, progress=False
     )
     hybrid.learn_task("a", data)
-    weights = hybrid._tasks["a"].view.weights
+    weights = hybrid._tasks.views["a"].weights
     head = weights["4.weight"]
     kept = head != 0
     assert kept.sum() == 18
@@ -147,8 +161,8 @@ def test_fine_tuning_is_best_and_dearest(backbone, supsup):
         accuracy = tuned.score(test, task.name)
         assert accuracy > 0.93
         assert (tuned.predict(test.inputs, task.name) == test.labels).mean() == accuracy
-        assert tuned.bytes_of(task.name) == 4 * (64 * 40 + 40 * 20 + 20 * 10) + 2
-        assert tuned.bytes_of(task.name) > 10 * supsup.tasks_[task.name].bytes
+        assert tuned.tasks_[task.name].bytes == 4 * (64 * 40 + 40 * 20 + 20 * 10) + 2
+        assert tuned.tasks_[task.name].bytes > 10 * supsup.tasks_[task.name].bytes
 
 
 @pytest.mark.parametrize(
@@ -159,12 +173,12 @@ def test_norm_statistics_are_counted(norm, floats):
     recipe = replace(QUICK, min_steps=30)  # running statistics need that many to settle
     tuned = FineTuning(backbone, recipe=recipe, progress=False).learn_task("a", data)
     weights = backbone.num_maskable
-    assert tuned.bytes_of("a") == 4 * weights + 2 * 4 * floats + 2
+    assert tuned.tasks_["a"].bytes == 4 * weights + 2 * 4 * floats + 2
     hybrid = Hybrid(
         backbone, random_bank(backbone.layers, 2), recipe=recipe, progress=False
     ).learn_task("a", data)
     head = head_bytes(hybrid, "a")
-    assert hybrid.bytes_of("a") == 2 * 20 * 4 + head + 2 * 4 * floats + 2
+    assert hybrid.tasks_["a"].bytes == 2 * 20 * 4 + head + 2 * 4 * floats + 2
     assert tuned.score(data, "a") > 0.9
 
 
@@ -172,9 +186,9 @@ def test_a_task_changes_no_other_and_the_backbone_neither():
     backbone, inputs = lenet(), blobs(9)[0]
     before = backbone.fingerprint()
     tuned = FineTuning(backbone, recipe=QUICK, progress=False).learn_task("a", blobs(0))
-    first = tuned._learned("a").view.logits(backbone, inputs)
+    first = tuned._tasks.views["a"].logits(backbone, inputs)
     tuned.learn_task("b", blobs(1))
-    assert torch.equal(tuned._learned("a").view.logits(backbone, inputs), first)
+    assert torch.equal(tuned._tasks.views["a"].logits(backbone, inputs), first)
     hybrid = Hybrid(backbone, random_bank(backbone.layers, 2), recipe=QUICK, progress=False)
     hybrid.learn_task("a", blobs(0))
     accuracy = hybrid.score(blobs(0), "a")
@@ -189,7 +203,7 @@ def test_string_labels():
     tuned = FineTuning(lenet(), recipe=QUICK, progress=False).learn_task("a", (inputs, names))
     assert set(tuned.predict(inputs, "a")) == {"ant", "bee", "cat"}
     assert tuned.score((inputs, names), "a") > 0.9
-    assert tuned.bytes_of("a") == 4 * WEIGHTS + 2 + 3 * 4
+    assert tuned.tasks_["a"].bytes == 4 * WEIGHTS + 2 + 3 * 4
 
 
 def baselines():
@@ -224,6 +238,19 @@ def test_bad_input(baseline):
     with pytest.raises(InputError, match="label 9 was never seen"):
         baseline.score((inputs, labels * 0 + 9), "a")
     baseline.learn_task("b", (inputs, labels))
+
+
+def test_the_hybrid_learns_its_basis_as_impresslearn_does():
+    hybrid = Hybrid(lenet(), recipe=QUICK, basis_recipe=QUICK, sparsity=0.7, progress=False)
+    learner = quick_learner().learn_basis("a", blobs())
+    hybrid.learn_basis("a", blobs()).learn_task("b", blobs(1))
+    assert [info.role for info in hybrid.tasks_.values()] == ["basis", "learned"]
+    assert hybrid.tasks_["a"].bytes == learner.tasks_["a"].bytes
+    assert hybrid.score(blobs(), "a") == learner.score(blobs(), "a")
+    for verb in (hybrid.learn_basis, hybrid.learn_task):
+        for name in "ab":
+            with pytest.raises(InputError, match="was learned already"):
+                verb(name, blobs())
 
 
 def test_a_hybrid_needs_a_body():

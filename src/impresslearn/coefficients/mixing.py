@@ -7,7 +7,7 @@ W ⊙ (Σ_t α_t M^t) ⊙ (s_out s_inᵀ). Coefficients are plain data; nothing 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -194,6 +194,11 @@ def mixed_weights(
             weight = weight * scale.to(weight.dtype).reshape(1, -1, *[1] * (weight.dim() - 2))
         mixed[bank.layers[number].name] = weight
     return mixed
+
+
+def masked_weights(bank: MaskBank, weights: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
+    """The weights under one mask of the bank: layer name -> W ⊙ M, without mixing the others."""
+    return {layer: weights[layer] * mask for layer, mask in bank.mask(name).items()}
 
 
 def unit_alphas(coefficients: Coefficients, layers: Sequence[MaskableLayer]) -> tuple[Tensor, ...]:

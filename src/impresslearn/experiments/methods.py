@@ -27,10 +27,8 @@ from impresslearn.learner import ImpressLearner
 from impresslearn.learner.presets import preset as find_preset
 from impresslearn.methods import Adapter, FineTuning, Hybrid, single_mask_accuracy
 from impresslearn.methods.adapters import ADAPTER_RECIPES
-from impresslearn.methods.dedicated_weights import OwnWeights
-from impresslearn.methods.finetuning import FINETUNING_RECIPE
+from impresslearn.methods.finetuning import FINETUNING_RECIPE, SequentialFineTuning
 from impresslearn.methods.hybrid import HYBRID_RECIPE
-from impresslearn.methods.sequential import SequentialFineTuning
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import TaskView
 from impresslearn.optimisation.loop import Recipe
@@ -208,7 +206,7 @@ class _BodyAndHead:
 
     def bytes_of(self, task: Task) -> int:
         if task.name in self._own:
-            return self.hybrid.bytes_of(task.name)
+            return self.hybrid.tasks_[task.name].bytes
         return self.basis.bytes_of(task)
 
 
@@ -238,7 +236,7 @@ class _SingleMask:
 class _Networks:
     """Fine-tuning, one network in turn or one a task, whole or by an adapter."""
 
-    def __init__(self, tuned: OwnWeights | SequentialFineTuning) -> None:
+    def __init__(self, tuned: Adapter | FineTuning | SequentialFineTuning) -> None:
         self.tuned = tuned
         self._learned: set[str] = set()
 
@@ -260,7 +258,7 @@ class _Networks:
         return "network"
 
     def bytes_of(self, task: Task) -> int:
-        return self.tuned.bytes_of(task.name)
+        return self.tuned.tasks_[task.name].bytes
 
 
 def _equal_mixture_accuracy(

@@ -1,49 +1,73 @@
-"""From logits to labels, and mixed batches: computed task by task and put back in order."""
+"""From logits to labels and accuracy, and batches whose inputs belong to several tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from impresslearn.data import Label
+from impresslearn.data import Examples, Label, StreamedExamples, classes_of, to_batches
 from impresslearn.errors import InputError
+from impresslearn.networks import Backbone
+from impresslearn.networks.prediction import Statistics, TaskView
 
 
-def row_names(task: Any, rows: int) -> list[str]:
-    """The task names of a batch, one a row. Raises InputError unless there are `rows` of them."""
-    if isinstance(task, bytes) or not isinstance(task, Iterable):
-        raise InputError(f"task must be a name, one name a row, or None, got {task!r}")
-    names = list(task)
-    if len(names) != rows:
-        raise InputError(f"{rows} inputs came with {len(names)} task names")
+def labels_of(logits: Tensor, classes: tuple[Label, ...]) -> np.ndarray:
+    """(n, K) logits to the (n,) labels that the classes had when they were learned."""
+    return np.asarray(classes)[logits[:, : len(classes)].argmax(dim=1).cpu().numpy()]
+
+
+def check_task_names(tasks: Any, count: int) -> list[str]:
+    """The task names of a batch, one an input. Raises InputError unless there are `count`."""
+    if isinstance(tasks, bytes) or not isinstance(tasks, Iterable):
+        raise InputError(f"task must be a name, one name an input, or None, got {tasks!r}")
+    names = list(tasks)
+    if len(names) != count:
+        raise InputError(f"{count} inputs came with {len(names)} task names")
     odd = [name for name in names if not isinstance(name, str)]
     if odd:
-        raise InputError(f"every row needs the name of its task, a string, got {odd[0]!r}")
+        raise InputError(f"every input needs the name of its task, a string, got {odd[0]!r}")
     return names
 
 
 def labels_by_task(
-    inputs: Tensor, names: list[str], labels: Callable[[Tensor, str], np.ndarray]
+    inputs: Tensor, names: Sequence[str], predict: Callable[[Tensor, str], np.ndarray]
 ) -> np.ndarray:
-    """labels(inputs of a task, task) for every task, as one array (n,) in the order of the rows.
+    """predict(inputs of a task, task) for every task, as one array (n,) in the inputs' order.
 
     Its dtype is object where the tasks' labels are of different kinds.
     """
-    rows: dict[str, list[int]] = {}
-    for row, name in enumerate(names):
-        rows.setdefault(name, []).append(row)
-    parts = {name: labels(inputs[index], name) for name, index in rows.items()}
-    together = np.concatenate(list(parts.values())) if parts else np.array([])
-    kind = together.dtype if len({part.dtype.kind for part in parts.values()}) <= 1 else object
-    answer = np.empty(len(names), dtype=kind)
-    for name, index in rows.items():
-        answer[index] = parts[name]
-    return answer
+    positions: dict[str, list[int]] = {}
+    for position, name in enumerate(names):
+        positions.setdefault(name, []).append(position)
+    parts = {name: predict(inputs[index], name) for name, index in positions.items()}
+    everything = np.concatenate(list(parts.values())) if parts else np.array([])
+    one_kind = len({part.dtype.kind for part in parts.values()}) <= 1
+    labels = np.empty(len(names), dtype=everything.dtype if one_kind else object)
+    for name, index in positions.items():
+        labels[index] = parts[name]
+    return labels
 
 
-def named(logits: Tensor, classes: tuple[Label, ...]) -> np.ndarray:
-    """(n, K) logits to the (n,) labels that the classes had when they were learned."""
-    return np.asarray(classes)[logits[:, : len(classes)].argmax(dim=1).cpu().numpy()]
+def accuracy_of_weights(
+    backbone: Backbone,
+    weights: Mapping[str, Tensor],
+    statistics: Statistics | None,
+    examples: Examples | StreamedExamples,
+    classes: Sequence[Label] | None = None,
+) -> float:
+    """Accuracy in [0, 1] of given weights on a task that nothing was learned of.
+
+    weights: of layers; the others keep the backbone's. classes: the task's, where the examples may
+    not show all; class k of them, sorted, is output k. Raises InputError for more classes than
+    outputs.
+    """
+    found = tuple(classes_of(examples.labels) if classes is None else classes)
+    if len(found) > backbone.num_classes:
+        raise InputError(
+            f"the data have {len(found)} classes, the backbone only {backbone.num_classes} outputs"
+        )
+    view = TaskView(dict(weights), statistics, len(found))
+    return view.accuracy(backbone, to_batches(examples, found, backbone.device))

@@ -16,12 +16,17 @@ from torch import Tensor, nn
 
 from impresslearn.coefficients.learning import COEFFICIENT_RECIPE
 from impresslearn.coefficients.mixing import Coefficients
-from impresslearn.data import to_batches
+from impresslearn.data import Label, to_batches
 from impresslearn.data.preprocessing import Prepared, Preprocessing
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.export import TaskModel, export_module
 from impresslearn.inference import TaskGuess, guess_task
-from impresslearn.inference.labels import labels_by_task, named, row_names
+from impresslearn.inference.labels import (
+    accuracy_of_weights,
+    check_task_names,
+    labels_by_task,
+    labels_of,
+)
 from impresslearn.learner import learning
 from impresslearn.learner.candidates import candidates
 from impresslearn.learner.history import Note
@@ -234,7 +239,7 @@ class ImpressLearner(ReadOnlySettings):
             task = guess.best
         if isinstance(task, str):
             return self._labels(values, task)
-        names = row_names(task, len(values))
+        names = check_task_names(task, len(values))
         for name in dict.fromkeys(names):
             self.tasks_.learned(name)
         return labels_by_task(values, names, self._labels)
@@ -245,6 +250,16 @@ class ImpressLearner(ReadOnlySettings):
         examples = checked_examples(self.backbone, data, self.settings.preprocessing)
         source = to_batches(examples, learned.classes, self.backbone.device)
         return self._state.view(learned).accuracy(self.backbone, source)
+
+    def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
+        """The accuracy in [0, 1] on a task that was not learned, of the equal mixture of all masks.
+
+        That (every α = 1/N) is where learning a task starts; without a mask it is the frozen
+        network. classes: the task's, sorted, where the data may not show all.
+        """
+        examples = checked_examples(self.backbone, data, self.settings.preprocessing)
+        weights, statistics = self._state.equal_mixture(), self.shared_statistics_
+        return accuracy_of_weights(self.backbone, weights, statistics, examples, classes)
 
     def infer_task(
         self,
@@ -275,7 +290,7 @@ class ImpressLearner(ReadOnlySettings):
         if guess.mixture is None:
             raise InputError(f"a guess by {guess.method!r} holds no mixture; use method='alpha'")
         logits = guess.mixture.logits(self.backbone, self.prepare(inputs))
-        return named(logits, self.tasks_.learned(guess.best).classes)
+        return labels_of(logits, self.tasks_.learned(guess.best).classes)
 
     def statistics_of(self, task: str) -> Statistics | None:
         """The norm statistics that a task is computed with; None where its network has none."""
@@ -335,4 +350,4 @@ class ImpressLearner(ReadOnlySettings):
 
     def _labels(self, inputs: Tensor, task: str) -> np.ndarray:
         learned = self.tasks_.learned(task)
-        return named(self._state.view(learned).logits(self.backbone, inputs), learned.classes)
+        return labels_of(self._state.view(learned).logits(self.backbone, inputs), learned.classes)

@@ -9,21 +9,27 @@ from __future__ import annotations
 
 import copy
 import re
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from impresslearn.coefficients.quantisation import PRECISIONS, store_tensors
+from impresslearn.data import Label
 from impresslearn.data.optional import import_peft
+from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
-from impresslearn.methods.dedicated_weights import OwnWeights, Trainable, Weights
+from impresslearn.methods.dedicated import DedicatedWeights, Trainable, Training, Weights
 from impresslearn.networks import Backbone
 from impresslearn.networks.layers import MaskableLayer
 from impresslearn.optimisation.loop import Recipe
-from impresslearn.validation import check_integer
+from impresslearn.state.tasks import TaskInfo
+from impresslearn.validation import ReadOnlySettings, check_integer, check_seed
 
-KINDS = ("lora", "vera")
+Kind = Literal["lora", "vera"]
+KINDS = get_args(Kind)
 ADAPTER_RECIPES = {
     "lora": Recipe(lr=0.01, schedule="cosine", epochs=3, min_steps=300),
     "vera": Recipe(lr=0.05, schedule="cosine", epochs=3, min_steps=300),
@@ -36,25 +42,27 @@ VERA_START = 0.1
 ADAPTER = "default"
 
 
-class Adapter(OwnWeights):
+class Adapter(ReadOnlySettings):
     """Trains an adapter of PEFT for every task, on all maskable layers of the frozen network.
 
     kind: "lora" or "vera", whose layers must all be linear; rank: r; precision: what the trained
     numbers are rounded to after training and kept in, as a learner's coefficients are, with a step
     for each of the r columns (under "coded" one a matrix). The network that predicts is the rounded
-    one. Raises MissingDependencyError without PEFT, and InputError for settings that do not fit and
-    networks that PEFT cannot adapt: a bare layer, and grouped convolutions.
+    one. The other settings are those of `FineTuning`. Raises MissingDependencyError without PEFT,
+    and InputError for settings that do not fit and networks that PEFT cannot adapt: a bare layer,
+    and grouped convolutions.
     """
 
     def __init__(
         self,
         backbone: Backbone,
         *,
-        kind: str = "lora",
+        kind: Kind = "lora",
         rank: int = 4,
         precision: str = "float32",
         recipe: Recipe | None = None,
         seed: int = 0,
+        preprocessing: Preprocessing | None = None,
         progress: bool | str = "auto",
     ) -> None:
         if kind not in KINDS:
@@ -64,12 +72,39 @@ class Adapter(OwnWeights):
         if kind == "vera" and any(len(layer.shape) > 2 for layer in backbone.layers):
             raise InputError('PEFT has VeRA for linear layers only; use kind="lora"')
         _check_adaptable(backbone)
-        super().__init__(backbone, recipe or ADAPTER_RECIPES[kind], seed, progress)
+        self.backbone = backbone
         self.kind = kind
-        self.title = kind
         self.rank = check_integer("rank", rank, 1)
         self.precision = precision
+        self.recipe = recipe or ADAPTER_RECIPES[kind]
+        self.seed = check_seed(seed)
+        self.preprocessing = preprocessing
+        self.progress = progress
+        self._tasks = DedicatedWeights(backbone, preprocessing, "network")
         self._peft = import_peft()
+
+    @property
+    def tasks_(self) -> Mapping[str, TaskInfo]:
+        """name -> TaskInfo; bytes are those of the trained numbers and what goes with them."""
+        return self._tasks.infos
+
+    def learn_task(self, name: str, data: Any) -> Adapter:
+        """Trains an adapter for the task with cross-entropy."""
+        training = Training(self.recipe, self.seed, self.progress, self.kind)
+        self._tasks.learn(name, data, self._begin, training)
+        return self
+
+    def predict(self, inputs: Any, task: str) -> np.ndarray:
+        """(n,) labels."""
+        return self._tasks.predict(inputs, task)
+
+    def score(self, data: Any, task: str) -> float:
+        """Accuracy in [0, 1]."""
+        return self._tasks.score(data, task)
+
+    def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
+        """Accuracy of the frozen network on an unlearned task: nothing is shared."""
+        return self._tasks.zero_shot_score(data, classes)
 
     def _begin(self) -> Trainable:
         tuned = self._tuned()

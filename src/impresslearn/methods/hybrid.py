@@ -6,52 +6,119 @@ with edge-popup at the same time.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
 from impresslearn.coefficients.mixing import mixed_weights, uniform_coefficients
+from impresslearn.data import Label
+from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
-from impresslearn.masks import PopupScores
+from impresslearn.learner import ImpressLearner
+from impresslearn.masks import POPUP_RECIPE, PopupScores
 from impresslearn.masks.bank import MaskBank
 from impresslearn.masks.codec import encode_mask
 from impresslearn.masks.sparsity import ones_per_layer
-from impresslearn.methods.dedicated_weights import OwnWeights, Trainable, Weights
+from impresslearn.methods.dedicated import DedicatedWeights, Trainable, Training, Weights
 from impresslearn.networks import Backbone
 from impresslearn.optimisation.loop import Recipe
-from impresslearn.state.tasks import tensor_bytes
+from impresslearn.state.tasks import TaskInfo, tensor_bytes
+from impresslearn.validation import ReadOnlySettings
 
 HYBRID_RECIPE = Recipe(optimizer="adam", lr=0.02, schedule="cosine", epochs=3, min_steps=300)
 
 
-class Hybrid(OwnWeights):
+class Hybrid(ReadOnlySettings):
     """Learns coefficients for the hidden layers and a mask for the head, task by task.
 
-    backbone, bank: the frozen network and its masks, as the bank is when a task is learned;
-    sparsity and allocation: of the head's mask, as a trained mask of the whole network would have
-    them.
+    bank: masks to combine, as it is when a task is learned; empty by default, for `learn_basis` to
+    fill. sparsity, allocation: of trained masks, and so of the head's; basis_recipe, score_rule:
+    how `learn_basis` trains them (a head's weights are ranked by their score); recipe: how
+    coefficients and heads are trained. The other settings are those of `ImpressLearner`.
     """
-
-    title = "hybrid"
 
     def __init__(
         self,
         backbone: Backbone,
-        bank: MaskBank,
+        bank: MaskBank | None = None,
         *,
         sparsity: float = 0.9,
         allocation: str = "erdos_renyi",
         recipe: Recipe = HYBRID_RECIPE,
+        basis_recipe: Recipe = POPUP_RECIPE,
+        score_rule: str = "magnitude",
         seed: int = 0,
+        preprocessing: Preprocessing | None = None,
         progress: bool | str = "auto",
     ) -> None:
         if len(backbone.layers) < 2:
             raise InputError("a hybrid needs a body and a head: at least two maskable layers")
-        super().__init__(backbone, recipe, seed, progress)
-        self.bank, self.sparsity, self.allocation = bank, sparsity, allocation
+        self._learner = ImpressLearner(
+            backbone,
+            bank=bank,
+            sparsity=sparsity,
+            allocation=allocation,
+            basis_recipe=basis_recipe,
+            score_rule=score_rule,
+            seed=seed,
+            preprocessing=preprocessing,
+        )
+        settings = self._learner.settings
+        self.backbone, self.bank = backbone, self._learner.bank_
+        self.sparsity, self.allocation = settings.sparsity, settings.allocation
+        self.recipe, self.basis_recipe = recipe, basis_recipe
+        self.score_rule, self.seed = settings.score_rule, settings.seed
+        self.preprocessing, self.progress = preprocessing, progress
         self._head_ones = ones_per_layer(backbone.layers, sparsity, allocation)[-1]
+        self._tasks = DedicatedWeights(backbone, preprocessing, "learned")
+
+    @property
+    def tasks_(self) -> Mapping[str, TaskInfo]:
+        """name -> TaskInfo; basis tasks first."""
+        return {**self._learner.tasks_, **self._tasks.infos}
+
+    def learn_basis(self, name: str, data: Any) -> Hybrid:
+        """Trains an impression on a task and adds it to the bank; the task keeps that mask."""
+        self._tasks.refuse_taken(name)
+        self._learner.progress = self.progress
+        self._learner.learn_basis(name, data)
+        return self
+
+    def add_random_masks(self, count: int, *, seed: int | None = None) -> Hybrid:
+        """Appends random masks to the bank."""
+        self._learner.add_random_masks(count, seed=seed)
+        return self
+
+    def learn_task(self, name: str, data: Any) -> Hybrid:
+        """Learns the body's coefficients over the masks that the bank holds now, and a head."""
+        if name in self._learner.tasks_:
+            raise InputError(f"task {name!r} was learned already; choose another name")
+        training = Training(self.recipe, self.seed, self.progress, "hybrid")
+        self._tasks.learn(name, data, self._begin, training)
+        return self
+
+    def predict(self, inputs: Any, task: str) -> np.ndarray:
+        """(n,) labels."""
+        return self._holder(task).predict(inputs, task)
+
+    def score(self, data: Any, task: str) -> float:
+        """Accuracy in [0, 1]."""
+        return self._holder(task).score(data, task)
+
+    def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
+        """Accuracy of the equal mixture of all masks on an unlearned task."""
+        return self._learner.zero_shot_score(data, classes)
+
+    def _holder(self, task: str) -> ImpressLearner | DedicatedWeights:
+        return self._learner if task in self._learner.tasks_ else self._tasks
 
     def _begin(self) -> Trainable:
         backbone, head = self.backbone, self.backbone.layers[-1:]
         body = uniform_coefficients(backbone.layers, len(self.bank), device=backbone.device)
         alphas = [alpha.requires_grad_(True) for alpha in body.alpha[:-1]]
-        scores = PopupScores.create(head, [self._head_ones], self.seed, device=backbone.device)
+        ones, device = [self._head_ones], backbone.device
+        scores = PopupScores.create(head, ones, self.seed, "score", device)
 
         def weights() -> Weights:
             mixed = mixed_weights(self.bank, backbone.weights, body)

@@ -1,30 +1,74 @@
-"""SupSup (Wortsman et al. 2020): one dedicated mask per task on the same frozen network."""
+"""Methods that predict with trained masks as they are: a mask for each task, or one for all.
+
+`SupSup` (Wortsman et al. 2020) trains a mask for every task. `SingleMask` keeps the first task's
+for all others: the sanity check of how far a mask goes by itself.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from typing_extensions import TypedDict, Unpack
 
+from impresslearn.coefficients.mixing import masked_weights
+from impresslearn.data import Label
+from impresslearn.data.preprocessing import Preprocessing
+from impresslearn.errors import InputError
 from impresslearn.inference import TaskGuess
+from impresslearn.inference.labels import accuracy_of_weights
 from impresslearn.learner import ImpressLearner
+from impresslearn.learner.loading import load
+from impresslearn.methods.dedicated import DedicatedWeights
 from impresslearn.networks import Backbone
-from impresslearn.state.tasks import TaskTable
+from impresslearn.networks.inputs import checked_examples, training_examples
+from impresslearn.networks.prediction import TaskView
+from impresslearn.optimisation.loop import Recipe
+from impresslearn.state.tasks import TaskInfo, TaskTable, label_map_bytes
 from impresslearn.validation import ReadOnlySettings
+
+
+class MaskSettings(TypedDict, total=False):
+    """The settings of `ImpressLearner` that concern trained masks."""
+
+    sparsity: float
+    allocation: str
+    basis_recipe: Recipe
+    score_rule: str
+    seed: int
+    preprocessing: Preprocessing | None
+    progress: bool | str
+    cache_bytes: int
 
 
 class SupSup(ReadOnlySettings):
     """Every task trains a mask of its own; nothing is shared and nothing is forgotten.
 
-    The verbs are those of `ImpressLearner`; settings are its settings that concern masks
-    (sparsity, allocation, basis_recipe, score_rule, seed, progress). It is the same code as the
+    The verbs are those of `ImpressLearner`, the settings `MaskSettings`. It is the same code as the
     basis phase of ImpressLearn, so the two differ only in what they do with the masks.
     """
 
-    def __init__(self, backbone: Backbone, **settings: Any) -> None:
-        self._learner = ImpressLearner(backbone, **settings)
-        vars(self).update(vars(self._learner.settings), backbone=backbone)
+    _learner: ImpressLearner
+
+    def __init__(self, backbone: Backbone, **settings: Unpack[MaskSettings]) -> None:
+        self._use(ImpressLearner(backbone, **settings))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike, **settings: Any) -> SupSup:
+        """What `save` wrote. settings: as of `il.load`. Raises StoreError and InputError as that,
+        and InputError for a store of tasks that have coefficients.
+        """
+        learner = load(path, **settings)
+        if any(task.role != "basis" for task in learner.tasks_.all()):
+            raise InputError(f"{path} holds tasks without a mask of their own; open it with load")
+        supsup = cls.__new__(cls)
+        supsup._use(learner)
+        return supsup
+
+    def _use(self, learner: ImpressLearner) -> None:
+        vars(self).update(vars(learner.settings), backbone=learner.backbone, _learner=learner)
 
     @property
     def tasks_(self) -> TaskTable:
@@ -44,6 +88,81 @@ class SupSup(ReadOnlySettings):
         """Accuracy with the task known (GG), in [0, 1]."""
         return self._learner.score(data, task)
 
+    def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
+        """Accuracy of the equal mixture of all masks on an unlearned task."""
+        return self._learner.zero_shot_score(data, classes)
+
     def infer_task(self, inputs: Any, *, method: str = "one_shot", **settings: Any) -> TaskGuess:
         """The task of unlabelled inputs: SupSup's "one_shot" gradient, or "halving"."""
         return self._learner.infer_task(inputs, method=method, **settings)
+
+    def save(self, path: str | os.PathLike, **settings: Any) -> SupSup:
+        """Writes everything to one new file, which `SupSup.load` and `il.load` read.
+
+        settings: as of `ImpressLearner.save`.
+        """
+        self._learner.save(path, **settings)
+        return self
+
+
+class SingleMask(ReadOnlySettings):
+    """The first task trains a mask; every other task is predicted with it and learns nothing.
+
+    Of the others only the label map is kept. Settings as of `SupSup`.
+    """
+
+    def __init__(self, backbone: Backbone, **settings: Unpack[MaskSettings]) -> None:
+        self._learner = ImpressLearner(backbone, **settings)
+        vars(self).update(vars(self._learner.settings), backbone=backbone)
+        self._tasks = DedicatedWeights(backbone, self._learner.settings.preprocessing, "reused")
+
+    @property
+    def tasks_(self) -> Mapping[str, TaskInfo]:
+        """name -> TaskInfo; role is "basis" for the first task, "reused" for the others."""
+        return self._tasks.infos
+
+    def learn_task(self, name: str, data: Any) -> SingleMask:
+        """Trains the mask on the first task, and takes the classes of any other."""
+        learner, tasks = self._learner, self._tasks
+        tasks.refuse_taken(name)
+        if not tasks.infos:
+            learner.learn_basis(name, data)
+            info = learner.tasks_[name]
+        else:
+            prepared = training_examples(learner.backbone, data, tasks.preprocessing)
+            size = label_map_bytes(prepared[1])
+            info = TaskInfo(name, tasks.role, prepared[1], 1, size, {"labels": size})
+        tasks.views[name] = _mask_view(learner, learner.bank_.names[0], len(info.classes))
+        tasks.infos[name] = info
+        return self
+
+    def predict(self, inputs: Any, task: str) -> np.ndarray:
+        """(n,) labels."""
+        return self._tasks.predict(inputs, task)
+
+    def score(self, data: Any, task: str) -> float:
+        """Accuracy in [0, 1]."""
+        return self._tasks.score(data, task)
+
+    def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
+        """Accuracy of the mask on an unlearned task; before there is one, of the frozen network."""
+        view = next(iter(self._tasks.views.values()), None)
+        return self._tasks.zero_shot_score(data, classes, view)
+
+
+def single_mask_accuracy(learner: ImpressLearner, mask: str, data: Any) -> float:
+    """The accuracy in [0, 1] on a labelled task of one mask of the bank, nothing learned.
+
+    The task's classes are read in sorted order, as its own training would have. Norm statistics
+    are those of the mask's own task where it has any, else those that a task starts from.
+    """
+    examples = checked_examples(learner.backbone, data, learner.settings.preprocessing)
+    view = _mask_view(learner, mask, learner.backbone.num_classes)
+    return accuracy_of_weights(learner.backbone, view.weights, view.statistics, examples)
+
+
+def _mask_view(learner: ImpressLearner, mask: str, num_classes: int) -> TaskView:
+    weights = masked_weights(learner.bank_, learner.backbone.weights, mask)
+    with_task = mask in learner.tasks_
+    statistics = learner.statistics_of(mask) if with_task else learner.shared_statistics_
+    return TaskView(weights, statistics, num_classes)

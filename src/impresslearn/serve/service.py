@@ -17,7 +17,7 @@ from torch import Tensor
 from impresslearn.data import Label
 from impresslearn.data.preprocessing import Prepared
 from impresslearn.errors import InputError, UnknownTaskError
-from impresslearn.inference.labels import named, row_names
+from impresslearn.inference.labels import check_task_names, labels_of
 from impresslearn.inference.task_inference import SUPERPOSED_INPUTS, TaskGuess
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.candidates import superposition_bytes
@@ -90,7 +90,7 @@ class Service:
         self._check_pass(values, BATCH, gradient=False)
         if isinstance(asked.task, str):
             return self._predicted(values, asked.task, asked.logits)
-        names = row_names(asked.task, len(values))
+        names = check_task_names(asked.task, len(values))
         rows: dict[str, list[int]] = {}
         for row, name in enumerate(names):
             rows.setdefault(name, []).append(row)
@@ -195,7 +195,7 @@ def _summary(info: TaskInfo) -> TaskSummary:
 
 
 def _labels(outputs: Tensor, task: LearnedTask) -> list[Label]:
-    return named(outputs, task.classes).tolist()
+    return labels_of(outputs, task.classes).tolist()
 
 
 def _likely(guess: TaskGuess) -> list[TaskProbability]:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from impresslearn.coefficients.mixing import Coefficients, mixed_weights
+from impresslearn.coefficients.mixing import Coefficients, mixed_weights, uniform_coefficients
 from impresslearn.coefficients.quantisation import store_coefficients
 from impresslearn.errors import InputError, StoreError, TrainingError
 from impresslearn.inference import PROFILED_INPUTS, entropy_profile
@@ -168,6 +168,15 @@ class LearnerState:
         """A kept task, ready to compute."""
         self._catch_up_to(task)
         return self._runtime.view(task, self.shared)
+
+    @torch.no_grad()
+    def equal_mixture(self) -> dict[str, Tensor]:
+        """The weights of all masks with α = 1/N each; {} (the frozen ones) without a mask."""
+        bank, device = self.bank, self.backbone.device
+        if not len(bank):
+            return {}
+        equal = uniform_coefficients(bank.layers, len(bank), device=device)
+        return mixed_weights(bank, self.backbone.weights, equal)
 
     def unrounded_view(self, task: LearnedTask) -> TaskView | None:
         """The task learned last with its coefficients before rounding; None for any other."""

@@ -15,7 +15,6 @@ from impresslearn.experiments.work.material import (
 )
 from impresslearn.learner import ImpressLearner
 from impresslearn.methods import Adapter, FineTuning, Hybrid
-from impresslearn.methods.dedicated_weights import OwnWeights
 
 
 @job_kind("task")
@@ -99,7 +98,9 @@ def learn_an_adapter(
     return _learned(adapter, settings, place)
 
 
-def _learned(method: OwnWeights, settings: Mapping[str, Any], place: Place) -> Outcome:
+def _learned(
+    method: Adapter | FineTuning | Hybrid, settings: Mapping[str, Any], place: Place
+) -> Outcome:
     """The job's task, learned by a baseline and judged."""
     train, test = train_and_test(settings, place)
     name = task_of(settings, place).name
@@ -108,6 +109,6 @@ def _learned(method: OwnWeights, settings: Mapping[str, Any], place: Place) -> O
         {
             "task": name,
             "accuracy": method.score(test, name),
-            "bytes_per_task": method.bytes_of(name),
+            "bytes_per_task": method.tasks_[name].bytes,
         }
     )

@@ -1,0 +1,158 @@
+"""Evaluates methods on streams: `evaluate` one, `compare` several.
+
+A method is any object with the verbs of `Method`, the library's own or a user's. It learns the
+tasks in turn; before the first and after each its accuracy on every task is measured.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from numbers import Real
+from typing import Any, Protocol
+
+from impresslearn.data import Examples, StreamedExamples
+from impresslearn.errors import ImpressLearnError, InputError
+from impresslearn.methods.results import Comparison, Evaluation
+from impresslearn.optimisation.progress import progress_for
+from impresslearn.streams import Stream, Task, from_arrays
+from impresslearn.validation import check_integer
+
+HELD_BYTES = 1024**3
+"""Test inputs kept in memory; beyond, they are made anew whenever they are scored."""
+
+
+class Method(Protocol):
+    """A method of continual learning.
+
+    It may have more, which `evaluate` then uses: `learn_basis(name, data)`, for the tasks that come
+    first; `zero_shot_score(data, classes)`, the accuracy in [0, 1] on labelled data of a task that
+    was not learned, with its classes in sorted order; `tasks_`, task name -> an object with
+    `bytes` and `role`; and for others `save(path)`.
+    """
+
+    def learn_task(self, name: str, data: Any) -> Any:
+        """Learns a task from labelled data, `Examples` with `inputs` and `labels`."""
+        ...
+
+    def predict(self, inputs: Any, task: str) -> Any:
+        """The labels of inputs (n, ...) of a learned task."""
+        ...
+
+    def score(self, data: Any, task: str) -> float:
+        """The accuracy in [0, 1] on labelled data of a learned task."""
+        ...
+
+
+def evaluate(
+    method: Method,
+    stream: Stream | Mapping[str, Sequence[Any]],
+    *,
+    basis: int = 0,
+    progress: bool | str = False,
+) -> Evaluation:
+    """Learns a stream task by task and measures the accuracy on all tasks before and after each.
+
+    stream: of two tasks at least, or {task name: (train, test)} as `streams.from_arrays` takes it.
+    basis: how many of the first tasks are learned by `learn_basis`, where the method has it.
+    progress: True, False or "auto", a bar for the whole stream beside the method's own.
+    Raises InputError for a method without the verbs and for scores outside [0, 1]; errors of the
+    method name the task.
+    """
+    tasks = _tasks_of(stream, check_integer("basis", basis, 0))
+    for verb in ("learn_task", "score"):
+        if not callable(getattr(method, verb, None)):
+            raise InputError(
+                "a method needs learn_task(name, data), predict(inputs, task) and "
+                f"score(data, task); {type(method).__name__} has no {verb}"
+            )
+    started, tests = time.perf_counter(), _TestSets()
+    learned: set[str] = set()
+
+    def row() -> list[float]:
+        return [_accuracy(method, task, tests.of(task), task.name in learned) for task in tasks]
+
+    with progress_for(progress).titled("evaluation").track(len(tasks)) as advance:
+        matrix = [row()]
+        for place, task in enumerate(tasks):
+            verb = "learn_basis" if place < basis else "learn_task"
+            learn = getattr(method, verb, method.learn_task)
+            try:
+                learn(task.name, task.train)
+            except ImpressLearnError as error:
+                raise type(error)(f"task {task.name!r}: {error}") from error
+            learned.add(task.name)
+            matrix.append(row())
+            advance()
+    kept = getattr(method, "tasks_", {})
+    infos = {task.name: kept[task.name] for task in tasks if task.name in kept}
+    return Evaluation(
+        tuple(task.name for task in tasks),
+        tuple(map(tuple, matrix)),
+        {name: info.bytes for name, info in infos.items()},
+        {name: info.role for name, info in infos.items()},
+        time.perf_counter() - started,
+    )
+
+
+def compare(
+    methods: Mapping[str, Method],
+    stream: Stream | Mapping[str, Sequence[Any]],
+    *,
+    basis: int = 0,
+    progress: bool | str = False,
+) -> Comparison:
+    """Evaluates methods, label -> method, on one stream in turn; arguments as of `evaluate`."""
+    if not isinstance(methods, Mapping) or not methods:
+        raise InputError("methods must map labels to methods, as in {'mine': MyMethod()}")
+    return Comparison(
+        {
+            label: evaluate(method, stream, basis=basis, progress=progress)
+            for label, method in methods.items()
+        }
+    )
+
+
+def _tasks_of(stream: Stream | Mapping[str, Sequence[Any]], basis: int) -> list[Task]:
+    tasks = list(from_arrays(stream) if isinstance(stream, Mapping) else stream)
+    if len(tasks) < 2:
+        raise InputError(f"an evaluation needs at least two tasks, the stream has {len(tasks)}")
+    if basis > len(tasks):
+        raise InputError(f"basis = {basis}, but the stream has only {len(tasks)} tasks")
+    return tasks
+
+
+def _accuracy(
+    method: Method, task: Task, test: Examples | StreamedExamples, learned: bool
+) -> float:
+    """NaN where the method cannot answer for a task that it has not learned."""
+    if learned:
+        value = method.score(test, task.name)
+    elif hasattr(method, "zero_shot_score"):
+        value = method.zero_shot_score(test, task.classes)
+    else:
+        return math.nan
+    if not isinstance(value, Real) or not 0 <= value <= 1:
+        raise InputError(
+            f"task {task.name!r}: {type(method).__name__} must give an accuracy in [0, 1], "
+            f"got {value!r}"
+        )
+    return float(value)
+
+
+class _TestSets:
+    """Test examples, kept as long as there is room."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Examples] = {}
+        self._bytes = 0
+
+    def of(self, task: Task) -> Examples | StreamedExamples:
+        if task.name in self._kept:
+            return self._kept[task.name]
+        test = task.test
+        if isinstance(test, Examples) and self._bytes + test.inputs.nbytes <= HELD_BYTES:
+            self._kept[task.name] = test
+            self._bytes += test.inputs.nbytes
+        return test

@@ -1,0 +1,173 @@
+"""The methods by name: `create_method`, `list_methods`, `register_method`.
+
+| name | method |
+|---|---|
+| impresslearn | `ImpressLearner` over the masks of basis tasks, random masks, or both |
+| supsup, single_mask | `SupSup`, `SingleMask` |
+| hybrid | `Hybrid`, over masks as of impresslearn |
+| finetuning | `SequentialFineTuning`: one network trained on task after task |
+| separate | `FineTuning`: a network a task |
+| lora, vera | `Adapter` of that kind, through PEFT |
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from dataclasses import fields as fields_of
+from difflib import get_close_matches
+from functools import partial
+from typing import Any
+
+from impresslearn.errors import InputError
+from impresslearn.learner import ImpressLearner
+from impresslearn.learner.presets import preset as find_preset
+from impresslearn.methods.adapters import ADAPTER_RECIPES, Adapter
+from impresslearn.methods.evaluation import Method
+from impresslearn.methods.finetuning import FINETUNING_RECIPE, FineTuning, SequentialFineTuning
+from impresslearn.methods.hybrid import HYBRID_RECIPE, Hybrid
+from impresslearn.methods.supsup import SingleMask, SupSup
+from impresslearn.networks import Backbone
+from impresslearn.optimisation.loop import Recipe
+from impresslearn.state.settings import RECIPES
+from impresslearn.validation import check_integer, check_name
+
+Factory = Callable[..., Method]
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """settings: the names that a method takes, None for any; recipes: its own defaults, before
+    those of the preset.
+    """
+
+    make: Factory
+    settings: tuple[str, ...] | None
+    recipes: Mapping[str, Recipe] = field(default_factory=dict)
+
+
+def create_method(
+    name: str,
+    backbone: Backbone,
+    *,
+    seed: int = 0,
+    progress: bool | str = False,
+    **settings: Any,
+) -> Method:
+    """A method of `list_methods` on a frozen network, with nothing learned.
+
+    seed: of all that it draws. settings: those of its class (see above). Methods with masks also
+    take preset, whose settings hold where nothing else is said, and all but supsup and single_mask
+    random_masks, how many are drawn first. recipe changes entries of every recipe that the method
+    has, basis_recipe and task_recipe those of one: a mapping such as {"epochs": 1}, or a whole
+    `Recipe`. Raises InputError for an unknown name or setting, naming close ones, and for values
+    out of range.
+    """
+    entry, values = _entry(name), method_settings(name, **settings)
+    if entry.settings is not None:
+        recipes = {key: Recipe(**values[key]) for key in ("recipe", *RECIPES) if key in values}
+        return entry.make(backbone, seed=seed, progress=progress, **values | recipes)
+    given = {"seed": seed, "progress": progress}
+    parameters = inspect.signature(entry.make).parameters
+    return entry.make(backbone, **{k: v for k, v in given.items() if k in parameters}, **values)
+
+
+def method_settings(name: str, **settings: Any) -> dict[str, Any]:
+    """The settings of `create_method` with presets and recipes resolved, recipes as plain values.
+
+    `create_method(name, backbone, **method_settings(name, **settings))` makes the same method, also
+    where defaults have changed in the meantime. Errors as of `create_method`.
+    """
+    entry = _entry(name)
+    if entry.settings is None:
+        return settings
+    for key in settings:
+        if key not in entry.settings:
+            raise InputError(f"{name} has no setting {key!r}; {_hint(key, entry.settings)}")
+    defaults: dict[str, Any] = dict(entry.recipes)
+    if "preset" in entry.settings:
+        chosen = find_preset(settings.pop("preset", "default")).learner_settings()
+        defaults = {key: chosen[key] for key in chosen if key in entry.settings} | defaults
+    shared = settings.pop("recipe", {})
+    for key, default in defaults.items():
+        if isinstance(default, Recipe):
+            own = settings.pop(key, {}) if key != "recipe" else {}
+            defaults[key] = _changed(_changed(default, shared), own).settings()
+    return defaults | settings
+
+
+def list_methods() -> list[str]:
+    """The names that `create_method` knows."""
+    return list(_entries)
+
+
+def register_method(name: str, factory: Factory) -> None:
+    """Makes a method available to `create_method` under a name.
+
+    factory: called as factory(backbone, **settings), with `seed` and `progress` as well where it
+    has such parameters; returns an object with the verbs of `Method`. Raises InputError for a name
+    that is taken.
+    """
+    if check_name(name, "a method's name") in _entries:
+        raise InputError(f"a method named {name!r} is registered already; choose another name")
+    _entries[name] = _Entry(factory, None)
+
+
+def _entry(name: str) -> _Entry:
+    if name not in _entries:
+        raise InputError(f"no method {name!r}; {_hint(name, list_methods())}")
+    return _entries[name]
+
+
+def _hint(word: Any, known: Any) -> str:
+    close = get_close_matches(str(word), known, n=3)
+    return f"did you mean {' or '.join(close)}?" if close else f"choose from {', '.join(known)}"
+
+
+def _changed(recipe: Recipe, change: Recipe | Mapping[str, Any]) -> Recipe:
+    if isinstance(change, Recipe):
+        return change
+    if not isinstance(change, Mapping):
+        raise InputError(f"a recipe must be a Recipe or a mapping of its entries, got {change!r}")
+    known = [each.name for each in fields_of(Recipe)]
+    for key in change:
+        if key not in known:
+            raise InputError(f"a recipe has no entry {key!r}; {_hint(key, known)}")
+    return replace(recipe, **change)
+
+
+def _with_random_masks(
+    kind: type[ImpressLearner] | type[Hybrid],
+    backbone: Backbone,
+    *,
+    random_masks: int = 0,
+    **settings: Any,
+) -> Method:
+    method = kind(backbone, **settings)
+    if check_integer("random_masks", random_masks, 0):
+        method.add_random_masks(random_masks)
+    return method
+
+
+def _hybrid(backbone: Backbone, *, task_recipe: Recipe, **settings: Any) -> Method:
+    return _with_random_masks(Hybrid, backbone, recipe=task_recipe, **settings)
+
+
+_COMMON = ("recipe", "preprocessing")
+_MASKS = (*_COMMON, "preset", "sparsity", "allocation", "score_rule", "basis_recipe")
+_BANK = (*_MASKS, "random_masks", "task_recipe")
+_ADAPTERS = (*_COMMON, "rank", "precision")
+_COEFFICIENTS = (
+    "granularity", "output_scale", "input_scale", "precision", "bit_price", "penalty",
+)  # fmt: skip
+_entries: dict[str, _Entry] = {
+    "impresslearn": _Entry(partial(_with_random_masks, ImpressLearner), (*_BANK, *_COEFFICIENTS)),
+    "supsup": _Entry(SupSup, _MASKS),
+    "single_mask": _Entry(SingleMask, _MASKS),
+    "hybrid": _Entry(_hybrid, _BANK, {"task_recipe": HYBRID_RECIPE}),
+    "finetuning": _Entry(SequentialFineTuning, _COMMON, {"recipe": FINETUNING_RECIPE}),
+    "separate": _Entry(FineTuning, _COMMON, {"recipe": FINETUNING_RECIPE}),
+    "lora": _Entry(partial(Adapter, kind="lora"), _ADAPTERS, {"recipe": ADAPTER_RECIPES["lora"]}),
+    "vera": _Entry(partial(Adapter, kind="vera"), _ADAPTERS, {"recipe": ADAPTER_RECIPES["vera"]}),
+}
