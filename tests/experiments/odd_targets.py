@@ -1,8 +1,7 @@
 """`impresslearn` with targets for the tests only: `python odd_targets.py reproduce tiny`.
 
 tiny: real jobs, seconds in all; marks: jobs that note that they ran and wait a little; missing,
-undefined, killed, fault: one job of theirs cannot be done. Run as a script, so that the processes
-that it starts know its kinds of jobs too.
+undefined, killed, fault: one job of theirs cannot be done.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from impresslearn.errors import MissingDataError
-from impresslearn.experiments.jobs import Job, Outcome, Place, job_kind
+from impresslearn.experiments.jobs import Job, Outcome, Place, job_function
 from impresslearn.experiments.targets.benchmarks import Benchmark
 from impresslearn.experiments.targets.comparison import comparison
 from impresslearn.experiments.targets.plan import Plan, Planned, Target
@@ -42,7 +41,7 @@ BENCHMARK = Benchmark(
 )  # fmt: skip
 
 
-@job_kind("mark")
+@job_function("mark")
 def mark(settings: Mapping[str, Any], needs: Sequence[Outcome], place: Place) -> Outcome:
     """Notes that it ran, and is done after a while."""
     with (Path(place.data) / "marks").open("a") as file:
@@ -52,7 +51,7 @@ def mark(settings: Mapping[str, Any], needs: Sequence[Outcome], place: Place) ->
     return Outcome({"task": str(settings["number"]), "total": total}, bytes([total % 256]) * 99)
 
 
-@job_kind("odd")
+@job_function("odd")
 def odd(settings: Mapping[str, Any], needs: Sequence[Outcome], place: Place) -> Outcome:
     """What cannot be done, until there is a file `repaired` among the data."""
     if (Path(place.data) / "repaired").exists():
@@ -70,10 +69,10 @@ def marks(count: int, wait: float, method: str = "") -> Plan:
     """Jobs in twos: the second needs the first."""
     jobs = []
     for number in range(0, count, 2):
-        first = Job("mark", {"number": number, "wait": wait})
-        jobs += [first, Job("mark", {"number": number + 1, "wait": wait}, (first, first))]
+        first = Job(mark, {"number": number, "wait": wait})
+        jobs += [first, Job(mark, {"number": number + 1, "wait": wait}, (first, first))]
     if method:
-        jobs.insert(5, Job("odd", {"method": method}))
+        jobs.insert(5, Job(odd, {"method": method}))
     planned = [Planned(job, {"method": "mark"}, ("task", "total")) for job in jobs]
     return Plan(planned, "none", {}, (0,))
 

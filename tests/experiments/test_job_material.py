@@ -11,22 +11,20 @@ from impresslearn.experiments.targets.benchmarks import (
     disjoint_masks,
     permuted_mnist,
 )
-from impresslearn.experiments.work.material import (
-    backbone_of,
-    bank_of,
-    train_and_test,
-)
+from impresslearn.experiments.work.inputs import load_backbone, load_bank, load_task
+from impresslearn.experiments.work.streams import learn_stream
+from impresslearn.experiments.work.training import learn_adapter
 
 BENCHMARK = permuted_mnist("smoke")
 
 
 @pytest.fixture(scope="module")
 def backbone():
-    return backbone_of(BENCHMARK.network(0), Place())
+    return load_backbone({"backbone": BENCHMARK.network(0)}, Place())
 
 
 def test_independent_masks_are_different_draws(backbone):
-    bank = bank_of(backbone, (), BENCHMARK.independent(6, 0.9, 0))
+    bank = load_bank(backbone, (), BENCHMARK.independent(6, 0.9, 0))
     overlap = bank.overlap()
     others = ~torch.eye(6, dtype=torch.bool)
     assert len(bank) == 6
@@ -37,12 +35,12 @@ def test_independent_masks_are_different_draws(backbone):
 def test_networks_of_jobs_are_those_of_the_records(backbone):
     """Records and caches were made before networks had another draw; a job may ask for that one."""
     assert backbone.spec["init_version"] == 1
-    other = backbone_of({**BENCHMARK.network(0), "init_version": 2}, Place())
+    other = load_backbone({"backbone": {**BENCHMARK.network(0), "init_version": 2}}, Place())
     assert other.spec == backbone.spec | {"init_version": 2}
 
 
 def test_disjoint_masks_share_the_weights_out(backbone):
-    bank = bank_of(backbone, (), disjoint_masks(6))
+    bank = load_bank(backbone, (), disjoint_masks(6))
     masks = [bank.mask(info.name) for info in bank.infos]
     for layer in backbone.layers:
         assert torch.equal(sum(mask[layer.name].int() for mask in masks), torch.ones(layer.shape))
@@ -62,15 +60,15 @@ def test_more_random_masks_solve_a_task_better():
 
 def test_few_labels_hold_every_class():
     place = BENCHMARK.place(0, 0)
-    few, _ = train_and_test({**place, "labels": 10, "balanced": True}, Place())
+    _, few, _ = load_task({**place, "labels": 10, "balanced": True}, Place())
     assert sorted(few.labels) == list(range(10))
-    more, _ = train_and_test({**place, "labels": 25, "balanced": True}, Place())
+    _, more, _ = load_task({**place, "labels": 25, "balanced": True}, Place())
     counts = torch.bincount(torch.from_numpy(more.labels))
     assert sorted(set(counts.tolist())) == [2, 3]
     assert len(more) == 25
     assert torch.equal(more.inputs[:10], few.inputs)
-    first, _ = train_and_test({**place, "labels": 10}, Place())
-    whole, _ = train_and_test(place, Place())
+    _, first, _ = load_task({**place, "labels": 10}, Place())
+    _, whole, _ = load_task(place, Place())
     assert torch.equal(first.inputs, whole.inputs[:10])
 
 
@@ -88,7 +86,7 @@ def test_a_stream_is_learned_and_looked_at_again():
         "labels": None,
         "searches": [["halving", 64, [0, 3]]],
     }
-    rows = run_job(Job("stream", settings), (), Place()).values["rows"]
+    rows = run_job(Job(learn_stream, settings), (), Place()).values["rows"]
     assert [row["role"] for row in rows] == ["basis", "basis", "learned", "learned"]
     assert all(row["identical"] and row["accuracy"] == row["accuracy_at_end"] for row in rows)
     assert min(row["accuracy"] for row in rows[:2]) > 0.9
@@ -108,7 +106,7 @@ def test_tasks_of_both_kinds_are_searched_for(scale):
 def test_an_adapter_is_a_job():
     recipe = {"epochs": 0, "min_steps": 60, "lr": 0.01}
     settings = {**BENCHMARK.place(0, 0), "kind": "lora", "rank": 2, "precision": "coded"}
-    job = Job("adapter", {**settings, "recipe": recipe, "seed": 0})
+    job = Job(learn_adapter, {**settings, "recipe": recipe, "seed": 0})
     values = run_job(job, (), Place()).values
     assert values["accuracy"] > 0.5
     assert 300 < values["bytes_per_task"] < 2 * (64 + 300 + 300 + 100 + 100 + 10)

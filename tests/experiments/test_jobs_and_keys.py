@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import Future
 
 import pytest
 
 from impresslearn.errors import InputError, MissingDataError, TrainingError
 from impresslearn.experiments import jobs as jobs_module
-from impresslearn.experiments.jobs import Job, Kind, Outcome, Place, in_order, job_kind, run_job
-from impresslearn.experiments.schedule import Schedule
+from impresslearn.experiments.executors import run_jobs
+from impresslearn.experiments.jobs import Job, Outcome, Place, in_order, job_function, run_job
+from impresslearn.experiments.work.evaluation import compare_masks, infer_task, judge_foreign_mask
+from impresslearn.experiments.work.training import fine_tune, learn_hybrid, learn_task, train_mask
 
 STREAM = {"name": "rotated_mnist", "tasks": 30, "seed": 0}
 BACKBONE = {"name": "lenet_300_100", "num_classes": 10, "init": "signed_constant", "seed": 0}
 RECIPE = {"lr": 0.01, "epochs": 2, "batch_size": 128}
 WHERE = {"stream": STREAM, "task": 3, "backbone": BACKBONE}
 MASK = Job(
-    "mask",
+    train_mask,
     {
         **WHERE,
         "allocation": "erdos_renyi",
@@ -29,19 +32,19 @@ MASK = Job(
 GOLDEN = {
     MASK: "34183ee0cf8ffb1174510928dd3bbc97",
     Job(
-        "task", {**WHERE, "recipe": RECIPE, "penalty": 0.0, "seed": 0}, (MASK, MASK)
+        learn_task, {**WHERE, "recipe": RECIPE, "penalty": 0.0, "seed": 0}, (MASK, MASK)
     ): "e5e5429824edc50ceccc2429a65c3f64",
-    Job("foreign", WHERE, (MASK,)): "9ba5b0ef40e1af734211ae07c4ffdca6",
-    Job("overlap", {"backbone": BACKBONE}, (MASK, MASK)): "c8d9de03e1703393745f1f2da7cd5b3d",
+    Job(judge_foreign_mask, WHERE, (MASK,)): "9ba5b0ef40e1af734211ae07c4ffdca6",
+    Job(compare_masks, {"backbone": BACKBONE}, (MASK, MASK)): "c8d9de03e1703393745f1f2da7cd5b3d",
     Job(
-        "gn", {**WHERE, "position": 0, "method": "alpha", "inputs": 128}, (MASK,)
+        infer_task, {**WHERE, "position": 0, "method": "alpha", "inputs": 128}, (MASK,)
     ): "66454e27e59cc40cde6fd7ee0b810ea3",
     Job(
-        "hybrid",
+        learn_hybrid,
         {**WHERE, "recipe": RECIPE, "allocation": "uniform", "sparsity": 0.9, "seed": 0},
         (MASK,),
     ): "38ff68249e12e82536bbe9c9421c557d",
-    Job("finetuning", {**WHERE, "recipe": RECIPE, "seed": 0}): "67f4a46f2cca3d93d88fe584ee4a45c3",
+    Job(fine_tune, {**WHERE, "recipe": RECIPE, "seed": 0}): "67f4a46f2cca3d93d88fe584ee4a45c3",
 }
 """Keys as of the first version; another one here would make every kept outcome worthless.
 
@@ -51,7 +54,7 @@ Hybrids have version 2: their head's mask counts with the bytes that a store kee
 UNUSABLE = {"nan": float("nan"), "list": [1.0, float("inf")], "inside": {"a": -float("inf")}}
 
 
-@job_kind("number")
+@job_function("number")
 def number(settings, needs, place):
     if "raised" in settings:
         raise {"os": OSError(5, "Input/output error", "images.gz"), "nan": TrainingError("loss"),
@@ -61,9 +64,9 @@ def number(settings, needs, place):
 
 
 def chain(length: int) -> Job:
-    job = Job("number", {"value": 0})
+    job = Job(number, {"value": 0})
     for value in range(1, length):
-        job = Job("number", {"value": value}, (job,))
+        job = Job(number, {"value": value}, (job,))
     return job
 
 
@@ -73,43 +76,39 @@ def test_keys_stay_as_they_are(job, key):
 
 
 def test_a_key_says_what_was_done():
-    same = Job("mask", dict(reversed(MASK.settings.items())))
+    same = Job(train_mask, dict(reversed(MASK.settings.items())))
     other = [
-        Job("mask", {**MASK.settings, "seed": 1}),
-        Job("mask", MASK.settings, (MASK,)),
-        Job("foreign", MASK.settings),
+        Job(train_mask, {**MASK.settings, "seed": 1}),
+        Job(train_mask, MASK.settings, (MASK,)),
+        Job(judge_foreign_mask, MASK.settings),
     ]
     assert same.key == MASK.key
     assert len({MASK.key, *(job.key for job in other)}) == 4
-    pair = (Job("number", {"value": 1}), Job("number", {"value": 2}))
-    assert Job("number", {"value": 3}, pair).key != Job("number", {"value": 3}, pair[::-1]).key
+    pair = (Job(number, {"value": 1}), Job(number, {"value": 2}))
+    assert Job(number, {"value": 3}, pair).key != Job(number, {"value": 3}, pair[::-1]).key
 
 
 def test_a_version_changes_the_key(monkeypatch):
-    before = Job("number", {"value": 1}).key
-    monkeypatch.setitem(jobs_module._kinds, "number", Kind("number", 2, number))
-    assert Job("number", {"value": 1}).key != before
+    before = Job(number, {"value": 1}).key
+    monkeypatch.setattr(number, "version", 2)
+    assert Job(number, {"value": 1}).key != before
 
 
 def test_a_version_of_a_stream_changes_the_keys_of_its_jobs(monkeypatch):
     digits = {**MASK.settings, "stream": {"name": "rotated_digits", "tasks": 14}}
-    now = Job("mask", digits).key
+    now = Job(train_mask, digits).key
     monkeypatch.setattr(jobs_module, "STREAM_VERSIONS", {})
-    assert Job("mask", digits).key != now
-    assert Job("mask", MASK.settings).key == MASK.key
+    assert Job(train_mask, digits).key != now
+    assert Job(train_mask, MASK.settings).key == MASK.key
 
 
 def test_a_job_has_a_short_name_for_errors():
     assert str(MASK) == f"mask job {MASK.key[:8]} (rotated_mnist, task 3, sparsity 0.9, seed 0)"
-    with pytest.raises(
-        InputError, match=r"no kind of job named 'dream'; there are .*, foreign, gn"
-    ):
-        _ = Job("dream", {}).key
 
 
 @pytest.mark.parametrize("unusable", UNUSABLE)
 def test_what_is_not_finite_is_refused_by_name(unusable):
-    job = Job("number", {"unusable": unusable, "seed": 7})
+    job = Job(number, {"unusable": unusable, "seed": 7})
     with pytest.raises(TrainingError, match=r"number job \w{8} \(seed 7\): its value must be fini"):
         run_job(job, (), Place())
 
@@ -117,11 +116,11 @@ def test_what_is_not_finite_is_refused_by_name(unusable):
 def test_errors_name_the_job_where_that_helps():
     def error(raised, of):
         with pytest.raises(of) as caught:
-            run_job(Job("number", {"raised": raised, "task": 4}), (), Place())
+            run_job(Job(number, {"raised": raised, "task": 4}), (), Place())
         return str(caught.value)
 
     named = r"number job {} (task 4): "
-    key = Job("number", {"raised": "nan", "task": 4}).key[:8]
+    key = Job(number, {"raised": "nan", "task": 4}).key[:8]
     assert error("nan", TrainingError) == named.format(key) + "loss"
     assert error("os", InputError).endswith("(task 4): [Errno 5] Input/output error: 'images.gz'")
     assert error("data", MissingDataError) == "no MNIST"
@@ -129,14 +128,14 @@ def test_errors_name_the_job_where_that_helps():
 
 def test_needed_jobs_come_first_and_once():
     def base():
-        return Job("number", {"value": 0})
+        return Job(number, {"value": 0})
 
-    left, right = Job("number", {"value": 1}, (base(),)), Job("number", {"value": 2}, (base(),))
-    top = Job("number", {"value": 3}, (left, right, left))
+    left, right = Job(number, {"value": 1}, (base(),)), Job(number, {"value": 2}, (base(),))
+    top = Job(number, {"value": 3}, (left, right, left))
     found = [job.settings["value"] for job in in_order([top, left, base(), top])]
     assert found == [0, 1, 2, 3]
     assert [job.settings["value"] for job in in_order(iter([right, left]))] == [0, 2, 1]
-    assert in_order(Job("number", {"value": value}) for value in range(50))[-1].settings == {
+    assert in_order(Job(number, {"value": value}) for value in range(50))[-1].settings == {
         "value": 49
     }
     assert in_order([]) == []
@@ -147,37 +146,51 @@ def test_a_long_chain_is_no_trouble():
     assert [job.settings["value"] for job in jobs] == list(range(5000))
 
 
-def drained(schedule: Schedule, taken_together: int = 1) -> list[int]:
-    found = []
-    while schedule:
-        batch = [job for _ in range(taken_together) if (job := schedule.take()) is not None]
-        assert batch
-        found += [job.settings["value"] for job in batch]
-        for job in batch:
-            schedule.done(job)
-    assert schedule.take() is None
-    return found
+class Notes:
+    """An executor and its cache: does nothing, in no time, and notes in which order."""
+
+    def __init__(self, capacity, done=()):
+        self.capacity, self.taken = capacity, []
+        self.kept = {job.key: Outcome({}, None, 0.0) for job in done}
+
+    def __contains__(self, job):
+        return job.key in self.kept
+
+    def get(self, job):
+        return self.kept.get(job.key)
+
+    def submit(self, job, cache, place):
+        assert all(need in self for need in job.needs), "a need is not done"
+        assert job not in self, "done twice"
+        self.taken.append(job.settings["value"])
+        self.kept[job.key] = Outcome({}, None, 0.0)
+        future = Future()
+        future.set_result(self.kept[job.key])
+        return future
 
 
-def test_a_schedule_keeps_the_order_where_needs_allow():
-    first = [Job("number", {"value": value}) for value in range(4)]
-    user = Job("number", {"value": 9}, (first[0], first[0], first[3]))
-    schedule = Schedule([*first, user, Job("number", {"value": 5})])
-    assert [schedule.take().settings["value"] for _ in range(5)] == [0, 1, 2, 3, 5]
-    assert schedule.take() is None
-    schedule.done(first[0])
-    assert schedule.take() is None
-    schedule.done(first[3])
-    assert schedule.take() is user
-    assert drained(Schedule([user])) == [9], "needs that are not in it are done already"
-    assert drained(Schedule(in_order([user])), 2) == [0, 3, 9]
-    assert not Schedule([])
+@pytest.mark.parametrize(("capacity", "order"), [(1, [0, 1, 2, 3, 9, 5]), (3, [0, 1, 2, 3, 5, 9])])
+def test_the_first_job_whose_needs_are_done_is_next(capacity, order):
+    first = [Job(number, {"value": value}) for value in range(4)]
+    user = Job(number, {"value": 9}, (first[0], first[0], first[3]))
+    notes, reported = Notes(capacity), []
+    jobs = [*first, user, Job(number, {"value": 5})]
+    outcomes = run_jobs(jobs, notes, Place(), notes, lambda job, _: reported.append(job))
+    assert notes.taken == order
+    assert len(outcomes) == len(reported) == len(jobs)
+    run_jobs(jobs, notes, Place(), notes)
+    assert notes.taken == order, "what is kept is not done again"
+    kept = Notes(capacity, first)
+    run_jobs([user], kept, Place(), kept)
+    assert kept.taken == [9]
 
 
 def test_ten_thousand_jobs_are_scheduled_in_no_time():
-    masks = [Job("number", {"value": value}) for value in range(100)]
-    jobs = masks + [Job("number", {"value": 100 + n}, tuple(masks)) for n in range(9900)]
+    masks = [Job(number, {"value": value}) for value in range(100)]
+    jobs = masks + [Job(number, {"value": 100 + n}, tuple(masks)) for n in range(9900)]
     _ = [job.key for job in jobs]
+    notes = Notes(8)
     started = time.process_time()
-    assert len(drained(Schedule(in_order(jobs)), 8)) == 10_000
-    assert time.process_time() - started < 5
+    run_jobs(jobs, notes, Place(), notes)
+    assert len(notes.taken) == 10_000
+    assert time.process_time() - started < 10

@@ -8,17 +8,18 @@ import multiprocessing
 import os
 
 import pytest
-from odd_targets import mark  # noqa: F401 (registers the kinds)
+from filelock import Timeout
+from odd_targets import mark
 
 from impresslearn.errors import InputError
 from impresslearn.experiments import cache as cache_module
 from impresslearn.experiments.cache import Cache, work_on
+from impresslearn.experiments.executors import Workers, run_jobs
 from impresslearn.experiments.jobs import Job, Outcome, Place
-from impresslearn.experiments.local import Workers, run_locally
 from impresslearn.experiments.record import check_folder
 
-JOB = Job("mark", {"number": 3})
-USER = Job("mark", {"number": 4}, (JOB,))
+JOB = Job(mark, {"number": 3})
+USER = Job(mark, {"number": 4}, (JOB,))
 OUTCOME = Outcome({"task": "3", "total": 3}, bytes([3]) * 99, 0.5)
 
 
@@ -44,7 +45,7 @@ def test_what_is_put_comes_back(cache):
     cache.put(USER, Outcome({"name": "Müller, α \udcff", "list": [1, 2.5, None, True]}, None, 1.25))
     assert cache.get(USER).values == {"name": "Müller, α \udcff", "list": [1, 2.5, None, True]}
     assert cache.get(USER).blob is None
-    assert cache.seconds([JOB, USER, Job("mark", {"number": 9})]) == 1.75
+    assert cache.seconds([JOB, USER, Job(mark, {"number": 9})]) == 1.75
     assert not list(cache.folder.glob("??/.*"))
 
 
@@ -92,7 +93,7 @@ def test_damage_counts_as_missing_and_is_repaired(cache, tmp_path, damage):
     cache.put(USER, Outcome({"task": "4", "total": 7}, None, 0.1))  # a user that is kept already
     place = Place(str(tmp_path))
     with Workers(1) as workers:
-        found = run_locally([USER, JOB], cache, place, workers)
+        found = run_jobs([USER, JOB], cache, place, workers)
     assert [outcome.values["total"] for outcome in found] == [7, 3]
     assert cache.get(JOB).blob == OUTCOME.blob
 
@@ -172,27 +173,21 @@ def test_a_device_that_is_not_there(tmp_path, device):
 
 
 def claim_and_die(folder: str) -> None:
-    Cache(folder).try_claim(JOB)
-    os._exit(9)
+    with Cache(folder).claim(JOB):
+        os._exit(9)
 
 
 def test_claims_exclude_and_end_with_their_process(cache, tmp_path):
-    claim = cache.try_claim(JOB)
-    assert claim is not None
-    assert cache.try_claim(JOB) is None
-    assert cache.try_claim(USER) is not None
-    claim.release()
-    with cache.claim(JOB):
-        assert cache.try_claim(JOB) is None
+    with cache.claim(JOB), cache.claim(USER, 0), pytest.raises(Timeout), cache.claim(JOB, 0):
+        pass
     process = multiprocessing.get_context("spawn").Process(
         target=claim_and_die, args=(str(tmp_path / "cache"),)
     )
     process.start()
     process.join()
     assert process.exitcode == 9
-    again = cache.try_claim(JOB)
-    assert again is not None
-    again.release()
+    with cache.claim(JOB, 0):
+        pass
 
 
 def test_a_worker_waits_for_another_and_takes_its_outcome(cache, tmp_path):

@@ -56,7 +56,6 @@ def reproduce(
     if target is None:
         raise InputError("name a target, or all; --list shows them")
     from impresslearn.experiments.jobs import Place
-    from impresslearn.experiments.local import Workers
     from impresslearn.experiments.reproduce import Run
     from impresslearn.experiments.targets import find_target
 
@@ -65,7 +64,7 @@ def reproduce(
     if dry_run:
         _print_estimates(chosen, run, as_json)
         return
-    with Workers(processes) as workers:  # started once for all targets
+    with run.open_executor() as workers:  # started once for all targets
         records = []
         for number, each in enumerate(chosen, start=1):
             place = f" ({number} of {len(chosen)})" if len(chosen) > 1 else ""

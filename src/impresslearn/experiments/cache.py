@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ import torch
 
 from impresslearn.errors import InputError
 from impresslearn.experiments.jobs import Job, Outcome, Place, kept_outcome, run_job
+
+Run = Callable[[Job, Sequence[Outcome], Place], Outcome]
 
 
 class Cache:
@@ -70,25 +72,19 @@ class Cache:
         self._write(self._values(job), text.encode())
 
     @contextmanager
-    def claim(self, job: Job) -> Iterator[None]:
-        """Waits until no other process works on the job, and keeps others from it."""
-        lock = self._lock(job)
+    def claim(self, job: Job, timeout: float = -1) -> Iterator[None]:
+        """Waits until no other process works on the job, and keeps others from it.
+
+        Raises filelock.Timeout after so many seconds; negative: waits as long as it takes.
+        """
+        lock = filelock.FileLock(self.folder / "locks" / job.key)
         with self._writing():
-            lock.acquire()
+            (self.folder / "locks").mkdir(parents=True, exist_ok=True)
+            lock.acquire(timeout=timeout)
         try:
             yield
         finally:
             lock.release()
-
-    def try_claim(self, job: Job) -> filelock.BaseFileLock | None:
-        """A claim, to be released, or None where another process works on the job."""
-        lock = self._lock(job)
-        try:
-            with self._writing():
-                lock.acquire(timeout=0)
-        except filelock.Timeout:
-            return None
-        return lock
 
     def _read(self, job: Job) -> dict[str, Any] | None:
         """What the file of values says, if it is sound."""
@@ -99,12 +95,6 @@ class Cache:
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
         return kept if sound else None
-
-    def _lock(self, job: Job) -> filelock.BaseFileLock:
-        folder = self.folder / "locks"
-        with self._writing():
-            folder.mkdir(parents=True, exist_ok=True)
-        return filelock.FileLock(folder / job.key)
 
     def _values(self, job: Job) -> Path:
         return self.folder / job.key[:2] / f"{job.key}.json"
@@ -137,14 +127,19 @@ class Cache:
             raise InputError(f"cannot write to the cache {self.folder}: {reason}") from None
 
 
-def work_on(job: Job, cache: Cache, place: Place) -> Outcome:
-    """The outcome of a job whose needs are in the cache: the kept one, or else worked out now."""
-    with cache.claim(job):
+def work_on(
+    job: Job, cache: Cache, place: Place, run: Run = run_job, timeout: float = -1
+) -> Outcome:
+    """The outcome of a job whose needs are in the cache: the kept one, or else worked out now.
+
+    run: what works it out, as `run_job` does; timeout: of the claim.
+    """
+    with cache.claim(job, timeout):
         kept = cache.get(job)
         if kept is not None:
             return kept
         needs = [kept_outcome(need, cache.get(need)) for need in job.needs]
-        outcome = run_job(job, needs, place)
+        outcome = run(job, needs, place)
         cache.put(job, outcome)
         return outcome
 

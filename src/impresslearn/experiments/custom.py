@@ -21,31 +21,24 @@ from impresslearn.data import Examples, StreamedExamples
 from impresslearn.errors import InputError, MissingDependencyError
 from impresslearn.experiments.cache import Cache
 from impresslearn.experiments.configuration import Configuration, Entry, placed
-from impresslearn.experiments.custom_sources import (
-    backbone_of,
-    content_of,
-    data_of,
-    one_input,
-    rooted,
-    stream_of,
-)
-from impresslearn.experiments.jobs import Job, Outcome, Place, job_kind
+from impresslearn.experiments.executors import Report
+from impresslearn.experiments.jobs import Job, Outcome, Place, job_function
 from impresslearn.experiments.measures import Trial, average_accuracy, shown, summary_of
 from impresslearn.experiments.methods import contender
 from impresslearn.experiments.record import FORMAT, hardware, versions, write_record
-from impresslearn.experiments.reproduce import Report, Run, execute
+from impresslearn.experiments.reproduce import Run, execute
+from impresslearn.experiments.sources import (
+    data_digest,
+    make_backbone,
+    make_stream,
+    one_input,
+    with_absolute_root,
+)
+from impresslearn.experiments.user_code import digest_of
 from impresslearn.streams import Stream, Task
 
 HELD_BYTES = 1024**3
 """Test inputs that a job keeps in memory; beyond, they are made anew at each evaluation."""
-
-
-@dataclass(frozen=True)
-class OwnPlace(Place):
-    """Where a configuration's jobs run; `data` is the folder of the file.
-
-    A class of this module, so that a worker process that is given one knows the kind of job.
-    """
 
 
 @dataclass(frozen=True)
@@ -102,16 +95,17 @@ def plan_run(
     with placed(str(configuration.path)):
         if configuration.tensorboard is not None:
             _summary_writer()
-        settings = rooted(configuration.stream, configuration.folder)
+        settings = with_absolute_root(configuration.stream, configuration.folder)
         with placed("[stream]"):
-            stream = stream_of(settings, configuration.folder, download=download)
+            stream = make_stream(settings, configuration.folder, download=download)
             if len(stream) < 2:
                 raise InputError(f"a run needs at least two tasks, {stream.name!r} has 1")
-            data = data_of(settings, stream)
+            digest = data_digest(settings, stream)
+            data = {} if digest is None else {"data": digest}
         for entry in configuration.entries:
             _check_entry(entry, configuration, stream, device)
         modules = {
-            each["module"]: content_of(configuration.folder, each["module"])
+            each["module"]: digest_of(configuration.folder, each["module"])
             for each in (configuration.stream, configuration.backbone)
             if "module" in each
         }
@@ -121,7 +115,7 @@ def plan_run(
             entry.label,
             seed,
             Job(
-                "own",
+                run_part,
                 shared
                 | {
                     "backbone": {**configuration.backbone, **entry.backbone},
@@ -140,7 +134,7 @@ def run_plan(plan: OwnPlan, processes: int | None = None, report: Report | None 
     """Runs the missing parts, and writes the record and, where asked for, TensorBoard's files."""
     started = time.perf_counter()
     configuration = plan.configuration
-    place = OwnPlace(str(configuration.folder), plan.device)
+    place = Place(str(configuration.folder), plan.device)
     run = Run("small", place, configuration.out, plan.cache_folder, processes=processes)
     outcomes = execute((part.job for part in plan.parts), run, run.open_cache(), report)
     trials = tuple(
@@ -176,16 +170,16 @@ def run_plan(plan: OwnPlan, processes: int | None = None, report: Report | None 
     return Finished(record, trials)
 
 
-@job_kind("own", version=2)
+@job_function("own", version=2)
 def run_part(settings: Mapping[str, Any], needs: Sequence[Outcome], place: Place) -> Outcome:
     """One method on one seed: the accuracy on every task before the first and after each.
 
     Values: tasks, in the order they were learned; roles; added_bytes; matrix (see `measures`).
     """
     folder, seed = Path(place.data), settings["seed"]
-    stream = stream_of(settings["stream"], folder)
+    stream = make_stream(settings["stream"], folder)
     tasks = in_order(stream, seed, settings["order"])
-    backbone = backbone_of(settings["backbone"], stream, seed, folder).to(place.device)
+    backbone = make_backbone(settings["backbone"], stream, seed, folder).to(place.device)
     method = contender(settings["method"], backbone, seed * 10_000)
     tests = _TestSets()
 
@@ -242,7 +236,7 @@ def _check_entry(entry: Entry, configuration: Configuration, stream: Stream, dev
         )
     seed, settings = configuration.seeds[0], {**configuration.backbone, **entry.backbone}
     with placed("[backbone]"):
-        backbone = backbone_of(settings, stream, seed, configuration.folder).to(device)
+        backbone = make_backbone(settings, stream, seed, configuration.folder).to(device)
         largest = max(stream, key=lambda task: len(task.classes))
         if len(largest.classes) > backbone.num_classes:
             raise InputError(

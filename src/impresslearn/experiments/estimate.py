@@ -17,13 +17,14 @@ from typing import Any
 import torch
 
 from impresslearn.experiments.bench.steps import coefficient_step, popup_step
+from impresslearn.experiments.executors import cores
 from impresslearn.experiments.jobs import Job, Place
-from impresslearn.experiments.local import cores
 from impresslearn.experiments.reproduce import Run, missing_jobs
 from impresslearn.experiments.targets import Target
-from impresslearn.experiments.work.material import backbone_of, recipe_of
+from impresslearn.experiments.work.inputs import load_backbone
 from impresslearn.inference.task_inference import ALPHA_RECIPE
 from impresslearn.masks import random_bank
+from impresslearn.optimisation.loop import Recipe
 
 TRAIN_SIZES = {"digits": 1348, "mnist": 60_000, "cifar100": 600, "imagenet": 1000}
 """Training examples of a task, by what the stream's name holds; a subset's for the images."""
@@ -64,7 +65,7 @@ def _seconds(job: Job) -> float:
     if job.kind == "gn":
         steps = ALPHA_RECIPE.total_steps(settings["inputs"]) if settings["method"] == "alpha" else 8
         return OVERHEAD * steps * _step_seconds("task", settings, masks, ALPHA_RECIPE.batch_size)
-    recipe = recipe_of(settings["recipe"])
+    recipe = Recipe(**settings["recipe"])
     examples = settings.get("labels") or _train_size(settings["stream"])
     kind = "task" if job.kind in ("task", "hybrid") else "mask"
     step = _step_seconds(kind, settings, masks, recipe.batch_for(examples))
@@ -77,7 +78,7 @@ def _stream_seconds(settings: Mapping[str, Any]) -> float:
     total = 0.0
     parts = (("mask", settings["basis"]), ("coefficients", settings["tasks"] - settings["basis"]))
     for part, tasks in parts:
-        recipe = recipe_of(settings[part]["recipe"])
+        recipe = Recipe(**settings[part]["recipe"])
         kind = "mask" if part == "mask" else "task"
         step = _step_seconds(kind, settings, settings["basis"], recipe.batch_for(examples))
         total += tasks * recipe.total_steps(examples) * step
@@ -113,7 +114,7 @@ def _step_seconds(kind: str, settings: Mapping[str, Any], masks: int, batch: int
 
 @lru_cache(maxsize=256)
 def _timed(kind: str, network: str, masks: int, batch: int) -> float:
-    backbone = backbone_of(json.loads(network), Place())
+    backbone = load_backbone({"backbone": json.loads(network)}, Place())
     shape = tuple(size or SMALL for size in backbone.input_shape or (1,))
     inputs = torch.randn(batch, *shape)
     targets = torch.randint(0, backbone.num_classes, (batch,))

@@ -1,9 +1,8 @@
 """Jobs: the small, independent pieces of work that an experiment is made of.
 
-A job is a kind, plain settings and the jobs whose results it needs. Its key is a hash of all of
-that, so the same mask is trained once whichever figures ask for it, on whatever machine. A kind is
-a function of settings, the needed results and the place where data lie; it is deterministic, so a
-run that was killed resumes with the numbers that it would have had.
+A job is a function, plain settings and the jobs whose results it needs. Its key is a hash of all of
+that, so the same mask is trained once whichever figures ask for it, on whatever machine. Functions
+are deterministic, so a run that was killed resumes with the numbers that it would have had.
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol, cast
 
 from impresslearn.errors import ImpressLearnError, InputError, TrainingError
 
-WORDS = ("task", "sparsity", "seed", "labels", "method")
+NAMED = ("task", "sparsity", "seed", "labels", "method")
 """The settings that an error names a job by."""
 STREAM_VERSIONS = {"rotated_digits": 2}
 """Raised when the same settings of a stream give other tasks; 1 where it is not named."""
@@ -44,23 +43,51 @@ class Outcome:
     seconds: float | None = None
 
 
+class JobFunction(Protocol):
+    """A function that jobs run; see `job_function`. kind and version are part of their keys."""
+
+    kind: str
+    version: int
+
+    def __call__(
+        self, settings: Mapping[str, Any], needs: Sequence[Outcome], place: Place, /
+    ) -> Outcome:
+        """The outcome of a job with these settings, from the outcomes of the jobs that it needs."""
+        ...
+
+
+def job_function(kind: str, version: int = 1) -> Callable[[Callable[..., Outcome]], JobFunction]:
+    """Decorates a module's function as the work of one kind of job.
+
+    version: raised when the same settings give other results, so that what was kept is not used.
+    """
+
+    def decorate(function: Callable[..., Outcome]) -> JobFunction:
+        decorated = cast(JobFunction, function)
+        decorated.kind, decorated.version = kind, version
+        return decorated
+
+    return decorate
+
+
 @dataclass(frozen=True, eq=False)
 class Job:
     """One piece of work. needs: jobs that run before it, and whose outcomes it is given."""
 
-    kind: str
+    function: JobFunction
     settings: Mapping[str, Any]
     needs: tuple[Job, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """The name of what it does."""
+        return self.function.kind
 
     @cached_property
     def key(self) -> str:
         """32 hex digits over the kind, its version, the settings and the needed jobs' keys."""
-        content = [
-            self.kind,
-            kind(self.kind).version,
-            dict(self.settings),
-            [need.key for need in self.needs],
-        ]
+        needs = [need.key for need in self.needs]
+        content = [self.kind, self.function.version, dict(self.settings), needs]
         if self._stream_name in STREAM_VERSIONS:
             content.append(STREAM_VERSIONS[self._stream_name])
         text = json.dumps(content, sort_keys=True, allow_nan=False, separators=(",", ":"))
@@ -68,50 +95,13 @@ class Job:
 
     def __str__(self) -> str:
         named = [self._stream_name] if self._stream_name else []
-        named += [f"{word} {self.settings[word]}" for word in WORDS if word in self.settings]
+        named += [f"{word} {self.settings[word]}" for word in NAMED if word in self.settings]
         return f"{self.kind} job {self.key[:8]} ({', '.join(named) or 'no settings named'})"
 
     @property
     def _stream_name(self) -> str:
         stream = self.settings.get("stream")
         return str(stream.get("name", "")) if isinstance(stream, Mapping) else ""
-
-    def __repr__(self) -> str:
-        return f"Job({self.kind}, {dict(self.settings)}, needs={len(self.needs)})"
-
-
-Run = Callable[[Mapping[str, Any], Sequence[Outcome], Place], Outcome]
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What a job of this kind does. version: raised when the same settings give other results."""
-
-    name: str
-    version: int
-    run: Run = field(repr=False)
-
-
-_kinds: dict[str, Kind] = {}
-
-
-def job_kind(name: str, version: int = 1) -> Callable[[Run], Run]:
-    """A decorator that makes a function the work of a kind of job."""
-
-    def register(run: Run) -> Run:
-        _kinds[name] = Kind(name, version, run)
-        return run
-
-    return register
-
-
-def kind(name: str) -> Kind:
-    """The kind of that name. Raises InputError for an unknown one."""
-    from impresslearn.experiments import work  # noqa: F401 (registers the kinds)
-
-    if name not in _kinds:
-        raise InputError(f"no kind of job named {name!r}; there are {', '.join(sorted(_kinds))}")
-    return _kinds[name]
 
 
 def run_job(job: Job, needs: Sequence[Outcome], place: Place) -> Outcome:
@@ -122,7 +112,7 @@ def run_job(job: Job, needs: Sequence[Outcome], place: Place) -> Outcome:
     """
     started = time.perf_counter()
     try:
-        outcome = kind(job.kind).run(job.settings, needs, place)
+        outcome = job.function(job.settings, needs, place)
     except TrainingError as error:
         raise TrainingError(f"{job}: {error}") from error
     except OSError as error:
@@ -130,17 +120,13 @@ def run_job(job: Job, needs: Sequence[Outcome], place: Place) -> Outcome:
             raise
         raise InputError(f"{job}: {error}") from error
     for name, value in outcome.values.items():
-        if not _finite(value):
-            raise TrainingError(f"{job}: its {name} must be finite, got {value}; nothing is kept")
+        try:
+            json.dumps(value, allow_nan=False)
+        except ValueError:
+            raise TrainingError(
+                f"{job}: its {name} must be finite, got {value}; nothing is kept"
+            ) from None
     return replace(outcome, seconds=round(time.perf_counter() - started, 3))
-
-
-def _finite(value: Any) -> bool:
-    try:
-        json.dumps(value, allow_nan=False)
-    except ValueError:
-        return False
-    return True
 
 
 def kept_outcome(job: Job, kept: Outcome | None) -> Outcome:

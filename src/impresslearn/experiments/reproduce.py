@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from impresslearn.errors import InputError
 from impresslearn.experiments.cache import Cache
+from impresslearn.experiments.executors import Executor, Report, Workers, run_jobs
 from impresslearn.experiments.jobs import Job, Outcome, Place, in_order
-from impresslearn.experiments.local import Workers, run_locally
+from impresslearn.experiments.ray_executor import RayWorkers
 from impresslearn.experiments.record import check_folder, record_of, write_record
 from impresslearn.experiments.targets import Plan, Target
 
 EXECUTORS = ("local", "ray")
-Report = Callable[[Job, Outcome], object]
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,13 @@ class Run:
         """The folder of outcomes."""
         return Cache(self.out / "cache" if self.cache is None else self.cache, self.place.device)
 
+    def open_executor(self) -> Workers | RayWorkers:
+        """What runs the jobs; a context, which ends it."""
+        return RayWorkers(self.processes) if self.executor == "ray" else Workers(self.processes)
+
 
 def reproduce(
-    target: Target, run: Run, report: Report | None = None, workers: Workers | None = None
+    target: Target, run: Run, report: Report | None = None, workers: Executor | None = None
 ) -> dict[str, Any]:
     """Runs what is missing of a target and writes its record, which is returned.
 
@@ -68,17 +72,13 @@ def execute(
     run: Run,
     cache: Cache,
     report: Report | None = None,
-    workers: Workers | None = None,
+    workers: Executor | None = None,
 ) -> list[Outcome]:
     """The jobs' outcomes, through the executor that the run names."""
-    if run.executor == "ray":
-        from impresslearn.experiments.cluster import run_on_ray
-
-        return run_on_ray(jobs, cache, run.place, run.processes, report)
     if workers is not None:
-        return run_locally(jobs, cache, run.place, workers, report)
-    with Workers(run.processes) as own:
-        return run_locally(jobs, cache, run.place, own, report)
+        return run_jobs(jobs, cache, run.place, workers, report)
+    with run.open_executor() as executor:
+        return run_jobs(jobs, cache, run.place, executor, report)
 
 
 def missing_jobs(plan: Plan, cache: Cache) -> list[Job]:

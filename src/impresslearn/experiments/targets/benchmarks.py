@@ -14,6 +14,7 @@ from typing import Any
 
 from impresslearn.experiments.jobs import Job
 from impresslearn.experiments.targets.plan import check_scale
+from impresslearn.experiments.work.training import learn_task, train_mask
 from impresslearn.learner.presets import preset
 from impresslearn.optimisation.loop import Recipe
 
@@ -76,7 +77,7 @@ class Benchmark:
     ) -> Job:
         """Trains a mask on a task, from the scores of a seed."""
         own = {**self.mask, "sparsity": sparsity, "seed": scores}
-        return Job("mask", self.place(seed, task, order) | own)
+        return Job(train_mask, self.place(seed, task, order) | own)
 
     def heterogeneous(
         self, seed: int, count: int, sparsity: float, order: int | None = None
@@ -95,7 +96,7 @@ class Benchmark:
     ) -> Job:
         """Learns a task over masks; `own` overrides the benchmark's settings."""
         settings = {**self.task, "seed": 0, **own}
-        return Job("task", self.place(seed, task, order) | settings, needs)
+        return Job(learn_task, self.place(seed, task, order) | settings, needs)
 
     def independent(self, count: int, sparsity: float, seed: int) -> dict[str, Any]:
         """Settings of a bank of random masks, drawn independently, allocated as trained ones."""

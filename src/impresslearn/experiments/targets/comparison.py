@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from impresslearn.experiments.jobs import Job
 from impresslearn.experiments.targets.benchmarks import Benchmark
 from impresslearn.experiments.targets.plan import Plan, Planned
+from impresslearn.experiments.work.evaluation import infer_task, judge_foreign_mask
 
 ACCURACY_FIGURE = {
     "kind": "box",
@@ -60,7 +61,7 @@ def _strategies(
     first = benchmark.mask_job(seed, 0, sparsity)
     for task in benchmark.unseen_tasks():
         yield "supsup", benchmark.mask_job(seed, task, sparsity), {}
-        foreign = Job("foreign", benchmark.place(seed, task), (first,))
+        foreign = Job(judge_foreign_mask, benchmark.place(seed, task), (first,))
         yield "X", foreign, {"masks": 1}
     for count in benchmark.counts:
         masks = benchmark.heterogeneous(seed, count, sparsity)
@@ -87,4 +88,4 @@ def gn_job(
         "inputs": benchmark.gn_inputs,
         **own,
     }
-    return Job("gn", settings, masks)
+    return Job(infer_task, settings, masks)

@@ -13,6 +13,7 @@ from typing import Any
 from impresslearn.experiments.jobs import Job
 from impresslearn.experiments.targets.benchmarks import Benchmark, rotated_mnist
 from impresslearn.experiments.targets.plan import Plan, Planned, Target
+from impresslearn.experiments.work.training import train_mask
 from impresslearn.streams.draws import draw_angles
 
 BASIS, UNSEEN = 10, 10
@@ -86,7 +87,7 @@ def _planned(benchmark: Benchmark, labels: tuple[int, ...]) -> Iterator[Planned]
                         job = benchmark.task_job(seed, task, needs, **few, **own)
                         yield Planned(job, {"method": method, **columns})
                     dedicated = benchmark.mask_job(seed, task, sparsity)
-                    own_mask = Job("mask", {**dedicated.settings, **few})
+                    own_mask = Job(train_mask, {**dedicated.settings, **few})
                     yield Planned(own_mask, {"method": "supsup", **columns})
 
 

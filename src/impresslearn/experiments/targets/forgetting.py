@@ -17,6 +17,7 @@ from impresslearn.experiments.targets.benchmarks import (
     split_cifar100,
 )
 from impresslearn.experiments.targets.plan import Plan, Planned, Row, Target
+from impresslearn.experiments.work.streams import learn_stream
 
 NORMS = ("batch", "per_task", "shared", "group")
 SEARCHES = (("halving", 128), ("halving", 8), ("halving", 1), ("one_shot", 128))
@@ -136,7 +137,7 @@ def _stream(
     columns = {
         "method": "ImpressLearn", "benchmark": benchmark.name, "norm": norm, "seed": seed
     }  # fmt: skip
-    return Planned(Job("stream", settings), columns, ("rows",))
+    return Planned(Job(learn_stream, settings), columns, ("rows",))
 
 
 TARGET = Target(

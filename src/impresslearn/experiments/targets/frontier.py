@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from impresslearn.experiments.jobs import Job
+from impresslearn.experiments.jobs import Job, JobFunction
 from impresslearn.experiments.targets.benchmarks import (
     Benchmark,
     described,
@@ -24,6 +24,7 @@ from impresslearn.experiments.targets.benchmarks import (
     split_cifar100,
 )
 from impresslearn.experiments.targets.plan import Plan, Planned, Target
+from impresslearn.experiments.work.training import fine_tune, learn_adapter, train_mask
 from impresslearn.methods.adapters import ADAPTER_RECIPES
 from impresslearn.methods.finetuning import FINETUNING_RECIPE
 
@@ -245,7 +246,7 @@ def _mask(
         if epochs is None:
             return job
         recipe = {**job.settings["recipe"], "epochs": epochs}
-        return Job("mask", {**job.settings, "recipe": recipe})
+        return Job(train_mask, {**job.settings, "recipe": recipe})
 
     return make
 
@@ -258,22 +259,26 @@ def _adapter(
     if kind == "lora" and rank < 4:
         recipe["lr"] = 0.03
     own = {"kind": kind, "rank": rank, "precision": "coded", "recipe": recipe, "seed": 0}
-    return _trained(benchmark, seed, "adapter", weights, own)
+    return _trained(benchmark, seed, learn_adapter, weights, own)
 
 
 def _tuned(benchmark: Benchmark, seed: int) -> Callable[[int], Job]:
     recipe = FINETUNING_RECIPE.settings() | _length(benchmark)
-    return _trained(benchmark, seed, "finetuning", KAIMING, {"recipe": recipe, "seed": 0})
+    return _trained(benchmark, seed, fine_tune, KAIMING, {"recipe": recipe, "seed": 0})
 
 
 def _trained(
-    benchmark: Benchmark, seed: int, kind: str, weights: dict[str, Any], own: dict[str, Any]
+    benchmark: Benchmark,
+    seed: int,
+    function: JobFunction,
+    weights: dict[str, Any],
+    own: dict[str, Any],
 ) -> Callable[[int], Job]:
     """A job on the benchmark's network with other frozen weights."""
 
     def make(task: int) -> Job:
         place = benchmark.place(seed, task)
-        return Job(kind, {**place, "backbone": {**place["backbone"], **weights}, **own})
+        return Job(function, {**place, "backbone": {**place["backbone"], **weights}, **own})
 
     return make
 

@@ -6,6 +6,7 @@ from impresslearn.experiments.jobs import Job
 from impresslearn.experiments.targets.benchmarks import split_cifar100
 from impresslearn.experiments.targets.comparison import ACCURACY_FIGURE, ACCURACY_TABLE
 from impresslearn.experiments.targets.plan import Plan, Planned, Target
+from impresslearn.experiments.work.training import learn_hybrid
 
 
 def plan(scale: str) -> Plan:
@@ -29,7 +30,7 @@ def plan(scale: str) -> Plan:
                             "recipe": benchmark.task["recipe"],
                             "seed": 0,
                         }
-                        hybrid = Job("hybrid", benchmark.place(seed, task) | head, masks)
+                        hybrid = Job(learn_hybrid, benchmark.place(seed, task) | head, masks)
                         planned.append(Planned(own, {"method": "ImpressLearn", **more}))
                         planned.append(Planned(hybrid, {"method": "hybrid", **more}))
     figures = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from impresslearn.experiments.jobs import Job
 from impresslearn.experiments.targets.benchmarks import permuted_mnist
 from impresslearn.experiments.targets.plan import Plan, Planned, Row, Target
+from impresslearn.experiments.work.evaluation import compare_masks
 
 MASKS = 10
 VALUES = ("measured", "expected", "by_layer", "expected_by_layer")
@@ -21,7 +22,7 @@ def plan(scale: str) -> Plan:
                 "heterogeneous": benchmark.heterogeneous(seed, MASKS, sparsity),
             }
             for method, masks in banks.items():
-                job = Job("overlap", {"backbone": benchmark.network(seed)}, masks)
+                job = Job(compare_masks, {"backbone": benchmark.network(seed)}, masks)
                 columns = {"method": method, "seed": seed, "sparsity": sparsity, "masks": MASKS}
                 planned.append(Planned(job, columns, VALUES))
     figure = {

@@ -1,10 +1,6 @@
-"""The kinds of jobs: what an experiment does once its settings are plain values.
+"""The functions of jobs: what an experiment does once its settings are plain values.
 
-`material` turns settings into streams, networks and banks; `masks` trains masks, `tasks` learns and
-judges tasks on them, `inference` finds the task of unlabelled inputs, `whole_streams` learns many
-tasks in one learner.
+`inputs` turns settings into tasks, networks and banks; `training` trains masks and learns tasks,
+`streams` learns many tasks in one learner, `evaluation` judges masks and finds the task of
+unlabelled inputs.
 """
-
-from impresslearn.experiments.work import inference, masks, tasks, whole_streams
-
-__all__ = ["inference", "masks", "tasks", "whole_streams"]

@@ -1,0 +1,124 @@
+"""Makes streams and networks from plain settings: a configuration's tables, or a target's.
+
+The settings are a `name` of the library's and the arguments of that stream or network, or a
+`module` of the user's (see `user_code`) and the arguments of its function.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from impresslearn import streams
+from impresslearn.data import Examples, as_inputs
+from impresslearn.data.files.fingerprint import data_fingerprint
+from impresslearn.errors import InputError
+from impresslearn.experiments.user_code import call_user_function
+from impresslearn.learner.creation import Founding, found_learner
+from impresslearn.networks import Backbone, adapt
+from impresslearn.streams import Stream, create_stream, from_arrays, list_streams
+
+ADAPT_SETTINGS = ("norm", "input_shape", "num_classes", "skip")
+"""Settings of a user's network that are `adapt`'s, not its function's."""
+
+
+def make_stream(settings: Mapping[str, Any], data: Path, *, download: bool = True) -> Stream:
+    """A standard stream, or what the user's function returns: a `Stream`, or arrays.
+
+    data: the folder of the user's module, and where data sets lie unless `root` says otherwise;
+    settings["folder"] names a folder there. download: whether a data set that is missing may be
+    fetched.
+    """
+    given = {key: value for key, value in settings.items() if key not in ("name", "module")}
+    if "module" in settings:
+        made = call_user_function(data, settings["module"], given)
+        return made if isinstance(made, Stream) else from_arrays(made, settings["module"])
+    parameters = _parameters(settings["name"])
+    root = parameters.get("root")
+    if root is not None and "root" not in given and ("folder" in given or _has_default(root)):
+        given["root"] = str(data / given.pop("folder", ""))
+    if not download and "download" in parameters:
+        given["download"] = False
+    return create_stream(settings["name"], **given)
+
+
+def make_backbone(settings: Mapping[str, Any], stream: Stream, seed: int, folder: Path) -> Backbone:
+    """The network of a [backbone] table, with outputs and inputs for the stream's tasks.
+
+    A named one is random and has the default preset's init and gain, unless they are given. The
+    user's function is called with torch's seed set, and with `num_classes` and `seed` if it names
+    them; the module that it returns is adapted.
+    """
+    classes = max(len(task.classes) for task in stream)
+    given = {key: value for key, value in settings.items() if key not in ("name", "module")}
+    if "module" not in settings:
+        known = {key: given.pop(key, None) for key in ("norm", "preset")}
+        outputs = given.pop("num_classes", None)
+        wanted = Founding(settings["name"], given, outputs, seed=seed, **known)
+        return found_learner(wanted, classes, one_input(stream).shape).backbone
+    adapting = {key: given.pop(key) for key in ADAPT_SETTINGS if key in given}
+    outputs = adapting.setdefault("num_classes", classes)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        offered = {"num_classes": outputs, "seed": seed}
+        module = call_user_function(folder, settings["module"], given, offered)
+    return adapt(module, **adapting)
+
+
+@lru_cache(maxsize=2)
+def one_input(stream: Stream) -> Tensor:
+    """A test input of the first task."""
+    test = stream[0].test
+    return test.inputs[0].clone() if isinstance(test, Examples) else as_inputs(test.dataset[0][0])
+
+
+def with_absolute_root(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The settings with the data's folder as an absolute path, where the stream has one."""
+    found = dict(settings)
+    root = _parameters(found["name"]).get("root") if "name" in found else None
+    if root is not None and ("root" in found or _has_default(root)):
+        given = found.get("root", root.default)
+        if not isinstance(given, str):
+            raise InputError(f"[stream]: root must be a text, got {given!r}")
+        found["root"] = str((folder / given).resolve())
+    return found
+
+
+def data_digest(settings: Mapping[str, Any], stream: Stream) -> str | None:
+    """SHA-256 (hex) of one's own data; None for a standard stream.
+
+    Of what the user's function made: every training and test set. Of a folder of images: its files'
+    names, sizes and times, since to read them all would take long.
+    """
+    told: list[Any]
+    if "module" in settings:
+        told = [
+            [task.name, data_fingerprint(task.train), data_fingerprint(task.test)]
+            for task in stream
+        ]
+    elif settings["name"] == "from_folder":
+        root = Path(settings["root"])
+        files = ((file, file.stat()) for file in sorted(root.glob("*/*/*/*")))
+        told = [[str(f.relative_to(root)), s.st_size, s.st_mtime_ns] for f, s in files]
+    else:
+        return None
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+
+
+def _parameters(name: str) -> Mapping[str, inspect.Parameter]:
+    """Of a standard stream's function; none for an unknown name."""
+    if name not in list_streams():
+        return {}
+    return inspect.signature(getattr(streams, name)).parameters
+
+
+def _has_default(parameter: inspect.Parameter) -> bool:
+    return parameter.default is not parameter.empty
