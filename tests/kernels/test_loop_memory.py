@@ -1,7 +1,5 @@
 """What the compiled loops read and write: their rows, and nothing else."""
 
-import importlib
-import os
 import subprocess
 import sys
 
@@ -10,23 +8,15 @@ import torch
 
 from impresslearn.kernels import pack, reference
 
-cpu = pytest.importorskip("impresslearn.kernels.cpu", exc_type=ImportError)
+tiles = pytest.importorskip("impresslearn.kernels.tiles", exc_type=ImportError)
 
 COUNTS = (1, 5, 16, 37, 130)
 
 
-@pytest.fixture(params=["tiles", "tables"])
-def loops(request):
-    if request.param == "tables" and cpu._tables() is None:
-        pytest.skip(f"this processor lacks one of {', '.join(cpu.FEATURES)}")
-    return importlib.import_module(f"impresslearn.kernels.{request.param}")
-
-
-def room_for(loops, count, spare=64):
-    """Scratch as the loops want it (zeros for tiles, anything for tables) and then 7s."""
-    size = loops.scratch_bytes(count)
-    fill = 0.0 if loops.__name__.endswith("tiles") else float("nan")
-    room = torch.full((size // 4 + spare + 16,), fill)
+def room_for(count, spare=64):
+    """Scratch as the loops want it, zeros on a line of the cache, and then 7s."""
+    size = tiles.scratch_bytes(count)
+    room = torch.zeros(size // 4 + spare + 16)
     first = -room.data_ptr() % 64 // 4
     room[first + size // 4 :] = 7.0
     return room, room.data_ptr() + 4 * first, room[first + size // 4 :]
@@ -35,7 +25,7 @@ def room_for(loops, count, spare=64):
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("fan_in", [1, 15, 17, 100, 257, 784])
 @pytest.mark.parametrize("per_unit", [False, True], ids=["layer", "unit"])
-def test_nothing_outside_the_rows_is_written(loops, count, fan_in, per_unit):
+def test_nothing_outside_the_rows_is_written(count, fan_in, per_unit):
     """Rows 1 and 2 of 4; the rows around them, the next mask and the room behind stay."""
     generator = torch.Generator().manual_seed(0)
     bits = pack(torch.rand((count, 4, fan_in), generator=generator) < 0.4)
@@ -44,18 +34,17 @@ def test_nothing_outside_the_rows_is_written(loops, count, fan_in, per_unit):
     out = torch.full((4, fan_in), 7.0)
     head = (bits.data_ptr(), bits.stride(0), bits.shape[2], count)
     span = (1 << 32) + 3
-    _room, scratch, behind = room_for(loops, count)
+    _room, scratch, behind = room_for(count)
     strides = (16, 4) if per_unit else (4, 0)
-    extra = (scratch,) if loops.__name__.endswith("tables") else ()
-    ends = (left.data_ptr(), out.data_ptr(), fan_in, *extra, span)
-    loops.mix_rows(*head, alpha.data_ptr(), *strides, *ends)
+    ends = (left.data_ptr(), out.data_ptr(), fan_in, span)
+    tiles.mix_rows(*head, alpha.data_ptr(), *strides, *ends)
     expected = reference.mix(bits, alpha, left)
     torch.testing.assert_close(out[1:3], expected[1:3], rtol=1e-4, atol=1e-5)
     assert (out[[0, 3]] == 7).all()
 
     sums = torch.full((count + 1, 4), 7.0)
     values = (left.data_ptr(), right.data_ptr(), scratch, sums.data_ptr())
-    loops.sum_rows(*head, *values, 16, 4, 1, fan_in, span)
+    tiles.sum_rows(*head, *values, 16, 4, 1, fan_in, span)
     expected = reference.mask_sums(bits, left, right, True)
     torch.testing.assert_close(sums[:count, 1:3], expected[:, 1:3], rtol=1e-4, atol=1e-4)
     assert (sums[:, [0, 3]] == 7).all()
@@ -64,10 +53,9 @@ def test_nothing_outside_the_rows_is_written(loops, count, fan_in, per_unit):
 
 
 PAGE_END = """
-import ctypes, importlib, mmap, sys
+import ctypes, mmap
 import torch
-from impresslearn.kernels import pack, reference
-loops = importlib.import_module("impresslearn.kernels." + sys.argv[1])
+from impresslearn.kernels import pack, reference, tiles
 libc = ctypes.CDLL(None, use_errno=True)
 keep = []
 
@@ -92,15 +80,14 @@ for count in (1, 3, 8, 16, 21):
         alpha, weight = torch.randn(count), torch.randn(2, fan_in)
         out, sums = at_page_end(torch.zeros(2, fan_in)), at_page_end(torch.zeros(count))
         # The floor of an aligned size: scratch ends at the wall as well.
-        room = at_page_end(torch.zeros(loops.scratch_bytes(count) // 4))
+        room = at_page_end(torch.zeros(tiles.scratch_bytes(count) // 4))
         assert room % 64 == 0
         masks, values = at_page_end(bits), at_page_end(weight)
         head = (masks, bits.stride(0), bits.shape[2], count)
-        extra = (room,) if sys.argv[1] == "tables" else ()
-        loops.mix_rows(*head, at_page_end(alpha), 4, 0, values, out, fan_in, *extra, 2)
+        tiles.mix_rows(*head, at_page_end(alpha), 4, 0, values, out, fan_in, 2)
         expected = reference.mix(bits, alpha, weight).flatten()
         torch.testing.assert_close(floats(out, 2 * fan_in), expected, rtol=1e-4, atol=1e-5)
-        loops.sum_rows(*head, values, values, room, sums, 4, 0, 2, fan_in, 2)
+        tiles.sum_rows(*head, values, values, room, sums, 4, 0, 2, fan_in, 2)
         expected = reference.mask_sums(bits, weight, weight, False)
         torch.testing.assert_close(floats(sums, count), expected, rtol=1e-4, atol=1e-4)
         keep.clear()
@@ -108,37 +95,6 @@ for count in (1, 3, 8, 16, 21):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="guards memory with Linux's mprotect")
-def test_nothing_past_the_end_is_touched(loops):
-    name = loops.__name__.rsplit(".", 1)[-1]
-    command = [sys.executable, "-c", PAGE_END, name]
-    done = subprocess.run(command, capture_output=True, text=True)
+def test_nothing_past_the_end_is_touched():
+    done = subprocess.run([sys.executable, "-c", PAGE_END], capture_output=True, text=True)
     assert done.returncode == 0, f"exit {done.returncode}: {done.stderr}"
-
-
-def test_tables_are_for_many_masks_on_processors_that_have_the_instructions(monkeypatch):
-    calls = []
-
-    monkeypatch.setattr(cpu, "_tables", lambda: calls.append("asked"))
-    bits = pack(torch.ones(100, 2, 300, dtype=torch.bool))
-    weight = torch.ones(2, 300)
-    assert cpu.mix(bits[:4], torch.ones(4), weight)[0, 0] == 4
-    assert calls == []
-    assert cpu.mix(bits, torch.ones(100), weight)[0, 0] == 100  # without them: tiles
-    assert cpu.mask_sums(bits, weight, weight, False)[0] == 600
-    assert calls == ["asked", "asked"]
-
-
-@pytest.mark.slow
-def test_a_processor_without_the_instructions_is_served_by_tiles():
-    code = (
-        "from impresslearn.kernels import cpu, pack; import torch; assert cpu._tables() is None; "
-        "print(cpu.mix(pack(torch.ones(99, 2, 40, dtype=torch.bool)), torch.ones(99), "
-        "torch.ones(2, 40))[1, 39].item())"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "NUMBA_CPU_NAME": "generic"},
-    )
-    assert done.stdout.strip() == "99.0", done.stderr

@@ -74,6 +74,7 @@ def run(code, **environment):
 
 
 @needs_triton
+@pytest.mark.slow
 def test_in_the_interpreter():
     arguments = ("-m", "pytest", "-p", "no:cacheprovider", f"{__file__}::TestInterpreted")
     assert " passed" in run(arguments, TRITON_INTERPRET="1")

@@ -1,20 +1,30 @@
-"""How loops are compiled: without the GIL, and kept on disk for the next process where possible."""
+"""How loops are compiled, and what serves where they cannot be.
+
+Numba and Triton compile from instructions and inner parts of theirs that a processor may lack and
+another version may have moved. The compiled loops and the reference compute the same, so where the
+first cannot be had the second serves.
+"""
 
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
-import numba
-
-if getattr(numba.config, "DISABLE_JIT", False):
-    raise ImportError("NUMBA_DISABLE_JIT is set")  # its plain Python lacks the instructions
+_warned: list[str] = []
 
 
 def compiled(signature: Any) -> Callable[[Callable], Any]:
-    """A decorator that compiles a loop for a signature: a loop that was imported can run."""
+    """A decorator that compiles a loop for a signature: a loop that was imported can run.
 
+    Without the GIL, and kept on disk for the next process where possible.
+    """
+    import numba  # the modules of compiled loops are imported only where it is usable
+
+    if getattr(numba.config, "DISABLE_JIT", False):
+        raise ImportError("NUMBA_DISABLE_JIT is set")  # its plain Python lacks the instructions
     decorate: Any = functools.partial(numba.njit, signature, nogil=True)
 
     def compile_loop(loop: Callable) -> Any:
@@ -24,3 +34,28 @@ def compiled(signature: Any) -> Callable[[Callable], Any]:
             return decorate()(loop)
 
     return compile_loop
+
+
+def none_if_unusable(load: Callable[[], ModuleType]) -> Callable[[], ModuleType | None]:
+    """A decorator: the module that `load` imports, once a process, or None where that fails.
+
+    A package that is not installed passes in silence; the first of all other failures is a warning.
+    """
+
+    @functools.cache
+    def loaded() -> ModuleType | None:
+        try:
+            return load()
+        except Exception as error:
+            absent = isinstance(error, ModuleNotFoundError) and "." not in (error.name or "")
+            if not absent and not _warned:
+                line = str(error).strip().split("\n", 1)[0]
+                _warned.append(line)
+                warnings.warn(
+                    f"compiled loops cannot be used here ({line}); slower ones compute the same",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+            return None
+
+    return loaded

@@ -16,18 +16,18 @@ import torch
 from torch import Tensor
 
 from impresslearn.kernels import reference
-from impresslearn.kernels.loading import none_if_unusable
+from impresslearn.kernels.compiling import none_if_unusable
 
 
 @none_if_unusable
-def _cpu_kernels() -> ModuleType | None:
+def _cpu_kernels() -> ModuleType:
     from impresslearn.kernels import cpu
 
     return cpu
 
 
 @none_if_unusable
-def _gpu_kernels() -> ModuleType | None:
+def _gpu_kernels() -> ModuleType:
     from impresslearn.kernels import cuda
 
     return cuda

@@ -13,7 +13,7 @@ from types import ModuleType
 
 import numpy as np
 
-from impresslearn.kernels.loading import none_if_unusable
+from impresslearn.kernels.compiling import none_if_unusable
 
 SAMPLE = 4096
 SMALL = 20_000
@@ -22,7 +22,7 @@ DEVIATIONS = 4.0
 
 
 @none_if_unusable
-def _loops() -> ModuleType | None:
+def _loops() -> ModuleType:
     from impresslearn.kernels import counting
 
     return counting

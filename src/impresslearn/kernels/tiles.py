@@ -1,10 +1,24 @@
+# mypy: ignore-errors
+# LLVM builders and compiled loops carry no useful types.
 """The compiled loops of the CPU kernels: 16 weights an instruction, straight from packed bits.
 
 The 16 mask bits of a word are loaded as a vector of 16 booleans and used as the lane mask of an
-addition (one instruction with AVX-512, a blend and an addition elsewhere). A tile of up to 16
-words stays in registers while all N masks go by, so each weight is read and written once.
-Arguments are addresses and strides in bytes; `cpu` turns tensors into them. Numba caches the
-compiled code on disk, so only the first process compiles.
+addition (one instruction with AVX-512, a blend and an addition elsewhere). A tile of up to 16 words
+stays in registers while all N masks go by, so each weight is read and written once. Arguments are
+addresses and strides in bytes; `cpu` turns tensors into them. Numba's own code would not use lane
+masks, so the tiles are written in LLVM, through inner parts of Numba; where those have moved, the
+reference serves.
+
+What that buys: one coefficient step of LeNet-300-100 (batch 128, one thread, Zen 4), minima in ms
+of interleaved runs:
+
+    masks                                           100    1,000
+    the network's own plain step                    2.0      2.1
+    with this file                                  3.6     17.2
+    with tables of 256 sums in plain Numba          9.7     66.0
+    with `reference`, in torch                    177    4,119
+
+To delete it: remove this file and `cpu`, and the reference takes over.
 """
 
 from __future__ import annotations
@@ -16,16 +30,20 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from impresslearn.kernels import instructions as make
 from impresslearn.kernels.compiling import compiled
-from impresslearn.kernels.instructions import LANES, literals
 
+LANES = 16
 LARGEST_TILE = 16
 AHEAD = 128
 """Bytes ahead in each mask's row that a large tile asks the caches for: N rows are more streams
 than the hardware follows by itself."""
 
-_word = ir.IntType(16)
+FLOAT = ir.FloatType()
+FLOATS = ir.VectorType(FLOAT, LANES)
+PREDICATE = ir.VectorType(ir.IntType(1), LANES)
+ZEROS = FLOATS(None)
+_INDEX = ir.IntType(32)
+_WORD = ir.IntType(16)
 
 
 def scratch_bytes(count: int) -> int:
@@ -33,20 +51,73 @@ def scratch_bytes(count: int) -> int:
     return 4 * LANES * count
 
 
+def _literals(*arguments: Any) -> bool:
+    """Whether all arguments of an intrinsic are compile-time integers."""
+    return all(isinstance(argument, types.IntegerLiteral) for argument in arguments)
+
+
+def _pointer(builder: Any, address: Any, kind: Any) -> Any:
+    return builder.inttoptr(address, kind.as_pointer())
+
+
+def _offset(builder: Any, address: Any, count: int) -> Any:
+    return builder.add(address, ir.Constant(address.type, count))
+
+
+def _shuffled(builder: Any, vector: Any, places: list[int]) -> Any:
+    order = ir.Constant(ir.VectorType(_INDEX, len(places)), places)
+    return builder.shuffle_vector(vector, vector, order)
+
+
+def _splat(builder: Any, value: Any, kind: Any = FLOATS) -> Any:
+    """One value in all lanes."""
+    empty = ir.Constant(kind, ir.Undefined)
+    single = builder.insert_element(empty, value, ir.Constant(_INDEX, 0))
+    return _shuffled(builder, single, [0] * LANES)
+
+
+def _first_lanes(builder: Any, count: Any) -> Any:
+    """A predicate: true in the first `count` lanes (in all of them if there are no more)."""
+    wide = ir.VectorType(ir.IntType(64), LANES)
+    limit = _splat(builder, count, wide)
+    return builder.icmp_signed("<", ir.Constant(wide, list(range(LANES))), limit)
+
+
+def _call(builder: Any, name: str, result: Any, arguments: list) -> Any:
+    """Calls one of LLVM's own functions."""
+    kind = ir.FunctionType(result, [argument.type for argument in arguments])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
+
+
+def _prefetch(builder: Any, address: Any) -> None:
+    """Asks for the cache line at an address that may lie past the end of the bits."""
+    settings = [ir.Constant(_INDEX, value) for value in (0, 3, 1)]  # read, keep, data
+    place = _pointer(builder, address, ir.IntType(8))
+    _call(builder, "llvm.prefetch.p0", ir.VoidType(), [place, *settings])
+
+
 def _lanes(builder: Any, bits: Any, word: int) -> Any:
     """The mask bits of one word as 16 booleans."""
-    place = make.pointer(builder, make.offset(builder, bits, 2 * word), _word)
-    return builder.bitcast(builder.load(place, align=2), make.PREDICATE)
+    place = _pointer(builder, _offset(builder, bits, 2 * word), _WORD)
+    return builder.bitcast(builder.load(place, align=2), PREDICATE)
 
 
 def _load(builder: Any, address: Any, word: int, valid: Any, tail: bool) -> Any:
-    lanes = make.first_lanes(builder, valid) if tail else None
-    return make.load(builder, make.offset(builder, address, 4 * LANES * word), lanes)
+    """16 floats of a tile; of its tail only the `valid` ones are read, the others are zero."""
+    place = _pointer(builder, _offset(builder, address, 4 * LANES * word), FLOATS)
+    if not tail:
+        return builder.load(place, align=4)
+    arguments = [place, ir.Constant(_INDEX, 4), _first_lanes(builder, valid), ZEROS]
+    return _call(builder, "llvm.masked.load.v16f32.p0", FLOATS, arguments)
 
 
 def _store(builder: Any, value: Any, address: Any, word: int, valid: Any, tail: bool) -> None:
-    lanes = make.first_lanes(builder, valid) if tail else None
-    make.store(builder, value, make.offset(builder, address, 4 * LANES * word), lanes)
+    place = _pointer(builder, _offset(builder, address, 4 * LANES * word), FLOATS)
+    if not tail:
+        builder.store(value, place, align=4)
+        return
+    arguments = [value, place, ir.Constant(_INDEX, 4), _first_lanes(builder, valid)]
+    _call(builder, "llvm.masked.store.v16f32.p0", ir.VoidType(), arguments)
 
 
 @intrinsic(prefer_literal=True)
@@ -54,21 +125,19 @@ def _mix_tile(
     typingctx, words, tail, bits, mask_stride, count, alpha, alpha_stride, weight, out, valid
 ):
     """out[tile] = weight[tile] * Σ_t alpha_t * mask_t[tile]; addresses and strides in bytes."""
-    if not literals(words, tail):
+    if not _literals(words, tail):
         return None
     tile, has_tail = words.literal_value, bool(tail.literal_value)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         bits, mask_stride, count, alpha, alpha_stride, weight, out, valid = args[2:]
-        sums = [cgutils.alloca_once_value(builder, make.ZEROS) for _ in range(tile)]
+        sums = [cgutils.alloca_once_value(builder, ZEROS) for _ in range(tile)]
         with cgutils.for_range(builder, count) as loop:
             row = builder.add(bits, builder.mul(loop.index, mask_stride))
             if tile == LARGEST_TILE:
-                make.prefetch(builder, make.offset(builder, row, AHEAD))
+                _prefetch(builder, _offset(builder, row, AHEAD))
             place = builder.add(alpha, builder.mul(loop.index, alpha_stride))
-            coefficient = make.splat(
-                builder, builder.load(make.pointer(builder, place, make.FLOAT), align=4)
-            )
+            coefficient = _splat(builder, builder.load(_pointer(builder, place, FLOAT), align=4))
             for word, total in enumerate(sums):
                 now = builder.load(total)
                 added = builder.fadd(now, coefficient)
@@ -85,7 +154,7 @@ def _mix_tile(
 @intrinsic(prefer_literal=True)
 def _sum_tile(typingctx, words, tail, bits, mask_stride, count, left, right, sums, valid):
     """sums[t, lane] += Σ_word left * right * mask_t, for every mask t."""
-    if not literals(words, tail):
+    if not _literals(words, tail):
         return None
     tile, has_tail = words.literal_value, bool(tail.literal_value)
 
@@ -101,11 +170,11 @@ def _sum_tile(typingctx, words, tail, bits, mask_stride, count, left, right, sum
         with cgutils.for_range(builder, count) as loop:
             row = builder.add(bits, builder.mul(loop.index, mask_stride))
             if tile == LARGEST_TILE:
-                make.prefetch(builder, make.offset(builder, row, AHEAD))
+                _prefetch(builder, _offset(builder, row, AHEAD))
             place = builder.add(sums, builder.mul(loop.index, ir.Constant(loop.index.type, 64)))
-            pointer = make.pointer(builder, place, make.FLOATS)
+            pointer = _pointer(builder, place, FLOATS)
             # Four independent chains hide the latency of the additions.
-            chains = [builder.load(pointer, align=64), *[make.ZEROS] * min(3, tile - 1)]
+            chains = [builder.load(pointer, align=64), *[ZEROS] * min(3, tile - 1)]
             for word, value in enumerate(values):
                 chain = word % len(chains)
                 added = builder.fadd(chains[chain], value)
@@ -124,16 +193,16 @@ def _fold(typingctx, source, target):
     """target[0] = the sum of the 16 lanes at source; then the lanes are set to zero."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer = make.pointer(builder, args[0], make.FLOATS)
+        pointer = _pointer(builder, args[0], FLOATS)
         vector = builder.load(pointer, align=64)
         width = LANES
         while width > 1:
             width //= 2
             moved = [(lane + width) if lane < width else lane for lane in range(LANES)]
-            vector = builder.fadd(vector, make.shuffle(builder, vector, vector, moved))
+            vector = builder.fadd(vector, _shuffled(builder, vector, moved))
         lowest = builder.extract_element(vector, ir.Constant(ir.IntType(32), 0))
-        builder.store(lowest, make.pointer(builder, args[1], make.FLOAT), align=4)
-        builder.store(make.ZEROS, pointer, align=64)
+        builder.store(lowest, _pointer(builder, args[1], FLOAT), align=4)
+        builder.store(ZEROS, pointer, align=64)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), codegen
