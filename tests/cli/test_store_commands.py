@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import impresslearn as il
 from impresslearn.cli.app import app
 from impresslearn.errors import InputError, MissingDataError, StoreError, UnknownTaskError
-from impresslearn.store.checks import row_checksum
+from impresslearn.store.rows import row_checksum
 from toys import blobs
 
 QUICK = ("--epochs", "0", "--min-steps", "60", "--batch-size", "32")

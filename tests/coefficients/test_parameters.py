@@ -22,7 +22,7 @@ from impresslearn.learner.loading import load
 from impresslearn.learner.rounding import rounded
 from impresslearn.masks import disjoint_bank, random_bank
 from impresslearn.state.settings import restored_settings
-from impresslearn.store.masks import encode_packed
+from impresslearn.store.encoding import encode_mask
 from toys import QUICK, blobs, lenet, quick_learner
 
 SPECS = [
@@ -183,7 +183,7 @@ def test_a_bank_of_disjoint_masks_survives_its_file_as_a_seed(tmp_path):
 def decoded_bits(learner):
     """Masks that would be written bit by bit."""
     rows = [
-        encode_packed(learner.bank_.packed(number), learner.backbone.layers)
+        encode_mask(learner.bank_.packed(number), learner.backbone.layers)
         for number in range(len(learner.bank_))
     ]
     return sum(row.bits is not None for row in rows)

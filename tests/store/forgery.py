@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import impresslearn as il
-from impresslearn.store.checks import row_checksum, total_after, total_without
 from impresslearn.store.contents import Contents
 from impresslearn.store.database import Database
+from impresslearn.store.rows import new_sum, row_checksum
 
 
 def forge_head(path: Path, change: Callable[[dict, dict], tuple[Any, Any]]) -> None:
@@ -41,7 +41,7 @@ def forge_task(path: Path, name: str, /, **columns: Any) -> None:
     database = Database(path)
     contents = Contents(database)
     with database.transaction():
-        _, row = contents.task(name)
+        row = contents.task(name)
         contents.remove_task(name)
         contents.add_task(replace(row, **columns))
     database.close()
@@ -57,7 +57,7 @@ def forge_mask(path: Path, number: int, /, **columns: Any) -> None:
         new = row_checksum("masks", (position - 1, *row))
         connection.execute("UPDATE masks SET checksum = ? WHERE id = ?", (new, number))
         total = connection.execute("SELECT masks_sum FROM state").fetchone()[0]
-        forge_state(connection, masks_sum=total_after(total_without(total, old), new))
+        forge_state(connection, masks_sum=new_sum(total, [new], [old]))
     connection.close()
 
 

@@ -12,8 +12,8 @@ from storekit import HASTY, small_learner
 import impresslearn as il
 from impresslearn.coefficients.quantisation import PRECISIONS
 from impresslearn.learner.loading import verify_store
-from impresslearn.store.networks import tensor_records
-from impresslearn.store.records import encode_statistics
+from impresslearn.store.encoding import encode_statistics
+from impresslearn.store.network import tensor_records
 from toys import pictures, quick_learner, resnet
 
 

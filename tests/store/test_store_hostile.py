@@ -18,7 +18,7 @@ from torch import nn
 
 import impresslearn as il
 from impresslearn.learner.loading import verify_store
-from impresslearn.store import describe_store, import_tasks, opening
+from impresslearn.store import connections, describe_store, import_tasks
 from toys import blobs, quick_learner
 
 
@@ -297,7 +297,7 @@ def test_no_pickle(path):
 
 def test_long_values_of_ones_own(tmp_path, monkeypatch):
     """What is longer than a modest value is read where the file is long enough to have it."""
-    monkeypatch.setattr(opening, "MODEST_VALUE", 20_000)
+    monkeypatch.setattr(connections, "MODEST_VALUE", 20_000)
     path = tmp_path / "a.impress"
     small_learner().save(path)
     with il.open_store(path, progress=False) as one, il.open_store(path, progress=False) as other:

@@ -3,6 +3,7 @@
 import time
 
 import pytest
+import torch
 from storekit import FULL, HASTY, digest, reports, small_learner, until
 
 import impresslearn as il
@@ -146,7 +147,7 @@ def test_a_busy_store(path):
 def test_masks_that_were_never_committed(path):
     with il.open_store(path, progress=False) as one, il.open_store(path, progress=False) as other:
         layers = one.backbone.layers
-        own = {layer.name: il.bank.torch.ones(layer.shape, dtype=bool) for layer in layers}
+        own = {layer.name: torch.ones(layer.shape, dtype=bool) for layer in layers}
         one.bank_.append("own", own)
         other.learn_basis("theirs", blobs(3))
         with pytest.raises(il.StoreError, match=r"'theirs' where this bank has 'own'"):

@@ -12,6 +12,8 @@ from storekit import HASTY, INPUTS, digest, small_learner
 
 import impresslearn as il
 from impresslearn.learner.loading import verify_store
+from impresslearn.masks import draw_masks
+from impresslearn.masks.bank import MaskInfo
 from toys import blobs, quick_learner
 
 
@@ -292,8 +294,8 @@ def test_memory_and_file_stay_equal_when_a_commit_fails(path, monkeypatch):
 
 def test_random_masks_of_taken_names_change_nothing():
     learner = quick_learner()
-    one = il.sources.draw_masks(learner.bank_, 2)
+    one = draw_masks(learner.bank_, 2)
     learner._state.commit_masks(one)
     with pytest.raises(il.InputError, match="'random-0'; choose another name"):
-        learner._state.commit_masks([(il.bank.MaskInfo("x", "given", (1, 1, 1)), one[0][1]), *one])
+        learner._state.commit_masks([(MaskInfo("x", "given", (1, 1, 1)), one[0][1]), *one])
     assert learner.bank_.names == ("random-0", "random-1")

@@ -162,7 +162,8 @@ def _surround(module: fx.GraphModule, task: TaskModel) -> None:
         user.replace_input_with(inputs, ready.node)
     if task.has_spare_outputs:
         with graph.inserting_before(output):
-            logits = fx.Proxy(output.args[0])[:, : task.view.num_classes]
+            logits: Any = fx.Proxy(output.args[0])
+            logits = logits[:, : task.view.num_classes]
         output.args = (logits.node,)
     module.recompile()
 

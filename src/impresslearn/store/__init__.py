@@ -1,14 +1,13 @@
 """One file that holds a network, its masks and any number of tasks, and loses none.
 
-`file` opens stores, `writing` makes new ones, `editing` changes them. Below: `backend` binds a
-learner to the file, `contents` reads and writes rows with their checksums (`checks`), `database`
-gives rows and transactions over connections (`lines`, `opening`) to one file (`target`), `schema`
-has the tables; `records`, `masks` and `networks` turn tasks, masks and networks into rows and
-back, and `plain` reads JSON that anybody may have written.
+`opening` opens, loads and describes stores, `writing` makes new ones, `editing` changes them.
+Below: `backend` binds a learner to the file, `contents` reads and writes `rows` with their
+checksums, `database` gives rows and transactions over `connections` to one `file`, `schema` has the
+tables; `encoding` turns tasks and masks into rows and back, `network` the frozen network.
 """
 
 from impresslearn.store.editing import compact_store, import_tasks, remove_tasks
-from impresslearn.store.file import (
+from impresslearn.store.opening import (
     CACHE_BYTES,
     Opened,
     describe_store,

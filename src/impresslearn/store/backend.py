@@ -7,7 +7,6 @@ tasks reads none of them, and tasks that another process adds are there at once.
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping, Sequence, ValuesView
-from contextlib import AbstractContextManager
 
 from impresslearn.errors import StoreError
 from impresslearn.masks.bank import PackedMask
@@ -15,15 +14,15 @@ from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import Statistics
 from impresslearn.state.tasks import LearnedTask
 from impresslearn.store.contents import Contents
-from impresslearn.store.masks import MaskRow, decode_packed, encode_packed
-from impresslearn.store.records import (
-    TaskRow,
+from impresslearn.store.encoding import (
+    decode_mask,
     decode_statistics,
     decode_task,
+    encode_mask,
     encode_statistics,
     encode_task,
 )
-from impresslearn.store.values import UNREADABLE
+from impresslearn.store.rows import UNREADABLE, MaskRow, TaskRow
 
 
 class StoredTasks(MutableMapping[str, LearnedTask]):
@@ -35,10 +34,10 @@ class StoredTasks(MutableMapping[str, LearnedTask]):
         self._masks = 0  # that are known to be there
 
     def __getitem__(self, name: str) -> LearnedTask:
-        found = self.contents.task(name) if isinstance(name, str) else None
-        if found is None:
+        row = self.contents.task(name) if isinstance(name, str) else None
+        if row is None:
             raise KeyError(name)
-        return self.decoded(*found)
+        return self.decoded(row)
 
     def __setitem__(self, name: str, task: LearnedTask) -> None:
         row = encode_task(task, self.backbone)
@@ -60,19 +59,19 @@ class StoredTasks(MutableMapping[str, LearnedTask]):
 
     def values(self) -> ValuesView[LearnedTask]:
         """All tasks, read in batches."""
-        return _Streamed(self)
+        return _TasksInBatches(self)
 
-    def decoded(self, number: int, row: TaskRow) -> LearnedTask:
-        """The task of a row."""
+    def decoded(self, row: TaskRow) -> LearnedTask:
+        """The task of a row. Raises StoreError for one that cannot be."""
         try:
             if row.num_masks > self._masks:  # else a few bytes could stand for any number of them
                 self._masks = self.contents.mask_count()
-            return decode_task(row, self.backbone, number, self._masks)
+            return decode_task(row, self.backbone, self._masks)
         except UNREADABLE as error:
-            raise self.contents.database.damaged(f"task {row.name!r}: {error}") from None
+            raise self.contents.damaged(f"task {row.name!r}: {error}") from None
 
 
-class _Streamed(ValuesView[LearnedTask]):
+class _TasksInBatches(ValuesView[LearnedTask]):
     """The values of `StoredTasks` without a look-up by name for each."""
 
     def __init__(self, tasks: StoredTasks) -> None:
@@ -80,8 +79,7 @@ class _Streamed(ValuesView[LearnedTask]):
         self._tasks = tasks
 
     def __iter__(self) -> Iterator[LearnedTask]:
-        for number, row in self._tasks.contents.tasks():
-            yield self._tasks.decoded(number, row)
+        return map(self._tasks.decoded, self._tasks.contents.tasks())
 
 
 class StoreBackend:
@@ -91,20 +89,15 @@ class StoreBackend:
         self.contents = contents
         self.backbone = backbone
         self.tasks: MutableMapping[str, LearnedTask] = StoredTasks(contents, backbone)
+        self.transaction = contents.database.transaction
+        self.snapshot = contents.database.snapshot
+        self.check_writable = contents.database.check_writable
+        self.close = contents.database.close
         self._bank_id = ""
-
-    def transaction(self) -> AbstractContextManager[None]:
-        return self.contents.database.transaction()
-
-    def snapshot(self) -> AbstractContextManager[None]:
-        return self.contents.database.snapshot()
-
-    def check_writable(self) -> None:
-        self.contents.database.check_writable()
 
     def add_masks(self, first: int, masks: Sequence[PackedMask]) -> None:
         for position, mask in enumerate(masks, first):
-            self.contents.add_mask(position, encode_packed(mask, self.backbone.layers))
+            self.contents.add_mask(position, encode_mask(mask, self.backbone.layers))
 
     def share(self, statistics: Statistics) -> None:
         self.contents.share(encode_statistics(statistics))
@@ -113,7 +106,7 @@ class StoreBackend:
         current, state = self.contents.bank()
         if known and current != self._bank_id:
             raise StoreError(
-                f"masks were removed from {self.contents.database.path} since it was opened; "
+                f"masks were removed from {self.contents.database.file.path} since it was opened; "
                 "open it again"
             )
         self._bank_id = current
@@ -125,20 +118,15 @@ class StoreBackend:
     def decoded_mask(self, row: MaskRow) -> PackedMask:
         """The mask of a row. Raises StoreError for one that cannot be."""
         try:
-            return decode_packed(row, self.backbone.layers)
+            return decode_mask(row, self.backbone.layers)
         except UNREADABLE as error:
-            raise self.contents.database.damaged(f"mask {str(row.name)[:80]!r}: {error}") from None
+            raise self.contents.damaged(f"mask {str(row.name)[:80]!r}: {error}") from None
 
     def shared(self) -> Statistics | None:
         kept, backbone = self.contents.shared(), self.backbone
         if kept is None and backbone.shares_statistics and self.contents.state().tasks:
-            raise self.contents.database.damaged(
-                "the norm statistics that all its tasks share are missing"
-            )
+            raise self.contents.damaged("the norm statistics that all its tasks share are missing")
         try:
-            return None if kept is None else decode_statistics(kept, self.backbone)
+            return None if kept is None else decode_statistics(kept, backbone)
         except UNREADABLE as error:
-            raise self.contents.database.damaged(str(error)) from None
-
-    def close(self) -> None:
-        self.contents.database.close()
+            raise self.contents.damaged(str(error)) from None

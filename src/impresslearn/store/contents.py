@@ -8,17 +8,26 @@ from __future__ import annotations
 
 import sqlite3
 import uuid
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
+from impresslearn import __version__
 from impresslearn.errors import InputError
-from impresslearn.store.checks import SIZE, ZERO, Value, row_checksum, total_after, total_without
 from impresslearn.store.database import Database
-from impresslearn.store.masks import MaskRow
-from impresslearn.store.records import TaskRow
-from impresslearn.store.values import of_kind, to_json
+from impresslearn.store.rows import (
+    SIZE,
+    Head,
+    MaskRow,
+    State,
+    TaskRow,
+    Value,
+    from_json,
+    new_sum,
+    row_checksum,
+    to_json,
+)
 
 _TASK = """
     SELECT t.id, t.name, t.mask, t.num_masks, c.text, f.text, t.coefficients, t.statistics,
@@ -33,70 +42,36 @@ LONGEST_TEXT = 2**22
 """Characters of a head's JSON: room for thousands of layers, not for a bomb."""
 
 
-@dataclass(frozen=True)
-class Head:
-    """What is written once: the network, the learner's settings, and where the file comes from."""
-
-    uuid: str
-    created_at: str
-    library_version: str
-    backbone: dict[str, Any]
-    settings: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class State:
-    """What has been committed: numbers of rows, and sums of their checksums.
-
-    shared: the checksum of the norm statistics that all tasks share, None where there are none.
-    """
-
-    masks: int = 0
-    tasks: int = 0
-    masks_sum: bytes = ZERO
-    tasks_sum: bytes = ZERO
-    shared: bytes | None = None
-
-    def values(self) -> tuple[Value, ...]:
-        return self.masks, self.tasks, self.masks_sum, self.tasks_sum, self.shared
-
-
 class Contents:
     """The rows of one store."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
+        self.damaged = database.file.damaged
 
-    def write_head(
-        self, backbone: Mapping[str, Any], settings: Mapping[str, Any], version: str
-    ) -> None:
+    def write_head(self, backbone: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         """The first rows of a new store."""
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-        values = (uuid.uuid4().hex, now, version, to_json(backbone), to_json(settings))
-        self._write(
-            "INSERT INTO head VALUES (1, ?, ?, ?, ?, ?, ?)", *values, row_checksum("head", values)
-        )
-        empty = State().values()
-        self._write(
-            "INSERT INTO state VALUES (1, ?, ?, ?, ?, ?, ?)", *empty, row_checksum("state", empty)
-        )
+        head = (uuid.uuid4().hex, now, __version__, to_json(backbone), to_json(settings))
+        for table, values in (("head", head), ("state", State().values())):
+            self._insert(table, (1, *values, row_checksum(table, values)))
 
     def head(self) -> Head:
         """The head. Raises StoreError for one that was damaged."""
         sizes = self.database.row("SELECT length(backbone) + length(settings) FROM head")
         if sizes is not None and not 0 <= (sizes[0] or 0) <= LONGEST_TEXT:
-            raise self.database.damaged("its head is too long")
+            raise self.damaged("its head is too long")
         row = self.database.row("SELECT * FROM head")
         if row is None or row_checksum("head", row[1:-1]) != row[-1]:
-            raise self.database.damaged("its head is not what was written")
+            raise self.damaged("its head is not what was written")
         try:
-            backbone, settings = (of_kind(object, text) for text in row[4:6])
+            backbone, settings = (from_json(object, text) for text in row[4:6])
         except (TypeError, ValueError, RecursionError):
-            raise self.database.damaged("its head is no JSON") from None
+            raise self.damaged("its head is no JSON") from None
         if not isinstance(backbone, dict) or not isinstance(settings, dict):
-            raise self.database.damaged("its head describes no network")
+            raise self.damaged("its head describes no network")
         if not all(isinstance(text, str) for text in row[1:4]):
-            raise self.database.damaged("its head does not tell where it comes from")
+            raise self.damaged("its head does not tell where it comes from")
         return Head(row[1], row[2], row[3], backbone, settings)
 
     def state(self) -> State:
@@ -107,18 +82,13 @@ class Contents:
         """A word that changes when masks are removed, and the state as last committed."""
         row = self.database.row("SELECT head.uuid, state.* FROM head, state")
         if row is None or row_checksum("state", row[2:-1]) != row[-1]:
-            raise self.database.damaged("its counts are not what was written")
+            raise self.damaged("its counts are not what was written")
         state = State(*row[2:-1])
         if not all(type(count) is int and count >= 0 for count in (state.masks, state.tasks)):
-            raise self.database.damaged("its counts are no numbers")
+            raise self.damaged("its counts are no numbers")
         if not all(type(s) is bytes and len(s) == SIZE for s in (state.masks_sum, state.tasks_sum)):
-            raise self.database.damaged("its sums are no checksums")
+            raise self.damaged("its sums are no checksums")
         return row[0], state
-
-    def mask_count(self) -> int:
-        """How many masks are really there, whatever the state says."""
-        row = self.database.row("SELECT count(*) FROM masks")
-        return 0 if row is None else row[0]
 
     def share(self, statistics: bytes) -> None:
         """Writes the norm statistics that all tasks share.
@@ -130,9 +100,9 @@ class Contents:
             return
         if state.shared is not None:
             raise InputError(
-                f"{self.database.path} has other norm statistics that all its tasks share"
+                f"{self.database.file.path} has other norm statistics that all its tasks share"
             )
-        self.database.write("INSERT INTO shared VALUES (1, ?)", [statistics])
+        self._insert("shared", (1, statistics))
         self._write_state(replace(state, shared=checksum))
 
     def shared(self) -> bytes | None:
@@ -141,50 +111,38 @@ class Contents:
             expected = self.state().shared
             row = self.database.row("SELECT statistics FROM shared")
         if (None if row is None else row_checksum("shared", row)) != expected:
-            raise self.database.damaged("its shared norm statistics are not what was written")
+            raise self.damaged("its shared norm statistics are not what was written")
         return None if row is None else row[0]
 
     def add_tensor(self, name: str, content: bytes) -> None:
         """A weight of the network, as safetensors."""
-        self._write("INSERT INTO tensors VALUES (?, ?)", name, content)
+        self._insert("tensors", (name, content))
 
     def tensors(self) -> Iterator[tuple[str, bytes]]:
         """The network's weights; none where only its seed was kept."""
         for (name,) in self.database.rows("SELECT name FROM tensors ORDER BY name"):
-            row = self.database.row("SELECT data FROM tensors WHERE name = ?", [name])
-            if row is not None:
-                yield name, row[0]
+            yield from self.database.rows("SELECT name, data FROM tensors WHERE name = ?", [name])
 
     def tensor_bytes(self) -> int:
         """Bytes of the network's weights."""
-        row = self.database.row("SELECT coalesce(sum(length(data)), 0) FROM tensors")
-        return 0 if row is None else int(row[0])
+        return self._number("SELECT coalesce(sum(length(data)), 0) FROM tensors")
 
     def add_mask(self, position: int, mask: MaskRow) -> None:
         """A mask at a position, counted from 0, that must be the next one."""
-        state, checksum = self.state(), row_checksum("masks", (position, *mask.values()))
-        if position != state.masks:
-            raise InputError(f"mask {mask.name!r} is to be number {position}, not {state.masks}")
-        try:
-            self._write(
-                "INSERT INTO masks VALUES (?, ?, ?, ?, ?, ?, ?)",
-                position + 1, *mask.values(), checksum,
-            )  # fmt: skip
-        except sqlite3.IntegrityError as error:
-            if not self._taken("masks", mask.name):
-                raise self.database.damaged(str(error)) from None
-            raise InputError(f"the bank holds a mask named {mask.name!r} already") from None
-        total = total_after(state.masks_sum, checksum)
-        self._write_state(replace(state, masks=position + 1, masks_sum=total))
+        count, checksum = self.state().masks, row_checksum("masks", (position, *mask.values()))
+        if position != count:
+            raise InputError(f"mask {mask.name!r} is to be number {position}, not {count}")
+        taken = f"the bank holds a mask named {mask.name!r} already"
+        self._insert("masks", (position + 1, *mask.values(), checksum), mask.name, taken)
+        self._count("masks", added=[checksum])
 
     def masks(self, first: int = 0) -> Iterator[MaskRow]:
         """The masks from a position on. Raises StoreError for one that is damaged or missing."""
         return map(self._mask, range(first, self.state().masks))
 
-    def has_mask(self, name: str, count: int) -> bool:
-        """Whether a mask is among the first `count`."""
-        found = self.database.row("SELECT id FROM masks WHERE name = ?", [name])
-        return found is not None and found[0] <= count
+    def mask_count(self) -> int:
+        """How many masks are really there, whatever the state says."""
+        return self._number("SELECT count(*) FROM masks")
 
     def mask_positions(self) -> dict[str, int]:
         """The position of every mask."""
@@ -196,139 +154,114 @@ class Contents:
 
         No learned task may combine any mask from the first of these positions on.
         """
-        state, kept, total = self.state(), min(positions), self.state().masks_sum
-        moved = {}
-        for position in range(kept, state.masks):
+        kept, removed, added, moved = min(positions), [], [], {}
+        for position in range(kept, self.state().masks):
             mask = self._mask(position)
-            total = total_without(total, row_checksum("masks", (position, *mask.values())))
+            removed.append(row_checksum("masks", (position, *mask.values())))
             if position in positions:
-                self._write("DELETE FROM masks WHERE id = ?", position + 1)
+                self.database.write("DELETE FROM masks WHERE id = ?", position + 1)
                 continue
-            checksum = row_checksum("masks", (kept, *mask.values()))
-            self._write(
-                "UPDATE masks SET id = ?, checksum = ? WHERE id = ?",
-                kept + 1, checksum, position + 1,
-            )  # fmt: skip
-            total, kept = total_after(total, checksum), kept + 1
+            added.append(row_checksum("masks", (kept, *mask.values())))
+            kept += 1
+            change = "UPDATE masks SET id = ?, checksum = ? WHERE id = ?"
+            self.database.write(change, kept, added[-1], position + 1)
             moved[mask.name] = kept
-        self._write_state(replace(state, masks=kept, masks_sum=total))
-        for row in self.database.rows(f"{_TASK} WHERE t.mask IS NOT NULL"):
-            number, task = self._checked(row)
-            if task.mask in moved:
-                self._set_num_masks(number, task, moved[task.mask])
+        self._count("masks", added, removed)
+        own = map(self._checked, self.database.rows(f"{_TASK} WHERE t.mask IS NOT NULL"))
+        for task in [each for each in own if each.mask in moved]:
+            old = row_checksum("tasks", task.values())
+            num_masks = moved[str(task.mask)]
+            new = row_checksum("tasks", replace(task, num_masks=num_masks).values())
+            change = "UPDATE tasks SET num_masks = ?, checksum = ? WHERE id = ?"
+            self.database.write(change, num_masks, new, task.number)
+            self._count("tasks", [new], [old])
         head = self.database.row("SELECT * FROM head") or ()
         values = (uuid.uuid4().hex, *head[2:-1])
-        self._write(
-            "UPDATE head SET uuid = ?, checksum = ?", values[0], row_checksum("head", values)
-        )
+        checksum = row_checksum("head", values)
+        self.database.write("UPDATE head SET uuid = ?, checksum = ?", values[0], checksum)
 
     def add_task(self, task: TaskRow) -> None:
         """A task under a new name."""
-        state, checksum = self.state(), row_checksum("tasks", task.values())
+        checksum = row_checksum("tasks", task.values())
         classes, form, recipe = map(self._document, (task.classes, task.form, task.recipe))
-        try:
-            self._write(
-                "INSERT INTO tasks VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                task.name, task.mask, task.num_masks, classes, form, task.coefficients,
-                task.statistics, task.profile, recipe, task.metrics, task.created_at, checksum,
-            )  # fmt: skip
-        except sqlite3.IntegrityError as error:
-            if not self._taken("tasks", task.name):
-                raise self.database.damaged(str(error)) from None
-            raise InputError(
-                f"task {task.name!r} was learned already and tasks never change; choose another "
-                "name"
-            ) from None
-        total = total_after(state.tasks_sum, checksum)
-        self._write_state(replace(state, tasks=state.tasks + 1, tasks_sum=total))
+        columns = replace(task, classes=classes, form=form, recipe=recipe).values()  # type: ignore[arg-type]
+        taken = (
+            f"task {task.name!r} was learned already and tasks never change; choose another name"
+        )
+        self._insert("tasks", (None, *columns, checksum), task.name, taken)
+        self._count("tasks", added=[checksum])
 
     def remove_task(self, name: str) -> None:
         """Takes a task out, and nothing else."""
-        found = self.task(name)
-        if found is None:
+        task = self.task(name)
+        if task is None:
             raise KeyError(name)
-        state, checksum = self.state(), row_checksum("tasks", found[1].values())
-        self._write("DELETE FROM tasks WHERE id = ?", found[0])
-        total = total_without(state.tasks_sum, checksum)
-        self._write_state(replace(state, tasks=state.tasks - 1, tasks_sum=total))
+        self.database.write("DELETE FROM tasks WHERE id = ?", task.number)
+        self._count("tasks", removed=[row_checksum("tasks", task.values())])
 
-    def task(self, name: str) -> tuple[int, TaskRow] | None:
-        """The number and row of a task, or None. Raises StoreError for one that was damaged."""
+    def task(self, name: str) -> TaskRow | None:
+        """The row of a task, or None. Raises StoreError for one that was damaged."""
         row = self.database.row(f"{_TASK} WHERE t.name = ?", [name])
-        if row is None:
-            # A damaged index would hide a task: look through the table before saying no.
-            if self.database.row("SELECT 1 FROM tasks NOT INDEXED WHERE name = ?", [name]):
-                raise self.database.damaged("the index of its tasks is incomplete")
-            self.check_count()
-            return None
-        return self._checked(row)
+        if row is not None:
+            return self._checked(row)
+        # A damaged index would hide a task: look through the table before saying no.
+        if self.database.row("SELECT 1 FROM tasks NOT INDEXED WHERE name = ?", [name]):
+            raise self.damaged("the index of its tasks is incomplete")
+        count = self.database.row("SELECT (SELECT count(*) FROM tasks), tasks FROM state")
+        if count is None or count[0] != count[1]:
+            raise self.damaged("tasks are missing")
+        return None
 
     def has_task(self, name: str) -> bool:
         """Whether there is a task of that name."""
-        return self._taken("tasks", name)
+        return self._has("tasks", name)
 
     def task_names(self) -> Iterator[str]:
         """The tasks' names, in the order they were learned, those added meanwhile included."""
         query = "SELECT id, name FROM tasks WHERE id > ? ORDER BY id LIMIT ?"
         return (name for _, name in self._batches(query, 5000))
 
-    def tasks(self) -> Iterator[tuple[int, TaskRow]]:
+    def tasks(self) -> Iterator[TaskRow]:
         """All tasks in the order they were learned, those added meanwhile included."""
         query = f"{_TASK} WHERE t.id > ? ORDER BY t.id LIMIT ?"
         return map(self._checked, self._batches(query, 1000))
 
     def drop_unused(self) -> None:
         """Takes out the texts that no task refers to any more, and makes every index anew."""
-        self._write(
+        self.database.write(
             "DELETE FROM documents WHERE id NOT IN (SELECT classes FROM tasks UNION "
             "SELECT recipe FROM tasks UNION SELECT form FROM tasks WHERE form IS NOT NULL)"
         )
-        self._write("REINDEX")
+        self.database.write("REINDEX")
 
-    def check_count(self) -> None:
-        """Raises StoreError unless as many tasks are there as were committed."""
-        row = self.database.row("SELECT (SELECT count(*) FROM tasks), tasks FROM state")
-        if row is None or row[0] != row[1]:
-            raise self.database.damaged("tasks are missing")
-
-    def check_sums(self) -> None:
-        """Raises StoreError unless exactly the committed masks and tasks are there."""
-        with self.database.snapshot():
-            state = self.state()
-            for table, count, total in (
-                ("masks", state.masks, state.masks_sum),
-                ("tasks", state.tasks, state.tasks_sum),
-            ):
-                found = self.database.rows(f"SELECT checksum FROM {table}")
-                measured = ZERO
-                for (checksum,) in found:
-                    measured = total_after(measured, checksum)
-                if (len(found), measured) != (count, total):
-                    raise self.database.damaged(f"its {table} are not those that were committed")
+    def check(self) -> None:
+        """Raises StoreError unless all pages are sound and hold exactly what was committed."""
+        found = self.database.row("PRAGMA integrity_check(1)")
+        if found != ("ok",):
+            raise self.damaged(str(found[0] if found else "no answer to an integrity check"))
+        state = self.state()
+        for table, count, total in (
+            ("masks", state.masks, state.masks_sum),
+            ("tasks", state.tasks, state.tasks_sum),
+        ):
+            rows = self.database.rows(f"SELECT checksum FROM {table}")
+            if (len(rows), new_sum(bytes(SIZE), (row[0] for row in rows))) != (count, total):
+                raise self.damaged(f"its {table} are not those that were committed")
 
     def _mask(self, position: int) -> MaskRow:
         row = self.database.row("SELECT * FROM masks WHERE id = ?", [position + 1])
         if row is None:
-            raise self.database.damaged(f"mask number {position} is missing")
+            raise self.damaged(f"mask number {position} is missing")
         mask = MaskRow(*row[1:-1])
         if row_checksum("masks", (position, *mask.values())) != row[-1]:
-            raise self.database.damaged(f"mask {str(mask.name)[:80]!r} is not what was written")
+            raise self.damaged(f"mask {str(mask.name)[:80]!r} is not what was written")
         return mask
 
-    def _set_num_masks(self, number: int, task: TaskRow, num_masks: int) -> None:
-        old, new = (
-            row_checksum("tasks", each.values())
-            for each in (task, replace(task, num_masks=num_masks))
-        )
-        self._write(
-            "UPDATE tasks SET num_masks = ?, checksum = ? WHERE id = ?", num_masks, new, number
-        )
-        state = self.state()
-        total = total_after(total_without(state.tasks_sum, old), new)
-        self._write_state(replace(state, tasks_sum=total))
-
-    def _taken(self, table: str, name: str) -> bool:
-        return self.database.row(f"SELECT 1 FROM {table} WHERE name = ?", [name]) is not None
+    def _checked(self, row: tuple) -> TaskRow:
+        task = TaskRow(*row[:-1])
+        if row_checksum("tasks", task.values()) != row[-1]:
+            raise self.damaged(f"task {str(task.name)[:80]!r} is not what was written")
+        return task
 
     def _batches(self, query: str, size: int) -> Iterator[tuple]:
         last = -(2**63)
@@ -336,29 +269,49 @@ class Contents:
             yield from rows
             last = rows[-1][0]
 
-    def _checked(self, row: tuple) -> tuple[int, TaskRow]:
-        task = TaskRow(*row[1:-1])
-        if row_checksum("tasks", task.values()) != row[-1]:
-            raise self.database.damaged(f"task {str(task.name)[:80]!r} is not what was written")
-        return row[0], task
+    def _number(self, query: str) -> int:
+        row = self.database.row(query)
+        return 0 if row is None else int(row[0])
+
+    def _has(self, table: str, name: str) -> bool:
+        return self.database.row(f"SELECT 1 FROM {table} WHERE name = ?", [name]) is not None
 
     def _document(self, text: str | None) -> int | None:
+        """The number of a text that many rows may share."""
         if text is None:
             return None
-        self._write("INSERT OR IGNORE INTO documents (text) VALUES (?)", text)
+        self.database.write("INSERT OR IGNORE INTO documents (text) VALUES (?)", text)
         row = self.database.row("SELECT id FROM documents WHERE text = ?", [text])
         if row is None:
-            raise self.database.damaged("the index of its documents is incomplete")
+            raise self.damaged("the index of its documents is incomplete")
         return row[0]
 
+    def _insert(
+        self, table: str, values: Sequence[Value], name: str = "", taken: str | None = None
+    ) -> None:
+        """A row; taken: the error's line where there is another of its name."""
+        try:
+            self.database.write(
+                f"INSERT INTO {table} VALUES ({', '.join('?' * len(values))})", *values
+            )
+        except sqlite3.IntegrityError as error:
+            if taken is not None and self._has(table, name):
+                raise InputError(taken) from None
+            raise self.damaged(str(error)) from None
+
+    def _count(
+        self, table: str, added: Sequence[bytes] = (), removed: Sequence[bytes] = ()
+    ) -> None:
+        """Counts rows, given by their checksums, that were added to and removed from a table."""
+        state = self.state()
+        count = getattr(state, table) + len(added) - len(removed)
+        total = new_sum(getattr(state, f"{table}_sum"), added, removed)
+        self._write_state(replace(state, **{table: count, f"{table}_sum": total}))
+
     def _write_state(self, state: State) -> None:
-        values = state.values()
-        self._write(
+        self.database.write(
             "UPDATE state SET masks = ?, tasks = ?, masks_sum = ?, tasks_sum = ?, shared = ?, "
             "checksum = ?",
-            *values,
-            row_checksum("state", values),
+            *state.values(),
+            row_checksum("state", state.values()),
         )
-
-    def _write(self, sql: str, *values: Any) -> None:
-        self.database.write(sql, values)

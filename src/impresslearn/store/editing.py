@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import count as count_from
 from itertools import takewhile
-from typing import Any
 
 from torch import nn
 
@@ -15,8 +14,8 @@ from impresslearn.errors import InputError
 from impresslearn.store.backend import StoreBackend, StoredTasks
 from impresslearn.store.contents import Contents
 from impresslearn.store.database import Database
-from impresslearn.store.file import checked_head, file_bytes, network_of
-from impresslearn.store.records import TaskRow
+from impresslearn.store.network import checked_head, network_of
+from impresslearn.store.rows import TaskRow
 from impresslearn.store.writing import distinct
 
 SAME = ("fingerprint", "layers", "num_classes", "norm")
@@ -39,10 +38,10 @@ def remove_tasks(
         owned: list[str] = []
         alone: list[str] = []
         for name in wanted:
-            found = contents.task(name)
-            if found is not None:
+            task = contents.task(name)
+            if task is not None:
                 contents.remove_task(name)
-                owned += _learned_with(found[1], contents, positions)
+                owned += _learned_with(task, contents, positions)
             elif name in positions:
                 alone.append(name)
             else:
@@ -71,7 +70,7 @@ def _learned_with(task: TaskRow, contents: Contents, positions: Mapping[str, int
 def _users(contents: Contents, positions: Mapping[str, int]) -> dict[str, int]:
     """How many tasks need each mask: those whose own it is, and those that combine so many."""
     users = dict.fromkeys(positions, 0)
-    for _, task in contents.tasks() if positions else ():
+    for task in contents.tasks() if positions else ():
         for name, position in positions.items():
             users[name] += task.mask == name if task.mask else task.num_masks > position
     return users
@@ -82,15 +81,12 @@ def compact_store(path: str | os.PathLike, timeout: float = 60.0) -> tuple[int, 
 
     Raises StoreError while another process has the file open.
     """
-    database = Database(path, timeout=timeout)
-    try:
-        before = file_bytes(database)
+    with closing(Database(path, timeout=timeout)) as database:
+        before = database.file.nbytes()
         with database.transaction():
             Contents(database).drop_unused()
         database.vacuum()
-    finally:
-        database.close()
-    return before, file_bytes(database)
+    return before, database.file.nbytes()
 
 
 def import_tasks(
@@ -124,39 +120,35 @@ def import_tasks(
                     f"{source} has the preprocessing {theirs}, {path} has {ours}; its tasks would "
                     "see other inputs than they were learned from"
                 )
-            network = network_of(to, head, module)
-            reader, tasks = StoreBackend(of, network), StoredTasks(of, network)
-            _import_masks(to, of, reader, path, source)
-            if reader.shared() is not None:
+            backend = StoreBackend(of, network_of(to, head, module))
+            _import_masks(to, of, backend)
+            if backend.shared() is not None:
                 to.share(of.shared() or b"")
             chosen = list(of.task_names()) if wanted is None else wanted
+            positions, tasks = of.mask_positions(), StoredTasks(of, backend.backbone)
             for name in chosen:
-                _import_task(to, tasks, name, path, source)
+                task = of.task(name)
+                if task is None:
+                    raise InputError(f"no task named {name!r} in {source}; nothing was imported")
+                if to.has_task(name):
+                    raise InputError(f"{path} has a task {name!r} already; nothing was imported")
+                tasks.decoded(task)
+                if task.mask and positions.get(task.mask, task.num_masks) >= task.num_masks:
+                    raise of.damaged(f"task {name!r} has a mask that is not there")
+                to.add_task(task)
         return chosen
 
 
-def _import_task(to: Contents, tasks: StoredTasks, name: str, path: Any, source: Any) -> None:
-    of = tasks.contents
-    found = of.task(name)
-    if found is None:
-        raise InputError(f"no task named {name!r} in {source}; nothing was imported")
-    if to.has_task(name):
-        raise InputError(f"{path} has a task {name!r} already; nothing was imported")
-    task = tasks.decoded(*found)
-    if task.mask is not None and not of.has_mask(task.mask, task.num_masks):
-        raise of.database.damaged(f"task {name!r} has a mask that is not there")
-    to.add_task(found[1])
-
-
-def _import_masks(to: Contents, of: Contents, reader: StoreBackend, path: Any, source: Any) -> None:
+def _import_masks(to: Contents, of: Contents, backend: StoreBackend) -> None:
     """Appends the masks that only the source has, after checking that the others are the same."""
     count = to.state().masks
     for ours, other in zip(to.masks(), of.masks(), strict=False):
         if (ours.name, ours.digest) != (other.name, other.digest):
             raise InputError(
-                f"mask {other.name!r} of {source} is not mask {ours.name!r} of {path}; tasks can "
-                "only be copied between stores that began with the same masks"
+                f"mask {other.name!r} of {of.database.file.path} is not mask {ours.name!r} of "
+                f"{to.database.file.path}; tasks can only be copied between stores that began with "
+                "the same masks"
             )
     for position, mask in enumerate(of.masks(count), count):
-        reader.decoded_mask(mask)
+        backend.decoded_mask(mask)
         to.add_mask(position, mask)

@@ -1,173 +1,140 @@
-"""Whole stores: opened, loaded and verified, described.
+"""Which file is meant, whether it is still the same one, and how its errors read: in one line.
 
-`open_state` works on the file; `load_state` reads and verifies everything and lets go of it.
-`writing` makes new files, `editing` changes what a file holds.
+SQLite's own words are recognised whole, never by a part: a damaged text that it quotes could
+contain any word. No byte of the file is read here: closing a handle of one's own would drop every
+lock that this process has on the file (POSIX).
 """
 
 from __future__ import annotations
 
 import os
+import sqlite3
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
-import torch
-from torch import nn
+from impresslearn.errors import InputError, StoreError, visible
+from impresslearn.files import reason_of
 
-from impresslearn.errors import ImpressLearnError
-from impresslearn.masks.bank import MaskBank
-from impresslearn.networks import Backbone
-from impresslearn.state.backends import MemoryBackend
-from impresslearn.state.settings import restored_settings
-from impresslearn.state.state import LearnerState
-from impresslearn.store.backend import StoreBackend
-from impresslearn.store.contents import Contents, Head
-from impresslearn.store.database import Database
-from impresslearn.store.networks import check_description, rebuild
-from impresslearn.store.values import UNREADABLE
+Identity = tuple[int, int]
+"""Device and number of a file, which a moved, deleted or replaced one does not keep."""
 
-CACHE_BYTES = 256 * 1024**2
-"""Memory for the weights of the tasks predicted last, as in `ImpressLearner`."""
+LOGS = ("-wal", "-shm", "-journal")
+REASONS = {
+    "database or disk is full": "cannot write {}: the disk is full; nothing of the commit was kept",
+    "disk I/O error": "cannot read or write {}: the disk reports an error",
+    "file is not a database": "{} is no store of impresslearn, or its start is damaged",
+    "string or blob too big": "{} cannot hold or has not written a value of that length",
+    "Cannot operate on a closed database.": "{} was closed; open it again",
+}
+"""What SQLite says, and what it means for a store."""
 
 
 @dataclass(frozen=True)
-class Opened:
-    """A store, ready to work with: its state and the learner's settings as plain values."""
+class StoreFile:
+    """A store's path. path: as the caller wrote it; place: without links; timeout: seconds."""
 
-    state: LearnerState
-    settings: dict[str, Any]
+    path: Path
+    place: Path
+    readonly: bool
+    timeout: float
 
-
-def open_state(
-    path: str | os.PathLike,
-    *,
-    module: nn.Module | None = None,
-    device: torch.device | str = "cpu",
-    readonly: bool = False,
-    timeout: float = 60.0,
-    cache_bytes: int = CACHE_BYTES,
-) -> Opened:
-    """A state whose commits go to the file. Tasks and masks are read when they are needed."""
-    database = Database(path, readonly=readonly, timeout=timeout)
-    try:
-        return _opened(database, module, device, cache_bytes)
-    except BaseException:
-        database.close()
-        raise
-
-
-def load_state(
-    path: str | os.PathLike,
-    *,
-    module: nn.Module | None = None,
-    device: torch.device | str = "cpu",
-    cache_bytes: int = CACHE_BYTES,
-) -> Opened:
-    """Everything of a store in memory, verified; the file is not needed afterwards.
-
-    A file of an older format is brought up to date in memory, and left as it is.
-    """
-    database = Database(path, readonly=True, copy_old=True)
-    try:
-        with database.snapshot():
-            _check_pages(database)
-            Contents(database).check_sums()
-            opened = _opened(database, module, device, cache_bytes)
-            stored, backend = opened.state, MemoryBackend(opened.state.bank)
-            state = LearnerState(stored.backbone, stored.bank, cache_bytes, backend)
-            state.adopt_shared(stored.shared)
-            for task in stored.tasks.all():
-                state.check(task)
-                backend.tasks[task.name] = task
-        return Opened(state, opened.settings)
-    finally:
-        database.close()
-
-
-def describe_store(path: str | os.PathLike) -> dict[str, Any]:
-    """What `store show` prints: network, settings, counts, and where the bytes are."""
-    database = Database(path, readonly=True)
-    try:
-        contents = Contents(database)
-        with database.snapshot():
-            head, state, weights = checked_head(contents), contents.state(), contents.tensor_bytes()
-            sizes = database.row(
-                "SELECT coalesce(sum(length(bits)), 0), count(bits), max(length(bits)) FROM masks"
-            )
-            task_sizes = database.row(
-                "SELECT coalesce(sum(coalesce(length(coefficients), 0) + "
-                "coalesce(length(statistics), 0) + coalesce(length(profile), 0)), 0) FROM tasks"
-            )
-        stored, trained, largest = sizes or (0, 0, 0)
-        return {
-            "path": str(path),
-            "uuid": head.uuid,
-            "created_at": head.created_at,
-            "library_version": head.library_version,
-            "file_bytes": file_bytes(database),
-            "network": head.backbone,
-            "weights_bytes": weights,
-            "settings": head.settings,
-            "masks": state.masks,
-            "masks_as_seed": state.masks - trained,
-            "masks_bytes": stored,
-            "bytes_a_stored_mask": round(stored / trained) if trained else None,
-            "largest_mask_bytes": largest,
-            "tasks": state.tasks,
-            "tasks_bytes": task_sizes[0] if task_sizes else 0,
-        }
-    finally:
-        database.close()
-
-
-def file_bytes(database: Database) -> int:
-    """Bytes of a store's file and of its log."""
-    files = (database.target.place, database.target.log())
-    return sum(each.stat().st_size for each in files if each.exists())
-
-
-def _opened(
-    database: Database, module: nn.Module | None, device: torch.device | str, cache_bytes: int
-) -> Opened:
-    contents = Contents(database)
-    head = checked_head(contents)
-    backbone = network_of(contents, head, module, device)
-    bank = MaskBank(backbone.layers, backbone.device)
-    backend = StoreBackend(contents, backbone)
-    return Opened(LearnerState(backbone, bank, cache_bytes, backend), head.settings)
-
-
-def checked_head(contents: Contents) -> Head:
-    """The head, with every value of the kind that belongs there, whoever wrote it."""
-    head = contents.head()
-    for what, value, check in (
-        ("network", head.backbone, check_description),
-        ("settings", head.settings, restored_settings),
-    ):
+    @classmethod
+    def at(cls, path: str | os.PathLike, readonly: bool, timeout: float) -> StoreFile:
+        """Raises InputError for what is no path or no number of seconds."""
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0:
+            raise InputError(f"timeout must be a number of seconds, got {timeout!r}")
         try:
-            check(value)
-        except (*UNREADABLE, AttributeError) as error:
-            raise contents.database.damaged(f"its {what} cannot be: {error!r}") from None
-    return head
+            return cls(Path(path), Path(os.path.realpath(path)), readonly, min(timeout, 1e6))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"the path of a store cannot be {path!r}: {error}") from None
 
+    def identity(self) -> Identity:
+        """The file that is there now. Raises StoreError unless it is an ordinary one."""
+        try:
+            found = os.stat(self.place)
+        except (FileNotFoundError, NotADirectoryError):
+            raise StoreError(f"there is no store at {self.path}") from None
+        except (OSError, ValueError) as error:
+            raise StoreError(f"cannot read {self.path}: {reason_of(error)}") from None
+        if not stat.S_ISREG(found.st_mode):
+            kind = "a folder" if stat.S_ISDIR(found.st_mode) else "no ordinary file"
+            raise StoreError(f"cannot read {self.path}: it is {kind}")
+        if found.st_size == 0:
+            raise StoreError(f"{self.path} is no store of impresslearn: it is empty")
+        return found.st_dev, found.st_ino
 
-def network_of(
-    contents: Contents,
-    head: Head,
-    module: nn.Module | None = None,
-    device: torch.device | str = "cpu",
-) -> Backbone:
-    """The network of a store. Raises StoreError where it cannot be built again."""
-    where, size = str(contents.database.path), contents.tensor_bytes()
-    try:
-        backbone = rebuild(head.backbone, contents.tensors(), size, module, where)
-    except ImpressLearnError:
-        raise
-    except Exception as error:  # a file may describe anything, and a caller's builder raise it
-        raise contents.database.damaged(f"its network: {error}") from None
-    return backbone if str(device) == str(backbone.device) else backbone.to(device)
+    def check_same(self, known: Identity) -> None:
+        """Raises StoreError unless the path still names the file that was opened."""
+        try:
+            found = os.stat(self.place)
+        except OSError:
+            raise StoreError(f"{self.path} was moved or deleted while it was open") from None
+        if (found.st_dev, found.st_ino) != known:
+            raise StoreError(
+                f"{self.path} was replaced by another file while it was open; open it again"
+            )
 
+    def log(self, suffix: str = "-wal") -> Path:
+        """SQLite's log beside the file."""
+        return self.place.with_name(self.place.name + suffix)
 
-def _check_pages(database: Database) -> None:
-    found = database.row("PRAGMA integrity_check(1)")
-    if found != ("ok",):
-        raise database.damaged(str(found[0] if found else "no answer to an integrity check"))
+    def nbytes(self) -> int:
+        """Bytes of the file and of its log."""
+        return sum(each.stat().st_size for each in (self.place, self.log()) if each.exists())
+
+    def damaged(self, what: str) -> StoreError:
+        """The error for content that is not as it was written."""
+        line = visible(" ".join(what.split()))[:300]
+        return StoreError(f"{self.path} is damaged: {line}; restore it from a copy")
+
+    @contextmanager
+    def clear_errors(self) -> Iterator[None]:
+        """Turns SQLite's errors into one line that names the file; lets broken constraints pass."""
+        try:
+            yield
+        except sqlite3.IntegrityError:
+            raise
+        except sqlite3.Error as error:
+            raise self._explained(str(error)) from None
+        except UnicodeEncodeError as error:
+            text = error.object[:40]
+            raise InputError(f"{text!r} cannot be stored: it is no valid Unicode") from None
+        except (OverflowError, UnicodeDecodeError) as error:
+            raise self.damaged(str(error)) from None
+        except MemoryError:
+            raise StoreError(
+                f"{self.path} has a value that does not fit in memory, or is damaged"
+            ) from None
+
+    def _explained(self, message: str) -> StoreError:
+        if message in REASONS:
+            return StoreError(REASONS[message].format(self.path))
+        if message.startswith(("database is locked", "database schema is locked", "locking proto")):
+            return StoreError(
+                f"{self.path} is in use by another process; gave up after {self.timeout:g} seconds"
+            )
+        if message == "attempt to write a readonly database" and not self.readonly:
+            if os.access(self.place, os.W_OK) and os.access(self.place.parent, os.W_OK):
+                return self.damaged("it is marked as one that cannot be written")
+            return StoreError(f"cannot write {self.path}; open it with readonly=True")
+        if message in ("unable to open database file", "attempt to write a readonly database"):
+            return self._unopened()
+        return self.damaged(message)
+
+    def _unopened(self) -> StoreError:
+        for log in (self.log("-journal"), self.log()):
+            if log.exists():
+                return StoreError(
+                    f"cannot open {self.path}: its log {log.name} has not been folded in, which "
+                    "needs a folder that can be written; copy both files to one"
+                )
+        if not os.access(self.place, os.R_OK):
+            return StoreError(f"cannot read {self.path}: permission denied")
+        if not self.readonly and not os.access(self.place.parent, os.W_OK):
+            return StoreError(
+                f"cannot write to the folder of {self.path}; open it with readonly=True"
+            )
+        return StoreError(f"cannot open {self.path}: no permission, or too many open files")

@@ -2,16 +2,20 @@
 
 A store is one SQLite file. `head` says once and for all what network the tasks belong to; `state`
 counts what was committed and has the checksum of the statistics in `shared`; `documents` holds JSON
-texts that many rows share (recipes, label maps). Checksums are those of `checks`. A file whose
-schema is not ours is refused: a foreign trigger or view would run when we write.
+texts that many rows share (recipes, label maps). Checksums are those of `rows`. A file whose schema
+is not ours is refused: a foreign trigger or view would run when we write.
 """
 
 from __future__ import annotations
 
-import functools
 import re
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
+from functools import lru_cache
+
+from impresslearn.errors import StoreError
+from impresslearn.store.file import StoreFile
 
 APPLICATION_ID = 0x494D5052  # "IMPR"
 VERSION = 2
@@ -100,29 +104,54 @@ def version_of(connection: sqlite3.Connection) -> int:
     return connection.execute("PRAGMA user_version").fetchone()[0]
 
 
-def schema_of(connection: sqlite3.Connection) -> Schema:
-    """Everything that the file defines: tables, indices, triggers, views.
+def is_older(connection: sqlite3.Connection, file: StoreFile) -> bool:
+    """Whether the file has to be brought up to date. Raises StoreError for one that is no store."""
+    mark = connection.execute("PRAGMA application_id").fetchone()[0]
+    if mark != APPLICATION_ID:
+        raise StoreError(f"{file.path} is an SQLite file, but no store of impresslearn")
+    version = version_of(connection)
+    if version > VERSION:
+        raise StoreError(
+            f"{file.path} was written by a newer impresslearn (format {version}, this one reads "
+            f"up to {VERSION}); upgrade impresslearn"
+        )
+    return version < VERSION and not (file.readonly and version in SAME_TABLES)
 
-    Without spaces and quotes, which ALTER TABLE sets in its own way.
-    """
-    rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master")
-    return frozenset((kind, name, table, _plain(sql)) for kind, name, table, sql in rows)
+
+def check_tables(connection: sqlite3.Connection, file: StoreFile) -> None:
+    """Raises StoreError unless the file defines exactly what a store does."""
+    if _schema_of(connection) != _expected_schema(TABLES):
+        raise file.damaged("its tables are not those of a store")
 
 
-@functools.lru_cache(maxsize=4)
-def _schema_for(tables: str) -> Schema:
-    connection = sqlite3.connect(":memory:", isolation_level=None)
+def migrate(connection: sqlite3.Connection, file: StoreFile) -> None:
+    """All steps to the present format in one transaction, unless another process took them."""
+    connection.execute("BEGIN IMMEDIATE")
     try:
+        for version in range(version_of(connection), VERSION):
+            if version not in MIGRATIONS:
+                raise file.damaged(f"there is no format {version}")
+            MIGRATIONS[version](connection)
+            connection.execute(f"PRAGMA user_version = {version + 1}")
+        check_tables(connection, file)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _schema_of(connection: sqlite3.Connection) -> Schema:
+    """Tables, indices, triggers and views, without the spaces and quotes that ALTER TABLE sets."""
+    rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master")
+    return frozenset(
+        (kind, name, table, None if sql is None else re.sub(r'[\s"]+', "", str(sql)))
+        for kind, name, table, sql in rows
+    )
+
+
+@lru_cache(maxsize=4)
+def _expected_schema(tables: str) -> Schema:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         connection.executescript(tables)
-        return schema_of(connection)
-    finally:
-        connection.close()
-
-
-def expected_schema() -> Schema:
-    """What a store of the present version defines."""
-    return _schema_for(TABLES)
-
-
-def _plain(sql: object) -> str | None:
-    return None if sql is None else re.sub(r'[\s"]+', "", str(sql))
+        return _schema_of(connection)

@@ -1,14 +1,14 @@
-"""Tasks as rows of a store, and back.
+"""Tasks and masks as rows of a store, and back.
 
-A row decodes to exactly what was encoded or to a ValueError; callers turn that into a StoreError
-that names the file. Shapes come from the backbone, never from the row, so that a row cannot ask
-for more memory than the network has weights.
+A row decodes to exactly what was encoded or to one of UNREADABLE; callers turn that into a
+StoreError that names the file. Shapes come from the backbone, never from the row, so that a row
+cannot ask for more memory than the network has weights.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -20,11 +20,21 @@ from impresslearn.coefficients.levels import MODEL_BYTES
 from impresslearn.coefficients.quantisation import PRECISIONS, StoredCoefficients, StoredTensor
 from impresslearn.data import Label
 from impresslearn.errors import InputError
+from impresslearn.kernels import pack, popcount
+from impresslearn.masks import disjoint_mask, random_mask
+from impresslearn.masks.bank import MaskInfo, PackedMask, coded_mask
+from impresslearn.masks.codec import decode_mask as decode_bits
 from impresslearn.networks import Backbone
 from impresslearn.networks.layers import MaskableLayer
 from impresslearn.state.tasks import EntropyProfile, LearnedTask
-from impresslearn.store.checks import Value
-from impresslearn.store.values import UNREADABLE, check_kinds, of_kind, to_json
+from impresslearn.store.rows import (
+    UNREADABLE,
+    MaskRow,
+    TaskRow,
+    check_kinds,
+    from_json,
+    to_json,
+)
 
 _BITS = {"float32": 32, "float16": 16, "int8": 8, "int5": 5, "int4": 4}
 MOST_ENTROPY = 1.001
@@ -33,66 +43,91 @@ _LEAST_CODED_BITS = 1 / 256
 """A code in which a number takes less does not exist: log2(256 / 255) at best."""
 
 
-@dataclass(frozen=True)
-class TaskRow:
-    """The columns of a task, in the order of its checksum; texts stand for document numbers.
+def encode_mask(mask: PackedMask, layers: Sequence[MaskableLayer]) -> MaskRow:
+    """A mask as a row."""
+    info, packed = mask
+    recipe = {"ones": list(info.ones), **info.recipe}
+    bits = None
+    if not (info.stored_as_seed and _can_redraw(mask, layers)):
+        bits = coded_mask(mask, layers)[0].coded
+    return MaskRow(info.name, info.source, to_json(recipe), bits, _digest(packed))
 
-    mask_bytes: what its mask takes in the table of masks; no column of its own.
-    """
 
-    name: str
-    mask: str | None
-    num_masks: int
-    classes: str
-    form: str | None
-    coefficients: bytes | None
-    statistics: bytes | None
-    profile: bytes | None
-    recipe: str
-    metrics: str
-    created_at: str
-    mask_bytes: int | None = None
+def decode_mask(row: MaskRow, layers: Sequence[MaskableLayer]) -> PackedMask:
+    """The mask of a row. Raises one of UNREADABLE for a row that cannot be one."""
+    check_kinds(row, name=str, source=str)
+    recipe = from_json(dict, row.recipe)
+    ones = tuple(recipe.pop("ones"))
+    if len(ones) != len(layers) or not all(type(count) is int for count in ones):
+        raise ValueError("a mask of other layers")
+    if row.bits is None:
+        packed = _redraw(layers, ones, recipe)
+    else:
+        shapes = [(layer.units, layer.fan_in) for layer in layers]
+        packed = [pack(torch.from_numpy(array)) for array in decode_bits(row.bits, shapes)]
+    if _digest(packed) != row.digest:
+        raise ValueError(f"mask {row.name!r} does not have the bits that were written")
+    if tuple(int(popcount(each.unsqueeze(0))[0]) for each in packed) != ones:
+        raise ValueError(f"mask {row.name!r} does not have as many ones as were written")
+    return MaskInfo(row.name, row.source, ones, recipe, row.bits), packed
 
-    def values(self) -> tuple[Value, ...]:
-        """The columns as they are checked and written."""
-        return (
-            self.name, self.mask, self.num_masks, self.classes, self.form, self.coefficients,
-            self.statistics, self.profile, self.recipe, self.metrics, self.created_at,
-        )  # fmt: skip
+
+def _can_redraw(mask: PackedMask, layers: Sequence[MaskableLayer]) -> bool:
+    """Whether the recipe gives this very mask: a caller may have named their own one "random"."""
+    info, packed = mask
+    try:
+        return _digest(_redraw(layers, info.ones, info.recipe)) == _digest(packed)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return False
+
+
+def _redraw(
+    layers: Sequence[MaskableLayer], ones: Sequence[int], recipe: Mapping[str, Any]
+) -> list[Tensor]:
+    seed, number, shared = recipe["seed"], recipe["number"], recipe.get("disjoint")
+    if shared is None:
+        drawn = random_mask(layers, ones, seed, number)
+    else:
+        drawn = disjoint_mask(layers, shared, seed, number)
+    return [pack(drawn[layer.name].reshape(layer.units, layer.fan_in)) for layer in layers]
+
+
+def _digest(packed: Sequence[Tensor]) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    for each in packed:
+        digest.update(each.cpu().contiguous().numpy().data)
+    return digest.digest()
 
 
 def encode_task(task: LearnedTask, backbone: Backbone) -> TaskRow:
     """A task as a row. Raises InputError for one that could not be read again."""
-    row = _task_row(task)
+    stored, profile = task.coefficients, task.profile
+    recipe = dict(task.history.get("recipe", {}))
+    metrics = dict(task.history.get("metrics", {}))
+    if "seed" in recipe:  # the one setting that differs from task to task
+        metrics["seed"] = recipe.pop("seed")
+    row = TaskRow(
+        number=task.version,
+        name=task.name,
+        mask=task.mask,
+        num_masks=task.num_masks,
+        classes=to_json(list(task.classes)),
+        form=None if stored is None else to_json(_form(stored)),
+        coefficients=None if stored is None else _joined(stored),
+        statistics=None if task.statistics is None else encode_statistics(task.statistics),
+        profile=None if profile is None else _entropies(profile),
+        recipe=to_json(recipe),
+        metrics=to_json(metrics),
+        created_at=str(task.history.get("created_at", "")),
+    )
     try:
-        decode_task(row, backbone, task.version, task.num_masks)
+        decode_task(row, backbone, task.num_masks)
     except UNREADABLE as error:
         raise InputError(f"task {task.name[:80]!r} cannot be kept: {error}") from None
     return row
 
 
-def _task_row(task: LearnedTask) -> TaskRow:
-    stored = task.coefficients
-    recipe = dict(task.history.get("recipe", {}))
-    metrics = dict(task.history.get("metrics", {}))
-    if "seed" in recipe:  # the one setting that differs from task to task
-        metrics["seed"] = recipe.pop("seed")
-    return TaskRow(
-        task.name,
-        task.mask,
-        task.num_masks,
-        to_json(list(task.classes)),
-        None if stored is None else to_json(_form(stored)),
-        None if stored is None else _join(stored),
-        None if task.statistics is None else encode_statistics(task.statistics),
-        None if task.profile is None else _profile(task.profile),
-        to_json(recipe),
-        to_json(metrics),
-        str(task.history.get("created_at", "")),
-    )
-
-
-def decode_task(row: TaskRow, backbone: Backbone, version: int, masks: int) -> LearnedTask:
+def decode_task(row: TaskRow, backbone: Backbone, masks: int) -> LearnedTask:
     """The task of a row; masks: how many there are.
 
     Raises one of UNREADABLE for a row that cannot be a task of this network, whoever wrote it.
@@ -102,32 +137,31 @@ def decode_task(row: TaskRow, backbone: Backbone, version: int, masks: int) -> L
         raise ValueError(f"it combines {row.num_masks} masks of {masks}")
     if (row.mask is None) != (row.coefficients is not None):
         raise ValueError("it has neither a mask nor coefficients, or both")
-    classes = _labels(row.classes, backbone.num_classes)
-    coefficients = None
-    if row.coefficients is not None:
-        form = of_kind(dict, row.form or "")
-        coefficients = _split(row.coefficients, form, row.num_masks, backbone.layers)
-    metrics = of_kind(dict, row.metrics)
-    recipe = of_kind(dict, row.recipe)
-    if "seed" in metrics:
-        recipe = {"seed": metrics.pop("seed"), **recipe}
-    history = {"recipe": recipe, "metrics": metrics, "created_at": row.created_at}
     if (row.statistics is not None) != backbone.has_task_statistics:
         raise ValueError(f"norm statistics do not fit the norm policy {backbone.norm!r}")
-    statistics = None
+    classes = _labels(row.classes, backbone.num_classes)
+    coefficients = statistics = profile = None
+    if row.coefficients is not None:
+        form = from_json(dict, row.form or "")
+        coefficients = _split(row.coefficients, form, row.num_masks, backbone.layers)
     if row.statistics is not None:
         statistics = decode_statistics(row.statistics, backbone)
+    if row.profile is not None:
+        profile = _profile(row.profile)
+    metrics, recipe = from_json(dict, row.metrics), from_json(dict, row.recipe)
+    if "seed" in metrics:
+        recipe = {"seed": metrics.pop("seed"), **recipe}
     return LearnedTask(
         row.name,
         classes,
         row.num_masks,
         coefficients,
         row.mask,
-        row.mask_bytes or 0,
-        statistics,
-        None if row.profile is None else _restored_profile(row.profile),
-        history,
-        version,
+        mask_bytes=row.mask_bytes or 0,
+        statistics=statistics,
+        profile=profile,
+        history={"recipe": recipe, "metrics": metrics, "created_at": row.created_at},
+        version=row.number,
     )
 
 
@@ -160,7 +194,7 @@ def decode_statistics(content: bytes, backbone: Backbone) -> dict[str, Tensor]:
 
 def _labels(text: str, outputs: int) -> tuple[Label, ...]:
     """The labels of a task: different 64-bit integers, or different strings."""
-    classes = tuple(of_kind(list, text))
+    classes = tuple(from_json(list, text))
     if not 2 <= len(classes) <= outputs:
         raise ValueError(f"{len(classes)} classes for {outputs} outputs")
     whole = all(type(label) is int and -(2**63) <= label < 2**63 for label in classes)
@@ -180,7 +214,7 @@ def _form(stored: StoredCoefficients) -> dict[str, Any]:
     }
 
 
-def _join(stored: StoredCoefficients) -> bytes:
+def _joined(stored: StoredCoefficients) -> bytes:
     own = (part.payload + part.steps + part.offset for part in stored.parts)
     return b"".join([*own, stored.levels])
 
@@ -192,9 +226,10 @@ def _split(
     precision = form["precision"]
     if precision not in PRECISIONS or form["granularity"] not in ("layer", "unit"):
         raise ValueError(f"coefficients of an unknown form {dict(form)!r}")
-    by_unit = form["granularity"] == "unit"
+    by_unit, coded = form["granularity"] == "unit", precision == "coded"
     fewest = sum(layer.units for layer in layers) if by_unit else len(layers)
-    if not 1 <= num_masks * fewest <= 8 * len(content) / _least_bits(precision):
+    least_bits = _LEAST_CODED_BITS if coded else _BITS[precision]
+    if not 1 <= num_masks * fewest <= 8 * len(content) / least_bits:
         raise ValueError(f"{num_masks} masks in {len(content)} bytes of coefficients")
     reader = _Reader(content)
     alpha = tuple(
@@ -206,66 +241,54 @@ def _split(
         outputs = tuple(reader.tensor((layer.units,), precision, True) for layer in layers)
     if form["input_scale"]:
         inputs = tuple(reader.tensor((layer.shape[1],), precision, True) for layer in layers)
-    levels = reader.rest() if precision == "coded" else b""
-    reader.finish()
+    levels = content[reader.place :]
+    if levels and not coded:
+        raise ValueError("more coefficients than the network has layers for")
     stored = StoredCoefficients(precision, alpha, outputs, inputs, levels)
-    if precision == "coded":
+    if coded:
         stored.restore()  # only decoding tells whether the code is whole
     return stored
 
 
-def _least_bits(precision: str) -> float:
-    return _LEAST_CODED_BITS if precision == "coded" else _BITS[precision]
-
-
 class _Reader:
-    """Takes one tensor's bytes after another."""
+    """Takes one tensor's bytes after another; place: of the next."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
-        self._place = 0
+        self.place = 0
 
     def tensor(self, shape: tuple[int, ...], precision: str, centred: bool) -> StoredTensor:
         if precision == "coded":
-            return StoredTensor(shape, self._take(MODEL_BYTES), self._steps(1), self._numbers(1))
+            model, step = self._take(MODEL_BYTES), self._numbers(1, positive=True)
+            return StoredTensor(shape, model, step, self._numbers(1))
         if precision in ("float32", "float16"):
             return StoredTensor(shape, self._numbers(prod(shape), precision))
         payload = self._take(-(-prod(shape) * _BITS[precision] // 8))
-        steps = self._steps(prod(shape[1:]))
+        steps = self._numbers(prod(shape[1:]), positive=True)
         return StoredTensor(shape, payload, steps, self._numbers(1) if centred else b"")
 
-    def rest(self) -> bytes:
-        return self._take(len(self._content) - self._place)
-
-    def finish(self) -> None:
-        if self._place != len(self._content):
-            raise ValueError("more coefficients than the network has layers for")
-
-    def _numbers(self, count: int, precision: str = "float16") -> bytes:
+    def _numbers(self, count: int, precision: str = "float16", positive: bool = False) -> bytes:
         piece = self._take(count * _BITS[precision] // 8)
-        if not np.isfinite(np.frombuffer(piece, precision)).all():
+        numbers = np.frombuffer(piece, precision)
+        if not np.isfinite(numbers).all():
             raise ValueError("coefficients that are NaN or infinite")
-        return piece
-
-    def _steps(self, count: int) -> bytes:
-        piece = self._numbers(count)
-        if not (np.frombuffer(piece, np.float16) > 0).all():
+        if positive and not (numbers > 0).all():
             raise ValueError("rounding steps that are not positive")
         return piece
 
     def _take(self, size: int) -> bytes:
-        piece = self._content[self._place : self._place + size]
+        piece = self._content[self.place : self.place + size]
         if len(piece) != size:
             raise ValueError("fewer coefficients than the network has layers for")
-        self._place += size
+        self.place += size
         return piece
 
 
-def _profile(profile: EntropyProfile) -> bytes:
+def _entropies(profile: EntropyProfile) -> bytes:
     return np.array([profile.own, profile.foreign], dtype="<f2").tobytes()
 
 
-def _restored_profile(content: bytes) -> EntropyProfile:
+def _profile(content: bytes) -> EntropyProfile:
     own, foreign = np.frombuffer(content, dtype="<f2").tolist()
     if not all(0 <= entropy <= MOST_ENTROPY for entropy in (own, foreign)):
         raise ValueError(f"entropies that cannot be: {own}, {foreign}")

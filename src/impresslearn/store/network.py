@@ -9,8 +9,9 @@ the fingerprint that was written.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import safetensors.torch
@@ -22,6 +23,9 @@ from impresslearn.errors import ImpressLearnError, InputError, StoreError
 from impresslearn.networks import Backbone, adapt, count_parameters, create_backbone
 from impresslearn.networks.layers import maskable_layers
 from impresslearn.networks.registry import OLDER_SPEC
+from impresslearn.state.settings import restored_settings
+from impresslearn.store.contents import Contents
+from impresslearn.store.rows import UNREADABLE, Head
 
 LARGEST_UNSTORED = 2**27
 """Parameters of a network that is kept and rebuilt as a seed alone: a file of a few bytes must not
@@ -46,7 +50,21 @@ def describe(backbone: Backbone) -> dict[str, Any]:
     }
 
 
-def check_description(description: Mapping[str, Any]) -> None:
+def checked_head(contents: Contents) -> Head:
+    """The head, with every value of the kind that belongs there, whoever wrote it."""
+    head = contents.head()
+    for what, value, check in (
+        ("network", head.backbone, _check_description),
+        ("settings", head.settings, restored_settings),
+    ):
+        try:
+            check(value)
+        except (*UNREADABLE, AttributeError) as error:
+            raise contents.damaged(f"its {what} cannot be: {error!r}") from None
+    return head
+
+
+def _check_description(description: Mapping[str, Any]) -> None:
     """Raises ValueError or KeyError for what `describe` cannot have written."""
     kinds = {"name": str, "num_classes": int, "norm": str, "pretrained": bool, "parameters": int,
              "dtype": str, "fingerprint": str, "layers": list}  # fmt: skip
@@ -58,40 +76,50 @@ def check_description(description: Mapping[str, Any]) -> None:
         raise ValueError(f"it says nothing usable of {', '.join(wrong) or 'shapes'}")
 
 
-def tensor_records(backbone: Backbone) -> Iterable[tuple[str, bytes]]:
+def tensor_records(backbone: Backbone) -> Iterator[tuple[str, bytes]]:
     """Name and safetensors bytes of every parameter and buffer."""
     for name, tensor in _tensors(backbone.module):
-        content = tensor.detach().cpu().contiguous()
-        yield name, safetensors.torch.save({name: content})
+        yield name, safetensors.torch.save({name: tensor.detach().cpu().contiguous()})
 
 
-def rebuild(
-    description: Mapping[str, Any],
-    records: Iterable[tuple[str, bytes]],
-    stored_bytes: int,
-    module: nn.Module | None,
-    where: str,
+def network_of(
+    contents: Contents,
+    head: Head,
+    module: nn.Module | None = None,
+    device: torch.device | str = "cpu",
 ) -> Backbone:
-    """The network that was described; records: its stored tensors, none if only the seed was kept.
+    """The network of a store. Raises StoreError where it cannot be built again.
 
-    module: the structure of a network that is not registered; it is copied. Raises StoreError
-    where it cannot be the same network.
+    module: the structure of a network that is not registered; it is copied.
     """
+    try:
+        backbone = _rebuilt(contents, head.backbone, module)
+    except ImpressLearnError:
+        raise
+    except Exception as error:  # a file may describe anything, and a caller's builder raise it
+        raise contents.damaged(f"its network: {error}") from None
+    return backbone if str(device) == str(backbone.device) else backbone.to(device)
+
+
+def _rebuilt(
+    contents: Contents, description: Mapping[str, Any], module: nn.Module | None
+) -> Backbone:
+    where, spec = contents.database.file.path, description["spec"]
     layers = [(name, tuple(shape)) for name, shape in description["layers"]]
     if module is not None:
         backbone = _around(module, description, where)
-        kept = {"spec": description["spec"], "pretrained": bool(description["pretrained"])}
+        kept = {"spec": spec, "pretrained": bool(description["pretrained"])}
         vars(backbone).update(kept)  # as they were when the store was made
-    elif description["spec"] is None:
+    elif spec is None:
         raise StoreError(
             f"{where} was made with a module of your own, {description['name']}; pass one of the "
             "same structure as module=..."
         )
     else:
-        backbone = _from_spec(description["spec"], stored_bytes, where)
+        backbone = _from_spec(spec, contents.tensor_bytes(), where)
     if [(layer.name, layer.shape) for layer in backbone.layers] != layers:
         raise StoreError(f"the maskable layers of {backbone.name} are not those in {where}")
-    _fill(backbone, records, where)
+    _fill(backbone, contents)
     if backbone.fingerprint() != description["fingerprint"]:
         raise StoreError(
             f"the network rebuilt for {where} is not the one its tasks were learned on (SHA-256 "
@@ -104,60 +132,51 @@ def rebuild(
     return backbone
 
 
-def _from_spec(spec: Mapping[str, Any], stored_bytes: int, where: str) -> Backbone:
+def _from_spec(spec: Mapping[str, Any], stored_bytes: int, where: Path) -> Backbone:
     if any(isinstance(each, list) and len(each) > LONGEST_SETTING for each in spec.values()):
         raise StoreError(f"{where} describes a network of too many layers")
     try:
         parameters = count_parameters(**spec)
-        allowed = stored_bytes if stored_bytes else LARGEST_UNSTORED
-        if parameters > allowed:
+        if parameters > (stored_bytes or LARGEST_UNSTORED):
             raise StoreError(
                 f"{where} is damaged: it describes a network of {parameters:.3g} parameters, more "
                 "than it holds"
             )
         return create_backbone(**OLDER_SPEC | spec)
-    except StoreError:
-        raise
-    except ImpressLearnError as error:
+    except InputError as error:
         raise StoreError(f"the network of {where} cannot be built: {error}") from None
 
 
-def _around(module: nn.Module, description: Mapping[str, Any], where: str) -> Backbone:
+def _around(module: nn.Module, description: Mapping[str, Any], where: Path) -> Backbone:
     kept = {name for name, _ in description["layers"]}
-    norm, shape = description["norm"], description["input_shape"]
+    norm, shape, outputs = (description[key] for key in ("norm", "input_shape", "num_classes"))
+    dtype = getattr(torch, description["dtype"], None)
+    if not isinstance(dtype, torch.dtype):
+        raise StoreError(f"{where} names the unknown number format {description['dtype']!r}")
     try:
         if not isinstance(module, nn.Module):
             raise InputError("it is no nn.Module")
         layers = maskable_layers(module)
         skip = [layer.name for layer in layers if layer.name not in kept]
-        dtype = _dtype(description["dtype"], where)
         if module.get_parameter(layers[0].name).dtype != dtype:
             module = copy.deepcopy(module).to(dtype)
-        how: dict[str, Any] = {"norm": norm, "input_shape": shape, "skip": skip}
         if norm in ("none", "group"):  # which `adapt` does not give where there is batch norm
-            how["module"] = copy.deepcopy(module)
-            return Backbone(num_classes=description["num_classes"], **how)
-        return adapt(module, num_classes=description["num_classes"], **how)
+            own = copy.deepcopy(module)
+            return Backbone(own, num_classes=outputs, norm=norm, input_shape=shape, skip=skip)
+        return adapt(module, num_classes=outputs, norm=norm, input_shape=shape, skip=skip)
     except InputError as error:
         kind = type(module).__name__
         raise StoreError(f"this {kind} is not the network of {where}: {error}") from None
 
 
-def _dtype(name: str, where: str) -> torch.dtype:
-    wanted = getattr(torch, name, None)
-    if not isinstance(wanted, torch.dtype):
-        raise StoreError(f"{where} names the unknown number format {name!r}")
-    return wanted
-
-
-def _fill(backbone: Backbone, records: Iterable[tuple[str, bytes]], where: str) -> None:
+def _fill(backbone: Backbone, contents: Contents) -> None:
     """Puts the stored tensors in place of the network's own."""
-    own = dict(_tensors(backbone.module))
-    for name, content in records:
+    own, where = dict(_tensors(backbone.module)), contents.database.file.path
+    for name, content in contents.tensors():
         try:
             tensor = safetensors.torch.load(content)[name]
         except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError):
-            raise StoreError(f"{where} is damaged: the weights {name!r} are no tensor") from None
+            raise contents.damaged(f"the weights {name!r} are no tensor") from None
         if name not in own or own[name].shape != tensor.shape or own[name].dtype != tensor.dtype:
             raise StoreError(f"the weights {name!r} of {where} belong to another network")
         with torch.no_grad():
