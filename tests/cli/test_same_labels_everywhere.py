@@ -59,13 +59,13 @@ def by_command(store, raw, task, folder):
 
 def by_onnx(learner, raw, task, folder):
     runtime = pytest.importorskip("onnxruntime")
-    path = export_onnx(learner.finished(task), folder / "m.onnx", raw)
+    path = export_onnx(learner.task_model(task), folder / "m.onnx", raw)
     session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
     return session.run(None, {"input": raw})[0].argmax(1).tolist()
 
 
 def by_program(learner, raw, task, folder):
-    path = export_program(learner.finished(task), folder / "m.pt2", raw)
+    path = export_program(learner.task_model(task), folder / "m.pt2", raw)
     return torch.export.load(path).module()(torch.from_numpy(raw)).argmax(1).tolist()
 
 

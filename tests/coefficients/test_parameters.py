@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from impresslearn.coefficients.learning import learn_coefficients
+from impresslearn.coefficients.learning import CoefficientTraining, learn_coefficients
 from impresslearn.coefficients.mixing import CoefficientSpec, mixed_weights, uniform_coefficients
 from impresslearn.coefficients.parameters import (
     FIRST_GAIN,
-    CodedUnknowns,
+    QuantisedCoefficients,
     laplace_bits,
     price_of_bits,
-    unknowns,
+    trainable_coefficients,
 )
 from impresslearn.coefficients.quantisation import store_coefficients
 from impresslearn.data import as_examples, to_batches
@@ -34,14 +34,14 @@ SPECS = [
 
 def coded(spec, masks=12, gain=2.0):
     backbone = lenet(gain=gain)
-    return unknowns(random_bank(backbone.layers, masks, 0.7), backbone.weights, spec)
+    return trainable_coefficients(random_bank(backbone.layers, masks, 0.7), backbone.weights, spec)
 
 
 def learned(spec):
     backbone, (inputs, labels) = lenet(), blobs()
     bank = random_bank(backbone.layers, 20, 0.7)
     source = to_batches(as_examples((inputs, labels)), (0, 1, 2), "cpu")
-    return learn_coefficients(backbone, bank, source, 3, spec, QUICK)[0]
+    return learn_coefficients(backbone, bank, source, 3, CoefficientTraining(spec, QUICK))[0]
 
 
 @pytest.mark.parametrize("spec", SPECS)
@@ -63,7 +63,9 @@ def test_the_start_is_uniform_and_of_a_size_that_learns(spec, gain, expected):
 def test_disjoint_masks_start_as_the_network_itself():
     backbone = lenet(gain=0.4)
     bank = disjoint_bank(backbone.layers, 30)
-    start = unknowns(bank, backbone.weights, CoefficientSpec(bit_price=1)).coefficients()
+    start = trainable_coefficients(
+        bank, backbone.weights, CoefficientSpec(bit_price=1)
+    ).coefficients()
     for name, weight in mixed_weights(bank, backbone.weights, start).items():
         torch.testing.assert_close(weight.detach(), backbone.weights[name])
 
@@ -136,7 +138,7 @@ def test_the_estimate_is_near_the_bytes():
 def test_bits_are_free_where_no_price_is_asked():
     plain, spec = coded(None), CoefficientSpec(bit_price=0)
     assert price_of_bits(plain, None, 10) == price_of_bits(coded(spec), spec, 10) == 0
-    assert not isinstance(plain, CodedUnknowns)
+    assert not isinstance(plain, QuantisedCoefficients)
     dear = CoefficientSpec(bit_price=3)
     unknown = coded(dear)
     expected = 3 * math.log(2) * unknown.bits() / 50

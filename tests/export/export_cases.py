@@ -101,4 +101,4 @@ def learned(backbone: Backbone | str) -> tuple[ImpressLearner, Tensor]:
 
 def model_of(learner: ImpressLearner, name: str = "new") -> TaskModel:
     """What a learner hands over to be exported."""
-    return learner.finished(name)
+    return learner.task_model(name)

@@ -11,7 +11,7 @@ from impresslearn.errors import InputError
 from impresslearn.inference.superposition import Superposition
 from impresslearn.inference.task_inference import (
     SHORTLIST,
-    Candidate,
+    KnownTask,
     _Search,
     entropy_profile,
     guess_task,
@@ -226,7 +226,7 @@ def candidates_of(backbone, bank, coefficients):
     def view(kept):
         return lambda: TaskView(mixed_weights(bank, backbone.weights, kept), None, 3)
 
-    return [Candidate(f"c{i}", 3, kept, view(kept), None) for i, kept in enumerate(coefficients)]
+    return [KnownTask(f"c{i}", 3, kept, view(kept), None) for i, kept in enumerate(coefficients)]
 
 
 def random_candidates(backbone, bank, count=5, scaled=False):

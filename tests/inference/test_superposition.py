@@ -115,7 +115,7 @@ def test_equal_shares(backbone):
     bank = random_bank(backbone.layers, 3, sparsity=0.5)
     candidates = [draw(backbone, 3, CoefficientSpec(), seed) for seed in range(4)]
     superposition = Superposition(backbone, bank, candidates)
-    assert superposition.num_candidates == 4
+    assert superposition.num_tasks == 4
     assert superposition.uniform().tolist() == [0.25] * 4
     assert superposition.uniform(torch.tensor([1, 3])).tolist() == [0, 0.5, 0, 0.5]
     columns = superposition.uniform(torch.tensor([2]), per_layer=True)

@@ -84,7 +84,7 @@ def test_children_predict_and_learn_while_another_thread_predicts_and_commits():
         learner.learn_basis("b", (inputs, labels))
 
     state = learner._state
-    with Holding(state._committing, state._adopting, state._runtime._cache._lock):
+    with Holding(state._committing, state._adopting, state._cache._lock):
         assert ends_well(work)
     assert list(learner.tasks_) == ["a"]
 

@@ -12,8 +12,7 @@ from torch import nn
 from impresslearn.data import Examples
 from impresslearn.errors import InputError, TrainingError
 from impresslearn.learner import ImpressLearner
-from impresslearn.learner import batched as learning
-from impresslearn.learner import batched_trial as trial
+from impresslearn.learner import batched as loop
 from impresslearn.masks import random_bank
 from impresslearn.networks import adapt
 from impresslearn.optimisation.loop import Recipe
@@ -38,13 +37,13 @@ def learner(backbone=None, **settings):
 @pytest.fixture
 def runs(monkeypatch):
     """How many problems each batched run held."""
-    sizes, run = [], learning._run
+    sizes, run = [], loop._run
 
-    def counted(problems, *rest):
+    def counted(shared, problems):
         sizes.append(len(problems))
-        return run(problems, *rest)
+        return run(shared, problems)
 
-    monkeypatch.setattr(learning, "_run", counted)
+    monkeypatch.setattr(loop, "_run", counted)
     return sizes
 
 
@@ -61,14 +60,14 @@ def both_ways(tasks, make=learner, **settings):
     return tuple(make(**settings).learn_tasks(tasks, batched=batched) for batched in (True, False))
 
 
-@pytest.mark.parametrize("count", range(16, 41))
+@pytest.mark.parametrize("count", [16, 17, 31, 32, 33, 40])
 def test_every_number_of_examples(count, runs):
-    together, in_turn = both_ways({f"t{i}": data(i, count) for i in range(3)})
-    equal(together, in_turn)
-    for each, batched in ((together, True), (in_turn, False)):
+    beside, in_turn = both_ways({f"t{i}": data(i, count) for i in range(3)})
+    equal(beside, in_turn)
+    for each, batched in ((beside, True), (in_turn, False)):
         each.learn_homogeneous("a", data(0, count), 3, batched=batched)
     assert runs == [3, 3]
-    masks = [(together.bank_.mask(name), in_turn.bank_.mask(name)) for name in ("a", "a/1", "a/2")]
+    masks = [(beside.bank_.mask(name), in_turn.bank_.mask(name)) for name in ("a", "a/1", "a/2")]
     other = sum(
         int((ours[layer] != theirs[layer]).sum()) for ours, theirs in masks for layer in ours
     )
@@ -98,8 +97,8 @@ def test_tasks_of_other_sizes_shapes_and_formats_are_groups_of_their_own(runs):
     tasks = {f"t{i}": data(i) for i in range(2)} | {"other size": data(9, 33)}
     tasks |= {f"square{i}": (x.reshape(-1, 4, 4), y) for i, (x, y) in enumerate(tasks.values())}
     tasks |= {"half": (data(0)[0].half(), data(0)[1])}
-    together, in_turn = both_ways(tasks)
-    equal(together, in_turn)
+    beside, in_turn = both_ways(tasks)
+    equal(beside, in_turn)
     assert runs == [2, 2]
     assert list(in_turn.tasks_) == list(tasks)
 
@@ -237,25 +236,23 @@ def normed(norm):
 
 @pytest.mark.parametrize(("norm", "batched"), [("shared", [3, 3]), ("per_task", [])])
 def test_norm_statistics_are_gathered_in_turn_and_used_side_by_side(norm, batched, runs):
-    together, in_turn = both_ways(
-        {f"t{i}": data(i) for i in range(3)}, lambda: learner(normed(norm))
-    )
-    for each, side_by_side in ((together, True), (in_turn, False)):
+    beside, in_turn = both_ways({f"t{i}": data(i) for i in range(3)}, lambda: learner(normed(norm)))
+    for each, side_by_side in ((beside, True), (in_turn, False)):
         each.learn_homogeneous("a", data(0), 3, batched=side_by_side)
-    equal(together, in_turn)
+    equal(beside, in_turn)
     assert runs == batched
-    torch.testing.assert_close(together.statistics_of("a"), in_turn.statistics_of("a"))
+    torch.testing.assert_close(beside.statistics_of("a"), in_turn.statistics_of("a"))
 
 
 def test_memory_bounds_how_many_run_at_once(runs, monkeypatch):
     tasks = {f"t{i}": data(i) for i in range(7)}
     whole = learner().learn_tasks(tasks, batched=True)
-    measured, estimate = [], trial._bytes_of
+    measured, estimate = [], loop._bytes_of
     monkeypatch.setattr(
-        trial, "_bytes_of", lambda *rest: measured.append(estimate(*rest)) or measured[-1]
+        loop, "_bytes_of", lambda *rest: measured.append(estimate(*rest)) or measured[-1]
     )
     learner().learn_tasks(tasks, batched=True)
-    monkeypatch.setattr(trial, "MEMORY", 3 * measured[0])
+    monkeypatch.setattr(loop, "MEMORY", 3 * measured[0])
     equal(learner().learn_tasks(tasks, batched=True), whole)
     assert runs == [7, 7, 3, 3]  # and one alone
     numbers = sum(weight.numel() for weight in whole.backbone.weights.values())
@@ -263,14 +260,14 @@ def test_memory_bounds_how_many_run_at_once(runs, monkeypatch):
 
 
 def test_out_of_memory_halves_how_many_run_at_once(runs, monkeypatch):
-    run = learning._run
+    run = loop._run
 
-    def small(problems, *rest):
+    def small(shared, problems):
         if len(problems) > 2:
             raise torch.OutOfMemoryError
-        return run(problems, *rest)
+        return run(shared, problems)
 
-    monkeypatch.setattr(learning, "_run", small)
+    monkeypatch.setattr(loop, "_run", small)
     tasks = {f"t{i}": data(i) for i in range(5)}
     equal(learner().learn_tasks(tasks, batched=True), learner().learn_tasks(tasks, batched=False))
     assert runs == [2, 2]

@@ -80,7 +80,7 @@ def test_names_are_new_and_not_empty():
         table.add(task("a"))
     for name in ("", None, 3, b"a", ["a"]):
         with pytest.raises(InputError, match="non-empty string, got"):
-            table.refuse_taken(name)
+            table.check_new(name)
     assert list(table) == ["a"]
 
 

@@ -21,6 +21,7 @@ import impresslearn as il
 from impresslearn.coefficients.mixing import Coefficients
 from impresslearn.coefficients.quantisation import store_coefficients
 from impresslearn.networks.prediction import TrainingPhase
+from impresslearn.state.state import TrainingRun
 from impresslearn.state.tasks import EntropyProfile, LearnedTask
 from toys import FEATURES, blobs, quick_learner
 
@@ -82,11 +83,12 @@ def commit_one(learner: il.ImpressLearner, name: str, generator: torch.Generator
     """Commits a task of random coefficients through the state."""
     state, masks = learner._state, len(learner.bank_)
     alpha = tuple(torch.rand(masks, generator=generator) for _ in learner.backbone.layers)
-    prepared = il.Examples(INPUTS, torch.arange(5).numpy() % 3), (0, 1, 2)
+    examples = il.Examples(INPUTS, torch.arange(5).numpy() % 3)
     metrics = {"examples": 96, "seconds": 0.0123, "steps": 60, "loss": 0.1234}
     recipe = {"seed": len(name), "penalty": 0.0, **learner.task_recipe.settings()}
     coefficients = Coefficients(alpha)
-    state.commit_learned(name, coefficients, "float32", prepared, PHASE, recipe, metrics)
+    run = TrainingRun(examples, (0, 1, 2), PHASE, metrics)
+    state.commit_learned(name, coefficients, "float32", recipe, run)
 
 
 class Workers:

@@ -309,7 +309,7 @@ def test_settings_that_are_overridden(tmp_path):
     for verb in (il.load, il.open_store):
         with verb(path, precision="int4", cache_bytes=0, progress=False) as learner:
             assert (learner.sparsity, learner.precision, learner.seed) == (0.6, "int4", 5)
-            assert learner._state._runtime._cache.limit == 0
+            assert learner._state._cache.limit == 0
         with pytest.raises(il.InputError, match="no setting 'bank' to override"):
             verb(path, bank=None)
         with pytest.raises(il.InputError, match="no setting 'sparseness'"):

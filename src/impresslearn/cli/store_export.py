@@ -134,7 +134,7 @@ def _export_task(
 
     kept, reading = inputs_of(learner.tasks_[name]), asked.of(learner, learner.tasks_[name])
     inputs = None if example is None else reading.inputs(example).inputs
-    export_task(learner.finished(name), out, example=inputs)
+    export_task(learner.task_model(name), out, example=inputs)
     normalised = [f"{key} {kept[key]}" for key in ("mean", "std") if key in kept]
     if normalised:
         how = ", ".join(normalised)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from torch import Tensor
 
 from impresslearn.coefficients.mixing import Coefficients, CoefficientSpec, mixed_weights
-from impresslearn.coefficients.parameters import Unknowns, price_of_bits, unknowns
+from impresslearn.coefficients.parameters import (
+    TrainableCoefficients,
+    price_of_bits,
+    trainable_coefficients,
+)
 from impresslearn.data import BatchSource
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
@@ -20,49 +26,57 @@ COEFFICIENT_RECIPE = Recipe(
 """Adam 0.02 with cosine decay, at least 300 steps of small batches (docs/decisions.md)."""
 
 
+@dataclass(frozen=True)
+class CoefficientTraining:
+    """How coefficients are learned: which numbers, the optimisation, and λ of eq. 2 (`penalty`)."""
+
+    spec: CoefficientSpec = field(default_factory=CoefficientSpec)
+    recipe: Recipe = COEFFICIENT_RECIPE
+    penalty: float = 0.0
+
+
 def learn_coefficients(
     backbone: Backbone,
     bank: MaskBank,
     source: BatchSource,
     num_classes: int,
-    spec: CoefficientSpec | None = None,
-    recipe: Recipe = COEFFICIENT_RECIPE,
-    penalty: float = 0.0,
+    training: CoefficientTraining | None = None,
+    *,
     seed: int = 0,
     phase: TrainingPhase | None = None,
     progress: Progress = silent,
 ) -> tuple[Coefficients, FitResult]:
     """The coefficients that minimise cross-entropy plus λ times the penalty of eq. 2.
 
-    Starts from equal α over all masks of the bank (`unknowns`); the backbone and the bank are not
-    touched. Where the spec gives bits a price, coefficients lie on grids and bits are part of the
-    loss.
-    `penalty` is λ; norm statistics go to `phase`. Raises InputError for an empty bank and
-    TrainingError when the loss leaves the finite numbers.
+    Starts from equal α over all masks of the bank; the backbone and the bank are not touched. With
+    `bit_price`, coefficients are quantised in training and their code length is part of the loss.
+    Norm statistics go to `phase`. Raises InputError for an empty bank and TrainingError when the
+    loss leaves the finite numbers.
     """
+    training = training or CoefficientTraining()
     phase = phase or TrainingPhase.begin(backbone)
-    unknown = unknowns(bank, backbone.weights, spec)
+    trained = trainable_coefficients(bank, backbone.weights, training.spec)
+    smoothing = training.recipe.label_smoothing
 
     def loss(inputs: Tensor, targets: Tensor) -> Tensor:
-        weights, price = priced_weights(backbone, bank, unknown, spec, penalty, len(source))
+        weights, price = priced_weights(backbone, bank, trained, training, len(source))
         logits = phase.forward(backbone, weights, inputs)[:, :num_classes]
-        return cross_entropy(logits, targets, recipe.label_smoothing) + price
+        return cross_entropy(logits, targets, smoothing) + price
 
-    result = fit(unknown.parameters, loss, source, recipe, seed, progress)
-    return unknown.result(), result
+    result = fit(trained.parameters, loss, source, training.recipe, seed, progress)
+    return trained.result(), result
 
 
 def priced_weights(
     backbone: Backbone,
     bank: MaskBank,
-    unknown: Unknowns,
-    spec: CoefficientSpec | None,
-    penalty: float,
+    trained: TrainableCoefficients,
+    training: CoefficientTraining,
     examples: int,
 ) -> tuple[dict[str, Tensor], Tensor | float]:
     """The weights that coefficients make, and what these cost beside the mean cross-entropy."""
-    coefficients = unknown.coefficients()
-    price = price_of_bits(unknown, spec, examples)
-    if penalty:
-        price = price + penalty * unit_norm_penalty(coefficients.alpha)
+    coefficients = trained.coefficients()
+    price = price_of_bits(trained, training.spec, examples)
+    if training.penalty:
+        price = price + training.penalty * unit_norm_penalty(coefficients.alpha)
     return mixed_weights(bank, backbone.weights, coefficients), price

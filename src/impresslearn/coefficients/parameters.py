@@ -1,10 +1,11 @@
-"""What an optimisation of coefficients changes: the coefficients, or whole numbers on a grid.
+"""Trainable coefficients: as real numbers, or quantised while they are trained.
 
-`RealUnknowns` are the coefficients themselves. `CodedUnknowns` make each tensor offset + step · n:
-the whole numbers n, the step and the offset are all learned. The forward pass uses n rounded, as it
-will be kept; the gradient passes the rounding as if it were not there. What n will cost in bits is
-part of the loss, by a Laplace density whose width is learned too, so that numbers which do not earn
-their bits stay at zero. `coding` writes them near that cost.
+`FloatCoefficients` are the coefficients themselves. `QuantisedCoefficients` make each tensor
+offset + step · n: the whole numbers n, the step and the offset are all learned. The forward pass
+uses n rounded, as it will be kept; the gradient passes the rounding as if it were not there
+(straight-through). The code length of n, by a Laplace density whose width is learned too, is part
+of the loss, so that numbers which do not earn their bits stay at zero. `levels` writes them near
+that length.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ SMALLEST_STEP = 2.0**-24
 """The smallest that float16 knows."""
 
 
-class Unknowns(Protocol):
-    """parameters: the tensors to optimise, leaves with gradient."""
+class TrainableCoefficients(Protocol):
+    """Coefficients under optimisation. parameters: the leaf tensors to optimise."""
 
     parameters: list[Tensor]
 
@@ -49,35 +50,37 @@ class Unknowns(Protocol):
         """The coefficients that the parameters stand for, differentiable in them."""
 
     def bits(self) -> Tensor | float:
-        """About how many bits they will take, differentiable; 0 where nobody counts."""
+        """Their code length, about, differentiable; 0 where it is not counted."""
 
     def result(self) -> Coefficients:
         """What was learned, without gradient."""
 
 
-def unknowns(
+def trainable_coefficients(
     bank: MaskBank, weights: Mapping[str, Tensor], spec: CoefficientSpec | None
-) -> Unknowns:
-    """The start of an optimisation over all masks of the bank: the same α everywhere, scales 1.
+) -> TrainableCoefficients:
+    """Coefficients over all masks of the bank at their start: the same α everywhere, scales 1.
 
-    weights: the backbone's. α = 1/N, but for coded coefficients as large as makes each layer's
-    weights as large as the network's own, or FIRST_GAIN of He's where those are larger.
+    weights: the backbone's. α = 1/N; quantised ones start as large as makes each layer's weights as
+    large as the network's own, or FIRST_GAIN of He's where those are larger.
     """
     device = next(iter(weights.values())).device
     start = uniform_coefficients(bank.layers, len(bank), spec, device)
     if spec is None or spec.bit_price is None:
-        return RealUnknowns(start)
-    return CodedUnknowns(start, bank, weights)
+        return FloatCoefficients(start)
+    return QuantisedCoefficients(start, bank, weights)
 
 
-def price_of_bits(unknown: Unknowns, spec: CoefficientSpec | None, examples: int) -> Tensor | float:
-    """What the bits add to a mean cross-entropy over so many examples, in nats."""
+def price_of_bits(
+    trained: TrainableCoefficients, spec: CoefficientSpec | None, examples: int
+) -> Tensor | float:
+    """What the code length adds to a mean cross-entropy over so many examples, in nats."""
     if spec is None or not spec.bit_price:
         return 0.0
-    return unknown.bits() * (spec.bit_price * math.log(2) / examples)
+    return trained.bits() * (spec.bit_price * math.log(2) / examples)
 
 
-class RealUnknowns:
+class FloatCoefficients:
     """The coefficients themselves."""
 
     def __init__(self, start: Coefficients) -> None:
@@ -94,7 +97,7 @@ class RealUnknowns:
         return self._coefficients.detach()
 
 
-class CodedUnknowns:
+class QuantisedCoefficients:
     """Whole numbers, all zero at first, on a grid for each tensor of `start`."""
 
     def __init__(self, start: Coefficients, bank: MaskBank, weights: Mapping[str, Tensor]) -> None:

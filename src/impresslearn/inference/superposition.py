@@ -2,7 +2,7 @@
 
 A task is a point in coefficient space, so a weighted sum of tasks is again coefficients over the
 same bank; one mix gives its weights and one backward pass the derivative for every task, whether
-there are ten candidates or ten thousand.
+there are ten tasks or ten thousand.
 """
 
 from __future__ import annotations
@@ -19,22 +19,20 @@ from impresslearn.networks import Backbone
 
 
 class Superposition:
-    """The weighted sum of candidate tasks' weights, differentiable in the candidates' shares."""
+    """The weighted sum of tasks' weights, differentiable in the tasks' shares."""
 
-    def __init__(
-        self, backbone: Backbone, bank: MaskBank, candidates: Sequence[Coefficients]
-    ) -> None:
+    def __init__(self, backbone: Backbone, bank: MaskBank, tasks: Sequence[Coefficients]) -> None:
         self.backbone = backbone
         self.bank = bank
-        self.num_candidates = len(candidates)
+        self.num_tasks = len(tasks)
         # An input scale cannot be written as coefficients: such tasks are kept as dense weights.
         self._dense = {
             position: mixed_weights(bank, backbone.weights, coefficients)
-            for position, coefficients in enumerate(candidates)
+            for position, coefficients in enumerate(tasks)
             if coefficients.input_scale is not None
         }
-        self._mixable = [i for i in range(len(candidates)) if i not in self._dense]
-        self._alphas = self._stack([candidates[i] for i in self._mixable])
+        self._mixable = [i for i in range(len(tasks)) if i not in self._dense]
+        self._alphas = self._stack([tasks[i] for i in self._mixable])
 
     def weights(self, shares: Tensor) -> dict[str, Tensor]:
         """Layer name -> Σ_c β_c W_c. shares: (C,), or (C, layers) for a share per layer."""
@@ -59,29 +57,29 @@ class Superposition:
         return weights
 
     def uniform(self, active: Tensor | None = None, per_layer: bool = False) -> Tensor:
-        """Equal shares of the active candidates (all by default), zero for the others."""
+        """Equal shares of the active tasks (all by default), zero for the others."""
         device = self.backbone.device
         if active is None:
-            active = torch.arange(self.num_candidates, device=device)
-        shares = torch.zeros(self.num_candidates, device=device)
+            active = torch.arange(self.num_tasks, device=device)
+        shares = torch.zeros(self.num_tasks, device=device)
         shares[active] = 1 / len(active)
         return shares[:, None].repeat(1, len(self.bank.layers)) if per_layer else shares
 
-    def _stack(self, candidates: Sequence[Coefficients]) -> list[Tensor]:
-        """A tensor a layer: (C, N), or (C, N, units) where any candidate needs it."""
-        if not candidates:
+    def _stack(self, tasks: Sequence[Coefficients]) -> list[Tensor]:
+        """A tensor a layer: (C, N), or (C, N, units) where any task needs it."""
+        if not tasks:
             return []
-        depth = max(coefficients.num_masks for coefficients in candidates)
+        depth = max(coefficients.num_masks for coefficients in tasks)
         by_unit = any(
             coefficients.granularity == "unit" or coefficients.output_scale is not None
-            for coefficients in candidates
+            for coefficients in tasks
         )
         layers = self.bank.layers
-        rows = [unit_alphas(each, layers) if by_unit else each.alpha for each in candidates]
+        rows = [unit_alphas(each, layers) if by_unit else each.alpha for each in tasks]
         stacked = []
         for number, layer in enumerate(layers):
             shape = (depth, layer.units) if by_unit else (depth,)
-            layer_alphas = torch.zeros((len(candidates), *shape), device=self.backbone.device)
+            layer_alphas = torch.zeros((len(tasks), *shape), device=self.backbone.device)
             for place, alphas in enumerate(rows):
                 layer_alphas[place, : len(alphas[number])] = alphas[number]
             stacked.append(layer_alphas)

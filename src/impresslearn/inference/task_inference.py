@@ -1,8 +1,8 @@
 """Which task is this? Task inference without labels and without a task name (the GN regime).
 
-The methods follow what the candidates' superposition predicts: `one_shot` ranks all candidates by
-one gradient at equal shares (Wortsman et al. 2020), `halving` superposes pairs and drops the worse
-of each until one is left, `alpha` optimises the shares per layer (the paper) and also returns the
+The methods follow what the tasks' superposition predicts: `one_shot` ranks all tasks by one
+gradient at equal shares (Wortsman et al. 2020), `halving` superposes pairs and drops the worse of
+each until one is left, `alpha` optimises the shares per layer (the paper) and also returns the
 mixture it found. The best few of that ranking are then run for real and judged by their own
 predictions, against what each task showed on its own and on foreign inputs: that gives the
 posterior, and "unknown" where the best task is no surer than on foreign inputs.
@@ -63,7 +63,7 @@ class EntropyProfile:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class KnownTask:
     """A task that the inputs may belong to; `view` makes it ready to compute."""
 
     name: str
@@ -77,11 +77,11 @@ class Candidate:
 class TaskGuess:
     """The verdict on a batch of unlabelled inputs.
 
-    best: the most likely candidate; posterior: candidate -> probability (with
-    `unknown_probability` they add up to 1; candidates that were not shortlisted have 0); entropy:
-    of that distribution, in nats; margin: probability of the best minus that of the next
-    hypothesis, unknown included; unknown: whether "none of these" is the most likely; mixture: for
-    method "alpha" the optimised weights, or the best task's own where those fit the inputs better.
+    best: the most likely task; posterior: task -> probability (with `unknown_probability` they add
+    up to 1; tasks that were not shortlisted have 0); entropy: of that distribution, in nats;
+    margin: probability of the best minus that of the next hypothesis, unknown included; unknown:
+    whether "none of these" is the most likely; mixture: for method "alpha" the optimised weights,
+    or the best task's own where those fit the inputs better.
     """
 
     best: str
@@ -94,12 +94,12 @@ class TaskGuess:
 
     @property
     def unknown(self) -> bool:
-        """Whether being none of the candidates is the most likely explanation."""
+        """Whether being none of the tasks is the most likely explanation."""
         return self.unknown_probability > self.posterior[self.best]
 
     @property
     def task(self) -> str | None:
-        """The most likely candidate, or None if unknown."""
+        """The most likely task, or None if unknown."""
         return None if self.unknown else self.best
 
     def summary(self) -> str:
@@ -113,7 +113,7 @@ class TaskGuess:
 def guess_task(
     backbone: Backbone,
     bank: MaskBank,
-    candidates: Sequence[Candidate],
+    tasks: Sequence[KnownTask],
     inputs: Tensor,
     method: str = "halving",
     *,
@@ -128,20 +128,20 @@ def guess_task(
     objective: what the superposition minimises: "information" (mean entropy minus entropy of the
     mean; by far the better ranking, and "alpha" does not collapse), or plain "entropy" as in the
     papers. recipe, penalty (λ of eq. 2) and seed belong to "alpha". shared: norm
-    statistics of all tasks. Raises InputError for no candidate, no input, or an unknown method.
+    statistics of all tasks. Raises InputError for no task, no input, or an unknown method.
     """
     if method not in METHODS:
         raise InputError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
-    if not candidates:
+    if not tasks:
         raise InputError("there is no task to choose from; learn one first")
     if len(inputs) == 0:
         raise InputError("the data hold no example")
     if objective not in OBJECTIVES:
         raise InputError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r}")
     search = _Search(
-        Superposition(backbone, bank, [candidate.coefficients for candidate in candidates]),
+        Superposition(backbone, bank, [task.coefficients for task in tasks]),
         OBJECTIVES[objective],
-        max(candidate.num_classes for candidate in candidates),
+        max(task.num_classes for task in tasks),
         shared,
     )
     mixture = None
@@ -151,19 +151,19 @@ def guess_task(
         order = search.one_shot(inputs)
     else:
         order = search.halving(inputs)
-    shortlist = [candidates[i] for i in order[:SHORTLIST]]
-    guess = _judge(backbone, candidates, shortlist, inputs[:JUDGED_INPUTS], method)
+    shortlist = [tasks[i] for i in order[:SHORTLIST]]
+    guess = _judge(backbone, tasks, shortlist, inputs[:JUDGED_INPUTS], method)
     if mixture is None:
         return guess
     # The optimum may lie at another task than the judged one; then that task's own weights serve.
-    own = next(candidate.view() for candidate in shortlist if candidate.name == guess.best)
+    own = next(task.view() for task in shortlist if task.name == guess.best)
     losses = [_losses(backbone, view, inputs[:JUDGED_INPUTS])[0] for view in (mixture, own)]
     return replace(guess, mixture=mixture if losses[0] <= losses[1] else own)
 
 
 @dataclass(frozen=True)
 class _Search:
-    """The gradient methods over one superposition; each gives candidate positions, best first."""
+    """The gradient methods over one superposition; each gives task positions, best first."""
 
     superposition: Superposition
     objective: Callable[[Tensor], Tensor]
@@ -187,7 +187,7 @@ class _Search:
         return self.objective(logits[:, : self.num_classes])
 
     def gradient(self, inputs: Tensor, active: Tensor | None = None) -> Tensor:
-        """(C,): how the objective changes with each candidate's share, at equal shares."""
+        """(C,): how the objective changes with each task's share, at equal shares."""
         shares = self.superposition.uniform(active).requires_grad_(True)
         chunk = inputs[:SUPERPOSED_INPUTS].to(self._device)
         return torch.autograd.grad(self.loss(shares, chunk), shares)[0]
@@ -196,14 +196,14 @@ class _Search:
         return self.gradient(inputs).argsort().tolist()
 
     def halving(self, inputs: Tensor) -> list[int]:
-        """Every round superposes two candidates at a time and keeps the better one of each pair.
+        """Every round superposes two tasks at a time and keeps the better one of each pair.
 
         Superposing all that are left, as a binary search would, fails: the kept half agrees on
         the inputs by chance and outvotes the right task (docs/decisions.md). Beyond `PAIRED`
-        candidates one gradient over all of them decides which take part.
+        tasks one gradient over all of them decides which take part.
         """
-        order = self.one_shot(inputs) if self.superposition.num_candidates > PAIRED else None
-        active = list(range(self.superposition.num_candidates)) if order is None else order[:PAIRED]
+        order = self.one_shot(inputs) if self.superposition.num_tasks > PAIRED else None
+        active = list(range(self.superposition.num_tasks)) if order is None else order[:PAIRED]
         dropped = [] if order is None else order[PAIRED:]
         while len(active) > 1:
             lost = []
@@ -211,7 +211,7 @@ class _Search:
                 slopes = self.gradient(inputs, torch.tensor(pair, device=self._device))
                 lost.append(max(pair, key=slopes.tolist().__getitem__))
             dropped = lost + dropped
-            active = [candidate for candidate in active if candidate not in set(lost)]
+            active = [task for task in active if task not in set(lost)]
         return active + dropped
 
     def optimise(
@@ -256,29 +256,29 @@ def entropy_profile(backbone: Backbone, view: TaskView, inputs: Tensor) -> Entro
 
 def _judge(
     backbone: Backbone,
-    candidates: Sequence[Candidate],
-    shortlist: Sequence[Candidate],
+    tasks: Sequence[KnownTask],
+    shortlist: Sequence[KnownTask],
     inputs: Tensor,
     method: str,
 ) -> TaskGuess:
     """The posterior over the shortlist and over "none of them".
 
-    A candidate's loss is the information objective of its own predictions, over log K. "None" is
-    the best candidate with its entropy replaced by the level halfway between what that task shows
+    A task's loss is the information objective of its own predictions, over log K. "None" is
+    the best task with its entropy replaced by the level halfway between what that task shows
     on its own and on foreign inputs. Losses count in units of `TEMPERATURE`, times the root of the
     number of inputs: inputs of one batch are not independent evidence.
     """
     losses, excess = [], []
-    for candidate in shortlist:
-        loss, entropy = _losses(backbone, candidate.view(), inputs)
+    for task in shortlist:
+        loss, entropy = _losses(backbone, task.view(), inputs)
         losses.append(loss)
-        excess.append(entropy - _foreign_level(candidate.profile))
+        excess.append(entropy - _foreign_level(task.profile))
     best = min(range(len(shortlist)), key=losses.__getitem__)
     strength = math.sqrt(len(inputs)) / TEMPERATURE
     levels = torch.tensor([*losses, losses[best] - excess[best]], dtype=torch.float64)
     *likely, unknown = (-strength * levels).softmax(dim=0).tolist()
-    posterior = dict.fromkeys((candidate.name for candidate in candidates), 0.0)
-    posterior.update(zip((candidate.name for candidate in shortlist), likely, strict=True))
+    posterior = dict.fromkeys((task.name for task in tasks), 0.0)
+    posterior.update(zip((task.name for task in shortlist), likely, strict=True))
     name = shortlist[best].name
     rivals = [unknown, *(likely[i] for i in range(len(likely)) if i != best)]
     return TaskGuess(

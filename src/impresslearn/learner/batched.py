@@ -1,138 +1,89 @@
-"""The verbs: coefficients of many tasks, and many masks of one, learned side by side."""
+"""Several optimisations over one network side by side: one loop over their stacked weights.
+
+Only where it gives what one after another gives: a trial before says whether it is the same, and
+how many fit into the memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import io
+import pickle
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from impresslearn.coefficients.learning import priced_weights
-from impresslearn.coefficients.mixing import Coefficients, CoefficientSpec
-from impresslearn.coefficients.parameters import unknowns
-from impresslearn.data import Examples, TensorBatches, to_batches
-from impresslearn.learner.batched_problems import Problem, SideBySide, Weights, stacked
-from impresslearn.learner.batched_trial import how_many
-from impresslearn.masks import PopupScores, train_masks_in_turn
-from impresslearn.masks.bank import MaskBank
+from impresslearn.data import TensorBatches, draws
 from impresslearn.networks import Backbone
-from impresslearn.networks.inputs import TrainingData
 from impresslearn.networks.prediction import TrainingPhase
 from impresslearn.optimisation.loop import Recipe, fit
 from impresslearn.optimisation.objectives import cross_entropy
 from impresslearn.optimisation.progress import Progress, silent
 
+MEMORY = 2 * 1024**3
+"""Bytes that problems side by side may take, about: far more small networks than fill a GPU."""
+COPIES = 3
+"""How often weights, and what a pass keeps for gradients, are there: stacked, with gradients."""
+STATES = 4
+"""A parameter, its gradient and two moments."""
+TOLERANCE = 0.01
+"""How far the logits of a batched pass may be off, as a share of the largest: TF32 counts as the
+same, another draw does not."""
+
+Weights = dict[str, Tensor]
 Key = TypeVar("Key")
 
 
-def wanted(backbone: Backbone, batched: bool | None) -> bool:
+@dataclass(frozen=True)
+class Problem:
+    """One of many optimisations over the same network.
+
+    parameters: what it changes; weights: the effective weights they make, and what they cost beside
+    the mean cross-entropy; source, seed: its data and their order; result: what it found.
+    """
+
+    parameters: list[Tensor]
+    weights: Callable[[], tuple[Weights, Tensor | float]]
+    source: TensorBatches
+    seed: int
+    result: Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class SharedTraining:
+    """What problems side by side have in common: network, norms, number of classes and recipe."""
+
+    backbone: Backbone
+    phase: TrainingPhase
+    num_classes: int
+    recipe: Recipe
+    progress: Progress = silent
+
+
+def side_by_side(backbone: Backbone, batched: bool | None) -> bool:
     """Whether to run problems side by side where that is possible: by default on a GPU only."""
     return backbone.device.type == "cuda" if batched is None else batched
 
 
-def alike(prepared: Mapping[str, TrainingData]) -> list[list[str]]:
-    """Names in groups of the same sizes, held in memory; others alone."""
-    groups: dict[object, list[str]] = {}
-    for name, (examples, classes) in prepared.items():
-        key: object = name
-        if isinstance(examples, Examples):
-            key = len(classes), examples.inputs.shape, examples.inputs.dtype
-        groups.setdefault(key, []).append(name)
-    return list(groups.values())
-
-
-def learn_coefficients_together(
-    backbone: Backbone,
-    bank: MaskBank,
-    tasks: Mapping[str, TrainingData],
-    spec: CoefficientSpec | None,
-    recipe: Recipe,
-    penalty: float,
-    seeds: Mapping[str, int],
-    phase: TrainingPhase,
-    progress: Progress = silent,
-) -> Iterator[tuple[Sequence[str], list[Coefficients] | None]]:
-    """What `learn_coefficients` gives for tasks of the same sizes, up to rounding.
-
-    Yields names and their coefficients, as many at a time as the memory holds; None for tasks that
-    have to be learned one by one.
-    """
-
-    def problem(name: str) -> Problem:
-        examples, classes = tasks[name]
-        source = to_batches(examples, classes, backbone.device)
-        assert isinstance(source, TensorBatches)
-        unknown = unknowns(bank, backbone.weights, spec)
-        rest = (bank, unknown, spec, penalty, len(source))
-        return Problem(
-            unknown.parameters,
-            lambda: priced_weights(backbone, *rest),
-            source,
-            seeds[name],
-            unknown.result,
-        )
-
-    num_classes = len(next(iter(tasks.values()))[1])
-    return _solved(backbone, phase, list(tasks), problem, num_classes, recipe, progress)
-
-
-def train_masks_together(
-    backbone: Backbone,
-    source: TensorBatches,
-    num_classes: int,
-    ones: Sequence[int],
-    recipe: Recipe,
-    seeds: Sequence[int],
-    rule: str,
-    phase: TrainingPhase,
-    progress: Progress = silent,
-) -> list[Weights]:
-    """The masks of `train_masks_in_turn`, up to rounding near the threshold."""
-
-    def problem(seed: int) -> Problem:
-        scores = PopupScores.create(backbone.layers, ones, seed, rule, backbone.device)
-        return Problem(
-            scores.tensors,
-            lambda: (scores.weights(backbone.weights), 0.0),
-            source,
-            seed,
-            scores.masks,
-        )
-
-    how = (backbone, source, num_classes, ones, recipe)
-    masks: list[Weights] = []
-    for some, found in _solved(backbone, phase, seeds, problem, num_classes, recipe, progress):
-        if found is None:
-            trained = train_masks_in_turn(*how, some, rule, phase, progress)
-            found = [each.mask for each in trained]
-        masks += found
-    return masks
-
-
-def _solved(
-    backbone: Backbone,
-    phase: TrainingPhase,
-    keys: Sequence[Key],
-    problem: Callable[[Key], Problem],
-    num_classes: int,
-    recipe: Recipe,
-    progress: Progress,
+def solve(
+    shared: SharedTraining, keys: Sequence[Key], problem: Callable[[Key], Problem]
 ) -> Iterator[tuple[Sequence[Key], list[Any] | None]]:
     """Keys and the results of their problems, as many at a time as fit; None: one by one."""
-    most = 1
+    most, phase = 1, shared.phase
     gathers = phase.mode == "train" and phase.statistics is not None
     if len(keys) > 1 and not gathers:
         # In a thread of its own: that has its own views of the network, with whatever they count.
         with ThreadPoolExecutor(1) as thread:
-            pair = [problem(key) for key in keys[:2]]
-            most = thread.submit(how_many, backbone, phase, pair, recipe).result()
+            most = thread.submit(how_many, shared, [problem(key) for key in keys[:2]]).result()
     while most > 1 and len(keys) > 1:
         some, found = keys[:most], None
         problems = [problem(key) for key in some]
         try:
-            found = _run(problems, backbone, phase, num_classes, recipe, progress)
+            found = _run(shared, problems)
         except torch.OutOfMemoryError:
             most = len(some) // 2
             continue
@@ -144,24 +95,132 @@ def _solved(
         yield keys, None
 
 
-def _run(
-    problems: Sequence[Problem],
-    backbone: Backbone,
-    phase: TrainingPhase,
-    num_classes: int,
-    recipe: Recipe,
-    progress: Progress,
-) -> list[Any]:
-    def own_loss(weights: Weights, inputs: Tensor, targets: Tensor) -> Tensor:
-        logits = phase.forward(backbone, weights, inputs)[:, :num_classes]
-        return cross_entropy(logits, targets, recipe.label_smoothing)
+def how_many(shared: SharedTraining, problems: Sequence[Problem]) -> int:
+    """How many problems like these two to run at once; 1 where a batched pass is not the same.
+
+    It is not where torch cannot batch what the network does, or where that draws random numbers or
+    counts its passes. Tried on both problems' first batches, twice in turn and once batched: logits
+    must agree, and all that Python code may draw from must be as it was (torch itself refuses to
+    draw in a batched pass).
+    """
+    backbone, phase = shared.backbone, shared.phase
+    size = shared.recipe.batch_for(len(problems[0].source))
+    devices = [backbone.device] if backbone.device.type == "cuda" else []
+    saved = draws.state()
+
+    def in_turn() -> tuple[Tensor, Tensor]:
+        inputs, _ = next(SideBySide(problems).batches(size))
+        parts = zip(problems, inputs.unbind(1), strict=True)
+        logits = [phase.forward(backbone, each.weights()[0], part) for each, part in parts]
+        return inputs, torch.stack(logits)
+
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices):
+            _, first = in_turn()  # what is made at the first pass and kept is there from now on
+            before = _drawn_from(backbone, phase)
+            inputs, second = in_turn()
+            if _drawn_from(backbone, phase) != before:
+                return 1
+            weights = _stacked([each.weights()[0] for each in problems])
+            batched = torch.vmap(partial(phase.forward, backbone), in_dims=(0, 1))(weights, inputs)
+        allowed = TOLERANCE * float(first.abs().max())
+        if any(float((each - batched).abs().max()) > allowed for each in (first, second)):
+            return 1
+        return max(1, MEMORY // max(1, _bytes_of(shared, problems, inputs)))
+    except Exception:  # whatever it is: if it is an error one by one too, that will say so
+        return 1
+    finally:
+        draws.restore(saved)
+
+
+def _run(shared: SharedTraining, problems: Sequence[Problem]) -> list[Any]:
+    def one_loss(weights: Weights, inputs: Tensor, targets: Tensor) -> Tensor:
+        logits = shared.phase.forward(shared.backbone, weights, inputs)[:, : shared.num_classes]
+        return cross_entropy(logits, targets, shared.recipe.label_smoothing)
 
     def loss(inputs: Tensor, targets: Tensor) -> Tensor:
         made = [problem.weights() for problem in problems]
-        weights = stacked([weights for weights, _ in made])
-        own = torch.vmap(own_loss, in_dims=(0, 1, 1))(weights, inputs, targets)
-        return own.sum() + sum(price for _, price in made)
+        weights = _stacked([weights for weights, _ in made])
+        losses = torch.vmap(one_loss, in_dims=(0, 1, 1))(weights, inputs, targets)
+        return losses.sum() + sum(price for _, price in made)
 
     parameters = [tensor for problem in problems for tensor in problem.parameters]
-    fit(parameters, loss, SideBySide(problems), recipe, problems[0].seed, progress)
+    seed = problems[0].seed
+    fit(parameters, loss, SideBySide(problems), shared.recipe, seed, shared.progress)
     return [problem.result() for problem in problems]
+
+
+class SideBySide:
+    """Several sources of one size as one: batches (b, K, ...) and (b, K), each in its own order."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self._sources = [problem.source for problem in problems]
+        self._generators = [torch.Generator().manual_seed(each.seed) for each in problems]
+
+    def __len__(self) -> int:
+        return len(self._sources[0])
+
+    def batches(
+        self, batch_size: int, generator: torch.Generator | None = None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Batches in the orders of the sources' own seeds; `generator` is not used."""
+        each_one = [
+            source.batches(batch_size, each)
+            for source, each in zip(self._sources, self._generators, strict=True)
+        ]
+        for parts in zip(*each_one, strict=True):
+            yield tuple(torch.stack(each, dim=1) for each in zip(*parts, strict=True))  # type: ignore[misc]
+
+
+def _stacked(weights: Sequence[Weights]) -> Weights:
+    """K networks' weights as one tensor (K, ...) a layer."""
+    return {name: torch.stack([each[name] for each in weights]) for name in weights[0]}
+
+
+class _Snapshot(pickle.Pickler):
+    """Pickles tensors and generators by their numbers; torch's own pickles are never the same."""
+
+    def persistent_id(self, thing: Any) -> Any:
+        if isinstance(thing, torch.Generator):
+            thing = thing.get_state()
+        if isinstance(thing, Tensor):
+            values = thing.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+            return thing.dtype, thing.shape, values.numpy().tobytes()
+        return None
+
+
+def _drawn_from(backbone: Backbone, phase: TrainingPhase) -> bytes:
+    """All that a pass may draw from or count in, as bytes: global generators, modules' attributes.
+
+    Raises what pickle does where a module holds anything that cannot be compared.
+    """
+    content = io.BytesIO()
+    states = draws.state(), list(torch.cuda.default_generators), backbone.attributes(phase.mode)
+    _Snapshot(content).dump(states)
+    return content.getvalue()
+
+
+def _bytes_of(shared: SharedTraining, problems: Sequence[Problem], inputs: Tensor) -> int:
+    """About the memory that one problem more takes while it is optimised.
+
+    Counted is what the last problem adds: the frozen weights and the bank, say, are there once.
+    """
+    kept: dict[int, int] = {}
+
+    def count(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    alive, before = [], 0
+    with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+        for problem, part in zip(problems, inputs.unbind(1), strict=True):
+            before = sum(kept.values())
+            made = problem.weights()
+            for weight in made[0].values():
+                count(weight)
+            alive.append((made, shared.phase.forward(shared.backbone, made[0], part)))
+    first, last = problems[0], problems[-1]
+    parameters = sum(tensor.nbytes for tensor in last.parameters)
+    data = 0 if last.source is first.source else last.source.inputs.nbytes
+    return COPIES * (sum(kept.values()) - before) + STATES * parameters + data + inputs.nbytes

@@ -27,9 +27,7 @@ from impresslearn.inference.labels import (
     labels_by_task,
     labels_of,
 )
-from impresslearn.learner import learning
-from impresslearn.learner.candidates import candidates
-from impresslearn.learner.history import Note
+from impresslearn.learner.learning import Note, Trainer
 from impresslearn.learner.presets import preset as find_preset
 from impresslearn.masks import POPUP_RECIPE, draw_masks
 from impresslearn.masks.bank import MaskBank
@@ -42,6 +40,7 @@ from impresslearn.networks.inputs import (
 from impresslearn.networks.prediction import Statistics
 from impresslearn.optimisation.loop import Recipe
 from impresslearn.optimisation.progress import Progress, progress_for
+from impresslearn.state.known_tasks import known_tasks
 from impresslearn.state.settings import LearnerSettings
 from impresslearn.state.state import LearnerState
 from impresslearn.state.tasks import TaskTable
@@ -154,7 +153,7 @@ class ImpressLearner(ReadOnlySettings):
         """
         seeds = None if seed is None else [seed]
         bar = self._progress(f"basis {name}")
-        learning.learn_masks(self._state, self.settings, [name], data, seeds, False, note, bar)
+        self._trainer.learn_masks([name], data, bar, seeds=seeds, note=note)
         return self
 
     def learn_homogeneous(
@@ -176,14 +175,16 @@ class ImpressLearner(ReadOnlySettings):
         count = check_integer("count", count, 1)
         names = [f"{name}/{number}" if number else name for number in range(count)]
         bar = self._progress(f"{count} masks of {name}")
-        learning.learn_masks(self._state, self.settings, names, data, seeds, batched, note, bar)
+        self._trainer.learn_masks(names, data, bar, seeds=seeds, batched=batched, note=note)
         return self
 
     def add_random_masks(self, count: int, *, seed: int | None = None) -> ImpressLearner:
         """Appends random masks of the learner's sparsity and allocation to the bank."""
         seed = self.settings.seed if seed is None else check_seed(seed)
-        how = (self.settings.sparsity, self.settings.allocation, seed)
-        self._state.commit_masks(draw_masks(self.bank_, check_integer("count", count, 1), *how))
+        count, chosen = check_integer("count", count, 1), self.settings
+        self._state.commit_masks(
+            draw_masks(self.bank_, count, chosen.sparsity, chosen.allocation, seed)
+        )
         return self
 
     def learn_task(
@@ -195,7 +196,7 @@ class ImpressLearner(ReadOnlySettings):
         `learn_basis`. Raises as that, and InputError while the bank is empty.
         """
         bar = self._progress(f"task {name}")
-        learning.learn_task(self._state, self.settings, name, data, seed, note, bar)
+        self._trainer.learn_task(name, data, bar, seed=seed, note=note)
         return self
 
     def learn_tasks(
@@ -208,7 +209,7 @@ class ImpressLearner(ReadOnlySettings):
         other sizes follow); by default on a GPU only. A network for which it would not be the same
         learns one by one: one that gathers norm statistics or draws random numbers, say.
         """
-        learning.learn_tasks(self._state, self.settings, tasks, batched, self._progress)
+        self._trainer.learn_tasks(tasks, batched, self._progress)
         return self
 
     def prepare(self, inputs: Any) -> Tensor:
@@ -278,7 +279,7 @@ class ImpressLearner(ReadOnlySettings):
         return guess_task(
             self.backbone,
             self.bank_,
-            candidates(self._state, among),
+            known_tasks(self._state, among),
             self.prepare(inputs),
             method,
             shared=self.shared_statistics_,
@@ -296,7 +297,7 @@ class ImpressLearner(ReadOnlySettings):
         """The norm statistics that a task is computed with; None where its network has none."""
         return self._state.statistics(self.tasks_.learned(task))
 
-    def finished(self, task: str, *, prepared: bool = False) -> TaskModel:
+    def task_model(self, task: str, *, prepared: bool = False) -> TaskModel:
         """A task with its weights, as the writers of `impresslearn.export` take it.
 
         prepared: whether what is exported takes prepared inputs, not raw ones.
@@ -311,7 +312,7 @@ class ImpressLearner(ReadOnlySettings):
 
         Its inputs are raw, as the learner's are, or `prepared`.
         """
-        return export_module(self.finished(task, prepared=prepared))
+        return export_module(self.task_model(task, prepared=prepared))
 
     def save(
         self,
@@ -327,8 +328,8 @@ class ImpressLearner(ReadOnlySettings):
         network's settings and its SHA-256. Raises InputError for a path that is taken, unless
         `overwrite`, and StoreError where it cannot be written.
         """
-        how: dict[str, Any] = {"names": tasks, "weights": weights, "overwrite": overwrite}
-        write_store(self._state, self.settings.plain(), path, **how)
+        plain = self.settings.plain()
+        write_store(self._state, plain, path, names=tasks, weights=weights, overwrite=overwrite)
         return self
 
     def close(self) -> None:
@@ -344,6 +345,10 @@ class ImpressLearner(ReadOnlySettings):
     def _bind(self, state: LearnerState) -> None:
         """Continues from what was committed elsewhere."""
         self._state = state
+
+    @property
+    def _trainer(self) -> Trainer:
+        return Trainer(self._state, self.settings)
 
     def _progress(self, title: str) -> Progress:
         return progress_for(self.progress).titled(title)

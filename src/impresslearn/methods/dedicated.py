@@ -77,7 +77,7 @@ class DedicatedWeights:
 
         Raises InputError for a name that is taken, unusable data and too many classes.
         """
-        self.refuse_taken(name)
+        self.check_new(name)
         backbone, recipe = self.backbone, training.recipe
         examples, classes = training_examples(backbone, data, self.preprocessing)
         phase = phase or TrainingPhase.begin(backbone)
@@ -122,7 +122,7 @@ class DedicatedWeights:
         weights, statistics = (view.weights, view.statistics) if view else ({}, None)
         return accuracy_of_weights(self.backbone, weights, statistics, examples, classes)
 
-    def refuse_taken(self, name: str) -> None:
+    def check_new(self, name: str) -> None:
         """Raises InputError unless `name` is new and can be a task's."""
         if check_name(name) in self.infos:
             raise InputError(f"task {name!r} was learned already; choose another name")

@@ -80,7 +80,7 @@ class Hybrid(ReadOnlySettings):
 
     def learn_basis(self, name: str, data: Any) -> Hybrid:
         """Trains an impression on a task and adds it to the bank; the task keeps that mask."""
-        self._tasks.refuse_taken(name)
+        self._tasks.check_new(name)
         self._learner.progress = self.progress
         self._learner.learn_basis(name, data)
         return self

@@ -124,7 +124,7 @@ class SingleMask(ReadOnlySettings):
     def learn_task(self, name: str, data: Any) -> SingleMask:
         """Trains the mask on the first task, and takes the classes of any other."""
         learner, tasks = self._learner, self._tasks
-        tasks.refuse_taken(name)
+        tasks.check_new(name)
         if not tasks.infos:
             learner.learn_basis(name, data)
             info = learner.tasks_[name]

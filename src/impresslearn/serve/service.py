@@ -20,7 +20,6 @@ from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.inference.labels import check_task_names, labels_of
 from impresslearn.inference.task_inference import SUPERPOSED_INPUTS, TaskGuess
 from impresslearn.learner import ImpressLearner
-from impresslearn.learner.candidates import superposition_bytes
 from impresslearn.networks.prediction import BATCH
 from impresslearn.serve.activations import Activations
 from impresslearn.serve.errors import RequestError
@@ -35,6 +34,7 @@ from impresslearn.serve.schemas import (
     TaskSummary,
 )
 from impresslearn.serve.settings import ServeSettings
+from impresslearn.state.known_tasks import superposition_bytes
 from impresslearn.state.tasks import LearnedTask, TaskInfo
 
 LOGIT_BYTES = 100

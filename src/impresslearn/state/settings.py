@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from impresslearn.coefficients.learning import CoefficientTraining
 from impresslearn.coefficients.mixing import CoefficientSpec
 from impresslearn.coefficients.quantisation import PRECISIONS
 from impresslearn.data.preprocessing import Preprocessing
@@ -55,17 +56,18 @@ class LearnerSettings:
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
-        object.__setattr__(self, "granularity", self.spec.granularity)
+        object.__setattr__(self, "granularity", self.coefficient_training.spec.granularity)
         for name in RECIPES:
             _instance(name, getattr(self, name), Recipe)
         if self.preprocessing is not None:
             _instance("preprocessing", self.preprocessing, Preprocessing)
 
     @property
-    def spec(self) -> CoefficientSpec:
-        """Which numbers a task learns."""
+    def coefficient_training(self) -> CoefficientTraining:
+        """Which numbers a task learns, and how."""
         price = self.bit_price if self.precision == "coded" else None
-        return CoefficientSpec(self.granularity, self.output_scale, self.input_scale, price)
+        spec = CoefficientSpec(self.granularity, self.output_scale, self.input_scale, price)
+        return CoefficientTraining(spec, self.task_recipe, self.penalty)
 
     def plain(self) -> dict[str, Any]:
         """The settings as JSON values."""

@@ -3,32 +3,50 @@
 Learning ends here: a task is judged on its own inputs and then kept whole or not at all, and
 nothing that is kept ever changes. Learners decide what to optimise; they change no state
 themselves. Commits go to a backend first (memory, or a store's file) and to memory after it, so
-that memory never holds what the file does not.
+that memory never holds what the file does not. Effective weights of the tasks used last are cached.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from impresslearn.coefficients.mixing import Coefficients, mixed_weights, uniform_coefficients
+from impresslearn.coefficients.mixing import (
+    Coefficients,
+    masked_weights,
+    mixed_weights,
+    one_hot_coefficients,
+    uniform_coefficients,
+)
 from impresslearn.coefficients.quantisation import store_coefficients
+from impresslearn.data import Examples, Label, StreamedExamples
 from impresslearn.errors import InputError, StoreError, TrainingError
 from impresslearn.inference import PROFILED_INPUTS, entropy_profile
 from impresslearn.kernels.forking import ForkableLock
 from impresslearn.masks.bank import MaskBank, PackedMask, coded_mask, packed_mask
 from impresslearn.networks import Backbone
-from impresslearn.networks.inputs import TrainingData, some_inputs
-from impresslearn.networks.prediction import Statistics, TaskView, TrainingPhase
+from impresslearn.networks.inputs import some_inputs
+from impresslearn.networks.prediction import Statistics, TaskView, TrainingPhase, WeightCache
 from impresslearn.state.backends import Backend, MemoryBackend
-from impresslearn.state.runtime import TaskRuntime
 from impresslearn.state.tasks import LearnedTask, TaskTable
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """What a task was learned from, its classes, the norm statistics that were gathered (`phase`),
+    and how it went (`metrics`, plain values).
+    """
+
+    examples: Examples | StreamedExamples
+    classes: tuple[Label, ...]
+    phase: TrainingPhase
+    metrics: Mapping[str, Any]
 
 
 class LearnerState:
@@ -49,7 +67,7 @@ class LearnerState:
         self.backend = backend or MemoryBackend(bank)
         self.tasks = TaskTable(self.backend.tasks)
         self._bank = bank
-        self._runtime = TaskRuntime(backbone, bank, cache_bytes)
+        self._cache = WeightCache(cache_bytes)
         self._kept = 0  # masks of the bank that are known to be in the backend
         # Taken in this order, the second alone by whoever only reads.
         self._committing, self._adopting = ForkableLock(), ForkableLock()
@@ -98,17 +116,17 @@ class LearnerState:
         """Takes over shared norm statistics that were committed elsewhere."""
         self._shared = statistics
 
-    def refuse_taken(self, names: Sequence[str]) -> None:
+    def check_new_masks(self, names: Sequence[str]) -> None:
         """Raises InputError unless the first is free as a task's name, and all as masks' names."""
-        self.refuse_task(names[0])
+        self.check_new_task(names[0])
         for name in names:
             if name in self.bank:
                 raise InputError(f"the bank holds a mask named {name!r}; choose another name")
 
-    def refuse_task(self, name: str) -> None:
+    def check_new_task(self, name: str) -> None:
         """Raises InputError unless a task of that name can be committed."""
         self.backend.check_writable()
-        self.tasks.refuse_taken(name)
+        self.tasks.check_new(name)
 
     def trained(self) -> int:
         """How many trainings are behind the bank and the tasks, a basis task's mask once."""
@@ -119,40 +137,34 @@ class LearnerState:
         self,
         masks: Mapping[str, Mapping[str, Tensor]],
         recipes: Mapping[str, Mapping[str, Any]],
-        prepared: TrainingData,
-        phase: TrainingPhase,
-        metrics: Mapping[str, Any],
+        run: TrainingRun,
     ) -> None:
         """Adds trained masks, name -> layers; the first one is the mask of the task of its name."""
-        name, own = next(iter(masks.items()))
+        name, mask = next(iter(masks.items()))
         layers = self.backbone.layers
-        weights = {
-            layer.name: self.backbone.weights[layer.name] * own[layer.name] for layer in layers
-        }
+        weights = {layer: self.backbone.weights[layer] * kept for layer, kept in mask.items()}
         new = [
             coded_mask(packed_mask(each, mask, layers, "edge_popup", recipes[each]), layers)
             for each, mask in masks.items()
         ]
         size = len(new[0][0].coded or b"")
-        history = _history(recipes[name], metrics)
-        task = LearnedTask(name, prepared[1], 1, mask=name, mask_bytes=size, history=history)
-        self._commit(self._judged(task, weights, prepared, phase), phase, new)
+        history = _history(recipes[name], run)
+        task = LearnedTask(name, run.classes, 1, mask=name, mask_bytes=size, history=history)
+        self._commit(self._judged(task, weights, run), run.phase, new)
 
     def commit_learned(
         self,
         name: str,
         coefficients: Coefficients,
         precision: str,
-        prepared: TrainingData,
-        phase: TrainingPhase,
         recipe: Mapping[str, Any],
-        metrics: Mapping[str, Any],
+        run: TrainingRun,
     ) -> None:
         """Rounds and keeps a learned task's coefficients."""
         stored = store_coefficients(coefficients, precision)
-        history = _history(recipe, metrics)
-        task = LearnedTask(name, prepared[1], coefficients.num_masks, stored, history=history)
-        self._commit(self._judged(task, self._runtime.mix(task), prepared, phase), phase)
+        history = _history(recipe, run)
+        task = LearnedTask(name, run.classes, coefficients.num_masks, stored, history=history)
+        self._commit(self._judged(task, self._weights(task), run), run.phase)
         self._unrounded = name, coefficients
 
     def commit_masks(self, masks: Sequence[PackedMask]) -> None:
@@ -162,12 +174,17 @@ class LearnerState:
     def coefficients(self, task: LearnedTask) -> Coefficients:
         """A task's coefficients as stored; one-hot on its own mask for a basis task."""
         self._catch_up_to(task)
-        return self._runtime.coefficients(task)
+        if task.coefficients is not None:
+            return task.coefficients.restore(self.backbone.device)
+        position = self._bank.index(str(task.mask))
+        layers, device = self.backbone.layers, self.backbone.device
+        return one_hot_coefficients(layers, position, task.num_masks, device)
 
     def view(self, task: LearnedTask) -> TaskView:
-        """A kept task, ready to compute."""
+        """A kept task, ready to compute; an old task never changes, so neither do its weights."""
         self._catch_up_to(task)
-        return self._runtime.view(task, self.shared)
+        weights = self._cache.get(f"{task.name}/{task.version}", lambda: self._weights(task))
+        return TaskView(weights, self.statistics(task), len(task.classes))
 
     @torch.no_grad()
     def equal_mixture(self) -> dict[str, Tensor]:
@@ -187,7 +204,7 @@ class LearnerState:
 
     def statistics(self, task: LearnedTask) -> Statistics | None:
         """The norm statistics that the task is computed with."""
-        return self._runtime.statistics(task, self.shared)
+        return task.statistics if self.backbone.has_task_statistics else self.shared
 
     def check(self, task: LearnedTask) -> None:
         """Raises StoreError for a kept task that combines masks which are not there."""
@@ -199,6 +216,14 @@ class LearnerState:
                 f"task {task.name!r} combines masks that its bank of {len(self._bank)} does not "
                 "have; restore the store from a copy"
             )
+
+    @torch.no_grad()
+    def _weights(self, task: LearnedTask) -> dict[str, Tensor]:
+        """The task's effective weights, made anew: by its one mask, or mixed over many."""
+        bank, frozen = self._bank, self.backbone.weights
+        if task.coefficients is None:
+            return masked_weights(bank, frozen, str(task.mask))
+        return mixed_weights(bank, frozen, task.coefficients.restore(self.backbone.device))
 
     def _catch_up_to(self, task: LearnedTask) -> None:
         self.catch_up()
@@ -219,24 +244,21 @@ class LearnerState:
             )
 
     def _judged(
-        self,
-        task: LearnedTask,
-        weights: dict[str, Tensor],
-        prepared: TrainingData,
-        phase: TrainingPhase,
+        self, task: LearnedTask, weights: dict[str, Tensor], run: TrainingRun
     ) -> LearnedTask:
         """The task with its norm statistics, and its entropies on its own training inputs."""
-        own = phase.statistics if self.backbone.has_task_statistics else None
-        view = TaskView(weights, phase.statistics, len(task.classes))
-        inputs = some_inputs(prepared[0], PROFILED_INPUTS)
+        statistics = run.phase.statistics
+        kept = statistics if self.backbone.has_task_statistics else None
+        view = TaskView(weights, statistics, len(task.classes))
+        inputs = some_inputs(run.examples, PROFILED_INPUTS)
         profile = entropy_profile(self.backbone, view, inputs)
-        kept = [torch.tensor([profile.own, profile.foreign]), *(own or {}).values()]
-        if not all(numbers.isfinite().all() for numbers in kept):
+        checked = [torch.tensor([profile.own, profile.foreign]), *(kept or {}).values()]
+        if not all(numbers.isfinite().all() for numbers in checked):
             raise TrainingError(
                 f"task {task.name!r} is not kept: its predictions or norm statistics are NaN or "
                 "infinite; try a smaller learning rate or scaled inputs"
             )
-        return replace(task, statistics=own, profile=profile)
+        return replace(task, statistics=kept, profile=profile)
 
     def _commit(
         self,
@@ -257,7 +279,7 @@ class LearnerState:
                 bank = self.bank  # with what others committed before this transaction began
                 self._check_free([info.name for info, _ in masks], shared)
                 if task is not None:
-                    self.tasks.refuse_taken(task.name)
+                    self.tasks.check_new(task.name)
                 first = len(bank)
                 if masks and task is not None:
                     task = replace(task, num_masks=first + 1)
@@ -285,6 +307,6 @@ class LearnerState:
             )
 
 
-def _history(recipe: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, Any]:
+def _history(recipe: Mapping[str, Any], run: TrainingRun) -> dict[str, Any]:
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-    return {"recipe": dict(recipe), "metrics": dict(metrics), "created_at": now}
+    return {"recipe": dict(recipe), "metrics": dict(run.metrics), "created_at": now}

@@ -123,7 +123,7 @@ class TaskTable(Mapping[str, TaskInfo]):
         """Every task as it is kept; faster than by name where a file holds them."""
         return iter(self._tasks.values())
 
-    def refuse_taken(self, name: str) -> None:
+    def check_new(self, name: str) -> None:
         """Raises InputError unless `name` is new and can be a task's."""
         check_name(name)
         if name in self._tasks:
@@ -133,7 +133,7 @@ class TaskTable(Mapping[str, TaskInfo]):
 
     def add(self, task: LearnedTask) -> None:
         """Keeps a task under its name, which must be new."""
-        self.refuse_taken(task.name)
+        self.check_new(task.name)
         self._tasks[task.name] = task
 
 

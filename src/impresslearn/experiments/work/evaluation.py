@@ -18,7 +18,7 @@ from impresslearn.experiments.work.inputs import (
     load_task,
     statistics_of,
 )
-from impresslearn.inference import Candidate, guess_task
+from impresslearn.inference import KnownTask, guess_task
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import Statistics, TaskView
@@ -97,14 +97,14 @@ def infer_task(settings: Settings, needs: Sequence[Outcome], place: Place) -> Ou
 
 def _basis_task(
     backbone: Backbone, bank: MaskBank, position: int, classes: int, statistics: Statistics | None
-) -> Candidate:
+) -> KnownTask:
     """The task of the mask at a position of the bank."""
     hot = one_hot_coefficients(bank.layers, position, len(bank), backbone.device)
 
     def view() -> TaskView:
         return TaskView(mixed_weights(bank, backbone.weights, hot), statistics, classes)
 
-    return Candidate(str(position), classes, hot, view, None)
+    return KnownTask(str(position), classes, hot, view, None)
 
 
 def _accuracy(view: TaskView, backbone: Backbone, test: Examples | StreamedExamples) -> float:

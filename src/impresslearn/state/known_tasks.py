@@ -1,4 +1,4 @@
-"""The tasks that inference chooses among, from what a learner has committed."""
+"""The committed tasks that inference chooses among, and the memory that choosing takes."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import functools
 from collections.abc import Iterator, Sequence
 
 from impresslearn.errors import InputError
-from impresslearn.inference import Candidate
+from impresslearn.inference import KnownTask
 from impresslearn.state.state import LearnerState
 from impresslearn.state.tasks import ROLES, LearnedTask
 
 
-def candidates(state: LearnerState, among: str | Sequence[str]) -> list[Candidate]:
+def known_tasks(state: LearnerState, among: str | Sequence[str]) -> list[KnownTask]:
     """ "all" tasks, those of role "basis" or "learned", or the named ones.
 
     Raises InputError for another word and UnknownTaskError for a name that was never learned.
     """
     return [
-        Candidate(
+        KnownTask(
             task.name,
             len(task.classes),
             state.coefficients(task),
@@ -29,9 +29,9 @@ def candidates(state: LearnerState, among: str | Sequence[str]) -> list[Candidat
 
 
 def superposition_bytes(state: LearnerState, among: str | Sequence[str]) -> int:
-    """Bytes that `Superposition` needs for these candidates, known before any is unpacked.
+    """Bytes that `Superposition` needs for these tasks, known before any is unpacked.
 
-    Arguments and errors as `candidates`.
+    Arguments and errors as `known_tasks`.
     """
     layers, weights = state.backbone.layers, state.backbone.weights
     count = depth = dense = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from impresslearn.inference.superposition import Superposition
-from impresslearn.learner.candidates import candidates, superposition_bytes
+from impresslearn.state.known_tasks import known_tasks, superposition_bytes
 from toys import blobs, quick_learner
 
 
@@ -20,7 +20,7 @@ def test_the_bytes_of_a_superposition_are_those_it_holds_and_twice_as_many(setti
     learner.learn_task("c", blobs(2)).learn_task("d", blobs(3))
     state = learner._state
     for among in ("all", "basis", "learned", ["a", "d"]):
-        chosen = [each.coefficients for each in candidates(state, among)]
+        chosen = [each.coefficients for each in known_tasks(state, among)]
         held = Superposition(state.backbone, state.bank, chosen)
         tensors = [*held._alphas, *(w for dense in held._dense.values() for w in dense.values())]
         most = 3 * sum(tensor.nbytes for tensor in tensors)
