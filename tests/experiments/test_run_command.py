@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from impresslearn import ImpressLearnError
 from impresslearn.cli.run import run
 from impresslearn.experiments.configuration import read_configuration
-from impresslearn.experiments.custom import plan_run, run_plan
+from impresslearn.experiments.configured_run import plan_run, run_plan
 from impresslearn.report import markdown_of, read_record, write_report
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "run.md"
@@ -132,7 +132,7 @@ def test_image_folders_are_found_from_the_file(tmp_path, monkeypatch):
 def test_a_part_that_fails_says_which_it_is(tmp_path):
     diverging = ONE.replace("min_steps = 5", "min_steps = 5, lr = 1e38")
     written(tmp_path, blobs__toml=diverging, blobs__py=MODULE)
-    with pytest.raises(ImpressLearnError, match="impresslearn, seed 0, task 'blobs-"):
+    with pytest.raises(ImpressLearnError, match="impresslearn, seed 0: task 'blobs-"):
         command(tmp_path / "blobs.toml", "--processes", 1)
 
 
@@ -205,6 +205,47 @@ def test_a_change_of_the_images_counts(tmp_path):
     image.new("RGB", (2, 2)).save(files[0].with_name("2.png"))
     keys.append(keys_of(path))
     assert len(set().union(*keys)) == 3
+
+
+MINE = """
+import impresslearn as il
+
+
+class Mine:
+    def __init__(self, backbone, lr):
+        self.tuned = il.FineTuning(backbone, recipe=il.Recipe(lr=lr, epochs=0, min_steps=5))
+
+    def learn_task(self, name, data):
+        self.tuned.learn_task(name, data)
+
+    def predict(self, inputs, task):
+        return self.tuned.predict(inputs, task)
+
+    def score(self, data, task):
+        return self.tuned.score(data, task)
+
+
+def make(backbone, lr=0.01):
+    return Mine(backbone, lr)
+"""
+
+
+def test_a_method_of_ones_own_takes_part(tmp_path):
+    text = ONE + '[[method]]\nmodule = "mine:make"\nlabel = "mine"\nlr = 0.02\n'
+    written(tmp_path, blobs__toml=text, blobs__py=MODULE, mine__py=MINE)
+    summary = json.loads(command(tmp_path / "blobs.toml", "--processes", 1, "--json"))
+    mine = summary["methods"][-1]
+    assert mine["method"] == "mine"
+    assert mine["average_accuracy"] > 0.3
+    assert (mine["forgetting"], mine["forward_transfer"], mine["bytes_per_task"]) == (0, None, None)
+    rows = read_record(tmp_path / "results" / "blobs.json").rows
+    assert all(row["seen"] for row in rows if row["method"] == "mine" and "learned" in row)
+    before = keys_of(tmp_path / "blobs.toml")
+    written(tmp_path, mine__py=MINE + "# changed\n")
+    assert len(before - keys_of(tmp_path / "blobs.toml")) == 1, "the change concerns one part"
+    written(tmp_path, blobs__toml=text.replace("lr = 0.02", "lr = 0.02\nrate = 1"))
+    with pytest.raises(ImpressLearnError, match=r"\[\[method\]\] 'mine': mine.py: TypeError: make"):
+        keys_of(tmp_path / "blobs.toml")
 
 
 KILLS = """

@@ -6,7 +6,7 @@ import pytest
 
 from impresslearn import ImpressLearnError, MissingDependencyError
 from impresslearn.experiments.configuration import read_configuration
-from impresslearn.experiments.custom import in_order, plan_run
+from impresslearn.experiments.configured_run import in_order, plan_run
 from impresslearn.streams import permuted_digits
 
 STREAM = '[stream]\nname = "permuted_digits"\ntasks = 3\n'
@@ -43,8 +43,8 @@ def refusal(path):
         ('stream = "digits"\n' + BACKBONE + METHOD, "stream must be a table, got 'digits'"),
         (STREAM + BACKBONE + '[method]\nname = "supsup"\n', "method must be [[method]] tables"),
         ("method = [1]\n" + STREAM + BACKBONE, "[[method]] 1 must be a table"),
-        (GOOD.replace('name = "permuted_digits"\n', ""), "[stream] needs name"),
-        (GOOD.replace("tasks = 3", 'module = "a:b"'), "[stream] needs name"),
+        (GOOD.replace('name = "permuted_digits"\n', ""), "[stream]: needs name"),
+        (GOOD.replace("tasks = 3", 'module = "a:b"'), "[stream]: needs name"),
         (GOOD.replace('"permuted_digits"', "3"), "[stream]: name must be a text, got 3"),
         (GOOD.replace("permuted_digits", "digits"), "[stream]: unknown stream 'digits'"),
         (GOOD.replace("tasks", "task"), "[stream]: permuted_digits has no setting 'task'"),
@@ -71,7 +71,7 @@ def refusal(path):
         ),
         (
             GOOD.replace('name = "lenet_300_100"\nwidths = [16]', 'module = "a:b"\nskip = [3]'),
-            "[backbone]: skip must be a list of texts, got [3]",
+            "[backbone]: skip must be a list of texts, got 3",
         ),
         (GOOD.replace('name = "impresslearn"\n', ""), "[[method]] 1 has no name"),
         (GOOD.replace("impresslearn", "imprint"), "[[method]] 1: no method 'imprint'"),

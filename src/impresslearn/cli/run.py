@@ -9,7 +9,7 @@ from impresslearn.cli.output import counted, print_json, print_table, say
 from impresslearn.optimisation.progress import Progress
 
 if TYPE_CHECKING:
-    from impresslearn.experiments.custom import OwnPlan
+    from impresslearn.experiments.configured_run import RunPlan
 
 
 def run(
@@ -34,7 +34,7 @@ def run(
     Python, and is executed. `impresslearn report DIR` draws the record.
     """
     from impresslearn.experiments.configuration import read_configuration
-    from impresslearn.experiments.custom import plan_run
+    from impresslearn.experiments.configured_run import plan_run
 
     plan = plan_run(read_configuration(configuration), device, download=not dry_run)
     if dry_run:
@@ -43,9 +43,9 @@ def run(
     _run(plan, processes, as_json, quiet)
 
 
-def _run(plan: "OwnPlan", processes: int | None, as_json: bool, quiet: bool) -> None:
-    from impresslearn.experiments.custom import run_plan
-    from impresslearn.experiments.measures import summaries
+def _run(plan: "RunPlan", processes: int | None, as_json: bool, quiet: bool) -> None:
+    from impresslearn.experiments.configured_run import run_plan
+    from impresslearn.experiments.trials import summaries
 
     missing = len(plan.missing())
     with Progress(not quiet, plan.configuration.name).track(max(1, missing)) as advance:
@@ -77,7 +77,7 @@ def _print_summary(summary: dict[str, Any]) -> None:
     say(f"{tasks}, {seeds}, {counted(summary['parts_run'], 'part')} run: {summary['record']}")
 
 
-def _print_plan(plan: "OwnPlan", as_json: bool) -> None:
+def _print_plan(plan: "RunPlan", as_json: bool) -> None:
     missing = {id(part) for part in plan.missing()}
     parts: list[dict[str, Any]] = [
         {"method": part.label, "seed": part.seed, "finished": id(part) not in missing}
@@ -102,9 +102,11 @@ def _print_plan(plan: "OwnPlan", as_json: bool) -> None:
     say(f"{plan.stream.name}: {counted(len(plan.stream), 'task')}; {plan.record_path}")
 
 
-def _cell(key: str, value: float) -> str:
+def _cell(key: str, value: float | None) -> str:
     from impresslearn.report.wording import percent, size
 
+    if value is None:
+        return "-"
     if key == "average_accuracy":
         return percent(value)
     return size(value) if key == "bytes_per_task" else f"{100 * value:+.1f}"

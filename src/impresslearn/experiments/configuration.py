@@ -1,14 +1,15 @@
-"""A configuration file: one's own stream, network and methods, read and checked before work begins.
+"""Reads the configuration file of a user's own run: stream, network and methods, checked.
 
     [stream]     name = "permuted_digits" (a name of `list_streams`) or module = "file:function",
                  and the settings of that function
     [backbone]   name = "lenet_300_100" (a name of `list_backbones`) or module = "file:function",
                  and its settings
-    [[method]]   name = "impresslearn" (a name of `contenders.KEYS`) and its settings, label
+    [[method]]   name = "impresslearn" (a name of `list_methods`) or module = "file:function", its
+                 settings, basis, label, and in backbone what is different in its network
     [run]        seeds = [0], out = "results", order = "shuffled" or "given", tensorboard
 
 Paths are relative to the folder of the file. Every mistake is one line that names the file and the
-key. What needs the stream or the network itself is checked by `own.plan_run`.
+key. What needs the stream or the network itself is checked by `configured_run.plan_run`.
 """
 
 from __future__ import annotations
@@ -20,35 +21,50 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
 
 from impresslearn.errors import ImpressLearnError, InputError, MissingDependencyError
-from impresslearn.experiments.methods import (
-    FLAG,
-    KEYS,
-    NUMBER,
-    RECIPE_KEYS,
-    RECIPES,
-    TABLE,
-    TEXT,
-    WHOLE,
-    settled,
+from impresslearn.experiments.run_tables import (
+    METHODS,
+    ConfigurationFile,
+    MethodTable,
+    RecipeMethod,
+    UserMethod,
 )
+from impresslearn.methods import list_methods, method_settings
 from impresslearn.report.findings import FILE as FINDINGS
 
-ORDERS = ("shuffled", "given")
-WHOLES = "a list of integers"
-RUN_KEYS = {"seeds": WHOLES, "out": TEXT, "order": TEXT, "tensorboard": TEXT}
-ADAPT_KEYS = {"norm": TEXT, "input_shape": WHOLES, "num_classes": WHOLE, "skip": "a list of texts"}
-LARGEST_SEED = 2**32 - 1
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+OF_THE_RUN = ("name", "module", "label", "backbone", "basis")
+"""Keys of a [[method]] that are not settings of the method itself."""
+NO_METHOD = "there is no [[method]]; give at least one"
+KINDS = {
+    "string_type": "a text",
+    "int_type": "an integer",
+    "int_from_float": "an integer",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "model_type": "a table",
+}
+LISTS = {
+    "list[int]": "a list of integers",
+    "list[str]": "a list of texts",
+    "list[typing.Any]": "[[method]] tables",
+}
+"""What pydantic's types of errors ask for."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One [[method]]: its label, its settled values, and what its network has of its own."""
+    """One [[method]]: its label, what the method is, and what its network has of its own.
+
+    method: name or module, settings with defaults filled in, and basis where there is one, as they
+    stand in the jobs' keys.
+    """
 
     label: str
     method: Mapping[str, Any]
@@ -82,45 +98,34 @@ class Configuration:
 def read_configuration(path: str | Path) -> Configuration:
     """The configuration in a file. Raises InputError for what is missing, unknown or unusable."""
     path = Path(path)
-    with placed(str(path)):
+    with error_prefix(str(path)):
         tables = _parsed(path)
-        if not NAME.fullmatch(path.stem):
+        if not FILE_NAME.fullmatch(path.stem):
             raise InputError("the file's name must be plain, like 'my-run.toml', for the record")
         if f"{path.stem}.json" == FINDINGS:
             raise InputError(f"its record would be {FINDINGS}, which holds findings; rename it")
-        _check_keys(
-            tables,
-            {"stream": TABLE, "backbone": TABLE, "method": "[[method]] tables", "run": TABLE},
-            "the file",
-            "table",
-        )
-        for name, shown in (("stream", "[stream]"), ("backbone", "[backbone]")):
-            if name not in tables:
-                raise InputError(f"the table {shown} is missing")
-            _check_source(tables[name], shown)
-        if not tables.get("method"):
-            raise InputError("there is no [[method]]; give at least one")
+        run = _checked(ConfigurationFile, tables, "the file").run
         entries = tuple(_entry(table, i) for i, table in enumerate(tables["method"], start=1))
-        _check_labels(entries)
-        _check_network(tables["backbone"], "[backbone]")
-        run = {"seeds": [0], "out": "results", "order": "shuffled"} | tables.get("run", {})
-        _check_run(run)
-    folder = path.parent
-    board = run.get("tensorboard")
+        if not entries:
+            raise InputError(NO_METHOD)
+        labels = [entry.label for entry in entries]
+        for label in labels:
+            if labels.count(label) > 1:
+                raise InputError(f'two [[method]] are called {label!r}; give one a label = "…"')
     return Configuration(
         path=path,
         stream=tables["stream"],
         backbone=tables["backbone"],
         entries=entries,
-        seeds=tuple(run["seeds"]),
-        out=folder / run["out"],
-        order=run["order"],
-        tensorboard=None if board is None else folder / board,
+        seeds=tuple(run.seeds),
+        out=path.parent / run.out,
+        order=run.order,
+        tensorboard=None if run.tensorboard is None else path.parent / run.tensorboard,
     )
 
 
 @contextmanager
-def placed(place: str) -> Iterator[None]:
+def error_prefix(place: str) -> Iterator[None]:
     """Puts the place in front of the message of an error that this library raises."""
     try:
         yield
@@ -146,113 +151,93 @@ def _parsed(path: Path) -> dict[str, Any]:
         raise InputError(f"is no TOML: {error}") from None
 
 
-def _check_source(table: Mapping[str, Any], place: str) -> None:
-    """name or module, one of them, and otherwise plain values."""
-    if ("name" in table) == ("module" in table):
-        raise InputError(f'{place} needs name = "…" or module = "file:function", one of them')
-    key = "name" if "name" in table else "module"
-    _check_kind(table[key], TEXT, f"{place}: {key}")
-    if key == "module" and not re.fullmatch(r"[^\W\d]\w*:[^\W\d]\w*", table["module"]):
-        raise InputError(
-            f'{place}: module must be "file:function", the file without .py and beside this one, '
-            f"got {table['module']!r}"
-        )
-    for key, value in table.items():
-        _check_plain(value, f"{place}: {key}")
-
-
-def _check_network(table: Mapping[str, Any], place: str) -> None:
-    if "seed" in table:
-        raise InputError(f"{place}: seed is given by [run] seeds, leave it out here")
-    if "module" in table:
-        for key, kind in ADAPT_KEYS.items():
-            if key in table:
-                _check_kind(table[key], kind, f"{place}: {key}")
-
-
 def _entry(table: Any, number: int) -> Entry:
     place = f"[[method]] {number}"
     if not isinstance(table, dict):
         raise InputError(f"{place} must be a table, got {table!r}")
-    if "name" not in table:
-        raise InputError(f"{place} has no name; choose from {', '.join(KEYS)}")
-    name = table["name"]
-    if not isinstance(name, str) or name not in KEYS:
-        raise InputError(f"{place}: no method {name!r}; choose from {', '.join(KEYS)}")
-    place = f"{place} ({name})"
-    _check_keys(table, KEYS[name], place)
-    for key in RECIPES:
-        if key in table:
-            _check_keys(table[key], RECIPE_KEYS, f"{place} {key}")
-    backbone = table.get("backbone", {})
-    for key, value in backbone.items():
-        _check_plain(value, f"{place} backbone: {key}")
-    _check_network(backbone, f"{place} backbone")
-    if not backbone.keys().isdisjoint({"name", "module"}):
-        raise InputError(f"{place} backbone: name and module stand in [backbone] only")
-    label = table.get("label", name)
-    if not label.strip():
-        raise InputError(f"{place}: label must not be empty")
-    with placed(place):
-        return Entry(label, settled(table), backbone)
+    name = table.get("name")
+    if ("module" in table) == (name is not None):
+        raise InputError(
+            f"{place} has no name; choose from {', '.join(list_methods())}, or give module = "
+            '"file:function" instead'
+        )
+    if name is None:
+        model: type[MethodTable] = UserMethod
+    elif name in list_methods():
+        model = METHODS.get(name, UserMethod)
+    else:
+        raise InputError(f"{place}: no method {name!r}; choose from {', '.join(list_methods())}")
+    place = f"{place} ({name or table['module']})"
+    checked = _checked(model, table, place)
+    settings = {key: value for key, value in table.items() if key not in OF_THE_RUN}
+    basis = {"basis": table.get("basis", 0)} if "basis" in model.model_fields else {}
+    with error_prefix(place):
+        if name is None:
+            method = {"module": table["module"], "settings": settings}
+        else:
+            method = stored_method(name, method_settings(name, **settings))
+    label = checked.label or name or table["module"]
+    return Entry(label, method | basis, table.get("backbone", {}))
 
 
-def _check_labels(entries: tuple[Entry, ...]) -> None:
-    labels = [entry.label for entry in entries]
-    for label in labels:
-        if labels.count(label) > 1:
-            raise InputError(f'two [[method]] are called {label!r}; give one a label = "…"')
+def stored_method(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A method's settings, defaults filled in, as they stand in the keys of jobs."""
+    rest, table = method_settings(name, **settings), METHODS.get(name, UserMethod)
+    found: dict[str, Any] = {"name": name}
+    if "recipe" in rest:
+        found["task_recipe"] = rest.pop("recipe")
+    found |= {key: rest.pop(key) for key in ("basis_recipe", "task_recipe") if key in rest}
+    if "random_masks" in table.model_fields:
+        found["random_masks"] = rest.pop("random_masks", 0)
+    return found if table is RecipeMethod else found | {"settings": rest}
 
 
-def _check_run(run: Mapping[str, Any]) -> None:
-    _check_keys(run, RUN_KEYS, "[run]")
-    seeds = run["seeds"]
-    if not seeds or len(set(seeds)) != len(seeds):
-        raise InputError(f"[run]: seeds must be distinct, and at least one, got {seeds}")
-    if not all(0 <= seed <= LARGEST_SEED for seed in seeds):
-        raise InputError(f"[run]: seeds must lie in 0 to {LARGEST_SEED}, got {seeds}")
-    if run["order"] not in ORDERS:
-        raise InputError(f"[run]: order must be {' or '.join(ORDERS)}, got {run['order']!r}")
+def restored_settings(method: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of `create_method` behind what `stored_method` gave."""
+    kept = ("basis_recipe", "task_recipe", "random_masks")
+    found = dict(method.get("settings", {})) | {key: method[key] for key in kept if key in method}
+    if "recipe" in method_settings(method["name"]):
+        found["recipe"] = found.pop("task_recipe")
+    return found
 
 
-def _check_keys(
-    table: Mapping[str, Any], keys: Mapping[str, str], place: str, word: str = "key"
-) -> None:
-    """All keys known, all values of the kind that is asked for."""
-    for key, value in table.items():
-        if key not in keys:
-            close = difflib.get_close_matches(key, keys, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(keys)}"
-            raise InputError(f"{place} has no {word} {key!r}; {hint}")
-        _check_kind(value, keys[key], f"{place}: {key}")
+def _checked(model: type[Any], table: Any, place: str) -> Any:
+    """The table as its model. Raises InputError naming table and key of the first mistake."""
+    try:
+        return model.model_validate(table)
+    except ValidationError as error:
+        raise InputError(_line(model, error.errors()[0], place)) from None
 
 
-def _check_kind(value: Any, kind: str, place: str) -> None:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    good = {
-        TEXT: isinstance(value, str),
-        WHOLE: whole,
-        NUMBER: whole or (isinstance(value, float) and isfinite(value)),
-        FLAG: isinstance(value, bool),
-        TABLE: isinstance(value, dict),
-        WHOLES: _all(value, int),
-        "a list of texts": _all(value, str),
-        "[[method]] tables": isinstance(value, list),
-    }
-    if not good[kind]:
-        raise InputError(f"{place} must be {kind}, got {value!r}")
+def _line(model: Any, error: Any, place: str) -> str:
+    """What is wrong, in one line: "PLACE: KEY must be …, got …"."""
+    kind = error["type"]
+    names = [part for part in error["loc"] if isinstance(part, str)]
+    while names and (inner := _table_of(model, names[0])) is not None:
+        if len(names) == 1 and kind != "value_error":
+            break
+        place = f"[{names[0]}]" if model is ConfigurationFile else f"{place} {names[0]}"
+        model, names = inner, names[1:]
+    key = names[0] if names else ""
+    if kind == "missing":
+        return NO_METHOD if key == "method" else f"the table [{key}] is missing"
+    if kind == "extra_forbidden":
+        keys = list(model.model_fields)
+        close = difflib.get_close_matches(key, keys, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(keys)}"
+        return f"{place} has no {'table' if model is ConfigurationFile else 'key'} {key!r}; {hint}"
+    if kind == "value_error":
+        return f"{place}: {f'{key} ' if key else ''}{error['ctx']['error']}"
+    if kind == "literal_error":
+        words = error["ctx"]["expected"].replace("'", "")
+    else:
+        asked = str(model.model_fields[key].annotation)
+        words = next((LISTS[k] for k in LISTS if asked.startswith(k)), KINDS.get(kind, kind))
+    return f"{place}: {key} must be {words}, got {error['input']!r}"
 
 
-def _all(value: Any, kind: type) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(each, kind) and not isinstance(each, bool) for each in value
-    )
-
-
-def _check_plain(value: Any, place: str) -> None:
-    """No dates and no infinite numbers: the values are kept as JSON."""
-    if isinstance(value, (dict, list)):
-        for part in value.values() if isinstance(value, dict) else value:
-            _check_plain(part, place)
-    elif not (isinstance(value, (str, int)) or (isinstance(value, float) and isfinite(value))):
-        raise InputError(f"{place} must be a text, a finite number, or such in a list, got {value}")
+def _table_of(model: Any, key: str) -> Any:
+    """The model of a table inside a table, or None."""
+    field = model.model_fields.get(key)
+    kinds = () if field is None else (field.annotation, *get_args(field.annotation))
+    return next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)

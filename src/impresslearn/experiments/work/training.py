@@ -12,7 +12,7 @@ from typing import Any
 from impresslearn.experiments.jobs import Outcome, Place, job_function
 from impresslearn.experiments.work.inputs import load_backbone, load_bank, load_task, mask_blob
 from impresslearn.learner import ImpressLearner
-from impresslearn.methods import Adapter, FineTuning, Hybrid, Method
+from impresslearn.methods import Adapter, FineTuning, Hybrid
 from impresslearn.optimisation.loop import Recipe
 
 Settings = Mapping[str, Any]
@@ -117,7 +117,7 @@ def _common(settings: Settings) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _learned(method: Method, settings: Settings, place: Place) -> Outcome:
+def _learned(method: Adapter | FineTuning | Hybrid, settings: Settings, place: Place) -> Outcome:
     """The job's task, learned by a baseline and judged."""
     task = load_task(settings, place)
     method.learn_task(task.name, task.train)

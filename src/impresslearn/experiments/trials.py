@@ -1,0 +1,182 @@
+"""What the parts of a run found: as kept outcomes, as rows of its record, for TensorBoard."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum, isnan, nan
+from pathlib import Path
+from typing import Any
+
+from impresslearn.errors import MissingDependencyError
+from impresslearn.methods import Evaluation, average_accuracy
+
+Measures = dict[str, float | None]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What the method of a label did on one seed."""
+
+    method: str
+    seed: int
+    evaluation: Evaluation
+
+    @classmethod
+    def restored(cls, method: str, seed: int, values: Mapping[str, Any]) -> Trial:
+        """The trial of a kept outcome; see `stored`."""
+        tasks = tuple(values["tasks"])
+        known = {
+            name: {t: v for t, v in zip(tasks, values[name], strict=True) if v is not None}
+            for name in ("added_bytes", "roles")
+        }
+        matrix = tuple(tuple(nan if v is None else v for v in row) for row in values["matrix"])
+        return cls(
+            method, seed, Evaluation(tasks, matrix, known["added_bytes"], known["roles"], 0.0)
+        )
+
+    def stored(self) -> dict[str, Any]:
+        """Plain values: tasks in the order they were learned, the accuracy matrix, and per task the
+        bytes that learning it added and how it is kept; None for what is not known.
+        """
+        found = self.evaluation
+        return {
+            "tasks": list(found.tasks),
+            "roles": [found.roles.get(task) for task in found.tasks],
+            "added_bytes": [found.bytes.get(task) for task in found.tasks],
+            "matrix": [[None if isnan(value) else value for value in row] for row in found.matrix],
+        }
+
+    def measures(self) -> Measures:
+        """The measures by name, and the mean of the bytes that a task added."""
+        found = self.evaluation.summary()
+        del found["seconds"]
+        return found
+
+
+def summaries(trials: Sequence[Trial]) -> list[dict[str, Any]]:
+    """{method, seeds, and each measure's mean over them}, a method an entry."""
+    found = []
+    for method in dict.fromkeys(trial.method for trial in trials):
+        each = [trial.measures() for trial in trials if trial.method == method]
+        means = {key: _mean([one[key] for one in each]) for key in each[0]}
+        found.append({"method": method, "seeds": len(each), **means})
+    return found
+
+
+def shown_trials(trials: Sequence[Trial]) -> dict[str, Any]:
+    """The part of a result record that is measured: rows, and the figures and tables of them.
+
+    Rows of three kinds: `learned` tasks so far (0 to T), the task evaluated and its `place` (1 to
+    T), whether it is `seen`, and its accuracy where it is known; a task's role, bytes and final
+    accuracy; the measures of a trial.
+    """
+    return {
+        "figures": _figures(list(dict.fromkeys(trial.method for trial in trials))),
+        "tables": [
+            {
+                "title": "All tasks",
+                "columns": ["method"],
+                "values": list(trials[0].measures()),
+            },
+            {
+                "title": "By how a task is kept",
+                "columns": ["method", "role"],
+                "values": ["final_accuracy", "bytes"],
+            },
+        ],
+        "rows": [row for trial in trials for row in _rows(trial)],
+    }
+
+
+def _rows(trial: Trial) -> Iterator[dict[str, Any]]:
+    whose = {"method": trial.method, "seed": trial.seed}
+    found = trial.evaluation
+    places = list(enumerate(found.tasks, start=1))
+    for learned, row in enumerate(found.matrix):
+        for (place, task), accuracy in zip(places, row, strict=True):
+            where = {"learned": learned, "task": task, "place": place, "seen": place <= learned}
+            if not isnan(accuracy):
+                yield {**whose, **where, "accuracy": accuracy}
+    for place, task in places:
+        kept = {"role": found.roles.get(task), "bytes": found.bytes.get(task)}
+        known = {key: value for key, value in kept.items() if value is not None}
+        final = {"final_accuracy": found.matrix[-1][place - 1]}
+        yield {**whose, "task": task, "place": place, **known, **final}
+    yield whose | {key: value for key, value in trial.measures().items() if value is not None}
+
+
+def _figures(methods: Sequence[str]) -> list[dict[str, Any]]:
+    line = {
+        "kind": "line",
+        "title": "Average accuracy over the tasks learned so far",
+        "x": "learned",
+        "y": "accuracy",
+        "group": "method",
+        "order": list(methods),
+        "where": {"seen": True},
+        "x_label": "tasks learned",
+        "y_label": "average accuracy",
+    }
+    bars = {
+        "kind": "bar",
+        "title": "Bytes per task",
+        "caption": "What learning a task adds to what is kept, averaged over all tasks of a run.",
+        "x": "method",
+        "y": "bytes_per_task",
+    }
+    maps = [
+        {
+            "kind": "heatmap",
+            "title": f"{method}: accuracy in per cent",
+            "caption": "To the right of the diagonal tasks are not learned yet.",
+            "x": "place",
+            "y": "learned",
+            "value": "accuracy",
+            "where": {"method": method},
+            "x_label": "task, by its place in the order",
+            "y_label": "tasks learned",
+        }
+        for method in methods
+    ]
+    return [line, bars, *maps]
+
+
+def summary_writer() -> Any:
+    """TensorBoard's writer of events. Raises MissingDependencyError where it is not installed."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise MissingDependencyError(
+            "[run]: tensorboard needs a package: pip install 'impresslearn[tensorboard]'"
+        ) from None
+    return SummaryWriter
+
+
+def write_events(folder: Path, keys: Sequence[str], trials: Sequence[Trial]) -> None:
+    """A run of TensorBoard's for each trial, by tasks learned; those that are there are left alone.
+
+    keys: of the trials' jobs.
+    """
+    writer_class = summary_writer()
+    for key, trial in zip(keys, trials, strict=True):
+        label = re.sub(r"[^A-Za-z0-9._-]", "_", trial.method)
+        target = folder / label / f"seed-{trial.seed}-{key[:8]}"
+        if target.exists():
+            continue
+        found = trial.evaluation
+        with writer_class(str(target)) as writer:
+            for learned in range(1, len(found.tasks) + 1):
+                average = average_accuracy(found.matrix, learned)
+                writer.add_scalar("average_accuracy", average, learned)
+                for task, value in zip(found.tasks[:learned], found.matrix[learned], strict=False):
+                    writer.add_scalar(f"accuracy/{task}", value, learned)
+            for name, measure in trial.measures().items():
+                if measure is not None:
+                    writer.add_scalar(f"final/{name}", measure, len(found.tasks))
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fsum(known) / len(known) if len(known) == len(values) else None
