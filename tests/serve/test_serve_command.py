@@ -13,6 +13,9 @@ from impresslearn.cli.app import app
 from impresslearn.errors import MissingDependencyError, StoreError
 from impresslearn.serve import ServeSettings
 
+ADDRESS = {"host": "127.0.0.1", "port": 8000, "log_level": "info"}
+NUMBERS = ("max_bytes", "max_rows", "max_candidates", "max_tasks", "max_memory", "threads")
+
 
 @pytest.fixture
 def calls(monkeypatch):
@@ -29,30 +32,18 @@ def run(*arguments, **environment):
     return CliRunner().invoke(app, ["serve", *arguments], env=environment)
 
 
-def test_settings_are_those_of_the_library(calls):
+def test_every_option_arrives_and_defaults_are_the_librarys(calls):
+    numbers = {name: 5 + place for place, name in enumerate((*NUMBERS, "max_peer_connections"))}
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in numbers.items()]
+    rest = "--host 127.0.0.2 --port 9 --token abc --log-level error --allow-host a --allow-host b"
     assert run("tasks.store").exit_code == 0
-    address = {"host": "127.0.0.1", "port": 8000, "log_level": "info"}
-    assert calls == [((Path("tasks.store"), ServeSettings()), address)]
-
-
-def test_every_option_arrives(calls):
-    limits = "--max-bytes 10 --max-rows 20 --max-candidates 30 --threads 4"
-    more = "--max-tasks 5 --max-memory 60 --max-peer-connections 7 --allow-host a --allow-host b"
-    rest = "--host 127.0.0.2 --port 9 --token abc --log-level error"
-    assert run("tasks.store", *limits.split(), *more.split(), *rest.split()).exit_code == 0
-    wanted = ServeSettings(
-        token="abc",
-        hosts=("a", "b"),
-        max_bytes=10,
-        max_rows=20,
-        max_tasks=5,
-        max_candidates=30,
-        max_memory=60,
-        max_peer_connections=7,
-        threads=4,
-    )
+    assert run("tasks.store", *options, *rest.split()).exit_code == 0
+    given = ServeSettings(token="abc", hosts=("a", "b"), **numbers)
     address = {"host": "127.0.0.2", "port": 9, "log_level": "error"}
-    assert calls == [((Path("tasks.store"), wanted), address)]
+    assert calls == [
+        ((Path("tasks.store"), ServeSettings()), ADDRESS),
+        ((Path("tasks.store"), given), address),
+    ]
 
 
 def test_the_token_may_come_from_the_environment(calls):
@@ -61,12 +52,9 @@ def test_the_token_may_come_from_the_environment(calls):
     assert [given[1].token for given, _ in calls] == ["abc", "xyz"]
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [[], ["a", "--port", "65536"], ["a", "--threads", "0"], ["a", "--log-level", "loud"]],
-)
+@pytest.mark.parametrize("arguments", ["", "a --port 65536", "a --threads 0", "a --log-level loud"])
 def test_unusable_arguments_exit_with_2(calls, arguments):
-    assert run(*arguments).exit_code == 2
+    assert run(*arguments.split()).exit_code == 2
     assert calls == []
 
 

@@ -1,10 +1,9 @@
 """Predictions over HTTP: `impresslearn serve STORE`, or `create_app` below a server of your own.
 
-`app` has the routes. Below it: `desk` decides where work runs, `service` asks the learner,
-`schemas` are requests and answers as they are documented, `asking` and `bodies` turn what came into
-arrays and options, `limits` and `activations` bound what a request may take, `refusals` gives every
-error its status and one line, `page` is the documentation as HTML. `server` runs an app with
-uvicorn.
+`app` has the routes and `service` computes their answers. `schemas` are requests and answers as
+checked and documented; `bodies` reads JSON and .npy. `limits` bounds the bytes and seconds of a
+request, `activations` the memory of a forward pass, and `errors` gives every error its status and
+one line. `server` runs an app with uvicorn.
 """
 
 from impresslearn.errors import MissingDependencyError

@@ -1,43 +1,34 @@
-"""The routes of a server and their documentation; `desk` does what they ask for."""
+"""The routes of a server, who may ask them, and their documentation; `service` has the answers."""
 
 from __future__ import annotations
 
+import asyncio
 import hmac
+import json
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
 
+import jinja2
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel
+from starlette.exceptions import HTTPException
 
 from impresslearn import __version__
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.loading import open_store
-from impresslearn.serve.bodies import JSON, NPY
-from impresslearn.serve.errors import RequestError, add_refusals
-from impresslearn.serve.handlers import Desk
-from impresslearn.serve.limits import Lingering
-from impresslearn.serve.page import page_of
-from impresslearn.serve.queries import infer_asked, predict_asked
-from impresslearn.serve.schemas import (
-    Health,
-    Inference,
-    InferQuery,
-    InferRequest,
-    PageQuery,
-    Predictions,
-    PredictQuery,
-    PredictRequest,
-    Problem,
-    TaskDetails,
-    TaskPage,
-    TaskQuery,
-)
+from impresslearn.serve import schemas
+from impresslearn.serve.bodies import JSON, NPY, media_type
+from impresslearn.serve.errors import add_error_handlers
+from impresslearn.serve.limits import RequestLimits
+from impresslearn.serve.service import Service
 from impresslearn.serve.settings import ServeSettings
 
 DESCRIPTION = (
@@ -47,15 +38,22 @@ DESCRIPTION = (
 PROBLEMS = {
     400: "A body that is no JSON or no .npy file, or that ended early.",
     401: "The bearer token is missing or wrong.",
-    421: "The Host header names a host that the server does not serve.",
     404: "No task of that name; the line names close ones.",
     408: "The body took too long to arrive.",
     413: "A larger body, or more rows, than the server allows.",
     415: "Another Content-Type, or a compressed body.",
+    421: "The Host header names a host that the server does not serve.",
     422: "A query, field, shape or number that cannot be used.",
     500: "The server failed; its log says why.",
     503: "The store cannot be read now, or the server is busy.",
 }
+NPY_SCHEMA = {
+    "type": "string",
+    "format": "binary",
+    "description": "An .npy file of real numbers, one input a row; options in the query.",
+}
+Asked = TypeVar("Asked", schemas.PredictRequest, schemas.InferRequest)
+BEARER = HTTPBearer(auto_error=False, description="The token that the server was given.")
 
 
 def create_app(
@@ -68,11 +66,19 @@ def create_app(
     """
     settings = settings or ServeSettings()
     opened = None
-    if isinstance(source, ImpressLearner):
-        learner = source
-    else:
-        learner = opened = open_store(source, readonly=True, progress=False)
-    desk = Desk(learner, settings)
+    if not isinstance(source, ImpressLearner):
+        source = opened = open_store(source, readonly=True, progress=False)
+    service = Service(source, settings)
+    # So many threads, and so many views of the network; looking things up never waits for them.
+    pool = ThreadPoolExecutor(settings.threads, "predict")
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        pool.shutdown(cancel_futures=True)  # waits for what is being computed
+        if opened is not None:
+            opened.close()
+
     app = FastAPI(
         title="ImpressLearn",
         version=__version__,
@@ -81,129 +87,111 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        lifespan=partial(_lifespan, desk, opened),
+        lifespan=lifespan,
+        dependencies=[Depends(_check_host)] if settings.hosts else None,
+        responses=_problems(500, 503, *([421] if settings.hosts else [])),
     )
-    add_refusals(app)
-    app.add_middleware(Lingering)
-    anyone, guarded = _routers(settings)
-    _add_health(anyone, desk)
-    _add_lookups(guarded, desk)
-    _add_predictions(guarded, desk)
+    app.state.settings = settings
+    add_error_handlers(app)
+    app.add_middleware(RequestLimits, settings=settings)
+
+    @app.get("/health")
+    def health() -> schemas.Health:
+        """What is served, and that its store can be read."""
+        return service.health()
+
+    guarded = APIRouter()
+    if settings.token is not None:
+        guarded = APIRouter(dependencies=[Depends(_check_token)], responses=_problems(401))
+    _add_lookups(guarded, service)
+    _add_predictions(guarded, service, pool)
     _add_documentation(guarded, app)
-    for router in (anyone, guarded):
-        app.include_router(router)
+    app.include_router(guarded)
     return app
 
 
-def _routers(settings: ServeSettings) -> tuple[APIRouter, APIRouter]:
-    """Routes for anyone who names one of the server's hosts, and for those who have its token."""
-    guards, problems = [], [500, 503]
-    if settings.hosts:
-        guards.append(Depends(_host_guard(settings.hosts)))
-        problems.append(421)
-    anyone = APIRouter(dependencies=guards, responses=_problems(*problems))
-    if settings.token is not None:
-        guards = [*guards, Depends(_token_guard(settings.token))]
-        problems.append(401)
-    return anyone, APIRouter(dependencies=guards, responses=_problems(*sorted(problems)))
+async def _check_host(request: Request) -> None:
+    """Lets requests in whose Host header names one of the server's hosts."""
+    given = request.headers.get("host", "")
+    served = {host.lower() for host in request.app.state.settings.hosts}
+    if re.sub(r":\d*$", "", given).lower() not in served:
+        name = f"the host {given!r}" if given else "a request without a host"
+        line = f"{name} is not served; start the server with --allow-host to serve another"
+        raise HTTPException(421, line)
 
 
-def _host_guard(hosts: Sequence[str]) -> Callable[..., Awaitable[None]]:
-    """A dependency that lets requests in whose Host header names one of the hosts."""
-    served = {host.lower() for host in hosts}
-
-    async def check(request: Request) -> None:
-        given = request.headers.get("host", "")
-        if re.sub(r":\d*$", "", given).lower() not in served:
-            name = f"the host {given!r}" if given else "a request without a host"
-            line = f"{name} is not served; start the server with --allow-host to serve another"
-            raise RequestError(421, line)
-
-    return check
+async def _check_token(
+    request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]
+) -> None:
+    """Lets requests in that bring the server's token; compares in constant time."""
+    token = request.app.state.settings.token.encode()
+    if given is None or not hmac.compare_digest(given.credentials.encode(), token):
+        line = "a valid token is needed: Authorization: Bearer TOKEN"
+        raise HTTPException(401, line, {"WWW-Authenticate": "Bearer"})
 
 
-_BEARER = HTTPBearer(auto_error=False, description="The token that the server was given.")
-
-
-def _token_guard(token: str) -> Callable[..., Awaitable[None]]:
-    """A dependency that lets requests in that bring the token."""
-    wanted = token.encode()
-
-    async def check(
-        given: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)],
-    ) -> None:
-        if given is None or not hmac.compare_digest(given.credentials.encode(), wanted):
-            line = "a valid token is needed: Authorization: Bearer TOKEN"
-            raise RequestError(401, line, {"WWW-Authenticate": "Bearer"})
-
-    return check
-
-
-def _add_health(router: APIRouter, desk: Desk) -> None:
-    @router.get("/health", response_model=Health)
-    async def health() -> Response:
-        """What is served, and that its store can be read."""
-        return await desk.look_up(desk.service.health)
-
-
-def _add_lookups(router: APIRouter, desk: Desk) -> None:
-    service = desk.service
-
-    @router.get("/tasks", response_model=TaskPage, responses=_problems(422))
-    async def tasks(query: Annotated[PageQuery, Query()]) -> Response:
+def _add_lookups(router: APIRouter, service: Service) -> None:
+    @router.get("/tasks", responses=_problems(422))
+    def tasks(query: Annotated[schemas.PageQuery, Query()]) -> schemas.TaskPage:
         """The tasks, page by page, in the order they were learned."""
-        return await desk.look_up(partial(service.tasks, query.offset, query.limit))
+        return service.tasks(query)
 
-    @router.get("/task", response_model=TaskDetails, responses=_problems(404, 422))
-    async def task(query: Annotated[TaskQuery, Query()]) -> Response:
+    @router.get("/task", responses=_problems(404, 422))
+    def task(query: Annotated[schemas.TaskQuery, Query()]) -> schemas.TaskDetails:
         """One task. Its name stands in the query, because a path does not carry every name."""
-        return await desk.look_up(partial(service.task, query.name))
+        return service.task(query.name)
 
 
-def _add_predictions(router: APIRouter, desk: Desk) -> None:
-    service, rows = desk.service, desk.settings.max_rows
-    problems = _problems(400, 404, 408, 413, 415, 422)
+def _add_predictions(router: APIRouter, service: Service, pool: ThreadPoolExecutor) -> None:
+    async def compute(
+        request: Request,
+        query: schemas.Options,
+        model: type[Asked],
+        work: Callable[[Asked], BaseModel],
+    ) -> Response:
+        """work(request) in one of the pool's threads, where its body is parsed and written too."""
+        kind = media_type(request.headers)
+        body = await request.body()
+
+        def answer() -> bytes:
+            return work(model.read(kind, body, query)).model_dump_json().encode()
+
+        content = await asyncio.get_running_loop().run_in_executor(pool, answer)
+        request.state.hold(len(body) + len(content))
+        return Response(content, media_type=JSON)
 
     @router.post(
         "/predict",
-        response_model=Predictions,
-        responses=problems,
-        openapi_extra=_body(PredictRequest),
+        response_model=schemas.Predictions,
+        responses=_problems(400, 404, 408, 413, 415, 422),
+        openapi_extra=_body(schemas.PredictRequest),
     )
-    async def predict(request: Request, query: Annotated[PredictQuery, Query()]) -> Response:
+    async def predict(
+        request: Request, query: Annotated[schemas.PredictQuery, Query()]
+    ) -> Response:
         """Labels, and on request logits, of inputs whose tasks are known."""
-
-        def work(body: bytearray, kind: str) -> BaseModel:
-            return service.predict(predict_asked(body, kind, query, rows))
-
-        return await desk.with_body(request, work)
+        return await compute(request, query, schemas.PredictRequest, service.predict)
 
     @router.post(
-        "/infer", response_model=Inference, responses=problems, openapi_extra=_body(InferRequest)
+        "/infer",
+        response_model=schemas.Inference,
+        responses=_problems(400, 404, 408, 413, 415, 422),
+        openapi_extra=_body(schemas.InferRequest),
     )
-    async def infer(request: Request, query: Annotated[InferQuery, Query()]) -> Response:
+    async def infer(request: Request, query: Annotated[schemas.InferQuery, Query()]) -> Response:
         """Which task inputs belong to, and its predictions; all rows must be of one task."""
-
-        def work(body: bytearray, kind: str) -> BaseModel:
-            return service.infer(infer_asked(body, kind, query, rows))
-
-        return await desk.with_body(request, work)
-
-
-@asynccontextmanager
-async def _lifespan(desk: Desk, opened: ImpressLearner | None, _: FastAPI) -> AsyncIterator[None]:
-    try:
-        yield
-    finally:
-        desk.close()
-        if opened is not None:
-            opened.close()
+        return await compute(request, query, schemas.InferRequest, service.infer)
 
 
 def _add_documentation(router: APIRouter, app: FastAPI) -> None:
+    template = Path(__file__).with_name("docs.html").read_text(encoding="utf-8")
+    environment = jinja2.Environment(autoescape=True)
+    environment.filters["pretty"] = partial(json.dumps, indent=2, ensure_ascii=False)
+    page = environment.from_string(template)
+
     @router.get("/docs", include_in_schema=False)
     async def docs() -> HTMLResponse:
-        return HTMLResponse(page_of(app.openapi()))
+        return HTMLResponse(page.render(app.openapi()))
 
     @router.get("/openapi.json", include_in_schema=False)
     async def document() -> JSONResponse:
@@ -211,17 +199,11 @@ def _add_documentation(router: APIRouter, app: FastAPI) -> None:
 
 
 def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    return {each: {"model": Problem, "description": PROBLEMS[each]} for each in statuses}
+    return {each: {"model": schemas.Problem, "description": PROBLEMS[each]} for each in statuses}
 
 
 def _body(model: type[BaseModel]) -> dict[str, Any]:
     """The request body of a route that reads it itself."""
-    array = {
-        "type": "string",
-        "format": "binary",
-        "description": "An .npy file of real numbers, one input a row; options in the query.",
-    }
-    content = {JSON: {"schema": model.model_json_schema()}} | {
-        kind: {"schema": array} for kind in NPY
-    }
-    return {"requestBody": {"required": True, "content": content}}
+    content = {JSON: model.model_json_schema(), **dict.fromkeys(NPY, NPY_SCHEMA)}
+    schemas_by_kind = {kind: {"schema": schema} for kind, schema in content.items()}
+    return {"requestBody": {"required": True, "content": schemas_by_kind}}

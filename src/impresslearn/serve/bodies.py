@@ -1,28 +1,24 @@
 """The bytes of a request's body as plain values or an array, with nothing trusted.
 
-JSON is strict: UTF-8, no NaN, no infinity, no name twice in an object. An .npy body is a view of
-the bytes that came, so its header cannot ask for memory; Python objects are never unpickled.
+JSON is strict: UTF-8, no NaN, no infinity, no name twice in an object. Of .npy files only arrays of
+real numbers are read; Python objects are never unpickled.
 """
 
 from __future__ import annotations
 
 import io
 import json
+from collections.abc import Mapping
 from itertools import chain
-from math import prod
 from typing import Any
 
 import numpy as np
+from starlette.exceptions import HTTPException
 
 from impresslearn.errors import InputError
-from impresslearn.serve.errors import RequestError
 
 JSON = "application/json"
 NPY = ("application/x-npy", "application/octet-stream")
-HEADER_READERS = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}
 LONGEST_HEADER = 1024
 MOST_DIMENSIONS = 8
 MOST_LISTS = 250_000
@@ -30,95 +26,81 @@ MOST_EXACT = 2**53
 """Up to here every integer is a float64 too."""
 
 
-def media_type(content_type: str, encoding: str) -> str:
-    """`JSON` or the first of `NPY`. RequestError (415) for other and for compressed contents."""
-    kind = content_type.partition(";")[0].strip().lower()
+def media_type(headers: Mapping[str, str]) -> str:
+    """One of `JSON` and `NPY`. HTTPException (415) for other and for compressed contents."""
+    encoding = headers.get("content-encoding", "identity")
     if encoding.strip().lower() not in ("", "identity"):
-        raise RequestError(415, f"compressed bodies are not read, got Content-Encoding: {encoding}")
-    if kind == JSON:
-        return JSON
-    if kind in NPY:
-        return NPY[0]
-    expected = ", ".join((JSON, *NPY))
-    raise RequestError(415, f"Content-Type must be one of {expected}, got {kind or 'none'}")
+        line = f"compressed bodies are not read, got Content-Encoding: {encoding}"
+        raise HTTPException(415, line)
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in (JSON, *NPY):
+        expected = ", ".join((JSON, *NPY))
+        raise HTTPException(415, f"Content-Type must be one of {expected}, got {kind or 'none'}")
+    return kind
 
 
-def parse_json(body: bytes | bytearray) -> Any:
-    """The value of a JSON text. RequestError: 400 for any other, 413 for too many lists.
+def parse_json(body: bytes) -> Any:
+    """The value of a JSON text. HTTPException: 400 for any other, 413 for too many lists.
 
     A list takes some thirty times the memory of its two brackets, and as long to make.
     """
     if body.count(b"[") + body.count(b"{") > MOST_LISTS:
-        raise RequestError(413, f"more than {MOST_LISTS:,} lists in a body; send inputs as .npy")
+        raise HTTPException(413, f"more than {MOST_LISTS:,} lists in a body; send inputs as .npy")
     try:
         return json.loads(
             body.decode("utf-8"), parse_constant=_no_number, object_pairs_hook=_object
         )
     except RecursionError:
-        raise RequestError(400, "the body is nested too deeply") from None
+        raise HTTPException(400, "the body is nested too deeply") from None
     except ValueError as error:
-        raise RequestError(400, f"the body is no JSON: {error}") from None
+        raise HTTPException(400, f"the body is no JSON: {error}") from None
 
 
-def array_of(nested: list[Any]) -> np.ndarray:
+def parse_npy(body: bytes) -> np.ndarray:
+    """The array of an .npy file. HTTPException (400) for anything but real numbers of a size."""
+    stream = io.BytesIO(body)
+    try:
+        array = np.lib.format.read_array(stream, allow_pickle=False, max_header_size=LONGEST_HEADER)
+    except Exception as error:  # whatever numpy finds wrong, a header beyond all memory too
+        raise HTTPException(400, f"the body is no .npy file that can be read: {error}") from None
+    if rest := len(body) - stream.tell():
+        raise HTTPException(400, f"{rest} bytes follow the array of the .npy file")
+    if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
+        line = f"the .npy array must hold real numbers of up to 64 bits, not {array.dtype}"
+        raise HTTPException(400, line)
+    if not 1 <= array.ndim <= MOST_DIMENSIONS or not array.size:
+        sizes = f"1 to {MOST_DIMENSIONS} dimensions, none empty, got {array.shape}"
+        raise HTTPException(400, f"the .npy array must have {sizes}")
+    return np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
+
+
+def as_array(nested: Any) -> np.ndarray:
     """Nested lists of numbers as an array: int64 if all are integers that a float64 can hold, else
-    float64. InputError for ragged lists and for other values.
+    float64. InputError for ragged lists and for other values; an array stays as it is.
 
     Strings and booleans are refused, which numpy would turn into numbers.
     """
-    shape, level = [len(nested)], nested
+    if isinstance(nested, np.ndarray):
+        return nested
+    shape: list[int] = []
+    level = [nested]
     while level and type(level[0]) is list and len(shape) < MOST_DIMENSIONS:
         width = len(level[0])
         if any(type(part) is not list or len(part) != width for part in level):
-            raise InputError("inputs must be lists of equal length at every depth")
+            raise InputError("lists must be of equal length at every depth")
         shape.append(width)
         level = list(chain.from_iterable(level))
     kinds = set(map(type, level))
     if strange := kinds - {int, float}:
         found = min(kind.__name__ for kind in strange)
-        raise InputError(f"inputs must be numbers in equally nested lists, got a {found}")
-    if not level:
-        raise InputError(f"inputs must hold numbers, got none in shape {tuple(shape)}")
+        raise InputError(f"must be numbers in equally nested lists, got a {found}")
+    if not shape or not level:
+        raise InputError(f"must be lists that hold numbers, got shape {tuple(shape)}")
     whole = kinds == {int} and min(level) >= -MOST_EXACT and max(level) <= MOST_EXACT
     try:
         return np.array(level, dtype=np.int64 if whole else np.float64).reshape(shape)
     except OverflowError:
-        raise InputError("inputs hold a number that no float can hold") from None
-
-
-def parse_npy(body: bytearray) -> np.ndarray:
-    """The array of an .npy file, a view of `body`. RequestError (400) for anything else.
-
-    Only real numbers are read, and only if exactly as many bytes follow as the header declares.
-    """
-    shape, fortran, dtype, start = _npy_header(body)
-    if dtype.kind not in "iuf" or dtype.itemsize > 8:
-        raise RequestError(
-            400, f"the .npy array must hold real numbers of up to 64 bits, not {dtype}"
-        )
-    whole = all(type(size) is int and size >= 1 for size in shape)
-    if not 1 <= len(shape) <= MOST_DIMENSIONS or not whole:
-        line = (
-            f"the .npy array must have 1 to {MOST_DIMENSIONS} dimensions, none empty, got {shape}"
-        )
-        raise RequestError(400, line)
-    declared, found = prod(shape) * dtype.itemsize, len(body) - start
-    if declared != found:
-        raise RequestError(400, f"the .npy header declares {declared} bytes of data, {found} came")
-    values = np.frombuffer(body, dtype, offset=start)
-    array = values.reshape(shape, order="F" if fortran else "C")
-    return np.asarray(array, dtype=dtype.newbyteorder("="), order="C")
-
-
-def _npy_header(body: bytearray) -> tuple[tuple[int, ...], bool, np.dtype, int]:
-    """Shape, whether in Fortran's order, dtype, and where the data start."""
-    stream = io.BytesIO(body[: LONGEST_HEADER + 12])
-    try:
-        read = HEADER_READERS[np.lib.format.read_magic(stream)]
-        shape, fortran, dtype = read(stream, max_header_size=LONGEST_HEADER)
-    except Exception:  # whatever numpy finds wrong in it
-        raise RequestError(400, "the body is no .npy file of format 1 or 2") from None
-    return shape, fortran, dtype, stream.tell()
+        raise InputError("there is a number that no float can hold") from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

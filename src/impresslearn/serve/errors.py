@@ -1,7 +1,7 @@
 """Every error as a status and one line: {"error": "..."}.
 
-`RequestError` is what this package raises itself. The library's errors keep their line and get the
-status of their kind; anything unforeseen is logged and answered with 500 and no detail.
+What this package refuses itself is an HTTPException. The library's errors keep their line and get
+the status of their kind; anything unforeseen is logged and answered with 500 and no detail.
 """
 
 from __future__ import annotations
@@ -21,31 +21,13 @@ from impresslearn.errors import ImpressLearnError, InputError, StoreError, Unkno
 logger = logging.getLogger("impresslearn.serve")
 
 LONGEST_LINE = 500
-STATUSES: tuple[tuple[type[ImpressLearnError], int], ...] = (
-    (UnknownTaskError, 404),
-    (StoreError, 503),
-    (InputError, 422),
-)
-"""Kinds of the library's errors -> status, most special first; any other kind is a 500."""
 
 
-class RequestError(Exception):
-    """A request that is not answered: a status, one line, and headers that go with them."""
-
-    def __init__(self, status: int, line: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(line)
-        self.status = status
-        self.headers = headers
-
-
-def add_refusals(app: FastAPI) -> None:
+def add_error_handlers(app: FastAPI) -> None:
     """Makes an app answer every error with {"error": one line}."""
-    app.add_exception_handler(RequestError, _refused)
-    app.add_exception_handler(ImpressLearnError, _library_error)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(ClientDisconnect, _gone)
-    app.add_exception_handler(Exception, _unforeseen)
+    foreseen = (HTTPException, RequestValidationError, ImpressLearnError, ClientDisconnect)
+    for kind in (*foreseen, Exception):
+        app.add_exception_handler(kind, _answer)
 
 
 def first_problem(problems: Sequence[Mapping[str, Any]]) -> str:
@@ -54,50 +36,36 @@ def first_problem(problems: Sequence[Mapping[str, Any]]) -> str:
     parts = [str(part) for part in problem["loc"] if part not in ("query", "body")]
     # What is no name and no position says which of several types was tried.
     where = ".".join(part for part in parts if part.isidentifier() or part.isdecimal())
-    return f"{where or 'request'}: {problem['msg']}"
+    return f"{where or 'request'}: {problem['msg'].removeprefix('Value error, ')}"
 
 
-def one_line(text: str) -> str:
-    """A text as one short line of visible characters; others are written as Python writes them."""
-    line = visible(" ".join(text.split()))
-    return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…"
+async def _answer(request: Request, error: Exception) -> JSONResponse:
+    status, line = _status_and_line(request, error)
+    line = visible(" ".join(line.split()))
+    if len(line) > LONGEST_LINE:
+        line = f"{line[: LONGEST_LINE - 1]}…"
+    if isinstance(error, ImpressLearnError) and status >= 500:  # the others uvicorn logs
+        logger.error("%s: %s", request.url.path, line, exc_info=error if status == 500 else None)
+    return JSONResponse({"error": line}, status, headers=getattr(error, "headers", None))
 
 
-def _answer(status: int, line: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    return JSONResponse({"error": one_line(line)}, status, headers=dict(headers or {}))
-
-
-async def _refused(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, RequestError)
-    return _answer(error.status, str(error), error.headers)
-
-
-async def _library_error(request: Request, error: Exception) -> JSONResponse:
-    for kind, status in STATUSES:
-        if isinstance(error, kind):
-            if status >= 500:
-                logger.error("%s: %s", request.url.path, one_line(str(error)))
-            return _answer(status, str(error))
-    logger.error("%s failed", request.url.path, exc_info=error)
-    return await _unforeseen(request, error)
-
-
-async def _invalid(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, RequestValidationError)
-    return _answer(422, first_problem(error.errors()))
-
-
-async def _http_error(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, HTTPException)
-    what = f"{request.method} {request.url.path}"
-    line = {404: f"there is no {what}; see /docs", 405: f"{what} is not allowed; see /docs"}
-    return _answer(error.status_code, line.get(error.status_code, error.detail), error.headers)
-
-
-async def _gone(_: Request, error: Exception) -> JSONResponse:
-    return _answer(400, "the connection ended before the body did")  # nobody reads it
-
-
-async def _unforeseen(_: Request, error: Exception) -> JSONResponse:
-    # The server below the app logs the traceback: the error reaches it after this answer.
-    return _answer(500, "the server failed on this request; its log says why")
+def _status_and_line(request: Request, error: Exception) -> tuple[int, str]:
+    match error:
+        case HTTPException(status_code=404):
+            return 404, f"there is no {request.method} {request.url.path}; see /docs"
+        case HTTPException(status_code=405):
+            return 405, f"{request.method} {request.url.path} is not allowed; see /docs"
+        case HTTPException():
+            return error.status_code, error.detail
+        case RequestValidationError():
+            return 422, first_problem(error.errors())
+        case UnknownTaskError():
+            return 404, str(error)
+        case InputError():
+            return 422, str(error)
+        case StoreError():
+            return 503, str(error)
+        case ClientDisconnect():
+            return 400, "the connection ended before the body did"  # nobody reads it
+        case _:
+            return 500, "the server failed on this request; its log says why"

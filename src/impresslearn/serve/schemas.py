@@ -1,102 +1,45 @@
-"""Requests and answers as they are checked and documented."""
+"""Requests and answers as they are checked and documented.
+
+A JSON body carries its options itself; an .npy body holds nothing but inputs, and its options stand
+in the query.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
-from pydantic.config import JsonDict
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, WithJsonSchema
+from typing_extensions import Self
 
-TaskName = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
-AmongWord = Literal["all", "basis", "learned"]
+from impresslearn.errors import InputError
+from impresslearn.serve.bodies import JSON, as_array, parse_json, parse_npy
+from impresslearn.serve.errors import first_problem
+
+TaskName = Annotated[str, Field(min_length=1, max_length=1024)]
+TaskNames = Annotated[list[TaskName], Field(min_length=1)]
+Among = Literal["all", "basis", "learned"]
 Method = Literal["halving", "one_shot"]
 Label = int | str
-
-NESTED: JsonDict = {
-    "type": "array",
-    "minItems": 1,
-    "items": {"anyOf": [{"type": "number"}, {"type": "array"}]},
-}
-"""Nested lists; how deep and how long is the network's matter."""
-PREPARED = "the inputs are prepared as the tasks were learned; raw otherwise."
+Inputs = Annotated[
+    np.ndarray,
+    PlainValidator(as_array),
+    WithJsonSchema(
+        {
+            "type": "array",
+            "minItems": 1,
+            "items": {"anyOf": [{"type": "number"}, {"type": "array"}]},
+            "description": "One input a row, each as the network takes it.",
+        }
+    ),
+]
+"""Nested lists in JSON; how deep and how long is the network's matter."""
 
 
 class Strict(BaseModel):
     """A request: unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid")
-
-
-class PredictQuery(Strict):
-    """What goes with an .npy body; a JSON body carries these itself."""
-
-    task: list[TaskName] = Field(
-        default=[],
-        description="With an .npy body: the task of all rows, or one task a row (a mixed batch).",
-    )
-    logits: bool = Field(default=False, description="With an .npy body: answer the logits too.")
-    prepared: bool = Field(default=False, description=f"With an .npy body: {PREPARED}")
-
-
-class InferQuery(Strict):
-    """What goes with an .npy body; a JSON body carries these itself."""
-
-    among: list[TaskName] = Field(
-        default=[],
-        description="With an .npy body: names to choose among, or one word: all, basis, learned.",
-    )
-    method: Method = Field(
-        default="halving", description="With an .npy body: how candidates are ranked."
-    )
-    logits: bool = Field(default=False, description="With an .npy body: answer the logits too.")
-    prepared: bool = Field(default=False, description=f"With an .npy body: {PREPARED}")
-
-
-class PredictRequest(Strict):
-    """Inputs of one task, or of several in one batch."""
-
-    inputs: list[Any] = Field(
-        description="One input a row, each as the network takes it.", json_schema_extra=NESTED
-    )
-    task: TaskName | Annotated[list[TaskName], Field(min_length=1)] = Field(
-        description="The task of all rows, or the tasks of the rows, one a row (a mixed batch)."
-    )
-    logits: bool = Field(default=False, description="Answer the logits too.")
-    prepared: bool = Field(default=False, description=PREPARED)
-
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [
-                {"inputs": [[0.0, 0.5, 1.0], [1.0, 0.25, 0.0]], "task": "customer 7"},
-                {"inputs": [[0.0, 0.5], [1.0, 0.25]], "task": ["site a", "site b"], "logits": True},
-            ]
-        },
-    )
-
-
-class InferRequest(Strict):
-    """Inputs that all belong to one task, nobody says which."""
-
-    inputs: list[Any] = Field(
-        description="One input a row, each as the network takes it.", json_schema_extra=NESTED
-    )
-    among: AmongWord | Annotated[list[TaskName], Field(min_length=1)] = Field(
-        default="all", description="The tasks to choose among: all, those of a role, or names."
-    )
-    method: Method = Field(default="halving", description="How candidates are ranked.")
-    logits: bool = Field(default=False, description="Answer the logits too.")
-    prepared: bool = Field(default=False, description=PREPARED)
-
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [
-                {"inputs": [[0.0, 0.5, 1.0], [1.0, 0.25, 0.0]]},
-                {"inputs": [[0.0, 0.5, 1.0]], "among": ["site a", "site b"], "method": "one_shot"},
-            ]
-        },
-    )
 
 
 class TaskQuery(Strict):
@@ -112,15 +55,110 @@ class PageQuery(Strict):
     offset: int = Field(default=0, ge=0, le=2**31, description="Tasks to pass over.")
 
 
+class Options(Strict):
+    """Options of every prediction: in the query of an .npy body, or in the JSON body itself."""
+
+    logits: bool = Field(default=False, description="Answer the logits too.")
+    prepared: bool = Field(
+        default=False,
+        description="The inputs are prepared as the tasks were learned; raw otherwise.",
+    )
+
+    def fields(self) -> dict[str, Any]:
+        """What a query says, as in a JSON body."""
+        return dict(self)
+
+
+class PredictQuery(Options):
+    """Options of a prediction with an .npy body."""
+
+    task: list[TaskName] = Field(
+        default=[], description="The task of all rows, or one task a row (a mixed batch)."
+    )
+
+    def fields(self) -> dict[str, Any]:
+        if not self.task:
+            raise InputError("an .npy body needs the task in the query: ?task=NAME, or one a row")
+        return {**dict(self), "task": self.task[0] if len(self.task) == 1 else self.task}
+
+
+class InferQuery(Options):
+    """Options of an inference with an .npy body."""
+
+    among: list[TaskName] = Field(
+        default=["all"], description="Names to choose among, or one word: all, basis, learned."
+    )
+    method: Method = Field(default="halving", description="How the tasks are ranked.")
+
+    def fields(self) -> dict[str, Any]:
+        is_word = len(self.among) == 1 and self.among[0] in get_args(Among)
+        return {**dict(self), "among": self.among[0] if is_word else self.among}
+
+
+class InputsRequest(Options):
+    """Inputs and what to do with them."""
+
+    inputs: Inputs
+
+    @classmethod
+    def read(cls, kind: str, body: bytes, query: Options) -> Self:
+        """The request of a body of this media type, and of the query that came with it.
+
+        Options in the wrong place are refused, so that none is silently without effect.
+        """
+        if kind == JSON:
+            for name in query.model_dump(exclude_defaults=True):
+                raise InputError(f"{name} in the query belongs to .npy bodies; put it in the JSON")
+            fields = parse_json(body)
+        else:
+            fields = {**query.fields(), "inputs": parse_npy(body)}
+        try:
+            return cls.model_validate(fields, strict=True)
+        except ValidationError as error:
+            problems = error.errors(include_url=False, include_input=False, include_context=False)
+            raise InputError(first_problem(problems)) from None
+
+
+class PredictRequest(InputsRequest):
+    """Inputs of one task, or of several in one batch."""
+
+    task: TaskName | TaskNames = Field(
+        description="The task of all rows, or the tasks of the rows, one a row (a mixed batch)."
+    )
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"inputs": [[0.0, 0.5, 1.0], [1.0, 0.25, 0.0]], "task": "customer 7"},
+                {"inputs": [[0.0, 0.5], [1.0, 0.25]], "task": ["site a", "site b"], "logits": True},
+            ]
+        }
+    )
+
+
+class InferRequest(InputsRequest):
+    """Inputs that all belong to one task, nobody says which."""
+
+    among: Among | TaskNames = Field(
+        default="all", description="The tasks to choose among: all, those of a role, or names."
+    )
+    method: Method = Field(default="halving", description="How the tasks are ranked.")
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"inputs": [[0.0, 0.5, 1.0], [1.0, 0.25, 0.0]]},
+                {"inputs": [[0.0, 0.5, 1.0]], "among": ["site a", "site b"], "method": "one_shot"},
+            ]
+        }
+    )
+
+
 class Predictions(BaseModel):
     """A label a row, as it was learned; logits a row, one a class, if they were asked for."""
 
-    labels: list[Label]
+    labels: list[Label] = Field(examples=[[3, 8]])
     logits: list[list[float]] | None = None
-
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"labels": [3, 8], "logits": None}]},
-    )
 
 
 class TaskProbability(BaseModel):
@@ -134,13 +172,13 @@ class Inference(BaseModel):
     """The verdict on unlabelled inputs, and the predictions of the task that was found."""
 
     task: str | None = Field(description="The task, or null if the inputs look like none.")
-    best: str = Field(description="The most likely candidate, even if unknown.")
+    best: str = Field(description="The most likely task, even if unknown.")
     unknown: bool = Field(description="Whether 'none of these' is the most likely.")
     unknown_probability: float = Field(ge=0, le=1)
     entropy: float = Field(description="Of the posterior with unknown, in nats.")
     margin: float = Field(description="Probability of the best minus that of the next hypothesis.")
     posterior: list[TaskProbability] = Field(
-        description="Candidates that were run, most likely first; the others have probability 0."
+        description="Tasks that were run, most likely first; the others have probability 0."
     )
     labels: list[Label] | None = Field(description="A label a row; null if unknown.")
     logits: list[list[float]] | None = None

@@ -15,9 +15,10 @@ import signal
 import socket
 import sys
 import threading
+import time
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any
+from math import inf
+from typing import Any, Literal, get_args
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -29,8 +30,9 @@ from impresslearn.serve.settings import ServeSettings
 
 logger = logging.getLogger("impresslearn.serve")
 
-LOG_LEVELS = ("critical", "error", "warning", "info", "debug")
+LogLevel = Literal["critical", "error", "warning", "info", "debug"]
 HEADER_SECONDS = 10.0
+CHECK_SECONDS = 0.25
 MOST_CONNECTIONS = 256
 GRACE_SECONDS = 10
 
@@ -41,7 +43,7 @@ def run_server(
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
-    log_level: str = "info",
+    log_level: LogLevel = "info",
 ) -> None:
     """Serves a store or a learner (see `create_app`) and returns when it was told to stop.
 
@@ -49,20 +51,23 @@ def run_server(
     ten seconds. Raises InputError for an address or level that cannot be used, StoreError for a
     store that cannot be opened.
     """
-    if log_level not in LOG_LEVELS:
-        raise InputError(f"log_level must be one of {', '.join(LOG_LEVELS)}, got {log_level!r}")
-    settings = settings or ServeSettings()
+    if log_level not in get_args(LogLevel):
+        levels = ", ".join(get_args(LogLevel))
+        raise InputError(f"log_level must be one of {levels}, got {log_level!r}")
     with _listening(host, port) as listener:
-        settings = with_own_names(settings, host, listener.getsockname()[0])
+        settings = with_loopback_hosts(settings or ServeSettings(), host, listener.getsockname()[0])
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, _leave)  # uvicorn raises the signal again at its end
-        app = create_app(source, settings)
+            # uvicorn raises the signal again at its end
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+        logger.setLevel(log_level.upper())
         config = uvicorn.Config(
-            app,
-            http=_protocol(settings),
+            create_app(source, settings),
+            http=type("Protocol", (BoundedProtocol,), {"settings": settings}),
             ws="none",
             lifespan="on",
-            log_config=_logging(log_level),
+            log_config=None,
+            log_level=log_level,
             server_header=False,
             proxy_headers=False,
             limit_concurrency=MOST_CONNECTIONS,
@@ -76,80 +81,48 @@ def run_server(
 class BoundedProtocol(H11Protocol):
     """Ends connections whose clients take too long, or hold too many.
 
-    A request's headers have `HEADER_SECONDS`, and an answer, once part of it does not fit into the
-    kernel's buffers, has `answer_seconds` until all of it does.
+    A request's headers have `HEADER_SECONDS`, and an answer has `answer_seconds` until all of it
+    was read, but for what fits into the kernel's buffers.
     """
 
     settings: ServeSettings
-    _deadline: asyncio.TimerHandle | None = None
-    _unread: asyncio.TimerHandle | None = None
+    _waits_for: tuple[str, Any] = ("", None)
+    _since: float
+    _check_again: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        # asyncio does so only for sockets that it has made itself; else every answer takes 40 ms.
-        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        transport.set_write_buffer_limits(0)  # writing pauses while anything is left to be sent
-        self._watch()
-        peer = _peer(self.client)
-        all_peers = [_peer(e.client) for e in self.connections if isinstance(e, BoundedProtocol)]
-        if all_peers.count(peer) > self.settings.max_peer_connections:
+        peers = [_peer(getattr(each, "client", None)) for each in self.connections]
+        if peers.count(peer := _peer(self.client)) > self.settings.max_peer_connections:
             logger.warning("%s holds too many connections; refused one", peer)
             transport.abort()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._watch()
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        if self._unread is None:
-            self._unread = self.loop.call_later(self.settings.answer_seconds, self._drop)
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
-            self._all_read()
-
-    def on_response_complete(self) -> None:
-        if not self.flow.write_paused:
-            self._all_read()
-        super().on_response_complete()
+        else:
+            self._check()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._unwatch()
-        self._all_read()
+        if self._check_again is not None:
+            self._check_again.cancel()
 
-    def _watch(self) -> None:
-        answering = self.cycle is not None and not self.cycle.response_complete
-        if answering:
-            self._unwatch()
-        elif self._deadline is None:
-            self._deadline = self.loop.call_later(HEADER_SECONDS, self._give_up)
-
-    def _unwatch(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
-    def _give_up(self) -> None:
-        self._deadline = None
-        if self.cycle is None or self.cycle.response_complete:
+    def _check(self) -> None:
+        """Looks four times a second what the connection waits for, and since when."""
+        self._check_again = self.loop.call_later(CHECK_SECONDS, self._check)
+        cycle = self.cycle
+        complete = cycle is None or cycle.response_complete
+        if complete and not self.transport.get_write_buffer_size():
+            state, seconds = "request", HEADER_SECONDS
+        elif complete or cycle.response_started:
+            state, seconds = "reader", self.settings.answer_seconds
+        else:
+            state, seconds = "answer", inf
+        now = time.monotonic()
+        if self._waits_for != (state, cycle):
+            self._waits_for, self._since = (state, cycle), now
+        elif now - self._since > seconds and state == "request":
             self.transport.close()
-
-    def _all_read(self) -> None:
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
-
-    def _drop(self) -> None:
-        seconds = self.settings.answer_seconds
-        logger.warning("%s did not read its answer in %g seconds", _peer(self.client), seconds)
-        self.transport.abort()  # close() would wait until all is read
-
-
-def _protocol(settings: ServeSettings) -> type[BoundedProtocol]:
-    return type("Protocol", (BoundedProtocol,), {"settings": settings})
+        elif now - self._since > seconds:
+            logger.warning("%s did not read its answer in %g seconds", _peer(self.client), seconds)
+            self.transport.abort()  # close() would wait until all is read
 
 
 def _peer(client: tuple[str, int] | None) -> str:
@@ -158,54 +131,40 @@ def _peer(client: tuple[str, int] | None) -> str:
     return str(ipaddress.ip_network(f"{host}/64", strict=False)) if ":" in host else host
 
 
-def with_own_names(settings: ServeSettings, host: str, address: str) -> ServeSettings:
+def with_loopback_hosts(settings: ServeSettings, host: str, address: str) -> ServeSettings:
     """The settings of a server on this address; on loopback, hosts name this machine too.
 
     A page on the web can have its own name resolved to 127.0.0.1, and would then be let in.
     """
     if not ipaddress.ip_address(address).is_loopback:
         return settings
-    own = ("localhost", "127.0.0.1", "[::1]", _shown(address), *([] if ":" in host else [host]))
-    return replace(settings, hosts=tuple(dict.fromkeys((*settings.hosts, *own))))
+    names = ("localhost", "127.0.0.1", "[::1]", _in_url(address), *([] if ":" in host else [host]))
+    hosts = tuple(dict.fromkeys((*settings.hosts, *names)))
+    return settings.model_copy(update={"hosts": hosts})
 
 
 def _listening(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family)
+        listener = socket.create_server((host, port), family=family)
     except (OSError, OverflowError, UnicodeError) as error:
         reason = str(getattr(error, "strerror", None) or error).partition(" (while")[0]
         raise InputError(f"cannot listen on {host}:{port}: {reason}") from None
-
-
-def _shown(address: str) -> str:
-    """An address as it stands in a URL and in a Host header."""
-    return f"[{address}]" if ":" in address else address
+    # asyncio does so only for sockets that it has made itself; else every answer takes 40 ms.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
 
 
 def announce(listener: socket.socket, settings: ServeSettings) -> None:
     """Says where the server is, and warns where anybody may ask it."""
     host, port = listener.getsockname()[:2]
-    shown = _shown(host)
-    address = f"http://{shown}:{port}"
+    address = f"http://{_in_url(host)}:{port}"
     print(f"serving on {address}, documented at {address}/docs", file=sys.stderr, flush=True)
     if settings.token is None and not ipaddress.ip_address(host).is_loopback:
-        logger.warning(
-            "anybody who can reach %s:%d may ask; set a token in IMPRESSLEARN_TOKEN", shown, port
-        )
+        line = "anybody who can reach %s may ask; set a token in IMPRESSLEARN_TOKEN"
+        logger.warning(line, address)
 
 
-def _logging(level: str) -> dict[str, Any]:
-    """One line an event on stderr."""
-    own = {"handlers": ["stderr"], "level": level.upper(), "propagate": False}
-    return {
-        "version": 1,
-        "disable_existing_loggers": False,
-        "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(message)s"}},
-        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-        "loggers": {"uvicorn": own, "uvicorn.access": own, "impresslearn.serve": own},
-    }
-
-
-def _leave(*_: object) -> None:
-    raise SystemExit(0)
+def _in_url(address: str) -> str:
+    """An address as it stands in a URL and in a Host header."""
+    return f"[{address}]" if ":" in address else address

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import re
-import string
-from dataclasses import dataclass, field
-from math import inf
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from impresslearn.errors import InputError
+from impresslearn.serve.errors import first_problem
 
-_HOST = re.compile(r"[\w.-]+|\[[\da-fA-F:.]+\]", re.ASCII)
-_COUNTS = (
-    "max_bytes",
-    "max_rows",
-    "max_tasks",
-    "max_candidates",
-    "max_memory",
-    "max_peer_connections",
-    "threads",
-)
-_TOKEN_LETTERS = frozenset(string.ascii_letters + string.digits + string.punctuation)
+Count = Annotated[int, Field(ge=1, strict=True)]
+Seconds = Annotated[float, Field(gt=0, strict=True, allow_inf_nan=False)]
+Host = Annotated[str, Field(pattern=r"^([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])$")]
+Token = Annotated[str, Field(pattern=r"^[!-~]+$")]  # what may stand in a header, without spaces
 
 
-@dataclass(frozen=True)
-class ServeSettings:
+class ServeSettings(BaseModel):
     """Limits of a server; InputError for one that cannot be kept.
 
     token: what requests must bring as `Authorization: Bearer TOKEN`, except for /health; None lets
@@ -38,33 +30,25 @@ class ServeSettings:
     answer_seconds: in which a request's body must have arrived, and an answer must have been read.
     """
 
-    token: str | None = field(default=None, repr=False)
-    hosts: tuple[str, ...] = ()
-    max_bytes: int = 16 * 1024**2
-    max_rows: int = 4096
-    max_tasks: int = 256
-    max_candidates: int = 10_000
-    max_memory: int = 4 * 1024**3
-    max_peer_connections: int = 64
-    threads: int = 2
-    body_seconds: float = 30.0
-    answer_seconds: float = 30.0
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
-    def __post_init__(self) -> None:
-        for name in _COUNTS:
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InputError(f"{name} must be an integer of at least 1, got {value!r}")
-        for name in ("body_seconds", "answer_seconds"):
-            value = getattr(self, name)
-            if type(value) not in (int, float) or not 0 < value < inf:
-                raise InputError(f"{name} must be a number of more than 0, got {value!r}")
-        if isinstance(self.hosts, str) or not all(
-            _HOST.fullmatch(str(each)) for each in self.hosts
-        ):
-            raise InputError(f"hosts must be names or addresses without ports, got {self.hosts!r}")
-        if self.token is not None and not (self.token and _TOKEN_LETTERS.issuperset(self.token)):
-            raise InputError("the token must be printable ASCII characters without spaces")
+    token: Token | None = Field(default=None, repr=False)
+    hosts: tuple[Host, ...] = ()
+    max_bytes: Count = 16 * 1024**2
+    max_rows: Count = 4096
+    max_tasks: Count = 256
+    max_candidates: Count = 10_000
+    max_memory: Count = 4 * 1024**3
+    max_peer_connections: Count = 64
+    threads: Count = 2
+    body_seconds: Seconds = 30.0
+    answer_seconds: Seconds = 30.0
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise InputError(first_problem(error.errors())) from None
 
     @property
     def waiting_bytes(self) -> int:
