@@ -29,7 +29,7 @@ LAYERS = (  # from low to high; a unit imports strictly lower layers, or itself
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
 ONLY = {
     "report": {"errors", "files", "report"},
-    "streams": {"errors", "data", "streams"},
+    "streams": {"errors", "validation", "data", "streams"},
 }
 
 

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from impresslearn import Backbone, ImpressLearner, Recipe, create_backbone
+from impresslearn.data import Examples, StreamedExamples
+from impresslearn.data.files import FileReader, NamedInputs
 
 FEATURES = 16
 WIDTHS = (24, 12)
@@ -69,3 +71,13 @@ def quick_learner(backbone: Backbone | None = None, **settings: Any) -> ImpressL
         "progress": False,
     }
     return ImpressLearner(lenet() if backbone is None else backbone, **quiet | settings)
+
+
+def read_examples(path: Any, labels: Any = None, **settings: Any) -> Examples | StreamedExamples:
+    """Labelled examples of a file, with the settings of a `FileReader`."""
+    return FileReader(**settings).examples(path, labels)
+
+
+def read_inputs(path: Any, **settings: Any) -> NamedInputs:
+    """Inputs of a file, with the settings of a `FileReader`."""
+    return FileReader(**settings).inputs(path)

@@ -7,12 +7,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from impresslearn.cli import main, output
+from impresslearn.cli.predictions import Predictions
 from impresslearn.errors import InputError, visible
 
 EVIL = "cat\t0.99\nrow2\x1b[2J\x9b2J\u202e\x85\u2028\r\udcff"
@@ -27,13 +27,11 @@ def test_only_what_is_not_printable_is_escaped(text, shown):
 
 
 def rows(name):
-    return SimpleNamespace(
-        names=(name,), labels=[name], confidences=[1.0], classes=(name,), probabilities=[[1.0]]
-    )
+    return Predictions("a", (name,), (name,), np.ones((1, 1)))
 
 
 WAYS = {
-    "rows": (lambda: output.print_rows(rows(EVIL), True), f"{SHOWN}\t{SHOWN}\t1.0000\t{SHOWN}="),
+    "rows": (lambda: rows(EVIL).show(True), f"{SHOWN}\t{SHOWN}\t1.0000\t{SHOWN}="),
     "table": (lambda: output.print_table([EVIL], [[EVIL]]), f"{SHOWN}\n{SHOWN}"),
     "facts": (lambda: output.print_facts([(EVIL, EVIL)]), f"{SHOWN}  {SHOWN}"),
     "line": (lambda: output.say(EVIL), SHOWN),
@@ -125,5 +123,5 @@ def test_commands_print_through_nothing_else():
 
 def test_a_file_name_that_is_no_text(tmp_path, capsys):
     (tmp_path / os.fsdecode(b"\xff.png")).touch()
-    output.print_rows(rows(np.str_(next(tmp_path.iterdir()).name)))
+    rows(np.str_(next(tmp_path.iterdir()).name)).show()
     assert capsys.readouterr().out == "\\udcff.png\t\\udcff.png\t1.0000\n"

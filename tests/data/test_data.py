@@ -280,7 +280,7 @@ def test_image_folders_that_cannot_be_read(tmp_path, monkeypatch):
         as_examples(tmp_path / "nowhere")
     refused(tmp_path, "no image below")
     (tmp_path / "table.csv").write_text("1,2")
-    refused(tmp_path / "table.csv", "table.csv is a file; .*, or read it with read_examples")
+    refused(tmp_path / "table.csv", "table.csv is a file; .*, or read it with FileReader")
     save_pictures(tmp_path)
     odd = tmp_path / "ant" / "odd"
     save_pictures(odd.parent / "x", size=(2, 2), count=1)

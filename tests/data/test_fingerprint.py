@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from impresslearn.data import Examples, StreamedExamples
-from impresslearn.data.files import data_fingerprint, read_examples
+from impresslearn.data import Examples, StreamedExamples, data_fingerprint
+from toys import read_examples
 
 X = torch.arange(12, dtype=torch.float32).reshape(4, 3)
 Y = np.array([0, 1, 0, 1])

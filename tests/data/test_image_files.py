@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import torch
 
-from impresslearn.data import Examples, StreamedExamples, as_examples, to_batches
-from impresslearn.data.files import data_fingerprint, read_examples, read_inputs
+from impresslearn.data import Examples, StreamedExamples, as_examples, data_fingerprint, to_batches
 from impresslearn.errors import InputError, MissingDependencyError
 from impresslearn.streams import from_folder
+from toys import read_examples, read_inputs
 
 Image = pytest.importorskip("PIL.Image")
 GENERATOR = np.random.default_rng(0)

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from impresslearn.data.files import read_examples, read_inputs
 from impresslearn.errors import InputError
+from toys import read_examples, read_inputs
 
 PIXELS = torch.arange(2 * 4 * 5 * 3, dtype=torch.float32).reshape(2, 4, 5, 3)  # (n, h, w, c)
 

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from impresslearn.data.files import read_examples, read_inputs
 from impresslearn.errors import InputError
+from toys import read_examples, read_inputs
 
 PLAIN = "width,height,label\n1,2,0\n3.5,-4e1,1\n5,6,0\n"
 X = [[1, 2], [3.5, -40], [5, 6]]

@@ -48,7 +48,7 @@ def refusal(path):
         (GOOD.replace('"permuted_digits"', "3"), "[stream]: name must be a text, got 3"),
         (GOOD.replace("permuted_digits", "digits"), "[stream]: unknown stream 'digits'"),
         (GOOD.replace("tasks", "task"), "[stream]: permuted_digits has no setting 'task'"),
-        (GOOD.replace("tasks = 3", 'tasks = "3"'), "[stream]: tasks must be a whole number"),
+        (GOOD.replace("tasks = 3", 'tasks = "3"'), "[stream]: tasks must be an integer"),
         (GOOD.replace("tasks = 3", "tasks = 1"), "at least two tasks"),
         (GOOD.replace("tasks = 3", "tasks = 2020-01-01"), "[stream]: tasks must be a text, a fin"),
         (GOOD.replace("tasks = 3", "test = inf"), "[stream]: test must be a text, a finite"),

@@ -7,9 +7,8 @@ import torch
 from torch import nn
 
 import impresslearn as il
-from impresslearn.data import optional
 from impresslearn.errors import InputError, MissingDependencyError, UnknownTaskError
-from impresslearn.methods import Adapter
+from impresslearn.methods import Adapter, adapters
 from toys import QUICK, blobs, lenet, pictures, resnet
 
 needs_peft = pytest.mark.skipif(find_spec("peft") is None, reason="PEFT is not installed")
@@ -125,7 +124,7 @@ def test_without_peft_the_extra_is_named(monkeypatch):
     def missing(name):
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
-    monkeypatch.setattr(optional, "find_spec", lambda name: None)
-    monkeypatch.setattr(optional.importlib, "import_module", missing)
+    monkeypatch.setattr(adapters, "find_spec", lambda name: None)
+    monkeypatch.setattr(adapters.importlib, "import_module", missing)
     with pytest.raises(MissingDependencyError, match=r"pip install 'impresslearn\[peft\]'"):
         quick(lenet())

@@ -7,8 +7,8 @@ import torch
 from impresslearn.data import Examples
 from impresslearn.errors import InputError, MissingDataError
 from impresslearn.streams import cifar, split_cifar100
-from impresslearn.streams._torchvision import RawImages
 from impresslearn.streams.base import LabelledData
+from impresslearn.streams.torchvision import RawImages
 from impresslearn.streams.transforms import flip_and_shift
 
 NAMES = tuple(f"class-{i:02d}" for i in range(100))

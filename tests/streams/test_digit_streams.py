@@ -7,7 +7,7 @@ from impresslearn.data import Examples
 from impresslearn.errors import InputError
 from impresslearn.streams import permuted_digits, rotated_digits
 from impresslearn.streams.base import LabelledData
-from impresslearn.streams.digits import MEAN, STD
+from impresslearn.streams.rotated_permuted import DIGITS_MEAN, DIGITS_STD
 
 
 def tensors(data: LabelledData | None) -> torch.Tensor:
@@ -38,7 +38,9 @@ def test_splits_partition_the_set_and_are_stratified() -> None:
     task = rotated_digits(angles=[0], validation=0.2, test=0.25)[0]
     parts = [task.train, task.validation, task.test]
     assert [len(part) for part in parts if part is not None] == [1078, 270, 449]
-    scaled = torch.cat([tensors(part) for part in parts]).flatten(1) * STD + MEAN
+    scaled = (
+        torch.cat([tensors(part) for part in parts]).flatten(1) * DIGITS_STD[0] + DIGITS_MEAN[0]
+    )
     pixels = scaled.mul(16).round().int()
     everything = load_digits().data.astype(int)
     assert sorted(map(tuple, pixels.tolist())) == sorted(map(tuple, everything.tolist()))

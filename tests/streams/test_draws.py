@@ -51,7 +51,7 @@ def test_given_angles_keep_their_order() -> None:
 @pytest.mark.parametrize(
     ("tasks", "angles", "message"),
     [
-        (0, None, "tasks must be a whole number from 1 to 360, got 0"),
+        (0, None, "tasks must be an integer from 1 to 360, got 0"),
         (361, None, "from 1 to 360, got 361"),
         (2.5, None, "got 2.5"),
         (True, None, "got True"),
@@ -73,7 +73,7 @@ def test_unusable_angles_are_refused(tasks: object, angles: object, message: str
 
 @pytest.mark.parametrize("seed", [-1, 2**32, 1.0, "0"])
 def test_unusable_seeds_are_refused(seed: object) -> None:
-    with pytest.raises(InputError, match="seed must be a whole number"):
+    with pytest.raises(InputError, match="seed must be an integer"):
         seeded(seed, "angles")  # type: ignore[arg-type]
 
 

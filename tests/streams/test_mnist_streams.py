@@ -71,7 +71,7 @@ def test_validation_and_train_size_are_stratified_and_disjoint(mnist_root: Path)
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"train_size": 9}, "train_size must be a whole number from 10 to 60000, got 9"),
+        ({"train_size": 9}, "train_size must be an integer from 10 to 60000, got 9"),
         ({"train_size": 54_001, "validation": 0.1}, "from 10 to 54000, got 54001"),
     ],
 )

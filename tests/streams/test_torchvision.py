@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 import impresslearn
-from impresslearn.data.optional import import_torchvision
 from impresslearn.errors import MissingDataError, MissingDependencyError
-from impresslearn.streams import rotated_mnist
-from impresslearn.streams._torchvision import load_cifar100, load_mnist
+from impresslearn.streams import import_torchvision, rotated_mnist
+from impresslearn.streams.torchvision import load_cifar100, load_mnist
 
 SOURCE = str(Path(impresslearn.__path__[0]).parent)
 
@@ -39,7 +38,7 @@ def test_torchvision_imports_even_where_its_operators_do_not_match_torch() -> No
     code = """
 import gc
 import torch
-from impresslearn.data.optional import import_torchvision
+from impresslearn.streams import import_torchvision
 datasets = import_torchvision("torchvision.datasets")
 assert import_torchvision("torchvision.datasets") is datasets
 gc.collect()

@@ -1,70 +1,111 @@
-"""What several commands take: their shared options, and texts turned into values.
+"""Options that several commands share, and texts turned into values. Imports nothing heavy.
 
-Errors are those of an argument: one line, exit status 2. Imports nothing heavy.
+`option_groups` lets a command take dataclasses whose fields are its options. Errors are those of
+an argument: one line, exit status 2.
 """
 
+import functools
+import inspect
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from impresslearn.errors import InputError, MissingDataError
+
+if TYPE_CHECKING:
+    from impresslearn.data.files import FileReader
+
+
+def option(metavar: str | None, text: str, *names: str, **settings: Any) -> Any:
+    """An option with its help text; names: where they are not those of the parameter."""
+    return typer.Option(*names, metavar=metavar, help=text, **settings)
+
 
 Store = Annotated[Path, typer.Argument(metavar="STORE", help="The store's file.")]
 Inputs = Annotated[
     Path,
     typer.Argument(metavar="INPUT", help="An image, a folder of images, .npy, .npz or .csv."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
-Device = Annotated[str, typer.Option(metavar="NAME", help="Where to compute: cpu, cuda, cuda:1.")]
-
-LabelColumn = Annotated[
-    str | None,
-    typer.Option(metavar="NAME|POSITION", help="The label column of .csv; positions count from 0."),
-]
-Header = Annotated[
-    bool | None,
-    typer.Option("--header/--no-header", help="Whether the first row of .csv names the columns."),
-]
-Shape = Annotated[
-    str | None, typer.Option(metavar="N,N,…", help="Fold each input to this shape, as 1,28,28.")
-]
-Size = Annotated[
-    int | None, typer.Option(metavar="N", help="Resize images to N pixels square, centre kept.")
-]
-Mean = Annotated[
-    str | None,
-    typer.Option(metavar="X,…", help="Subtract from the inputs: one number, or one a channel."),
-]
-Std = Annotated[
-    str | None, typer.Option(metavar="X,…", help="Divide the inputs by: one, or one a channel.")
-]
+AsJson = Annotated[bool, option(None, "Print one JSON document and nothing else.", "--json")]
+Quiet = Annotated[bool, option(None, "Print nothing but errors.", "--quiet", "-q")]
+Device = Annotated[str, option("NAME", "Where to compute: cpu, cuda, cuda:1.")]
 IsPrepared = Annotated[
-    bool,
-    typer.Option("--prepared", help="The inputs are as the network takes them, not raw."),
+    bool, option(None, "The inputs are as the network takes them, not raw.", "--prepared")
 ]
 
 
-def reading_settings(
-    label_column: str | None,
-    header: bool | None,
-    shape: str | None,
-    size: int | None,
-    mean: str | None,
-    std: str | None,
-) -> dict[str, Any]:
-    """The options above as settings of `read_examples`."""
-    return {
-        "label_column": label_column,
-        "header": header,
-        "shape": None if shape is None else tuple(map(int, _numbers("--shape", shape, int))),
-        "size": size,
-        "mean": None if mean is None else _one_or_more(_numbers("--mean", mean, float)),
-        "std": None if std is None else _one_or_more(_numbers("--std", std, float)),
-    }
+def option_field(
+    metavar: str | None, text: str, *names: str, default: Any = None, **settings: Any
+) -> Any:
+    """A field of an option group (see `option_groups`), with the settings of `option`."""
+    return field(default=default, metadata={"option": option(metavar, text, *names, **settings)})
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """How files become inputs and labels."""
+
+    mean: str | None = option_field(
+        "X,…", "Subtract from the inputs: one number, or one a channel."
+    )
+    std: str | None = option_field("X,…", "Divide the inputs by: one, or one a channel.")
+    shape: str | None = option_field("N,N,…", "Fold each input to this shape, as 1,28,28.")
+    size: int | None = option_field("N", "Resize images to N pixels square, centre kept.")
+    label_column: str | None = option_field(
+        "NAME|POSITION", "The label column of .csv; positions count from 0."
+    )
+    header: bool | None = option_field(
+        None, "Whether the first row of .csv names the columns.", "--header/--no-header"
+    )
+
+    def reader(self) -> "FileReader":
+        """The reader of such files. Raises InputError for texts that are no numbers."""
+        from impresslearn.data.files import FileReader
+
+        shape, mean, std = (
+            None if text is None else _numbers(name, text, kind)
+            for name, text, kind in (
+                ("--shape", self.shape, int),
+                ("--mean", self.mean, float),
+                ("--std", self.std, float),
+            )
+        )
+        mean, std = (each[0] if each and len(each) == 1 else each for each in (mean, std))
+        return FileReader(self.label_column, self.header, shape, self.size, mean, std)
+
+
+def option_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Lets a command take dataclasses whose fields are its options."""
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, Any] = {}
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        group = parameter.annotation
+        if not is_dataclass(group):
+            parameters.append(parameter)
+            continue
+        groups[parameter.name] = group
+        types = get_type_hints(group)
+        parameters += [
+            parameter.replace(
+                name=each.name,
+                default=each.default,
+                annotation=Annotated[types[each.name], each.metadata["option"]],
+            )
+            for each in fields(group)
+        ]
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{each.name: given.pop(each.name) for each in fields(group)})
+        command(**given)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return run
 
 
 def settings_of(pairs: Iterable[str], option: str = "--set") -> dict[str, Any]:
@@ -108,7 +149,3 @@ def _numbers(option: str, text: str, kind: type) -> tuple[Any, ...]:
     except ValueError:
         words = "whole numbers" if kind is int else "numbers"
         raise InputError(f"{option} takes {words} with commas between, got {text!r}") from None
-
-
-def _one_or_more(values: tuple[float, ...]) -> float | tuple[float, ...]:
-    return values[0] if len(values) == 1 else values

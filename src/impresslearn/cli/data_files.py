@@ -8,23 +8,13 @@ from there when nothing else is said.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from impresslearn.data import MEMORY_LIMIT, Examples, StreamedExamples
-from impresslearn.data.files import (
-    NamedInputs,
-    data_fingerprint,
-    holds_images,
-    read_examples,
-    read_inputs,
-)
-from impresslearn.data.files.labels import read_labels
-from impresslearn.data.preprocessing import Preprocessing
+from impresslearn.data import Examples, Preprocessing, StreamedExamples, data_fingerprint
+from impresslearn.data.files import FileReader, NamedInputs, holds_images
 from impresslearn.errors import InputError
 from impresslearn.learner import ImpressLearner
 from impresslearn.state.tasks import TaskInfo, TaskTable
@@ -34,104 +24,65 @@ DIGITS = 32
 """Hexadecimal digits of a fingerprint that are kept: 128 bits."""
 
 
-@dataclass(frozen=True)
-class Reading:
-    """How files become inputs and labels: the settings of `read_examples`, None where not given.
+def reader_for(
+    learner: ImpressLearner, given: FileReader, path: Path, task: TaskInfo | None = None
+) -> FileReader:
+    """How a file is read for a learner, and for a task where one is named.
 
-    images_only: whether size is left out for files that hold no images.
+    Raises InputError for settings that contradict the learner's own.
     """
-
-    label_column: str | int | None = None
-    header: bool | None = None
-    shape: Sequence[int] | None = None
-    size: int | None = None
-    mean: float | Sequence[float] | None = None
-    std: float | Sequence[float] | None = None
-    images_only: bool = False
-
-    def examples(self, path: Path, labels: Path | None = None) -> Examples | StreamedExamples:
-        """Labelled examples of a file or folder."""
-        return read_examples(path, labels, **self._settings(path))
-
-    def inputs(self, path: Path) -> NamedInputs:
-        """Inputs without labels, and a name for each."""
-        return read_inputs(path, **self._settings(path))
-
-    def _settings(self, path: Path) -> dict[str, Any]:
-        settings = asdict(self)
-        if settings.pop("images_only") and not holds_images(path):
-            settings["size"] = None
-        return settings
-
-    def labels(self, path: Path) -> np.ndarray:
-        """The labels of a file beside the inputs; the label column is that of a .csv file."""
-        column = self.label_column if path.suffix.lower() == ".csv" else None
-        return read_labels(path, column, self.header, MEMORY_LIMIT)
-
-    def kept(self) -> dict[str, Any]:
-        """What shapes the inputs, as far as it was given: JSON values for a task's note."""
-        given = {name: getattr(self, name) for name in KEPT}
-        return {
-            name: list(value) if isinstance(value, (tuple, list)) else value
-            for name, value in given.items()
-            if value is not None
-        }
-
-    def completed(self, kept: Mapping[str, Any]) -> Reading:
-        """The same, with what a task kept in the place of what was not given."""
-        given = self.kept()
-        return replace(
-            self, **{name: kept[name] for name in KEPT if name in kept and name not in given}
+    preprocessing = learner.settings.preprocessing
+    if preprocessing is None:
+        kept = usual_inputs(learner.tasks_) if task is None else inputs_of(task)
+        unsaid = {name: kept[name] for name in KEPT if name in kept}
+        return replace(given, **unsaid | kept_settings(given))
+    name = preprocessing.difference(kept_settings(given))
+    if name is not None:
+        raise InputError(
+            f"the store prepares its inputs with {name} {getattr(preprocessing, name)!r}, not "
+            f"{getattr(given, name)!r}; give it raw inputs, or tell it that they are prepared"
         )
-
-    def without_numbers(self) -> Reading:
-        """The same, but that nothing is normalised: the learner does it."""
-        return replace(self, mean=None, std=None)
-
-    def preprocessing(
-        self, first: Examples | StreamedExamples, standardise: bool = False
-    ) -> Preprocessing:
-        """What a new store does to its inputs; first: data of its first task, not normalised.
-
-        standardise: whether mean and deviation are measured on them where none is given.
-        """
-        given = self.kept() | {"pixels": first.pixels}
-        if standardise and self.mean is None and self.std is None:
-            return Preprocessing.standardising(first, **given)
-        return Preprocessing(**given)
-
-    def of(self, learner: ImpressLearner, task: TaskInfo | None = None) -> Reading:
-        """How files are read for a learner, and for a task where one is named.
-
-        Raises InputError for settings that contradict the learner's own.
-        """
-        own = learner.settings.preprocessing
-        if own is None:
-            kept = usual_inputs(learner.tasks_) if task is None else inputs_of(task)
-            return self.completed(kept)
-        name = own.difference(self.kept())
-        if name is not None:
-            raise InputError(
-                f"the store prepares its inputs with {name} {getattr(own, name)!r}, not "
-                f"{getattr(self, name)!r}; give it raw inputs, or tell it that they are prepared"
-            )
-        return replace(self.without_numbers(), shape=own.shape, size=own.size, images_only=True)
+    size = preprocessing.size if holds_images(path) else None
+    return replace(given, shape=preprocessing.shape, size=size, mean=None, std=None)
 
 
 def read_prepared(
-    learner: ImpressLearner, reading: Reading, path: Path, prepared: bool = False
+    learner: ImpressLearner, given: FileReader, path: Path, prepared: bool = False
 ) -> NamedInputs:
     """Named inputs of a file or folder as the learner's network takes them.
 
-    prepared: whether the file holds them so already.
+    given: as `reader_for` made it; prepared: whether the file holds inputs prepared already.
     """
     if prepared:
-        reading = replace(reading.without_numbers(), shape=None, size=None)
-    named, own = reading.inputs(path), learner.settings.preprocessing
-    if own is not None and not prepared:
-        named = replace(named, inputs=own.prepare(named.inputs, named.pixels))
+        given = replace(given, shape=None, size=None, mean=None, std=None)
+    named, preprocessing = given.inputs(path), learner.settings.preprocessing
+    if preprocessing is not None and not prepared:
+        named = replace(named, inputs=preprocessing.prepare(named.inputs, named.pixels))
     learner.backbone.check_inputs(named.inputs)
     return named
+
+
+def new_preprocessing(
+    given: FileReader, first: Examples | StreamedExamples, standardise: bool = False
+) -> Preprocessing:
+    """What a new store does to its inputs; first: data of its first task, not normalised.
+
+    standardise: whether mean and deviation are measured on them where none is given.
+    """
+    settings = kept_settings(given) | {"pixels": first.pixels}
+    if standardise and given.mean is None and given.std is None:
+        return Preprocessing.standardising(first, **settings)
+    return Preprocessing(**settings)
+
+
+def kept_settings(given: FileReader) -> dict[str, Any]:
+    """What shapes the inputs, as far as it was given: JSON values for a task's note."""
+    values = {name: getattr(given, name) for name in KEPT}
+    return {
+        name: list(value) if isinstance(value, (tuple, list)) else value
+        for name, value in values.items()
+        if value is not None
+    }
 
 
 def shape_of(examples: Examples | StreamedExamples) -> tuple[int, ...]:
@@ -142,14 +93,14 @@ def shape_of(examples: Examples | StreamedExamples) -> tuple[int, ...]:
 
 
 def note_of(
-    examples: Examples | StreamedExamples, reading: Reading, learner: ImpressLearner
+    examples: Examples | StreamedExamples, given: FileReader, learner: ImpressLearner
 ) -> dict[str, Any]:
     """What is kept with a task of the data it was learned from."""
-    kept = {} if learner.settings.preprocessing else reading.kept()
-    return {"data": fingerprint(examples)} | ({"inputs": kept} if kept else {})
+    kept = {} if learner.settings.preprocessing else kept_settings(given)
+    return {"data": short_fingerprint(examples)} | ({"inputs": kept} if kept else {})
 
 
-def fingerprint(examples: Examples | StreamedExamples) -> str:
+def short_fingerprint(examples: Examples | StreamedExamples) -> str:
     """The fingerprint of a data set as it is kept with a task."""
     return data_fingerprint(examples)[:DIGITS]
 

@@ -4,41 +4,27 @@ import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
+from impresslearn.cli.arguments import AsJson
 from impresslearn.cli.output import print_facts, print_json
 
 PACKAGES = (
-    "impresslearn",
-    "torch",
-    "numpy",
-    "numba",
-    "llvmlite",
-    "scikit-learn",
-    "torchvision",
-    "plotly",
-    "typer",
-    "rich",
+    *("impresslearn", "torch", "numpy", "numba", "llvmlite", "scikit-learn"),
+    *("torchvision", "altair", "typer", "rich"),
 )
 
 
-def env(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
+def env(as_json: AsJson = False) -> None:
     """Print versions, processor, threads and CUDA devices."""
     facts = environment()
     if as_json:
         print_json(facts)
         return
-    print_facts((name, _in_words(value)) for name, value in facts.items())
-
-
-def _in_words(value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(value) or "none"
-    return "not available" if value is None else str(value)
+    for name, value in facts.items():
+        if isinstance(value, list):
+            facts[name] = ", ".join(value) or "none"
+    print_facts((name, "not available" if v is None else v) for name, v in facts.items())
 
 
 def environment() -> dict[str, Any]:

@@ -5,62 +5,30 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from impresslearn.cli import learn_options as options
 from impresslearn.cli.arguments import (
     AsJson,
     Device,
-    Header,
-    LabelColumn,
-    Mean,
+    FileOptions,
     Quiet,
-    Shape,
-    Size,
-    Std,
     Store,
-    reading_settings,
-    settings_of,
+    option_groups,
 )
+from impresslearn.cli.learn_options import StoreOptions, TaskOptions, TrainingOptions
 from impresslearn.cli.output import print_json, remark, say
 from impresslearn.errors import ImpressLearnError, InputError
 
 if TYPE_CHECKING:
-    from impresslearn.cli.data_files import Reading
-    from impresslearn.cli.learn_many import Job, Manner, Outcome
+    from impresslearn.cli.learn_many import Outcome
     from impresslearn.learner import ImpressLearner
 
 
+@option_groups
 def learn(
     store: Store,
-    data: options.Data = None,
-    task: options.Task = None,
-    labels: options.Labels = None,
-    tasks: options.Tasks = None,
-    test: options.Test = None,
-    test_labels: options.TestLabels = None,
-    basis: options.Basis = False,
-    homogeneous: options.Homogeneous = None,
-    random_masks: options.RandomMasks = None,
-    precision: options.Precision = None,
-    epochs: options.Epochs = None,
-    min_steps: options.MinSteps = None,
-    lr: options.Lr = None,
-    batch_size: options.BatchSize = None,
-    standardise: options.Standardise = False,
-    mean: Mean = None,
-    std: Std = None,
-    shape: Shape = None,
-    size: Size = None,
-    label_column: LabelColumn = None,
-    header: Header = None,
-    backbone: options.Backbone = None,
-    network: options.Set = None,
-    classes: options.Classes = None,
-    norm: options.Norm = None,
-    preset: options.Preset = None,
-    sparsity: options.Sparsity = None,
-    granularity: options.Granularity = None,
-    output_scale: options.OutputScale = None,
-    seed: options.Seed = None,
+    sources: TaskOptions,
+    training: TrainingOptions,
+    files: FileOptions,
+    new: StoreOptions,
     device: Device = "cpu",
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -71,47 +39,30 @@ def learn(
     same data, is skipped: after an interruption, run the same command again. A new store has no
     masks yet: learn its first tasks with --basis, or give it --random-masks.
     """
-    from impresslearn.cli.data_files import Reading
-    from impresslearn.cli.learn_many import Manner, prepare_store
-    from impresslearn.learner.creation import Founding
+    from impresslearn.cli.learn_many import learn_jobs, open_for_learning, prepare_store
 
-    jobs = options.Sources(data, task, labels, tasks, test, test_labels).jobs()
-    reading = Reading(**reading_settings(label_column, header, shape, size, mean, std))
-    fields = {"epochs": epochs, "min_steps": min_steps, "lr": lr, "batch_size": batch_size}
-    recipe = {name: value for name, value in fields.items() if value is not None}
-    masks = homogeneous or (1 if basis else None)
-    if not store.exists() and masks is None and random_masks is None:
+    jobs, given = sources.jobs(), files.reader()
+    if not store.exists() and training.masks is None and training.random_masks is None:
         raise InputError(
             f"{store} is new and has no masks to learn over: learn its first tasks with --basis, "
             "or give it random masks with --random-masks 20"
         )
-    manner = Manner(masks, random_masks, standardise, precision, recipe)
-    given = Founding(
-        backbone, settings_of(network or ()), classes, norm, seed,
-        preset, granularity, output_scale, sparsity,
-    )  # fmt: skip
-    founded = prepare_store(store, jobs, reading, manner, given)
+    created = prepare_store(store, jobs, given, training, new.settings())
     spoken = not quiet and not as_json
-    if founded is not None and spoken:
-        say(_created(store, founded))
+    if created is not None and spoken:
+        say(_created(store, created))
     outcomes: list[Outcome] = []
-    with _telling_what_is_kept(store, len(jobs), outcomes):
-        for outcome in _outcomes(store, jobs, reading, manner, device, not quiet):
+    with (
+        _telling_what_is_kept(store, len(jobs), outcomes),
+        open_for_learning(store, training, device=device, progress=not quiet) as learner,
+    ):
+        for outcome in learn_jobs(learner, jobs, given, training):
             outcomes.append(outcome)
             if spoken:
                 say(_line(outcome))
     if as_json:
         done = [_plain(outcome) for outcome in outcomes]
-        print_json({"store": str(store), "created": founded is not None, "tasks": done})
-
-
-def _outcomes(
-    store: Path, jobs: "list[Job]", reading: "Reading", manner: "Manner", device: str, shown: bool
-) -> "Iterator[Outcome]":
-    from impresslearn.cli.learn_many import open_for_work, work_through
-
-    with open_for_work(store, manner, device=device, progress=shown) as learner:
-        yield from work_through(learner, jobs, reading, manner)
+        print_json({"store": str(store), "created": created is not None, "tasks": done})
 
 
 @contextmanager

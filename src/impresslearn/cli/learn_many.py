@@ -1,26 +1,29 @@
-"""Data sets to be learned into a store, by name: those that are there already are left out.
+"""Learns data sets into a store, one by one, leaving out those that are there already.
 
 A task is there already if it bears the name and was learned from the same data, so that a list
-that was interrupted carries on where it stopped when it is worked through again. `prepare_store`
-first, then `open_for_work`, then `work_through`.
+that was interrupted carries on where it stopped when it is given again. `prepare_store` first, then
+`open_for_learning`, then `learn_jobs`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from impresslearn.cli.data_files import (
-    Reading,
     data_of,
-    fingerprint,
+    new_preprocessing,
     note_of,
+    reader_for,
     shape_of,
+    short_fingerprint,
     usual_inputs,
 )
+from impresslearn.cli.learn_options import TrainingOptions
 from impresslearn.data import Examples, StreamedExamples, classes_of, to_batches
+from impresslearn.data.files import FileReader
 from impresslearn.errors import InputError, MissingDataError
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.creation import Founding, check_agreement, found_learner
@@ -41,9 +44,11 @@ class DataSet:
     path: Path
     labels: Path | None = None
 
-    def read(self, reading: Reading) -> Examples | StreamedExamples:
-        """The labelled examples."""
-        return reading.examples(self.path, self.labels)
+    def read(
+        self, learner: ImpressLearner, given: FileReader, task: TaskInfo | None = None
+    ) -> Examples | StreamedExamples:
+        """The labelled examples, as a learner (and a task, where one is named) takes files."""
+        return reader_for(learner, given, self.path, task).examples(self.path, self.labels)
 
 
 @dataclass(frozen=True)
@@ -53,28 +58,6 @@ class Job:
     name: str
     train: DataSet
     test: DataSet | None = None
-
-
-@dataclass(frozen=True)
-class Manner:
-    """How tasks are learned: coefficients over the bank, or masks of their own.
-
-    masks: how many masks each adds to the bank, from as many seeds; None for coefficients only.
-    random_masks: how many random masks the bank is to hold at least. standardise: whether a mean
-    and a standard deviation are measured where none are known. precision, recipe: of the tasks of
-    this run, where they are not to be the store's; recipe: some fields of a `Recipe`.
-    """
-
-    masks: int | None = None
-    random_masks: int | None = None
-    standardise: bool = False
-    precision: str | None = None
-    recipe: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def role(self) -> str:
-        """ "basis" or "learned"."""
-        return "learned" if self.masks is None else "basis"
 
 
 @dataclass(frozen=True)
@@ -113,14 +96,8 @@ def data_sets_in(folder: Path) -> dict[str, DataSet]:
     return found
 
 
-def most_classes(jobs: Iterable[Job], reading: Reading) -> int:
-    """The largest number of classes that any of the data sets has."""
-    counts = (len(classes_of(job.train.read(reading).labels)) for job in jobs)
-    return max(counts, default=0)
-
-
 def prepare_store(
-    path: Path, jobs: Sequence[Job], reading: Reading, manner: Manner, given: Founding
+    path: Path, jobs: Sequence[Job], given: FileReader, training: TrainingOptions, new: Founding
 ) -> ImpressLearner | None:
     """Creates the store where there is none, and returns the empty learner it was made from.
 
@@ -129,9 +106,9 @@ def prepare_store(
     """
     description = describe_store(path) if path.exists() else None
     if description is not None:
-        check_agreement(given, description, path)
+        check_agreement(new, description, path)
     masks = 0 if description is None else description["masks"]
-    if not masks and manner.masks is None and not manner.random_masks:
+    if not masks and training.masks is None and not training.random_masks:
         raise InputError(
             f"{path} has no masks to learn over yet: learn its first tasks as basis tasks, or let "
             "it start with random masks"
@@ -140,90 +117,94 @@ def prepare_store(
         return None
     if not path.parent.is_dir():
         raise MissingDataError(f"there is no folder {path.parent} to create {path.name} in")
-    first = jobs[0].train.read(reading.without_numbers())
-    preprocessing = reading.preprocessing(first, manner.standardise)
+    raw = replace(given, mean=None, std=None)
+    first = raw.examples(jobs[0].train.path, jobs[0].train.labels)
+    preprocessing = new_preprocessing(given, first, training.standardise)
     classes = len(classes_of(first.labels))
-    if given.classes is None:
-        classes = max(classes, most_classes(jobs[1:], reading))
-    own = {} if manner.precision is None else {"precision": manner.precision}
-    learner = found_learner(given, classes, shape_of(first), preprocessing=preprocessing, **own)
+    if new.classes is None:
+        others = (raw.examples(job.train.path, job.train.labels) for job in jobs[1:])
+        classes = max([classes, *(len(classes_of(each.labels)) for each in others)])
+    settings = {} if training.precision is None else {"precision": training.precision}
+    learner = found_learner(new, classes, shape_of(first), preprocessing=preprocessing, **settings)
     learner.save(path)
     return learner
 
 
-def open_for_work(
-    path: Path, manner: Manner, *, device: str = "cpu", progress: bool | str = "auto"
+def open_for_learning(
+    path: Path, training: TrainingOptions, *, device: str = "cpu", progress: bool | str = "auto"
 ) -> ImpressLearner:
     """The store's learner with the settings of this run, and as many random masks as it asks for.
 
     Close it afterwards.
     """
-    which = "task_recipe" if manner.masks is None else "basis_recipe"
+    which = "task_recipe" if training.masks is None else "basis_recipe"
     kept = restored_settings(describe_store(path)["settings"])
-    own: dict[str, Any] = {which: replace(kept[which], **manner.recipe)}
-    if manner.precision is not None:
-        own["precision"] = manner.precision
-    learner = open_store(path, device=device, progress=progress, **own)
+    settings: dict[str, Any] = {which: replace(kept[which], **training.recipe())}
+    if training.precision is not None:
+        settings["precision"] = training.precision
+    learner = open_store(path, device=device, progress=progress, **settings)
     try:
-        if manner.random_masks:
+        if training.random_masks:
             held = sum(info.source == "random" for info in learner.bank_.infos)
-            if held < manner.random_masks:
-                learner.add_random_masks(manner.random_masks - held)
+            if held < training.random_masks:
+                learner.add_random_masks(training.random_masks - held)
         return learner
     except BaseException:
         learner.close()
         raise
 
 
-def work_through(
-    learner: ImpressLearner, jobs: Sequence[Job], reading: Reading, manner: Manner
+def learn_jobs(
+    learner: ImpressLearner, jobs: Sequence[Job], given: FileReader, training: TrainingOptions
 ) -> Iterator[Outcome]:
     """Learns one job after another, each committed before the next begins.
 
     Raises InputError for a task that is there already in another role, or from other data.
     """
     for job in jobs:
-        if job.name in learner.tasks_:
-            own = reading.of(learner, learner.tasks_[job.name])
-            _check_same(learner.tasks_[job.name], job, own, manner)
-            yield _outcome(learner, job, own, learned=False)
+        known = learner.tasks_.get(job.name)
+        if known is not None:
+            _check_same(learner, known, job, given, training)
         else:
-            own = reading.of(learner)
-            yield _learn(learner, job, own, manner)
+            _check_kept(learner, given, training)
+            _learn(learner, job, given, training.masks)
+        yield _outcome(learner, job, given, known)
 
 
-def _learn(learner: ImpressLearner, job: Job, reading: Reading, manner: Manner) -> Outcome:
-    _check_kept(learner, reading, manner)
-    examples = job.train.read(reading)
-    note = note_of(examples, reading, learner)
-    if manner.masks is None:
+def _learn(learner: ImpressLearner, job: Job, given: FileReader, masks: int | None) -> None:
+    examples = job.train.read(learner, given)
+    note = note_of(examples, reader_for(learner, given, job.train.path), learner)
+    if masks is None:
         learner.learn_task(job.name, examples, note=note)
-    elif manner.masks == 1:
+    elif masks == 1:
         learner.learn_basis(job.name, examples, note=note)
     else:
-        learner.learn_homogeneous(job.name, examples, manner.masks, note=note)
-    return _outcome(learner, job, reading, learned=True)
+        learner.learn_homogeneous(job.name, examples, masks, note=note)
 
 
-def _check_kept(learner: ImpressLearner, reading: Reading, manner: Manner) -> None:
+def _check_kept(learner: ImpressLearner, given: FileReader, training: TrainingOptions) -> None:
     """Raises InputError for a normalisation that the learner would not keep with its tasks."""
-    own, asked = learner.settings.preprocessing, manner.standardise or reading.mean or reading.std
-    if own is None and asked and not usual_inputs(learner.tasks_):
+    kept = learner.settings.preprocessing
+    asked = training.standardise or given.mean or given.std
+    if kept is None and asked and not usual_inputs(learner.tasks_):
         raise InputError(
             "the store was created without preprocessing and would not apply it later; normalise "
             "the data yourself, or create a new store with these settings"
         )
-    if own is not None and manner.standardise and not own.normalises:
+    if kept is not None and training.standardise and not kept.normalises:
         raise InputError(
             "the store was created without a mean and a standard deviation, and all its tasks take "
             "inputs as they are; leave out --standardise, or create a new store with it"
         )
 
 
-def _check_same(task: TaskInfo, job: Job, reading: Reading, manner: Manner) -> None:
-    if task.role != manner.role:
+def _check_same(
+    learner: ImpressLearner, task: TaskInfo, job: Job, given: FileReader, training: TrainingOptions
+) -> None:
+    if task.role != training.role:
         raise InputError(
-            f"task {job.name!r} is there already, as a {task.role} task, not as a {manner.role} one"
+            f"task {job.name!r} is there already, as a {task.role} task, not as a "
+            f"{training.role} one"
         )
     kept = data_of(task)
     if kept is None:
@@ -231,20 +212,22 @@ def _check_same(task: TaskInfo, job: Job, reading: Reading, manner: Manner) -> N
             f"task {job.name!r} is there already and its history does not tell from which data; "
             "choose another name"
         )
-    if fingerprint(job.train.read(reading)) != kept:
+    if short_fingerprint(job.train.read(learner, given, task)) != kept:
         raise InputError(
             f"task {job.name!r} is there already, learned from other data than {job.train.path} "
             "as it is read now; tasks never change: choose another name, or remove it first"
         )
 
 
-def _outcome(learner: ImpressLearner, job: Job, reading: Reading, learned: bool) -> Outcome:
+def _outcome(
+    learner: ImpressLearner, job: Job, given: FileReader, known: TaskInfo | None
+) -> Outcome:
     info = learner.tasks_[job.name]
     if job.test is None:
-        return Outcome(info, learned)
-    examples = job.test.read(reading)
+        return Outcome(info, known is None)
+    examples = job.test.read(learner, given, info)
     accuracy = learner.score(examples, job.name)
-    return Outcome(info, learned, accuracy, _unrounded_accuracy(learner, info, examples))
+    return Outcome(info, known is None, accuracy, _unrounded_accuracy(learner, info, examples))
 
 
 def _unrounded_accuracy(learner: ImpressLearner, task: TaskInfo, examples: Any) -> float | None:

@@ -15,9 +15,6 @@ from impresslearn.errors import visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-    from impresslearn.cli.labelling import LabelledRows
-
 LARGEST_TABLE = 2000
 """Rows that are laid out; each takes about 0.4 ms."""
 
@@ -102,42 +99,3 @@ def print_table(
         # Text, not str: brackets in a name are no markup
         table.add_row(*(Text(visible(cell)) for cell in row))
     print_rich(table)
-
-
-def print_rows(rows: "LabelledRows", proba: bool = False) -> None:
-    """A line a row: name, label, confidence, and if asked for every class's probability."""
-    for number, (name, label, sure) in enumerate(
-        zip(rows.names, rows.labels, rows.confidences, strict=True)
-    ):
-        cells = [name, str(label), f"{sure:.4f}"]
-        if proba:
-            likely = zip(rows.classes, rows.probabilities[number], strict=True)
-            cells += [f"{each}={value:.4f}" for each, value in likely]
-        say(*cells)
-
-
-def plain_rows(rows: "LabelledRows", proba: bool = False) -> list[dict[str, Any]]:
-    """The same as plain values; probabilities are in the order of the classes."""
-    told: list[dict[str, Any]] = [
-        {"name": name, "label": label, "confidence": round(sure, 6)}
-        for name, label, sure in zip(rows.names, rows.labels, rows.confidences, strict=True)
-    ]
-    if proba:
-        for row, likely in zip(told, rows.probabilities.tolist(), strict=True):
-            row["probabilities"] = [round(value, 6) for value in likely]
-    return told
-
-
-def plain_guess(guess: Any, best: int = 5) -> dict[str, Any]:
-    """What a task inference found: a `TaskGuess` as plain values, its likeliest tasks first."""
-    ranked = sorted(guess.posterior.items(), key=lambda item: -item[1])[:best]
-    return {
-        "task": guess.task,
-        "best": guess.best,
-        "unknown": guess.unknown,
-        "unknown_probability": round(guess.unknown_probability, 6),
-        "entropy": round(guess.entropy, 6),
-        "margin": round(guess.margin, 6),
-        "method": guess.method,
-        "posterior": [{"task": name, "probability": round(p, 6)} for name, p in ranked],
-    }

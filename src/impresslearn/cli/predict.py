@@ -1,25 +1,21 @@
 """`impresslearn predict`: labels for the inputs of a file or folder."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from impresslearn.cli.arguments import (
     AsJson,
     Device,
-    Header,
+    FileOptions,
     Inputs,
     IsPrepared,
-    LabelColumn,
-    Mean,
-    Shape,
-    Size,
-    Std,
     Store,
-    reading_settings,
+    option,
+    option_groups,
 )
-from impresslearn.cli.output import plain_guess, plain_rows, print_json, print_rows, remark, say
+from impresslearn.cli.output import print_json, remark, say
+from impresslearn.cli.predictions import plain_guess, predict_named
 
 if TYPE_CHECKING:
     from impresslearn.data.files import NamedInputs
@@ -27,26 +23,19 @@ if TYPE_CHECKING:
     from impresslearn.learner import ImpressLearner
 
 
+@option_groups
 def predict(
     store: Store,
     inputs: Inputs,
-    task: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The task; by default it is inferred.")
-    ] = None,
+    files: FileOptions,
+    task: Annotated[str | None, option("NAME", "The task; by default it is inferred.")] = None,
     labels: Annotated[
-        Path | None,
-        typer.Option(metavar="PATH", help="Also report the accuracy: .npy, .csv or .txt."),
+        Path | None, option("PATH", "Also report the accuracy: .npy, .csv or .txt.")
     ] = None,
-    proba: Annotated[
-        bool, typer.Option("--proba", help="Print the probability of every class.")
-    ] = False,
-    mean: Mean = None,
-    std: Std = None,
-    shape: Shape = None,
-    size: Size = None,
+    proba: Annotated[bool, option(None, "Print the probability of every class.", "--proba")] = (
+        False
+    ),
     prepared: IsPrepared = False,
-    label_column: LabelColumn = None,
-    header: Header = None,
     device: Device = "cpu",
     as_json: AsJson = False,
 ) -> None:
@@ -55,36 +44,33 @@ def predict(
     Prints a line an input: its name, the label, the probability of that label, with tabs between.
     Inputs are raw, as those that the task was learned from; the store prepares them.
     """
-    from impresslearn.cli.data_files import Reading, read_prepared
-    from impresslearn.cli.labelling import label_rows
-    from impresslearn.data.preprocessing import Prepared
+    from impresslearn.cli.data_files import read_prepared, reader_for
+    from impresslearn.data import Prepared
     from impresslearn.learner.loading import open_store
 
-    asked = Reading(**reading_settings(label_column, header, shape, size, mean, std))
+    given, accuracy = files.reader(), None
     with open_store(store, readonly=True, device=device, progress=False) as learner:
-        reading = asked.of(learner, None if task is None else learner.tasks_[task])
-        named = read_prepared(learner, reading, inputs, prepared)
+        info = None if task is None else learner.tasks_[task]
+        named = read_prepared(learner, reader_for(learner, given, inputs, info), inputs, prepared)
         guess = _inferred(learner, named) if task is None else None
-        rows = label_rows(learner, named, guess.best if guess is not None else str(task))
-        accuracy = None
+        found = predict_named(learner, named, guess.best if guess is not None else str(task))
         if labels is not None:
-            accuracy = learner.score(Prepared((named.inputs, reading.labels(labels))), rows.task)
-    if not as_json:
-        print_rows(rows, proba)
-        if accuracy is not None:
-            say(f"accuracy {accuracy:.1%} of {len(rows):,} rows")
+            column = given.label_column if labels.suffix.lower() == ".csv" else None
+            true = replace(given, label_column=column).labels(labels)
+            accuracy = learner.score(Prepared((named.inputs, true)), found.task)
+    if as_json:
+        inferred = None if guess is None else plain_guess(guess)
+        told = {"task": found.task, "inferred": inferred, "classes": list(found.classes)}
+        print_json(told | {"rows": found.rows(proba), "accuracy": accuracy})
         return
-    told: dict[str, Any] = {
-        "task": rows.task,
-        "inferred": None if guess is None else plain_guess(guess),
-    }
-    told |= {"classes": list(rows.classes), "rows": plain_rows(rows, proba), "accuracy": accuracy}
-    print_json(told)
+    found.show(proba)
+    if accuracy is not None:
+        say(f"accuracy {accuracy:.1%} of {len(found.names):,} rows")
 
 
 def _inferred(learner: "ImpressLearner", inputs: "NamedInputs") -> "TaskGuess":
     """The task that the inputs belong to. Raises UnknownTaskError where they fit none."""
-    from impresslearn.data.preprocessing import Prepared
+    from impresslearn.data import Prepared
     from impresslearn.errors import UnknownTaskError
 
     guess = learner.infer_task(Prepared(inputs.inputs))

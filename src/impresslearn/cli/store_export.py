@@ -7,28 +7,24 @@ import typer
 
 from impresslearn.cli.arguments import (
     AsJson,
-    Header,
-    LabelColumn,
-    Mean,
-    Shape,
-    Size,
-    Std,
+    FileOptions,
     Store,
     existing,
     named_paths,
-    reading_settings,
+    option_groups,
 )
 from impresslearn.cli.output import counted, print_json, print_table, remark, say
 from impresslearn.errors import InputError
 
 if TYPE_CHECKING:
-    from impresslearn.cli.data_files import Reading
+    from impresslearn.data.files import FileReader
     from impresslearn.learner import ImpressLearner
     from impresslearn.learner.rounding import Rounding
 
 SUFFIX = ".impress"
 
 
+@option_groups
 def export(
     store: Store,
     out: Annotated[
@@ -37,6 +33,7 @@ def export(
             metavar="OUT", help=".impress: a new store; .safetensors, .onnx, .pt2: one task."
         ),
     ],
+    files: FileOptions,
     task: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Only this task; may be repeated. By default all."),
@@ -59,12 +56,6 @@ def export(
         typer.Option(metavar="PATH", help="Inputs of the size that .onnx or .pt2 is made for."),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
-    mean: Mean = None,
-    std: Std = None,
-    shape: Shape = None,
-    size: Size = None,
-    label_column: LabelColumn = None,
-    header: Header = None,
     as_json: AsJson = False,
 ) -> None:
     """Write tasks to a new store, or one as a model.
@@ -72,20 +63,19 @@ def export(
     The suffix of OUT decides. A model file needs no part of this library. --precision rounds what
     is written; the store itself is left alone.
     """
-    from impresslearn.cli.data_files import Reading
     from impresslearn.learner.loading import open_store
 
     _check(store, out, example, overwrite)
-    asked = Reading(**reading_settings(label_column, header, shape, size, mean, std))
+    given = files.reader()
     with open_store(store, readonly=True, progress=False) as learner:
         names = list(dict.fromkeys(task)) if task else list(learner.tasks_)
         if out.suffix.lower() != SUFFIX and len(names) != 1:
             raise InputError(f"{out} takes one task of {len(names)}; name it with --task")
-        kept, changes = _rounded(learner, precision, data or [], asked)
+        kept, changes = _rounded(learner, precision, data or [], given)
         if out.suffix.lower() == SUFFIX:
             kept.save(out, tasks=names if task else None, overwrite=overwrite)
         else:
-            _export_task(kept, out, names[0], example, asked)
+            _export_task(kept, out, names[0], example, given)
     told = [vars(change) for change in changes if change.task in set(names)]
     if as_json:
         print_json({"out": str(out), "tasks": names, "rounding": told})
@@ -110,8 +100,9 @@ def _check(store: Path, out: Path, example: Path | None, overwrite: bool) -> Non
 
 
 def _rounded(
-    learner: "ImpressLearner", precision: str | None, data: list[str], asked: "Reading"
+    learner: "ImpressLearner", precision: str | None, data: list[str], given: "FileReader"
 ) -> "tuple[ImpressLearner, tuple[Rounding, ...]]":
+    from impresslearn.cli.data_files import reader_for
     from impresslearn.learner.rounding import rounded
 
     if precision is None:
@@ -119,7 +110,7 @@ def _rounded(
             raise InputError("--data measures what --precision changes; give both")
         return learner, ()
     examples = {
-        name: asked.of(learner, learner.tasks_[name]).examples(path)
+        name: reader_for(learner, given, path, learner.tasks_[name]).examples(path)
         for name, path in named_paths(data, "--data").items()
     }
     result = rounded(learner, precision, examples)
@@ -127,13 +118,15 @@ def _rounded(
 
 
 def _export_task(
-    learner: "ImpressLearner", out: Path, name: str, example: Path | None, asked: "Reading"
+    learner: "ImpressLearner", out: Path, name: str, example: Path | None, given: "FileReader"
 ) -> None:
-    from impresslearn.cli.data_files import inputs_of
+    from impresslearn.cli.data_files import inputs_of, reader_for
     from impresslearn.export import export_task
 
-    kept, reading = inputs_of(learner.tasks_[name]), asked.of(learner, learner.tasks_[name])
-    inputs = None if example is None else reading.inputs(example).inputs
+    task, inputs = learner.tasks_[name], None
+    kept = inputs_of(task)
+    if example is not None:
+        inputs = reader_for(learner, given, example, task).inputs(example).inputs
     export_task(learner.task_model(name), out, example=inputs)
     normalised = [f"{key} {kept[key]}" for key in ("mean", "std") if key in kept]
     if normalised:

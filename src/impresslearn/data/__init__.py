@@ -13,18 +13,17 @@ from impresslearn.data.batches import (
     even_parts,
     to_batches,
 )
+from impresslearn.data.conversion import as_examples
 from impresslearn.data.examples import (
     MEMORY_LIMIT,
     Augmentation,
     Examples,
     StreamedExamples,
     as_inputs,
-    check_shape,
-    kinds,
-    raw,
+    data_fingerprint,
 )
-from impresslearn.data.forms import as_examples
 from impresslearn.data.labels import Label, classes_of, encode_labels, label_array, task_classes
+from impresslearn.data.preprocessing import Prepared, Preprocessing
 
 __all__ = [
     "MEMORY_LIMIT",
@@ -32,18 +31,18 @@ __all__ = [
     "BatchSource",
     "Examples",
     "Label",
+    "Prepared",
+    "Preprocessing",
     "StreamedBatches",
     "StreamedExamples",
     "TensorBatches",
     "as_examples",
     "as_inputs",
-    "check_shape",
     "classes_of",
+    "data_fingerprint",
     "encode_labels",
     "even_parts",
-    "kinds",
     "label_array",
-    "raw",
     "task_classes",
     "to_batches",
 ]

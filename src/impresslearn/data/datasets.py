@@ -18,49 +18,48 @@ from torch.utils.data import Dataset, Subset, TensorDataset
 
 from impresslearn.data import draws
 from impresslearn.data.batches import loaded
-from impresslearn.data.examples import Examples, StreamedExamples, as_inputs, kinds, raw
+from impresslearn.data.examples import Examples, StreamedExamples, pair, raw
 from impresslearn.data.images import ImageFiles
 from impresslearn.data.labels import label_array
+from impresslearn.data.paths import reason
 from impresslearn.errors import ImpressLearnError, InputError
 
 PROBED = 16
 """Items of a data set that are read twice to see whether they stay the same."""
-
-Form = tuple[tuple[int, ...], bool]
-"""Shape of an input, and whether its numbers are pixels."""
 
 
 @dataclass(frozen=True, eq=False)
 class Items(Dataset):
     """The items of a data set as pairs (tensor, label), each checked against the first.
 
-    Raises InputError that names the item: one that cannot be read, is no pair, or has another
-    shape or kind of numbers than the first.
+    form: what all must have, None before the first is known. Raises InputError that names the item:
+    one that cannot be read, is no pair, or has another shape or kind of numbers than the first.
     """
 
     dataset: Dataset
-    like: Form | None = None
+    form: str | None = None
 
     def __len__(self) -> int:
         try:
             return len(self.dataset)  # type: ignore[arg-type]
         except Exception as error:  # whatever a user's own code raises
-            raise InputError(f"a Dataset must know its length: {_first_line(error)}") from error
+            raise InputError(f"a Dataset must know its length: {reason(error)}") from error
 
     def __getitem__(self, index: Any) -> tuple[Tensor, Any]:
         item = self.read(index)
         if not isinstance(item, (tuple, list)) or len(item) != 2:
+            length = f" of {len(item)}" if isinstance(item, (tuple, list)) else ""
             raise InputError(
-                f"a Dataset must give pairs (input, label), item {index} is {_described(item)}"
+                f"a Dataset must give pairs (input, label), item {index} is a "
+                f"{type(item).__name__}{length}"
             )
-        value, label = raw(item[0]), item[1]
-        form = form_of(value)
-        if self.like is not None and form != self.like:
+        value = raw(item[0])
+        if self.form not in (None, form_of(value)):
             raise InputError(
                 f"the inputs of a Dataset must share one shape and type, item {index} has "
-                f"{form_line(form)}, the first {form_line(self.like)}"
+                f"{form_of(value)}, the first {self.form}"
             )
-        return value, label
+        return value, item[1]
 
     def read(self, index: Any) -> Any:
         """What the data set gives for an index."""
@@ -69,9 +68,10 @@ class Items(Dataset):
         except ImpressLearnError:
             raise
         except Exception as error:  # whatever a user's own code raises
+            line = str(error).split("\n", 1)[0]
             raise InputError(
                 f"item {index} of {len(self)} in the {type(self.dataset).__name__} cannot be read: "
-                f"{type(error).__name__}: {_first_line(error)}"
+                f"{type(error).__name__}: {line}"
             ) from error
 
 
@@ -87,55 +87,38 @@ def from_dataset(
     if tensors is not None:
         return pair(*tensors)
     first, _ = items[0]
-    items = replace(items, like=form_of(first))
-    pixels = type(dataset) is ImageFiles or first.dtype == torch.uint8
+    items = replace(items, form=form_of(first))
+    images = isinstance(dataset, ImageFiles)
+    pixels = images or first.dtype == torch.uint8
     fits = 4 * first.numel() * count <= memory_limit
-    chance = None if type(dataset) is ImageFiles else _chance(items)
-    known: Any = dataset.targets if type(dataset) is ImageFiles else None
-    if fits and chance is None:
+    randomness = None if images else _randomness(items)
+    if fits and randomness is None:
         before = draws.state()
         # Copies: a data set may give the same memory again and again.
         pairs = ((value.clone(), label) for value, label in map(items.__getitem__, range(count)))
-        values, known = zip(*pairs, strict=True)
+        values, labels = zip(*pairs, strict=True)
         if draws.state() == before:
-            return replace(pair(list(values), known), pixels=pixels)
+            return replace(pair(list(values), labels), pixels=pixels)
+    known = _known_labels(items)
     if known is None:
-        known = _known_labels(items)
-    if known is None:
-        known = _read_labels(items, workers if not fits and chance != "own" else 0)
+        known = _read_labels(items, workers if not fits and randomness != "own" else 0)
     # A generator of the data set's own would be copied to each worker, which all draw the same.
-    workers = 0 if chance == "own" else live_workers if fits else workers
-    return StreamedExamples(items, label_array(known), workers, pixels=pixels)
+    workers = 0 if randomness == "own" else live_workers if fits else workers
+    return StreamedExamples(items, known, workers, pixels=pixels)
 
 
-def pair(inputs: Any, labels: Any) -> Examples:
-    """Inputs and labels that belong together by their positions."""
-    values = raw(inputs)
-    return Examples(as_inputs(values), label_array(labels), None, *kinds(values))
-
-
-def form_of(value: Tensor) -> Form:
-    """The form of one input."""
-    return tuple(value.shape), value.dtype == torch.uint8
-
-
-def form_line(form: Form) -> str:
-    """A form in words."""
-    return f"{form[0]}{' of uint8' if form[1] else ''}"
+def form_of(value: Tensor) -> str:
+    """Shape of an input, and whether its numbers are pixels, in words."""
+    return f"{tuple(value.shape)}{' of uint8' if value.dtype == torch.uint8 else ''}"
 
 
 def same(one: tuple[Tensor, Any], other: tuple[Tensor, Any]) -> bool:
     """Whether two pairs (inputs, labels) hold the same bits, NaN included."""
     (a, b), (label, again) = zip(one, other, strict=True)
-    return (
-        (a.shape, a.dtype) == (b.shape, b.dtype)
-        and torch.equal(_bits(a), _bits(b))
-        and repr(label) == repr(again)
-    )
-
-
-def _bits(values: Tensor) -> Tensor:
-    return values.reshape(-1).contiguous().view(torch.uint8)
+    if (a.shape, a.dtype, repr(label)) != (b.shape, b.dtype, repr(again)):
+        return False
+    first, second = (each.reshape(-1).contiguous().view(torch.uint8) for each in (a, b))
+    return torch.equal(first, second)
 
 
 def _tensors(dataset: Dataset) -> tuple[Tensor, Tensor] | None:
@@ -151,22 +134,22 @@ def _tensors(dataset: Dataset) -> tuple[Tensor, Tensor] | None:
     return None
 
 
-def _chance(items: Items) -> str | None:
+def _randomness(items: Items) -> str | None:
     """By which generators a data set draws its items: "global" ones, its "own", or None.
 
     Some items are read twice from the same state of the global generators.
     """
-    chance = None
+    found = None
     for index in _probed(len(items)):
         before = draws.state()
         value, label = items[index]
         first = value.clone(), label  # the second reading may use the same memory
         if draws.state() != before:
-            chance = "global"
+            found = "global"
             draws.restore(before)
         if not same(first, items[index]):
             return "own"
-    return chance
+    return found
 
 
 def _probed(count: int) -> list[int]:
@@ -176,7 +159,9 @@ def _probed(count: int) -> list[int]:
 def _known_labels(items: Items) -> np.ndarray | None:
     """The labels of a data set that keeps them, if they are those of the items looked at."""
     kept = _kept_labels(items.dataset)
-    if kept is None or len(kept) != len(items):
+    if kept is None or isinstance(items.dataset, ImageFiles):
+        return kept
+    if len(kept) != len(items):
         return None
     probed = _probed(len(items))
     read = label_array([items[i][1] for i in probed])
@@ -189,26 +174,18 @@ def _kept_labels(dataset: Dataset) -> np.ndarray | None:
         whole = _kept_labels(dataset.dataset)
         return None if whole is None else whole[np.asarray(dataset.indices, dtype=np.int64)]
     torchvision = type(dataset).__module__.startswith("torchvision.datasets.")
-    if not torchvision or getattr(dataset, "target_transform", None) is not None:
+    if not torchvision and not isinstance(dataset, ImageFiles):
         return None
     targets = getattr(dataset, "targets", None)
-    return label_array(targets) if isinstance(targets, (list, Tensor)) else None
+    changed = getattr(dataset, "target_transform", None) is not None
+    return None if changed or not isinstance(targets, (list, Tensor)) else label_array(targets)
 
 
-def _read_labels(items: Items, workers: int) -> list[Any]:
+def _read_labels(items: Items, workers: int) -> np.ndarray:
     seeded = torch.Generator().manual_seed(0)
     read = loaded(items, workers, seeded, batch_size=64, collate_fn=_labels_only)
-    return [label for labels in read for label in labels]
+    return label_array([label for labels in read for label in labels])
 
 
 def _labels_only(pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
     return [label for _, label in pairs]
-
-
-def _described(item: Any) -> str:
-    length = f" of {len(item)}" if isinstance(item, (tuple, list)) else ""
-    return f"a {type(item).__name__}{length}"
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).split("\n", 1)[0]

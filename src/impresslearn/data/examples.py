@@ -1,12 +1,14 @@
 """Labelled examples, held in memory or read anew each epoch, and the numbers they consist of.
 
 `Examples` are one tensor, of which batches are slices; `StreamedExamples` a `Dataset` that is read
-each epoch, because it does not fit in memory or draws its items anew. Both are what `as_examples`
-makes of a user's data, and what `to_batches` takes.
+each epoch, because it does not fit in memory or draws its items at random. Both are what
+`as_examples` makes of a user's data, and what `to_batches` takes.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +20,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from impresslearn.data.draws import drawing
+from impresslearn.data.labels import label_array
+from impresslearn.data.paths import reason
 from impresslearn.errors import InputError
 
 Augmentation = Callable[[Tensor, torch.Generator], Tensor]
@@ -88,9 +92,9 @@ def raw(values: Any) -> Tensor:
             return values.detach() if values.requires_grad else values
         return torch.as_tensor(np.asarray(values))
     except (TypeError, ValueError, RuntimeError) as error:
-        line = str(error).split("\n", 1)[0]
+        kind = type(values).__name__
         raise InputError(
-            f"inputs must be a numeric tensor or array, got {type(values).__name__}: {line}"
+            f"inputs must be a numeric tensor or array, got {kind}: {reason(error)}"
         ) from None
 
 
@@ -105,10 +109,17 @@ def as_inputs(values: Any) -> Tensor:
     """(n, ...) inputs as a float tensor: uint8 pixels are scaled to [0, 1], others become float32.
 
     Half precision stays as it is. Raises InputError for values that are no numbers, for NaN or
-    infinite ones, and for shapes that `check_shape` refuses.
+    infinite ones, for a single number, and for a shape of which no input holds a number (n may
+    be 0).
     """
     tensor = raw(values)
-    check_shape(tuple(tensor.shape))
+    if not tensor.dim():
+        raise InputError("inputs must be one per example, shape (n, ...), got a single number")
+    if math.prod(tensor.shape[1:]) == 0:
+        raise InputError(
+            f"inputs of shape {tuple(tensor.shape)} hold no number; expected (n, ...) with "
+            "sizes > 0"
+        )
     if tensor.dtype == torch.uint8:
         return tensor.float() / 255
     if tensor.is_complex():
@@ -123,11 +134,29 @@ def as_inputs(values: Any) -> Tensor:
     return tensor
 
 
-def check_shape(shape: tuple[int, ...]) -> None:
-    """Raises InputError for a shape (n, ...) of which no input holds a number; n may be 0."""
-    if not shape:
-        raise InputError("inputs must be one per example, shape (n, ...), got a single number")
-    if math.prod(shape[1:]) == 0:
-        raise InputError(
-            f"inputs of shape {shape} hold no number; expected (n, ...) with sizes > 0"
-        )
+def pair(inputs: Any, labels: Any) -> Examples:
+    """Inputs and labels that belong together by their positions."""
+    values = raw(inputs)
+    return Examples(as_inputs(values), label_array(labels), None, *kinds(values))
+
+
+def data_fingerprint(examples: Examples | StreamedExamples) -> str:
+    """The SHA-256 of a data set, as 64 hexadecimal digits.
+
+    It covers type, shape and bytes of inputs and labels, in their order; an augmentation is left
+    out. Of `StreamedExamples` it covers the labels and their number only, as to read all inputs
+    would take an epoch. A data set in memory never has the digest of a streamed one.
+    """
+    labels = label_array(examples.labels)
+    kind = {"kind": type(examples).__name__, "labels": labels.dtype.kind, "count": len(labels)}
+    content: Any = b""
+    if isinstance(examples, Examples):
+        inputs = examples.inputs.detach().cpu().contiguous()
+        kind |= {"dtype": str(inputs.dtype), "shape": list(inputs.shape)}
+        content = inputs.reshape(-1).view(torch.uint8).numpy().data
+    digest = hashlib.sha256(json.dumps(kind, sort_keys=True).encode())
+    digest.update(content)
+    # The same bytes for equal labels, whatever the width of their array's type.
+    texts = labels.dtype.kind == "U"
+    digest.update(json.dumps(labels.tolist()).encode() if texts else labels.astype("<i8").tobytes())
+    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Image files: the one reader of them, for folders of classes, single files and streams.
+"""Reads image files, for folders of classes, single files and streams.
 
 `class_images` lists CLASS/IMAGE files, `flat_images` those of one folder; `image_files` makes the
 `Dataset` that reads them one by one, so that `as_examples` can hold or stream them.
@@ -6,9 +6,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,19 +18,14 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from impresslearn.errors import (
-    ImpressLearnError,
-    InputError,
-    MissingDataError,
-    MissingDependencyError,
-)
+from impresslearn.data.paths import naming
+from impresslearn.data.preprocessing import Preprocessing
+from impresslearn.errors import InputError, MissingDataError, MissingDependencyError
 
 if TYPE_CHECKING:
     from PIL import Image as PillowImage
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".tif", ".tiff"})
-LARGEST_SIZE = 8192
-"""Pixels to a side that images are resized to at most."""
 ORIENTATION = 0x0112
 """The Exif tag that says how a camera was held."""
 
@@ -42,11 +38,11 @@ def class_images(folder: Path) -> dict[str, list[Path]]:
     folder, holds no image.
     """
     expected = f"expected {folder}/CLASS/IMAGE files"
-    with _named(folder):
+    with naming(folder):
         if not folder.exists():
             raise MissingDataError(f"no image folder at {folder}; {expected}")
         if not folder.is_dir():
-            raise InputError(f"{folder} is a file; {expected}, or read it with read_examples")
+            raise InputError(f"{folder} is a file; {expected}, or read it with FileReader")
         found = {
             directory.name: _images(directory)
             for directory in sorted(folder.iterdir())
@@ -61,7 +57,7 @@ def class_images(folder: Path) -> dict[str, list[Path]]:
 
 def flat_images(folder: Path) -> list[Path]:
     """The image files of a folder, sorted by name; its sub-folders are not searched."""
-    with _named(folder):
+    with naming(folder):
         files = _images(folder)
     if not files:
         raise InputError(f"no image in {folder}; its sub-folders are not searched")
@@ -72,17 +68,15 @@ def flat_images(folder: Path) -> list[Path]:
 class ImageFiles(Dataset):
     """Image files as pairs of a tensor (c, h, w) and the name of the file's folder.
 
-    shape: (height, width) that all images must have, unless size is given: then the shorter side
-    is resized to it and the centre square kept. grey: whether to read one channel instead of
-    red, green, blue. arrange: from a (1, c, h, w) float batch in [0, 1] to inputs; None leaves
-    uint8 pixels.
+    shape: (height, width) that all images must have, unless preprocessing has a size: then the
+    shorter side is resized to it and the centre square kept. preprocessing: arranges and normalises
+    pixels in [0, 1], and reads one channel instead of red, green, blue where its shape asks for one
+    number a pixel; without one the pixels are uint8.
     """
 
     files: Sequence[Path]
     shape: tuple[int, int]
-    size: int | None = None
-    grey: bool = False
-    arrange: Callable[[Tensor], Tensor] | None = None
+    preprocessing: Preprocessing | None = None
 
     @property
     def targets(self) -> list[str]:
@@ -94,45 +88,41 @@ class ImageFiles(Dataset):
 
     def __getitem__(self, index: int) -> tuple[Tensor, str]:
         path = self.files[index]
-        with _named(path):
+        with naming(path):
             pixels = torch.from_numpy(self._pixels(path)).permute(2, 0, 1)
-            if self.arrange is not None:
-                pixels = self.arrange(pixels[None].float() / 255)[0]
+            if self.preprocessing is not None:
+                pixels = self.preprocessing.arranged(pixels[None].float() / 255)[0]
         return pixels, path.parent.name
 
     def _pixels(self, path: Path) -> np.ndarray:
         """(h, w, c) uint8."""
+        wanted = self.preprocessing or Preprocessing()
+        grey = wanted.shape is not None and prod(wanted.shape) == prod(self.shape)
         with _opened(path) as image:
-            _check_mode(path, image.mode)
-            upright = _upright(image)
-            if self.size is None and _shape(upright) != self.shape:
+            if wanted.size is None and _shape(image) != self.shape:
+                (height, width), (first, other) = _shape(image), self.shape
                 raise InputError(
-                    f"{path} has {_times(_shape(upright))} pixels, the first image "
-                    f"{_times(self.shape)}; give a size to resize all of them to"
+                    f"{path} has {width}x{height} pixels, the first image {other}x{first}; "
+                    "give a size to resize all of them to"
                 )
-            if upright.mode == "P" and "transparency" in upright.info:
-                upright = upright.convert("RGBA")
-            converted = upright.convert("L" if self.grey else "RGB")
-            if self.size is not None:
-                converted = _square(converted, self.size)
-        return np.array(converted).reshape(*self.shape, -1)
+            if image.mode == "P" and "transparency" in image.info:
+                image = image.convert("RGBA")
+            image = image.convert("L" if grey else "RGB")
+            if wanted.size is not None:
+                image = _square(image, wanted.size)
+        return np.array(image).reshape(*self.shape, -1)
 
 
-def image_files(files: Sequence[Path], size: int | None = None) -> ImageFiles:
+def image_files(files: Sequence[Path], preprocessing: Preprocessing | None = None) -> ImageFiles:
     """The files as a data set, after a look at the first.
 
     Transparency is dropped, as the field's readers do; images are turned as their Exif tag says.
-    Raises InputError for a size out of range and for a first file that is no image,
-    MissingDependencyError without Pillow.
+    Raises InputError for a first file that is no image, MissingDependencyError without Pillow.
     """
-    if size is not None:
-        if type(size) is not int or not 1 <= size <= LARGEST_SIZE:
-            raise InputError(
-                f"size must be a whole number of pixels from 1 to {LARGEST_SIZE}, got {size!r}"
-            )
-        return ImageFiles(files, (size, size), size)
-    with _named(files[0]), _opened(files[0]) as first:
-        return ImageFiles(files, _shape(_upright(first)))
+    if preprocessing is not None and preprocessing.size is not None:
+        return ImageFiles(files, (preprocessing.size, preprocessing.size), preprocessing)
+    with naming(files[0]), _opened(files[0]) as first:
+        return ImageFiles(files, _shape(first), preprocessing)
 
 
 def _images(folder: Path) -> list[Path]:
@@ -144,23 +134,10 @@ def _images(folder: Path) -> list[Path]:
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Turns whatever reading a file or folder raises into one line that names it."""
-    try:
-        yield
-    except ImpressLearnError as error:
-        if str(path) in str(error):
-            raise
-        raise type(error)(f"{path}: {error}") from None
-    except Exception as error:  # Pillow's decoders raise almost anything for damaged bytes
-        line = str(error).split("\n", 1)[0] or type(error).__name__
-        raise InputError(f"cannot read {path}: {line}") from None
-
-
-@contextmanager
 def _opened(path: Path) -> Iterator[PillowImage.Image]:
+    """An image, upright and of 8 bits a channel."""
     try:
-        from PIL import Image
+        from PIL import Image, ImageOps
     except ImportError:
         raise MissingDependencyError(
             "reading images needs pillow: pip install 'impresslearn[vision]'"
@@ -173,19 +150,10 @@ def _opened(path: Path) -> Iterator[PillowImage.Image]:
             raise InputError(f"cannot read the image {path}: Pillow knows no such form") from None
         except Image.DecompressionBombError:
             raise InputError(f"{path} has more pixels than can be read safely") from None
-        yield image
-
-
-def _check_mode(path: Path, mode: str) -> None:
-    if mode.startswith(("I", "F")):  # Pillow would cut off all above 255
-        raise InputError(f"{path} has more than 8 bits a channel; save it with 8")
-
-
-def _upright(image: PillowImage.Image) -> PillowImage.Image:
-    from PIL import ImageOps
-
-    turned = image.getexif().get(ORIENTATION, 1) != 1
-    return ImageOps.exif_transpose(image) if turned else image
+        if image.mode.startswith(("I", "F")):  # Pillow would cut off all above 255
+            raise InputError(f"{path} has more than 8 bits a channel; save it with 8")
+        turned = image.getexif().get(ORIENTATION, 1) != 1
+        yield ImageOps.exif_transpose(image) if turned else image
 
 
 def _square(image: PillowImage.Image, side: int) -> PillowImage.Image:
@@ -211,7 +179,3 @@ def _square(image: PillowImage.Image, side: int) -> PillowImage.Image:
 
 def _shape(image: PillowImage.Image) -> tuple[int, int]:
     return image.height, image.width
-
-
-def _times(shape: tuple[int, int]) -> str:
-    return f"{shape[1]}x{shape[0]}"

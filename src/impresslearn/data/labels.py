@@ -1,7 +1,8 @@
 """Labels as the user gave them, integers or strings, and as class indices 0..K-1.
 
-`label_array` is the only door: what two different values would make one class is refused there, and
-so is what no store or terminal could write. Everything behind it compares labels by equality.
+All labels pass through `label_array`: what two different values would make one class is refused
+there, and so is what no store or terminal could write. Everything behind it compares labels by
+equality.
 """
 
 from __future__ import annotations
@@ -20,8 +21,6 @@ Label = int | str
 
 MOST_BYTES = 2**30
 """What the labels of one data set may take: a numpy array of texts, each as long as the longest."""
-_EXACT = float(2**53)
-"""From here on neighbouring whole numbers are the same float64."""
 
 
 def label_array(labels: Any) -> np.ndarray:
@@ -36,24 +35,16 @@ def label_array(labels: Any) -> np.ndarray:
         return _from_values(labels)
     if isinstance(labels, np.ma.MaskedArray):
         raise InputError("labels must not be masked; leave out the examples without one")
-    if isinstance(labels, Tensor):
-        labels = labels.detach().cpu()
-        if labels.is_floating_point():
-            _check_exact(labels.double().numpy(), _limit(torch.finfo(labels.dtype).eps))
-            labels = labels.double()
-        labels = labels.numpy()
-    array = np.asarray(labels)
+    array = _exact_array(labels if isinstance(labels, Tensor) else np.asarray(labels))
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1:
         raise _not_one_each(array.shape, array)
     if array.dtype.kind in "USO":
         return _from_values(array.tolist())
-    if array.dtype.kind == "f":
-        _check_exact(array, _limit(np.finfo(array.dtype).eps))
-    elif array.dtype.kind == "u" and array.size and array.max() >= 2**63:
+    if array.dtype.kind == "u" and array.size and array.max() >= 2**63:
         raise InputError(f"labels must fit 64 bits with a sign, got {array.max()}")
-    elif array.dtype.kind not in "iub":
+    if array.dtype.kind not in "iubf":
         raise InputError(f"labels must be integers or strings, got {array.dtype} values")
     return array.astype(np.int64)
 
@@ -102,9 +93,9 @@ def _from_values(values: Sequence[Any]) -> np.ndarray:
     if not kinds <= {int, float, bool, str, bytes}:
         raise InputError(f"labels must be integers or strings, got {_shown(values[0])}")
     if kinds & {str, bytes}:
-        return _strings(values)
+        return _from_strings(values)
     if float in kinds:
-        _check_exact(np.array([value for value in values if type(value) is float]), _EXACT)
+        _exact_array(np.array([value for value in values if type(value) is float]))
     try:
         return np.array([int(value) for value in values], dtype=np.int64)
     except OverflowError:
@@ -118,8 +109,7 @@ def _plain(value: Any, count: int) -> Any:
     Others come back as they are; count: of the labels it is one of, for the error about a row.
     """
     if isinstance(value, (Tensor, np.ndarray, np.generic)):
-        _check_type(value)
-        value = value.tolist()
+        value = _exact_array(value if isinstance(value, Tensor) else np.asarray(value)).tolist()
     if isinstance(value, (list, tuple)):
         row = np.array(value, dtype=object)
         if row.shape != (1,):
@@ -130,21 +120,35 @@ def _plain(value: Any, count: int) -> Any:
     return int(value) if isinstance(value, int) and type(value) is not bool else value
 
 
-def _check_type(value: Tensor | np.ndarray | np.generic) -> None:
-    """Raises InputError for floats that their own type cannot tell from their neighbours."""
-    if isinstance(value, Tensor):
-        if value.is_floating_point():
-            _check_exact(value.double().reshape(-1).numpy(), _limit(torch.finfo(value.dtype).eps))
-    elif value.dtype.kind == "f":
-        _check_exact(np.atleast_1d(value), _limit(np.finfo(value.dtype).eps))
+def _exact_array(values: Tensor | np.ndarray) -> np.ndarray:
+    """Labels as an array, bfloat16 among them as float64.
+
+    Raises InputError for floats that are not whole, or that stand for their neighbours too: from
+    2 / eps of their type on, or beyond 64 bits.
+    """
+    eps: Any = 1.0
+    if isinstance(values, Tensor):
+        values = values.detach().cpu()
+        if values.is_floating_point():
+            eps, values = torch.finfo(values.dtype).eps, values.double()
+        values = values.numpy()
+    elif values.dtype.kind == "f":
+        eps = np.finfo(values.dtype).eps
+    if values.dtype.kind != "f":
+        return values
+    odd = values[~np.isfinite(values) | (values != np.round(values))]
+    if odd.size:
+        raise InputError(f"labels must be integers or strings, got {odd[0]:g}")
+    limit = min(2 / float(eps), 2.0**63)
+    if values.size and np.abs(values).max() >= limit:
+        raise InputError(
+            f"labels as floats must be below {limit:,.0f}, where they are exact, got "
+            f"{values.flat[np.abs(values).argmax()]:g}; give integers"
+        )
+    return values
 
 
-def _limit(eps: Any) -> float:
-    """From where on neighbouring whole numbers are the same, or beyond 64 bits."""
-    return min(2 / float(eps), 2.0**63)
-
-
-def _strings(values: Sequence[str | bytes]) -> np.ndarray:
+def _from_strings(values: Sequence[str | bytes]) -> np.ndarray:
     text_of = {value: _text(value) for value in dict.fromkeys(values)}
     for value in text_of.values():
         if 4 * len(value) * len(values) > MOST_BYTES:  # numpy makes all as long as the longest
@@ -168,18 +172,6 @@ def _text(value: str | bytes) -> str:
         return value if isinstance(value, str) else value.decode("utf-8")
     except UnicodeDecodeError:
         raise InputError(f"labels of bytes must be UTF-8, got {_shown(value)}") from None
-
-
-def _check_exact(values: np.ndarray, limit: float) -> None:
-    """Raises InputError for floats that are not whole, or that stand for their neighbours too."""
-    odd = values[~np.isfinite(values) | (values != np.round(values))]
-    if odd.size:
-        raise InputError(f"labels must be integers or strings, got {odd[0]:g}")
-    if values.size and np.abs(values).max() >= limit:
-        raise InputError(
-            f"labels as floats must be below {limit:,.0f}, where they are exact, got "
-            f"{values[np.abs(values).argmax()]:g}; give integers"
-        )
 
 
 def _not_one_each(shape: tuple[int, ...], rows: np.ndarray) -> InputError:

@@ -1,4 +1,4 @@
-"""What is done to raw inputs before the network sees them.
+"""Shapes, scales and normalises raw inputs before the network sees them.
 
 A learner and its store keep one `Preprocessing` beside the network, apply it wherever inputs come
 in, and put it into every export, so that the same raw inputs get the same labels everywhere.
@@ -17,10 +17,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from impresslearn.data import Examples, StreamedExamples, as_inputs, kinds, raw
+from impresslearn.data.examples import Examples, StreamedExamples, as_inputs, kinds, raw
 from impresslearn.errors import InputError
 
 Numbers = float | Sequence[float]
+LARGEST_SIZE = 8192
+"""Pixels to a side that images are resized to at most."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Preprocessing:
     where raw inputs are pixels: integers from 0 to 255, which are scaled to [0, 1], or floats that
     are in [0, 1] already; False where they are any other numbers, and then uint8 is refused; None
     scales uint8 and takes everything else as it is.
-    Raises InputError for sizes below 1, numbers that are not finite, and a std not above 0.
+    Raises InputError for sizes out of range, numbers that are not finite, and a std not above 0.
     """
 
     shape: Sequence[int] | None = None
@@ -51,16 +53,23 @@ class Preprocessing:
     pixels: bool | None = None
 
     def __post_init__(self) -> None:
-        settings = {
-            "shape": None if self.shape is None else _checked_shape(self.shape),
-            "mean": _numbers("mean", self.mean),
-            "std": _numbers("std", self.std),
-            "size": _checked_size(self.size),
-        }
-        for name, value in settings.items():
-            object.__setattr__(self, name, value)
+        shape = self.shape
+        if shape is not None:
+            shape = tuple(shape) if isinstance(shape, (tuple, list)) else ()
+            if not shape or any(type(length) is not int or length < 1 for length in shape):
+                raise InputError(
+                    f"shape must be whole numbers from 1, as in (1, 28, 28), got {self.shape!r}"
+                )
+        size = self.size
+        if size is not None and (type(size) is not int or not 1 <= size <= LARGEST_SIZE):
+            raise InputError(
+                f"size must be a whole number of pixels from 1 to {LARGEST_SIZE}, got {size!r}"
+            )
         if self.pixels is not None and not isinstance(self.pixels, bool):
             raise InputError(f"pixels must be True, False or None, got {self.pixels!r}")
+        object.__setattr__(self, "shape", shape)
+        for name in ("mean", "std"):
+            object.__setattr__(self, name, _numbers(name, getattr(self, name)))
 
     @classmethod
     def standardising(cls, data: Any, **settings: Any) -> Preprocessing:
@@ -80,12 +89,12 @@ class Preprocessing:
             values, (pixels, integers) = as_inputs(given), kinds(given)
         if not settings.keys() <= {"shape", "size", "pixels"}:
             raise InputError("mean and std are measured; settings are shape, size and pixels")
-        own = cls(**dict[str, Any](pixels=pixels) | settings)
-        values = own.prepare(values, pixels, integers).double()
+        made = cls(**dict[str, Any](pixels=pixels) | settings)
+        values = made.prepare(values, pixels, integers).double()
         mean, std = float(f"{values.mean():.6g}"), float(f"{values.std(correction=0):.6g}")
         if not std > 0:
             raise InputError(f"all inputs are {mean:g}; they cannot be standardised")
-        return replace(own, mean=mean, std=std)
+        return replace(made, mean=mean, std=std)
 
     @property
     def normalises(self) -> bool:
@@ -115,8 +124,8 @@ class Preprocessing:
         What augments examples sees them prepared.
         """
         if isinstance(examples, Examples):
-            own = self.prepare(examples.inputs, examples.pixels, examples.integers)
-            return replace(examples, inputs=own)
+            inputs = self.prepare(examples.inputs, examples.pixels, examples.integers)
+            return replace(examples, inputs=inputs)
         if self.pixels is False and examples.pixels:
             raise _not_pixels()
         return replace(examples, dataset=_PreparedItems(examples.dataset, self))
@@ -135,10 +144,6 @@ class Preprocessing:
             values = values / limit
         return as_inputs(self.arranged(values))
 
-    def is_grey(self, height: int, width: int) -> bool:
-        """Whether the shape asks for one number a pixel of an image of this size."""
-        return self.shape is not None and math.prod(self.shape) == height * width
-
     def arranged(self, inputs: Tensor) -> Tensor:
         """Float inputs (n, ...) in the shape asked for, and normalised (in float32)."""
         if self.shape is not None:
@@ -150,9 +155,9 @@ class Preprocessing:
 
     def difference(self, other: Mapping[str, Any]) -> str | None:
         """The first setting among those of `other` that is not this one's; None where all are."""
-        own = self.settings()
-        given = Preprocessing(**{**own, **other}).settings()
-        return next((name for name in other if given[name] != own[name]), None)
+        kept = self.settings()
+        given = Preprocessing(**{**kept, **other}).settings()
+        return next((name for name in other if given[name] != kept[name]), None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,19 +216,6 @@ def _spread(name: str, values: Numbers, inputs: Tensor) -> Tensor:
             f"{tuple(inputs.shape[1:])}, got {len(numbers)}"
         )
     return torch.tensor(numbers, device=inputs.device).view(-1, *[1] * max(0, inputs.dim() - 2))
-
-
-def _checked_shape(shape: Any) -> tuple[int, ...]:
-    sizes = tuple(shape) if isinstance(shape, (tuple, list)) else ()
-    if not sizes or any(type(size) is not int or size < 1 for size in sizes):
-        raise InputError(f"shape must be whole numbers from 1, as in (1, 28, 28), got {shape!r}")
-    return sizes
-
-
-def _checked_size(size: Any) -> int | None:
-    if size is not None and (type(size) is not int or size < 1):
-        raise InputError(f"size must be a whole number of pixels from 1, got {size!r}")
-    return size
 
 
 def _numbers(name: str, given: Any) -> float | tuple[float, ...]:

@@ -17,14 +17,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from impresslearn import streams
-from impresslearn.data import Examples, as_inputs
-from impresslearn.data.files.fingerprint import data_fingerprint
+from impresslearn.data import Examples, as_inputs, data_fingerprint
 from impresslearn.errors import InputError
 from impresslearn.experiments.user_code import call_user_function
 from impresslearn.learner.creation import Founding, found_learner
 from impresslearn.networks import Backbone, adapt
-from impresslearn.streams import Stream, create_stream, from_arrays, list_streams
+from impresslearn.streams import (
+    Stream,
+    create_stream,
+    from_arrays,
+    list_streams,
+    stream_settings,
+)
 
 ADAPT_SETTINGS = ("norm", "input_shape", "num_classes", "skip")
 """Settings of a user's network that are `adapt`'s, not its function's."""
@@ -117,7 +121,7 @@ def _parameters(name: str) -> Mapping[str, inspect.Parameter]:
     """Of a standard stream's function; none for an unknown name."""
     if name not in list_streams():
         return {}
-    return inspect.signature(getattr(streams, name)).parameters
+    return stream_settings(name)
 
 
 def _has_default(parameter: inspect.Parameter) -> bool:

@@ -8,8 +8,11 @@ share and that a seed redraws, so that only the vectors b and d are trained and 
 from __future__ import annotations
 
 import copy
+import importlib
 import re
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from types import ModuleType
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -18,14 +21,14 @@ from torch import Tensor, nn
 
 from impresslearn.coefficients.quantisation import PRECISIONS, store_tensors
 from impresslearn.data import Label
-from impresslearn.data.optional import import_peft
 from impresslearn.data.preprocessing import Preprocessing
-from impresslearn.errors import InputError
+from impresslearn.errors import InputError, MissingDependencyError
 from impresslearn.methods.dedicated import DedicatedWeights, Trainable, Training, Weights
 from impresslearn.networks import Backbone
 from impresslearn.networks.layers import MaskableLayer
 from impresslearn.optimisation.loop import Recipe
 from impresslearn.state.tasks import TaskInfo
+from impresslearn.streams import import_torchvision
 from impresslearn.validation import ReadOnlySettings, check_integer, check_seed
 
 Kind = Literal["lora", "vera"]
@@ -40,6 +43,20 @@ LORA_SCALE = 2.0
 VERA_START = 0.1
 """The first value of VeRA's vector d, as its paper has it."""
 ADAPTER = "default"
+
+
+def import_peft() -> ModuleType:
+    """PEFT. Raises MissingDependencyError where it is not installed or cannot be imported."""
+    if find_spec("torchvision") is not None:  # which PEFT imports through transformers
+        import_torchvision()
+    try:
+        return importlib.import_module("peft")
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "peft":
+            raise MissingDependencyError(
+                "this needs PEFT: pip install 'impresslearn[peft]'"
+            ) from None
+        raise MissingDependencyError(f"PEFT cannot be imported: {error}") from error
 
 
 class Adapter(ReadOnlySettings):

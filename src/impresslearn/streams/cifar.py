@@ -14,10 +14,10 @@ import numpy as np
 import torch
 
 from impresslearn.errors import InputError, MissingDataError
-from impresslearn.streams._torchvision import RawImages, load_cifar100
 from impresslearn.streams.base import Stream
 from impresslearn.streams.draws import check_fraction, draw_class_groups
 from impresslearn.streams.pixels import Pixels, Splits, image_task
+from impresslearn.streams.torchvision import RawImages, load_cifar100
 from impresslearn.streams.transforms import flip_and_shift
 
 MEAN, STD = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
@@ -47,32 +47,33 @@ def split_cifar100(
     Raises InputError for settings outside their ranges or an archive of another form,
     MissingDataError and MissingDependencyError where there is nothing to read from or with.
     """
-    check_fraction("validation", validation, zero=True)
+    check_fraction("validation", validation)
     draw_class_groups([""] * 100, tasks, classes_per_task, seed)  # bad settings fail before a read
     raw = _read_subset(Path(root)) if subset else _read_full(Path(root), download)
     groups = draw_class_groups(raw.class_names, tasks, classes_per_task, seed)
-    splits = Splits(
-        _pixels(raw.train_images, raw.train_labels, raw.class_names),
-        _pixels(raw.test_images, raw.test_labels, raw.class_names),
-    ).hold_out(validation, seed)
-    return Stream(
-        "split_cifar100",
-        tuple(
-            image_task(
-                f"cifar100-{index:02d}",
-                splits.select(classes),
-                {"classes": list(classes), "subset": subset},
-                augment=flip_and_shift if augment else None,
-            )
-            for index, classes in enumerate(groups)
-        ),
+    train, test = (
+        Pixels(
+            torch.from_numpy(images).permute(0, 3, 1, 2),
+            np.asarray(raw.class_names)[labels],
+            mean=MEAN,
+            std=STD,
+        )
+        for images, labels in (
+            (raw.train_images, raw.train_labels),
+            (raw.test_images, raw.test_labels),
+        )
     )
-
-
-def _pixels(images: np.ndarray, labels: np.ndarray, names: tuple[str, ...]) -> Pixels:
-    """(n, h, w, 3) and label numbers as (n, 3, h, w) and class names."""
-    tensor = torch.from_numpy(images).permute(0, 3, 1, 2)
-    return Pixels(tensor, np.asarray(names)[labels], mean=MEAN, std=STD)
+    splits = Splits(train, test).hold_out(validation, seed)
+    made = (
+        image_task(
+            f"cifar100-{index:02d}",
+            splits.of_classes(classes),
+            {"classes": list(classes), "subset": subset},
+            augment=flip_and_shift if augment else None,
+        )
+        for index, classes in enumerate(groups)
+    )
+    return Stream("split_cifar100", tuple(made))
 
 
 def _read_full(root: Path, download: bool) -> RawImages:

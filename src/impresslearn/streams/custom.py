@@ -1,4 +1,4 @@
-"""Streams of your own data: arrays that you hold, or a folder of images.
+"""Streams of a user's own data: arrays in hand, or a folder of images.
 
 `from_arrays` checks and converts everything at once, and holds it; `from_folder` holds file names
 and reads a task's images when they are asked for.
@@ -7,17 +7,25 @@ and reads a task's images when they are asked for.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from impresslearn.data import Label, as_examples, classes_of
-from impresslearn.data.images import class_images
+from impresslearn.data import (
+    MEMORY_LIMIT,
+    Augmentation,
+    Label,
+    Preprocessing,
+    as_examples,
+    classes_of,
+)
+from impresslearn.data.images import class_images, image_files
 from impresslearn.errors import ImpressLearnError, InputError, MissingDataError
 from impresslearn.streams.base import LabelledData, Loader, Stream, Task
-from impresslearn.streams.draws import check_whole
-from impresslearn.streams.image_files import load_images
+
+PARTS = {2: ("train", "test"), 3: ("train", "validation", "test")}
 
 
 def from_arrays(tasks: Mapping[str, Sequence[Any]], name: str = "own") -> Stream:
@@ -46,43 +54,66 @@ def from_folder(root: str | Path, size: int | None = None) -> Stream:
     Raises MissingDataError for a folder that is not there, InputError for one without images, for
     test classes that training lacks, and for a size below 1.
     """
-    root = Path(root)
-    if size is not None:
-        check_whole("size", size, 1)
+    root, preprocessing = Path(root), Preprocessing(size=size)
     if not root.is_dir():
         raise MissingDataError(f"no folder {root}; expected {root}/TASK/train/CLASS/IMAGE files")
     folders = sorted(f for f in root.iterdir() if f.is_dir() and not f.name.startswith("."))
     if not folders:
         raise InputError(f"no task in {root}; expected {root}/TASK/train/CLASS/IMAGE files")
-    return Stream(root.resolve().name, tuple(_folder_task(folder, size) for folder in folders))
+    tasks = (_folder_task(folder, preprocessing) for folder in folders)
+    return Stream(root.resolve().name, tuple(tasks))
+
+
+def load_images(
+    files: Sequence[Path],
+    preprocessing: Preprocessing,
+    augment: Augmentation | None = None,
+    memory_limit: int = MEMORY_LIMIT,
+    workers: int = 2,
+) -> LabelledData:
+    """Image files as examples, prepared; a file's label is the name of its folder.
+
+    Beyond `memory_limit` bytes `workers` processes read them anew each epoch. Raises InputError for
+    a file that is no image, or images of several shapes without a size.
+    """
+    images = image_files(files, preprocessing)
+    examples = as_examples(images, memory_limit=memory_limit, workers=workers)
+    return replace(examples, augment=augment)
 
 
 def _array_task(name: str, parts: Sequence[Any]) -> Task:
     if not isinstance(name, str) or not name:
         raise InputError(f"a task name must be a non-empty string, got {name!r}")
-    if not isinstance(parts, (tuple, list)) or len(parts) not in (2, 3):
+    if not isinstance(parts, (tuple, list)) or len(parts) not in PARTS:
         came = f"{len(parts)} parts" if isinstance(parts, (tuple, list)) else type(parts).__name__
         raise InputError(
             f"task {name!r} needs (train, test) or (train, validation, test), got {came}"
         )
-    examples = {"train": _converted(name, "train", parts[0])}
-    if len(parts) == 3:
-        examples["validation"] = _converted(name, "validation", parts[1])
-    examples["test"] = _converted(name, "test", parts[-1])
-    loaders: dict[str, Loader] = {key: partial(_given, part) for key, part in examples.items()}
-    labels = {key: classes_of(part.labels) for key, part in examples.items()}
+    labels: dict[str, tuple[Label, ...]] = {}
+    loaders: dict[str, Loader] = {}
+    for key, data in zip(PARTS[len(parts)], parts, strict=True):
+        try:
+            examples = as_examples(data)
+        except ImpressLearnError as error:
+            raise type(error)(f"task {name!r}, {key}: {error}") from error
+        labels[key], loaders[key] = classes_of(examples.labels), partial(_given, examples)
     return _task(name, labels, loaders)
 
 
-def _folder_task(folder: Path, size: int | None) -> Task:
-    wanted = ["train", "test"] + (["val"] if (folder / "val").is_dir() else [])
+def _given(examples: LabelledData) -> LabelledData:
+    return examples
+
+
+def _folder_task(folder: Path, preprocessing: Preprocessing) -> Task:
+    places = {"train": "train", "test": "test", "validation": "val"}
     loaders: dict[str, Loader] = {}
     labels: dict[str, tuple[Label, ...]] = {}
-    for directory in wanted:
-        images = class_images(folder / directory)
-        key = "validation" if directory == "val" else directory
-        loaders[key] = partial(load_images, list(chain.from_iterable(images.values())), size)
-        labels[key] = tuple(images)
+    for key, place in places.items():
+        if key == "validation" and not (folder / place).is_dir():
+            continue
+        images = class_images(folder / place)
+        files = list(chain.from_iterable(images.values()))
+        labels[key], loaders[key] = tuple(images), partial(load_images, files, preprocessing)
     return _task(folder.name, labels, loaders)
 
 
@@ -96,14 +127,3 @@ def _task(
                 f"task {name!r}: the {part} part has label {strangers[0]!r}, which train lacks"
             )
     return Task(name, labels["train"], loaders["train"], loaders["test"], loaders.get("validation"))
-
-
-def _converted(name: str, part: str, data: Any) -> LabelledData:
-    try:
-        return as_examples(data)
-    except ImpressLearnError as error:
-        raise type(error)(f"task {name!r}, {part}: {error}") from error
-
-
-def _given(examples: LabelledData) -> LabelledData:
-    return examples

@@ -1,4 +1,4 @@
-"""Everything random about a stream, drawn from an explicit seed, and the checks of its settings.
+"""Draws everything random about a stream from an explicit seed.
 
 Each purpose has its own generator, keyed by (seed, purpose, ...), so that asking for a validation
 split does not change the angles, and task i is the same task however many are asked for. The
@@ -16,26 +16,18 @@ import torch
 from torch import Tensor
 
 from impresslearn.errors import InputError
+from impresslearn.validation import check_integer
 
 PURPOSES = ("angles", "permutation", "classes", "test", "validation", "train_size")
 
 
 def seeded(seed: int, purpose: str, *keys: int) -> np.random.RandomState:
     """The generator for one purpose (of `PURPOSES`); seed: 0 to 2**32 - 1."""
-    check_whole("seed", seed, 0, 2**32 - 1)
+    check_integer("seed", seed, 0, 2**32)
     return np.random.RandomState([int(seed), PURPOSES.index(purpose), *keys])
 
 
-def check_whole(name: str, value: object, low: int, high: int | None = None) -> int:
-    """The value as an int. Raises InputError unless it is a whole number in [low, high]."""
-    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if not whole or value < low or (high is not None and value > high):  # type: ignore[operator]
-        bounds = f"of at least {low}" if high is None else f"from {low} to {high}"
-        raise InputError(f"{name} must be a whole number {bounds}, got {value!r}")
-    return int(value)  # type: ignore[call-overload]
-
-
-def check_fraction(name: str, value: object, *, zero: bool) -> float:
+def check_fraction(name: str, value: object, *, zero: bool = True) -> float:
     """The value as a float. Raises InputError unless it is in [0, 1), or in (0, 1) if not zero."""
     real = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not real or not 0 <= value < 1 or (value == 0 and not zero):  # type: ignore[operator]
@@ -50,11 +42,11 @@ def draw_angles(tasks: int, seed: int, angles: Sequence[int] | None = None) -> t
     Raises InputError for fewer than 1 or more than 360, an angle outside the range, or a repeat.
     """
     if angles is None:
-        check_whole("tasks", tasks, 1, 360)
+        check_integer("tasks", tasks, 1, 361)
         return tuple(seeded(seed, "angles").permutation(360)[:tasks].tolist())
     if not isinstance(angles, Iterable):
         raise InputError(f"angles must be a sequence of whole degrees, got {angles!r}")
-    chosen = tuple(check_whole("an angle (degrees)", angle, 0, 359) for angle in angles)
+    chosen = tuple(check_integer("an angle (degrees)", angle, 0, 360) for angle in angles)
     if not chosen:
         raise InputError("angles must hold at least one angle, got none")
     repeated = sorted({angle for angle in chosen if chosen.count(angle) > 1})
@@ -69,7 +61,7 @@ def spread_angles(tasks: int, seed: int) -> tuple[int, ...]:
     2^k of them are at least 360 // 2^k degrees apart: up to 8 tasks 45, up to 16 tasks 22, up to
     32 tasks 11. Raises InputError for fewer than 1 or more than 360.
     """
-    check_whole("tasks", tasks, 1, 360)
+    check_integer("tasks", tasks, 1, 361)
     order = seeded(seed, "angles").permutation(360)
     distance = np.full(360, 360)
     chosen: list[int] = []
@@ -92,11 +84,11 @@ def draw_class_groups(
 
     Raises InputError where there are too few classes.
     """
-    check_whole("classes_per_task", per_task, 1)
+    check_integer("classes_per_task", per_task, 1)
     fitting = len(classes) // per_task
     if fitting == 0:
         raise InputError(f"classes_per_task={per_task} but there are only {len(classes)} classes")
-    count = fitting if tasks is None else check_whole("tasks", tasks, 1)
+    count = fitting if tasks is None else check_integer("tasks", tasks, 1)
     if count > fitting:
         raise InputError(
             f"{count} tasks of {per_task} classes need {count * per_task} classes, "

@@ -7,21 +7,18 @@ epoch where they do not (ten ImageNet classes at 224 pixels: 8 GB).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from impresslearn.data import MEMORY_LIMIT, Augmentation
+from impresslearn.data import MEMORY_LIMIT, Preprocessing
 from impresslearn.data.images import class_images
 from impresslearn.errors import InputError
-from impresslearn.streams.base import LabelledData, Stream, Task
-from impresslearn.streams.draws import check_fraction, check_whole, draw_class_groups, hold_out
-from impresslearn.streams.image_files import load_images
+from impresslearn.streams.base import Stream, Task
+from impresslearn.streams.custom import load_images
+from impresslearn.streams.draws import check_fraction, draw_class_groups, hold_out
 from impresslearn.streams.transforms import flip_and_shift
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -51,53 +48,37 @@ def split_imagenet(
     Raises InputError for settings outside their ranges or classes without test images,
     MissingDataError for a missing folder, MissingDependencyError without pillow.
     """
-    check_whole("size", size, 1)
-    check_fraction("validation", validation, zero=True)
+    preprocessing = Preprocessing(size=size, mean=MEAN, std=STD)
+    check_fraction("validation", validation)
     root = Path(root)
     train, test = class_images(root / "train"), class_images(root / "val")
     groups = draw_class_groups(list(train), tasks, classes_per_task, seed)
     untested = [name for group in groups for name in group if name not in test]
     if untested:
         raise InputError(f"class {untested[0]!r} has no folder in {root / 'val'}")
+    load = partial(
+        load_images, preprocessing=preprocessing, memory_limit=memory_limit, workers=workers
+    )
+    shift = partial(flip_and_shift, pixels=size // 16) if augment else None
     made = []
     for index, classes in enumerate(groups):
-        parts = [
+        files, test_files = (
             list(chain.from_iterable(images[name] for name in sorted(classes)))
             for images in (train, test)
-        ]
+        )
+        held: list[Path] = []
         if validation > 0:
-            labels = np.array([file.parent.name for file in parts[0]])
-            kept, held = hold_out(labels, validation, seed, "validation")
-            parts = [_at(parts[0], kept), parts[1], _at(parts[0], held)]
-        load = partial(load_images, size=size, arrange=_normalised)
-        load = partial(load, memory_limit=memory_limit, workers=workers)
-        shift = partial(flip_and_shift, pixels=size // 16) if augment else None
-        made.append(_task(f"imagenet-{index:02d}", classes, parts, load, shift))
+            labels = np.array([file.parent.name for file in files])
+            kept, out = hold_out(labels, validation, seed, "validation")
+            files, held = [files[i] for i in kept], [files[i] for i in out]
+        made.append(
+            Task(
+                f"imagenet-{index:02d}",
+                tuple(sorted(classes)),
+                load_train=partial(load, files, augment=shift),
+                load_test=partial(load, test_files),
+                load_validation=partial(load, held) if held else None,
+                settings={"classes": list(classes)},
+            )
+        )
     return Stream("split_imagenet", tuple(made))
-
-
-def _task(
-    name: str,
-    classes: tuple[str, ...],
-    parts: list[list[Path]],
-    load: Callable[..., LabelledData],
-    augment: Augmentation | None,
-) -> Task:
-    """parts: training, test and perhaps validation files."""
-    return Task(
-        name,
-        tuple(sorted(classes)),
-        load_train=partial(load, parts[0], augment=augment),
-        load_test=partial(load, parts[1]),
-        load_validation=partial(load, parts[2]) if len(parts) > 2 else None,
-        settings={"classes": list(classes)},
-    )
-
-
-def _normalised(images: Tensor) -> Tensor:
-    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (MEAN, STD))
-    return (images - mean) / std
-
-
-def _at(files: list[Path], positions: np.ndarray) -> list[Path]:
-    return [files[i] for i in positions]

@@ -1,8 +1,7 @@
 """Base images held once as uint8, from which the tasks of a stream make their tensors.
 
-`Pixels` is one split (images, labels, how to scale them); `Splits` the two or three of a data set.
-`image_task` turns splits and a transform into a `Task`; `rotated_stream` and `permuted_stream` do
-it for every angle or permutation. The data-set files beside this one only load and describe.
+`Pixels` is one split (images, labels, how to scale them); `Splits` the two or three of a data set;
+`image_task` turns splits and a transform into a `Task`.
 """
 
 from __future__ import annotations
@@ -17,10 +16,9 @@ import torch
 from torch import Tensor
 
 from impresslearn.data import Augmentation, Examples, classes_of
-from impresslearn.streams.base import Loader, Stream, Task
-from impresslearn.streams.draws import check_fraction, draw_permutation
+from impresslearn.streams.base import Task
+from impresslearn.streams.draws import check_fraction
 from impresslearn.streams.draws import hold_out as hold_out_positions
-from impresslearn.streams.transforms import permute_pixels, rotate
 
 Transform = Callable[[Tensor], Tensor]
 
@@ -45,6 +43,10 @@ class Pixels:
             self, images=self.images[torch.from_numpy(indices)], labels=self.labels[indices]
         )
 
+    def of_classes(self, classes: Sequence[str]) -> Pixels:
+        """The examples of these classes only."""
+        return self.subset(np.flatnonzero(np.isin(self.labels, list(classes))))
+
     def examples(
         self, transform: Transform | None = None, augment: Augmentation | None = None
     ) -> Examples:
@@ -66,16 +68,15 @@ class Splits:
 
     def hold_out(self, validation: float, seed: int) -> Splits:
         """These splits with a stratified fraction of the training examples held out."""
-        if check_fraction("validation", validation, zero=True) == 0:
+        if check_fraction("validation", validation) == 0:
             return self
         kept, held = hold_out_positions(self.train.labels, validation, seed, "validation")
         return replace(self, train=self.train.subset(kept), validation=self.train.subset(held))
 
-    def select(self, classes: Sequence[str]) -> Splits:
+    def of_classes(self, classes: Sequence[str]) -> Splits:
         """The examples of these classes only."""
-        train, test = (_of_classes(part, classes) for part in (self.train, self.test))
-        held = None if self.validation is None else _of_classes(self.validation, classes)
-        return Splits(train, test, held)
+        held = None if self.validation is None else self.validation.of_classes(classes)
+        return Splits(self.train.of_classes(classes), self.test.of_classes(classes), held)
 
 
 def image_task(
@@ -86,41 +87,12 @@ def image_task(
     augment: Augmentation | None = None,
 ) -> Task:
     """A task over these splits; the augmentation goes to the training examples only."""
-    validation: Loader | None = None
-    if splits.validation is not None:
-        validation = partial(splits.validation.examples, transform)
+    held = splits.validation
     return Task(
         name,
         classes_of(splits.train.labels),
         load_train=partial(splits.train.examples, transform, augment),
         load_test=partial(splits.test.examples, transform),
-        load_validation=validation,
+        load_validation=None if held is None else partial(held.examples, transform),
         settings=settings,
     )
-
-
-def rotated_stream(name: str, splits: Splits, angles: Sequence[int]) -> Stream:
-    """One task "rotated-ANGLE" for each angle in degrees, counter-clockwise."""
-    return Stream(
-        name,
-        tuple(
-            image_task(f"rotated-{angle}", splits, {"angle": angle}, partial(rotate, degrees=angle))
-            for angle in angles
-        ),
-    )
-
-
-def permuted_stream(name: str, splits: Splits, tasks: int, seed: int) -> Stream:
-    """Tasks "permuted-0", "permuted-1", ...; the i-th permutation depends on (seed, i) alone."""
-    count = splits.train.images[0, 0].numel()
-    made = []
-    for index in range(tasks):
-        order = draw_permutation(count, seed, index)
-        settings = {"permutation": index, "seed": seed}
-        transform = partial(permute_pixels, order=order)
-        made.append(image_task(f"permuted-{index}", splits, settings, transform))
-    return Stream(name, tuple(made))
-
-
-def _of_classes(pixels: Pixels, classes: Sequence[str]) -> Pixels:
-    return pixels.subset(np.flatnonzero(np.isin(pixels.labels, list(classes))))

@@ -1,4 +1,4 @@
-"""Streams by name, for the command line and for experiment records.
+"""Streams by name, for the command line, for experiments, and for a user's own streams.
 
 Every stream that plain settings describe is here under the name of its function, which is also the
 `name` of the stream it makes (`from_folder` streams are named after their folder).
@@ -7,37 +7,46 @@ Every stream that plain settings describe is here under the name of its function
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from types import MappingProxyType
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from impresslearn.errors import InputError
 from impresslearn.streams.base import Stream
 from impresslearn.streams.cifar import split_cifar100
 from impresslearn.streams.custom import from_folder
-from impresslearn.streams.digits import permuted_digits, rotated_digits
 from impresslearn.streams.imagenet import split_imagenet
-from impresslearn.streams.mnist import permuted_mnist, rotated_mnist
-
-_MAKERS: MappingProxyType[str, Callable[..., Stream]] = MappingProxyType(
-    {
-        maker.__name__: maker
-        for maker in (
-            rotated_digits,
-            permuted_digits,
-            rotated_mnist,
-            permuted_mnist,
-            split_cifar100,
-            split_imagenet,
-            from_folder,
-        )
-    }
+from impresslearn.streams.rotated_permuted import (
+    permuted_digits,
+    permuted_mnist,
+    rotated_digits,
+    rotated_mnist,
 )
+from impresslearn.validation import check_name
+
+_functions: dict[str, Callable[..., Stream]] = {}
+
+
+def register_stream(name: str, function: Callable[..., Stream]) -> None:
+    """Lets `create_stream`, and with it run's configurations, make a stream by this name.
+
+    function: takes plain settings as keyword arguments and returns a `Stream`. Raises InputError
+    for a name that is taken.
+    """
+    if check_name(name, "a stream's name") in _functions:
+        raise InputError(f"there is a stream {name!r} already; choose another name")
+    _functions[name] = function
 
 
 def list_streams() -> tuple[str, ...]:
     """The names that `create_stream` takes."""
-    return tuple(_MAKERS)
+    return tuple(_functions)
+
+
+def stream_settings(name: str) -> Mapping[str, inspect.Parameter]:
+    """The settings of a stream. Raises InputError for an unknown name."""
+    if name not in _functions:
+        raise InputError(f"unknown stream {name!r}; choose from {', '.join(_functions)}")
+    return inspect.signature(_functions[name]).parameters
 
 
 def create_stream(name: str, **settings: Any) -> Stream:
@@ -45,18 +54,24 @@ def create_stream(name: str, **settings: Any) -> Stream:
 
     Raises InputError for an unknown name or setting, and whatever the function raises.
     """
-    maker = _MAKERS.get(name)
-    if maker is None:
-        raise InputError(f"unknown stream {name!r}; choose from {', '.join(_MAKERS)}")
-    parameters = inspect.signature(maker).parameters
-    unknown = [setting for setting in settings if setting not in parameters]
+    known = stream_settings(name)
+    open_ended = any(each.kind is each.VAR_KEYWORD for each in known.values())
+    unknown = [setting for setting in settings if setting not in known and not open_ended]
     if unknown:
-        raise InputError(f"{name} has no setting {unknown[0]!r}; it has {', '.join(parameters)}")
-    needed = [
-        key
-        for key, parameter in parameters.items()
-        if parameter.default is parameter.empty and key not in settings
-    ]
-    if needed:
-        raise InputError(f"{name} needs the setting {needed[0]!r}")
-    return maker(**settings)
+        raise InputError(f"{name} has no setting {unknown[0]!r}; it has {', '.join(known)}")
+    for key, each in known.items():
+        if each.default is each.empty and key not in settings and each.kind is not each.VAR_KEYWORD:
+            raise InputError(f"{name} needs the setting {key!r}")
+    return _functions[name](**settings)
+
+
+for _function in (
+    rotated_digits,
+    permuted_digits,
+    rotated_mnist,
+    permuted_mnist,
+    split_cifar100,
+    split_imagenet,
+    from_folder,
+):
+    register_stream(_function.__name__, _function)

@@ -1,19 +1,19 @@
-"""Arrays out of .npy and .npz files, whose headers are checked before anything is allocated.
+"""Reads arrays of numbers or strings from .npy and .npz files.
 
-An array is read only if it holds plain numbers or strings, if it fits the memory limit as float32,
-and if the file has as many bytes as its header declares. Python objects are never unpickled.
+Python objects are never unpickled, and no more memory is filled than a limit: NumPy allocates what
+a header declares, but touches only what the file really holds, and the file is measured first.
 """
 
 from __future__ import annotations
 
-import math
+import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
-from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 import numpy as np
 
-from impresslearn.data.files.paths import reading, shorten, some
+from impresslearn.data.paths import naming, shorten, some
 from impresslearn.errors import InputError
 
 PAIRS = (
@@ -26,87 +26,55 @@ PAIRS = (
 )
 """Names of inputs and labels in an archive, in the order in which they are looked for."""
 
+LONGEST_HEADER = 2**16
+
 
 def read_npy(path: Path, limit: int) -> np.ndarray:
     """The array of a .npy file, in C order and the machine's byte order."""
-    with reading(path), path.open("rb") as stream:
-        _check_header(stream, path.stat().st_size, limit)
-        stream.seek(0)
-        return _plain(np.lib.format.read_array(stream, allow_pickle=False))
+    with naming(path), path.open("rb") as stream:
+        _check_size(os.fstat(stream.fileno()).st_size - LONGEST_HEADER, limit)
+        return _plain(np.lib.format.read_array(stream, allow_pickle=False), limit)
 
 
-def read_labelled_npz(path: Path, limit: int) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs and labels of a .npz archive: the first of `PAIRS` that it holds."""
-    with reading(path), ZipFile(path) as archive:
-        members = _members(archive)
-        for pair in PAIRS:
-            if members.keys() >= set(pair):
-                inputs, labels = (_read_member(archive, members[name], limit) for name in pair)
-                return inputs, labels
-        pairs = ", ".join("/".join(pair) for pair in PAIRS)
+def read_npz(path: Path, limit: int, labelled: bool) -> list[np.ndarray]:
+    """Inputs and labels of a .npz archive, by the first of `PAIRS` that it holds.
+
+    Without labels the inputs alone: by the names in `PAIRS`, or the only array.
+    """
+    wanted: Sequence[tuple[str, ...]] = PAIRS if labelled else [(name,) for name, _ in PAIRS]
+    with naming(path), ZipFile(path) as archive:
+        files = {info.filename: info for info in archive.infolist()}
+        held = [name.removesuffix(".npy") for name in files if name.endswith(".npy")]
+        names = next((names for names in wanted if set(names) <= set(held)), None)
+        if names is None and not labelled and len(held) == 1:
+            names = tuple(held)
+        if names is None:
+            raise InputError(
+                f"{path} holds {some(held) or 'no array'}; expected "
+                f"{'a pair' if labelled else 'one of'} {', '.join(map('/'.join, wanted))}"
+            )
+        arrays = []
+        for member in (files[f"{name}.npy"] for name in names):
+            # numpy writes no other; the decoders of the others hand out a whole block at once.
+            if member.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
+                raise InputError(
+                    "only archives written by numpy's savez or savez_compressed can be read"
+                )
+            _check_size(member.file_size - LONGEST_HEADER, limit)
+            with archive.open(member) as stream:
+                arrays.append(_plain(np.lib.format.read_array(stream, allow_pickle=False), limit))
+        return arrays
+
+
+def _plain(array: np.ndarray, limit: int) -> np.ndarray:
+    if array.dtype.kind not in "biufcUS":
         raise InputError(
-            f"{path} holds {some(list(members)) or 'no array'}; expected a pair {pairs}"
+            f"expected an array of numbers or strings, got {shorten(str(array.dtype))}"
         )
-
-
-def read_npz_inputs(path: Path, limit: int) -> np.ndarray:
-    """The inputs of a .npz archive: by the names in `PAIRS`, or its only array."""
-    with reading(path), ZipFile(path) as archive:
-        members = _members(archive)
-        names = [name for name, _ in PAIRS if name in members]
-        if not names and len(members) == 1:
-            names = list(members)
-        if names:
-            return _read_member(archive, members[names[0]], limit)
-        expected = ", ".join(name for name, _ in PAIRS)
-        raise InputError(
-            f"{path} holds {some(list(members)) or 'no array'}; expected one of {expected}"
-        )
-
-
-def _members(archive: ZipFile) -> dict[str, ZipInfo]:
-    return {
-        info.filename.removesuffix(".npy"): info
-        for info in archive.infolist()
-        if info.filename.endswith(".npy")
-    }
-
-
-def _read_member(archive: ZipFile, member: ZipInfo, limit: int) -> np.ndarray:
-    # numpy writes no other; the decoders of the others hand out a whole block at once.
-    if member.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
-        raise InputError("only archives written by numpy's savez or savez_compressed can be read")
-    with archive.open(member) as stream:
-        _check_header(stream, member.file_size, limit)
-    with archive.open(member) as stream:
-        return _plain(np.lib.format.read_array(stream, allow_pickle=False))
-
-
-def _check_header(stream: IO[bytes], available: int, limit: int) -> None:
-    """Raises InputError for an array that is not plain, too large, or larger than its file."""
-    version = np.lib.format.read_magic(stream)
-    if version != (1, 0):  # written for arrays with named fields only
-        raise InputError(f"expected a plain array, got one with fields (version {version})")
-    shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
-    if dtype.hasobject:
-        raise InputError(
-            "the array holds Python objects, which are never unpickled; "
-            "save it as numbers or strings"
-        )
-    if dtype.kind not in "biufcUS":
-        raise InputError(f"expected an array of numbers or strings, got {shorten(str(dtype))}")
-    if any(size < 0 for size in shape):
-        raise InputError(f"the header declares the shape {shorten(str(shape))}")
-    count = math.prod(shape)
-    if count * max(dtype.itemsize, 4) > limit:
-        raise InputError(
-            f"the header declares the shape {shorten(str(shape))} of {dtype}, which takes more "
-            f"memory than the limit of {limit:,} bytes"
-        )
-    declared, rest = count * dtype.itemsize, available - stream.tell()
-    if declared > rest:
-        raise InputError(f"cut short: its header declares {declared} bytes of data, {rest} follow")
-
-
-def _plain(array: np.ndarray) -> np.ndarray:
+    _check_size(array.size * max(array.dtype.itemsize, 4), limit)
     return np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
+
+
+def _check_size(size: int, limit: int) -> None:
+    if size > limit:
+        raise InputError(f"the array takes more memory than the limit of {limit:,} bytes")

@@ -1,0 +1,211 @@
+"""Turns whatever form labelled data come in into `Examples` or `StreamedExamples`.
+
+A `DataLoader` that only selects and batches is as good as its data set, or as the part that it
+draws. What puts batches together in its own way, or gives items only in a row, is read once and
+held; where such a reading draws at random, holding it would freeze an augmentation, so it is
+refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    Subset,
+    default_collate,
+    default_convert,
+)
+
+from impresslearn.data import draws
+from impresslearn.data.datasets import PROBED, Items, form_of, from_dataset, same
+from impresslearn.data.examples import MEMORY_LIMIT, Examples, StreamedExamples, pair, raw
+from impresslearn.data.images import class_images, image_files
+from impresslearn.data.labels import label_array
+from impresslearn.errors import ImpressLearnError, InputError
+
+
+def as_examples(
+    data: Any, *, memory_limit: int = MEMORY_LIMIT, workers: int = 2
+) -> Examples | StreamedExamples:
+    """Labelled examples from any of the usual forms.
+
+    data: `Examples`; a pair (inputs, labels) of tensors, arrays or lists; a map-style `Dataset` of
+    (input, label); a `DataLoader` (its data set is read, its batch size and order are not used, a
+    sampler that selects is drawn once); an `IterableDataset`; the path of an image folder (one
+    sub-folder a class; needs the extra `vision`).
+    A `Dataset` is held in memory up to `memory_limit` bytes, and streamed beyond by `workers`
+    processes. One that draws at random while it is read is always streamed, so that each epoch
+    draws anew: from torch's, numpy's and Python's global generators as the training seed says, or
+    from its own, in this process. An `IterableDataset`, or a loader with a collate function of its
+    own, is read once and held; one that draws at random is refused.
+    Raises InputError for empty data, unequal lengths, NaN or infinite inputs, labels that are
+    neither integers nor strings, and items that cannot be read; MissingDataError for a path where
+    nothing is.
+    """
+    examples = _converted(data, memory_limit, workers)
+    if len(examples) == 0:
+        raise InputError("the data hold no example")
+    if isinstance(examples, Examples) and len(examples.inputs) != len(examples.labels):
+        raise InputError(
+            f"{len(examples.inputs)} inputs came with {len(examples.labels)} labels; "
+            "every input needs one label"
+        )
+    return examples
+
+
+def _converted(data: Any, memory_limit: int, workers: int) -> Examples | StreamedExamples:
+    if isinstance(data, Examples):
+        checked = pair(data.inputs, data.labels)
+        pixels, integers = data.pixels or checked.pixels, data.integers or checked.integers
+        return replace(checked, augment=data.augment, pixels=pixels, integers=integers)
+    if isinstance(data, StreamedExamples):
+        return replace(data, labels=label_array(data.labels))
+    if isinstance(data, (str, Path)):
+        files = list(chain.from_iterable(class_images(Path(data)).values()))
+        return from_dataset(image_files(files), memory_limit, workers)
+    if isinstance(data, DataLoader):
+        return _from_loader(data, memory_limit)
+    if isinstance(data, IterableDataset):
+        return _held(lambda: map(_batch_of_one, data), memory_limit)
+    if isinstance(data, Dataset):
+        return from_dataset(data, memory_limit, workers)
+    if isinstance(data, (tuple, list)) and len(data) == 2:
+        return pair(*data)
+    raise InputError(
+        "data must be a pair (inputs, labels), a Dataset, a DataLoader, the path of an image "
+        f"folder or Examples, got {type(data).__name__}"
+    )
+
+
+def _from_loader(loader: DataLoader, memory_limit: int) -> Examples | StreamedExamples:
+    collate = loader.collate_fn
+    plain = collate in (default_collate, default_convert)
+    if type(loader).__iter__ is not DataLoader.__iter__:  # whose own draws are not the data's
+        return _held(lambda: iter(loader), memory_limit, watched=False)
+    if isinstance(loader.dataset, IterableDataset):
+        flow, size = loader.dataset, loader.batch_size
+        if plain and size is not None:
+            return _held(lambda: map(_batch_of_one, flow), memory_limit)
+        if size is None:
+            return _held(lambda: map(collate, flow), memory_limit)
+        return _held(lambda: map(collate, _chunks(flow, size)), memory_limit)
+    keys, batches = _keys(loader)
+    if plain and not any(isinstance(key, (list, tuple)) for key in keys):
+        whole = isinstance(keys, range)
+        dataset = loader.dataset if whole else Subset(loader.dataset, keys)
+        return from_dataset(dataset, memory_limit, loader.num_workers, loader.num_workers)
+    read = Items(loader.dataset).read
+    if batches is None:
+        return _held(lambda: (collate(read(key)) for key in keys), memory_limit)
+    return _held(lambda: (collate(list(map(read, batch))) for batch in batches), memory_limit)
+
+
+def _keys(loader: DataLoader) -> tuple[Sequence[Any], list[list[Any]] | None]:
+    """The keys that a loader asks its data set for, and its batches of them, if it makes any.
+
+    A sampler that draws every item once, in whatever order, gives the range of all keys.
+    """
+    batches = loader.batch_sampler
+    if batches is not None and type(batches) is not BatchSampler:
+        chosen = list(map(list, batches))
+        return list(chain.from_iterable(chosen)), chosen
+    before = draws.state()
+    keys: Sequence[Any] = list(loader.sampler if batches is None else batches.sampler)
+    every = range(len(Items(loader.dataset)))
+    if all(type(key) is int for key in keys) and sorted(keys) == list(every):
+        draws.restore(before)
+        keys = every
+    # The loader itself does not know the size where it was given the batches.
+    return keys, None if batches is None else list(_chunks(keys, batches.batch_size))
+
+
+def _held(begin: Callable[[], Iterator[Any]], limit: int, watched: bool = True) -> Examples:
+    """All batches of one reading, which `begin` begins; watched: whether only the data draw."""
+    before, size = draws.state(), 0
+    inputs: list[Tensor] = []
+    labels: list[Any] = []
+    opening = []
+    for number, (values, targets) in enumerate(_read(begin)):
+        if number < PROBED:
+            opening.append((values, targets))
+        if inputs and form_of(values[0]) != form_of(inputs[0][0]):
+            raise InputError(
+                "the inputs of a DataLoader must share one shape and type, got "
+                f"{form_of(inputs[0][0])} and {form_of(values[0])}"
+            )
+        size += 4 * values.numel()
+        if size > limit:
+            raise InputError(
+                f"the data take more memory than the limit of {limit:,} bytes and give "
+                "items only in a row; give a Dataset with __getitem__, which can be streamed"
+            )
+        inputs.append(values)
+        labels += targets
+    if not inputs:
+        raise InputError("the data hold no example")
+    drew = watched and draws.state() != before
+    if drew or not all(map(same, opening, _again(begin))):
+        raise InputError(
+            "reading the data again gives other values (an augmentation, or a shuffle), but what "
+            "an IterableDataset or a collate function gives is read only once; draw in the "
+            "__getitem__ of a Dataset, or give Examples with augment"
+        )
+    return pair(torch.cat(inputs), labels)
+
+
+def _read(begin: Callable[[], Iterator[Any]]) -> Iterator[tuple[Tensor, list[Any]]]:
+    """The batches of a reading: tensors of any type, and as many labels."""
+    number = 0
+    try:
+        for number, batch in enumerate(begin()):
+            if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+                raise InputError("a DataLoader must give pairs (inputs, labels)")
+            values, targets = raw(batch[0]).clone(), batch[1]  # a flow may reuse its memory
+            if isinstance(targets, (str, bytes)) or not getattr(targets, "ndim", 1):  # no batch
+                values, targets = values[None], [targets]
+            labels = label_array(targets).tolist()
+            if not labels:
+                continue
+            if not values.dim() or len(values) != len(labels):
+                raise InputError(
+                    f"batch {number} has inputs of shape {tuple(values.shape)} and "
+                    f"{len(labels)} labels; every input needs one label"
+                )
+            yield values, labels
+    except ImpressLearnError:
+        raise
+    except Exception as error:  # whatever a user's own code raises
+        line = str(error).split("\n", 1)[0]
+        raise InputError(
+            f"the data cannot be read after batch {number}: {type(error).__name__}: {line}"
+        ) from error
+
+
+def _again(begin: Callable[[], Iterator[Any]]) -> Iterator[tuple[Tensor, list[Any]]]:
+    """The first batches of another reading; none of what can be read only once."""
+    try:
+        yield from islice(_read(begin), PROBED)
+    except InputError:
+        return
+
+
+def _batch_of_one(item: Any) -> Any:
+    if not isinstance(item, (tuple, list)) or len(item) != 2:
+        return item
+    return raw(item[0])[None], [item[1]]
+
+
+def _chunks(items: Any, size: int) -> Iterator[list[Any]]:
+    rest = iter(items)
+    while chunk := list(islice(rest, size)):
+        yield chunk

@@ -1,0 +1,94 @@
+"""Imports torchvision even where its build does not match torch, and reads its data sets.
+
+Such a build fails on import with "operator torchvision::nms does not exist" (pytorch issue 157648),
+although nothing here needs its compiled operators. `import_torchvision` then declares their schemas
+and imports again: data sets, models and transforms work, and only the operators stay unavailable.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from impresslearn.errors import MissingDataError, MissingDependencyError
+
+_declared: list[torch.library.Library] = []  # schemas live as long as the Library object
+
+
+@dataclass(frozen=True, eq=False)
+class RawImages:
+    """A data set as it was published.
+
+    train_images, test_images: (n, h, w) or (n, h, w, 3) uint8; train_labels, test_labels: (n,)
+    int64; class_names: position i names label i.
+    """
+
+    train_images: np.ndarray
+    train_labels: np.ndarray
+    test_images: np.ndarray
+    test_labels: np.ndarray
+    class_names: tuple[str, ...]
+
+
+def import_torchvision(module: str = "torchvision") -> ModuleType:
+    """torchvision, or one of its modules, imported even where its operators do not match torch.
+
+    Raises MissingDependencyError where it is not installed or cannot be imported at all.
+    """
+    try:
+        return importlib.import_module(module)
+    except (ImportError, RuntimeError) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "torchvision":
+            raise MissingDependencyError(
+                "this needs torchvision: pip install 'impresslearn[vision]'"
+            ) from None
+        if "torchvision::nms does not exist" not in str(error):
+            raise MissingDependencyError(f"torchvision cannot be imported: {error}") from error
+    library = torch.library.Library("torchvision", "DEF")
+    _declared.append(library)
+    for operator in ("nms", "qnms"):
+        library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    return importlib.import_module(module)
+
+
+def load_mnist(root: str | Path, download: bool) -> RawImages:
+    """MNIST from ROOT/MNIST/raw: 60,000 and 10,000 images of 28x28.
+
+    A local copy is used without touching the network; otherwise it is fetched if `download`.
+    Raises MissingDataError where neither works, MissingDependencyError without torchvision.
+    """
+    return _load("MNIST", Path(root), Path("MNIST", "raw"), download)
+
+
+def load_cifar100(root: str | Path, download: bool) -> RawImages:
+    """CIFAR-100 with its fine labels from ROOT/cifar-100-python: 50,000 and 10,000 of 32x32x3.
+
+    Errors and the use of a local copy as in `load_mnist`.
+    """
+    return _load("CIFAR100", Path(root), Path("cifar-100-python"), download)
+
+
+def _load(name: str, root: Path, folder: Path, download: bool) -> RawImages:
+    data_set: Callable[..., Any] = getattr(import_torchvision("torchvision.datasets"), name)
+    try:
+        train, test = data_set(root, train=True, download=download), data_set(root, train=False)
+    except Exception as error:  # torchvision raises all kinds, assertions included, on bad files
+        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = reason.split(" You can use download=True")[0]
+        advice = "" if download else ", or pass download=True"
+        raise MissingDataError(
+            f"no usable {name} in {root / folder} ({reason}): put its files there or point root "
+            f"at a copy{advice}"
+        ) from error
+    inputs = (np.asarray(each.data) for each in (train, test))
+    labels = (np.asarray(each.targets, dtype=np.int64) for each in (train, test))
+    (train_images, test_images), (train_labels, test_labels) = inputs, labels
+    classes = tuple(train.classes)
+    return RawImages(train_images, train_labels, test_images, test_labels, classes)
