@@ -56,14 +56,16 @@ def test_among_equal_scores_the_earlier_position_wins():
 
 def test_rules_differ_in_the_sign():
     scores = torch.tensor([[-3.0, 1.0], [2.0, -1.0]])
-    assert top_mask(scores, 2).tolist() == [[False, True], [True, False]]
-    assert top_mask(scores, 2, "magnitude").tolist() == [[True, False], [True, False]]
+    assert top_mask(scores, 2, "score").tolist() == [[False, True], [True, False]]
+    assert top_mask(scores, 2).tolist() == [[True, False], [True, False]]
 
 
 def test_double_and_half_scores():
     scores = torch.randn(7, 9, generator=torch.Generator().manual_seed(0))
     for dtype in (torch.float64, torch.float16):
-        assert torch.equal(top_mask(scores.to(dtype), 20), oracle(scores.to(dtype), 20, "score"))
+        assert torch.equal(
+            top_mask(scores.to(dtype), 20, "score"), oracle(scores.to(dtype), 20, "score")
+        )
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -85,9 +87,9 @@ def test_settings_that_cannot_be_met():
     for ones in (-1, 7):
         with pytest.raises(InputError, match=f"cannot keep {ones} of 6 weights"):
             top_mask(torch.zeros(2, 3), ones)
-    with pytest.raises(InputError, match="one of score, magnitude, got 'abs'"):
+    with pytest.raises(InputError, match="score_rule must be one of score, magnitude, got 'abs'"):
         top_mask(torch.zeros(2, 3), 1, "abs")
-    with pytest.raises(InputError, match="one of score, magnitude, got 'abs'"):
+    with pytest.raises(InputError, match="score_rule must be one of score, magnitude, got 'abs'"):
         popup(torch.zeros(2, 3), torch.zeros(2, 3), 1, "abs")
 
 

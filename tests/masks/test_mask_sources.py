@@ -1,58 +1,36 @@
+"""Masks that are drawn: random, disjoint, and a source that is added from outside."""
+
 import hashlib
-import itertools
 import math
 
 import pytest
 import torch
 
-from impresslearn.data import TensorBatches
+from impresslearn import load
 from impresslearn.errors import InputError
 from impresslearn.kernels import pack
 from impresslearn.masks import (
-    PopupScores,
+    MaskBank,
     add_random_masks,
-    dense_weights,
     disjoint_bank,
     disjoint_mask,
-    prune_mask,
-    pruning,
+    list_mask_sources,
     random_bank,
     random_mask,
-    real_mask,
-    signed_mask,
-    train_mask,
+    register_mask_source,
+    sources,
 )
-from impresslearn.masks.bank import MaskBank
-from impresslearn.masks.edge_popup import top_mask
 from impresslearn.masks.sparsity import ones_per_layer
-from impresslearn.networks import create_backbone
 from impresslearn.networks.layers import MaskableLayer
-from impresslearn.networks.prediction import TaskView
-from impresslearn.optimisation.loop import Recipe
+from toys import blobs, quick_learner
 
 LAYERS = (MaskableLayer("conv.weight", (4, 2, 3, 3)), MaskableLayer("head.weight", (3, 20)))
-FEW_STEPS = Recipe(optimizer="adam", lr=0.05, epochs=0, min_steps=40, batch_size=32)
 
 
 def same(first, second):
     return first.keys() == second.keys() and all(
         torch.equal(mask, second[name]) for name, mask in first.items()
     )
-
-
-@pytest.fixture
-def backbone():
-    return create_backbone("lenet_300_100", num_classes=2, seed=0, in_features=10, widths=[24])
-
-
-@pytest.fixture
-def clouds():
-    """Two well separated clouds of points."""
-    generator = torch.Generator().manual_seed(0)
-    targets = torch.arange(128) % 2
-    centre = torch.randn(10, generator=generator)
-    inputs = torch.randn(128, 10, generator=generator) + 1.5 * centre * (2 * targets[:, None] - 1)
-    return TensorBatches(inputs, targets)
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 60, 100])
@@ -89,11 +67,6 @@ def test_disjoint_masks_are_the_same_on_every_machine():
 def test_disjoint_masks_that_do_not_exist(count, number):
     with pytest.raises(InputError, match="there is no mask"):
         disjoint_mask(LAYERS, count, 0, number)
-
-
-def test_an_empty_disjoint_bank_is_refused():
-    with pytest.raises(InputError, match="at least 1, got 0"):
-        disjoint_bank(LAYERS, 0)
 
 
 def test_a_random_mask_has_exactly_the_ones_asked_for():
@@ -184,122 +157,73 @@ def test_prefixes_count_for_themselves():
 
 def test_settings_that_draw_nothing():
     for count in (0, -2):
-        with pytest.raises(InputError, match=f"at least 1, got {count}"):
-            random_bank(LAYERS, count)
+        for make in (random_bank, disjoint_bank):
+            with pytest.raises(InputError, match=f"at least 1, got {count}"):
+                make(LAYERS, count)
     bank = MaskBank(LAYERS)
     with pytest.raises(InputError, match=r"did you mean 0.95\?"):
         add_random_masks(bank, 2, sparsity=95)
     assert len(bank) == 0
 
 
-def test_popup_scores_mask_the_weights(backbone):
-    frozen = backbone.weights
-    scores = PopupScores.create(backbone.layers, (50, 10), seed=2)
-    masks, weights = scores.masks(), scores.weights(frozen)
-    assert [int(mask.sum()) for mask in masks.values()] == [50, 10]
-    for layer, tensor in zip(scores.layers, scores.tensors, strict=True):
-        assert torch.equal(weights[layer.name], frozen[layer.name] * masks[layer.name])
-        assert torch.equal(masks[layer.name], top_mask(tensor, int(masks[layer.name].sum())))
-    sum(weight.sum() for weight in weights.values()).backward()
-    for layer, tensor in zip(scores.layers, scores.tensors, strict=True):
-        assert torch.equal(tensor.grad, frozen[layer.name])
-    again = PopupScores.create(backbone.layers, (50, 10), seed=2)
-    other = PopupScores.create(backbone.layers, (50, 10), seed=3)
-    assert same(again.masks(), masks)
-    assert not same(other.masks(), masks)
+@pytest.fixture
+def first_weights(monkeypatch):
+    """A source from outside: the first ones of each layer, moved on by the seed."""
+    monkeypatch.setattr(sources, "_sources", dict(sources._sources))
+    seeds = []
+
+    def draw(layers, ones, seed):
+        seeds.append(seed)
+        mask = {}
+        for layer, count in zip(layers, ones, strict=True):
+            flat = (torch.arange(layer.numel) - seed) % layer.numel < count
+            mask[layer.name] = flat.reshape(layer.shape)
+        return mask
+
+    register_mask_source("first", draw)
+    return seeds
 
 
-@pytest.mark.parametrize("rule", ["score", "magnitude"])
-def test_a_trained_mask_solves_its_task_on_the_frozen_network(backbone, clouds, rule):
-    frozen = {name: weight.clone() for name, weight in backbone.weights.items()}
-    trained = train_mask(backbone, clouds, 2, (60, 12), FEW_STEPS, seed=1, rule=rule)
-    assert [int(mask.sum()) for mask in trained.mask.values()] == [60, 12]
-    for name, scores in trained.scores.items():
-        assert torch.equal(
-            trained.mask[name], top_mask(scores, int(trained.mask[name].sum()), rule)
-        )
-        assert torch.equal(backbone.weights[name], frozen[name])
-    view = TaskView({name: frozen[name] * mask for name, mask in trained.mask.items()}, None, 2)
-    assert view.accuracy(backbone, clouds) > 0.95
-    assert trained.fit.steps == 40
-    again = train_mask(backbone, clouds, 2, (60, 12), FEW_STEPS, seed=1, rule=rule)
-    other = train_mask(backbone, clouds, 2, (60, 12), FEW_STEPS, seed=2, rule=rule)
-    assert same(again.mask, trained.mask)
-    assert not same(other.mask, trained.mask)
+def test_a_source_of_ones_own_takes_one_registration(first_weights, tmp_path):
+    assert list_mask_sources() == ["random", "disjoint", "first"]
+    learner = quick_learner().add_masks(2, source="first", seed=5).add_masks(1, source="first")
+    assert first_weights == [5, 6, 2]
+    assert learner.bank_.names == ("first-0", "first-1", "first-2")
+    assert [info.source for info in learner.bank_.infos] == ["first"] * 3
+    assert learner.bank_.infos[1].recipe == {"seed": 6}
+    learner.learn_task("a", blobs()).save(tmp_path / "own.impress")
+    again = load(tmp_path / "own.impress")
+    for name in learner.bank_.names:
+        assert same(again.bank_.mask(name), learner.bank_.mask(name))
 
 
-def test_pruning_keeps_exactly_the_ones_asked_for(backbone, clouds):
-    frozen = {name: weight.clone() for name, weight in backbone.weights.items()}
-    for ones, rounds in (((60, 12), 4), ((1, 1), 3), ((240, 48), 2), ((61, 11), 1)):
-        mask = prune_mask(backbone, clouds, 2, ones, rounds, FEW_STEPS)
-        assert [int(each.sum()) for each in mask.values()] == list(ones)
-    assert all(torch.equal(backbone.weights[name], frozen[name]) for name in frozen)
-    assert same(mask, prune_mask(backbone, clouds, 2, (61, 11), 1, FEW_STEPS))
+@pytest.mark.parametrize("name", ["random", "disjoint", "edge_popup", "first"])
+@pytest.mark.usefixtures("first_weights")
+def test_names_of_sources_are_taken_once(name):
+    with pytest.raises(InputError, match=f"'{name}' is registered already"):
+        register_mask_source(name, lambda layers, ones, seed: {})
 
 
-def test_survivors_of_a_round_are_survivors_of_the_one_before(backbone, clouds, monkeypatch):
-    train, seen = pruning._train_masked, []
-
-    def spy(backbone, source, num_classes, mask, *rest):
-        seen.append({name: each.clone() for name, each in mask.items()})
-        trained = train(backbone, source, num_classes, mask, *rest)
-        for name, weight in trained.items():
-            weight[~mask[name]] = 100.0
-            if len(seen) > 1:
-                weight[mask[name]] = 0.0  # a tie with what was pruned, if that counted as zero
-        return trained
-
-    monkeypatch.setattr(pruning, "_train_masked", spy)
-    last = prune_mask(backbone, clouds, 2, (15, 3), 4, FEW_STEPS)
-    chain = [*seen, last]
-    assert all(each.all() for each in chain[0].values())
-    for before, after in itertools.pairwise(chain):
-        for name, mask in after.items():
-            assert (before[name] >= mask).all()
-    # Each round keeps the same share: 240 to 15 in four rounds of a half.
-    sizes = [int(next(iter(each.values())).sum()) for each in chain]
-    assert sizes == [240, 120, 60, 30, 15]
+@pytest.mark.usefixtures("first_weights")
+def test_masks_of_a_source_must_fit_the_layers():
+    register_mask_source("odd", lambda layers, ones, seed: {"odd": torch.ones(1)})
+    with pytest.raises(InputError, match="must cover exactly the maskable layers"):
+        quick_learner().add_masks(1, source="odd")
 
 
-def test_pruning_keeps_the_largest_trained_weights(backbone, clouds):
-    nothing = Recipe(epochs=0, min_steps=0)  # no training: the first weights decide
-    mask = prune_mask(backbone, clouds, 2, (50, 10), 1, nothing)
-    for name, weight in backbone.weights.items():
-        assert weight[mask[name]].abs().min() >= weight[~mask[name]].abs().max()
-
-
-def test_pruning_needs_a_round(backbone, clouds):
-    with pytest.raises(InputError, match="at least one round, got 0"):
-        prune_mask(backbone, clouds, 2, (60, 12), 0)
-
-
-def test_signed_masks():
-    mask = random_mask(LAYERS, (36, 30), 0)
-    signed = signed_mask(mask, seed=1)
-    for name, values in signed.items():
-        assert torch.equal(values != 0, mask[name])
-        assert set(values.unique().tolist()) == {-1.0, 0.0, 1.0}
-    assert same(signed_mask(mask, seed=1), signed)
-    assert not same(signed_mask(mask, seed=2), signed)
-
-
-def test_real_masks_are_scores_of_mean_magnitude_one():
-    mask = random_mask(LAYERS, (36, 30), 0)
-    scores = {layer.name: torch.randn(layer.shape) for layer in LAYERS}
-    for name, values in real_mask(mask, scores).items():
-        assert torch.equal(values != 0, mask[name])
-        assert values[mask[name]].abs().mean().item() == pytest.approx(1, rel=1e-5)
-        ratio = values[mask[name]] / scores[name][mask[name]]
-        torch.testing.assert_close(ratio, ratio[0].expand_as(ratio))
-    with pytest.raises(InputError, match=r"scores kept in conv.weight are all zero"):
-        real_mask(mask, {name: torch.zeros_like(each) for name, each in scores.items()})
-
-
-def test_dense_masks_mix_as_packed_ones_do():
-    masks = [random_mask(LAYERS, (36, 30), 0, number) for number in range(3)]
-    weights = {layer.name: torch.randn(layer.shape) for layer in LAYERS}
-    alphas = {layer.name: torch.randn(3) for layer in LAYERS}
-    floats = [{name: each.float() for name, each in mask.items()} for mask in masks]
-    for name, mixed in dense_weights(floats, alphas, weights).items():
-        total = sum(alphas[name][t] * masks[t][name] for t in range(3))
-        torch.testing.assert_close(mixed, weights[name] * total)
+def test_a_learner_adds_masks_of_any_source():
+    learner = quick_learner(seed=3).add_masks(2).add_masks(2, source="disjoint")
+    drawn = quick_learner(seed=3).add_random_masks(2)
+    assert learner.bank_.names == ("random-0", "random-1", "disjoint-0", "disjoint-1")
+    assert same(learner.bank_.mask("random-1"), drawn.bank_.mask("random-1"))
+    for layer in learner.backbone.layers:
+        both = [learner.bank_.mask(f"disjoint-{n}")[layer.name] for n in (0, 1)]
+        assert torch.equal(both[0], ~both[1])
+    with pytest.raises(InputError, match="the bank holds 2 disjoint masks of seed 3 already"):
+        learner.add_masks(2, source="disjoint")
+    learner.add_masks(2, source="disjoint", seed=4)
+    assert learner.bank_.names[-1] == "disjoint-3"
+    with pytest.raises(InputError, match="source must be one of random, disjoint, got 'popup'"):
+        learner.add_masks(1, source="popup")
+    with pytest.raises(InputError, match="count must be an integer of at least 1, got 0"):
+        learner.add_masks(0)

@@ -180,10 +180,20 @@ class ImpressLearner(ReadOnlySettings):
 
     def add_random_masks(self, count: int, *, seed: int | None = None) -> ImpressLearner:
         """Appends random masks of the learner's sparsity and allocation to the bank."""
+        return self.add_masks(count, seed=seed)
+
+    def add_masks(
+        self, count: int, *, source: str = "random", seed: int | None = None
+    ) -> ImpressLearner:
+        """Appends drawn masks of the learner's sparsity and allocation to the bank.
+
+        source: "random", "disjoint" (each weight in exactly one of them) or a name given to
+        `masks.register_mask_source`. Raises InputError for an unknown source.
+        """
         seed = self.settings.seed if seed is None else check_seed(seed)
         count, chosen = check_integer("count", count, 1), self.settings
         self._state.commit_masks(
-            draw_masks(self.bank_, count, chosen.sparsity, chosen.allocation, seed)
+            draw_masks(self.bank_, count, chosen.sparsity, chosen.allocation, seed, source=source)
         )
         return self
 

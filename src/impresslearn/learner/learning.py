@@ -19,7 +19,7 @@ from impresslearn.data import Examples, TensorBatches, to_batches
 from impresslearn.data.preprocessing import Prepared
 from impresslearn.errors import InputError
 from impresslearn.learner.batched import Problem, SharedTraining, side_by_side, solve
-from impresslearn.masks import PopupScores, train_masks_in_turn
+from impresslearn.masks import MaskTraining, PopupScores, train_masks_in_turn
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks.inputs import TrainingData, training_examples
 from impresslearn.networks.prediction import TrainingPhase
@@ -86,9 +86,8 @@ class Trainer:
         recipe, rule = settings.basis_recipe, settings.score_rule
 
         def in_turn(some: Sequence[int]) -> list[Any]:
-            return train_masks_in_turn(
-                backbone, source, len(classes), ones, recipe, some, rule, phase, progress
-            )
+            task = MaskTraining(backbone, source, len(classes), recipe, phase, progress)
+            return train_masks_in_turn(task, ones, some, rule)
 
         if len(seeds) == 1 or not batched or not isinstance(source, TensorBatches):
             trained = in_turn(seeds)

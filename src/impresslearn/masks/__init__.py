@@ -1,19 +1,42 @@
-"""Where masks come from. Every source gives the same thing: layer name -> booleans."""
+"""Masks over a frozen network: trained, pruned, drawn, combined and compared.
 
-from impresslearn.masks.arithmetic import dense_weights, real_mask, signed_mask
-from impresslearn.masks.pruning import PRUNING_RECIPE, prune_mask
-from impresslearn.masks.random import (
+Every source gives the same thing: layer name -> booleans of the weight's shape. `MaskBank` keeps
+them packed.
+"""
+
+from impresslearn.masks.arithmetic import (
+    Overlap,
+    complement,
+    dense_weights,
+    density,
+    difference,
+    intersection,
+    overlap,
+    real_mask,
+    signed_mask,
+    symmetric_difference,
+    union,
+)
+from impresslearn.masks.bank import MaskBank
+from impresslearn.masks.edge_popup import PopupScores
+from impresslearn.masks.sources import (
+    MaskSource,
     add_random_masks,
     disjoint_bank,
     disjoint_mask,
     draw_masks,
+    list_mask_sources,
     random_bank,
     random_mask,
+    register_mask_source,
 )
 from impresslearn.masks.training import (
     POPUP_RECIPE,
-    PopupScores,
+    PRUNING_RECIPE,
+    MaskTraining,
+    PrunedMask,
     TrainedMask,
+    prune,
     train_mask,
     train_masks_in_turn,
 )
@@ -21,18 +44,32 @@ from impresslearn.masks.training import (
 __all__ = [
     "POPUP_RECIPE",
     "PRUNING_RECIPE",
+    "MaskBank",
+    "MaskSource",
+    "MaskTraining",
+    "Overlap",
     "PopupScores",
+    "PrunedMask",
     "TrainedMask",
     "add_random_masks",
+    "complement",
     "dense_weights",
+    "density",
+    "difference",
     "disjoint_bank",
     "disjoint_mask",
     "draw_masks",
-    "prune_mask",
+    "intersection",
+    "list_mask_sources",
+    "overlap",
+    "prune",
     "random_bank",
     "random_mask",
     "real_mask",
+    "register_mask_source",
     "signed_mask",
+    "symmetric_difference",
     "train_mask",
     "train_masks_in_turn",
+    "union",
 ]

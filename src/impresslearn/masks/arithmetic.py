@@ -1,20 +1,93 @@
-"""The mask variants that the paper tried and left out: signed and real-valued masks.
+"""Mask arithmetic: set operations, density, overlap, and masks that are not binary.
 
-Neither fits a packed bank of binary masks, nor needs to: they are dense tensors, combined by
-`dense_weights`, for experiments that compare them with binary masks.
+A mask is a mapping of layer name -> booleans of the weight's shape, as `train_mask`, `prune`, the
+sources and `MaskBank.mask` give it. Signed and real-valued masks, which the paper tried and left
+out, are dense tensors, combined by `dense_weights`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from impresslearn.errors import InputError
 
+Mask = Mapping[str, Tensor]
 
-def signed_mask(mask: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
+
+def intersection(first: Mask, second: Mask) -> dict[str, Tensor]:
+    """Weights that both masks keep (and)."""
+    return _combined(operator.and_, first, second)
+
+
+def union(first: Mask, second: Mask) -> dict[str, Tensor]:
+    """Weights that at least one of two masks keeps (or)."""
+    return _combined(operator.or_, first, second)
+
+
+def symmetric_difference(first: Mask, second: Mask) -> dict[str, Tensor]:
+    """Weights that exactly one of two masks keeps (xor)."""
+    return _combined(operator.xor, first, second)
+
+
+def difference(first: Mask, second: Mask) -> dict[str, Tensor]:
+    """Weights that the first mask keeps and the second does not."""
+    return _combined(operator.gt, first, second)
+
+
+def complement(mask: Mask) -> dict[str, Tensor]:
+    """Weights that a mask leaves out (not)."""
+    return {name: ~ones for name, ones in mask.items()}
+
+
+def density(mask: Mask) -> float:
+    """The share of ones: 1 - sparsity."""
+    return sum(int(ones.sum()) for ones in mask.values()) / _weights(mask).sum().item()
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """The Jaccard index |A∩B| / |A∪B| of masks, and what independent masks would have.
+
+    measured: of all layers together, one number for a pair of masks, (N, N) for the N masks `names`
+    of a bank; expected: for independent masks with as many ones in each layer; by_layer and
+    expected_by_layer: likewise, (layers, ...). Two empty masks have none: NaN.
+    """
+
+    measured: Tensor
+    expected: Tensor
+    by_layer: Tensor
+    expected_by_layer: Tensor
+    names: tuple[str, ...] = ()
+
+
+def overlap(first: Mask, second: Mask) -> Overlap:
+    """How much of two masks is the same, beside what chance would give."""
+    return overlap_of_counts(
+        _ones(intersection(first, second)), _ones(first), _ones(second), _weights(first)
+    )
+
+
+def overlap_of_counts(
+    shared: Tensor, first: Tensor, second: Tensor, weights: Tensor, names: Sequence[str] = ()
+) -> Overlap:
+    """Overlap from counts a layer, (layers, ...): ones in both masks, in each of them, weights."""
+    chance = first * second / weights
+    total = first + second
+    return Overlap(
+        shared.sum(0) / (total - shared).sum(0),
+        chance.sum(0) / (total - chance).sum(0),
+        shared / (total - shared),
+        chance / (total - chance),
+        tuple(names),
+    )
+
+
+def signed_mask(mask: Mask, seed: int) -> dict[str, Tensor]:
     """Values in {-1, 0, 1}: the mask with a random sign for each of its ones."""
     generator = torch.Generator().manual_seed(seed)
     signed = {}
@@ -24,7 +97,7 @@ def signed_mask(mask: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
     return signed
 
 
-def real_mask(mask: dict[str, Tensor], scores: dict[str, Tensor]) -> dict[str, Tensor]:
+def real_mask(mask: Mask, scores: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Real values: the scores where the mask is one, scaled to a mean magnitude of 1 a layer."""
     real = {}
     for name, ones in mask.items():
@@ -37,10 +110,27 @@ def real_mask(mask: dict[str, Tensor], scores: dict[str, Tensor]) -> dict[str, T
 
 
 def dense_weights(
-    masks: Sequence[dict[str, Tensor]], alphas: dict[str, Tensor], weights: dict[str, Tensor]
+    masks: Sequence[Mapping[str, Tensor]], alphas: Mapping[str, Tensor], weights: Mapping
 ) -> dict[str, Tensor]:
     """W ⊙ Σ_t α_t M^t for dense masks; alphas: layer name -> (N,)."""
     return {
         name: weight * torch.tensordot(alphas[name], torch.stack([m[name] for m in masks]), dims=1)
         for name, weight in weights.items()
     }
+
+
+def _combined(
+    operation: Callable[[Tensor, Tensor], Tensor], first: Mask, second: Mask
+) -> dict[str, Tensor]:
+    shapes = [{name: ones.shape for name, ones in mask.items()} for mask in (first, second)]
+    if shapes[0] != shapes[1]:
+        raise InputError("masks can be combined where they cover the same layers; these differ")
+    return {name: operation(ones, second[name]) for name, ones in first.items()}
+
+
+def _ones(mask: Mask) -> Tensor:
+    return torch.stack([ones.sum().cpu().double() for ones in mask.values()])
+
+
+def _weights(mask: Mask) -> Tensor:
+    return torch.tensor([ones.numel() for ones in mask.values()]).double()

@@ -3,7 +3,7 @@
 A mask comes from anywhere (edge-popup on many tasks, on one task with many seeds, a random draw,
 pruning); the bank only keeps it. Masks are never changed, removed or reordered, so the first n of
 them mean the same for ever, and coefficients learned over n masks stay valid as the bank grows.
-No optimiser and no files here: sources make masks, `mixing` combines them, the store keeps them.
+Sources and training make masks, coefficients combine them, the store keeps them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.kernels import mask_sums, pack, popcount, row_bytes, unpack
+from impresslearn.masks.arithmetic import Overlap, overlap_of_counts
 from impresslearn.masks.codec import encode_mask
 from impresslearn.networks.layers import MaskableLayer
 
@@ -70,21 +71,6 @@ def coded_mask(mask: PackedMask, layers: Sequence[MaskableLayer]) -> PackedMask:
         rows = [unpack(bits.cpu(), layer.fan_in).numpy() for bits, layer in pairs]
         info = replace(info, coded=encode_mask(rows))
     return info, packed
-
-
-@dataclass(frozen=True)
-class Overlap:
-    """Pairwise overlap of masks: Jaccard index |A∩B| / |A∪B| against independent draws.
-
-    measured: (N, N) over all layers together; expected: (N, N) for independent masks with the same
-    number of ones in each layer; by_layer: (layers, N, N) and expected_by_layer likewise.
-    """
-
-    names: tuple[str, ...]
-    measured: Tensor
-    expected: Tensor
-    by_layer: Tensor
-    expected_by_layer: Tensor
 
 
 class MaskBank:
@@ -148,7 +134,7 @@ class MaskBank:
             raise InputError(f"a mask's name must be a non-empty string, got {name!r}")
         if name in self:
             raise InputError(f"the bank already holds a mask named {name!r}; masks never change")
-        self._check(mask)
+        self.check(mask)
         info, packed = packed_mask(name, mask, self.layers, source, recipe)
         self.adopt(info, [bits.to(self.device) for bits in packed])
         return info
@@ -209,17 +195,11 @@ class MaskBank:
             ones.append(shared[-1].diagonal().clone())
         numel = torch.tensor([layer.numel for layer in self.layers]).double()
         both, count = torch.stack(shared), torch.stack(ones)
-        chance = count[:, :, None] * count[:, None, :] / numel[:, None, None]
-        total = count[:, :, None] + count[:, None, :]
-        return Overlap(
-            chosen,
-            measured=both.sum(0) / (total - both).sum(0),
-            expected=chance.sum(0) / (total - chance).sum(0),
-            by_layer=both / (total - both),
-            expected_by_layer=chance / (total - chance),
-        )
+        first, second = count[:, :, None], count[:, None, :]
+        return overlap_of_counts(both, first, second, numel[:, None, None], chosen)
 
-    def _check(self, mask: Mapping[str, Tensor]) -> None:
+    def check(self, mask: Mapping[str, Tensor]) -> None:
+        """Raises InputError unless a mask has booleans of every layer's shape, and no others."""
         wanted = {layer.name for layer in self.layers}
         if set(mask) != wanted:
             odd = sorted(wanted ^ set(mask))[:3]

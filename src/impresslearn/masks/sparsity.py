@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal, get_args
 
 from impresslearn.errors import InputError
 from impresslearn.networks.layers import MaskableLayer
 
-ALLOCATIONS = ("uniform", "erdos_renyi")
+Allocation = Literal["uniform", "erdos_renyi"]
+ALLOCATIONS = get_args(Allocation)
 DENSITY_CAP = 0.5
 
 
@@ -30,7 +32,7 @@ def check_sparsity(sparsity: float) -> float:
 
 
 def ones_per_layer(
-    layers: Sequence[MaskableLayer], sparsity: float, allocation: str = "uniform"
+    layers: Sequence[MaskableLayer], sparsity: float, allocation: Allocation = "uniform"
 ) -> tuple[int, ...]:
     """The number of ones that a mask has in each layer, at least one a layer.
 

@@ -1,124 +1,184 @@
-"""Impressions: masks trained with edge-popup on one task."""
+"""Masks trained on one task: by edge-popup, or by pruning the trained network.
+
+`train_mask` trains scores on the frozen network. `prune` is iterative magnitude pruning (Frankle &
+Carbin 2019), the other source that the paper names: the whole network is trained, the smallest
+weights are pruned, the survivors go back to their first values, and so on until the asked number of
+ones is left. Either mask is then applied to the frozen, untrained network.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from impresslearn.data import BatchSource
-from impresslearn.masks.edge_popup import initial_scores, popup, top_mask
+from impresslearn.data import BatchSource, to_batches
+from impresslearn.masks.edge_popup import PopupScores, ScoreRule, top_mask
+from impresslearn.masks.sparsity import Allocation, ones_per_layer
 from impresslearn.networks import Backbone
-from impresslearn.networks.layers import MaskableLayer
-from impresslearn.networks.prediction import TrainingPhase
+from impresslearn.networks.inputs import training_examples
+from impresslearn.networks.prediction import Statistics, TrainingPhase
 from impresslearn.optimisation.loop import FitResult, Recipe, fit
 from impresslearn.optimisation.objectives import cross_entropy
-from impresslearn.optimisation.progress import Progress, silent
+from impresslearn.optimisation.progress import Progress, progress_for, silent
+from impresslearn.validation import check_integer, check_seed
 
 POPUP_RECIPE = Recipe(optimizer="adam", lr=0.03, schedule="cosine", epochs=2, min_steps=300)
 """Adam 0.03 with cosine decay: the best found for LeNet-300-100 (docs/decisions.md)."""
+PRUNING_RECIPE = Recipe(optimizer="adam", lr=0.001, schedule="cosine", epochs=1, min_steps=100)
 
 
 @dataclass(frozen=True)
 class TrainedMask:
-    """A mask (layer name -> booleans), the scores it was cut from, and how the run ended."""
+    """A mask (layer name -> booleans), the scores it was cut from, and how the run ended.
+
+    statistics: the norm statistics gathered in training, None where the network keeps none.
+    """
 
     mask: dict[str, Tensor]
     scores: dict[str, Tensor]
     fit: FitResult
+    statistics: Statistics | None = None
 
 
 @dataclass(frozen=True)
-class PopupScores:
-    """Trainable scores for some layers of a network, and how many ones their masks have."""
+class PrunedMask:
+    """A mask found by pruning, and the weights that it was found with, all by layer name.
 
-    layers: tuple[MaskableLayer, ...]
-    ones: tuple[int, ...]
-    rule: str
-    tensors: list[Tensor]
+    initial: the network's own weights; trained: those at the end of the last round. A lottery
+    ticket is the mask over `initial`, the pruned network the mask over `trained`. statistics: the
+    norm statistics of the last round, None where the network keeps none.
+    """
 
-    @classmethod
-    def create(
-        cls,
-        layers: Sequence[MaskableLayer],
-        ones: Sequence[int],
-        seed: int,
-        rule: str = "score",
-        device: torch.device | str = "cpu",
-    ) -> PopupScores:
-        """Fresh scores drawn from `seed`."""
-        generator = torch.Generator().manual_seed(seed)
-        drawn = initial_scores([layer.shape for layer in layers], generator)
-        scores = [score.to(device).requires_grad_(True) for score in drawn]
-        return cls(tuple(layers), tuple(ones), rule, scores)
+    mask: dict[str, Tensor]
+    initial: dict[str, Tensor]
+    trained: dict[str, Tensor]
+    statistics: Statistics | None = None
 
-    def weights(self, frozen: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Layer name -> W ⊙ mask, straight-through in the scores."""
-        return {
-            layer.name: popup(score, frozen[layer.name], ones, self.rule)
-            for layer, score, ones in zip(self.layers, self.tensors, self.ones, strict=True)
-        }
 
-    def masks(self) -> dict[str, Tensor]:
-        """Layer name -> booleans."""
-        return {
-            layer.name: top_mask(score, ones, self.rule)
-            for layer, score, ones in zip(self.layers, self.tensors, self.ones, strict=True)
-        }
+@dataclass(frozen=True)
+class MaskTraining:
+    """A task that weights of a network are trained on, through a mask or under one.
+
+    source: batches with class indices; num_classes: the outputs that count; phase: where norm
+    statistics go.
+    """
+
+    backbone: Backbone
+    source: BatchSource
+    num_classes: int
+    recipe: Recipe
+    phase: TrainingPhase
+    progress: Progress = silent
+
+    def fit(
+        self, parameters: list[Tensor], weights: Callable[[], dict[str, Tensor]], seed: int
+    ) -> FitResult:
+        """Minimises the cross-entropy of the network with these weights over the parameters."""
+
+        def loss(inputs: Tensor, targets: Tensor) -> Tensor:
+            logits = self.phase.forward(self.backbone, weights(), inputs)[:, : self.num_classes]
+            return cross_entropy(logits, targets, self.recipe.label_smoothing)
+
+        return fit(parameters, loss, self.source, self.recipe, seed, self.progress)
 
 
 def train_mask(
     backbone: Backbone,
-    source: BatchSource,
-    num_classes: int,
-    ones: Sequence[int],
+    data: Any,
+    *,
+    sparsity: float = 0.9,
+    allocation: Allocation = "erdos_renyi",
+    score_rule: ScoreRule = "magnitude",
     recipe: Recipe = POPUP_RECIPE,
     seed: int = 0,
-    rule: str = "score",
-    phase: TrainingPhase | None = None,
-    progress: Progress = silent,
+    progress: bool | str = False,
 ) -> TrainedMask:
-    """A mask for one task, with exactly `ones` ones a layer.
+    """A mask for one task, trained with edge-popup on the frozen network.
 
-    Trains scores on the frozen backbone with cross-entropy over the first `num_classes` logits.
-    `seed` draws the scores and the order of the data; norm statistics go to `phase`.
+    data: labelled examples, such as (X, y), in any form that a learner takes. sparsity: the share
+    of zeros; allocation: how it spreads over layers; score_rule: whether weights are ranked by
+    their "score" or its "magnitude". seed: draws the scores and the order of the data.
+    Raises InputError for data and settings that cannot be used.
     """
-    phase = phase or TrainingPhase.begin(backbone)
-    scores = PopupScores.create(backbone.layers, ones, seed, rule, backbone.device)
+    task = _task(backbone, data, recipe, progress)
+    ones = ones_per_layer(backbone.layers, sparsity, allocation)
+    return _train(task, ones, check_seed(seed), score_rule)
 
-    def loss(inputs: Tensor, targets: Tensor) -> Tensor:
-        weights = scores.weights(backbone.weights)
-        logits = phase.forward(backbone, weights, inputs)[:, :num_classes]
-        return cross_entropy(logits, targets, recipe.label_smoothing)
 
-    result = fit(scores.tensors, loss, source, recipe, seed, progress)
-    kept = {
-        layer.name: score.detach()
-        for layer, score in zip(scores.layers, scores.tensors, strict=True)
-    }
-    return TrainedMask(scores.masks(), kept, result)
+def prune(
+    backbone: Backbone,
+    data: Any,
+    *,
+    sparsity: float = 0.9,
+    allocation: Allocation = "erdos_renyi",
+    rounds: int = 4,
+    recipe: Recipe = PRUNING_RECIPE,
+    seed: int = 0,
+    progress: bool | str = False,
+) -> PrunedMask:
+    """A mask for one task by iterative magnitude pruning; the network itself stays as it is.
+
+    Each of the `rounds` trains all weights with `recipe` and keeps the same share of what is left,
+    so that the last one ends at `sparsity`. The other settings are those of `train_mask`.
+    """
+    task = _task(backbone, data, recipe, progress)
+    ones = ones_per_layer(backbone.layers, sparsity, allocation)
+    seed, rounds = check_seed(seed), check_integer("rounds", rounds, 1)
+    initial = {name: value.clone() for name, value in backbone.weights.items()}
+    mask = {name: torch.ones_like(value, dtype=torch.bool) for name, value in initial.items()}
+    trained = initial
+    for number in range(1, rounds + 1):
+        trained = _train_weights(task, mask, seed)
+        for layer, count in zip(backbone.layers, ones, strict=True):
+            keep = round(layer.numel * (count / layer.numel) ** (number / rounds))
+            keep = count if number == rounds else keep
+            # Pruned weights rank below every survivor, also below one that trained to zero.
+            ranked = torch.where(mask[layer.name], trained[layer.name].abs(), -1.0)
+            mask[layer.name] = top_mask(ranked, keep, "score")
+    return PrunedMask(mask, initial, trained, task.phase.statistics)
 
 
 def train_masks_in_turn(
-    backbone: Backbone,
-    source: BatchSource,
-    num_classes: int,
-    ones: Sequence[int],
-    recipe: Recipe,
-    seeds: Sequence[int],
-    rule: str,
-    phase: TrainingPhase,
-    progress: Progress = silent,
+    task: MaskTraining, ones: Sequence[int], seeds: Sequence[int], score_rule: ScoreRule
 ) -> list[TrainedMask]:
-    """What `train_mask` gives for each seed; norm statistics of the first go to `phase`.
+    """A mask of one task from each seed; norm statistics of the first go to the task's `phase`.
 
     Where all tasks share them, the other masks are trained on those that the first one gathered.
     """
-    trained, own = [], phase
+    trained, first = [], task.phase
     for seed in seeds:
-        how = (ones, recipe, seed, rule, own, progress)
-        trained.append(train_mask(backbone, source, num_classes, *how))
-        own = TrainingPhase.begin(backbone, phase.statistics)
+        trained.append(_train(task, ones, seed, score_rule))
+        task = replace(task, phase=TrainingPhase.begin(task.backbone, first.statistics))
     return trained
+
+
+def _task(backbone: Backbone, data: Any, recipe: Recipe, progress: bool | str) -> MaskTraining:
+    examples, classes = training_examples(backbone, data)
+    source, phase = to_batches(examples, classes, backbone.device), TrainingPhase.begin(backbone)
+    return MaskTraining(backbone, source, len(classes), recipe, phase, progress_for(progress))
+
+
+def _train(
+    task: MaskTraining, ones: Sequence[int], seed: int, score_rule: ScoreRule
+) -> TrainedMask:
+    backbone = task.backbone
+    scores = PopupScores.create(backbone.layers, ones, seed, score_rule, backbone.device)
+    result = task.fit(scores.tensors, lambda: scores.weights(backbone.weights), seed)
+    kept = dict(zip(backbone.weights, (score.detach() for score in scores.tensors), strict=True))
+    return TrainedMask(scores.masks(), kept, result, task.phase.statistics)
+
+
+def _train_weights(task: MaskTraining, mask: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
+    """All weights under a mask, trained from their first values."""
+    own = task.backbone.weights
+    weights = {name: value.clone().requires_grad_(True) for name, value in own.items()}
+
+    def masked() -> dict[str, Tensor]:
+        return {name: weight * mask[name] for name, weight in weights.items()}
+
+    task.fit(list(weights.values()), masked, seed)
+    return {name: weight.detach() for name, weight in weights.items()}

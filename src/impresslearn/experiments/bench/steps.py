@@ -100,7 +100,7 @@ def dense_step(backbone: Backbone, bank: MaskBank, inputs: Tensor, targets: Tens
 def popup_step(backbone: Backbone, inputs: Tensor, targets: Tensor) -> Step:
     """Ours: what `train_mask` does at every step."""
     ones = ones_per_layer(backbone.layers, 0.9, "erdos_renyi")
-    scores = PopupScores.create(backbone.layers, ones, seed=0, rule="magnitude")
+    scores = PopupScores.create(backbone.layers, ones, seed=0)
     phase = TrainingPhase.begin(backbone)
 
     def loss() -> Tensor:
@@ -114,7 +114,7 @@ def popup_step(backbone: Backbone, inputs: Tensor, targets: Tensor) -> Step:
 def sorted_popup_step(backbone: Backbone, inputs: Tensor, targets: Tensor) -> Step:
     """Edge-popup as its authors wrote it: a full sort of the scores for every layer and step."""
     ones = ones_per_layer(backbone.layers, 0.9, "erdos_renyi")
-    scores = PopupScores.create(backbone.layers, ones, seed=0, rule="magnitude").tensors
+    scores = PopupScores.create(backbone.layers, ones, seed=0).tensors
     phase = TrainingPhase.begin(backbone)
 
     def loss() -> Tensor:

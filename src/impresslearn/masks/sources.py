@@ -1,0 +1,188 @@
+"""Masks that are drawn, not trained, and a registry of where masks come from.
+
+| source | masks | what a store keeps |
+|---|---|---|
+| random | the asked number of ones in each layer, uniformly drawn | seeds |
+| disjoint | every weight in exactly one of them | seeds |
+
+`register_mask_source` adds one's own: a function of the maskable layers, the number of ones in each
+and a seed. Draws use NumPy's Philox stream of whole numbers, the same on every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from impresslearn.errors import InputError
+from impresslearn.masks.bank import MaskBank, PackedMask, packed_mask
+from impresslearn.masks.sparsity import Allocation, ones_per_layer
+from impresslearn.networks.layers import MaskableLayer
+
+MOST_MASKS = 2**31
+MaskSource = Callable[[Sequence[MaskableLayer], Sequence[int], int], dict[str, Tensor]]
+"""(layers, ones in each, seed) -> layer name -> booleans of the weight's shape."""
+
+_sources: dict[str, MaskSource] = {}
+_TAKEN = ("random", "disjoint", "edge_popup")
+
+
+def register_mask_source(name: str, source: MaskSource) -> None:
+    """Makes a source available to `learner.add_masks(count, source=name)`.
+
+    It is called once a mask, each time with another seed. Raises InputError for a name that is
+    taken.
+    """
+    if name in _sources or name in _TAKEN:
+        raise InputError(f"a source of masks named {name!r} is registered already")
+    _sources[name] = source
+
+
+def list_mask_sources() -> list[str]:
+    """The names that `learner.add_masks` knows."""
+    return ["random", "disjoint", *_sources]
+
+
+def random_mask(
+    layers: Sequence[MaskableLayer], ones: Sequence[int], seed: int, number: int = 0
+) -> dict[str, Tensor]:
+    """Mask `number` of the sequence that `seed` starts: exactly `ones` ones a layer, uniform.
+
+    Mask i does not depend on how many others are drawn.
+    """
+    mask = {}
+    for place, (layer, count) in enumerate(zip(layers, ones, strict=True)):
+        stream = np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, number, place]))
+        # The positions of the `count` smallest keys; 64-bit raw draws do not collide in practice
+        # and argpartition settles a tie the same way each time.
+        keys = stream.bit_generator.random_raw(layer.numel)
+        flat = np.zeros(layer.numel, dtype=bool)
+        if count:
+            flat[np.argpartition(keys, count - 1)[:count]] = True
+        mask[layer.name] = torch.from_numpy(flat).reshape(layer.shape)
+    return mask
+
+
+def disjoint_mask(
+    layers: Sequence[MaskableLayer], count: int, seed: int, number: int
+) -> dict[str, Tensor]:
+    """Mask `number` of `count` that share every layer's weights out among themselves at random.
+
+    Each weight lies in exactly one of them, and their sizes differ by one at most; where a layer
+    has fewer weights than there are masks, the last ones have none of it.
+    """
+    if not 0 <= number < count < MOST_MASKS:
+        raise InputError(f"there is no mask {number} of {count} disjoint ones")
+    mask = {}
+    for place, layer in enumerate(layers):
+        kept = _shares(layer.numel, count, seed, place) == number
+        mask[layer.name] = torch.from_numpy(kept).reshape(layer.shape)
+    return mask
+
+
+@lru_cache(maxsize=64)
+def _shares(numel: int, count: int, seed: int, place: int) -> np.ndarray:
+    """Which of the masks each weight of a layer lies in."""
+    stream = np.random.Generator(np.random.Philox(key=seed, counter=[0, 1, count, place]))
+    order = np.argsort(stream.bit_generator.random_raw(numel), kind="stable")
+    shares = np.empty(numel, dtype=np.int32)
+    shares[order] = np.arange(numel) % count
+    shares.flags.writeable = False
+    return shares
+
+
+def draw_masks(
+    bank: MaskBank,
+    count: int,
+    sparsity: float = 0.9,
+    allocation: Allocation = "erdos_renyi",
+    seed: int = 0,
+    prefix: str | None = None,
+    source: str = "random",
+) -> list[PackedMask]:
+    """`count` masks for a bank, named prefix-0, prefix-1, …, which are not added yet.
+
+    They go on where those of the same prefix in the bank stop; prefix: the source by default.
+    Disjoint masks know no sparsity. Raises InputError for an unknown source, taken names, and
+    disjoint masks that the bank holds already.
+    """
+    if count < 1:
+        raise InputError(f"the number of {source} masks must be at least 1, got {count}")
+    if source not in list_mask_sources():
+        known = ", ".join(list_mask_sources())
+        raise InputError(f"source must be one of {known}, got {source!r}")
+    layers, prefix = bank.layers, source if prefix is None else prefix
+    ones = ones_per_layer(layers, sparsity, allocation)
+    drawn = [info for info in bank.infos if info.source in ("random", source)]
+    numbered = [info.name.rpartition("-") for info in drawn]
+    start = max(
+        (1 + int(number) for word, _, number in numbered if word == prefix and number.isdecimal()),
+        default=0,
+    )
+    masks = []
+    for number in range(start, start + count):
+        name, kind = f"{prefix}-{number}", "random"
+        recipe: dict[str, Any] = {"seed": seed, "number": number}
+        if name in bank:
+            raise InputError(f"the bank already holds a mask named {name!r}; use another prefix")
+        if source == "disjoint":
+            recipe |= {"number": number - start, "disjoint": count}
+            if any(info.recipe == recipe for info in drawn):
+                raise InputError(f"the bank holds {count} disjoint masks of seed {seed} already")
+            mask = disjoint_mask(layers, count, seed, number - start)
+        elif source == "random":
+            recipe = {"seed": seed, "sparsity": sparsity, "allocation": allocation} | recipe
+            mask = random_mask(layers, ones, seed, number)
+        else:
+            kind, recipe = source, {"seed": seed + number}
+            mask = _sources[source](layers, ones, seed + number)
+            bank.check(mask)
+        masks.append(packed_mask(name, mask, layers, kind, recipe))
+    return masks
+
+
+def add_random_masks(
+    bank: MaskBank,
+    count: int,
+    sparsity: float = 0.9,
+    allocation: Allocation = "erdos_renyi",
+    seed: int = 0,
+    prefix: str = "random",
+) -> MaskBank:
+    """Appends `count` random masks, as `draw_masks` draws them; returns the bank."""
+    return _filled(bank, draw_masks(bank, count, sparsity, allocation, seed, prefix))
+
+
+def random_bank(
+    layers: Sequence[MaskableLayer],
+    count: int,
+    sparsity: float = 0.9,
+    allocation: Allocation = "erdos_renyi",
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+) -> MaskBank:
+    """A new bank of `count` random masks."""
+    return add_random_masks(MaskBank(layers, device), count, sparsity, allocation, seed)
+
+
+def disjoint_bank(
+    layers: Sequence[MaskableLayer], count: int, seed: int = 0, device: torch.device | str = "cpu"
+) -> MaskBank:
+    """A new bank of `count` random masks that share the weights out: each lies in exactly one.
+
+    Their sum keeps every weight, so equal coefficients are the network itself, and no mask says
+    anything about another: coefficients in few bits do best with such masks (docs/decisions.md).
+    """
+    bank = MaskBank(layers, device)
+    return _filled(bank, draw_masks(bank, count, seed=seed, source="disjoint"))
+
+
+def _filled(bank: MaskBank, masks: Sequence[PackedMask]) -> MaskBank:
+    for info, packed in masks:
+        bank.adopt(info, [bits.to(bank.device) for bits in packed])
+    return bank

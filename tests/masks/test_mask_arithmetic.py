@@ -1,0 +1,101 @@
+"""Set operations on masks, their overlap, and masks that are not binary."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from impresslearn import masks
+from impresslearn.errors import InputError
+from impresslearn.masks import MaskBank, random_mask
+from impresslearn.networks.layers import MaskableLayer
+
+LAYERS = (MaskableLayer("conv.weight", (4, 2, 3, 3)), MaskableLayer("head.weight", (3, 20)))
+MASKS = st.builds(
+    lambda first, second, seed: random_mask(LAYERS, (first, second), seed),
+    st.integers(1, 72),
+    st.integers(1, 60),
+    st.integers(0, 99),
+)
+
+
+def flat(mask):
+    return torch.cat([ones.flatten() for ones in mask.values()])
+
+
+def same(first, second):
+    return first.keys() == second.keys() and all(map(torch.equal, first.values(), second.values()))
+
+
+@given(MASKS, MASKS)
+@settings(max_examples=40, deadline=None)
+def test_the_algebra_of_sets(a, b):
+    both, either, one = (
+        masks.intersection(a, b),
+        masks.union(a, b),
+        masks.symmetric_difference(a, b),
+    )
+    assert torch.equal(flat(both), flat(a) & flat(b))
+    assert same(either, masks.complement(masks.intersection(*map(masks.complement, (a, b)))))
+    assert same(one, masks.difference(either, both))
+    assert same(masks.difference(a, b), masks.intersection(a, masks.complement(b)))
+    assert same(masks.symmetric_difference(one, b), a)
+    assert all(ones.dtype == torch.bool for ones in (both | one | masks.complement(a)).values())
+    total = masks.density(both) + masks.density(either)
+    assert total == pytest.approx(masks.density(a) + masks.density(b))
+    assert masks.density(a) == pytest.approx(flat(a).double().mean().item())
+
+
+@given(MASKS, MASKS)
+@settings(max_examples=40, deadline=None)
+def test_overlap_of_two_masks_is_that_of_a_bank(a, b):
+    overlap = masks.overlap(a, b)
+    expected = (flat(a) & flat(b)).sum() / (flat(a) | flat(b)).sum()
+    assert float(overlap.measured) == pytest.approx(float(expected))
+    bank = MaskBank(LAYERS)
+    bank.append("a", a), bank.append("b", b)
+    whole = bank.overlap()
+    torch.testing.assert_close(overlap.measured, whole.measured[0, 1])
+    torch.testing.assert_close(overlap.expected, whole.expected[0, 1])
+    torch.testing.assert_close(overlap.by_layer, whole.by_layer[:, 0, 1])
+    torch.testing.assert_close(overlap.expected_by_layer, whole.expected_by_layer[:, 0, 1])
+    assert float(masks.overlap(a, a).measured) == 1
+
+
+def test_masks_of_other_layers_are_refused():
+    a, b = random_mask(LAYERS, (9, 9), 0), random_mask(LAYERS[:1], (9,), 0)
+    for operation in (masks.intersection, masks.union, masks.difference, masks.overlap):
+        with pytest.raises(InputError, match="cover the same layers; these differ"):
+            operation(a, b)
+
+
+def test_signed_masks():
+    mask = random_mask(LAYERS, (36, 30), 0)
+    signed = masks.signed_mask(mask, seed=1)
+    for name, values in signed.items():
+        assert torch.equal(values != 0, mask[name])
+        assert set(values.unique().tolist()) == {-1.0, 0.0, 1.0}
+    assert same(masks.signed_mask(mask, seed=1), signed)
+    assert not same(masks.signed_mask(mask, seed=2), signed)
+
+
+def test_real_masks_are_scores_of_mean_magnitude_one():
+    mask = random_mask(LAYERS, (36, 30), 0)
+    scores = {layer.name: torch.randn(layer.shape) for layer in LAYERS}
+    for name, values in masks.real_mask(mask, scores).items():
+        assert torch.equal(values != 0, mask[name])
+        assert values[mask[name]].abs().mean().item() == pytest.approx(1, rel=1e-5)
+        ratio = values[mask[name]] / scores[name][mask[name]]
+        torch.testing.assert_close(ratio, ratio[0].expand_as(ratio))
+    with pytest.raises(InputError, match=r"scores kept in conv.weight are all zero"):
+        masks.real_mask(mask, {name: torch.zeros_like(each) for name, each in scores.items()})
+
+
+def test_dense_masks_mix_as_packed_ones_do():
+    drawn = [random_mask(LAYERS, (36, 30), 0, number) for number in range(3)]
+    weights = {layer.name: torch.randn(layer.shape) for layer in LAYERS}
+    alphas = {layer.name: torch.randn(3) for layer in LAYERS}
+    floats = [{name: each.float() for name, each in mask.items()} for mask in drawn]
+    for name, mixed in masks.dense_weights(floats, alphas, weights).items():
+        total = sum(alphas[name][t] * drawn[t][name] for t in range(3))
+        torch.testing.assert_close(mixed, weights[name] * total)

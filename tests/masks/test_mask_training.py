@@ -1,0 +1,186 @@
+"""Masks trained on one task, by edge-popup and by pruning."""
+
+import itertools
+
+import pytest
+import torch
+
+from impresslearn import Recipe, adapt
+from impresslearn.data import to_batches
+from impresslearn.errors import InputError
+from impresslearn.masks import (
+    MaskTraining,
+    PopupScores,
+    density,
+    prune,
+    train_mask,
+    train_masks_in_turn,
+    training,
+)
+from impresslearn.masks.edge_popup import RULES, top_mask
+from impresslearn.masks.sparsity import ones_per_layer
+from impresslearn.networks import create_backbone
+from impresslearn.networks.inputs import training_examples
+from impresslearn.networks.prediction import TaskView, TrainingPhase
+from toys import ConvNet, pictures
+
+FEW_STEPS = Recipe(optimizer="adam", lr=0.05, epochs=0, min_steps=40, batch_size=32)
+NOTHING = Recipe(epochs=0, min_steps=0)
+
+
+@pytest.fixture
+def backbone():
+    return create_backbone("lenet_300_100", num_classes=2, seed=0, in_features=10, widths=[24])
+
+
+@pytest.fixture
+def clouds():
+    """Two well separated clouds of points, and their names."""
+    generator = torch.Generator().manual_seed(0)
+    targets = torch.arange(128) % 2
+    centre = torch.randn(10, generator=generator)
+    inputs = torch.randn(128, 10, generator=generator) + 1.5 * centre * (2 * targets[:, None] - 1)
+    return inputs, ["left" if target else "right" for target in targets]
+
+
+def same(first, second):
+    return all(map(torch.equal, first.values(), second.values()))
+
+
+def accuracy(backbone, weights, data, statistics=None):
+    examples, classes = training_examples(backbone, data)
+    view = TaskView(weights, statistics, len(classes))
+    return view.accuracy(backbone, to_batches(examples, classes, backbone.device))
+
+
+def masked(weights, mask):
+    return {name: weight * mask[name] for name, weight in weights.items()}
+
+
+def test_popup_scores_mask_the_weights(backbone):
+    frozen = backbone.weights
+    scores = PopupScores.create(backbone.layers, (50, 10), 2, "score")
+    masks, weights = scores.masks(), scores.weights(frozen)
+    assert [int(mask.sum()) for mask in masks.values()] == [50, 10]
+    assert same(weights, masked(frozen, masks))
+    sum(weight.sum() for weight in weights.values()).backward()
+    for layer, tensor in zip(scores.layers, scores.tensors, strict=True):
+        count = int(masks[layer.name].sum())
+        assert torch.equal(masks[layer.name], top_mask(tensor, count, "score"))
+        assert torch.equal(tensor.grad, frozen[layer.name])
+    again, other = (PopupScores.create(backbone.layers, (50, 10), seed) for seed in (2, 3))
+    assert same(again.masks(), PopupScores.create(backbone.layers, (50, 10), 2).masks())
+    assert not same(other.masks(), again.masks())
+
+
+@pytest.mark.parametrize("score_rule", RULES)
+def test_a_trained_mask_solves_its_task_on_the_frozen_network(backbone, clouds, score_rule):
+    frozen = {name: weight.clone() for name, weight in backbone.weights.items()}
+    settings = {"sparsity": 0.75, "score_rule": score_rule, "recipe": FEW_STEPS}
+    trained = train_mask(backbone, clouds, **settings, seed=1)
+    ones = ones_per_layer(backbone.layers, 0.75, "erdos_renyi")
+    assert tuple(int(mask.sum()) for mask in trained.mask.values()) == ones
+    assert density(trained.mask) == 0.25
+    for count, (name, scores) in zip(ones, trained.scores.items(), strict=True):
+        assert torch.equal(trained.mask[name], top_mask(scores, count, score_rule))
+    assert same(backbone.weights, frozen)
+    assert accuracy(backbone, masked(frozen, trained.mask), clouds) > 0.95
+    assert trained.fit.steps == 40
+    assert trained.statistics is None
+    assert same(train_mask(backbone, clouds, **settings, seed=1).mask, trained.mask)
+    assert not same(train_mask(backbone, clouds, **settings, seed=2).mask, trained.mask)
+
+
+def test_masks_in_turn_are_those_of_their_seeds(backbone, clouds):
+    examples, classes = training_examples(backbone, clouds)
+    source, phase = to_batches(examples, classes, "cpu"), TrainingPhase.begin(backbone)
+    ones = ones_per_layer(backbone.layers, 0.9, "erdos_renyi")
+    task = MaskTraining(backbone, source, 2, FEW_STEPS, phase)
+    found = train_masks_in_turn(task, ones, (4, 7), "score")
+    for seed, trained in zip((4, 7), found, strict=True):
+        alone = train_mask(backbone, clouds, score_rule="score", recipe=FEW_STEPS, seed=seed)
+        assert same(trained.mask, alone.mask)
+
+
+@pytest.mark.parametrize("train", [train_mask, prune])
+def test_norm_statistics_are_gathered(train):
+    backbone, data = adapt(ConvNet(), norm="per_task"), pictures()
+    found = train(backbone, data, sparsity=0.5, recipe=FEW_STEPS)
+    assert found.statistics.keys() == backbone.initial_statistics().keys()
+    assert not same(found.statistics, backbone.initial_statistics())
+
+
+@pytest.mark.parametrize("train", [train_mask, prune])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data": (torch.zeros(4, 10), [0, 0, 0, 0])}, "classes"),
+        ({"data": (torch.zeros(2, 9), [0, 1])}, "expects 10 values an input"),
+        ({"sparsity": 95}, r"did you mean 0.95\?"),
+        ({"allocation": "even"}, "allocation must be one of"),
+        ({"seed": "one"}, "seed must be"),
+    ],
+)
+def test_data_and_settings_that_cannot_be_used(backbone, clouds, train, change, message):
+    with pytest.raises(InputError, match=message):
+        train(backbone, **{"data": clouds, "recipe": NOTHING} | change)
+
+
+def test_pruning_keeps_the_ones_asked_for_and_gives_the_weights_back(backbone, clouds):
+    frozen = {name: weight.clone() for name, weight in backbone.weights.items()}
+    for sparsity, rounds in ((0.75, 4), (0.99, 3), (0.0, 2), (0.7, 1)):
+        settings = {"sparsity": sparsity, "rounds": rounds, "recipe": FEW_STEPS}
+        pruned = prune(backbone, clouds, **settings)
+        ones = ones_per_layer(backbone.layers, sparsity, "erdos_renyi")
+        assert tuple(int(each.sum()) for each in pruned.mask.values()) == ones
+        assert same(pruned.initial, frozen)
+        assert not same(pruned.trained, frozen)
+        assert same(prune(backbone, clouds, **settings).mask, pruned.mask)
+    assert same(backbone.weights, frozen)
+    assert accuracy(backbone, masked(pruned.trained, pruned.mask), clouds) > 0.95
+
+
+def test_a_lottery_ticket_can_be_rewound_and_trained_again(backbone, clouds):
+    """The mask over the first weights, as a network of its own that a user trains."""
+    pruned = prune(backbone, clouds, sparsity=0.8, recipe=FEW_STEPS)
+    ticket = adapt(backbone.module)
+    with torch.no_grad():
+        for name, weight in masked(pruned.initial, pruned.mask).items():
+            ticket.module.get_parameter(name).copy_(weight)
+    again = prune(ticket, clouds, sparsity=0.8, rounds=1, recipe=FEW_STEPS)
+    assert accuracy(ticket, masked(again.trained, pruned.mask), clouds) > 0.95
+
+
+def test_survivors_of_a_round_are_survivors_of_the_one_before(backbone, clouds, monkeypatch):
+    train, seen = training._train_weights, []
+
+    def spy(task, mask, seed):
+        seen.append({name: each.clone() for name, each in mask.items()})
+        trained = train(task, mask, seed)
+        for name, weight in trained.items():
+            weight[~mask[name]] = 100.0
+            if len(seen) > 1:
+                weight[mask[name]] = 0.0  # a tie with what was pruned, if that counted as zero
+        return trained
+
+    monkeypatch.setattr(training, "_train_weights", spy)
+    last = prune(backbone, clouds, sparsity=15 / 16, allocation="uniform", recipe=FEW_STEPS).mask
+    chain = [*seen, last]
+    assert all(each.all() for each in chain[0].values())
+    for before, after in itertools.pairwise(chain):
+        for name, mask in after.items():
+            assert (before[name] >= mask).all()
+    # Each round keeps the same share: 240 to 15 in four rounds of a half.
+    sizes = [int(next(iter(each.values())).sum()) for each in chain]
+    assert sizes == [240, 120, 60, 30, 15]
+
+
+def test_pruning_keeps_the_largest_trained_weights(clouds):
+    kaiming = {"init": "kaiming_normal", "in_features": 10, "widths": [24]}
+    backbone = create_backbone("lenet_300_100", 2, **kaiming)
+    # Without training the first weights decide.
+    mask = prune(backbone, clouds, sparsity=0.8, rounds=1, recipe=NOTHING).mask
+    for name, weight in backbone.weights.items():
+        assert weight[mask[name]].abs().min() >= weight[~mask[name]].abs().max()
+    with pytest.raises(InputError, match="rounds must be an integer of at least 1, got 0"):
+        prune(backbone, clouds, rounds=0)
