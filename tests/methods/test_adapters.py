@@ -17,7 +17,8 @@ STREAM = il.streams.permuted_digits(tasks=2, seed=0)
 
 @pytest.fixture(scope="module")
 def backbone():
-    return il.create_backbone("lenet_300_100", 10, in_features=64, widths=(40, 20))
+    sizes = {"in_features": 64, "widths": (40, 20)}
+    return il.create_backbone("lenet_300_100", 10, init="kaiming_normal", **sizes)
 
 
 def quick(backbone, **settings):

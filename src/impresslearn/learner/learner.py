@@ -29,7 +29,7 @@ from impresslearn.inference.labels import (
 )
 from impresslearn.learner.learning import Note, Trainer
 from impresslearn.learner.presets import preset as find_preset
-from impresslearn.masks import POPUP_RECIPE, draw_masks
+from impresslearn.masks import POPUP_RECIPE, Allocation, ScoreRule, draw_masks
 from impresslearn.masks.bank import MaskBank
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks import Backbone
@@ -76,7 +76,7 @@ class ImpressLearner(ReadOnlySettings):
         *,
         bank: MaskBank | None = None,
         sparsity: float = 0.9,
-        allocation: str = "erdos_renyi",
+        allocation: Allocation = "erdos_renyi",
         granularity: str = "layer",
         output_scale: bool = False,
         input_scale: bool = False,
@@ -85,7 +85,7 @@ class ImpressLearner(ReadOnlySettings):
         penalty: float = 0.0,
         basis_recipe: Recipe = POPUP_RECIPE,
         task_recipe: Recipe = COEFFICIENT_RECIPE,
-        score_rule: str = "magnitude",
+        score_rule: ScoreRule = "magnitude",
         seed: int = 0,
         preprocessing: Preprocessing | None = None,
         progress: bool | str = "auto",

@@ -11,7 +11,7 @@ from typing import Any
 
 from impresslearn.coefficients.learning import COEFFICIENT_RECIPE
 from impresslearn.errors import InputError
-from impresslearn.masks import POPUP_RECIPE
+from impresslearn.masks import POPUP_RECIPE, Allocation, ScoreRule
 from impresslearn.optimisation.loop import Recipe
 
 
@@ -24,11 +24,11 @@ class Preset:
 
     description: str
     init: str
-    allocation: str
+    allocation: Allocation
     basis_recipe: Recipe
     task_recipe: Recipe
     penalty: float = 0.0
-    score_rule: str = "magnitude"
+    score_rule: ScoreRule = "magnitude"
     sparsity: float = 0.9
     gain: float = 1.0
 

@@ -18,7 +18,7 @@ from impresslearn.masks.arithmetic import (
     union,
 )
 from impresslearn.masks.bank import MaskBank
-from impresslearn.masks.edge_popup import PopupScores
+from impresslearn.masks.edge_popup import PopupScores, ScoreRule
 from impresslearn.masks.sources import (
     MaskSource,
     add_random_masks,
@@ -30,6 +30,7 @@ from impresslearn.masks.sources import (
     random_mask,
     register_mask_source,
 )
+from impresslearn.masks.sparsity import Allocation
 from impresslearn.masks.training import (
     POPUP_RECIPE,
     PRUNING_RECIPE,
@@ -44,12 +45,14 @@ from impresslearn.masks.training import (
 __all__ = [
     "POPUP_RECIPE",
     "PRUNING_RECIPE",
+    "Allocation",
     "MaskBank",
     "MaskSource",
     "MaskTraining",
     "Overlap",
     "PopupScores",
     "PrunedMask",
+    "ScoreRule",
     "TrainedMask",
     "add_random_masks",
     "complement",

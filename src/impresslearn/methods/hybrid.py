@@ -16,7 +16,7 @@ from impresslearn.data import Label
 from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
 from impresslearn.learner import ImpressLearner
-from impresslearn.masks import POPUP_RECIPE, PopupScores
+from impresslearn.masks import POPUP_RECIPE, Allocation, PopupScores, ScoreRule
 from impresslearn.masks.bank import MaskBank
 from impresslearn.masks.codec import encode_mask
 from impresslearn.masks.sparsity import ones_per_layer
@@ -44,10 +44,10 @@ class Hybrid(ReadOnlySettings):
         bank: MaskBank | None = None,
         *,
         sparsity: float = 0.9,
-        allocation: str = "erdos_renyi",
+        allocation: Allocation = "erdos_renyi",
         recipe: Recipe = HYBRID_RECIPE,
         basis_recipe: Recipe = POPUP_RECIPE,
-        score_rule: str = "magnitude",
+        score_rule: ScoreRule = "magnitude",
         seed: int = 0,
         preprocessing: Preprocessing | None = None,
         progress: bool | str = "auto",

@@ -21,6 +21,7 @@ from impresslearn.inference import TaskGuess
 from impresslearn.inference.labels import accuracy_of_weights
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.loading import load
+from impresslearn.masks import Allocation, ScoreRule
 from impresslearn.methods.dedicated import DedicatedWeights
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import checked_examples, training_examples
@@ -34,9 +35,9 @@ class MaskSettings(TypedDict, total=False):
     """The settings of `ImpressLearner` that concern trained masks."""
 
     sparsity: float
-    allocation: str
+    allocation: Allocation
     basis_recipe: Recipe
-    score_rule: str
+    score_rule: ScoreRule
     seed: int
     preprocessing: Preprocessing | None
     progress: bool | str

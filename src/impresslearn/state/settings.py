@@ -11,8 +11,8 @@ from impresslearn.coefficients.mixing import CoefficientSpec
 from impresslearn.coefficients.quantisation import PRECISIONS
 from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
-from impresslearn.masks.edge_popup import RULES
-from impresslearn.masks.sparsity import ALLOCATIONS, check_sparsity
+from impresslearn.masks.edge_popup import RULES, ScoreRule
+from impresslearn.masks.sparsity import ALLOCATIONS, Allocation, check_sparsity
 from impresslearn.optimisation.loop import Recipe
 from impresslearn.validation import check_flag, check_number, check_seed
 
@@ -29,7 +29,7 @@ class LearnerSettings:
     """
 
     sparsity: float
-    allocation: str
+    allocation: Allocation
     granularity: str
     output_scale: bool
     input_scale: bool
@@ -38,7 +38,7 @@ class LearnerSettings:
     penalty: float
     basis_recipe: Recipe
     task_recipe: Recipe
-    score_rule: str
+    score_rule: ScoreRule
     seed: int
     preprocessing: Preprocessing | None
 

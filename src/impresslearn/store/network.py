@@ -142,7 +142,7 @@ def _from_spec(spec: Mapping[str, Any], stored_bytes: int, where: Path) -> Backb
                 f"{where} is damaged: it describes a network of {parameters:.3g} parameters, more "
                 "than it holds"
             )
-        return create_backbone(**OLDER_SPEC | spec)
+        return create_backbone(**{**OLDER_SPEC, **spec})
     except InputError as error:
         raise StoreError(f"the network of {where} cannot be built: {error}") from None
 
