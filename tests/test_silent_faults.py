@@ -16,7 +16,7 @@ from torch.utils.data import (
 import impresslearn as il
 from impresslearn.data import as_examples, label_array
 from impresslearn.errors import InputError
-from impresslearn.learner.creation import Founding, found_learner
+from impresslearn.learner.creation import CreationSettings, create_learner
 from impresslearn.networks.inputs import checked_examples
 from toys import blobs, lenet, quick_learner
 
@@ -32,7 +32,7 @@ def test_a_store_without_preprocessing_takes_none_later(tmp_path):
 
 
 def test_a_flat_network_keeps_the_shape_of_its_first_images():
-    learner = found_learner(Founding(), 3, (6, 6, 3), il.Preprocessing())
+    learner = create_learner(CreationSettings(), 3, (6, 6, 3), il.Preprocessing())
     assert learner.preprocessing.shape == (6, 6, 3)
     learner.prepare(np.zeros((2, 6, 6, 3)))
     learner.prepare(np.zeros((2, 108)))

@@ -7,6 +7,7 @@ from impresslearn.coefficients.mixing import (
     Coefficients,
     CoefficientSpec,
     check_coefficients,
+    masked_weights,
     mixed_weights,
     one_hot_coefficients,
     uniform_coefficients,
@@ -246,3 +247,14 @@ def test_detached_copies_and_the_matrix():
     torch.testing.assert_close(matrix[:, 1], copy.alpha[1].mean(dim=1))
     layer = draw(4)
     assert torch.equal(layer.matrix(), torch.stack(layer.alpha, dim=1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
+def test_one_mask_alone_is_the_one_hot_mixture_bit_for_bit(dtype):
+    bank, weights = bank_of(9), frozen(1, dtype)
+    for position in (0, 4, 8):
+        alone = masked_weights(bank, weights, bank.names[position])
+        mixed = mixed_weights(bank, weights, one_hot_coefficients(LAYERS, position, 9))
+        for layer in LAYERS:
+            assert alone[layer.name].dtype == dtype
+            assert torch.equal(alone[layer.name], mixed[layer.name])

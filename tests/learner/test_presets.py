@@ -28,6 +28,14 @@ def test_every_preset_makes_a_network_and_learners(name):
     assert learner.tasks_["t"].num_masks == 2
 
 
+def test_without_arguments_there_is_what_we_recommend():
+    learner, chosen = ImpressLearner(), preset("default")
+    for name, value in chosen.learner_settings().items():
+        assert getattr(learner, name) == value
+    for name, value in chosen.backbone_settings().items():
+        assert learner.backbone.spec[name] == value
+
+
 def test_settings_can_be_overridden():
     backbone = create_backbone("lenet_300_100", 3, in_features=FEATURES)
     learner = ImpressLearner.from_preset(backbone, "paper_lenet", sparsity=0.5, penalty=0.1)

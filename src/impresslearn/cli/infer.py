@@ -1,6 +1,6 @@
 """`impresslearn infer`: which task do these inputs belong to, and what are their labels then?"""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from impresslearn.cli.arguments import (
     AsJson,
@@ -17,7 +17,7 @@ from impresslearn.cli.predictions import plain_guess, predict_named
 
 if TYPE_CHECKING:
     from impresslearn.data.files import FileReader
-    from impresslearn.inference import TaskGuess
+    from impresslearn.inference import Method, TaskGuess
     from impresslearn.learner import ImpressLearner
 
 ROLES = ("all", "basis", "learned")
@@ -53,7 +53,8 @@ def infer(
     with open_store(store, readonly=True, device=device, progress=False) as learner:
         reader = reader_for(learner, given, inputs)
         named = read_prepared(learner, reader, inputs, prepared)
-        guess = learner.infer_task(Prepared(named.inputs), method=method, among=chosen or "all")
+        word = cast("Method", method)  # another one is refused there
+        guess = learner.infer_task(Prepared(named.inputs), method=word, among=chosen or "all")
         _warn_of_other_inputs(learner, guess, reader)
         found = None if guess.unknown else predict_named(learner, named, guess.best, guess)
     told = plain_guess(guess)

@@ -26,7 +26,7 @@ from impresslearn.data import Examples, StreamedExamples, classes_of, to_batches
 from impresslearn.data.files import FileReader
 from impresslearn.errors import InputError, MissingDataError
 from impresslearn.learner import ImpressLearner
-from impresslearn.learner.creation import Founding, check_agreement, found_learner
+from impresslearn.learner.creation import CreationSettings, check_agreement, create_learner
 from impresslearn.learner.loading import open_store
 from impresslearn.networks.inputs import checked_examples
 from impresslearn.state.settings import restored_settings
@@ -97,7 +97,11 @@ def data_sets_in(folder: Path) -> dict[str, DataSet]:
 
 
 def prepare_store(
-    path: Path, jobs: Sequence[Job], given: FileReader, training: TrainingOptions, new: Founding
+    path: Path,
+    jobs: Sequence[Job],
+    given: FileReader,
+    training: TrainingOptions,
+    new: CreationSettings,
 ) -> ImpressLearner | None:
     """Creates the store where there is none, and returns the empty learner it was made from.
 
@@ -125,7 +129,7 @@ def prepare_store(
         others = (raw.examples(job.train.path, job.train.labels) for job in jobs[1:])
         classes = max([classes, *(len(classes_of(each.labels)) for each in others)])
     settings = {} if training.precision is None else {"precision": training.precision}
-    learner = found_learner(new, classes, shape_of(first), preprocessing=preprocessing, **settings)
+    learner = create_learner(new, classes, shape_of(first), preprocessing=preprocessing, **settings)
     learner.save(path)
     return learner
 

@@ -9,7 +9,7 @@ from impresslearn.errors import InputError
 
 if TYPE_CHECKING:
     from impresslearn.cli.learn_many import Job
-    from impresslearn.learner.creation import Founding
+    from impresslearn.learner.creation import CreationSettings
 
 
 @dataclass(frozen=True)
@@ -147,8 +147,8 @@ class StoreOptions:
     )
     seed: int | None = option_field("N", "New store: of everything that is drawn.", min=0)
 
-    def settings(self) -> "Founding":
+    def settings(self) -> "CreationSettings":
         """The settings that a store keeps."""
-        from impresslearn.learner.creation import Founding
+        from impresslearn.learner.creation import CreationSettings
 
-        return Founding(**vars(self) | {"network": settings_of(self.network or ())})
+        return CreationSettings(**vars(self) | {"network": settings_of(self.network or ())})

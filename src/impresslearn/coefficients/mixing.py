@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -19,7 +20,8 @@ from impresslearn.masks.bank import MaskBank
 from impresslearn.networks.layers import MaskableLayer
 from impresslearn.validation import check_number
 
-GRANULARITIES = ("layer", "unit")
+Granularity = Literal["layer", "unit"]
+GRANULARITIES = get_args(Granularity)
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class CoefficientSpec:
     (1: the shortest description of labels and coefficients together).
     """
 
-    granularity: str = "layer"
+    granularity: Granularity = "layer"
     output_scale: bool = False
     input_scale: bool = False
     bit_price: float | None = None
@@ -77,7 +79,7 @@ class Coefficients:
         return len(self.alpha[0])
 
     @property
-    def granularity(self) -> str:
+    def granularity(self) -> Granularity:
         """ "layer" or "unit"."""
         return "unit" if self.alpha[0].dim() == 2 else "layer"
 
@@ -197,8 +199,12 @@ def mixed_weights(
 
 
 def masked_weights(bank: MaskBank, weights: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
-    """The weights under one mask of the bank: layer name -> W ⊙ M, without mixing the others."""
-    return {layer: weights[layer] * mask for layer, mask in bank.mask(name).items()}
+    """The weights under one mask of the bank: layer name -> W ⊙ M; the other masks are not read."""
+    _, packed = bank.packed(bank.index(name))
+    alone = [torch.ones(1, device=bank.device)] * len(packed)
+    frozen = [weights[layer.name] for layer in bank.layers]
+    mixed = mix_layers([bits[None] for bits in packed], alone, frozen)
+    return dict(zip((layer.name for layer in bank.layers), mixed, strict=True))
 
 
 def unit_alphas(coefficients: Coefficients, layers: Sequence[MaskableLayer]) -> tuple[Tensor, ...]:

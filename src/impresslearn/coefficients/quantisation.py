@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -23,7 +23,8 @@ from impresslearn.coefficients.levels import LARGEST, decode_levels, encode_leve
 from impresslearn.coefficients.mixing import Coefficients, Grid
 from impresslearn.errors import InputError
 
-PRECISIONS = ("float32", "float16", "int8", "int5", "int4", "coded")
+Precision = Literal["float32", "float16", "int8", "int5", "int4", "coded"]
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 """From most to fewest bits."""
 _BITS = {"int8": 8, "int5": 5, "int4": 4}
 _TOP_OF_CODED = 7

@@ -20,7 +20,7 @@ from torch import Tensor
 from impresslearn.data import Examples, as_inputs, data_fingerprint
 from impresslearn.errors import InputError
 from impresslearn.experiments.user_code import call_user_function
-from impresslearn.learner.creation import Founding, found_learner
+from impresslearn.learner.creation import CreationSettings, create_learner
 from impresslearn.networks import Backbone, adapt
 from impresslearn.streams import (
     Stream,
@@ -66,8 +66,8 @@ def make_backbone(settings: Mapping[str, Any], stream: Stream, seed: int, folder
     if "module" not in settings:
         known = {key: given.pop(key, None) for key in ("norm", "preset")}
         outputs = given.pop("num_classes", None)
-        wanted = Founding(settings["name"], given, outputs, seed=seed, **known)
-        return found_learner(wanted, classes, one_input(stream).shape).backbone
+        wanted = CreationSettings(settings["name"], given, outputs, seed=seed, **known)
+        return create_learner(wanted, classes, one_input(stream).shape).backbone
     adapting = {key: given.pop(key) for key in ADAPT_SETTINGS if key in given}
     outputs = adapting.setdefault("num_classes", classes)
     with torch.random.fork_rng(devices=[]):

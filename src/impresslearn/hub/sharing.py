@@ -25,6 +25,7 @@ from impresslearn.hub.failures import CARD, Place, hub_errors
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.loading import load
 from impresslearn.store import describe_store
+from impresslearn.store.writing import Weights
 
 FILENAME = "model.impress"
 
@@ -34,7 +35,7 @@ def push_to_hub(
     repo_id: str,
     *,
     tasks: Sequence[str] | None = None,
-    weights: str = "stored",
+    weights: Weights = "stored",
     private: bool | None = None,
     token: str | bool | None = None,
     revision: str | None = None,

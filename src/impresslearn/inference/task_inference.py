@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -32,7 +33,9 @@ from impresslearn.optimisation.objectives import (
     unit_norm_penalty,
 )
 
-METHODS = ("halving", "one_shot", "alpha")
+Method = Literal["halving", "one_shot", "alpha"]
+METHODS = get_args(Method)
+Objective = Literal["information", "entropy"]
 OBJECTIVES: dict[str, Callable[[Tensor], Tensor]] = {
     "entropy": mean_entropy,
     "information": information_maximisation,
@@ -115,9 +118,9 @@ def guess_task(
     bank: MaskBank,
     tasks: Sequence[KnownTask],
     inputs: Tensor,
-    method: str = "halving",
+    method: Method = "halving",
     *,
-    objective: str = "information",
+    objective: Objective = "information",
     recipe: Recipe = ALPHA_RECIPE,
     penalty: float = 1.0,
     shared: Statistics | None = None,

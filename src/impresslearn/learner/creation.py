@@ -1,6 +1,6 @@
-"""A new store from the settings that were given and the data at hand; later, whether they agree.
+"""Creates a learner for data at hand, and checks settings against those of a store.
 
-What a store is founded with holds for all of its tasks. Whoever gives a setting again may only
+What a store was created with holds for all of its tasks. Whoever gives a setting again may only
 repeat it: anything else would not do what it says.
 """
 
@@ -24,8 +24,8 @@ LEARNER_SETTINGS = ("granularity", "output_scale", "sparsity", "seed")
 
 
 @dataclass(frozen=True)
-class Founding:
-    """The settings that a store keeps; None where nothing was said.
+class CreationSettings:
+    """Settings of a new learner and its network; None where nothing was said.
 
     backbone: a name of `list_backbones`; network: its own settings; classes: outputs of the
     network; norm, seed: as in `create_backbone`; preset: a name of `list_presets`; the others are
@@ -48,8 +48,8 @@ class Founding:
         return {name: value for name, value in named.items() if value is not None}
 
 
-def found_learner(
-    given: Founding,
+def create_learner(
+    given: CreationSettings,
     classes: int,
     shape: Sequence[int],
     preprocessing: Preprocessing | None = None,
@@ -87,7 +87,7 @@ def found_learner(
     return ImpressLearner(backbone, preprocessing=preprocessing, **own)
 
 
-def check_agreement(given: Founding, description: Mapping[str, Any], where: object) -> None:
+def check_agreement(given: CreationSettings, description: Mapping[str, Any], where: object) -> None:
     """Raises InputError, naming both values, where a setting contradicts a store's.
 
     description: of the store, as `describe_store` gives it.
@@ -109,7 +109,7 @@ def check_agreement(given: Founding, description: Mapping[str, Any], where: obje
 
 
 def _check_preset(
-    given: Founding, spec: Mapping[str, Any], kept: Mapping[str, Any], where: object
+    given: CreationSettings, spec: Mapping[str, Any], kept: Mapping[str, Any], where: object
 ) -> None:
     chosen = find_preset(given.preset or DEFAULT_PRESET)
     own = {**chosen.backbone_settings(), **chosen.learner_settings()}

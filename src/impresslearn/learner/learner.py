@@ -15,12 +15,13 @@ import numpy as np
 from torch import Tensor, nn
 
 from impresslearn.coefficients.learning import COEFFICIENT_RECIPE
-from impresslearn.coefficients.mixing import Coefficients
+from impresslearn.coefficients.mixing import Coefficients, Granularity
+from impresslearn.coefficients.quantisation import Precision
 from impresslearn.data import Label, to_batches
 from impresslearn.data.preprocessing import Prepared, Preprocessing
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.export import TaskModel, export_module
-from impresslearn.inference import TaskGuess, guess_task
+from impresslearn.inference import Method, TaskGuess, guess_task
 from impresslearn.inference.labels import (
     accuracy_of_weights,
     check_task_names,
@@ -32,11 +33,8 @@ from impresslearn.learner.presets import preset as find_preset
 from impresslearn.masks import POPUP_RECIPE, Allocation, ScoreRule, draw_masks
 from impresslearn.masks.bank import MaskBank
 from impresslearn.masks.sparsity import ones_per_layer
-from impresslearn.networks import Backbone
-from impresslearn.networks.inputs import (
-    checked_examples,
-    checked_inputs,
-)
+from impresslearn.networks import Backbone, create_backbone
+from impresslearn.networks.inputs import checked_examples, checked_inputs
 from impresslearn.networks.prediction import Statistics
 from impresslearn.optimisation.loop import Recipe
 from impresslearn.optimisation.progress import Progress, progress_for
@@ -45,24 +43,25 @@ from impresslearn.state.settings import LearnerSettings
 from impresslearn.state.state import LearnerState
 from impresslearn.state.tasks import TaskTable
 from impresslearn.store import write_store
+from impresslearn.store.writing import Weights
 from impresslearn.validation import ReadOnlySettings, check_integer, check_seed
 
 
 class ImpressLearner(ReadOnlySettings):
     """Learns tasks one after another on a frozen backbone; forgets nothing.
 
-    backbone: from `create_backbone` or `adapt`. bank: masks to start from (a random bank, say);
-    empty by default. sparsity: fraction of zeros of trained masks, in [0, 1). allocation: how the
-    ones spread over layers, "erdos_renyi" or "uniform". granularity: coefficients per mask and
-    "layer" (the paper) or output "unit". output_scale, input_scale: a learned scale on top.
-    precision: what coefficients are stored and used in: float32, float16, int8, int5, int4, or
-    coded (learned as whole numbers, a bit of which costs bit_price bits of the examples' loss).
-    penalty: λ of eq. 2. basis_recipe, task_recipe: how masks and coefficients are optimised.
-    score_rule: whether edge-popup ranks the "score" or its "magnitude". seed: of everything that
-    is drawn; each mask or task learned takes the next one. preprocessing: what is done to the
-    inputs of every verb, kept with the learner and put into its exports; None takes inputs as they
-    are (uint8 scaled to [0, 1]). progress: True, False, or "auto" (shown on a terminal).
-    cache_bytes: memory for the weights of the tasks predicted last; 0 keeps none.
+    backbone: from `create_backbone`, which is the default, or `adapt`. bank: masks to start from (a
+    random bank, say); empty by default. sparsity: fraction of zeros of trained masks, in [0, 1).
+    allocation: how the ones spread over layers. granularity: coefficients per mask and "layer" (the
+    paper) or output "unit". output_scale, input_scale: a learned scale on top. precision: what
+    coefficients are stored and used in; "coded" ones are quantised in training, where a bit of
+    their code costs bit_price bits of the examples' loss. penalty: λ of eq. 2. basis_recipe,
+    task_recipe: how masks and coefficients are optimised. score_rule: whether edge-popup ranks the
+    "score" or its "magnitude". seed: of everything that is drawn; each mask or task learned takes
+    the next one. preprocessing: what is done to the inputs of every verb, kept with the learner and
+    put into its exports; None takes inputs as they are (uint8 scaled to [0, 1]). progress: True,
+    False, or "auto" (shown on a terminal). cache_bytes: memory for the weights of the tasks
+    predicted last; 0 keeps none. The defaults are those of the preset "default".
 
     Settings are attributes of their names and fixed, but for progress.
 
@@ -72,15 +71,15 @@ class ImpressLearner(ReadOnlySettings):
 
     def __init__(
         self,
-        backbone: Backbone,
+        backbone: Backbone | None = None,
         *,
         bank: MaskBank | None = None,
         sparsity: float = 0.9,
         allocation: Allocation = "erdos_renyi",
-        granularity: str = "layer",
+        granularity: Granularity = "layer",
         output_scale: bool = False,
         input_scale: bool = False,
-        precision: str = "float32",
+        precision: Precision = "float32",
         bit_price: float = 1.0,
         penalty: float = 0.0,
         basis_recipe: Recipe = POPUP_RECIPE,
@@ -91,6 +90,7 @@ class ImpressLearner(ReadOnlySettings):
         progress: bool | str = "auto",
         cache_bytes: int = 256 * 1024**2,
     ) -> None:
+        backbone = create_backbone() if backbone is None else backbone
         if not isinstance(backbone, Backbone):
             raise InputError(
                 "backbone must come from create_backbone or adapt, got "
@@ -276,7 +276,7 @@ class ImpressLearner(ReadOnlySettings):
         self,
         inputs: Any,
         *,
-        method: str = "halving",
+        method: Method = "halving",
         among: str | Sequence[str] = "all",
         **settings: Any,
     ) -> TaskGuess:
@@ -329,7 +329,7 @@ class ImpressLearner(ReadOnlySettings):
         path: str | os.PathLike,
         *,
         tasks: Sequence[str] | None = None,
-        weights: str = "stored",
+        weights: Weights = "stored",
         overwrite: bool = False,
     ) -> ImpressLearner:
         """Writes everything to one new file, whole or not at all; `load` and `open_store` read it.

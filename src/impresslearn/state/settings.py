@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from impresslearn.coefficients.learning import CoefficientTraining
-from impresslearn.coefficients.mixing import CoefficientSpec
-from impresslearn.coefficients.quantisation import PRECISIONS
+from impresslearn.coefficients.mixing import CoefficientSpec, Granularity
+from impresslearn.coefficients.quantisation import PRECISIONS, Precision
 from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
 from impresslearn.masks.edge_popup import RULES, ScoreRule
@@ -30,10 +30,10 @@ class LearnerSettings:
 
     sparsity: float
     allocation: Allocation
-    granularity: str
+    granularity: Granularity
     output_scale: bool
     input_scale: bool
-    precision: str
+    precision: Precision
     bit_price: float
     penalty: float
     basis_recipe: Recipe
