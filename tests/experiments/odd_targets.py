@@ -16,7 +16,7 @@ from typing import Any
 from impresslearn.errors import MissingDataError
 from impresslearn.experiments.jobs import Job, Outcome, Place, job_function
 from impresslearn.experiments.targets.benchmarks import Benchmark
-from impresslearn.experiments.targets.comparison import comparison
+from impresslearn.experiments.targets.catalogue import plan_on
 from impresslearn.experiments.targets.plan import Plan, Planned, Target
 
 QUICK = {"lr": 0.03, "epochs": 0, "min_steps": 6, "batch_size": 32}
@@ -78,7 +78,7 @@ def marks(count: int, wait: float, method: str = "") -> Plan:
 
 
 PLANS = {
-    "tiny": lambda _: comparison(BENCHMARK),
+    "tiny": lambda scale: plan_on("rotated-mnist", [BENCHMARK], scale),
     "marks": lambda _: marks(24, 0.1),
     **{
         method: lambda _, method=method: marks(8, 0.3, method)

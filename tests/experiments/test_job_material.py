@@ -7,20 +7,17 @@ import torch
 
 from impresslearn.experiments.jobs import Job, Place, run_job
 from impresslearn.experiments.targets import find_target
-from impresslearn.experiments.targets.benchmarks import (
-    disjoint_masks,
-    permuted_mnist,
-)
+from impresslearn.experiments.targets.benchmarks import disjoint_masks, find_benchmark
 from impresslearn.experiments.work.inputs import load_backbone, load_bank, load_task
 from impresslearn.experiments.work.streams import learn_stream
 from impresslearn.experiments.work.training import learn_adapter
 
-BENCHMARK = permuted_mnist("smoke")
+BENCHMARK = find_benchmark("permuted-mnist", "smoke")
 
 
 @pytest.fixture(scope="module")
 def backbone():
-    return load_backbone({"backbone": BENCHMARK.network(0)}, Place())
+    return load_backbone({"backbone": BENCHMARK.place(0, 0)["backbone"]}, Place())
 
 
 def test_independent_masks_are_different_draws(backbone):
@@ -35,7 +32,9 @@ def test_independent_masks_are_different_draws(backbone):
 def test_networks_of_jobs_are_those_of_the_records(backbone):
     """Records and caches were made before networks had another draw; a job may ask for that one."""
     assert backbone.spec["init_version"] == 1
-    other = load_backbone({"backbone": {**BENCHMARK.network(0), "init_version": 2}}, Place())
+    other = load_backbone(
+        {"backbone": {**BENCHMARK.place(0, 0)["backbone"], "init_version": 2}}, Place()
+    )
     assert other.spec == backbone.spec | {"init_version": 2}
 
 

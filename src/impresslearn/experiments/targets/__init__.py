@@ -1,9 +1,10 @@
 """The paper's figures and tables, and ours, as targets of `impresslearn reproduce`.
 
-`benchmarks` says what streams, networks and recipes a scale uses; `plan` turns them into jobs and
-rows; every other file is one figure or table.
+`targets.toml` says what each is about and how it is shown, `benchmarks.toml` what streams, networks
+and recipes a scale uses. `masks`, `tasks`, `frontier` and `parameters` hold the jobs of each.
 """
 
-from impresslearn.experiments.targets.plan import Plan, Planned, Target, find_target, list_targets
+from impresslearn.experiments.targets.catalogue import find_target, list_targets
+from impresslearn.experiments.targets.plan import Plan, Planned, Target
 
 __all__ = ["Plan", "Planned", "Target", "find_target", "list_targets"]

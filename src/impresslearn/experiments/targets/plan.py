@@ -1,10 +1,9 @@
-"""What a target is: a plan of jobs, the rows they become, and how those are shown."""
+"""What a target is: a plan of jobs, the rows that they become, and how those are shown."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any
 
 from impresslearn.errors import InputError
@@ -13,23 +12,6 @@ from impresslearn.experiments.jobs import Job
 SCALES = ("smoke", "small", "paper")
 ROW_VALUES = ("task", "accuracy", "bytes_per_task")
 Row = dict[str, Any]
-
-NAMES = (
-    "rotated-mnist",
-    "permuted-mnist",
-    "split-cifar100",
-    "split-imagenet",
-    "gn-comparison",
-    "random-masks",
-    "hybrid",
-    "task-order",
-    "parameters",
-    "overlap",
-    "frontier",
-    "few-labels",
-    "forgetting",
-)
-"""Every target is the module of its name, `-` being `_`."""
 
 
 @dataclass(frozen=True)
@@ -79,18 +61,6 @@ class Target:
     expects: str
     cost: str
     plan: Callable[[str], Plan] = field(repr=False)
-
-
-def list_targets() -> tuple[Target, ...]:
-    """All targets, in the paper's order."""
-    return tuple(map(find_target, NAMES))
-
-
-def find_target(name: str) -> Target:
-    """The target of that name. Raises InputError naming the choices."""
-    if name not in NAMES:
-        raise InputError(f"no target {name!r}; choose from all, {', '.join(NAMES)}")
-    return import_module(f"{__package__}.{name.replace('-', '_')}").TARGET
 
 
 def check_scale(scale: str) -> str:

@@ -1,0 +1,199 @@
+"""The jobs of targets about tasks: few labels, their order, and what later ones change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+from scipy.stats import ttest_ind
+
+from impresslearn.experiments.jobs import Job
+from impresslearn.experiments.targets.benchmarks import Benchmark, find_benchmark
+from impresslearn.experiments.targets.plan import Planned, Row
+from impresslearn.experiments.work.streams import learn_stream
+from impresslearn.streams.draws import draw_angles
+
+BASIS, UNSEEN = 10, 10
+LABELS = {
+    "smoke": (20, 50, 200),
+    "small": (10, 50, 200, 1000, 10000),
+    "paper": (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 30000),
+}
+ORDERS = (0, 1)
+MOST_MASKS = {"permuted-mnist": 30, "rotated-mnist": 20, "split-cifar100": 5}
+"""At scale small: a second order needs masks of its own, one on images takes a minute."""
+NORMS = ("batch", "per_task", "shared", "group")
+SEARCHES = (("halving", 128), ("halving", 8), ("halving", 1), ("one_shot", 128))
+STREAM_LABELS = 5000
+IMAGE_EPOCHS = 10
+FOUND = "found by "
+
+
+def spread_rotations(name: str, scale: str) -> Benchmark:
+    """Rotated MNIST with basis angles evenly around the circle, and better trained masks.
+
+    The unseen angles are drawn.
+    """
+    benchmark = find_benchmark(name, scale)
+    spread = list(range(0, 360, 360 // BASIS))
+    drawn = [angle for angle in draw_angles(360, 0, None) if angle not in spread][:UNSEEN]
+    longer = {} if scale == "smoke" else {"epochs": 5}
+    return replace(
+        benchmark,
+        stream={"name": benchmark.stream["name"], "angles": spread + drawn},
+        mask={**benchmark.mask, "recipe": {**benchmark.mask["recipe"], **longer}},
+        basis=BASIS,
+        unseen=UNSEEN,
+        sparsities=(0.9,),
+        seeds=benchmark.seeds[:1],
+    )
+
+
+def few_labels(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
+    """Accuracy against labelled examples a task, which are spread evenly over the classes.
+
+    Trained and random banks, coefficients per layer and unit, and SupSup.
+    """
+    for seed, sparsity in product(benchmark.seeds, benchmark.sparsities):
+        masks = benchmark.heterogeneous(seed, BASIS, sparsity)
+        random = benchmark.independent(2 * BASIS, sparsity, seed)
+        unit = {"granularity": "unit"}
+        ways: dict[str, tuple[tuple[Job, ...], dict[str, Any]]] = {
+            "trained bank, a coefficient per layer": (masks, {}),
+            "trained bank, a coefficient per unit": (masks, unit),
+            "random bank, a coefficient per unit": ((), {**unit, "random": random}),
+        }
+        for task, count in product(benchmark.unseen_tasks(), LABELS[scale]):
+            columns = {"seed": seed, "sparsity": sparsity, "labels": count}
+            few: dict[str, Any] = {"labels": count, "balanced": True}
+            for method, (needs, more) in ways.items():
+                job = benchmark.task_job(seed, task, needs, **few, **more)
+                yield Planned(job, {"method": method, **columns})
+            dedicated = benchmark.mask_job(seed, task, sparsity, **few)
+            yield Planned(dedicated, {"method": "supsup", **columns})
+
+
+def task_order(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
+    """Unseen tasks under two orders of the stream, on the network of the first seed."""
+    seed = benchmark.seeds[0]
+    most = MOST_MASKS[benchmark.name] if scale == "small" else max(benchmark.counts)
+    counts = [count for count in benchmark.counts if count <= most]
+    for sparsity, count, order in product(benchmark.sparsities, counts, ORDERS):
+        masks = benchmark.heterogeneous(seed, count, sparsity, order)
+        columns = {
+            "method": "heterogeneous",
+            "benchmark": benchmark.name,
+            "seed": seed,
+            "order": order,
+            "sparsity": sparsity,
+            "masks": count,
+        }
+        for task in benchmark.unseen_tasks():
+            yield Planned(benchmark.task_job(seed, task, masks, order), columns)
+
+
+def with_tests(rows: list[Row]) -> list[Row]:
+    """The rows and, for each benchmark, N and sparsity, one of Welch's t-test between the orders.
+
+    difference: mean accuracy of the second order minus that of the first, in points.
+    """
+    groups: dict[tuple, dict[int, list[float]]] = {}
+    for row in rows:
+        place = (row["benchmark"], row["masks"], row["sparsity"])
+        groups.setdefault(place, {}).setdefault(row["order"], []).append(row["accuracy"])
+    tests = []
+    for (benchmark, masks, sparsity), by_order in groups.items():
+        first, second = (by_order[order] for order in ORDERS)
+        found = ttest_ind(first, second, equal_var=False)
+        difference = 100 * (sum(second) / len(second) - sum(first) / len(first))
+        tests.append(
+            {
+                "method": "t-test",
+                "benchmark": benchmark,
+                "masks": masks,
+                "sparsity": sparsity,
+                "p_value": float(found.pvalue),
+                "difference": round(difference, 2),
+            }
+        )
+    return rows + tests
+
+
+def forgetting(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
+    """A long stream on LeNet in one learner, and a short one under each norm policy of a ResNet.
+
+    Every early task is looked at again at the end. The long stream's learner then finds the tasks
+    of unlabelled inputs: all of them by the quick methods, ten by α-optimisation.
+    """
+    if benchmark.name.startswith("permuted"):
+        smoke = scale == "smoke"
+        basis, tasks = (5, 14) if smoke else (20, 60)
+        searches = [[method, inputs, list(range(tasks))] for method, inputs in SEARCHES]
+        some = [*range(5), *range(basis, basis + 5)]
+        searches.append(["alpha", 128 if smoke else 2000, some])
+        labels = None if smoke else STREAM_LABELS
+        yield _stream(benchmark, "none", basis, tasks, 0.9, labels, searches)
+    elif scale != "smoke":
+        parts: dict[str, Any] = {
+            key: {**part, "recipe": {**part["recipe"], "epochs": IMAGE_EPOCHS}}
+            for key, part in (("mask", benchmark.mask), ("task", benchmark.task))
+        }
+        for norm in NORMS:
+            backbone = {**benchmark.backbone, "norm": norm}
+            short = replace(benchmark, backbone=backbone, **parts)
+            yield _stream(short, norm, 2, 5, 0.8, None, [])
+
+
+def _stream(
+    benchmark: Benchmark,
+    norm: str,
+    basis: int,
+    tasks: int,
+    sparsity: float,
+    labels: int | None,
+    searches: list[list],
+) -> Planned:
+    seed = benchmark.seeds[0]
+    place = benchmark.place(seed, 0)
+    settings = {
+        "stream": place["stream"],
+        "backbone": place["backbone"],
+        "mask": dict(benchmark.mask),
+        "coefficients": dict(benchmark.task),
+        "sparsity": sparsity,
+        "granularity": "unit",
+        "basis": basis,
+        "tasks": tasks,
+        "seed": 0,
+        "labels": labels,
+        "searches": searches,
+    }
+    columns = {
+        "method": "ImpressLearn", "benchmark": benchmark.name, "norm": norm, "seed": seed
+    }  # fmt: skip
+    return Planned(Job(learn_stream, settings), columns, ("rows",))
+
+
+def by_task(rows: list[Row]) -> list[Row]:
+    """One row a task of each stream, and one for each task that was searched for."""
+    tasks = [
+        {**{key: value for key, value in row.items() if key != "rows"}, **task}
+        for row in rows
+        for task in row["rows"]
+    ]
+    for task in tasks:
+        task["identical"] = float(task["identical"])
+    searched = [
+        {
+            "method": "search",
+            **{key: task[key] for key in ("benchmark", "seed", "task", "role")},
+            "search": key.removeprefix(FOUND).replace(" from ", ", "),
+            "found": value,
+        }
+        for task in tasks
+        for key, value in task.items()
+        if key.startswith(FOUND)
+    ]
+    return tasks + searched
