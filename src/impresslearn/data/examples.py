@@ -90,7 +90,9 @@ def raw(values: Any) -> Tensor:
             values = torch.stack(list(values))
         if isinstance(values, Tensor):
             return values.detach() if values.requires_grad else values
-        return torch.as_tensor(np.asarray(values))
+        array = np.asarray(values)
+        flipped = any(stride < 0 for stride in array.strides)  # which torch cannot share
+        return torch.as_tensor(array.copy() if flipped else array)
     except (TypeError, ValueError, RuntimeError) as error:
         kind = type(values).__name__
         raise InputError(
