@@ -9,7 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from impresslearn import masks as masks
     from impresslearn import methods as methods
+    from impresslearn import networks as networks
     from impresslearn import streams as streams
     from impresslearn.data import Examples as Examples
     from impresslearn.data.preprocessing import Prepared as Prepared
@@ -84,6 +86,9 @@ _HOME = {
     "rounded": "impresslearn.learner.rounding",
     "register_backbone": "impresslearn.networks",
     "single_mask_accuracy": "impresslearn.methods",
+    "masks": "impresslearn.masks",
+    "methods": "impresslearn.methods",
+    "networks": "impresslearn.networks",
     "streams": "impresslearn.streams",
 }
 """Public name -> the module that defines it; a sub-module is its own home."""
