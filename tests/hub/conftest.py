@@ -1,45 +1,41 @@
-"""The stand-in of a hub and the processes that talk to it, started once for all tests."""
+"""A hub in memory, a cache of the client's that is new for every test, and a learner to push."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hub_processes import Worker
+
+from impresslearn import ImpressLearner
+from toys import blobs, quick_learner
+
+pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed")
+
 from hub_stand_in import Hub
-
-
-@pytest.fixture(scope="session")
-def running() -> Iterator[Hub]:
-    with Hub() as hub:
-        yield hub
+from huggingface_hub import constants
 
 
 @pytest.fixture
-def hub(running: Hub) -> Hub:
-    running.reset()
-    return running
-
-
-@pytest.fixture(scope="session")
-def workers(running: Hub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Worker]]:
-    """The first pushes, the second loads, the third looks for a hub where there is none."""
-    pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed")
-    urls = {"sender": running.url, "receiver": running.url, "lost": "http://127.0.0.1:9"}
-    started = [Worker(url, tmp_path_factory.mktemp(name)) for name, url in urls.items()]
-    yield started
-    for worker in started:
-        worker.close()
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
 
 
 @pytest.fixture
-def sender(workers: list[Worker]) -> Worker:
-    return workers[0]
+def hub(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(cache / "token"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    # The client waits up to 20 seconds before it gives up.
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    with Hub().connected() as connected:
+        yield connected
 
 
 @pytest.fixture
-def receiver(workers: list[Worker], tmp_path: Path) -> Worker:
-    """The second process; from_hub uses a cache that is new for each test."""
-    workers[1].run(f"cache = {str(tmp_path)!r}")
-    return workers[1]
+def learner() -> ImpressLearner:
+    learner = quick_learner(output_scale=True, precision="int5")
+    learner.learn_basis("first", blobs(0)).learn_basis("second", blobs(1))
+    return learner.learn_task("new", blobs(2))

@@ -7,147 +7,128 @@ import sys
 from pathlib import Path
 
 import pytest
-from hub_processes import ANY, REPO, fetch, push
-from hub_stand_in import TOKEN
+from hub_stand_in import REPO, TOKEN
+from huggingface_hub import constants
 
 import impresslearn as il
-from impresslearn.hub import from_hub
+from impresslearn import InputError, MissingDataError, StoreError, from_hub, push_to_hub
+
+NOT_WRITABLE = "^no permission to write to someone/digits-1: pass token="
+NOT_READABLE = "^no permission to read someone/digits-1: pass token="
+UNREACHABLE = "^someone/digits-1: the hub cannot be reached.*; check the connection"
 
 
-def test_damaged_download_is_refused_and_can_be_fetched_anew(hub, sender, receiver):
-    push(sender)
+def fails(kind, line, verb, *arguments, **settings):
+    """The one line of the error that must come."""
+    with pytest.raises(kind, match=line) as caught:
+        verb(*arguments, **settings)
+    assert "\n" not in str(caught.value)
+    assert TOKEN not in str(caught.value)
+    return str(caught.value)
+
+
+def test_damaged_download_is_refused_and_can_be_fetched_anew(hub, learner):
+    push_to_hub(learner, REPO, token=TOKEN)
     hub.altered = lambda content: content.replace(b"first", b"fIrst")
-    line = receiver.fails("StoreError", f"^model.impress of {REPO} is damaged: ", fetch())
+    line = fails(StoreError, f"^model.impress of {REPO} is damaged: ", from_hub, REPO)
     hub.altered = lambda content: content
-    receiver.fails("StoreError", "is damaged", fetch())
+    fails(StoreError, "is damaged", from_hub, REPO)
     Path(re.search("downloaded to (.+); delete it", line)[1]).unlink()
-    assert receiver.run(fetch()) == sender.run("result = logits(learner)")
+    assert list(from_hub(REPO).tasks_) == ["first", "second", "new"]
 
 
-def test_shortened_download_is_refused(hub, sender, receiver):
-    push(sender)
+def test_shortened_download_and_file_that_is_no_store(hub, learner):
+    push_to_hub(learner, REPO, token=TOKEN)
     hub.altered = lambda content: content[:-1000]
-    receiver.fails("StoreError", f"^cannot download model.impress of {REPO}: ", fetch())
-
-
-def test_file_that_is_no_store(hub, receiver):
-    hub.put(REPO, "model.impress", b"\x80\x04 a pickle, say")
-    receiver.fails("StoreError", f"^model.impress of {REPO} is no store of impresslearn", fetch())
+    fails(StoreError, f"^cannot download model.impress of {REPO}: ", from_hub, REPO)
+    hub.altered = lambda content: content
+    hub.put("model.impress", b"\x80\x04 a pickle, say")
+    fails(StoreError, f"^model.impress of {REPO} is no store of impresslearn", from_hub, REPO)
 
 
 @pytest.mark.parametrize(
-    ("failure", "kind", "expected"),
+    ("failure", "kind", "line"),
     [
-        ((401, ""), "InputError", "^no permission to write to someone/digits-1: pass token="),
-        ((403, ""), "InputError", "^no permission to write to someone/digits-1: pass token="),
-        ((404, "RepoNotFound"), "InputError", "^no permission to write to someone/digits-1"),
-        ((413, ""), "InputError", "^the hub refused this for someone/digits-1: status 413"),
-        ((500, ""), "MissingDataError", "^the hub cannot serve someone/digits-1 now: status 500"),
+        ((401, ""), InputError, NOT_WRITABLE),
+        ((403, ""), InputError, NOT_WRITABLE),
+        ((404, "RepoNotFound"), InputError, NOT_WRITABLE),
+        ((413, ""), InputError, "^the hub refused someone/digits-1 now: status 413"),
+        ((500, ""), MissingDataError, "^the hub cannot serve someone/digits-1 now: status 500"),
+        ((0, ""), MissingDataError, UNREACHABLE),
     ],
 )
 @pytest.mark.parametrize("where", ["/api/repos/create", "/commit/main"])
-def test_push_that_is_refused(hub, sender, failure, kind, expected, where):
-    hub.broken = lambda request: failure if request.path.endswith(where) else None
-    sender.run(ANY)
-    sender.fails(kind, expected, f"push_to_hub(learner, {REPO!r}, token={TOKEN!r})")
-    assert len(hub.repositories[REPO].commits if REPO in hub.repositories else [None]) == 1
+def test_push_that_is_refused(hub, learner, failure, kind, line, where):
+    hub.broken = lambda request: failure if request.url.path.endswith(where) else None
+    fails(kind, line, push_to_hub, learner, REPO, token=TOKEN)
+    assert REPO not in hub.repositories or len(hub.repositories[REPO].commits) == 1
 
 
-def test_push_without_or_with_a_wrong_token(hub, sender):
-    sender.run(ANY)
-    for token in ("None", "False", "'hf_of_somebody_else'"):
-        line = sender.fails(
-            "InputError",
-            "^no permission to write",
-            f"push_to_hub(learner, {REPO!r}, token={token})",
-        )
-        assert "hf_of" not in line
+@pytest.mark.parametrize("token", [None, False, "hf_of_somebody_else"])
+def test_push_without_or_with_a_wrong_token(hub, learner, token):
+    assert "hf_of" not in fails(InputError, NOT_WRITABLE, push_to_hub, learner, REPO, token=token)
 
 
-def test_push_to_a_branch_that_is_not_there(hub, sender):
-    push_to_branch = f"push_to_hub(learner, {REPO!r}, token={TOKEN!r}, revision='v2')"
-    sender.run(ANY)
-    sender.fails("MissingDataError", f"^{REPO} has no revision 'v2'; .* make it on", push_to_branch)
+def test_push_to_a_branch_that_is_not_there(hub, learner):
+    line = f"^{REPO} has nothing at revision 'v2'; name a branch, which must be there"
+    fails(MissingDataError, line, push_to_hub, learner, REPO, token=TOKEN, revision="v2")
 
 
 @pytest.mark.parametrize(
-    ("failure", "kind", "expected"),
+    ("failure", "kind", "line"),
     [
-        (
-            (401, "RepoNotFound"),
-            "MissingDataError",
-            "^no repository someone/digits-1, or a private",
-        ),
-        ((401, ""), "InputError", "^no permission to read someone/digits-1: pass token="),
-        ((403, "GatedRepo"), "InputError", "ask its owner for access"),
-        ((403, ""), "InputError", "^no permission to read someone/digits-1: pass token="),
-        ((404, "RepoNotFound"), "MissingDataError", "^no repository someone/digits-1"),
-        ((404, "EntryNotFound"), "MissingDataError", "has no file 'model.impress'; pass"),
-        ((404, "RevisionNotFound"), "MissingDataError", "^someone/digits-1 has no revision"),
-        ((500, ""), "MissingDataError", "^the hub cannot serve someone/digits-1 now: status 500"),
+        ((401, "RepoNotFound"), MissingDataError, f"^no repository {REPO}, or a private"),
+        ((404, "RepoNotFound"), MissingDataError, f"^no repository {REPO}, or a private"),
+        ((401, ""), MissingDataError, f"^no repository {REPO}, or a private"),
+        ((403, ""), InputError, NOT_READABLE),
+        ((403, "GatedRepo"), InputError, "a gated one is opened by its owner"),
+        ((404, "EntryNotFound"), MissingDataError, "has no file 'model.impress'; pass the name"),
+        ((404, "RevisionNotFound"), MissingDataError, f"^{REPO} has nothing; name a branch, tag"),
+        ((500, ""), MissingDataError, "^the hub cannot serve someone/digits-1 now: status 500"),
+        ((204, ""), MissingDataError, f"{UNREACHABLE}, the proxy, HF_ENDPOINT"),
+        ((0, ""), MissingDataError, f"^{REPO}: .*, and model.impress is not in the cache; check"),
     ],
 )
-def test_download_that_is_refused(hub, receiver, failure, kind, expected):
-    hub.put(REPO, "model.impress", b"never sent")
-    hub.broken = lambda request: failure if "/resolve/" in request.path else None
-    receiver.fails(kind, expected, fetch())
+def test_download_that_is_refused(hub, failure, kind, line):
+    hub.put("model.impress", b"never sent")
+    hub.broken = lambda request: failure if "/resolve/" in request.url.path else None
+    fails(kind, line, from_hub, REPO)
 
 
-def test_connection_that_breaks_off(hub, sender, receiver):
-    sender.run(ANY)
-    hub.broken = lambda request: (0, "")
-    reason = f"^{REPO}: the hub cannot be reached.*; check"
-    sender.fails("MissingDataError", reason, f"push_to_hub(learner, {REPO!r}, token={TOKEN!r})")
-    receiver.fails("MissingDataError", reason, fetch())
-
-
-def test_what_is_not_there(hub, receiver):
-    receiver.fails("MissingDataError", f"^no repository {REPO}", fetch())
-    hub.put(REPO, "other.impress", b"")
-    receiver.fails("MissingDataError", f"^{REPO} has no file 'model.impress'; pass", fetch())
-    code = fetch(", revision='v9', filename='other.impress'")
-    receiver.fails("MissingDataError", f"^{REPO} has no revision 'v9'; name a branch, tag", code)
-
-
-def test_server_that_is_no_hub(hub, receiver):
-    hub.put(REPO, "model.impress", b"")
-    hub.broken = lambda request: (204, "")
-    receiver.fails("MissingDataError", "does not answer like a hub; check HF_ENDPOINT", fetch())
-
-
-def test_hub_out_of_reach(workers):
-    nobody = workers[2]
-    nobody.run("cache, learner = None, quick_learner()")
-    reason = f"^{REPO}: the hub cannot be reached"
-    nobody.fails("MissingDataError", f"{reason}, and model.impress is not in the cache; ", fetch())
-    nobody.fails("MissingDataError", f"{reason}; check the conn", f"push_to_hub(learner, {REPO!r})")
-    offline = "import huggingface_hub.constants as c; c.HF_HUB_OFFLINE = True\n"
-    nobody.fails("MissingDataError", reason, offline + fetch())
+def test_what_is_not_there_and_offline(hub, learner, monkeypatch):
+    fails(MissingDataError, f"^no repository {REPO}", from_hub, REPO)
+    hub.put("other.impress", b"")
+    fails(MissingDataError, f"^{REPO} has no file 'model.impress'; pass", from_hub, REPO)
+    line = f"^{REPO} has nothing at revision 'v9'; name a branch, tag"
+    fails(MissingDataError, line, from_hub, REPO, revision="v9", filename="other.impress")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    fails(MissingDataError, f"{UNREACHABLE}.*HF_HUB_OFFLINE$", from_hub, REPO)
+    fails(MissingDataError, UNREACHABLE, push_to_hub, learner, REPO, token=TOKEN)
 
 
 @pytest.mark.parametrize(
-    "repo_id", ["", "digits", "a/b/c", "a b/c", "../x", "a/b..c", "a/-b", None]
+    ("name", "values", "line"),
+    [
+        (
+            "repo_id",
+            ["", "digits", "a/b/c", "a b/c", "../x", "a/b..c", "a/-b", None],
+            "^a repository is named 'owner/name', .* got ",
+        ),
+        (
+            "filename",
+            ["", ".", "/etc/x", "../x", "a/../../x", "README.md"],
+            "^filename must be a path within the repository, got ",
+        ),
+        ("tasks", [["x"]], "'x'"),
+    ],
 )
-def test_names_that_no_repository_has(hub, sender, receiver, repo_id):
-    expected = "^a repository is named 'owner/name', .* got "
-    sender.run(ANY)
-    sender.fails("InputError", expected, f"push_to_hub(learner, {repo_id!r})")
-    receiver.fails("InputError", expected, f"from_hub({repo_id!r})")
-    assert not hub.requests
-
-
-@pytest.mark.parametrize("filename", ["", ".", "/etc/x", "../x", "a/../../x", "README.md"])
-def test_names_that_no_file_has(hub, sender, receiver, filename):
-    sender.run(ANY)
-    push_it = f"push_to_hub(learner, {REPO!r}, filename={filename!r})"
-    sender.fails("InputError", "^filename must be", push_it)
-    receiver.fails("InputError", "^filename must be", fetch(f", filename={filename!r}"))
-    assert not hub.requests
-
-
-def test_nothing_is_sent_when_the_store_cannot_be_written(hub, sender):
-    sender.run(ANY)
-    sender.fails("UnknownTaskError", "'x'", f"push_to_hub(learner, {REPO!r}, tasks=['x'])")
+def test_nothing_is_sent_for_names_that_cannot_be(hub, learner, name, values, line):
+    for value in values:
+        given = {"repo_id": REPO, name: value}
+        kind = il.UnknownTaskError if name == "tasks" else InputError
+        fails(kind, line, push_to_hub, learner, **given)
+        if name != "tasks":
+            fails(kind, line, from_hub, **given)
     assert not hub.requests
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
@@ -19,15 +19,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from impresslearn.errors import MissingDependencyError, StoreError
-from impresslearn.hub.card import TaskCount, model_card, renewed
-from impresslearn.hub.failures import CARD, Place, hub_errors
+from impresslearn import __version__
+from impresslearn.errors import InputError, MissingDependencyError, StoreError
+from impresslearn.hub.card import FILENAME, model_card, renewed
+from impresslearn.hub.failures import hub_errors
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.loading import load
 from impresslearn.store import describe_store
 from impresslearn.store.writing import Weights
 
-FILENAME = "model.impress"
+CARD = "README.md"
+LIBRARY = {"library_name": "impresslearn", "library_version": __version__}
 
 
 def push_to_hub(
@@ -53,20 +55,25 @@ def push_to_hub(
     Raises InputError for a name that cannot be, and without permission; MissingDataError where the
     hub cannot be reached; MissingDependencyError without huggingface_hub; otherwise as `save`.
     """
-    hub = _hub_client()
-    place = Place(repo_id, filename, revision, writing=True)
+    hub = _hub_client(repo_id, filename)
+    chosen = None if tasks is None else list(tasks)
     with TemporaryDirectory(prefix="impresslearn-") as folder:
         path = Path(folder) / FILENAME
-        chosen = None if tasks is None else list(tasks)
         learner.save(path, tasks=chosen, weights=weights)
-        card = _card(learner, path, chosen, place)
-        with hub_errors(place):
-            api = hub.HfApi(token=token, **_library())
+        kept = learner.tasks_.all() if chosen is None else map(learner.tasks_.learned, chosen)
+        card = model_card(describe_store(path), kept, repo_id, filename, revision)
+        with hub_errors(repo_id, filename, revision, writing=True):
+            api = hub.HfApi(token=token, **LIBRARY)
             api.create_repo(repo_id, private=private, exist_ok=True)
-            old = _present_card(api, place, Path(folder) / "card")
+            old = None
+            with suppress(hub.errors.RemoteEntryNotFoundError):  # a repository without a card
+                found = api.hf_hub_download(repo_id, CARD, revision=revision, local_dir=folder)
+                old = Path(found).read_bytes().decode("utf-8", errors="replace")
             new = card if old is None else renewed(old, card)
             if license is not None:
-                new = _with_license(hub, new, license)
+                parsed = hub.ModelCard(new)
+                parsed.data.license = license
+                new = str(parsed)
             files: dict[str, Path | bytes] = {filename: path}
             if new != old:
                 files[CARD] = new.encode()
@@ -101,79 +108,41 @@ def from_hub(
     InputError for a name that cannot be, and without permission; StoreError for a file that is
     damaged or no store; MissingDependencyError without huggingface_hub.
     """
-    hub = _hub_client()
-    place = Place(repo_id, filename, revision)
-    with hub_errors(place):
+    hub = _hub_client(repo_id, filename)
+    with hub_errors(repo_id, filename, revision):
         path = hub.hf_hub_download(
-            repo_id, filename, revision=revision, token=token, cache_dir=cache_dir, **_library()
+            repo_id, filename, revision=revision, token=token, cache_dir=cache_dir, **LIBRARY
         )
-    with _left_alone(Path(path)) as file:
+    with TemporaryDirectory(prefix="impresslearn-") as folder:
+        # Reading a store that was in use when it was uploaded would write beside the cached file.
+        copy = shutil.copyfile(path, Path(folder) / FILENAME)
         try:
-            return load(file, module=module, device=device, **settings)
+            return load(copy, module=module, device=device, **settings)
         except StoreError as error:
-            reason = str(error).replace(str(file), f"{filename} of {repo_id}")
+            reason = str(error).replace(str(copy), f"{filename} of {repo_id}")
             # The cache shows links to its files: only without the file itself it is fetched again.
-            copy = Path(path).resolve()
-            raise StoreError(
-                f"{reason} (downloaded to {copy}; delete it to fetch it anew)"
-            ) from None
+            advice = f"downloaded to {Path(path).resolve()}; delete it to fetch it anew"
+            raise StoreError(f"{reason} ({advice})") from None
 
 
-def _hub_client() -> ModuleType:
+def _hub_client(repo_id: str, filename: str) -> ModuleType:
+    """huggingface_hub. Raises InputError where no hub has such a repository and file."""
     try:
         import huggingface_hub
+        import huggingface_hub.errors
+        from huggingface_hub.utils import HFValidationError, validate_repo_id
     except ImportError:
-        raise MissingDependencyError(
-            "this needs huggingface_hub: pip install 'impresslearn[hub]'"
-        ) from None
-    return huggingface_hub
-
-
-def _library() -> dict[str, str]:
-    from impresslearn import __version__
-
-    return {"library_name": "impresslearn", "library_version": __version__}
-
-
-def _card(learner: ImpressLearner, path: Path, chosen: Sequence[str] | None, place: Place) -> str:
-    tasks = learner.tasks_.all() if chosen is None else map(learner.tasks_.learned, chosen)
-    needed = {"filename": place.filename, "revision": place.revision}
-    usual = {"filename": FILENAME, "revision": None}
-    given = "".join(f", {name}={value!r}" for name, value in needed.items() if value != usual[name])
-    facts = describe_store(path)
-    return model_card(facts, TaskCount.of(tasks), place.repo_id, place.filename, given)
-
-
-def _present_card(api: Any, place: Place, folder: Path) -> str | None:
-    """The card that the repository has now, or None."""
-    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
-
+        line = "this needs huggingface_hub: pip install 'impresslearn[hub]'"
+        raise MissingDependencyError(line) from None
     try:
-        found = api.hf_hub_download(place.repo_id, CARD, revision=place.revision, local_dir=folder)
-    except LocalEntryNotFoundError:  # the hub was not reached: that says nothing about the card
-        raise
-    except EntryNotFoundError:
-        return None
-    return Path(found).read_bytes().decode("utf-8", errors="replace")
-
-
-def _with_license(hub: ModuleType, card: str, name: str) -> str:
-    parsed = hub.ModelCard(card)
-    parsed.data.license = name
-    return str(parsed)
-
-
-@contextmanager
-def _left_alone(path: Path) -> Iterator[Path]:
-    """The file, or a copy of it where SQLite would leave a log beside the file by reading it.
-
-    That is so for a store that was uploaded while a learner worked on it: byte 18 of the file, the
-    version needed to write it, is then 2.
-    """
-    with path.open("rb") as file:
-        start = file.read(20)
-    if start[18:19] != b"\2":
-        yield path
-        return
-    with TemporaryDirectory(prefix="impresslearn-") as folder:
-        yield Path(shutil.copyfile(path, Path(folder) / path.name))
+        validate_repo_id(repo_id)
+        named = isinstance(repo_id, str) and "/" in repo_id
+    except HFValidationError:
+        named = False
+    if not named:
+        letters = "of letters, digits, '-', '_' and '.'"
+        raise InputError(f"a repository is named 'owner/name', {letters}, got {repo_id!r}")
+    path = PurePosixPath(str(filename))
+    if not path.name or path.is_absolute() or ".." in path.parts or str(path) == CARD:
+        raise InputError(f"filename must be a path within the repository, got {filename!r}")
+    return huggingface_hub
