@@ -49,9 +49,9 @@ def test_vera_costs_its_vectors(backbone):
 class Watched(Adapter):
     """Keeps the module that PEFT made of the network for the last task."""
 
-    def _tuned(self):
-        self.tuned = super()._tuned()
-        return self.tuned
+    def _adapted(self):
+        self.module = super()._adapted()
+        return self.module
 
 
 @needs_peft
@@ -65,15 +65,15 @@ def test_what_is_kept_is_what_predicts(kind, precision):
     exact = quick(backbone, kind=kind, rank=5).learn_task("a", data)
     assert adapter.tasks_["a"].bytes < exact.tasks_["a"].bytes / 2
     levels = 15 if precision == "int4" else 2 * 7 + 1
-    for name, value in adapter.tuned.named_parameters():
+    for name, value in adapter.module.named_parameters():
         if value.requires_grad:  # a column of a matrix, or a whole vector, has few values
             columns = value.t() if "lora_B" in name else value  # A is kept transposed
             for column in columns if value.ndim > 1 else [value]:
                 assert column.unique().numel() <= levels, name
     for layer in backbone.layers:
-        module = adapter.tuned.get_submodule(layer.name.removesuffix(".weight"))
+        module = adapter.module.get_submodule(layer.name.removesuffix(".weight"))
         made = backbone.weights[layer.name] + module.get_delta_weight("default").detach()
-        assert torch.equal(adapter._tasks.views["a"].weights[layer.name], made)
+        assert torch.equal(adapter._tuned._views["a"].weights[layer.name], made)
 
 
 @needs_peft
@@ -82,7 +82,10 @@ def test_the_network_is_left_alone_and_the_seed_decides():
     before = {name: weight.clone() for name, weight in backbone.weights.items()}
     state = torch.get_rng_state()
     logits = [
-        quick(backbone, seed=seed).learn_task("a", data)._tasks.views["a"].logits(backbone, data[0])
+        quick(backbone, seed=seed)
+        .learn_task("a", data)
+        ._tuned._views["a"]
+        .logits(backbone, data[0])
         for seed in (1, 1, 2)
     ]
     assert torch.equal(logits[0], logits[1])

@@ -24,7 +24,7 @@ def coded(*masks):
 
 def head_bytes(hybrid, task):
     """Bytes of a learned head's mask."""
-    return coded(hybrid._tasks.views[task].weights[hybrid.backbone.layers[-1].name] != 0)
+    return coded(hybrid._tuned._views[task].weights[hybrid.backbone.layers[-1].name] != 0)
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,7 @@ def test_the_hybrid_s_head_is_a_mask():
         backbone, bank, sparsity=0.5, allocation="uniform", recipe=QUICK, progress=False
     )
     hybrid.learn_task("a", data)
-    weights = hybrid._tasks.views["a"].weights
+    weights = hybrid._tuned._views["a"].weights
     head = weights["4.weight"]
     kept = head != 0
     assert kept.sum() == 18
@@ -186,9 +186,9 @@ def test_a_task_changes_no_other_and_the_backbone_neither():
     backbone, inputs = lenet(), blobs(9)[0]
     before = backbone.fingerprint()
     tuned = FineTuning(backbone, recipe=QUICK, progress=False).learn_task("a", blobs(0))
-    first = tuned._tasks.views["a"].logits(backbone, inputs)
+    first = tuned._views["a"].logits(backbone, inputs)
     tuned.learn_task("b", blobs(1))
-    assert torch.equal(tuned._tasks.views["a"].logits(backbone, inputs), first)
+    assert torch.equal(tuned._views["a"].logits(backbone, inputs), first)
     hybrid = Hybrid(backbone, random_bank(backbone.layers, 2), recipe=QUICK, progress=False)
     hybrid.learn_task("a", blobs(0))
     accuracy = hybrid.score(blobs(0), "a")

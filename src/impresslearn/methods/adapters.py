@@ -23,7 +23,7 @@ from impresslearn.coefficients.quantisation import PRECISIONS, store_tensors
 from impresslearn.data import Label
 from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError, MissingDependencyError
-from impresslearn.methods.dedicated import DedicatedWeights, Trainable, Training, Weights
+from impresslearn.methods.finetuning import FineTuning, Trainable, Weights
 from impresslearn.networks import Backbone
 from impresslearn.networks.layers import MaskableLayer
 from impresslearn.optimisation.loop import Recipe
@@ -97,39 +97,45 @@ class Adapter(ReadOnlySettings):
         self.seed = check_seed(seed)
         self.preprocessing = preprocessing
         self.progress = progress
-        self._tasks = DedicatedWeights(backbone, preprocessing, "network")
+        self._tuned = FineTuning(
+            backbone,
+            recipe=self.recipe,
+            seed=seed,
+            preprocessing=preprocessing,
+            trains=self._trains,
+        )
         self._peft = import_peft()
 
     @property
     def tasks_(self) -> Mapping[str, TaskInfo]:
         """name -> TaskInfo; bytes are those of the trained numbers and what goes with them."""
-        return self._tasks.infos
+        return self._tuned.tasks_
 
     def learn_task(self, name: str, data: Any) -> Adapter:
         """Trains an adapter for the task with cross-entropy."""
-        training = Training(self.recipe, self.seed, self.progress, self.kind)
-        self._tasks.learn(name, data, self._begin, training)
+        self._tuned.progress = self.progress
+        self._tuned.learn_task(name, data)
         return self
 
     def predict(self, inputs: Any, task: str) -> np.ndarray:
         """(n,) labels."""
-        return self._tasks.predict(inputs, task)
+        return self._tuned.predict(inputs, task)
 
     def score(self, data: Any, task: str) -> float:
         """Accuracy in [0, 1]."""
-        return self._tasks.score(data, task)
+        return self._tuned.score(data, task)
 
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
         """Accuracy of the frozen network on an unlearned task: nothing is shared."""
-        return self._tasks.zero_shot_score(data, classes)
+        return self._tuned.zero_shot_score(data, classes)
 
-    def _begin(self) -> Trainable:
-        tuned = self._tuned()
+    def _trains(self) -> Trainable:
+        adapted = self._adapted()
         layers: list[tuple[MaskableLayer, Any]] = [
-            (layer, tuned.get_submodule(_module(layer))) for layer in self.backbone.layers
+            (layer, adapted.get_submodule(_module(layer))) for layer in self.backbone.layers
         ]
         trained: dict[str, Tensor] = {
-            name: value for name, value in tuned.named_parameters() if value.requires_grad
+            name: value for name, value in adapted.named_parameters() if value.requires_grad
         }
 
         def weights() -> Weights:
@@ -146,7 +152,7 @@ class Adapter(ReadOnlySettings):
 
         return Trainable(list(trained.values()), weights, kept)
 
-    def _tuned(self) -> nn.Module:
+    def _adapted(self) -> nn.Module:
         """A copy of the network with an adapter in each maskable layer, from this seed."""
         targets = "|".join(re.escape(_module(layer)) for layer in self.backbone.layers)
         config: Any

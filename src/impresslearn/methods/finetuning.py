@@ -1,36 +1,69 @@
-"""Fine-tuning, the bounds of continual learning: a network for every task, or one for all tasks.
+"""Fine-tuning: weights of its own for every task, or one network trained on task after task.
 
-`FineTuning` forgets nothing and costs a whole network a task: the upper bound in accuracy and in
-bytes. `SequentialFineTuning` trains one network on task after task and forgets: the lower bound.
+`FineTuning` forgets nothing: with a whole network a task it is the upper bound in accuracy and in
+bytes, and what it trains may be anything that a `Trainable` makes weights of. Beside it
+`SequentialFineTuning`, which forgets, is the lower bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from impresslearn.data import Label
+from impresslearn.data import Label, to_batches
 from impresslearn.data.preprocessing import Preprocessing
-from impresslearn.methods.dedicated import DedicatedWeights, Trainable, Training, Weights
+from impresslearn.errors import InputError
+from impresslearn.inference.labels import accuracy_of_weights, labels_of
 from impresslearn.networks import Backbone
+from impresslearn.networks.inputs import checked_examples, checked_inputs, training_examples
 from impresslearn.networks.prediction import TaskView, TrainingPhase
-from impresslearn.optimisation.loop import Recipe
-from impresslearn.state.tasks import TaskInfo, tensor_bytes
-from impresslearn.validation import ReadOnlySettings, check_seed
+from impresslearn.optimisation.loop import Recipe, fit
+from impresslearn.optimisation.objectives import cross_entropy
+from impresslearn.optimisation.progress import progress_for
+from impresslearn.state.tasks import TaskInfo, label_map_bytes, tensor_bytes, unknown_task
+from impresslearn.validation import ReadOnlySettings, check_name, check_seed
 
 FINETUNING_RECIPE = Recipe(optimizer="adam", lr=0.001, schedule="cosine", epochs=3, min_steps=300)
 
+Weights = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Trainable:
+    """What one task trains. weights: the network's weights that the parameters make now; kept: the
+    weights as a learned task computes with them, and the bytes that they are kept in.
+    """
+
+    parameters: Sequence[Tensor]
+    weights: Callable[[], Weights]
+    kept: Callable[[], tuple[Weights, int]]
+
+
+def copied_weights(weights: Mapping[str, Tensor]) -> Trainable:
+    """Copies of all weights to train, kept as they are."""
+    copies = {layer: weight.clone().requires_grad_(True) for layer, weight in weights.items()}
+
+    def kept() -> tuple[Weights, int]:
+        trained = {layer: weight.detach() for layer, weight in copies.items()}
+        return trained, tensor_bytes(trained.values())
+
+    return Trainable(list(copies.values()), lambda: copies, kept)
+
 
 class FineTuning(ReadOnlySettings):
-    """Trains a copy of all maskable weights for every task, from the backbone's values.
+    """Trains weights of its own for every task, by default a copy of all maskable ones.
+
+    Every task starts from the frozen network, has norm statistics of its own, and leaves those
+    before it untouched. trains: gives what the next task trains; role: what `tasks_` calls it. The
+    other settings are those of `ImpressLearner`.
 
     As an upper bound it wants a backbone made for training: on permuted MNIST Kaiming normal
     weights reach 97.8% after 3 epochs, signed constants of gain 2, which suit masks, 96.1%.
-    Settings as of `ImpressLearner`.
     """
 
     def __init__(
@@ -41,36 +74,86 @@ class FineTuning(ReadOnlySettings):
         seed: int = 0,
         preprocessing: Preprocessing | None = None,
         progress: bool | str = "auto",
+        trains: Callable[[], Trainable] | None = None,
+        role: str = "network",
     ) -> None:
         self.backbone = backbone
         self.recipe = recipe
         self.seed = check_seed(seed)
         self.preprocessing = preprocessing
         self.progress = progress
-        self._tasks = DedicatedWeights(backbone, preprocessing, "network")
+        self.role = role
+        self._trains = trains or (lambda: copied_weights(backbone.weights))
+        self._infos: dict[str, TaskInfo] = {}
+        self._views: dict[str, TaskView] = {}
 
     @property
     def tasks_(self) -> Mapping[str, TaskInfo]:
         """name -> TaskInfo; bytes are those of the task's weights and what goes with them."""
-        return self._tasks.infos
+        return self._infos
 
     def learn_task(self, name: str, data: Any) -> FineTuning:
-        """Trains a network for the task with cross-entropy."""
-        training = Training(self.recipe, self.seed, self.progress, "fine-tuning")
-        self._tasks.learn(name, data, lambda: _copies(self.backbone.weights), training)
+        """Trains weights for the task with cross-entropy.
+
+        Raises InputError for a name that is taken, unusable data and too many classes.
+        """
+        self._learn(name, data, self._trains, self.seed, TrainingPhase.begin(self.backbone))
         return self
 
     def predict(self, inputs: Any, task: str) -> np.ndarray:
-        """(n,) labels."""
-        return self._tasks.predict(inputs, task)
+        """(n,) labels. Raises UnknownTaskError for a task that was not learned."""
+        classes = self._info(task).classes
+        values = checked_inputs(self.backbone, inputs, self.preprocessing)
+        return labels_of(self._views[task].logits(self.backbone, values), classes)
 
     def score(self, data: Any, task: str) -> float:
-        """Accuracy in [0, 1]."""
-        return self._tasks.score(data, task)
+        """Accuracy in [0, 1]. Raises UnknownTaskError for a task that was not learned."""
+        return self._accuracy(data, self._info(task).classes, self._views[task])
 
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
         """Accuracy of the frozen network on an unlearned task: nothing is shared."""
-        return self._tasks.zero_shot_score(data, classes)
+        return self._accuracy(data, classes, TaskView({}, None, self.backbone.num_classes))
+
+    def _learn(
+        self,
+        name: str,
+        data: Any,
+        trains: Callable[[], Trainable],
+        seed: int,
+        phase: TrainingPhase,
+    ) -> None:
+        if check_name(name) in self._infos:
+            raise InputError(f"task {name!r} was learned already; choose another name")
+        backbone, recipe = self.backbone, self.recipe
+        examples, classes = training_examples(backbone, data, self.preprocessing)
+        trainable = trains()
+
+        def loss(inputs: Tensor, targets: Tensor) -> Tensor:
+            logits = phase.forward(backbone, trainable.weights(), inputs)
+            return cross_entropy(logits[:, : len(classes)], targets, recipe.label_smoothing)
+
+        source = to_batches(examples, classes, backbone.device)
+        progress = progress_for(self.progress).titled(f"task {name}")
+        fit(trainable.parameters, loss, source, recipe, seed, progress)
+        with torch.no_grad():
+            weights, size = trainable.kept()
+        breakdown = {
+            "weights": size,
+            "statistics": tensor_bytes((phase.statistics or {}).values()),
+            "labels": label_map_bytes(classes),
+        }
+        total = sum(breakdown.values())
+        self._views[name] = TaskView(weights, phase.statistics, len(classes))
+        self._infos[name] = TaskInfo(name, self.role, classes, 0, total, breakdown)
+
+    def _accuracy(self, data: Any, classes: Sequence[Label] | None, view: TaskView) -> float:
+        examples = checked_examples(self.backbone, data, self.preprocessing)
+        return accuracy_of_weights(self.backbone, view.weights, view.statistics, examples, classes)
+
+    def _info(self, task: str) -> TaskInfo:
+        if task not in self._infos:
+            raise unknown_task(task, self._infos)
+        return self._infos[task]
 
 
 class SequentialFineTuning(ReadOnlySettings):
@@ -97,26 +180,29 @@ class SequentialFineTuning(ReadOnlySettings):
         self.seed = check_seed(seed)
         self.preprocessing = preprocessing
         self.progress = progress
-        self._tasks = DedicatedWeights(backbone, preprocessing, "network")
+        self._tuned = FineTuning(backbone, recipe=recipe, preprocessing=preprocessing)
         self._network = TaskView(backbone.weights, None, backbone.num_classes)
 
     @property
     def tasks_(self) -> Mapping[str, TaskInfo]:
         """name -> TaskInfo; bytes are what learning the task added: the network with the first."""
-        return self._tasks.infos
+        return self._tuned.tasks_
 
     def learn_task(self, name: str, data: Any) -> SequentialFineTuning:
         """Trains the network further, with cross-entropy on this task alone."""
-        tasks, seed = self._tasks, self.seed + len(self._tasks.infos)
-        training = Training(self.recipe, seed, self.progress, "sequential fine-tuning")
-        tasks.learn(name, data, lambda: _copies(self._network.weights), training, self._phase())
-        self._network = tasks.views[name]
-        if len(tasks.infos) > 1:
-            info = tasks.infos[name]
-            labels = info.breakdown["labels"]
-            tasks.infos[name] = replace(info, bytes=labels, breakdown={"labels": labels})
-        for other, info in tasks.infos.items():
-            tasks.views[other] = self.view(len(info.classes))
+        tuned, seed, statistics = self._tuned, self.seed + len(self.tasks_), self.view(1).statistics
+        phase = TrainingPhase.begin(self.backbone, statistics)
+        if phase.mode == "train" and statistics is not None:
+            phase = TrainingPhase("train", {key: each.clone() for key, each in statistics.items()})
+        tuned.progress = self.progress
+        tuned._learn(name, data, lambda: copied_weights(self._network.weights), seed, phase)
+        self._network = tuned._views[name]
+        if len(self.tasks_) > 1:
+            labels = self.tasks_[name].breakdown["labels"]
+            added = {"bytes": labels, "breakdown": {"labels": labels}}
+            tuned._infos[name] = replace(self.tasks_[name], **added)
+        for other, info in self.tasks_.items():
+            tuned._views[other] = self.view(len(info.classes))
         return self
 
     def view(self, num_classes: int) -> TaskView:
@@ -125,30 +211,12 @@ class SequentialFineTuning(ReadOnlySettings):
 
     def predict(self, inputs: Any, task: str) -> np.ndarray:
         """(n,) labels, by the network as it is now."""
-        return self._tasks.predict(inputs, task)
+        return self._tuned.predict(inputs, task)
 
     def score(self, data: Any, task: str) -> float:
         """Accuracy in [0, 1] of the network as it is now."""
-        return self._tasks.score(data, task)
+        return self._tuned.score(data, task)
 
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
         """Accuracy of the network as it is now on an unlearned task."""
-        return self._tasks.zero_shot_score(data, classes, self._network)
-
-    def _phase(self) -> TrainingPhase:
-        statistics = self._network.statistics
-        fresh = TrainingPhase.begin(self.backbone, statistics)
-        if fresh.mode == "frozen" or statistics is None:
-            return fresh
-        return TrainingPhase("train", {name: value.clone() for name, value in statistics.items()})
-
-
-def _copies(weights: Mapping[str, Tensor]) -> Trainable:
-    """Copies of all weights to train, kept as they are."""
-    copies = {layer: weight.clone().requires_grad_(True) for layer, weight in weights.items()}
-
-    def kept() -> tuple[Weights, int]:
-        trained = {layer: weight.detach() for layer, weight in copies.items()}
-        return trained, tensor_bytes(trained.values())
-
-    return Trainable(list(copies.values()), lambda: copies, kept)
+        return self._tuned._accuracy(data, classes, self._network)

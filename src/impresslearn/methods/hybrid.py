@@ -20,7 +20,7 @@ from impresslearn.masks import POPUP_RECIPE, Allocation, PopupScores, ScoreRule
 from impresslearn.masks.bank import MaskBank
 from impresslearn.masks.codec import encode_mask
 from impresslearn.masks.sparsity import ones_per_layer
-from impresslearn.methods.dedicated import DedicatedWeights, Trainable, Training, Weights
+from impresslearn.methods.finetuning import FineTuning, Trainable, Weights
 from impresslearn.networks import Backbone
 from impresslearn.optimisation.loop import Recipe
 from impresslearn.state.tasks import TaskInfo, tensor_bytes
@@ -71,16 +71,23 @@ class Hybrid(ReadOnlySettings):
         self.score_rule, self.seed = settings.score_rule, settings.seed
         self.preprocessing, self.progress = preprocessing, progress
         self._head_ones = ones_per_layer(backbone.layers, sparsity, allocation)[-1]
-        self._tasks = DedicatedWeights(backbone, preprocessing, "learned")
+        self._tuned = FineTuning(
+            backbone,
+            recipe=recipe,
+            seed=seed,
+            preprocessing=preprocessing,
+            trains=self._trains,
+            role="learned",
+        )
 
     @property
     def tasks_(self) -> Mapping[str, TaskInfo]:
         """name -> TaskInfo; basis tasks first."""
-        return {**self._learner.tasks_, **self._tasks.infos}
+        return {**self._learner.tasks_, **self._tuned.tasks_}
 
     def learn_basis(self, name: str, data: Any) -> Hybrid:
         """Trains an impression on a task and adds it to the bank; the task keeps that mask."""
-        self._tasks.check_new(name)
+        self._check_new(name)
         self._learner.progress = self.progress
         self._learner.learn_basis(name, data)
         return self
@@ -92,10 +99,9 @@ class Hybrid(ReadOnlySettings):
 
     def learn_task(self, name: str, data: Any) -> Hybrid:
         """Learns the body's coefficients over the masks that the bank holds now, and a head."""
-        if name in self._learner.tasks_:
-            raise InputError(f"task {name!r} was learned already; choose another name")
-        training = Training(self.recipe, self.seed, self.progress, "hybrid")
-        self._tasks.learn(name, data, self._begin, training)
+        self._check_new(name)
+        self._tuned.progress = self.progress
+        self._tuned.learn_task(name, data)
         return self
 
     def predict(self, inputs: Any, task: str) -> np.ndarray:
@@ -110,10 +116,14 @@ class Hybrid(ReadOnlySettings):
         """Accuracy of the equal mixture of all masks on an unlearned task."""
         return self._learner.zero_shot_score(data, classes)
 
-    def _holder(self, task: str) -> ImpressLearner | DedicatedWeights:
-        return self._learner if task in self._learner.tasks_ else self._tasks
+    def _holder(self, task: str) -> ImpressLearner | FineTuning:
+        return self._learner if task in self._learner.tasks_ else self._tuned
 
-    def _begin(self) -> Trainable:
+    def _check_new(self, name: str) -> None:
+        if name in self.tasks_:
+            raise InputError(f"task {name!r} was learned already; choose another name")
+
+    def _trains(self) -> Trainable:
         backbone, head = self.backbone, self.backbone.layers[-1:]
         body = uniform_coefficients(backbone.layers, len(self.bank), device=backbone.device)
         alphas = [alpha.requires_grad_(True) for alpha in body.alpha[:-1]]

@@ -18,17 +18,16 @@ from impresslearn.data import Label
 from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
 from impresslearn.inference import Method, TaskGuess
-from impresslearn.inference.labels import accuracy_of_weights
+from impresslearn.inference.labels import accuracy_of_weights, labels_of
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.loading import load
 from impresslearn.masks import Allocation, ScoreRule
-from impresslearn.methods.dedicated import DedicatedWeights
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import checked_examples, training_examples
 from impresslearn.networks.prediction import TaskView
 from impresslearn.optimisation.loop import Recipe
-from impresslearn.state.tasks import TaskInfo, TaskTable, label_map_bytes
-from impresslearn.validation import ReadOnlySettings
+from impresslearn.state.tasks import TaskInfo, TaskTable, label_map_bytes, unknown_task
+from impresslearn.validation import ReadOnlySettings, check_name
 
 
 class MaskSettings(TypedDict, total=False):
@@ -115,51 +114,60 @@ class SingleMask(ReadOnlySettings):
     def __init__(self, backbone: Backbone, **settings: Unpack[MaskSettings]) -> None:
         self._learner = ImpressLearner(backbone, **settings)
         vars(self).update(vars(self._learner.settings), backbone=backbone)
-        self._tasks = DedicatedWeights(backbone, self._learner.settings.preprocessing, "reused")
+        self._reused: dict[str, TaskInfo] = {}
 
     @property
     def tasks_(self) -> Mapping[str, TaskInfo]:
         """name -> TaskInfo; role is "basis" for the first task, "reused" for the others."""
-        return self._tasks.infos
+        return {**self._learner.tasks_, **self._reused}
 
     def learn_task(self, name: str, data: Any) -> SingleMask:
         """Trains the mask on the first task, and takes the classes of any other."""
-        learner, tasks = self._learner, self._tasks
-        tasks.check_new(name)
-        if not tasks.infos:
+        if check_name(name) in self.tasks_:
+            raise InputError(f"task {name!r} was learned already; choose another name")
+        learner = self._learner
+        if not learner.tasks_:
             learner.learn_basis(name, data)
-            info = learner.tasks_[name]
-        else:
-            prepared = training_examples(learner.backbone, data, tasks.preprocessing)
-            size = label_map_bytes(prepared[1])
-            info = TaskInfo(name, tasks.role, prepared[1], 1, size, {"labels": size})
-        tasks.views[name] = _mask_view(learner, learner.bank_.names[0], len(info.classes))
-        tasks.infos[name] = info
+            return self
+        _, classes = training_examples(learner.backbone, data, learner.settings.preprocessing)
+        size = label_map_bytes(classes)
+        self._reused[name] = TaskInfo(name, "reused", classes, 1, size, {"labels": size})
         return self
 
     def predict(self, inputs: Any, task: str) -> np.ndarray:
         """(n,) labels."""
-        return self._tasks.predict(inputs, task)
+        classes, learner = self._info(task).classes, self._learner
+        view = _mask_view(learner, learner.bank_.names[0], len(classes))
+        return labels_of(view.logits(learner.backbone, learner.prepare(inputs)), classes)
 
     def score(self, data: Any, task: str) -> float:
         """Accuracy in [0, 1]."""
-        return self._tasks.score(data, task)
+        return self.zero_shot_score(data, self._info(task).classes)
 
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
         """Accuracy of the mask on an unlearned task; before there is one, of the frozen network."""
-        view = next(iter(self._tasks.views.values()), None)
-        return self._tasks.zero_shot_score(data, classes, view)
+        if not self.tasks_:
+            return self._learner.zero_shot_score(data, classes)
+        return single_mask_accuracy(self._learner, self._learner.bank_.names[0], data, classes)
+
+    def _info(self, task: str) -> TaskInfo:
+        if task not in self.tasks_:
+            raise unknown_task(task, self.tasks_)
+        return self.tasks_[task]
 
 
-def single_mask_accuracy(learner: ImpressLearner, mask: str, data: Any) -> float:
+def single_mask_accuracy(
+    learner: ImpressLearner, mask: str, data: Any, classes: Sequence[Label] | None = None
+) -> float:
     """The accuracy in [0, 1] on a labelled task of one mask of the bank, nothing learned.
 
-    The task's classes are read in sorted order, as its own training would have. Norm statistics
-    are those of the mask's own task where it has any, else those that a task starts from.
+    classes: the task's, by default those of the data, in sorted order as its own training would
+    read them. Norm statistics are those of the mask's own task where it has any, else those that a
+    task starts from.
     """
     examples = checked_examples(learner.backbone, data, learner.settings.preprocessing)
     view = _mask_view(learner, mask, learner.backbone.num_classes)
-    return accuracy_of_weights(learner.backbone, view.weights, view.statistics, examples)
+    return accuracy_of_weights(learner.backbone, view.weights, view.statistics, examples, classes)
 
 
 def _mask_view(learner: ImpressLearner, mask: str, num_classes: int) -> TaskView:
