@@ -1,5 +1,4 @@
 import os
-import sys
 
 import numpy as np
 import pytest
@@ -29,7 +28,6 @@ from impresslearn.errors import (
     ImpressLearnError,
     InputError,
     MissingDataError,
-    MissingDependencyError,
 )
 
 CPU = torch.device("cpu")
@@ -244,53 +242,6 @@ def test_a_collate_function_of_ones_own_is_used():
 
     examples = as_examples(DataLoader(TensorDataset(X, Y), batch_size=3, collate_fn=doubled))
     assert torch.equal(examples.inputs, 2 * X)
-
-
-def save_pictures(root, size=(5, 4), count=3):
-    image_module = pytest.importorskip("PIL.Image")
-    generator = np.random.default_rng(0)
-    saved = []
-    for name in ("bee", "ant"):
-        (root / name).mkdir(parents=True)
-        for number, suffix in zip(range(count), ("png", "JPG", "bmp"), strict=False):
-            pixels = generator.integers(0, 256, (*size, 3)).astype(np.uint8)
-            path = root / name / f"{number}.{suffix}"
-            image_module.fromarray(pixels).save(path)
-            saved.append((path, pixels))
-    return saved
-
-
-def test_an_image_folder(tmp_path):
-    saved = save_pictures(tmp_path)
-    (tmp_path / "ant" / "notes.txt").write_text("no image")
-    (tmp_path / "cover.png").write_bytes(saved[0][0].read_bytes())
-    for path in (tmp_path, str(tmp_path)):
-        examples = as_examples(path)
-        assert examples.labels.tolist() == ["ant"] * 3 + ["bee"] * 3
-        assert examples.inputs.shape == (6, 3, 5, 4)
-        assert examples.pixels
-        lossless = torch.from_numpy(saved[3][1]).permute(2, 0, 1) / 255  # ant/0.png
-        torch.testing.assert_close(examples.inputs[0], lossless)
-        assert examples.inputs.min() >= 0
-        assert examples.inputs.max() <= 1
-
-
-def test_image_folders_that_cannot_be_read(tmp_path, monkeypatch):
-    with pytest.raises(MissingDataError, match="no image folder at .*nowhere"):
-        as_examples(tmp_path / "nowhere")
-    refused(tmp_path, "no image below")
-    (tmp_path / "table.csv").write_text("1,2")
-    refused(tmp_path / "table.csv", "table.csv is a file; .*, or read it with FileReader")
-    save_pictures(tmp_path)
-    odd = tmp_path / "ant" / "odd"
-    save_pictures(odd.parent / "x", size=(2, 2), count=1)
-    (odd.parent / "x" / "bee" / "0.png").rename(tmp_path / "ant" / "9.png")
-    refused(tmp_path, "9.png has 2x2 pixels, the first image 4x5")
-    (tmp_path / "ant" / "9.png").write_bytes(b"not an image")
-    refused(tmp_path, "cannot read the image .*9.png")
-    monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'impresslearn\[vision\]'"):
-        as_examples(tmp_path)
 
 
 def test_a_data_set_beyond_the_limit_is_streamed():

@@ -8,7 +8,6 @@ import torch
 
 from impresslearn.data import Examples, as_examples, encode_labels, label_array
 from impresslearn.errors import InputError
-from toys import read_examples
 
 
 class Number(enum.IntEnum):
@@ -92,13 +91,3 @@ def test_a_label_is_found_by_its_value_and_kind():
 def test_examples_are_held_to_the_same():
     with pytest.raises(InputError, match="all integers or all strings"):
         as_examples(Examples(torch.zeros(2, 3), np.array([1, "1"], dtype=object)))
-
-
-def test_labels_in_files_are_held_to_the_same(tmp_path):
-    np.save(tmp_path / "a.npy", np.zeros((2, 3)))
-    (tmp_path / "l.txt").write_text("a\0\na\n")
-    with pytest.raises(InputError, match="l.txt: labels must not end in NUL"):
-        read_examples(tmp_path / "a.npy", tmp_path / "l.txt")
-    np.savez(tmp_path / "a.npz", inputs=np.zeros((2, 3)), labels=np.array(["a", "\ud800"]))
-    with pytest.raises(InputError, match="a.npz: a label is no valid Unicode"):
-        read_examples(tmp_path / "a.npz")

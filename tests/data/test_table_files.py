@@ -170,7 +170,7 @@ def test_tables_that_cannot_be_used(tmp_path, content, match):
         ("1,a\nx,b", {"label_column": -1}, r"row 2 \(line 2\), column 1 holds 'x'"),
         ("1,2\nx,4", {"label_column": 1}, r"row 2 \(line 2\), column 1 holds 'x'"),
         (PLAIN, {"std": 1e-40}, "inputs hold 6 NaN or infinite values"),
-        (PLAIN, {"memory_limit": 20}, "has 42 bytes, more than the limit of 20"),
+        (PLAIN, {"memory_limit": 20}, "42 bytes of text, more than the limit of 20"),
         (PLAIN, {"shape": (1, 28, 28)}, r"inputs of shape \(2,\) cannot be given"),
         (PLAIN, {"mean": [1, 2, 3]}, r"mean needs one number.*got 3"),
     ],

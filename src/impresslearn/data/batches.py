@@ -86,16 +86,14 @@ class StreamedBatches:
     def batches(
         self, batch_size: int, generator: torch.Generator | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        how: dict[str, Any] = {"batch_size": batch_size, "shuffle": True}
+        batching: dict[str, Any] = {"batch_size": batch_size, "shuffle": True}
         if generator is None:
             parts = torch.arange(len(self)).split(even_parts(len(self), batch_size))
-            how = {"batch_sampler": [part.tolist() for part in parts]}
+            batching = {"batch_sampler": [part.tolist() for part in parts]}
+        seeded = generator or torch.Generator().manual_seed(0)
+        pinned = self.device.type == "cuda"
         read = loaded(
-            self.source.dataset,
-            self.source.workers,
-            generator or torch.Generator().manual_seed(0),
-            pin_memory=self.device.type == "cuda",
-            **how,
+            self.source.dataset, self.source.workers, seeded, pin_memory=pinned, **batching
         )
         for inputs, labels in read:
             batch = as_inputs(inputs).to(self.device, non_blocking=True)
@@ -123,8 +121,9 @@ def loaded(
 
     Each batch (of each worker: each epoch) draws from global generators seeded by `generator`.
     """
-    settings = {"collate_fn": stacked} | settings
-    loader = DataLoader(dataset, num_workers=workers, generator=generator, **settings)
+    loader = DataLoader(
+        dataset, num_workers=workers, generator=generator, collate_fn=_stacked, **settings
+    )
     seed = int(torch.randint(2**62, (), generator=generator))
     try:
         with drawing(seed):
@@ -152,6 +151,6 @@ def loaded(
         ) from None
 
 
-def stacked(items: Sequence[tuple[Any, Any]]) -> tuple[Tensor, list[Any]]:
+def _stacked(items: Sequence[tuple[Any, Any]]) -> tuple[Tensor, list[Any]]:
     """Single examples as a batch; labels keep the types they have."""
     return torch.stack([raw(value) for value, _ in items]), [label for _, label in items]

@@ -31,7 +31,8 @@ from impresslearn.data.datasets import PROBED, Items, form_of, from_dataset, sam
 from impresslearn.data.examples import MEMORY_LIMIT, Examples, StreamedExamples, pair, raw
 from impresslearn.data.images import class_images, image_files
 from impresslearn.data.labels import label_array
-from impresslearn.errors import ImpressLearnError, InputError
+from impresslearn.data.paths import users_code
+from impresslearn.errors import InputError
 
 
 def as_examples(
@@ -96,17 +97,14 @@ def _from_loader(loader: DataLoader, memory_limit: int) -> Examples | StreamedEx
         flow, size = loader.dataset, loader.batch_size
         if plain and size is not None:
             return _held(lambda: map(_batch_of_one, flow), memory_limit)
-        if size is None:
-            return _held(lambda: map(collate, flow), memory_limit)
-        return _held(lambda: map(collate, _chunks(flow, size)), memory_limit)
+        return _held(lambda: map(collate, _chunks(flow, size) if size else flow), memory_limit)
     keys, batches = _keys(loader)
     if plain and not any(isinstance(key, (list, tuple)) for key in keys):
-        whole = isinstance(keys, range)
-        dataset = loader.dataset if whole else Subset(loader.dataset, keys)
+        dataset = loader.dataset if isinstance(keys, range) else Subset(loader.dataset, keys)
         return from_dataset(dataset, memory_limit, loader.num_workers, loader.num_workers)
     read = Items(loader.dataset).read
     if batches is None:
-        return _held(lambda: (collate(read(key)) for key in keys), memory_limit)
+        return _held(lambda: map(collate, map(read, keys)), memory_limit)
     return _held(lambda: (collate(list(map(read, batch))) for batch in batches), memory_limit)
 
 
@@ -166,7 +164,7 @@ def _held(begin: Callable[[], Iterator[Any]], limit: int, watched: bool = True) 
 def _read(begin: Callable[[], Iterator[Any]]) -> Iterator[tuple[Tensor, list[Any]]]:
     """The batches of a reading: tensors of any type, and as many labels."""
     number = 0
-    try:
+    with users_code(lambda: f"the data cannot be read after batch {number}"):
         for number, batch in enumerate(begin()):
             if not isinstance(batch, (tuple, list)) or len(batch) != 2:
                 raise InputError("a DataLoader must give pairs (inputs, labels)")
@@ -182,13 +180,6 @@ def _read(begin: Callable[[], Iterator[Any]]) -> Iterator[tuple[Tensor, list[Any
                     f"{len(labels)} labels; every input needs one label"
                 )
             yield values, labels
-    except ImpressLearnError:
-        raise
-    except Exception as error:  # whatever a user's own code raises
-        line = str(error).split("\n", 1)[0]
-        raise InputError(
-            f"the data cannot be read after batch {number}: {type(error).__name__}: {line}"
-        ) from error
 
 
 def _again(begin: Callable[[], Iterator[Any]]) -> Iterator[tuple[Tensor, list[Any]]]:

@@ -7,7 +7,6 @@ only (`TensorDataset`, image files, torchvision's). A data set that draws at ran
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,8 +20,8 @@ from impresslearn.data.batches import loaded
 from impresslearn.data.examples import Examples, StreamedExamples, pair, raw
 from impresslearn.data.images import ImageFiles
 from impresslearn.data.labels import label_array
-from impresslearn.data.paths import reason
-from impresslearn.errors import ImpressLearnError, InputError
+from impresslearn.data.paths import users_code
+from impresslearn.errors import InputError
 
 PROBED = 16
 """Items of a data set that are read twice to see whether they stay the same."""
@@ -40,18 +39,14 @@ class Items(Dataset):
     form: str | None = None
 
     def __len__(self) -> int:
-        try:
+        with users_code(lambda: "a Dataset must know its length"):
             return len(self.dataset)  # type: ignore[arg-type]
-        except Exception as error:  # whatever a user's own code raises
-            raise InputError(f"a Dataset must know its length: {reason(error)}") from error
 
     def __getitem__(self, index: Any) -> tuple[Tensor, Any]:
         item = self.read(index)
         if not isinstance(item, (tuple, list)) or len(item) != 2:
-            length = f" of {len(item)}" if isinstance(item, (tuple, list)) else ""
             raise InputError(
-                f"a Dataset must give pairs (input, label), item {index} is a "
-                f"{type(item).__name__}{length}"
+                f"a Dataset must give pairs (input, label), item {index} is a {type(item).__name__}"
             )
         value = raw(item[0])
         if self.form not in (None, form_of(value)):
@@ -63,16 +58,9 @@ class Items(Dataset):
 
     def read(self, index: Any) -> Any:
         """What the data set gives for an index."""
-        try:
+        kind = type(self.dataset).__name__
+        with users_code(lambda: f"item {index} of {len(self)} in the {kind} cannot be read"):
             return self.dataset[index]
-        except ImpressLearnError:
-            raise
-        except Exception as error:  # whatever a user's own code raises
-            line = str(error).split("\n", 1)[0]
-            raise InputError(
-                f"item {index} of {len(self)} in the {type(self.dataset).__name__} cannot be read: "
-                f"{type(error).__name__}: {line}"
-            ) from error
 
 
 def from_dataset(
@@ -182,10 +170,5 @@ def _kept_labels(dataset: Dataset) -> np.ndarray | None:
 
 
 def _read_labels(items: Items, workers: int) -> np.ndarray:
-    seeded = torch.Generator().manual_seed(0)
-    read = loaded(items, workers, seeded, batch_size=64, collate_fn=_labels_only)
-    return label_array([label for labels in read for label in labels])
-
-
-def _labels_only(pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
-    return [label for _, label in pairs]
+    read = loaded(items, workers, torch.Generator().manual_seed(0), batch_size=64)
+    return label_array([label for _, labels in read for label in labels])

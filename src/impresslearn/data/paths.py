@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -43,6 +43,18 @@ def naming(path: Path) -> Iterator[None]:
         raise InputError(f"{path} is not UTF-8 text; save it as UTF-8") from None
     except Exception as error:  # NumPy, zipfile and Pillow raise almost anything for damaged bytes
         raise InputError(f"cannot read {path}: {reason(error)}") from None
+
+
+@contextmanager
+def users_code(what: Callable[[], str]) -> Iterator[None]:
+    """Turns whatever a user's own data set raises into one line; what: could not be read."""
+    try:
+        yield
+    except ImpressLearnError:
+        raise
+    except Exception as error:
+        line = str(error).split("\n", 1)[0]
+        raise InputError(f"{what()}: {type(error).__name__}: {line}") from error
 
 
 def reason(error: BaseException) -> str:

@@ -126,8 +126,7 @@ class Preprocessing:
         if isinstance(examples, Examples):
             inputs = self.prepare(examples.inputs, examples.pixels, examples.integers)
             return replace(examples, inputs=inputs)
-        if self.pixels is False and examples.pixels:
-            raise _not_pixels()
+        self._check_kind(examples.pixels)
         return replace(examples, dataset=_PreparedItems(examples.dataset, self))
 
     def prepare(self, values: Tensor, pixels: bool, integers: bool = False) -> Tensor:
@@ -136,11 +135,16 @@ class Preprocessing:
         pixels: whether they came as uint8, scaled to [0, 1] since; integers: as those of another
         type. Errors as of `apply`.
         """
-        if self.pixels is False and pixels:
-            raise _not_pixels()
+        self._check_kind(pixels)
         if self.pixels and not pixels:
             limit = 255 if integers else 1
-            _check_pixels(values, limit)
+            low, high = map(float, values.aminmax()) if values.numel() else (0.0, 0.0)
+            if low < 0 or high > limit:
+                raise InputError(
+                    "the learner was made for pixels: integers from 0 to 255, or floats in [0, 1]; "
+                    f"got {'integers' if integers else 'floats'} from {low:g} to {high:g}; what is "
+                    "prepared already goes in as Prepared(inputs)"
+                )
             values = values / limit
         return as_inputs(self.arranged(values))
 
@@ -152,6 +156,13 @@ class Preprocessing:
             return inputs
         inputs = inputs.float()
         return inputs.sub(_spread("mean", self.mean, inputs)).div_(_spread("std", self.std, inputs))
+
+    def _check_kind(self, pixels: bool) -> None:
+        if self.pixels is False and pixels:
+            raise InputError(
+                "the learner was made for inputs that are no pixels, got uint8 values, which would "
+                "be scaled to [0, 1]; convert them to what the learner was trained on, say float32"
+            )
 
     def difference(self, other: Mapping[str, Any]) -> str | None:
         """The first setting among those of `other` that is not this one's; None where all are."""
@@ -173,23 +184,6 @@ class _PreparedItems(Dataset):
     def __getitem__(self, index: int) -> tuple[Tensor, Any]:
         given, label = self.dataset[index]
         return self.preprocessing.apply(raw(given)[None])[0], label
-
-
-def _not_pixels() -> InputError:
-    return InputError(
-        "the learner was made for inputs that are no pixels, got uint8 values, which would be "
-        "scaled to [0, 1]; convert them to what the learner was trained on, say float32"
-    )
-
-
-def _check_pixels(values: Tensor, limit: int) -> None:
-    low, high = (float(value) for value in values.aminmax()) if values.numel() else (0.0, 0.0)
-    if low < 0 or high > limit:
-        kind = "floats" if limit == 1 else "integers"
-        raise InputError(
-            "the learner was made for pixels: integers from 0 to 255, or floats in [0, 1]; got "
-            f"{kind} from {low:g} to {high:g}; what is prepared already goes in as Prepared(inputs)"
-        )
 
 
 def _reshaped(inputs: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor
 from impresslearn.data.conversion import as_examples
 from impresslearn.data.examples import MEMORY_LIMIT, Examples, StreamedExamples, as_inputs
 from impresslearn.data.files.arrays import read_npy, read_npz
-from impresslearn.data.files.tables import check_size, open_table, text_labels
+from impresslearn.data.files.tables import open_table, text_labels
 from impresslearn.data.images import SUFFIXES, class_images, flat_images, image_files
 from impresslearn.data.labels import label_array
 from impresslearn.data.paths import existing, naming
@@ -54,10 +54,8 @@ class FileReader:
     label_column: of .csv (of the file of labels, where there is one): a name, or a position from 0;
     by default the column label, target, class or y. header: whether the first row of .csv names the
     columns; by default what it looks like.
-    shape: of one input: rows are folded to it, (h, w, c) becomes (c, h, w), and images are read as
-    grey if it has one number a pixel, as RGB otherwise. size: of images: the shorter side is
-    resized to it, then the centre square kept. mean, std: numbers, one a channel or one for all,
-    taken off and divided by last.
+    shape, size, mean, std: as of `Preprocessing`; images are read as grey if `shape` has one number
+    a pixel, as RGB otherwise.
     Image folders above `memory_limit` bytes are streamed by `workers` processes, other files above
     it refused.
     Each verb raises MissingDataError where there is no such path, MissingDependencyError for images
@@ -85,21 +83,15 @@ class FileReader:
         labels: a file of labels for .npy, .npz or .csv inputs, as `labels` reads it.
         """
         path, preprocessing = existing(path), self._preprocessing()
-        if path.is_dir():
-            _refuse(path, labels=labels, label_column=self.label_column, header=self.header)
-            files = list(chain.from_iterable(class_images(path).values()))
-            with naming(path):
-                return as_examples(
-                    image_files(files, preprocessing),
-                    memory_limit=self.memory_limit,
-                    workers=self.workers,
-                )
-        if labels is None:
-            inputs, targets = self._pair(path)
-        else:
-            targets = self.labels(labels)
-            inputs = replace(self, label_column=None)._inputs(path)
+        targets = None if labels is None or path.is_dir() else self.labels(labels)
         with naming(path):
+            if path.is_dir():
+                _refuse(path, labels=labels, label_column=self.label_column, header=self.header)
+                return self._images(list(chain.from_iterable(class_images(path).values())))
+            if targets is None:
+                inputs, targets = self._arrays(path, labelled=True)
+            else:
+                inputs, _ = replace(self, label_column=None)._arrays(path, labelled=False)
             examples = as_examples((inputs, targets))
             assert isinstance(examples, Examples)
             return replace(examples, inputs=as_inputs(preprocessing.arranged(examples.inputs)))
@@ -112,26 +104,24 @@ class FileReader:
         where there is one. Images above `memory_limit` are refused.
         """
         path, preprocessing = existing(path), self._preprocessing()
-        if not holds_images(path):
-            array = self._inputs(path)
-            with naming(path):
+        with naming(path):
+            if not holds_images(path):
+                array, _ = self._arrays(path, labelled=False)
                 inputs = as_inputs(array)
                 if len(inputs) == 0:
                     raise InputError(f"{path} holds no input")
                 inputs = as_inputs(preprocessing.arranged(inputs))
-            names = tuple(map(str, range(1, len(inputs) + 1)))
-            return NamedInputs(inputs, names, array.dtype == np.uint8)
-        _refuse(path, label_column=self.label_column, header=self.header)
-        files = flat_images(path) if path.is_dir() else [path]
-        with naming(path):
-            images = image_files(files, preprocessing)
-            examples = as_examples(images, memory_limit=self.memory_limit)
-        if isinstance(examples, StreamedExamples):
-            raise InputError(
-                f"the {len(files)} images of {path} take more memory than the limit of "
-                f"{self.memory_limit:,} bytes; give a part of them at a time"
-            )
-        return NamedInputs(examples.inputs, tuple(file.name for file in files), examples.pixels)
+                names = tuple(map(str, range(1, len(inputs) + 1)))
+                return NamedInputs(inputs, names, array.dtype == np.uint8)
+            _refuse(path, label_column=self.label_column, header=self.header)
+            files = flat_images(path) if path.is_dir() else [path]
+            examples = self._images(files)
+            if isinstance(examples, StreamedExamples):
+                raise InputError(
+                    f"the {len(files)} images of {path} take more memory than the limit of "
+                    f"{self.memory_limit:,} bytes; give a part of them at a time"
+                )
+            return NamedInputs(examples.inputs, tuple(file.name for file in files), True)
 
     def labels(self, path: str | Path) -> np.ndarray:
         """(n,) labels of a file: .npy, .txt with a label a line, or .csv.
@@ -140,74 +130,74 @@ class FileReader:
         """
         path = existing(path)
         suffix = path.suffix.lower()
-        if path.is_dir():
-            raise InputError(f"{path} is a folder; expected {LABEL_FORMS}")
-        if suffix not in (".npy", ".txt", ".csv"):
+        if path.is_dir() or suffix not in (".npy", ".txt", ".csv"):
             raise InputError(f"cannot read labels from {path}; expected {LABEL_FORMS}")
         if suffix != ".csv" and self.label_column is not None:
             raise InputError(f"label_column means nothing for {path}, got {self.label_column!r}")
         with naming(path):
             if suffix == ".npy":
                 labels = label_array(read_npy(path, self.memory_limit))
-            elif suffix == ".csv":
-                how = (self.label_column, self.header, self.memory_limit)
-                table = open_table(path, *how, labelled=True, only_labels=True)
-                labels = text_labels(path, table.labels())
             else:
-                labels = text_labels(path, _read_lines(path, self.memory_limit))
-        if not len(labels):
-            raise InputError(f"{path} holds no label")
-        return labels
+                texts = self._label_lines(path) if suffix == ".txt" else self._label_cells(path)
+                labels = text_labels(texts)
+            if not len(labels):
+                raise InputError(f"{path} holds no label")
+            return labels
 
     def _preprocessing(self) -> Preprocessing:
         mean, std = 0.0 if self.mean is None else self.mean, 1.0 if self.std is None else self.std
         return Preprocessing(self.shape, mean, std, self.size)
 
-    def _table(self, path: Path, labelled: bool) -> tuple[np.ndarray, list[str]]:
-        with naming(path):
-            how = (self.label_column, self.header, self.memory_limit)
-            return open_table(path, *how, labelled=labelled).read()
+    def _images(self, files: Sequence[Path]) -> Examples | StreamedExamples:
+        images = image_files(files, self._preprocessing())
+        return as_examples(images, memory_limit=self.memory_limit, workers=self.workers)
 
-    def _pair(self, path: Path) -> tuple[np.ndarray, np.ndarray]:
+    def _arrays(self, path: Path, labelled: bool) -> tuple[np.ndarray, np.ndarray | None]:
+        """Inputs and, if `labelled`, the labels that the same file holds."""
         suffix = path.suffix.lower()
         _refuse(path, size=self.size)
         if suffix == ".csv":
-            inputs, texts = self._table(path, True)
-            return inputs, text_labels(path, texts)
-        _refuse(path, label_column=self.label_column, header=self.header)
+            self._check_size(path)
+            table = open_table(path, self.label_column, self.header, labelled=labelled)
+            inputs, texts = table.read()
+            return inputs, text_labels(texts) if labelled else None
+        if labelled:
+            _refuse(path, label_column=self.label_column, header=self.header)
         if suffix == ".npz":
-            inputs, labels = read_npz(path, self.memory_limit, labelled=True)
-            with naming(path):
-                return inputs, label_array(labels)
-        if suffix == ".npy":
+            inputs, *labels = read_npz(path, self.memory_limit, labelled)
+            return inputs, label_array(*labels) if labelled else None
+        if suffix != ".npy":
+            expected = EXAMPLE_FORMS if labelled else INPUT_FORMS
+            raise InputError(f"cannot read {path}; expected {expected}")
+        if labelled:
             raise InputError(f"{path} holds inputs only; give the file of their labels with labels")
-        raise InputError(f"cannot read examples from {path}; expected {EXAMPLE_FORMS}")
+        return read_npy(path, self.memory_limit), None
 
-    def _inputs(self, path: Path) -> np.ndarray:
-        suffix = path.suffix.lower()
-        _refuse(path, size=self.size)
-        if suffix == ".csv":
-            return self._table(path, False)[0]
-        if suffix == ".npz":
-            return read_npz(path, self.memory_limit, labelled=False)[0]
-        if suffix == ".npy":
-            return read_npy(path, self.memory_limit)
-        raise InputError(f"cannot read inputs from {path}; expected {INPUT_FORMS}")
+    def _label_cells(self, path: Path) -> list[str]:
+        self._check_size(path)
+        how = (self.label_column, self.header)
+        return open_table(path, *how, labelled=True, only_labels=True).labels()
+
+    def _label_lines(self, path: Path) -> list[str]:
+        self._check_size(path)
+        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").split("\n")]
+        while lines and not lines[-1]:
+            lines.pop()
+        if "" in lines:
+            raise InputError(f"line {lines.index('') + 1} is empty; expected a label")
+        return lines
+
+    def _check_size(self, path: Path) -> None:
+        size = path.stat().st_size
+        if size > self.memory_limit:
+            raise InputError(
+                f"{size:,} bytes of text, more than the limit of {self.memory_limit:,}"
+            )
 
 
 def holds_images(path: Path) -> bool:
     """Whether a path is an image or a folder, which is read as images."""
     return path.is_dir() or path.suffix.lower() in SUFFIXES
-
-
-def _read_lines(path: Path, limit: int) -> list[str]:
-    check_size(path, limit)
-    lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").split("\n")]
-    while lines and not lines[-1]:
-        lines.pop()
-    if "" in lines:
-        raise InputError(f"{path}: line {lines.index('') + 1} is empty; expected a label")
-    return lines
 
 
 def _refuse(path: Path, **settings: object) -> None:

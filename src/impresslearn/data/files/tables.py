@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from impresslearn.data.labels import label_array
-from impresslearn.data.paths import naming, shorten, some
+from impresslearn.data.paths import shorten, some
 from impresslearn.errors import InputError
 
 LABEL_NAMES = ("label", "target", "class", "y")
@@ -33,8 +33,7 @@ class Table:
     label: the position of the label column; rows: where each stands, and its cells.
     """
 
-    path: Path
-    names: list[str]
+    columns: list[str]
     label: int | None
     rows: Iterator[tuple[str, list[str]]]
 
@@ -43,54 +42,42 @@ class Table:
 
         Raises InputError for a row of another length and a cell that is no finite number.
         """
-        values, labels = array("f"), []
-        label, width = self.label, len(self.names) - (self.label is not None)
-        if not width:
-            raise InputError(f"{self.path} has no column besides that of the labels")
+        numbers = array("f")
+        labels: list[str] = []
+        others = [place for place in range(len(self.columns)) if place != self.label]
+        if not others:
+            raise InputError("there is no column besides that of the labels")
         for place, cells in self.rows:
-            if len(cells) != len(self.names):
-                raise InputError(f"{place} has {len(cells)} cells, expected {len(self.names)}")
-            if label is not None:
-                labels.append(cells.pop(label).strip())
+            if len(cells) != len(self.columns):
+                raise InputError(f"{place} has {len(cells)} cells, expected {len(self.columns)}")
+            if self.label is not None:
+                labels.append(self._label_in(place, cells, self.label))
+                del cells[self.label]
             row = _float32(cells)
-            if row is None or (label is not None and not labels[-1]):
-                if label is not None:
-                    cells.insert(label, labels[-1])
-                raise InputError(f"{place}, column {self._fault(cells)}")
-            values.extend(row)
-        if not values:
-            raise InputError(f"{self.path} holds a header and no row below it")
-        return np.frombuffer(values, dtype=np.float32).reshape(-1, width), labels
+            if row is None:
+                faults = ((column, _fault(cells[i])) for i, column in enumerate(others))
+                column, fault = next(each for each in faults if each[1])
+                raise InputError(f"{place}, column {self.columns[column]} {fault}")
+            numbers.extend(row)
+        if not numbers:
+            raise InputError("the table holds a header and no row below it")
+        return np.frombuffer(numbers, dtype=np.float32).reshape(-1, len(others)), labels
 
     def labels(self) -> list[str]:
         """The texts of the label column alone."""
-        assert self.label is not None
-        texts = []
-        for place, cells in self.rows:
-            if len(cells) <= self.label or not cells[self.label].strip():
-                raise InputError(f"{place} has no label")
-            texts.append(cells[self.label].strip())
-        return texts
+        return [self._label_in(place, cells, self.label or 0) for place, cells in self.rows]
 
-    def _fault(self, cells: Sequence[str]) -> str:
-        """The first column whose cell cannot be used, and why."""
-        for position, (name, text) in enumerate(zip(self.names, cells, strict=True)):
-            if not text.strip():
-                return f"{name} is empty"
-            if position == self.label or _float32([text]):
-                continue
-            value = _number(text)
-            wanted = "expected a number" if value is None else "expected a finite number"
-            large = value is not None and math.isfinite(value)
-            return f"{name} holds {shorten(text)!r}, {'too large for float32' if large else wanted}"
-        raise AssertionError("every cell can be used")
+    def _label_in(self, place: str, cells: list[str], label: int) -> str:
+        text = cells[label].strip() if label < len(cells) else ""
+        if not text:
+            raise InputError(f"{place}, column {self.columns[label]} is empty, expected a label")
+        return text
 
 
 def open_table(
     path: Path,
     label_column: str | int | None,
     header: bool | None,
-    limit: int,
     *,
     labelled: bool,
     only_labels: bool = False,
@@ -102,10 +89,11 @@ def open_table(
     header: whether the first row names the columns; by default it does if none of its cells is a
     number, or if one is named like a label and the others are numbered consecutively. labelled:
     whether there must be a label column.
-    Raises InputError for a file above the limit or without rows, where it is undecided what the
-    columns are, for a label column that is not there, and for columns without a name.
+    Raises InputError for an empty file, where it is undecided what the columns are, for a label
+    column that is not there, and for columns without a name.
     """
-    check_size(path, limit)
+    if not isinstance(label_column, (str, type(None))) and type(label_column) is not int:
+        raise InputError(f"label_column must be a name or a position, got {label_column!r}")
     lines = _lines(path)
     number, first = next(lines, (0, []))
     if not first:
@@ -113,7 +101,8 @@ def open_table(
     cells = [cell.strip() for cell in first]
     if only_labels and len(cells) == 1 and label_column is None:
         label_column = 0
-    position = _position(label_column)
+    digits = str(label_column).removeprefix("-")
+    position = int(str(label_column)) if digits.isdecimal() and len(digits) < 10 else None
     if header is None:
         header = _is_header(cells, label_column, position)
     if header and "" in cells:
@@ -121,37 +110,31 @@ def open_table(
             f"column {cells.index('') + 1} of the header has no name; name it, "
             "or leave out the column if it only counts the rows"
         )
-    label = _find_label(path, cells, header, label_column, position)
-    if label is None and labelled:
-        raise _no_label(path, cells, header, label_column)
-    names = [repr(shorten(cell)) if header else str(i) for i, cell in enumerate(cells, 1)]
+    label = _find_label(cells if header else [], label_column, labelled and position is None)
+    if label is None and position is not None:
+        if not -len(cells) <= position < len(cells):
+            raise InputError(f"{path} has {len(cells)} columns, there is no column {position}")
+        label = position % len(cells)
+    columns = [repr(shorten(cell)) if header else str(i) for i, cell in enumerate(cells, 1)]
     data = lines if header else chain([(number, first)], lines)
     rows = ((f"row {row} (line {line})", cells) for row, (line, cells) in enumerate(data, 1))
-    return Table(path, names, label, rows)
+    return Table(columns, label, rows)
 
 
-def text_labels(path: Path, texts: Sequence[str]) -> np.ndarray:
+def text_labels(texts: Sequence[str]) -> np.ndarray:
     """(n,) int64 if all texts are whole numbers ("7", "7.0"), strings otherwise.
 
     Raises InputError if all are numbers and some not whole: those are measurements, no classes.
     """
-    with naming(path):
-        known = set(texts)
-        if all(WHOLE.fullmatch(text) for text in known):
-            value_of = {text: int(text.split(".")[0]) for text in known}
-            return np.array([value_of[text] for text in texts], dtype=np.int64)
-        values = {text: _number(text) for text in known}
-        odd = [text for text, value in values.items() if value is None or not value.is_integer()]
-        if odd and None not in values.values():
-            raise InputError(f"labels must be integers or names, got {shorten(min(odd))!r}")
-        return label_array(texts)
-
-
-def check_size(path: Path, limit: int) -> None:
-    """Raises InputError for a text file above the limit."""
-    size = path.stat().st_size
-    if size > limit:
-        raise InputError(f"{path} has {size:,} bytes, more than the limit of {limit:,}")
+    known = set(texts)
+    if all(WHOLE.fullmatch(text) for text in known):
+        value_of = {text: int(text.split(".")[0]) for text in known}
+        return np.array([value_of[text] for text in texts], dtype=np.int64)
+    values = {text: _number(text) for text in known}
+    odd = [text for text, value in values.items() if value is None or not value.is_integer()]
+    if odd and None not in values.values():
+        raise InputError(f"labels must be integers or names, got {shorten(min(odd))!r}")
+    return label_array(texts)
 
 
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -178,18 +161,22 @@ def _float32(cells: Sequence[str]) -> array | None:
     return row if all(map(math.isfinite, row)) and "_" not in "".join(cells) else None
 
 
-def _position(label_column: str | int | None) -> int | None:
-    """The position that a label column was given by, if it was."""
-    if not isinstance(label_column, (str, type(None))) and type(label_column) is not int:
-        raise InputError(f"label_column must be a name or a position, got {label_column!r}")
-    digits = str(label_column).removeprefix("-")
-    return int(str(label_column)) if digits.isdecimal() and len(digits) < 10 else None
+def _fault(text: str) -> str:
+    """Why a cell cannot be used; empty where it can."""
+    value, fault = _number(text), f"holds {shorten(text)!r}, "
+    if not text.strip():
+        return "is empty"
+    if value is None:
+        return fault + "expected a number"
+    if not math.isfinite(value):
+        return fault + "expected a finite number"
+    return "" if _float32([text]) else fault + "too large for float32"
 
 
 def _is_header(cells: list[str], label_column: str | int | None, position: int | None) -> bool:
-    others = cells.copy()
     if label_column in cells and position is None:
         return True
+    others = cells.copy()
     if position is not None and -len(cells) <= position < len(cells):
         others.pop(position)
     values = [_number(cell) for cell in others]
@@ -208,11 +195,8 @@ def _is_header(cells: list[str], label_column: str | int | None, position: int |
     )
 
 
-def _find_label(
-    path: Path, cells: list[str], header: bool, wanted: str | int | None, position: int | None
-) -> int | None:
-    """The position of the label column."""
-    names = cells if header else []
+def _find_label(names: list[str], wanted: str | int | None, needed: bool) -> int | None:
+    """The position of the label column among those that a header names."""
     if wanted is None:
         found = [i for i, name in enumerate(names) if name.casefold() in LABEL_NAMES]
     else:
@@ -222,21 +206,11 @@ def _find_label(
             f"several columns could hold the label, {some([names[i] for i in found])}; "
             "say which with label_column, by its position from 0 if the names are the same"
         )
-    if found or position is None:
-        return found[0] if found else None
-    if not -len(cells) <= position < len(cells):
-        raise InputError(f"{path} has {len(cells)} columns, there is no column {position}")
-    return position % len(cells)
-
-
-def _no_label(path: Path, cells: list[str], header: bool, wanted: str | int | None) -> InputError:
-    if not header:
-        return InputError(
-            f"{path} has no header; say with label_column which column holds the labels, "
+    if not found and needed:
+        column = ", ".join(LABEL_NAMES) if wanted is None else repr(wanted)
+        missing = f"no column {column}; it has {some(names)}" if names else "no header"
+        raise InputError(
+            f"the table has {missing}; say with label_column which column holds the labels, "
             "0 for the first, -1 for the last"
         )
-    column = ", ".join(LABEL_NAMES) if wanted is None else repr(wanted)
-    return InputError(
-        f"{path} has no column {column}; it has {some(cells)}; say with label_column "
-        "which holds the labels"
-    )
+    return found[0] if found else None
