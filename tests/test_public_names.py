@@ -42,7 +42,7 @@ def test_unknown_name_is_an_attribute_error():
 
 def test_import_alone_loads_nothing_heavy():
     loaded = in_a_new_process("import impresslearn, sys; print(*sys.modules)").split()
-    assert not {"torch", "numpy", "numba", "plotly", "rich"} & set(loaded)
+    assert not {"torch", "numpy", "numba", "altair", "rich"} & set(loaded)
 
 
 def test_submodules_stay_reachable_in_any_order():

@@ -38,7 +38,7 @@ def test_help_loads_nothing_heavy():
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     loaded = result.stdout.splitlines()[-1].split()
     assert "typer" in loaded
-    assert not {"torch", "numpy", "numba", "plotly", "rich"} & set(loaded)
+    assert not {"torch", "numpy", "numba", "altair", "rich"} & set(loaded)
 
 
 def test_version():

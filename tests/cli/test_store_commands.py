@@ -485,4 +485,4 @@ def test_help_of_every_command_loads_nothing_heavy(command):
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "Options:" in result.stdout
     loaded = set(result.stdout.splitlines()[-1].split())
-    assert not {"torch", "numpy", "numba", "plotly", "rich"} & loaded
+    assert not {"torch", "numpy", "numba", "altair", "rich"} & loaded

@@ -103,27 +103,15 @@ def frontier(seed=1):
 
 
 def task_order(seed=2):
-    """Tests of two task orders: given values, and the same from the rows themselves."""
+    """Heat maps of every scale: p-values with differences, differences, accuracies."""
     draw = random.Random(seed)
-    rows = []
-    for sparsity in (0.95, 0.92, 0.9, 0.85, 0.8):
-        for masks in (3, 5, 10, 15, 20):
-            shift = draw.gauss(0, 0.03) / masks**0.7
-            for order in ("order 0", "order 1"):
-                for task in range(10):
-                    mean = 0.95 - 0.5 / masks + (shift if order == "order 1" else 0)
-                    rows.append(
-                        {"order": order, "sparsity": sparsity, "masks": masks, "seed": 0}
-                        | {"task": f"task-{task}", "method": "heterogeneous"}
-                        | {"accuracy": min(draw.gauss(mean, 0.01), 1)}
-                    )
-    rows += [
-        {"masks": masks, "sparsity": sparsity, "benchmark": "split-cifar100"}
-        | {"p_value": draw.random() ** 3, "difference": draw.gauss(0, 2)}
+    rows = [
+        {"masks": masks, "sparsity": sparsity, "p_value": draw.random() ** 3}
+        | {"difference": draw.gauss(0, 2), "accuracy": draw.random()}
         for sparsity in (0.95, 0.9, 0.8)
         for masks in (3, 10, 20)
     ]
-    common = {"kind": "heatmap", "x": "masks", "y": "sparsity", "text": "difference"}
+    common = {"kind": "heatmap", "x": "masks", "y": "sparsity"}
     return HEAD | {
         "target": "task-order",
         "title": "Two orders of the tasks",
@@ -131,18 +119,12 @@ def task_order(seed=2):
         "finding": "The order matters where masks are few.",
         "rows": rows,
         "figures": [
-            common | {"title": "Welch's test of two orders", "value": "p_value",
-                      "compare": {"by": "order", "of": "accuracy"},
-                      "caption": "Difference in points; coloured where p < 0.05."},
-            common | {"title": "As recorded", "value": "p_value",
-                      "where": {"benchmark": "split-cifar100"}},
-            {"kind": "heatmap", "title": "Accuracy", "x": "masks", "y": "sparsity",
-             "value": "accuracy"},
-            common | {"title": "Difference alone", "value": "difference",
-                      "where": {"benchmark": "split-cifar100"}},
+            common | {"title": "p-values", "value": "p_value", "text": "difference"},
+            common | {"title": "Accuracy", "value": "accuracy"},
+            common | {"title": "Difference alone", "value": "difference"},
         ],
         "tables": [],
-    }  # fmt: skip
+    }
 
 
 def overlap(seed=3):
@@ -198,6 +180,34 @@ def crowded(groups=12, positions=8, seed=4):
         ],
         "tables": [],
     }
+
+
+EVIL = "</script><script>alert(1)</script><b>$x_{1}$&"
+
+
+def hostile(name=EVIL):
+    """A name wherever a record may hold one."""
+    rows = [
+        {"method": name, name: name, "masks": 3, "accuracy": 0.5, "task": name},
+        {"method": "supsup" + name, name: name, "masks": 3, "accuracy": 0.6, "task": name},
+    ]
+    common = {"title": name, "caption": name, "x_label": name, "y_label": name, "x": name}
+    lines = {**common, "y": "accuracy", "group": "method"}
+    figures = [
+        {"kind": "box", **lines, "reference": {"method": "supsup" + name}},
+        {"kind": "line", **lines},
+        {"kind": "bar", **lines},
+        {"kind": "heatmap", **common, "y": "method", "value": "accuracy", "text": "task"},
+    ]
+    tables = [
+        {"title": name, "columns": ["method", name], "values": ["accuracy"]},
+        {"title": name, "header": [name], "rows_verbatim": [[name]]},
+    ]
+    words = dict.fromkeys(("title", "claim", "data", "finding"), name)
+    return HEAD | words | {
+        "target": "hostile", "rows": rows, "figures": figures, "tables": tables,
+        "settings": {name: {name: [name]}}, "versions": {name: name}, "hardware": {name: name},
+    }  # fmt: skip
 
 
 ALL = (comparison, frontier, task_order, overlap, crowded)

@@ -97,9 +97,9 @@ def test_a_finding_without_its_record_is_told(tmp_path):
     ("content", "message"),
     [
         ("{", "is no JSON"),
-        ("[]", "the file must be a mapping, got list"),
-        ('{"overlap": "text"}', "'overlap' must be a mapping, got str"),
-        ('{"overlap": {"small": 3}}', "overlap.small must be a text, got 3"),
+        ("[]", "must be a valid dictionary, got []"),
+        ('{"overlap": "text"}', "overlap must be a valid dictionary, got 'text'"),
+        ('{"overlap": {"small": 3}}', "overlap.small must be a valid string, got 3"),
     ],
 )
 def test_a_file_that_holds_no_findings_is_named(tmp_path, content, message):

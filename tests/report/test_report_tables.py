@@ -7,7 +7,7 @@ import samples
 from rich.console import Console
 
 from impresslearn.report import markdown_of, parse_record, printable_of, write_csv
-from impresslearn.report.tables import as_markdown, tables_of
+from impresslearn.report.tables import markdown, tables_of
 
 
 def printed(record):
@@ -59,7 +59,7 @@ def test_cells_as_they_are():
 
 def test_markdown():
     (table,) = tables_of(parse_record(small()))
-    lines = as_markdown(table).splitlines()
+    lines = markdown(table).splitlines()
     assert lines[0] == "**Means**"
     assert lines[2] == "| method | masks | accuracy | bytes per task | n |"
     assert lines[3] == "| --- | ---: | ---: | ---: | ---: |"

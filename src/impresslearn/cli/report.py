@@ -9,7 +9,7 @@ from impresslearn.cli.output import print_rich, remark, say
 from impresslearn.errors import InputError
 
 if TYPE_CHECKING:
-    from impresslearn.report import Record
+    from impresslearn.report.records import Record
 
 
 def report(
@@ -30,9 +30,7 @@ def report(
     ] = None,
     figures: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR", help="Also write every figure as a picture (needs matplotlib)."
-        ),
+        typer.Option(metavar="DIR", help="Also write every figure as a picture."),
     ] = None,
     picture: Annotated[
         str, typer.Option("--format", metavar="svg|png|pdf", help="Format of those pictures.")
@@ -44,7 +42,7 @@ def report(
     Reads what `impresslearn reproduce` wrote. The page opens from the file system, without network.
     """
     from impresslearn.report import read_findings, read_records, unshown, write_report
-    from impresslearn.report.static import FORMATS
+    from impresslearn.report.files import FORMATS
 
     if picture not in FORMATS:
         raise InputError(f"--format must be one of {', '.join(FORMATS)}, got {picture!r}")

@@ -2,38 +2,35 @@
 
 The input is what an experiment writes: plain dictionaries, lists, strings and numbers. Nothing here
 imports torch or any other part of the library, so old records stay readable and a report costs no
-model. There are two kinds of record.
+model. `records` reads and checks the records, `specification` what they ask to be shown, `findings`
+what people found in them. `statistics` averages, `charts` turns rows into Altair charts, `tables`
+into tables; `page` writes HTML, `files` CSV and pictures, `demo` shows the demo's results.
 
-The demo's (`record` checks it): `demo_table` prints, `demo_figures` draws, `demo_page` writes.
-
-The reproduction's, one a target: `results` reads and checks them, what they ask to be shown is in
-`specification`, what people found in them in `findings`. `statistics` averages; `charts` works out
-every picture as plain numbers, which `interactive` (plotly) and `static` (matplotlib) draw;
-`tables` makes tables, `page` the HTML, and `files` CSV and pictures.
+The names below are imported on first use: a command that words a number must not wait for Altair.
 """
 
-from impresslearn.report.demo_page import write_demo_report
-from impresslearn.report.demo_table import tasks_table
-from impresslearn.report.files import write_csv, write_figures
-from impresslearn.report.findings import read_findings, unshown
-from impresslearn.report.page import write_report
-from impresslearn.report.record import check_demo_record
-from impresslearn.report.results import Record, parse_record, read_record, read_records
-from impresslearn.report.summary import markdown_of, printable_of
+from importlib import import_module
+from typing import Any
 
-__all__ = [
-    "Record",
-    "check_demo_record",
-    "markdown_of",
-    "parse_record",
-    "printable_of",
-    "read_findings",
-    "read_record",
-    "read_records",
-    "tasks_table",
-    "unshown",
-    "write_csv",
-    "write_demo_report",
-    "write_figures",
-    "write_report",
-]
+_HOME = {
+    "check_demo_record": "demo",
+    "markdown_of": "tables",
+    "parse_record": "records",
+    "printable_of": "tables",
+    "read_findings": "findings",
+    "read_record": "records",
+    "read_records": "records",
+    "tasks_table": "demo",
+    "unshown": "findings",
+    "write_csv": "files",
+    "write_demo_report": "demo",
+    "write_figures": "files",
+    "write_report": "page",
+}
+__all__ = list(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"impresslearn.report.{_HOME[name]}"), name)

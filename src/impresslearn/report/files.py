@@ -7,8 +7,9 @@ from pathlib import Path
 
 from impresslearn.errors import InputError
 from impresslearn.report.charts import charts_of
-from impresslearn.report.results import Record
-from impresslearn.report.static import write_figure
+from impresslearn.report.records import Record
+
+FORMATS = ("svg", "png", "pdf")
 
 
 def write_csv(records: Sequence[Record], folder: Path) -> list[Path]:
@@ -32,24 +33,26 @@ def write_csv(records: Sequence[Record], folder: Path) -> list[Path]:
 
 
 def write_figures(records: Sequence[Record], folder: Path, suffix: str = "svg") -> list[Path]:
-    """Write every figure as TARGET-NUMBER-TITLE.svg (or png, pdf).
+    """Write every figure as TARGET-NUMBER-TITLE.svg (or png, pdf), without a browser.
 
-    Raises InputError if a figure has no rows or the folder cannot be written,
-    MissingDependencyError without matplotlib.
+    Raises InputError if a figure has no rows, the folder cannot be written or the format is none of
+    these.
     """
-    charts = [(record, charts_of(record)) for record in records]
+    if suffix not in FORMATS:
+        raise InputError(f"a picture is one of {', '.join(FORMATS)}, got {suffix!r}")
+    drawn = [(record, charts_of(record)) for record in records]
     written = []
-    for record, of_record in charts:
-        for number, chart in enumerate(of_record, start=1):
-            path = _ready(folder) / f"{_file_name(record.target, number, chart.title)}.{suffix}"
-            write_figure(chart, path)
+    for record, charts in drawn:
+        for number, (figure, chart) in enumerate(zip(record.figures, charts, strict=True), start=1):
+            words = re.sub(r"[^a-z0-9]+", "-", figure.title.lower()).strip("-")[:40]
+            name = f"{record.target}-{number}-{words}".rstrip("-")
+            path = _ready(folder) / f"{name}.{suffix}"
+            try:
+                chart.save(path, format=suffix, scale_factor=2 if suffix == "png" else 1)
+            except OSError as error:
+                raise InputError(f"cannot write {path}: {error.strerror or error}") from None
             written.append(path)
     return written
-
-
-def _file_name(target: str, number: int, title: str) -> str:
-    words = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
-    return f"{target}-{number}-{words[:40].rstrip('-')}".rstrip("-")
 
 
 def _ready(folder: Path) -> Path:

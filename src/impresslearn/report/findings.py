@@ -11,8 +11,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from impresslearn.errors import InputError
-from impresslearn.report.checks import kind, naming, require, text
+from impresslearn.report.checking import naming
 
 FILE = "findings.json"
 Findings = dict[str, dict[str, str]]
@@ -24,13 +26,7 @@ def read_findings(folder: Path) -> Findings:
     if not path.exists():
         return {}
     with naming(str(path)):
-        raw = read_json(path)
-        _check(raw, "the file")
-        for target, scales in raw.items():
-            _check(scales, repr(target))
-            for scale, finding in scales.items():
-                text(finding, f"{target}.{scale}")
-    return raw
+        return TypeAdapter(Findings).validate_python(read_json(path))
 
 
 def unshown(findings: Findings, shown: Iterable[tuple[str, str]]) -> list[str]:
@@ -62,7 +58,3 @@ def read_json(path: Path) -> Any:
         raise InputError(f"cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"is no JSON: {error}") from None
-
-
-def _check(value: Any, place: str) -> None:
-    require(isinstance(value, Mapping), f"{place} must be a mapping, got {kind(value)}")

@@ -1,28 +1,20 @@
-"""A record's tables as rows of words, and those as Markdown or for the terminal.
+"""A record's tables, and the record in text: Markdown, or for the terminal by rich."""
 
-A mean is shown with its 95% interval (see `statistics` for what is averaged over what), `n` is the
-number of rows behind it. `summary` puts the tables of a record together.
-"""
-
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from impresslearn.errors import InputError
-from impresslearn.report.charts.axes import named, ordered
-from impresslearn.report.charts.means import units
-from impresslearn.report.charts.selection import no_rows, quantity_in
-from impresslearn.report.checks import naming
-from impresslearn.report.quantities import Quantity, word
-from impresslearn.report.results import Record
-from impresslearn.report.specification import MeanTable, TableOf, VerbatimTable, matches
+from impresslearn.report.checking import is_number, naming
+from impresslearn.report.quantities import Quantity, named, quantity_in, word
+from impresslearn.report.records import Record
+from impresslearn.report.selection import Row, grouped, no_rows, ordered
+from impresslearn.report.specification import Table, matches
 from impresslearn.report.statistics import Summary, summarise
-from impresslearn.report.wording import ABSENT, spaced
+from impresslearn.report.wording import ABSENT, duration, spaced
 
 if TYPE_CHECKING:
-    import rich.table
-
-Row = Mapping[str, Any]
+    from rich.markdown import Markdown
 
 
 @dataclass(frozen=True)
@@ -41,126 +33,103 @@ def tables_of(record: Record) -> list[Cells]:
     made = []
     for position, table in enumerate(record.tables):
         with naming(f"{record.target}: tables[{position}]"):
-            made.append(cells_of(table, record))
+            if table.rows_verbatim is None:
+                made.append(_means(table, record.rows))
+                continue
+            numeric = tuple(
+                all(is_number(row[place]) for row in table.rows_verbatim if row[place])
+                for place in range(len(table.header))
+            )
+            rows = tuple(tuple(map(word, row)) for row in table.rows_verbatim)
+            made.append(Cells(table.title, "", table.header, rows, numeric))
     return made
 
 
-def cells_of(table: TableOf, record: Record) -> Cells:
-    """One table of the record's rows."""
-    if isinstance(table, VerbatimTable):
-        columns = list(zip(*table.rows_verbatim, strict=True)) or [()] * len(table.header)
-        return Cells(
-            title=table.title,
-            note="",
-            header=table.header,
-            rows=tuple(tuple(map(word, row)) for row in table.rows_verbatim),
-            numeric=tuple(_is_numeric(column) for column in columns),
-        )
-    return _means(table, record.rows)
+def told(record: Record) -> dict[str, str]:
+    """What is said about a record, by heading: the paper's claim, unless it is a custom run's."""
+    if record.is_custom:
+        about = {"Your run": "a configuration of your own; the paper says nothing about it"}
+    else:
+        about = {"The paper": record.claim} if record.claim else {}
+    return about | ({"Found here": record.finding} if record.finding else {})
 
 
-def as_markdown(table: Cells) -> str:
+def markdown(table: Cells) -> str:
     """The table in Markdown, with its title and note."""
     marks = ("---:" if right else "---" for right in table.numeric)
-    lines = [table.header, tuple(marks), *table.rows]
-    body = [
-        "| " + " | ".join(cell if line is lines[1] else escaped(cell) for cell in line) + " |"
-        for line in lines
+    lines = [map(_escaped, table.header), marks, *(map(_escaped, row) for row in table.rows)]
+    title = [f"**{_escaped(table.title)}**", ""] if table.title else []
+    note = ["", f"*{_escaped(table.note)}*"] if table.note else []
+    return "\n".join([*title, *(f"| {' | '.join(line)} |" for line in lines), *note])
+
+
+def markdown_of(record: Record) -> str:
+    """The record in Markdown. Raises InputError for a table without rows."""
+    parts = [
+        f"## {_escaped(record.title)}",
+        *(f"{heading}: {_escaped(text)}" for heading, text in told(record).items()),
+        _escaped(_circumstances(record)),
+        *map(markdown, tables_of(record)),
     ]
-    title = [f"**{escaped(table.title)}**", ""] if table.title else []
-    note = ["", f"*{escaped(table.note)}*"] if table.note else []
-    return "\n".join([*title, *body, *note])
+    return "\n\n".join(parts)
 
 
-def printable(table: Cells) -> "rich.table.Table":
-    """The table for rich to print."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
+def printable_of(record: Record) -> "Markdown":
+    """The record for rich to print. Raises InputError for a table without rows."""
+    from rich.markdown import Markdown
 
-    made = Table(
-        title=Text(table.title) if table.title else None,
-        caption=Text(table.note) if table.note else None,
-        box=box.SIMPLE_HEAD,
-        title_justify="left",
-        caption_justify="left",
-        title_style="bold",
-    )
-    for heading, right in zip(table.header, table.numeric, strict=True):
-        made.add_column(Text(heading), justify="right" if right else "left", overflow="fold")
-    for row in table.rows:
-        made.add_row(*map(Text, row))  # Text, not str: brackets in a name are no markup
-    return made
+    return Markdown(markdown_of(record))
 
 
-def _means(table: MeanTable, rows: Sequence[Row]) -> Cells:
+def _circumstances(record: Record) -> str:
+    scale = "" if record.is_custom else f"Scale {record.scale}; "
+    return f"{scale}{record.data}; {len(record.rows):,} rows; {duration(record.seconds)}."
+
+
+def _means(table: Table, rows: Sequence[Row]) -> Cells:
     chosen = [
         row for row in rows if matches(row, table.where) and any(key in row for key in table.values)
     ]
     if not chosen:
         raise InputError(no_rows(table.values, table.where))
-    quantities = [quantity_in(rows, key) for key in table.values]
-    lines, kinds = [], set()
-    for group in _grouped(chosen, table.columns):
-        found = [_summary(group, key) for key in table.values]
-        kinds |= {units(each) for each in found if each and each.half_width is not None}
-        shown = [_cell(summary, of) for summary, of in zip(found, quantities, strict=True)]
-        labels = [named(group[0][key], key) if key in group[0] else ABSENT for key in table.columns]
-        lines.append((*labels, *shown, _counted(found)))
-    heads = (*map(spaced, (*table.columns, *table.values)), "n")
+    ranks = {key: {None: -1} for key in table.columns}  # what lacks a column comes first
+    for key in table.columns:
+        values = ordered(row[key] for row in chosen if key in row)
+        ranks[key] |= {value: rank for rank, value in enumerate(values)}
+    groups = grouped(chosen, lambda row: tuple(ranks[key][row.get(key)] for key in table.columns))
+    lines, over = [], set()
+    for place in sorted(groups):
+        cells, counts = [], []
+        for key in table.values:
+            having = [row for row in groups[place] if key in row]
+            counts.append(str(len(having)))
+            found = summarise(having, key) if having else None
+            over |= {found.over} if found and found.half_width is not None else set()
+            cells.append(_cell(found, quantity_in(rows, key)))
+        labels = [named(groups[place][0].get(key), key) for key in table.columns]
+        lines.append((*labels, *cells, counts[0] if len(set(counts)) == 1 else ", ".join(counts)))
     numeric = [all(not isinstance(row.get(key), str) for row in chosen) for key in table.columns]
-    note = f"mean ± 95% interval over {' or '.join(sorted(kinds))}" if kinds else "mean"
+    note = f"mean ± 95% interval over {' or '.join(sorted(over))}" if over else "mean"
     return Cells(
         title=table.title,
         note=f"{note}; n: rows",
-        header=heads,
+        header=(*map(spaced, (*table.columns, *table.values)), "n"),
         rows=tuple(lines),
         numeric=(*numeric, *[True] * (len(table.values) + 1)),
     )
 
 
-def _grouped(rows: Sequence[Row], columns: Sequence[str]) -> list[list[Row]]:
-    """Rows that agree in the columns, sorted by them; what lacks a column comes first."""
-    ranks: list[dict[Any, int]] = []
-    for key in columns:
-        values = ordered(row[key] for row in rows if key in row)
-        ranks.append({value: rank for rank, value in enumerate(values)})
-    groups: dict[tuple[Hashable, ...], list[Row]] = {}
-    for row in rows:
-        place = tuple(rank.get(row.get(key), -1) for key, rank in zip(columns, ranks, strict=True))
-        groups.setdefault(place, []).append(row)
-    return [groups[place] for place in sorted(groups)]
-
-
-def _summary(rows: Sequence[Row], key: str) -> Summary | None:
-    having = [row for row in rows if key in row]
-    return summarise(having, key) if having else None
-
-
-def _cell(summary: Summary | None, quantity: Quantity) -> str:
-    if summary is None:
+def _cell(found: Summary | None, quantity: Quantity) -> str:
+    if found is None:
         return ABSENT
-    if summary.half_width is None:
-        return quantity.text(summary.mean)
-    return quantity.interval(summary.mean, summary.half_width)
+    if found.half_width is None:
+        return quantity.text(found.mean)
+    return quantity.interval(found.mean, found.half_width)
 
 
-def _counted(found: Sequence[Summary | None]) -> str:
-    """The number of rows, or of each value's where they differ."""
-    counts = [str(summary.count) if summary else "0" for summary in found]
-    return counts[0] if len(set(counts)) == 1 else ", ".join(counts)
-
-
-def _is_numeric(column: Sequence[Any]) -> bool:
-    given = [cell for cell in column if cell is not None and cell != ""]
-    return bool(given) and all(
-        isinstance(cell, (int, float)) and not isinstance(cell, bool) for cell in given
-    )
-
-
-def escaped(cell: str) -> str:
+def _escaped(cell: str) -> str:
     """Text that Markdown shows as it is, inside a table's cell."""
     flat = " ".join(cell.split())
-    for sign in "\\`*_[]<>|":
+    for sign in "\\`*_[]<>|~&":
         flat = flat.replace(sign, f"\\{sign}")
     return flat

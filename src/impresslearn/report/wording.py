@@ -24,12 +24,6 @@ def size(count: float | None) -> str:
     return f"{scaled:.1f} {UNITS[exponent]}" if scaled < 100 else f"{scaled:.0f} {UNITS[exponent]}"
 
 
-def power_of_ten(power: int) -> str:
-    """The size of 10**power bytes without decimals: 4 -> "10 kB"."""
-    exponent = min(power // 3, len(UNITS) - 1)
-    return f"{10 ** (power - 3 * exponent)} {UNITS[exponent]}"
-
-
 def times(larger: float | None, smaller: float | None) -> str | None:
     """How many times as large: "132 ×"; None where the ratio has no meaning."""
     if not larger or not smaller:
@@ -57,11 +51,6 @@ def duration(seconds: float | None) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
-def shortened(name: str, limit: int = 16) -> str:
-    """The name, its end replaced by an ellipsis where it is longer than `limit`."""
-    return name if len(name) <= limit else name[: limit - 1] + "…"
 
 
 def said(value: Any) -> str:

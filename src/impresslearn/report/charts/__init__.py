@@ -1,31 +1,22 @@
-"""From what a record asks for to charts made of plain numbers; see `shapes` for what comes out."""
+"""What a record asks for, as Altair charts: pages, notebooks and pictures draw the same ones."""
 
-from impresslearn.report.charts.boxes import box_chart
-from impresslearn.report.charts.heatmaps import heat_chart
-from impresslearn.report.charts.means import bar_chart, line_chart
-from impresslearn.report.charts.shapes import Chart
-from impresslearn.report.checks import naming
-from impresslearn.report.results import Record
-from impresslearn.report.specification import BarFigure, BoxFigure, Figure, LineFigure
+from typing import Any
 
-__all__ = ["Chart", "chart_of", "charts_of"]
+from impresslearn.report.charts.comparison import comparison_chart
+from impresslearn.report.charts.grouped import bar_chart, box_chart, line_chart
+from impresslearn.report.charts.heatmaps import heatmap_chart
+from impresslearn.report.charts.theme import themed_chart
+from impresslearn.report.checking import naming
+from impresslearn.report.records import Record
+
+__all__ = ["charts_of", "comparison_chart"]
+_DRAW = {"box": box_chart, "bar": bar_chart, "line": line_chart, "heatmap": heatmap_chart}
 
 
-def charts_of(record: Record) -> list[Chart]:
+def charts_of(record: Record) -> list[Any]:
     """The record's figures, in its order. Raises InputError for one without rows to draw."""
     charts = []
     for position, figure in enumerate(record.figures):
         with naming(f"{record.target}: figures[{position}]"):
-            charts.append(chart_of(figure, record))
+            charts.append(themed_chart(_DRAW[figure.kind](figure, record.rows)))
     return charts
-
-
-def chart_of(figure: Figure, record: Record) -> Chart:
-    """One figure of the record's rows."""
-    if isinstance(figure, BoxFigure):
-        return box_chart(figure, record.rows)
-    if isinstance(figure, LineFigure):
-        return line_chart(figure, record.rows)
-    if isinstance(figure, BarFigure):
-        return bar_chart(figure, record.rows)
-    return heat_chart(figure, record.rows)

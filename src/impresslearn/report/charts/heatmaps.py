@@ -1,147 +1,135 @@
-"""Heat maps: a value in every cell of two keys, or a test of two groups of rows in every cell."""
+"""Heat maps: the mean of a value in every cell of two keys, with its number."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from statistics import fmean
 from typing import Any
 
-from impresslearn.errors import InputError
-from impresslearn.report.charts.axes import category_axis, named, ordered
-from impresslearn.report.charts.selection import Row, no_rows, quantity_in
-from impresslearn.report.charts.shapes import HeatChart
+import altair as alt
+
+from impresslearn.report.charts.theme import colour, themed, titled
 from impresslearn.report.quantities import (
     DIFFERENCE,
     FRACTION,
     LOSS,
+    NUMBER,
     PROBABILITY,
     SHARE,
     Quantity,
+    quantity_in,
     quantity_of,
     signed,
     word,
-)
-from impresslearn.report.specification import COMPARED, HeatmapFigure, matches
-from impresslearn.report.statistics import mean, welch
+)  # fmt: skip
+from impresslearn.report.selection import Row, axis_names, choose, grouped
+from impresslearn.report.specification import Figure
 from impresslearn.report.wording import spaced
 
+ROW, FULL = 44, 620
+LETTER = 7
+"""Pixels that a letter takes: what does not fit a cell is left to the tooltip."""
+STEPS = (("#1f5fd0", "#6ea3f5"), ("#6f9ae2", "#4a73b5"), ("#bfd1f2", "#33496e"))
+BOUNDS = (0.001, 0.01, 0.05)
+"""p-values; from one to the next a cell is coloured less strongly."""
 
-def heat_chart(figure: HeatmapFigure, rows: Sequence[Row]) -> HeatChart:
+
+def heatmap_chart(figure: Figure, rows: Sequence[Row]) -> alt.TopLevelMixin:
     """The chart. Raises InputError if no row has x, y and the value."""
-    needed = [figure.x, figure.y]
-    needed += figure.compare.values() or [figure.value]
-    chosen = [
-        row for row in rows if matches(row, figure.where) and all(key in row for key in needed)
+    key = figure.value or ""
+    needed = [figure.x, figure.y, key, *([figure.facet] if figure.facet else [])]
+    chosen = choose(rows, needed, figure.where)
+    quantity = quantity_in(rows, key)
+    columns, lines = axis_names(chosen, figure.x), axis_names(chosen, figure.y)
+    keys = (figure.x, figure.y, figure.facet or "")
+    parts = grouped(chosen, lambda row: tuple(row.get(each) for each in keys))
+    cells: list[dict[str, Any]] = []
+    for (x, y, facet), of in parts.items():
+        value = fmean(float(row[key]) for row in of)
+        cell = {"x": columns[x], "y": lines[y], "facet": word(facet), "rows": len(of)}
+        shown = {"value": value, "text": _short(value, quantity), "exactly": quantity.text(value)}
+        cells.append(cell | shown | {"below": _below(of, figure.text)})
+    down = list(lines.values())  # numbers grow upwards, texts are read downwards
+    down = down if any(isinstance(value, str) for value in lines) else down[::-1]
+    return _drawn(figure, quantity, cells, list(columns.values()), down)
+
+
+def _drawn(
+    figure: Figure,
+    quantity: Quantity,
+    cells: Sequence[dict[str, Any]],
+    columns: Sequence[str],
+    lines: Sequence[str],
+) -> alt.TopLevelMixin:
+    """Cells with their texts; the colour is as strong as the value is notable."""
+    scale, legend, strength = _shades([cell["value"] for cell in cells], quantity)
+    for cell in cells:
+        cell["strong"] = strength(cell["value"]) > 0.5
+    x_title, y_title = figure.x_label or spaced(figure.x), figure.y_label or spaced(figure.y)
+    shown, below = spaced(figure.value or ""), spaced(figure.text or "")
+    facets = list(dict.fromkeys(cell["facet"] for cell in cells))
+    wide = max(min(70, FULL / len(columns) / len(facets)), 4)
+    told = wide >= LETTER * max(len(cell["text"]) for cell in cells)
+    angle = -45 if LETTER * max(map(len, columns)) > wide else 0
+    tips = {"x": x_title, "y": y_title, "exactly": shown, "below": below, "rows": "rows"}
+    base = alt.Chart(alt.InlineData(values=tuple(cells))).encode(
+        alt.X("x:O", title=x_title, scale=alt.Scale(domain=columns, padding=0.04),
+              axis=alt.Axis(labelOverlap=wide < 14, labelAngle=angle, orient="bottom")),
+        alt.Y("y:O", title=y_title, scale=alt.Scale(domain=lines, padding=0.04),
+              axis=alt.Axis(labelOverlap=len(lines) > 40)),
+        tooltip=[alt.Tooltip(f"{tip}:N", title=title) for tip, title in tips.items() if title],
+    )  # fmt: skip
+    layers = [
+        base.mark_rect().encode(alt.Color("value:Q", scale=scale, legend=legend, title=shown))
     ]
-    if not chosen:
-        raise InputError(no_rows(needed, figure.where))
-    columns, lines = (
-        ordered(row[figure.x] for row in chosen),
-        ordered(row[figure.y] for row in chosen),
-    )
-    cells: dict[tuple[Any, Any], list[Row]] = {}
-    for row in chosen:
-        cells.setdefault((row[figure.y], row[figure.x]), []).append(row)
-    both = _both(figure, chosen)
-    told = {place: _cell(figure, of, both) for place, of in cells.items()}
-    grid = [[told.get((line, column), (None, "", "")) for column in columns] for line in lines]
-    known = [value for value, _, _ in told.values() if value is not None]
-    if not known:
-        raise InputError(f"no cell has two rows of each {figure.compare['by']} to compare")
-    quantity = _quantity(figure, rows)
-    scale, low, high = _scale(known, quantity)
-    x_axis = category_axis(columns, figure.x, figure.x_label)
-    y_axis = category_axis(lines, figure.y, figure.y_label)
-    return HeatChart(
-        title=figure.title,
-        caption=figure.caption,
-        x=x_axis,
-        y=y_axis,
-        quantity=quantity,
-        value_title=spaced(figure.value),
-        values=tuple(tuple(value for value, _, _ in line) for line in grid),
-        texts=tuple(tuple(text for _, text, _ in line) for line in grid),
-        notes=tuple(tuple(note for _, _, note in line) for line in grid),
-        scale=scale,
-        low=low,
-        high=high,
-    )
+    if told:
+        ink = alt.condition("datum.strong", alt.value(colour("surface")), alt.value(colour("text")))
+        lift = 8 if any(cell["below"] for cell in cells) else 0
+        layers.append(base.mark_text(dy=-lift, fontSize=12).encode(text="text:N", color=ink))
+        if lift:
+            layers.append(base.mark_text(dy=lift, fontSize=10).encode(text="below:N", color=ink))
+    high = ROW if told else 24
+    drawn: Any = alt.layer(*layers).properties(width=wide * len(columns), height=high * len(lines))
+    if figure.facet:
+        drawn = drawn.facet(column=alt.Column("facet:N", title=None, sort=facets), spacing=6)
+    notes = [f"in the cells: {shown}" + (f", below it {below}" if below else "")] if told else []
+    notes += ["coloured: p < 0.05, < 0.01, < 0.001"] if quantity is PROBABILITY else []
+    description = f"Heat map of {shown} over {x_title} and {y_title}"
+    return titled(drawn, figure.title, notes, description)
 
 
-def _both(figure: HeatmapFigure, rows: Sequence[Row]) -> list[Any]:
-    """The two values of the key that is compared."""
-    if not figure.compare:
-        return []
-    found = ordered(row[figure.compare["by"]] for row in rows)
-    if len(found) < 2:
-        raise InputError(
-            f"compare needs two values of {figure.compare['by']!r}, rows have "
-            f"{', '.join(map(word, found))} only"
-        )
-    return found[:2]
-
-
-def _cell(
-    figure: HeatmapFigure, rows: Sequence[Row], both: Sequence[Any]
-) -> tuple[float | None, str, str]:
-    """Value, text and note of a cell."""
-    values = _compared(figure, rows, both) if both else _averaged(figure, rows)
-    value = values.get(figure.value)
-    if value is None:
-        return None, "", ""
-    count = f"{len(rows)} rows" if len(rows) > 1 else ""
-    other = ""
-    if figure.text is not None and isinstance(values.get(figure.text), float):
-        other = f"{spaced(figure.text)} {quantity_of(figure.text).text(values[figure.text])}"
-    note = " · ".join(part for part in (other, count) if part)
-    shown = figure.text or figure.value
-    return value, _short(shown, values.get(shown)), note
-
-
-def _averaged(figure: HeatmapFigure, rows: Sequence[Row]) -> Mapping[str, Any]:
-    found: dict[str, Any] = {figure.value: mean([float(row[figure.value]) for row in rows])}
-    given = [row[figure.text] for row in rows if figure.text in row] if figure.text else []
-    if figure.text and given:
-        numeric = not any(isinstance(each, str) for each in given)
-        found[figure.text] = mean(list(map(float, given))) if numeric else given[0]
-    return found
-
-
-def _compared(figure: HeatmapFigure, rows: Sequence[Row], both: Sequence[Any]) -> Mapping[str, Any]:
-    """Welch's test over rows, as the paper does: tasks of all seeds as if independent."""
-    by, of = figure.compare["by"], figure.compare["of"]
-    first, second = ([float(row[of]) for row in rows if row[by] == side] for side in both)
-    found = welch(first, second)
-    if found is None:
-        return {}
-    points = 100 if quantity_of(of) is FRACTION else 1
-    return dict(zip(COMPARED, (found.p_value, points * found.difference), strict=True))
-
-
-def _quantity(figure: HeatmapFigure, rows: Sequence[Row]) -> Quantity:
-    if figure.compare and figure.value in COMPARED:
-        return PROBABILITY if figure.value == "p_value" else DIFFERENCE
-    return quantity_in(rows, figure.value)
-
-
-def _scale(known: Sequence[float], quantity: Quantity) -> tuple[str, float, float]:
-    low, high = min(known), max(known)
+def _shades(
+    values: Sequence[float], quantity: Quantity
+) -> tuple[alt.Scale, alt.Legend | None, Callable[[float], float]]:
+    """Scale, legend, and how strong (0 to 1) the colour of a value is."""
+    low, high = min(values), max(values)
+    legend = alt.Legend(gradientThickness=10, labelExpr=quantity.label, tickCount=5)
     if quantity is PROBABILITY:
-        return "probability", 0.0, 1.0
+        shades = [*(themed(*pair) for pair in STEPS), colour("band")]
+        scale = alt.Scale(type="threshold", domain=BOUNDS, range=shades)
+        return scale, None, lambda value: float(value < BOUNDS[1])
     if quantity in (DIFFERENCE, LOSS) or low < 0 < high:
         most = max(abs(low), abs(high)) or 1.0
-        return "diverging", -most, most
-    if low == high:
-        return "sequential", low - (abs(low) or 1), high
-    return "sequential", low, high
+        shades = [colour("negative"), colour("zero"), colour("accent")]
+        scale = alt.Scale(domain=[-most, 0, most], range=shades, interpolate="rgb")
+        return scale, legend, lambda value: abs(value) / most
+    low -= (abs(low) or 1.0) if low == high else 0.0
+    scale = alt.Scale(domain=[low, high], range=[colour("band"), colour("accent")])
+    return scale, legend, lambda value: (value - low) / (high - low)
 
 
-def _short(key: str, value: Any) -> str:
-    """A value as short as a cell needs it: the unit is in the figure's caption or title."""
-    if value is None:
+def _below(rows: Sequence[Row], key: str | None) -> str:
+    """The second text of a cell."""
+    given = [row[key] for row in rows if key in row] if key else []
+    if not given:
         return ""
-    if isinstance(value, str):
-        return value
-    quantity = quantity_of(key)
+    first = given[0]
+    return first if isinstance(first, str) else _short(fmean(given), quantity_of(key or ""))
+
+
+def _short(value: float, quantity: Quantity) -> str:
+    """A value as short as a cell needs it: its unit is in the title or the tooltip."""
     if quantity in (DIFFERENCE, LOSS):
         return signed(100 * value if quantity is LOSS else value)
     if quantity in (FRACTION, SHARE):
         return f"{100 * value:.1f}"
-    return named(value, key) if quantity is not PROBABILITY else quantity.text(value)
+    whole = quantity is not NUMBER or float(value).is_integer()
+    return quantity.text(value) if whole else f"{value:.2g}"
