@@ -7,8 +7,10 @@ import sys
 import pytest
 import torch
 
+from impresslearn import create_backbone
 from impresslearn.errors import ImpressLearnError, InputError
-from impresslearn.experiments.bench import CASES, run_bench, runner
+from impresslearn.experiments import bench
+from impresslearn.experiments.bench import CASES, run_bench
 from impresslearn.experiments.bench.steps import (
     coefficient_step,
     dense_step,
@@ -26,7 +28,7 @@ def test_wrong_kernels_are_not_timed(monkeypatch):
         mix = staticmethod(lambda bits, alpha, weight: weight + 1)
         mask_sums = staticmethod(reference.mask_sums)
 
-    monkeypatch.setattr(runner, "implementation", lambda device: Wrong)
+    monkeypatch.setattr(bench, "implementation", lambda device: Wrong)
     with pytest.raises(ImpressLearnError, match="do not match"):
         next(run_bench("mix"))
 
@@ -48,7 +50,7 @@ def test_threads_are_restored():
 
 @pytest.mark.parametrize("make", [coefficient_step, loop_step, dense_step])
 def test_every_way_of_mixing_takes_the_same_step(make, monkeypatch):
-    backbone = runner.create_backbone("lenet_300_100", 10, in_features=20, widths=(9, 5))
+    backbone = create_backbone("lenet_300_100", 10, in_features=20, widths=(9, 5))
     bank = random_bank(backbone.layers, 4)
     inputs, targets = torch.randn(8, 20), torch.arange(8) % 10
     losses = []
@@ -62,7 +64,7 @@ def test_every_way_of_mixing_takes_the_same_step(make, monkeypatch):
 
 
 def test_popup_and_plain_steps_run():
-    backbone = runner.create_backbone("lenet_300_100", 10, in_features=20, widths=(9, 5))
+    backbone = create_backbone("lenet_300_100", 10, in_features=20, widths=(9, 5))
     inputs, targets = torch.randn(8, 20), torch.arange(8) % 10
     for make in (plain_step, popup_step, sorted_popup_step):
         make(backbone, inputs, targets)()

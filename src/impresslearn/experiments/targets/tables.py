@@ -41,7 +41,8 @@ def changed(table: Mapping[str, Any], change: Mapping[str, Any]) -> Table:
     """The table with entries replaced, those of inner tables one by one."""
     found = dict(table)
     for key, value in change.items():
-        before = found.get(key)
-        both = isinstance(before, dict) and isinstance(value, dict)
-        found[key] = changed(before, value) if both else value
+        inner = found.get(key)
+        if isinstance(inner, dict) and isinstance(value, dict):
+            value = changed(inner, value)
+        found[key] = value
     return found
