@@ -11,7 +11,7 @@ import numpy as np
 from impresslearn.errors import InputError
 from impresslearn.report.charts.scales import value_scale
 from impresslearn.report.charts.theme import colour, series, titled
-from impresslearn.report.quantities import BYTES, NUMBER, named, quantity_of, word
+from impresslearn.report.quantities import NUMBER, named, quantity_of, word
 from impresslearn.report.selection import Row, Selection, axis_names, grouped, select
 from impresslearn.report.specification import Figure
 from impresslearn.report.statistics import summarise
@@ -22,8 +22,8 @@ FEW = 12
 """Up to so many values are drawn one by one: a box says little of them."""
 MANY = 200
 """Means beyond which intervals are left out."""
-LABELLED = 16
-"""Bars up to which each carries its number."""
+LETTER = 6.5
+"""Pixels that a letter takes: a bar carries its number where that fits."""
 BESIDE = alt.ExprRef("datum.offset * bandwidth('x')")
 SPREAD = alt.ExprRef("(datum.offset + 0.8 * datum.spread * datum.share) * bandwidth('x')")
 WIDE = alt.ExprRef("datum.share * bandwidth('x')")
@@ -35,14 +35,14 @@ def box_chart(figure: Figure, rows: Sequence[Row]) -> alt.LayerChart:
     """Boxes over quartiles with whiskers to the extremes; points where values are few."""
     chosen = select(figure, rows)
     text = chosen.quantity.text
-    boxes: list[Mark] = []
-    points: list[Mark] = []
+    boxes, means, points = [], [], []
     for mark, of in _side_by_side(figure, chosen):
         values = sorted(float(row[figure.y]) for row in of)
         mark |= {"mean": fmean(values), "rows": len(values), "average": text(fmean(values))}
         if len(values) <= FEW:
+            means.append(mark)
             for place, value in enumerate(values):  # the golden ratio scatters neighbours
-                spread = 0.618 * place % 1 - 0.5
+                spread = (0.618 * place + 0.5) % 1 - 0.5
                 points.append(mark | {"value": value, "this": text(value), "spread": spread})
         else:
             five = map(float, np.quantile(values, (0, 0.25, 0.5, 0.75, 1)))
@@ -50,24 +50,28 @@ def box_chart(figure: Figure, rows: Sequence[Row]) -> alt.LayerChart:
             boxes.append(mark | {"quartiles": f"{text(mark['first'])} to {text(mark['third'])}"})
     every = [box[end] for box in boxes for end in ("low", "high")]
     every += [point["value"] for point in points]
-    plot = _Plot(figure, chosen, [mark["mean"] for mark in (*boxes, *points)], every)
+    plot = _Plot(figure, chosen, [mark["mean"] for mark in (*boxes, *means)], every)
     layers, notes = [], []
     if boxes:
         base = plot.base(boxes, "rows", "average", "quartiles")
+        tick = base.mark_tick(xOffset=BESIDE, size=WIDE, thickness=2.5, opacity=1)
         bar = base.mark_bar(xOffset=BESIDE, width=WIDE, fillOpacity=0.4, strokeWidth=1)
         mean = base.mark_point(xOffset=BESIDE, shape="diamond", size=30, filled=True, opacity=1)
         layers += [
             base.mark_rule(xOffset=BESIDE).encode(plot.y("low"), y2="high"),
             bar.encode(plot.y("first"), y2="third", stroke=plot.colour),
-            base.mark_tick(xOffset=BESIDE, size=WIDE, thickness=2.5).encode(plot.y("median")),
+            tick.encode(plot.y("median")),
             mean.encode(plot.y("mean"), stroke=alt.value(colour("surface"))),
         ]
         notes.append("box: middle half, line: median, diamond: mean, whiskers: lowest and highest")
     if points:
-        base = plot.base(points, "rows", "average", "this")
+        single = plot.base(points, "rows", "average", "this")
+        mean = plot.base(means, "rows", "average").mark_tick(
+            xOffset=BESIDE, size=WIDE, thickness=2.5, opacity=1
+        )
         layers += [
-            base.mark_tick(xOffset=BESIDE, size=WIDE, thickness=2.5).encode(plot.y("mean")),
-            base.mark_circle(xOffset=SPREAD, size=30, opacity=0.6).encode(plot.y("value")),
+            mean.encode(plot.y("mean")),
+            single.mark_circle(xOffset=SPREAD, size=30, opacity=0.6).encode(plot.y("value")),
         ]
         beyond = sum(not plot.scale.low <= point["value"] <= plot.scale.high for point in points)
         at_edge = f"; {beyond} beyond the axis at its edge" if beyond else ""
@@ -86,7 +90,8 @@ def bar_chart(figure: Figure, rows: Sequence[Row]) -> alt.LayerChart:
         base.mark_bar(xOffset=BESIDE, width=WIDE).encode(plot.y("mean"), y2=alt.datum(0)),
         base.mark_rule(xOffset=BESIDE).encode(plot.y("low"), y2="high", color=ink),
     ]
-    if len(marks) <= LABELLED:
+    room = WIDTH / len({mark["x"] for mark in marks}) * marks[0]["share"]
+    if LETTER * max(len(mark["average"]) for mark in marks) <= room:
         number = base.mark_text(xOffset=BESIDE, dy=-8).encode(
             plot.y("high"), text="average:N", color=ink
         )
@@ -222,8 +227,7 @@ class _Plot:
             axis = alt.Axis(labelAngle=angle, labelOverlap=overlap)
             return alt.X("x:N", scale=scale, axis=axis, title=self.x_title)
         quantity, values = quantity_of(self.figure.x), sorted({mark["x"] for mark in marks})
-        most = {NUMBER: 12, BYTES: 5}.get(quantity, 0)
-        ticks = {"values": values} if len(values) <= most else {"tickCount": 6}
+        ticks = {"values": values} if quantity is NUMBER and len(values) <= 12 else {"tickCount": 6}
         log = {"type": "log"} if self.figure.log_x else {"zero": False}
         axis = alt.Axis(
             labelExpr=quantity.label, labelOverlap="greedy", labelSeparation=10, **ticks
