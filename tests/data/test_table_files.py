@@ -88,27 +88,23 @@ def test_a_named_label_column_may_be_missing_from_inputs(tmp_path):
     refused(read_examples, path, r"no column 'kind'; it has 'x', 'y'", label_column="kind")
 
 
-def test_names_of_classes(tmp_path):
-    rows = ["a,class", "1, Straße ", '2,"say ""hi"", twice"', "3,7", "4,nan"]
-    examples = read_examples(write(tmp_path, "\n".join(rows)))
-    assert examples.labels.tolist() == ["Straße", 'say "hi", twice', "7", "nan"]
-    bare = write(tmp_path, "5.1,3.5,setosa\n4.9,3,other\n", "bare.csv")
-    examples = read_examples(bare, label_column=-1)
-    assert examples.inputs.tolist() == [[pytest.approx(5.1), 3.5], [pytest.approx(4.9), 3]]
-    assert examples.labels.tolist() == ["setosa", "other"]
-
-
-def test_numbers_too_long_for_64_bits_are_names(tmp_path):
-    examples = read_examples(write(tmp_path, f"a,label\n1,{'9' * 30}\n2,1"))
-    assert examples.labels.tolist() == ["9" * 30, "1"]
+@pytest.mark.parametrize(
+    ("rows", "column", "labels"),
+    [
+        (["a,class", "1, Straße ", '2,"say ""hi"", twice"', "3,7", "4,nan"], None,
+         ["Straße", 'say "hi", twice', "7", "nan"]),
+        (["5.1,setosa", "4.9,other"], -1, ["setosa", "other"]),
+        (["a,label", f"1,{'9' * 30}", "2,1"], None, ["9" * 30, "1"]),  # too long for 64 bits
+        (["a,label", '1,"two\nlines"', "2,x"], None, ["two\nlines", "x"]),
+    ],
+)  # fmt: skip
+def test_names_of_classes(tmp_path, rows, column, labels):
+    examples = read_examples(write(tmp_path, "\n".join(rows)), label_column=column)
+    assert examples.labels.tolist() == labels
 
 
 def test_pixel_tables_keep_their_numbers_and_take_a_shape(tmp_path):
-    lines = [
-        "label," + ",".join(map(str, range(6))),
-        "4," + ",".join(["0", "51", "102", "153", "204", "255"]),
-    ]
-    path = write(tmp_path, "\n".join(lines))
+    path = write(tmp_path, "label,0,1,2,3,4,5\n4,0,51,102,153,204,255")
     assert read_examples(path).inputs.tolist() == [[0, 51, 102, 153, 204, 255]]
     examples = read_examples(path, shape=(1, 2, 3), mean=0, std=255)
     torch.testing.assert_close(examples.inputs, torch.arange(6).reshape(1, 1, 2, 3) / 5)
@@ -154,6 +150,7 @@ def test_pixel_tables_keep_their_numbers_and_take_a_shape(tmp_path):
         (b"\x89PNG\r\n\x1a\n\0\0", "a.csv"),
         (f"a,label\n{'1' * 200_000},2", "a.csv"),
         ("a" * 200_000, "cannot read .*a.csv: field larger"),
+        ('a,label\n1,"two\nlines"\nz,x\n', r"row 2 \(line 4\), column 'a' holds 'z'"),
     ],
 )
 def test_tables_that_cannot_be_used(tmp_path, content, match):
@@ -185,18 +182,16 @@ def test_label_columns_that_are_neither_name_nor_position(tmp_path, column):
         read_examples(write(tmp_path, PLAIN), label_column=column)
 
 
-def test_what_inputs_are_refused_for(tmp_path):
-    refused(
-        read_inputs, write(tmp_path, "a,b\n1,2\n3,x"), r"row 2 \(line 3\), column 'b' holds 'x'"
-    )
-    refused(read_inputs, write(tmp_path, "a,b\n"), "holds a header and no row")
-    refused(read_inputs, write(tmp_path, "1,,3\n"), r"row 1 \(line 1\), column 2 is empty")
-
-
-def test_unequal_lengths(tmp_path):
-    labels = write(tmp_path, "0\n1\n", "l.txt")
-    with pytest.raises(InputError, match=r"a\.csv: 3 inputs came with 2 labels"):
-        read_examples(write(tmp_path, "1,2\n3,4\n5,6"), labels)
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        ("a,b\n1,2\n3,x", r"row 2 \(line 3\), column 'b' holds 'x'"),
+        ("a,b\n", "holds a header and no row"),
+        ("1,,3\n", r"row 1 \(line 1\), column 2 is empty"),
+    ],
+)
+def test_what_inputs_are_refused_for(tmp_path, content, match):
+    refused(read_inputs, write(tmp_path, content), match)
 
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -231,10 +226,3 @@ def test_tables_come_back_as_they_were_written(tmp_path_factory, data):
     assert examples.inputs.tolist() == values
     assert examples.labels.tolist() == labels
     assert read_inputs(path, **settings).inputs.tolist() == values
-
-
-def test_a_quoted_label_may_hold_a_line_end(tmp_path):
-    path = write(tmp_path, 'a,label\n1,"two\nlines"\n2,x\n')
-    assert read_examples(path).labels.tolist() == ["two\nlines", "x"]
-    path = write(tmp_path, 'a,label\n1,"two\nlines"\nz,x\n')
-    refused(read_examples, path, r"row 2 \(line 4\), column 'a' holds 'z'")

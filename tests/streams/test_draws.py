@@ -136,13 +136,8 @@ def test_hold_out_splits_everything_in_two() -> None:
     kept, held = hold_out(labels, 0.2, 0, "test")
     assert sorted([*kept, *held]) == list(range(100))
     assert np.unique(labels[held], return_counts=True)[1].tolist() == [4, 8, 8]
-    again = hold_out(labels, 0.2, 0, "test")[1]
-    other_purpose = hold_out(labels, 0.2, 0, "validation")[1]
-    assert held.tolist() == again.tolist() != other_purpose.tolist()
-
-
-def test_hold_out_of_nothing_or_everything_is_refused() -> None:
-    with pytest.raises(InputError, match=r"validation=0.01 of 10 examples is 0"):
-        hold_out(np.zeros(10), 0.01, 0, "validation")
-    with pytest.raises(InputError, match=r"test=0.99 of 10 examples is 10"):
-        hold_out(np.zeros(10), 0.99, 0, "test")
+    again, other = (hold_out(labels, 0.2, 0, purpose)[1] for purpose in ("test", "validation"))
+    assert held.tolist() == again.tolist() != other.tolist()
+    for name, fraction, count in (("validation", 0.01, 0), ("test", 0.99, 10)):
+        with pytest.raises(InputError, match=f"{name}={fraction} of 10 examples is {count}"):
+            hold_out(np.zeros(10), fraction, 0, name)

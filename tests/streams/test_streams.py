@@ -1,0 +1,155 @@
+"""Tasks, streams, the register of streams, and streams of data in hand."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import TensorDataset
+
+from impresslearn import streams
+from impresslearn.data import Examples
+from impresslearn.errors import InputError, UnknownTaskError
+from impresslearn.streams import (
+    Stream,
+    Task,
+    create_stream,
+    from_arrays,
+    list_streams,
+    register_stream,
+    registry,
+)
+
+X = np.arange(12, dtype=np.float32).reshape(6, 2)
+Y = np.array([0, 1, 2, 0, 1, 2])
+
+
+class CountingLoader:
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self):
+        self.calls += 1
+        return Examples(torch.zeros(3, 2), np.arange(3))
+
+
+def make_task(name):
+    return Task(name, (0, 1, 2), CountingLoader(), CountingLoader())
+
+
+@pytest.fixture
+def stream():
+    return Stream("toy", tuple(make_task(f"task-{i}") for i in range(5)))
+
+
+def test_a_task_makes_its_data_at_each_access_and_not_before():
+    load = CountingLoader()
+    task = Task("a", (0, 1, 2), load, CountingLoader())
+    assert load.calls == 0
+    assert len(task.train) == len(task.train) == 3
+    assert load.calls == 2
+    assert task.validation is None
+    assert len(Task("a", (0,), load, load, load).validation) == 3
+    with pytest.raises(AttributeError):
+        task.name = "b"
+
+
+def test_a_stream_is_a_sequence(stream):
+    assert len(stream) == 5
+    assert stream.names == tuple(f"task-{i}" for i in range(5))
+    assert [task.name for task in stream] == list(stream.names)
+    assert stream[-1] is stream["task-4"] is stream[np.int64(4)]
+    assert stream[1] in stream
+    assert "task-1" in stream
+    assert "task-9" not in stream
+    assert stream.index(stream[3]) == 3
+    part = stream[1:4:2]
+    assert (part.name, part.names) == ("toy", ("task-1", "task-3"))
+    assert len(stream[5:]) == 0
+    assert repr(stream) == "Stream('toy', 5 tasks: task-0, task-1, task-2, task-3, …)"
+    assert "load" not in repr(stream[0])
+    with pytest.raises(AttributeError):
+        stream.tasks = ()
+
+
+def test_what_is_not_in_a_stream(stream):
+    with pytest.raises(IndexError, match="has 5 tasks; there is no task 5"):
+        stream[5]
+    with pytest.raises(UnknownTaskError, match="no task 'tsak-3'; did you mean task-3"):
+        stream["tsak-3"]
+    with pytest.raises(UnknownTaskError, match="5 tasks: task-0"):
+        stream["zzz"]
+    with pytest.raises(InputError, match="two tasks named 'a'"):
+        Stream("toy", (make_task("a"), make_task("a")))
+
+
+def test_tasks_travel_to_other_processes(stream):
+    copy = pickle.loads(pickle.dumps(stream))
+    assert copy.names == stream.names
+    assert torch.equal(copy[0].train.inputs, stream[0].train.inputs)
+
+
+def test_every_listed_stream_is_a_public_function():
+    assert "rotated_digits" in list_streams()
+    assert set(list_streams()) < set(streams.__all__)
+    for name in ("rotated_digits", "permuted_digits"):
+        made = create_stream(name, tasks=3, seed=7)
+        assert (made.name, made.names) == (name, getattr(streams, name)(tasks=3, seed=7).names)
+
+
+def test_unknown_names_and_settings_get_the_choices():
+    with pytest.raises(InputError, match="unknown stream 'mnist'; choose from rotated_digits, "):
+        create_stream("mnist")
+    with pytest.raises(InputError, match="rotated_digits has no setting 'task'; it has tasks, "):
+        create_stream("rotated_digits", task=3)
+    with pytest.raises(InputError, match="split_imagenet needs the setting 'root'"):
+        create_stream("split_imagenet")
+
+
+def test_a_stream_from_outside_takes_a_name(monkeypatch):
+    monkeypatch.setattr(registry, "_functions", dict(registry._functions))
+
+    def parity(tasks, *, shift=0):
+        return from_arrays({f"t{i}": ((X + shift, Y % 2), (X, Y % 2)) for i in range(tasks)}, "par")
+
+    register_stream("parity", parity)
+    assert list_streams()[-1] == "parity"
+    assert create_stream("parity", tasks=2, shift=1)[1].train.inputs[0, 0] == 1
+    with pytest.raises(InputError, match="parity needs the setting 'tasks'"):
+        create_stream("parity")
+    with pytest.raises(InputError, match="a stream 'parity' already"):
+        register_stream("parity", parity)
+
+
+def test_pairs_and_triples_of_anything_become_tasks():
+    dataset = TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
+    made = from_arrays({"b": ((X, Y), (X[:2], Y[:2])), "a": (dataset, (X[:1], Y[:1]), dataset)})
+    assert (made.name, made.names) == ("own", ("b", "a"))
+    assert made["b"].classes == (0, 1, 2)
+    assert made["b"].validation is None
+    assert len(made["a"].validation) == 1
+    assert torch.equal(made["b"].train.inputs, torch.from_numpy(X))
+    assert made["b"].test.labels.tolist() == [0, 1]
+    names = ["cat", "dog", "cat"]
+    task = from_arrays({"pets": ((X[:3], names), (X[:3], names))}, name="mine")[0]
+    assert task.classes == ("cat", "dog")
+    assert task.train.labels.tolist() == names
+
+
+@pytest.mark.parametrize(
+    ("tasks", "message"),
+    [
+        ({}, "an empty mapping"),
+        ([((X, Y), (X, Y))], "got list"),
+        ({"a": ((X, Y),)}, "task 'a' needs .* got 1 parts"),
+        ({"a": X}, "task 'a' needs .* got ndarray"),
+        ({3: ((X, Y), (X, Y))}, "task name must be a non-empty string, got 3"),
+        ({"a": ((X, Y), (X, Y[:4]))}, "task 'a', test: 6 inputs came with 4 labels"),
+        ({"a": ((X, Y), (X[:0], Y[:0]), (X, Y))}, "task 'a', validation: .* no example"),
+        ({"a": ((X * np.nan, Y), (X, Y))}, "task 'a', train: .*NaN"),
+        ({"a": ((X, Y), (X, Y + 1))}, "the test part has label 3, which train lacks"),
+    ],
+)
+def test_unusable_data_are_refused_at_once(tasks, message):
+    with pytest.raises(InputError, match=message):
+        from_arrays(tasks)
