@@ -423,7 +423,7 @@ def test_a_forged_head_is_one_line(store, column, text):
 
 @pytest.mark.parametrize(("answer", "left"), [("y\n", ["a"]), ("n\n", ["a", "b"])])
 def test_removing_asks_a_person(monkeypatch, store, answer, left):
-    monkeypatch.setattr("impresslearn.cli.store_changes._someone_is_there", lambda: True)
+    monkeypatch.setattr("impresslearn.cli.store._is_terminal", lambda: True)
     result = invoke("store", "rm", store, "b", input=answer)
     assert "Remove 1 task from" in result.stderr
     assert result.exit_code == (0 if len(left) == 1 else 1)

@@ -1,14 +1,25 @@
-"""`impresslearn store`: what a store holds, and whether it is sound; the commands that change or
-copy one are in `store_changes` and `store_export`."""
+"""`impresslearn store`: what a store holds, and whether it is sound; tasks copied or removed.
 
+`impresslearn store export` is in `store_export`.
+"""
+
+import sys
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from impresslearn.cli.arguments import AsJson, Store
-from impresslearn.cli.output import counted, print_facts, print_json, print_table, remark, say
-from impresslearn.cli.store_changes import compact, import_, rm
+from impresslearn.cli.output import (
+    confirmed,
+    counted,
+    print_facts,
+    print_json,
+    print_table,
+    remark,
+    say,
+)
 from impresslearn.cli.store_export import export
 from impresslearn.errors import InputError, StoreError
 
@@ -18,6 +29,9 @@ if TYPE_CHECKING:
 SHOWN = 100
 """Tasks that `ls` lists on a terminal when nothing is said."""
 
+NAMED = 5
+"""Tasks that `rm` names in its question."""
+
 store = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -25,6 +39,7 @@ store = typer.Typer(
 )
 
 
+@store.command()
 def ls(
     store: Store,
     limit: Annotated[
@@ -43,17 +58,19 @@ def ls(
     count = (0 if as_json else SHOWN) if limit is None else limit
     with open_store(store, readonly=True, progress=False) as learner:
         total = len(learner.tasks_)
-        listed = (task.info() for task in islice(learner.tasks_.all(), count or None))
+        listed = (_facts_of(task.info()) for task in islice(learner.tasks_.all(), count or None))
         if as_json:
-            tasks = [_plain_task(task) for task in listed]
-            print_json({"store": str(store), "total": total, "tasks": tasks})
+            print_json({"store": str(store), "total": total, "tasks": list(listed)})
             return
         headings = ("task", "role", "classes", "masks", "bytes", "learned at")
-        print_table(headings, map(_row, listed), right=("classes", "masks", "bytes"))
+        rows = ([str(each or "") for each in facts.values()] for facts in listed)
+        rows = ([*row[:-1], row[-1][:19].replace("T", " ")] for row in rows)
+        print_table(headings, rows, right=("classes", "masks", "bytes"))
     if 0 < count < total:
         remark(f"… and {total - count:,} more; --limit 0 lists all {total:,}")
 
 
+@store.command()
 def show(
     store: Store,
     task: Annotated[str | None, typer.Argument(metavar="[TASK]", help="One task of it.")] = None,
@@ -63,19 +80,35 @@ def show(
     if task is not None:
         _show_task(store, task, as_json)
         return
+    from impresslearn.report.wording import size
     from impresslearn.store import describe_store
 
     told = describe_store(store)
     if as_json:
         print_json(told)
-    else:
-        print_facts(_store_facts(told))
+        return
+    network, settings, seeds = told["network"], dict(told["settings"]), told["masks_as_seed"]
+    recipes = {name: settings.pop(name) for name in list(settings) if name.endswith("_recipe")}
+    spec, stored = network["spec"], told["masks"] - seeds
+    masks = [f"{stored:,} stored, {size(told['bytes_a_stored_mask'])} each"] if stored else []
+    masks += [f"{seeds:,} as seeds"] if seeds else []
+    print_facts(
+        [
+            ("store", f"{told['path']} ({size(told['file_bytes'])})"),
+            ("created", f"{told['created_at']} by impresslearn {told['library_version']}"),
+            ("network", f"{network['name']}, {network['parameters']:,} parameters"),
+            ("", _settings({k: v for k, v in spec.items() if k != "name"}) if spec else "adapted"),
+            ("weights", size(told["weights_bytes"]) if told["weights_bytes"] else "as a seed"),
+            ("settings", _settings(settings)),
+            *((name.replace("_", " "), _settings(recipe)) for name, recipe in recipes.items()),
+            ("masks", f"{told['masks']:,}" + (f" ({'; '.join(masks)})" if masks else "")),
+            ("tasks", f"{told['tasks']:,} ({size(told['tasks_bytes'])})"),
+        ]
+    )
 
 
-def verify(
-    store: Store,
-    as_json: AsJson = False,
-) -> None:
+@store.command()
+def verify(store: Store, as_json: AsJson = False) -> None:
     """Check every byte; exit 0 if sound, else 2.
 
     Reads every page, mask, task and weight and compares it with what was written.
@@ -97,70 +130,117 @@ def verify(
         say(f"{store} is sound: {held}")
 
 
-def _show_task(store: Any, name: str, as_json: bool) -> None:
+store.command()(export)
+
+
+@store.command(name="import")
+def import_(
+    store: Store,
+    source: Annotated[Path, typer.Argument(metavar="OTHER", help="Another store of this network.")],
+    task: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only this task; may be repeated. By default all."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Copy tasks from another store, all or none.
+
+    The masks they need come along. Both stores must have begun with the same masks.
+    """
+    from impresslearn.store import import_tasks
+
+    names = import_tasks(store, source, task or None)
+    if as_json:
+        print_json({"store": str(store), "source": str(source), "imported": names})
+    else:
+        say(f"{counted(len(names), 'task')} of {source} copied into {store}")
+
+
+@store.command()
+def compact(store: Store, as_json: AsJson = False) -> None:
+    """Give back the room of removed tasks."""
+    from impresslearn.report.wording import size
+    from impresslearn.store import compact_store
+
+    before, after = compact_store(store)
+    if as_json:
+        print_json({"store": str(store), "bytes_before": before, "bytes_after": after})
+    else:
+        say(f"{store}: {size(before)} before, {size(after)} now")
+
+
+@store.command()
+def rm(
+    store: Store,
+    tasks: Annotated[list[str], typer.Argument(metavar="TASK", help="What to remove.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove tasks, all of those named or none.
+
+    A basis task's mask goes with it unless other tasks combine it. A mask that belongs to no task
+    goes by its own name.
+    """
+    from impresslearn.store import remove_tasks
+
+    names = list(dict.fromkeys(tasks))
+    if not yes:
+        _confirm(store, names)
+    kept = remove_tasks(store, names)
+    if as_json:
+        print_json({"store": str(store), "removed": names, "masks_kept": kept})
+        return
+    say(f"{counted(len(names), 'task')} removed from {store}")
+    for mask, count in kept.items():
+        say(f"mask {mask!r} stays: combined by {counted(count, 'task')}")
+
+
+def _confirm(store: Path, names: list[str]) -> None:
+    if not _is_terminal():
+        raise InputError("removing tasks cannot be undone: pass --yes where nobody can be asked")
+    shown = ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
+    if not confirmed(f"Remove {counted(len(names), 'task')} from {store} ({shown})?"):
+        remark("nothing was removed")
+        raise typer.Exit(1)
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty()
+
+
+def _show_task(store: Path, name: str, as_json: bool) -> None:
     from impresslearn.learner.loading import open_store
     from impresslearn.report.wording import size
 
     with open_store(store, readonly=True, progress=False) as learner:
         task = learner.tasks_[name]
         kept = learner.tasks_.learned(name).coefficients
-    precision = None if kept is None else kept.precision
+    told = {"labels": list(task.classes), "precision": None if kept is None else kept.precision}
     if as_json:
-        told = {"labels": list(task.classes), "precision": precision}
-        print_json(
-            _plain_task(task) | told | {"breakdown": task.breakdown, "history": task.history}
-        )
+        told |= {"breakdown": task.breakdown, "history": task.history}
+        print_json(_facts_of(task) | told)
         return
     parts = [f"{part} {size(count)}" for part, count in task.breakdown.items() if count]
+    labels = ", ".join(map(str, task.classes[:12])) + (", …" if len(task.classes) > 12 else "")
+    metrics = dict(task.history.get("metrics", {}))
+    note = metrics.pop("note", None)
     print_facts(
         [
             ("task", task.name),
             ("role", task.role),
-            ("classes", f"{len(task.classes)}: {_some(task.classes)}"),
+            ("classes", f"{len(task.classes)}: {labels}"),
             ("masks", f"{task.num_masks:,}"),
-            ("precision", precision),
+            ("precision", told["precision"]),
             ("bytes", f"{task.bytes:,} ({', '.join(parts)})"),
-            *_history_facts(task),
+            ("learned at", task.history.get("created_at") or None),
+            ("from", _settings(metrics)),
+            ("recipe", _settings(task.history.get("recipe", {}))),
+            ("note", _settings(note) if isinstance(note, dict) else None),
         ]
     )
 
 
-def _history_facts(task: "TaskInfo") -> list[tuple[str, str | None]]:
-    metrics = dict(task.history.get("metrics", {}))
-    note = metrics.pop("note", None)
-    recipe = task.history.get("recipe", {})
-    return [
-        ("learned at", task.history.get("created_at") or None),
-        ("from", _settings(metrics)),
-        ("recipe", _settings(recipe)),
-        ("note", _settings(note) if isinstance(note, dict) else None),
-    ]
-
-
-def _store_facts(told: dict[str, Any]) -> list[tuple[str, str | None]]:
-    from impresslearn.report.wording import size
-
-    network, settings = told["network"], dict(told["settings"])
-    recipes = {name: settings.pop(name) for name in list(settings) if name.endswith("_recipe")}
-    seeds, stored = told["masks_as_seed"], told["masks"] - told["masks_as_seed"]
-    each = told["bytes_a_stored_mask"]
-    masks = [f"{stored:,} stored, {size(each)} each"] if stored else []
-    masks += [f"{seeds:,} as seeds"] if seeds else []
-    spec = network["spec"]
-    return [
-        ("store", f"{told['path']} ({size(told['file_bytes'])})"),
-        ("created", f"{told['created_at']} by impresslearn {told['library_version']}"),
-        ("network", f"{network['name']}, {network['parameters']:,} parameters"),
-        ("", _settings({k: v for k, v in spec.items() if k != "name"}) if spec else "adapted"),
-        ("weights", size(told["weights_bytes"]) if told["weights_bytes"] else "as a seed"),
-        ("settings", _settings(settings)),
-        *((name.replace("_", " "), _settings(recipe)) for name, recipe in recipes.items()),
-        ("masks", f"{told['masks']:,}" + (f" ({'; '.join(masks)})" if masks else "")),
-        ("tasks", f"{told['tasks']:,} ({size(told['tasks_bytes'])})"),
-    ]
-
-
-def _plain_task(task: "TaskInfo") -> dict[str, Any]:
+def _facts_of(task: "TaskInfo") -> dict[str, Any]:
     return {
         "task": task.name,
         "role": task.role,
@@ -171,21 +251,5 @@ def _plain_task(task: "TaskInfo") -> dict[str, Any]:
     }
 
 
-def _row(task: "TaskInfo") -> list[str]:
-    *values, learned_at = _plain_task(task).values()
-    moment = str(learned_at or "")[:19].replace("T", " ")
-    return [*map(str, values), moment]
-
-
 def _settings(values: dict[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items() if value is not None)
-
-
-def _some(labels: tuple[int | str, ...], count: int = 12) -> str:
-    shown = ", ".join(map(str, labels[:count]))
-    return shown + (", …" if len(labels) > count else "")
-
-
-for _command in (ls, show, verify, export, compact, rm):
-    store.command()(_command)
-store.command(name="import")(import_)
