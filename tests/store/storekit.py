@@ -20,17 +20,16 @@ import torch
 import impresslearn as il
 from impresslearn.coefficients.mixing import Coefficients
 from impresslearn.coefficients.quantisation import store_coefficients
-from impresslearn.networks.prediction import TrainingPhase
-from impresslearn.state.state import TrainingRun
 from impresslearn.state.tasks import EntropyProfile, LearnedTask
 from toys import FEATURES, blobs, quick_learner
 
 HERE = Path(__file__).parent
+PATHS = [str(HERE), str(HERE.parent), *filter(None, sys.path)]
 FULL = bool(os.environ.get("IMPRESSLEARN_FULL_STORE_TESTS"))
 """Whether to run the long versions: 200 kills, 10,000 damaged copies."""
 
 HASTY = il.Recipe(lr=0.03, epochs=0, min_steps=2, batch_size=32)
-PHASE = TrainingPhase("train", None)
+QUICKLY: dict[str, Any] = {"basis_recipe": HASTY, "task_recipe": HASTY}
 INPUTS = torch.randn(5, FEATURES, generator=torch.Generator().manual_seed(99))
 
 
@@ -45,13 +44,24 @@ def digest(learner: il.ImpressLearner, task: str) -> str:
     return hashlib.sha256(logits).hexdigest()[:16]
 
 
+def digests(store: il.ImpressLearner | Path) -> dict[str, str]:
+    """The digest of every task of a learner, or of a store as it is loaded."""
+    learner = store if isinstance(store, il.ImpressLearner) else il.load(store, progress=False)
+    return {name: digest(learner, name) for name in learner.tasks_}
+
+
 def small_learner(**settings: Any) -> il.ImpressLearner:
     """Two trained and two random masks; tasks basis-0, basis-1 and first."""
-    learner = quick_learner(basis_recipe=HASTY, task_recipe=HASTY, **settings)
+    learner = quick_learner(**QUICKLY, **settings)
     for number in range(2):
         learner.learn_basis(f"basis-{number}", blobs(number))
     learner.add_random_masks(2)
     return learner.learn_task("first", blobs(2))
+
+
+def hasty(path: Path, **settings: Any) -> il.ImpressLearner:
+    """A store, opened to learn in two steps a task."""
+    return il.open_store(path, progress=False, **QUICKLY, **settings)
 
 
 def many_tasks(learner: il.ImpressLearner, count: int, start: int = 0) -> None:
@@ -79,26 +89,11 @@ def many_tasks(learner: il.ImpressLearner, count: int, start: int = 0) -> None:
             learner._state.tasks.add(task)
 
 
-def commit_one(learner: il.ImpressLearner, name: str, generator: torch.Generator) -> None:
-    """Commits a task of random coefficients through the state."""
-    state, masks = learner._state, len(learner.bank_)
-    alpha = tuple(torch.rand(masks, generator=generator) for _ in learner.backbone.layers)
-    examples = il.Examples(INPUTS, torch.arange(5).numpy() % 3)
-    metrics = {"examples": 96, "seconds": 0.0123, "steps": 60, "loss": 0.1234}
-    recipe = {"seed": len(name), "penalty": 0.0, **learner.task_recipe.settings()}
-    coefficients = Coefficients(alpha)
-    run = TrainingRun(examples, (0, 1, 2), PHASE, metrics)
-    state.commit_learned(name, coefficients, "float32", recipe, run)
-
-
 class Workers:
     """Forks processes that run a function of `worker_jobs` with keyword arguments."""
 
     def __init__(self) -> None:
-        environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent), *sys.path]),
-            "OMP_NUM_THREADS": "1",
-        }
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(PATHS), "OMP_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
             [sys.executable, str(HERE / "worker_jobs.py")],
             stdin=subprocess.PIPE,
@@ -109,27 +104,28 @@ class Workers:
 
     def start(self, job: str, out: Path, **arguments: Any) -> int:
         """The process that runs a job; what it reports goes to `out`, a JSON value a line."""
-        self._tell({"job": job, "out": str(out), "arguments": arguments})
-        return int(self._answer())
+        return self._ask({"job": job, "out": str(out), "arguments": arguments})
 
     def wait(self, pid: int) -> int:
         """The exit status of a process, negative for a signal."""
-        self._tell({"wait": pid})
-        return int(self._answer())
+        return self._ask({"wait": pid})
+
+    def finished(self, pid: int, out: Path) -> list[Any]:
+        """What a process reported that must have ended well."""
+        assert self.wait(pid) == 0, reports(out)[-1]
+        return reports(out)
 
     def close(self) -> None:
         self._process.stdin.close()
         self._process.wait(timeout=60)
         self._process.stdout.close()
 
-    def _tell(self, command: dict[str, Any]) -> None:
-        self._process.stdin.write(json.dumps(command) + "\n")
+    def _ask(self, command: dict[str, Any]) -> int:
+        self._process.stdin.write(json.dumps(command, default=str) + "\n")
         self._process.stdin.flush()
-
-    def _answer(self) -> str:
         line = self._process.stdout.readline()
         assert line, "the process that forks workers has died"
-        return line
+        return int(line)
 
 
 def reports(out: Path) -> list[Any]:

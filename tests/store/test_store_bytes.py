@@ -1,14 +1,13 @@
 """What a task is said to cost is what the store keeps for it, in memory as in a file."""
 
-import sqlite3
-
 import pytest
 import torch
-from storekit import HASTY, small_learner
+from forgery import sql
+from storekit import QUICKLY, small_learner
 
 import impresslearn as il
 from impresslearn.coefficients.quantisation import PRECISIONS
-from impresslearn.masks import codec as masks
+from impresslearn.masks import codec
 from impresslearn.state.tasks import label_map_bytes
 from toys import blobs, pictures, quick_learner, resnet
 
@@ -19,19 +18,13 @@ COLUMNS = """
 """
 
 
-def kept(path, name):
-    with sqlite3.connect(path) as connection:
-        found = connection.execute(COLUMNS, [name]).fetchone()
-    connection.close()
-    return dict(zip(("mask", "coefficients", "statistics", "entropies"), found, strict=True))
-
-
 def check(learner, path):
     learner.save(path)
-    with il.open_store(path, readonly=True, progress=False) as bound:
+    with il.open_store(path, readonly=True, progress=False) as bound, sql(path) as connection:
         for name, info in learner.tasks_.items():
-            labels = {"labels": label_map_bytes(info.classes)}
-            assert info.breakdown == kept(path, name) | labels
+            found = connection.execute(COLUMNS, [name]).fetchone()
+            kept = zip(("mask", "coefficients", "statistics", "entropies"), found, strict=True)
+            assert info.breakdown == dict(kept) | {"labels": label_map_bytes(info.classes)}
             assert info == bound.tasks_[name] == il.load(path).tasks_[name]
             assert info.bytes == sum(info.breakdown.values())
 
@@ -49,7 +42,7 @@ def test_coefficients_and_masks(tmp_path, precision, granularity):
 
 @pytest.mark.parametrize("norm", ["per_task", "shared"])
 def test_norm_statistics(tmp_path, norm):
-    learner = quick_learner(resnet(norm), basis_recipe=HASTY, task_recipe=HASTY)
+    learner = quick_learner(resnet(norm), **QUICKLY)
     learner.learn_basis("a", pictures(0)).learn_task("b", pictures(1))
     assert (learner.tasks_["b"].breakdown["statistics"] > 0) == (norm == "per_task")
     check(learner, tmp_path / "a.impress")
@@ -57,20 +50,18 @@ def test_norm_statistics(tmp_path, norm):
 
 def test_a_mask_of_the_paper_s_network():
     backbone = il.create_backbone("lenet_300_100", 10)
-    learner = quick_learner(backbone, basis_recipe=HASTY, sparsity=0.9)
+    learner = quick_learner(backbone, **QUICKLY, sparsity=0.9)
     learner.learn_basis("p0", (torch.rand(64, 784), torch.arange(64) % 10))
     assert 10_000 < learner.tasks_["p0"].bytes < 15_500  # two steps leave it near its entropy
 
 
 def test_a_mask_is_coded_once(tmp_path, monkeypatch):
-    coded = []
-    encode = masks._write_layer
-    monkeypatch.setattr(masks, "_write_layer", lambda *how: [coded.append(1), encode(*how)])
-    learner = quick_learner(basis_recipe=HASTY).learn_basis("a", blobs(0))
-    learner.save(tmp_path / "a")
+    coded, encode = [], codec._write_layer
+    monkeypatch.setattr(codec, "_write_layer", lambda *how: [coded.append(1), encode(*how)])
+    learner = quick_learner(**QUICKLY).learn_basis("a", blobs(0)).save(tmp_path / "a")
     il.load(tmp_path / "a").save(tmp_path / "b")
     assert il.load(tmp_path / "b").tasks_["a"] == learner.tasks_["a"]
-    with il.open_store(tmp_path / "b", basis_recipe=HASTY, progress=False) as bound:
+    with il.open_store(tmp_path / "b", **QUICKLY, progress=False) as bound:
         bound.learn_basis("b", blobs(1))
         assert bound.tasks_["b"].bytes > 0
     assert len(coded) == 2 * 3

@@ -1,31 +1,37 @@
-"""Tasks removed from a store or copied into it, room given back, and what is told of a file."""
+"""Tasks and masks removed from a store or copied into it, room given back, and a file described."""
+
+import os
+import signal
 
 import pytest
-from storekit import HASTY, digest, small_learner
+import torch
+from forgery import forge_mask, forge_task
+from storekit import QUICKLY, digest, digests, hasty, many_tasks, reports, small_learner, until
 
 import impresslearn as il
 from impresslearn.learner.loading import verify_store
-from impresslearn.store import (
-    compact_store,
-    describe_store,
-    import_tasks,
-    remove_tasks,
-)
-from toys import blobs, pictures, quick_learner, resnet
+from impresslearn.masks import disjoint_bank
+from impresslearn.store import compact_store, describe_store, import_tasks, remove_tasks
+from toys import ConvNet, blobs, lenet, pictures, quick_learner, resnet
 
 
 @pytest.fixture
-def path(tmp_path):
-    small_learner().save(tmp_path / "a.impress")
-    return tmp_path / "a.impress"
+def late(path):
+    """Masks basis-0, basis-1, random-0, random-1, late; task `first` combines the first four."""
+    with hasty(path) as learner:
+        learner.learn_basis("late", blobs(5))
+    return path
 
 
 def grown(path, target, *names, basis=()):
     """A copy of a store with more tasks."""
-    learner = il.load(path, progress=False, basis_recipe=HASTY, task_recipe=HASTY)
+    learner = il.load(path, progress=False, **QUICKLY)
     for number, name in enumerate(names):
         (learner.learn_basis if name in basis else learner.learn_task)(name, blobs(number + 20))
     return learner.save(target)
+
+
+# Removing
 
 
 def test_removing(path):
@@ -45,23 +51,132 @@ def test_removing(path):
     assert verify_store(path) == {"tasks": 2, "masks": 4}
 
 
+def test_a_mask_that_nobody_combines_goes_with_its_task(late):
+    before = digests(late)
+    assert remove_tasks(late, ["late"]) == {}
+    assert verify_store(late) == {"tasks": 3, "masks": 4}
+    with hasty(late) as learner:
+        learner.learn_basis("late", blobs(6))
+    assert verify_store(late) == {"tasks": 4, "masks": 5}
+    del before["late"]
+    assert before.items() < digests(late).items()
+
+
+def test_a_mask_that_tasks_combine_stays_until_they_are_gone(late):
+    before = digests(late)
+    assert remove_tasks(late, ["basis-0"]) == {"basis-0": 1}
+    assert verify_store(late)["masks"] == 5
+    with pytest.raises(il.InputError, match="mask 'basis-0' cannot go, as 1 of the tasks"):
+        remove_tasks(late, ["late", "basis-0"])
+    assert remove_tasks(late, ["first", "basis-0"]) == {}
+    back = il.load(late, progress=False, basis_recipe=QUICKLY["basis_recipe"])
+    assert back.bank_.names == ("basis-1", "random-0", "random-1", "late")
+    assert [back.tasks_[name].num_masks for name in ("basis-1", "late")] == [1, 4]
+    assert digests(late) == {name: before[name] for name in ("basis-1", "late")}
+    assert verify_store(late) == {"tasks": 2, "masks": 4}
+    back.learn_basis("basis-0", blobs(0))
+
+
+def test_masks_between_others_go_all_at_once(late):
+    with hasty(late) as learner:
+        learner.learn_homogeneous("seeds", blobs(7), 3).learn_basis("last", blobs(8))
+    before = digests(late)
+    assert remove_tasks(late, ["seeds", "late"]) == {}
+    assert il.load(late).bank_.names == ("basis-0", "basis-1", "random-0", "random-1", "last")
+    assert digests(late) == {k: v for k, v in before.items() if k not in ("seeds", "late")}
+    with hasty(late) as learner:
+        learner.learn_homogeneous("seeds", blobs(7), 3)
+
+
+def test_random_masks_do_not_depend_on_their_positions(tmp_path):
+    learner = quick_learner(bank=disjoint_bank(lenet().layers, 4, seed=3)).add_random_masks(3)
+    learner.save(tmp_path / "a")
+    assert remove_tasks(tmp_path / "a", ["disjoint-1", "random-0", "random-1"]) == {}
+    back = il.load(tmp_path / "a", progress=False)
+    for name in ("disjoint-0", "disjoint-3", "random-2"):
+        ours, theirs = back.bank_.mask(name), learner.bank_.mask(name)
+        assert all(torch.equal(ours[layer], theirs[layer]) for layer in ours)
+    back.add_random_masks(2)
+    assert back.bank_.names[-2:] == ("random-3", "random-4")
+
+
+@pytest.mark.parametrize("readonly", [True, False])
+def test_who_has_the_store_open_notices(late, readonly):
+    with hasty(late, readonly=readonly) as bound:
+        digest(bound, "late")
+        remove_tasks(late, ["late"])
+        with hasty(late) as other:
+            other.learn_basis("other", blobs(9)).learn_task("over it", blobs(10))
+        verbs = [lambda: digest(bound, "over it"), lambda: bound.bank_, lambda: bound.coefficients_]
+        if not readonly:
+            verbs.append(lambda: bound.learn_task("new", blobs(11)))
+        for verb in verbs:
+            with pytest.raises(il.StoreError, match="masks were removed .* open it again"):
+                verb()
+    assert len(digests(late)) == 5
+
+
+def test_what_is_learned_over_removed_masks_is_not_kept(late, monkeypatch):
+    with hasty(late) as bound:
+        judge = bound._state._judged
+        monkeypatch.setattr(
+            bound._state, "_judged", lambda *how: [remove_tasks(late, ["late"]), judge(*how)][1]
+        )
+        with pytest.raises(il.StoreError, match="masks were removed"):
+            bound.learn_task("new", blobs(3))
+    assert verify_store(late) == {"tasks": 3, "masks": 4}
+
+
+def test_a_removal_that_is_killed_changes_nothing(pool, late, tmp_path):
+    before, out = digests(late), tmp_path / "out"
+    pid = pool.start("remove", out, path=late, names=["late", "first", "basis-0"])
+    until(lambda: reports(out) == ["begun"])
+    assert digests(late) == before
+    os.kill(pid, signal.SIGKILL)
+    pool.wait(pid)
+    assert verify_store(late) == {"tasks": 4, "masks": 5}
+    assert digests(late) == before
+
+
+def test_readers_see_one_state_or_the_other(pool, late, tmp_path):
+    """Each of many openings finds all masks of its tasks, while masks come and go."""
+    stop, out = tmp_path / "stop", tmp_path / "out"
+    pid = pool.start("verify_again_and_again", out, path=late, stop=stop)
+    until(lambda: reports(out))
+    for number in range(4):
+        remove_tasks(late, ["late"])
+        with hasty(late) as learner:
+            learner.learn_basis("late", blobs(number))
+    stop.touch()
+    pool.finished(pid, out)
+
+
+def test_removing_looks_at_every_task(late):
+    with hasty(late) as learner:
+        many_tasks(learner, 300)
+    assert remove_tasks(late, ["late"]) == {"late": 300}
+
+
 def test_compacting(path):
-    with il.open_store(path, progress=False) as learner:
+    with hasty(path) as learner:
         names = [f"task {number} {'x' * 3000}" for number in range(40)]
         for name in names:
             learner.learn_task(name, blobs(1))
         with pytest.raises(il.StoreError, match="in use by another process"):
             compact_store(path, timeout=0.1)
     remove_tasks(path, names)
-    expected = digest(il.load(path), "first")
+    expected = digests(path)
     before, after = compact_store(path)
     assert after < before / 2
     assert after == path.stat().st_size
-    assert digest(il.load(path), "first") == expected
+    assert digests(path) == expected
     assert [file.name for file in path.parent.iterdir()] == ["a.impress"]
-    with il.open_store(path, progress=False) as learner:
+    with hasty(path) as learner:
         learner.learn_task(names[0], blobs(1))
         assert learner.tasks_.learned(names[0]).version > 43  # a number is never given twice
+
+
+# Importing
 
 
 def test_importing(path, tmp_path):
@@ -71,15 +186,14 @@ def test_importing(path, tmp_path):
     back = il.load(path)
     assert list(back.tasks_)[3:] == ["y", "x"]
     assert back.bank_.names == learner.bank_.names
-    assert all(digest(back, name) == digest(learner, name) for name in back.tasks_)
+    assert digests(back).items() < digests(learner).items()
     with pytest.raises(il.InputError, match="has a task 'basis-0' already; nothing was imported"):
         import_tasks(path, other)
     with pytest.raises(il.InputError, match="no task named 'z'"):
         import_tasks(path, other, ["basis", "z"])
     assert len(il.load(path).tasks_) == 5
     assert import_tasks(path, other, ["basis"]) == ["basis"]
-    assert verify_store(path) == {"tasks": 6, "masks": 5}
-    assert verify_store(other) == {"tasks": 6, "masks": 5}
+    assert verify_store(path) == verify_store(other) == {"tasks": 6, "masks": 5}
 
 
 def test_importing_between_strangers(path, tmp_path):
@@ -89,7 +203,7 @@ def test_importing_between_strangers(path, tmp_path):
     with pytest.raises(il.InputError, match=r"mask 'y' of .*two is not mask 'x' of .*one"):
         import_tasks(one, two, ["x"])
     assert import_tasks(path, two, ["x"]) == ["x"]
-    small_learner(backbone=il.create_backbone("lenet_300_100", 3, seed=1, in_features=16)).save(
+    quick_learner(il.create_backbone("lenet_300_100", 3, seed=1, in_features=16)).save(
         tmp_path / "other"
     )
     with pytest.raises(il.InputError, match="tasks of another network"):
@@ -99,10 +213,9 @@ def test_importing_between_strangers(path, tmp_path):
 
 
 def test_importing_shared_statistics(tmp_path):
-    quickly = {"basis_recipe": HASTY, "task_recipe": HASTY}
     paths = [tmp_path / name for name in "abc"]
     for number, path in enumerate(paths):
-        learner = quick_learner(resnet("shared"), **quickly).add_random_masks(2)
+        learner = quick_learner(resnet("shared"), **QUICKLY).add_random_masks(2)
         if number:
             learner.learn_task(f"task-{number}", pictures(number))
         learner.save(path)
@@ -115,6 +228,42 @@ def test_importing_shared_statistics(tmp_path):
     assert verify_store(paths[0])["tasks"] == 1
 
 
+def test_importing_into_a_network_of_ones_own_needs_it(tmp_path):
+    for name in "ab":
+        network = il.adapt(ConvNet(), norm="per_task", input_shape=(3, 8, 8))
+        learner = quick_learner(network, **QUICKLY).learn_basis("same", pictures(0))
+        if name == "b":
+            learner.learn_task("new", pictures(1))
+        learner.save(tmp_path / name)
+    with pytest.raises(il.StoreError, match="pass one of the same structure as module="):
+        import_tasks(tmp_path / "a", tmp_path / "b", ["new"])
+    assert import_tasks(tmp_path / "a", tmp_path / "b", ["new"], module=ConvNet()) == ["new"]
+    assert verify_store(tmp_path / "a", module=ConvNet())["tasks"] == 2
+
+
+@pytest.mark.parametrize(
+    ("forge", "who", "columns", "words"),
+    [
+        (forge_mask, 5, {"bits": b"\1garbage!"}, "mask 'late'"),
+        (forge_mask, 5, {"recipe": "{}"}, "mask 'late'"),
+        (forge_mask, 5, {"digest": b"0" * 16}, "mask 'late'"),
+        (forge_task, "first", {"coefficients": b"\xff" * 48}, "task 'first'"),
+        (forge_task, "first", {"num_masks": 3}, "task 'first'"),
+        (forge_task, "first", {"classes": "[7, 7, 7]"}, "task 'first'"),
+        (forge_task, "first", {"metrics": "[]"}, "task 'first'"),
+        (forge_task, "late", {"num_masks": 4}, "task 'late' has a mask that is not there"),
+    ],
+)
+def test_what_is_forged_is_not_imported(late, tmp_path, forge, who, columns, words):
+    target = tmp_path / "target"
+    small_learner().save(target)
+    remove_tasks(target, ["first"])
+    forge(late, who, **columns)
+    with pytest.raises(il.StoreError, match=rf"a\.impress is damaged: {words}"):
+        import_tasks(target, late, ["late", "first"])
+    assert verify_store(target) == {"tasks": 2, "masks": 4}
+
+
 def test_describing(path):
     found = describe_store(path)
     assert (found["tasks"], found["masks"], found["masks_as_seed"]) == (3, 4, 2)
@@ -122,5 +271,5 @@ def test_describing(path):
     assert found["network"]["spec"]["name"] == "lenet_300_100"
     assert found["settings"]["sparsity"] == 0.7
     assert found["weights_bytes"] > 708 * 4
-    small_learner().save(path, weights="seed", overwrite=True)
+    quick_learner().save(path, weights="seed", overwrite=True)
     assert describe_store(path)["weights_bytes"] == 0

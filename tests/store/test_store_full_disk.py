@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from storekit import digest, small_learner
+from storekit import digests, hasty
 
 import impresslearn as il
 from impresslearn.learner.loading import verify_store
@@ -13,13 +13,14 @@ from toys import blobs, quick_learner
 
 
 @pytest.fixture
-def disk(tmp_path):
-    """A file system of 1 MB."""
+def disk(tmp_path, small_store):
+    """A file system of 1 MB, with a store a.impress."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
     if sys.platform != "linux" or subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("mounting is not permitted here")
+    (folder / "a.impress").write_bytes(small_store)
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
@@ -38,40 +39,31 @@ def fill(disk, leave=0):
 
 @pytest.mark.parametrize("leave", [0, 4096, 8192, 12288, 20480, 32768, 40960])
 def test_learning_on_a_full_disk(disk, leave):
-    path = disk / "a.impress"
-    small_learner().save(path)
-    with il.open_store(path, progress=False) as learner:
+    path, number = disk / "a.impress", 0
+    with hasty(path) as learner:
         learner.learn_task("before", blobs(3))
-        expected = {name: digest(learner, name) for name in learner.tasks_}
-        masks = len(learner.bank_)
-        ballast, committed = fill(disk, leave), 0
-
-        def learn_on():
-            nonlocal committed, masks
-            for number in range(500):
-                verb = learner.learn_basis if number % 2 else learner.learn_task
+        ballast, caught = fill(disk, leave), None
+        while caught is None:
+            expected, masks, number = digests(learner), len(learner.bank_), number + 1
+            verb = learner.learn_basis if number % 2 else learner.learn_task
+            try:
                 verb(f"new-{number}", blobs(number))
-                expected[f"new-{number}"] = digest(learner, f"new-{number}")
-                committed, masks = number + 1, masks + number % 2
-
-        with pytest.raises(il.StoreError) as caught:
-            learn_on()
-        assert str(caught.value).count("\n") == 0
-        assert "the disk is full" in str(caught.value)
+            except il.StoreError as error:
+                caught = str(error)
+        assert "the disk is full" in caught
+        assert caught.count("\n") == 0
         assert len(learner.bank_) == masks
-        assert {name: digest(learner, name) for name in learner.tasks_} == expected
+        assert digests(learner) == expected
         ballast.unlink()
-        learner.learn_basis(f"new-{committed}", blobs(committed))
-        expected[f"new-{committed}"] = digest(learner, f"new-{committed}")
+        learner.learn_basis(f"new-{number}", blobs(number))
+        expected = digests(learner)
     assert verify_store(path) == {"tasks": len(expected), "masks": masks + 1}
-    learner = il.load(path)
-    assert {name: digest(learner, name) for name in learner.tasks_} == expected
+    assert digests(path) == expected
 
 
 @pytest.mark.parametrize("leave", [0, 4096, 8192, 20480, 40960, 49152, 53248])
 def test_saving_on_a_full_disk(disk, leave):
     path, other = disk / "a.impress", disk / "b.impress"
-    small_learner().save(path)
     before = path.read_bytes()
     larger = quick_learner(il.create_backbone("lenet_300_100", 3, in_features=16, widths=[200, 90]))
     ballast = fill(disk, leave)
@@ -87,31 +79,27 @@ def test_saving_on_a_full_disk(disk, leave):
 
 def test_compacting_on_a_full_disk(disk):
     path = disk / "a.impress"
-    learner = small_learner()
-    learner.save(path)
-    ballast = fill(disk)
+    before, ballast = digests(path), fill(disk)
     try:
         compact_store(path)
     except il.StoreError as error:
         assert "full" in str(error) or "error" in str(error)  # noqa: PT017
     ballast.unlink()
-    assert verify_store(path)["tasks"] == 3
-    assert digest(il.load(path), "first") == digest(learner, "first")
+    verify_store(path)
+    assert digests(path) == before
 
 
 def test_reading_where_nothing_can_be_written(disk):
-    path = disk / "a.impress"
-    learner = small_learner()
-    learner.save(path)
-    bound = il.open_store(path, progress=False)
-    (disk / "copy.impress").write_bytes(path.read_bytes())  # in the mode that has a log
-    bound.close()
+    path, copy = disk / "a.impress", disk / "copy.impress"
+    learner = il.load(path)
+    with il.open_store(path, progress=False):
+        copy.write_bytes(path.read_bytes())  # in the mode that has a log
     mount = ["mount", "-o", "remount,ro", str(disk)]
     assert subprocess.run(mount, capture_output=True).returncode == 0
-    for file in (path, disk / "copy.impress"):
-        assert digest(il.load(file), "first") == digest(learner, "first")
+    for file in (path, copy):
+        assert digests(file) == digests(learner)
         with il.open_store(file, readonly=True) as reader:
-            assert digest(reader, "first") == digest(learner, "first")
+            assert digests(reader) == digests(learner)
         with pytest.raises(il.StoreError, match="open it with readonly=True"):
             il.open_store(file)
         with pytest.raises(il.StoreError, match=f"cannot write {file}"):

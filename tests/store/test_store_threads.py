@@ -5,49 +5,30 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from storekit import HASTY, INPUTS, digest, small_learner
+from storekit import INPUTS, PATHS, QUICKLY, digest, digests, hasty, small_learner
 
 import impresslearn as il
 from impresslearn.learner.loading import verify_store
 from impresslearn.masks import draw_masks
 from impresslearn.masks.bank import MaskInfo
+from impresslearn.store.contents import Contents
 from toys import blobs, quick_learner
-
-
-@pytest.fixture
-def path(tmp_path):
-    small_learner().save(tmp_path / "a.impress")
-    return tmp_path / "a.impress"
 
 
 def in_threads(*jobs):
     """Runs jobs side by side; raises what any of them raised."""
-    errors = []
-
-    def run(job):
-        try:
-            job()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=[job]) for job in jobs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-        assert not thread.is_alive(), "a thread hangs"
-    if errors:
-        raise errors[0]
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        for running in [pool.submit(job) for job in jobs]:
+            running.result(120)
 
 
-def busy(learner, rounds=5):
+def busy(learner, rounds=4):
     """Four threads that learn, four that predict, over one learner."""
-    expected = learner.logits(INPUTS, "first")
-    done = threading.Event()
-    left = [4]
+    expected, done, left = learner.logits(INPUTS, "first"), threading.Event(), [4]
 
     def learn(prefix):
         try:
@@ -72,14 +53,12 @@ def busy(learner, rounds=5):
 
 
 def test_eight_threads_on_a_bound_learner(path):
-    with il.open_store(path, progress=False) as learner:
+    with hasty(path) as learner:
         learned = busy(learner)
-        expected = {name: digest(learner, name) for name in learner.tasks_}
-        masks = learner.bank_.names
+        expected, masks = digests(learner), learner.bank_.names
     assert verify_store(path) == {"tasks": 3 + learned, "masks": len(masks)}
-    back = il.load(path)
-    assert back.bank_.names == masks
-    assert {name: digest(back, name) for name in back.tasks_} == expected
+    assert il.load(path).bank_.names == masks
+    assert digests(path) == expected
 
 
 def test_eight_threads_in_memory_while_another_saves(tmp_path):
@@ -94,15 +73,27 @@ def test_eight_threads_in_memory_while_another_saves(tmp_path):
     in_threads(lambda: busy(learner), save)
     learner.save(path, overwrite=True)
     assert saved == sorted(saved)
-    back = il.load(path)
-    assert {name: digest(back, name) for name in back.tasks_} == {
-        name: digest(learner, name) for name in learner.tasks_
-    }
+    assert digests(path) == digests(learner)
+
+
+def test_threads_that_save_to_one_path(tmp_path):
+    path, learner, errors = tmp_path / "a.impress", small_learner(), []
+
+    def save():
+        try:
+            learner.save(path, overwrite=True)
+        except il.StoreError as error:  # another thread is at it
+            errors.append(str(error))
+
+    in_threads(*[save] * 6)
+    assert verify_store(path)["tasks"] == 3
+    assert [file.name for file in tmp_path.iterdir()] == ["a.impress"]
+    assert all("open elsewhere" in error or "is in use" in error for error in errors)
 
 
 @pytest.mark.parametrize("bound", [False, True])
 def test_one_name_in_two_threads(path, bound):
-    learner = il.open_store(path, progress=False) if bound else small_learner()
+    learner = hasty(path) if bound else small_learner()
     outcomes = []
 
     def learn():
@@ -131,53 +122,54 @@ def test_many_short_threads_leave_no_files_open(path):
     assert len(os.listdir("/proc/self/fd")) < before
 
 
+LEARNING = (
+    lambda learner: learner.learn_task("new", blobs(1)),
+    lambda learner: learner.learn_basis("new", blobs(1)),
+    lambda learner: learner.learn_homogeneous("new", blobs(1), 2),
+    lambda learner: learner.learn_tasks({"new": blobs(1)}),
+    lambda learner: learner.add_random_masks(1),
+)
+
+
 def test_after_close(path):
     learner = il.open_store(path, progress=False)
     digest(learner, "first")
     learner.close()
     learner.close()
     for verb in (
-        lambda: learner.predict(INPUTS, "first"),
-        lambda: learner.learn_task("new", blobs(1)),
-        lambda: learner.learn_basis("new", blobs(1)),
-        lambda: learner.add_random_masks(1),
-        lambda: list(learner.tasks_),
-        lambda: learner.bank_,
+        *LEARNING,
+        lambda learner: learner.predict(INPUTS, "first"),
+        lambda learner: list(learner.tasks_),
+        lambda learner: learner.bank_,
     ):
         with pytest.raises(il.StoreError, match="was closed; open it again"):
-            verb()
+            verb(learner)
     memory = small_learner()
     memory.close()
     assert len(memory.learn_task("new", blobs(1)).tasks_) == 4
 
 
+def test_reading_only(path):
+    endless = il.Recipe(epochs=10**6)  # refused before anything is trained
+    with il.open_store(path, readonly=True, progress=False, basis_recipe=endless) as learner:
+        for verb in LEARNING:
+            with pytest.raises(il.InputError, match="was opened for reading only"):
+                verb(learner)
+
+
 def test_a_store_that_was_forgotten(path):
-    learner = il.open_store(path, progress=False)
+    learner = hasty(path)
     learner.learn_task("new", blobs(1))
     del learner
     gc.collect()
     assert [file.name for file in path.parent.iterdir()] == ["a.impress"]
 
 
-def test_reading_only(path):
-    with il.open_store(
-        path, readonly=True, progress=False, basis_recipe=il.Recipe(epochs=10**6)
-    ) as r:
-        for verb in (
-            lambda: r.learn_task("new", blobs(1)),
-            lambda: r.learn_basis("new", blobs(1)),  # refused before it trains
-            lambda: r.learn_homogeneous("new", blobs(1), 2),
-            lambda: r.learn_tasks({"new": blobs(1)}),
-            lambda: r.add_random_masks(1),
-        ):
-            with pytest.raises(il.InputError, match="was opened for reading only"):
-                verb()
-
-
 FORKED = """
 import os, sys
 sys.path[:0] = sys.argv[2:]
 from storekit import *
+path = sys.argv[1]
 
 def child(work):
     pid = os.fork()
@@ -192,12 +184,12 @@ def child(work):
 def well(pid):
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
-with il.open_store(sys.argv[1], progress=False, task_recipe=HASTY) as learner:
+with hasty(path) as learner:
     first = digest(learner, "first")
     def work(name):
         assert digest(learner, "first") == first
         learner.learn_task(name, blobs(1))
-        with il.open_store(sys.argv[1], progress=False, task_recipe=HASTY) as own:
+        with hasty(path) as own:
             own.learn_task(name + " own", blobs(1))
     pids = [child(lambda n=n: work(f"child {n}")) for n in range(3)]
     learner.learn_task("parent", blobs(2))
@@ -205,17 +197,10 @@ with il.open_store(sys.argv[1], progress=False, task_recipe=HASTY) as learner:
         well(pid)
     assert len(learner.tasks_) == 3 + 7
     with learner._state.backend.transaction():
-        def inside():
-            try:
-                learner.learn_task("in vain", blobs(1))
-            except il.StoreError:
-                return
-            raise AssertionError
         learner.learn_task("within", blobs(1))
-        pid = child(lambda: None)
-        well(pid)
+        well(child(lambda: None))
     learner.learn_task("after", blobs(2))
-survivor = il.open_store(sys.argv[1], progress=False, task_recipe=HASTY)
+survivor = hasty(path)
 ready, told = os.pipe(), os.pipe()
 def late():
     os.read(ready[0], 1)
@@ -228,20 +213,19 @@ pid = child(late)
 survivor.close()
 os.write(ready[1], b"x")
 os.read(told[0], 1)
-assert os.path.exists(sys.argv[1] + "-wal")
-il.open_store(sys.argv[1]).close()  # not the last one: it must leave the log alone
-assert os.path.exists(sys.argv[1] + "-wal")
+assert os.path.exists(path + "-wal")
+il.open_store(path).close()  # not the last one: it must leave the log alone
+assert os.path.exists(path + "-wal")
 os.write(ready[1], b"x")
 well(pid)
-print(sorted(il.load(sys.argv[1]).tasks_))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_across_forks(path):
-    paths = [os.path.dirname(__file__), os.path.dirname(os.path.dirname(__file__)), *sys.path]
     done = subprocess.run(
-        [sys.executable, "-c", FORKED, str(path), *paths],
+        [sys.executable, "-c", FORKED, str(path), *PATHS],
         capture_output=True, text=True, timeout=120, env=os.environ | {"OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -252,48 +236,38 @@ def test_across_forks(path):
 
 
 def test_an_error_inside_a_transaction_changes_nothing(path):
-    with il.open_store(path, progress=False) as learner:
-        before, masks = list(learner.tasks_), len(learner.bank_)
-        backend = learner._state.backend
+    with hasty(path) as learner:
+        before = digests(learner)
         for error in (RuntimeError, KeyboardInterrupt, MemoryError):
-
-            def learn_two(error=error):
-                with backend.transaction():
-                    learner.learn_task("new", blobs(1))
-                    learner.learn_task("other", blobs(1))
-                    raise error
-
-            with pytest.raises(error):
-                learn_two()
-            assert list(learner.tasks_) == before
-        assert verify_store(path) == {"tasks": len(before), "masks": masks}
+            with pytest.raises(error), learner._state.backend.transaction():
+                learner.learn_task("new", blobs(1))
+                learner.learn_task("other", blobs(1))
+                raise error
+            assert digests(learner) == before
+    assert verify_store(path) == {"tasks": 3, "masks": 4}
 
 
-def test_memory_and_file_stay_equal_when_a_commit_fails(path, monkeypatch):
-    from impresslearn.store.contents import Contents
+@pytest.mark.parametrize("place", ["add_mask", "add_task", "_write_state"])
+def test_memory_and_file_stay_equal_when_a_commit_fails(path, monkeypatch, place):
+    def fail(*_):
+        raise il.StoreError("no")
 
-    with il.open_store(path, progress=False, basis_recipe=HASTY) as learner:
-        for place in ("add_mask", "add_task", "_write_state"):
-            real = getattr(Contents, place)
-
-            def fail(*arguments):
-                raise il.StoreError("no")
-
-            monkeypatch.setattr(Contents, place, fail)
-            for verb in (learner.learn_basis, learner.learn_task):
-                if not (place == "add_mask" and verb == learner.learn_task):
-                    with pytest.raises(il.StoreError, match=r"^no$"):
-                        verb("new", blobs(1))
-            monkeypatch.setattr(Contents, place, real)
-            assert list(learner.tasks_) == list(il.load(path).tasks_)
+    with hasty(path) as learner:
+        with monkeypatch.context() as patch:
+            patch.setattr(Contents, place, fail)
+            verbs = (learner.learn_basis, learner.learn_task)[: 1 if place == "add_mask" else 2]
+            for verb in verbs:
+                with pytest.raises(il.StoreError, match=r"^no$"):
+                    verb("new", blobs(1))
+        for _ in range(2):
             assert learner.bank_.names == il.load(path).bank_.names
-        learner.learn_basis("new", blobs(1))
-        assert learner.bank_.names == il.load(path).bank_.names
-        assert digest(learner, "new") == digest(il.load(path), "new")
+            assert digests(learner) == digests(path)
+            if "new" not in learner.tasks_:
+                learner.learn_basis("new", blobs(1))
 
 
 def test_random_masks_of_taken_names_change_nothing():
-    learner = quick_learner()
+    learner = quick_learner(**QUICKLY)
     one = draw_masks(learner.bank_, 2)
     learner._state.commit_masks(one)
     with pytest.raises(il.InputError, match="'random-0'; choose another name"):

@@ -13,56 +13,46 @@ from pathlib import Path
 from typing import Any
 
 from mutants import mutant
-from storekit import HASTY, INPUTS, digest, small_learner
+from storekit import INPUTS, digest, hasty, small_learner
 
 import impresslearn as il
+from impresslearn.learner.loading import verify_store
+from impresslearn.store import remove_tasks, schema
+from impresslearn.store.contents import Contents
 from toys import blobs
 
 
 def learn(report: Any, path: str, prefix: str, count: int | None = None, basis: int = 0) -> None:
-    """Learns tasks one after another, and reports each once it is committed."""
-    with il.open_store(path, progress=False, task_recipe=HASTY, basis_recipe=HASTY) as learner:
+    """Learns tasks prefix-0, … and reports what came of each, once it is committed.
+
+    basis: every so many of them are basis tasks.
+    """
+    with hasty(path) as learner:
         report("open")
         number = 0
         while count is None or number < count:
             name = f"{prefix}-{number}"
-            while name in learner.tasks_:
-                number += 1
-                name = f"{prefix}-{number}"
-            verb = learner.learn_basis if basis and number % basis == 0 else learner.learn_task
-            verb(name, blobs(number))
-            report([name, digest(learner, name)])
+            try:
+                is_basis = basis and number % basis == 0
+                (learner.learn_basis if is_basis else learner.learn_task)(name, blobs(number))
+                report([name, digest(learner, name)])
+            except il.InputError as error:
+                report([name, "refused", str(error)])
             number += 1
 
 
-def learn_named(report: Any, path: str, names: list[str], basis: bool = False) -> None:
-    """Learns the named tasks and reports what came of each."""
-    with il.open_store(path, progress=False, task_recipe=HASTY, basis_recipe=HASTY) as learner:
-        report("open")
-        for number, name in enumerate(names):
-            try:
-                (learner.learn_basis if basis else learner.learn_task)(name, blobs(number))
-                report([name, digest(learner, name)])
-            except il.ImpressLearnError as error:
-                report([name, type(error).__name__, str(error)])
-
-
-def read(report: Any, path: str, readonly: bool, stop: str) -> None:
+def read(report: Any, path: str, stop: str, readonly: bool = False) -> None:
     """Predicts every task it finds, again and again, until a file `stop` is there."""
-    learner = il.open_store(path, progress=False, readonly=readonly, cache_bytes=4000)
-    report("open")
-    answers: dict[str, str] = {}
-    rounds = 0
-    while not os.path.exists(stop):
-        for name in learner.tasks_:
-            found = digest(learner, name)
-            if answers.setdefault(name, found) != found:
-                report(["changed", name])
-            if rounds % 3 == 0:
+    with il.open_store(path, progress=False, readonly=readonly, cache_bytes=4000) as learner:
+        report("open")
+        answers: dict[str, str] = {}
+        while not os.path.exists(stop):
+            for name in learner.tasks_:
+                found = digest(learner, name)
+                if answers.setdefault(name, found) != found:
+                    report(["changed", name])
                 learner.predict(INPUTS, name)
-        rounds += 1
-    report([rounds, answers])
-    learner.close()
+        report(answers)
 
 
 def open_and_close(report: Any, path: str, stop: str) -> None:
@@ -75,15 +65,22 @@ def open_and_close(report: Any, path: str, stop: str) -> None:
     report(rounds)
 
 
-def hold(report: Any, path: str, stop: str, readonly: bool = False) -> None:
-    """Keeps a store open until a file `stop` is there."""
-    with il.open_store(path, progress=False, readonly=readonly) as learner:
-        report(["open", digest(learner, "first")])
-        while not os.path.exists(stop):
-            time.sleep(0.005)
+def verify_again_and_again(report: Any, path: str, stop: str) -> None:
+    """Opens a store, predicts all its tasks, and verifies it, until a file `stop` is there."""
+    while not os.path.exists(stop):
+        try:
+            with il.open_store(path, readonly=True, progress=False) as learner:
+                for task in learner.tasks_:
+                    digest(learner, task)
+        except il.UnknownTaskError:
+            pass  # removed since its name was read
+        except il.StoreError as error:
+            if "masks were removed" not in str(error):  # since it was opened
+                raise
+        report(verify_store(path))
 
 
-def judge(report: Any, source: str, folder: str, first: int, count: int, verb: str) -> None:
+def judge(report: Any, source: str, folder: str, count: int, verb: str) -> None:
     """Loads or opens damaged copies; reports a number that is begun, and what came of it.
 
     "equal" or the error's line; anything else that happens is reported as ["failed", …]. A copy
@@ -92,7 +89,7 @@ def judge(report: Any, source: str, folder: str, first: int, count: int, verb: s
     resource.setrlimit(resource.RLIMIT_AS, (_address_space() + 600 * 2**20,) * 2)
     valid, copy = Path(source).read_bytes(), Path(folder) / "copy.impress"
     expected = observed(il.load(source, progress=False))
-    for number in range(first, first + count):
+    for number in range(count):
         report([number])
         for suffix in ("-wal", "-shm", "-journal"):
             copy.with_name(copy.name + suffix).unlink(missing_ok=True)
@@ -118,9 +115,8 @@ def observed(learner: il.ImpressLearner, names: list[str] | None = None) -> dict
     found = {}
     for name in learner.tasks_ if names is None else names:
         info = learner.tasks_[name]
-        stored = learner.tasks_.learned(name)
         kept = [info.role, info.classes, info.num_masks, info.breakdown, info.history]
-        found[name] = [*kept, stored.profile, digest(learner, name)]
+        found[name] = [*kept, learner.tasks_.learned(name).profile, digest(learner, name)]
     return found
 
 
@@ -130,11 +126,10 @@ def _address_space() -> int:
 
 def migrate(report: Any, path: str) -> None:
     """Begins a migration that never ends."""
-    from impresslearn.store import schema
 
     def endless(connection: Any) -> None:
         connection.execute("CREATE TABLE extra (a)")
-        report("migrating")
+        report("begun")
         time.sleep(600)
 
     schema.VERSION = 3
@@ -144,35 +139,15 @@ def migrate(report: Any, path: str) -> None:
 
 def remove(report: Any, path: str, names: list[str]) -> None:
     """Removes tasks and masks in a transaction that never ends."""
-    from impresslearn.store import remove_tasks
-    from impresslearn.store.contents import Contents
-
     removed = Contents.remove_masks
 
     def endless(contents: Contents, positions: Any) -> None:
         removed(contents, positions)
-        report("removing")
+        report("begun")
         time.sleep(600)
 
     Contents.remove_masks = endless
     remove_tasks(path, names)
-
-
-def verify_again_and_again(report: Any, path: str, stop: str) -> None:
-    """Opens a store, predicts all its tasks, and verifies it, until a file `stop` is there."""
-    from impresslearn.learner.loading import verify_store
-
-    while not os.path.exists(stop):
-        try:
-            with il.open_store(path, readonly=True, progress=False) as learner:
-                for task in learner.tasks_:
-                    digest(learner, task)
-        except il.UnknownTaskError:
-            pass  # removed since its name was read
-        except il.StoreError as error:
-            if "masks were removed" not in str(error):  # since it was opened
-                raise
-        report(verify_store(path))
 
 
 def main() -> None:

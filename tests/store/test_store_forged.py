@@ -1,0 +1,362 @@
+"""Stores that somebody forged, with right checksums: one error in one line, fast, in little memory.
+
+What only looks odd (two names that differ in Unicode form, a name with a NUL) is no error.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from forgery import forge_head, forge_mask, forge_state, forge_task, refused, sql
+from storekit import INPUTS, QUICKLY, digests, hasty, small_learner
+
+import impresslearn as il
+from impresslearn.coefficients.quantisation import PRECISIONS
+from impresslearn.learner.loading import verify_store
+from impresslearn.store import connections, describe_store, import_tasks
+from impresslearn.store.encoding import encode_statistics
+from impresslearn.store.network import tensor_records
+from toys import pictures, quick_learner, resnet
+
+
+def read_all(path):
+    with il.open_store(path, readonly=True, progress=False) as learner:
+        for name in list(learner.tasks_):
+            learner.predict(INPUTS, name)
+
+
+def spec(**changes):
+    return lambda b, s: (b | {"spec": b["spec"] | changes}, s)
+
+
+def network(**changes):
+    return lambda b, s: (b | changes, s)
+
+
+def settings(**changes):
+    return lambda b, s: (b, s | changes)
+
+
+def text(value):
+    return lambda b, s: (value, s)
+
+
+HEADS = [
+    (spec(in_features=10**12), "parameters"),
+    (spec(in_features=10**40), "built"),
+    (spec(widths=[10**6, 10**6]), "parameters"),
+    (spec(widths=[1] * 5_000), "too many layers"),
+    (spec(widths=[-1]), "widths"),
+    (spec(widths="wide"), "widths"),
+    (spec(num_classes=10**9), "parameters"),
+    (spec(num_classes=0), "num_classes"),
+    (spec(name="nothing"), "no backbone"),
+    (spec(name=["lenet_300_100"]), "damaged"),
+    (spec(seed=10**30), "seed"),
+    (spec(gain="much"), ""),
+    (spec(init="zero"), "init"),
+    (spec(device="cuda"), "device"),
+    (network(spec=7), "damaged"),
+    (network(spec=None), "module of your own"),
+    (network(layers=[["x", [10**9, 10**9]]]), "maskable layers"),
+    (network(fingerprint="0"), "SHA-256"),
+    (network(num_classes="3"), "num_classes"),
+    (network(parameters=None), "parameters"),
+    (network(input_shape=["a"]), "shapes"),
+    (network(layers=[7]), "network"),
+    (lambda b, s: ({k: v for k, v in b.items() if k != "norm"}, s), "norm"),
+    (text("[" * 100_000 + "]" * 100_000), "no JSON"),
+    (text('{"a": ' * 50_000 + "1" + "}" * 50_000), "no JSON"),
+    (text("1" * 1_000_000), "no JSON"),
+    (text('"' + "x" * 10**8 + '"'), "too long"),
+    (text("[]"), "describes no network"),
+    (settings(penalty=float("nan")), "no JSON"),
+    (settings(sparsity="high"), "settings"),
+    (settings(sparsity=7), "settings"),
+    (settings(task_recipe={"lr": [], "x": 1}), "settings"),
+    (settings(task_recipe=7), "settings"),
+    (lambda b, s: (b, {}), "settings"),
+    (settings(seed=1.5), "seed must be an integer"),
+    (settings(score_rule="evil"), "score_rule must be one of"),
+    (settings(output_scale=1), "output_scale must be True or False"),
+    (settings(preprocessing={"std": [0]}), "std must be a number above 0"),
+    (settings(preprocessing={"shape": [10**9, -1]}), "shape must be"),
+    (settings(preprocessing={"evil": 1}), "settings"),
+    (settings(preprocessing=7), "settings"),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), HEADS)
+def test_forged_heads(path, change, words):
+    forge_head(path, change)
+    for verb in (il.load, il.open_store, verify_store):
+        assert words in refused(path, verb)
+
+
+def test_a_seed_of_a_giant_network(tmp_path):
+    small_learner().save(tmp_path / "a", weights="seed")
+    forge_head(tmp_path / "a", spec(in_features=10**8))
+    assert "parameters" in refused(tmp_path / "a")
+
+
+TASKS = [
+    *({"num_masks": count} for count in (0, -5, 10**15, 2**62, "four", 5)),
+    *({"classes": classes} for classes in (
+        "[]", '"abc"', "[1.5, 2]", "[0]", "[2, 1, 2]", '["a", 1]', "[true, false]",
+        f"[1, {2**70}]", '["\\ud800", "a"]', json.dumps(list(range(20_000))), "[" * 10_000,
+    )),
+    *({"form": form} for form in (
+        '{"precision": "float8", "granularity": "layer"}', "{}", "[]", None,
+    )),
+    *({"coefficients": content} for content in (b"", b"1" * 17, "text", None)),
+    *({"profile": content} for content in (b"123", "text")),
+    *({"profile": np.array(pair, "<f2").tobytes()} for pair in (
+        (np.nan, 0.5), (0.5, np.inf), (-1, 0.5), (0.5, 2),
+    )),
+    *({"metrics": text} for text in (
+        "nothing", '{"loss": NaN}', '{"loss": 1e999}', '{"a":' * 60 + "1" + "}" * 60,
+    )),
+    {"recipe": "[]"},
+    {"recipe": '{"a\\udfff": 1}'},
+    {"created_at": b"\xff"},
+    {"statistics": b"1234"},
+    {"mask": "basis-0", "num_masks": 10**12},
+    {"mask": "basis-0"},
+    {"name": b"first"},
+    {"name": ""},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "columns",
+    TASKS,
+    ids=lambda each: " ".join(f"{key}={value!r:.20}" for key, value in each.items()),
+)
+def test_forged_tasks(path, columns):
+    forge_task(path, "first", **columns)
+    for verb in (il.load, verify_store, read_all):
+        refused(path, verb)
+
+
+RECIPE = {"ones": [1, 1, 1], "seed": 0, "number": 1}
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        *({"recipe": json.dumps(RECIPE | {"ones": ones})} for ones in (
+            [10**9, 1, 1], [-1, 1, 1], ["1", None, 1], [1],
+        )),
+        *({"recipe": json.dumps(RECIPE | {"seed": seed})} for seed in (-1, 2**300, "one")),
+        {"recipe": json.dumps(RECIPE | {"number": 2**70})},
+        {"recipe": "[" * 9000},
+        {"recipe": '{"ones": [10.0, 10.0, 10.0]}'},
+        {"bits": b"\x01" + b"\xff" * 400},
+        {"bits": "text"},
+        {"digest": "text"},
+        {"source": b"\xff"},
+        {"name": ""},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_forged_masks(path, columns):
+    forge_mask(path, 4, **columns)
+    assert "mask" in refused(path)
+    assert "mask" in refused(path, read_all)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [{"masks": 10**15}, {"masks": -1}, {"masks": "text"}, {"tasks": -3}, {"masks_sum": "text"},
+     {"tasks_sum": b"1"}],
+    ids=str,
+)  # fmt: skip
+def test_forged_counts(path, columns):
+    forge_state(path, **columns)
+    for verb in (il.load, read_all, verify_store):
+        refused(path, verb)
+
+
+def test_many_masks_in_few_bytes(path):
+    """Coefficients of sixty million masks, coded in 88 kB, over a bank of four."""
+    form = {"precision": "coded", "granularity": "layer"}
+    form |= {"output_scale": False, "input_scale": False}
+    content = bytes([255, 0, 0, 60, 0, 0]) * 3 + bytes(88_000)
+    forge_task(path, "first", num_masks=60_000_000, form=json.dumps(form), coefficients=content)
+    for verb in (il.load, verify_store, read_all):
+        start = time.perf_counter()
+        assert "combines 60000000 masks of 4" in refused(path, verb)
+        assert time.perf_counter() - start < 3
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_forged_coefficients(tmp_path, precision):
+    """NaN or infinity in place of any number, step or offset, and steps that round to nothing."""
+    path, exact = tmp_path / "a.impress", precision in ("float32", "float16")
+    learner = small_learner(granularity="unit", output_scale=True, precision=precision)
+    learner.save(path)
+    with sql(path) as connection:
+        query = "SELECT coefficients FROM tasks WHERE mask IS NULL"
+        (content,) = connection.execute(query).fetchone()
+    part = learner.tasks_.learned("first").coefficients.alpha[0]
+    place = 0 if exact else len(part.payload)
+    for value in (np.nan, np.inf) if exact else (np.nan, np.inf, 0.0):
+        bad = np.array([value], np.float32 if precision == "float32" else np.float16).tobytes()
+        forge_task(path, "first", coefficients=content[:place] + bad + content[place + len(bad) :])
+        for verb in (il.load, verify_store, read_all):
+            assert "task 'first'" in refused(path, verb)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda kept: b"\0\0\xc0\x7f" + kept[4:], "impossible values"),
+        (lambda kept: kept[:-4] + b"\0\0\x80\xbf", "impossible values"),
+        (lambda kept: None, "norm policy"),
+        (lambda kept: kept[:-1], "another network"),
+    ],
+)
+def test_forged_norm_statistics(tmp_path, change, words):
+    learner = quick_learner(resnet("per_task"), **QUICKLY).learn_basis("a", pictures(0))
+    kept = encode_statistics(learner.statistics_of("a"))
+    learner.save(tmp_path / "a")
+    forge_task(tmp_path / "a", "a", statistics=change(kept))
+    for verb in (il.load, verify_store):
+        assert words in refused(tmp_path / "a", verb)
+
+
+def test_shared_statistics_that_are_missing(tmp_path):
+    """From a store that was stripped of them, nothing is computed and nothing imported."""
+    target, source = tmp_path / "target", tmp_path / "source"
+    line = "norm statistics that all its tasks share are missing"
+    learner = quick_learner(resnet("shared"), **QUICKLY).add_random_masks(2).save(target)
+    learner.learn_task("a", pictures(0)).save(source)
+    with sql(source) as forged:
+        forged.execute("DELETE FROM shared")
+    forge_state(source, shared=None)
+    for verb in (il.load, verify_store, lambda path: import_tasks(target, path)):
+        assert line in refused(source, verb)
+    with hasty(source) as opened:
+        for verb in (
+            lambda _: opened.logits(pictures()[0], "a"),
+            lambda _: opened.learn_task("b", pictures()),
+        ):
+            assert line in refused(source, verb)
+    assert len(il.load(target).tasks_) == 0
+
+
+def test_weights_that_are_no_numbers(path):
+    backbone = il.load(path).backbone
+    backbone.module.get_parameter("0.weight").data[0, 0] = float("nan")
+    with sql(path) as connection:
+        for name, content in tensor_records(backbone):
+            connection.execute("UPDATE tensors SET data = ? WHERE name = ?", (content, name))
+    forge_head(path, network(fingerprint=backbone.fingerprint()))
+    for verb in (il.load, il.open_store, verify_store):
+        assert "NaN or infinite" in refused(path, verb)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "CREATE TRIGGER t AFTER INSERT ON tasks BEGIN DELETE FROM masks; END",
+        "CREATE VIEW v AS SELECT * FROM tasks",
+        "CREATE TABLE other (a)",
+        "CREATE INDEX i ON tasks (num_masks)",
+        "ALTER TABLE tasks ADD COLUMN other TEXT",
+        "DROP TABLE tasks",
+    ],
+)
+def test_foreign_tables(path, command):
+    with sql(path) as connection:
+        connection.execute(command)
+    for verb in (il.load, il.open_store, describe_store):
+        assert "tables" in refused(path, verb)
+
+
+@pytest.mark.parametrize(
+    ("pragma", "words"),
+    [
+        ("application_id = 7", "no store"),
+        ("user_version = 99", "newer impresslearn (format 99"),
+        ("user_version = 0", "no format 0"),
+        ("user_version = -3", "no format -3"),
+    ],
+)
+def test_foreign_marks(path, pragma, words):
+    with sql(path) as connection:
+        connection.execute(f"PRAGMA {pragma}")
+    for verb in (il.load, il.open_store):
+        assert words in refused(path, verb)
+
+
+def test_files_that_are_no_store(tmp_path):
+    for name, content in (("a", b""), ("b", b"text"), ("c", os.urandom(9000)), ("d", bytes(4096))):
+        (tmp_path / name).write_bytes(content)
+        for verb in (il.load, il.open_store, verify_store, describe_store):
+            assert "store" in refused(tmp_path / name, verb)
+        assert (tmp_path / name).read_bytes() == content
+    with sql(tmp_path / "e") as connection:
+        connection.execute("CREATE TABLE a (b)")
+    assert "no store of impresslearn" in refused(tmp_path / "e")
+
+
+def test_paths_that_are_no_file(tmp_path):
+    save = quick_learner().save
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    paths = [tmp_path, "/dev/zero", tmp_path / "none", tmp_path / "loop", tmp_path / "none" / "a"]
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "fifo")
+        paths.append(tmp_path / "fifo")
+    for path in [*paths, "\0", 7, None, "x" * 300]:
+        for verb in (il.load, il.open_store, verify_store, describe_store):
+            refused(path, verb)
+        if path != tmp_path / "none":
+            refused(path, save)
+
+
+def test_odd_names(path):
+    names = ["café", "cafe\u0301", "a\0b", "a", "/", "..", " ", "'; DROP TABLE tasks; --"]
+    names += ["💥" * 200, "x" * 100_000, "a\nb", "%s", "a/1", "NULL"]
+    inputs = torch.rand(6, 16), np.array(names[:3] * 2)
+    with hasty(path) as learner:
+        for name in names:
+            learner.learn_task(name, inputs)
+        expected = digests(learner)
+        with pytest.raises(il.InputError, match="no valid Unicode"):
+            learner.learn_task("\ud800", inputs)
+        with pytest.raises(il.InputError, match="no valid Unicode"):
+            learner.learn_task("x", (torch.rand(4, 16), ["\ud800", "b", "\ud800", "b"]))
+    assert list(expected)[3:] == names
+    assert digests(path) == expected
+    assert set(il.load(path).tasks_["a"].classes) == set(names[:3])
+
+
+def test_no_pickle(path):
+    """Nothing in the store unpickles, and loading one needs no pickle."""
+    code = (
+        "import pickle, sys, torch, impresslearn as il\n"
+        "def no(*_, **__): raise SystemExit('unpickled')\n"
+        "pickle.load = pickle.loads = pickle.Unpickler = torch.load = no\n"
+        "learner = il.load(sys.argv[1])\n"
+        "with il.open_store(sys.argv[1]) as bound: list(bound.tasks_.items())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_long_values_of_ones_own(path, monkeypatch):
+    """What is longer than a modest value is read where the file is long enough to have it."""
+    monkeypatch.setattr(connections, "MODEST_VALUE", 20_000)
+    with hasty(path) as one, il.open_store(path, progress=False) as other:
+        for number in range(3):
+            label = "long" * 20_000 * (number + 1)
+            one.learn_task(f"task {number}", (torch.rand(4, 16), [label, "b", label, "b"]))
+            assert digests(other) == digests(one)
+        assert len(list(other.tasks_.values())) == 6
+    assert len(il.load(path).tasks_) == 6
