@@ -40,7 +40,7 @@ def draw(count, spec=None, seed=0):
     """Random coefficients with the shapes of `uniform_coefficients`."""
     generator = torch.Generator().manual_seed(seed)
     start = uniform_coefficients(LAYERS, count, spec)
-    return start._map(lambda tensor: torch.randn(tensor.shape, generator=generator))
+    return start.like(torch.randn(each.shape, generator=generator) for each in start.tensors())
 
 
 def dense(bank, weights, coefficients):

@@ -37,7 +37,7 @@ def backbone(request):
 def draw(backbone, count, spec, seed):
     generator = torch.Generator().manual_seed(seed)
     start = uniform_coefficients(backbone.layers, count, spec)
-    return start._map(lambda tensor: torch.randn(tensor.shape, generator=generator))
+    return start.like(torch.randn(each.shape, generator=generator) for each in start.tensors())
 
 
 def dense(backbone, bank, candidates, shares):

@@ -70,7 +70,7 @@ def test_methods_side_by_side():
     assert lines[-1].startswith("<mine>")
     assert " - " in lines[-1]
     assert "&lt;mine&gt;" in found._repr_html_()
-    assert ours._repr_html_().count("<tr>") == 2 + 4
+    assert ours._repr_html_().count("<tr>") == 2 + 4  # measures, and a row a task
 
 
 def test_a_test_set_without_all_classes_is_scored_with_the_task_s():

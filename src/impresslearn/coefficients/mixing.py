@@ -8,8 +8,9 @@ W ⊙ (Σ_t α_t M^t) ⊙ (s_out s_inᵀ). Coefficients are plain data; nothing 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor
@@ -22,6 +23,7 @@ from impresslearn.validation import check_number
 
 Granularity = Literal["layer", "unit"]
 GRANULARITIES = get_args(Granularity)
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -88,19 +90,22 @@ class Coefficients:
         """How many numbers the task learned."""
         return sum(tensor.numel() for tensor in self.tensors())
 
+    @property
+    def groups(self) -> tuple[tuple[Tensor, ...] | None, ...]:
+        """Alphas, output scales and input scales; None where there are none."""
+        return self.alpha, self.output_scale, self.input_scale
+
     def tensors(self) -> Iterator[Tensor]:
         """All tensors: alphas, then output scales, then input scales."""
-        yield from self.alpha
-        yield from self.output_scale or ()
-        yield from self.input_scale or ()
+        yield from (tensor for group in self.groups for tensor in group or ())
 
     def detach(self) -> Coefficients:
         """Copies without gradient."""
-        return self._map(lambda tensor: tensor.detach().clone())
+        return self.like((tensor.detach().clone() for tensor in self.tensors()), self.grids)
 
     def to(self, device: torch.device | str) -> Coefficients:
         """The same numbers on a device."""
-        return self._map(lambda tensor: tensor.to(device))
+        return self.like((tensor.to(device) for tensor in self.tensors()), self.grids)
 
     def matrix(self) -> Tensor:
         """(N, layers) float32: the alphas, averaged over units where there is one per unit."""
@@ -111,16 +116,18 @@ class Coefficients:
         self, tensors: Iterable[Tensor], grids: tuple[Grid, ...] | None = None
     ) -> Coefficients:
         """Other numbers in the same places; tensors: in the order of `tensors`."""
-        others = iter(tensors)
-        return replace(self._map(lambda _: next(others)), grids=grids)
+        return Coefficients(*in_groups(tensors, self.groups), grids)
 
-    def _map(self, function) -> Coefficients:  # type: ignore[no-untyped-def]
-        def each(tensors: tuple[Tensor, ...] | None) -> tuple[Tensor, ...] | None:
-            return None if tensors is None else tuple(function(tensor) for tensor in tensors)
 
-        alpha = each(self.alpha)
-        assert alpha is not None
-        return Coefficients(alpha, each(self.output_scale), each(self.input_scale), self.grids)
+def in_groups(
+    values: Iterable[Value], groups: Sequence[Sequence[Any] | None]
+) -> tuple[tuple[Value, ...], tuple[Value, ...] | None, tuple[Value, ...] | None]:
+    """Values one after another, in three groups as long as those given; the first is there."""
+    left = iter(values)
+    first, *scales = (
+        None if group is None else tuple(islice(left, len(group))) for group in groups
+    )
+    return first or (), scales[0], scales[1]
 
 
 def uniform_coefficients(

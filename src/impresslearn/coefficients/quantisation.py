@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from impresslearn.coefficients.levels import LARGEST, decode_levels, encode_levels
-from impresslearn.coefficients.mixing import Coefficients, Grid
+from impresslearn.coefficients.mixing import Coefficients, Grid, in_groups
 from impresslearn.errors import InputError
 
 Precision = Literal["float32", "float16", "int8", "int5", "int4", "coded"]
@@ -81,9 +81,13 @@ class StoredCoefficients:
     levels: bytes = b""
 
     @property
+    def _groups(self) -> tuple[tuple[StoredTensor, ...] | None, ...]:
+        return self.alpha, self.output_scale, self.input_scale
+
+    @property
     def parts(self) -> tuple[StoredTensor, ...]:
         """All tensors: alphas, then output scales, then input scales."""
-        return (*self.alpha, *(self.output_scale or ()), *(self.input_scale or ()))
+        return tuple(part for group in self._groups for part in group or ())
 
     @property
     def nbytes(self) -> int:
@@ -93,14 +97,8 @@ class StoredCoefficients:
     def restore(self, device: torch.device | str = "cpu") -> Coefficients:
         """The coefficients as float32 tensors. Raises ValueError for a damaged code."""
         values, grids = StoredTensors(self.precision, self.parts, self.levels).restore()
-        tensors = iter(value.to(device) for value in values)
-
-        def each(parts: tuple[StoredTensor, ...] | None) -> tuple[Tensor, ...] | None:
-            return None if parts is None else tuple(next(tensors) for _ in parts)
-
-        alpha = each(self.alpha)
-        assert alpha is not None
-        return Coefficients(alpha, each(self.output_scale), each(self.input_scale), grids)
+        moved = (value.to(device) for value in values)
+        return Coefficients(*in_groups(moved, self._groups), grids)
 
 
 def store_coefficients(
@@ -114,15 +112,8 @@ def store_coefficients(
     stored = store_tensors(
         coefficients.tensors(), precision, len(coefficients.alpha), coefficients.grids
     )
-    parts = iter(stored.parts)
-
-    def each(tensors: tuple[Tensor, ...] | None) -> tuple[StoredTensor, ...] | None:
-        return None if tensors is None else tuple(next(parts) for _ in tensors)
-
-    alpha = each(coefficients.alpha)
-    assert alpha is not None
-    scales = each(coefficients.output_scale), each(coefficients.input_scale)
-    return StoredCoefficients(precision, alpha, *scales, stored.levels)
+    groups = in_groups(stored.parts, coefficients.groups)
+    return StoredCoefficients(precision, *groups, stored.levels)
 
 
 def store_tensors(

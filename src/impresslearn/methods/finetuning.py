@@ -198,9 +198,8 @@ class SequentialFineTuning(ReadOnlySettings):
         tuned._learn(name, data, lambda: copied_weights(self._network.weights), seed, phase)
         self._network = tuned._views[name]
         if len(self.tasks_) > 1:
-            labels = self.tasks_[name].breakdown["labels"]
-            added = {"bytes": labels, "breakdown": {"labels": labels}}
-            tuned._infos[name] = replace(self.tasks_[name], **added)
+            info, size = self.tasks_[name], self.tasks_[name].breakdown["labels"]
+            tuned._infos[name] = replace(info, bytes=size, breakdown={"labels": size})
         for other, info in self.tasks_.items():
             tuned._views[other] = self.view(len(info.classes))
         return self

@@ -11,7 +11,8 @@ from typing import Any
 from impresslearn.errors import visible
 from impresslearn.methods import metrics
 
-Cells = Sequence[Sequence[str]]
+Row = dict[str, Any]
+DIFFERENCES = ("forgetting", "backward_transfer", "forward_transfer")
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Evaluation:
             "seconds": self.seconds,
         }
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Row]:
         """A plain row a task: task, role, bytes, and the accuracy before it was learned, right
         after (`accuracy_learned`) and at the end; None where unknown.
         """
@@ -79,25 +80,10 @@ class Evaluation:
         ]
 
     def __str__(self) -> str:
-        return f"{_text(Comparison({'all tasks': self})._cells())}\n\n{_text(self._cells())}"
+        return f"{_text([self.summary()])}\n\n{_text(self.rows())}"
 
     def _repr_html_(self) -> str:
-        return _html(Comparison({"all tasks": self})._cells()) + _html(self._cells())
-
-    def _cells(self) -> Cells:
-        shown = ("accuracy_before", "accuracy_learned", "accuracy")
-        return [
-            ("task", "kept as", "before", "learned", "at the end", "bytes"),
-            *(
-                (
-                    visible(row["task"]),
-                    row["role"] or "-",
-                    *(_percent(row[name]) for name in shown),
-                    _bytes(row["bytes"]),
-                )
-                for row in self.rows()
-            ),
-        ]
+        return _html([self.summary()]) + _html(self.rows())
 
 
 @dataclass(frozen=True)
@@ -115,48 +101,42 @@ class Comparison(Mapping[str, Evaluation]):
     def __len__(self) -> int:
         return len(self.evaluations)
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Row]:
         """A plain row a method: its label as `method`, and what `Evaluation.summary` gives."""
         return [{"method": label, **each.summary()} for label, each in self.items()]
 
     def __str__(self) -> str:
-        return _text(self._cells())
+        return _text(self.rows())
 
     def _repr_html_(self) -> str:
-        return _html(self._cells())
-
-    def _cells(self) -> Cells:
-        signed = ("forgetting", "backward_transfer", "forward_transfer")
-        names = ("average_accuracy", *signed, "bytes_per_task", "seconds")
-        return [
-            ("method", *(name.replace("_", " ") for name in names)),
-            *(
-                (
-                    visible(row["method"]),
-                    _percent(row["average_accuracy"]),
-                    *(_percent(row[name], "+") for name in signed),
-                    _bytes(row["bytes_per_task"]),
-                    f"{row['seconds']:.1f}",
-                )
-                for row in self.rows()
-            ),
-        ]
+        return _html(self.rows())
 
 
 def _known(value: float) -> float | None:
     return value if value == value else None
 
 
-def _percent(value: float | None, sign: str = "") -> str:
-    return "-" if value is None else f"{100 * value:{sign}.1f}%"
+def _cells(rows: Sequence[Row]) -> list[list[str]]:
+    """The names of the columns, and each row, as they are shown."""
+    head = [name.replace("_", " ") for name in rows[0]]
+    return [head, *([_cell(name, value) for name, value in row.items()] for row in rows)]
 
 
-def _bytes(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.0f}"
+def _cell(name: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, str):
+        return visible(value)
+    if name == "seconds":
+        return f"{value:.1f}"
+    if name.startswith("bytes"):
+        return f"{value:,.0f}"
+    return f"{100 * value:{'+' if name in DIFFERENCES else ''}.1f}%"
 
 
-def _text(cells: Cells) -> str:
+def _text(rows: Sequence[Row]) -> str:
     """Columns of equal width, the first one to the left."""
+    cells = _cells(rows)
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = []
     for first, *others in cells:
@@ -165,8 +145,7 @@ def _text(cells: Cells) -> str:
     return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
 
 
-def _html(cells: Cells) -> str:
-    head, *body = [[escape(cell) for cell in row] for row in cells]
-    lines = [f"<tr><th>{'</th><th>'.join(head)}</th></tr>"]
-    lines += [f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in body]
+def _html(rows: Sequence[Row]) -> str:
+    lines = [f"<tr><td>{'</td><td>'.join(map(escape, row))}</td></tr>" for row in _cells(rows)]
+    lines[0] = lines[0].replace("td>", "th>")
     return f"<table>{''.join(lines)}</table>"
