@@ -15,8 +15,8 @@ from torch import nn
 from impresslearn import Backbone, adapt
 from impresslearn.errors import InputError
 from impresslearn.serve import ServeSettings, create_app
-from impresslearn.serve.activations import activation_bytes
 from impresslearn.serve.limits import RequestLimits
+from impresslearn.serve.service import activation_bytes
 from toys import FEATURES, ConvNet, lenet, pictures, quick_learner, resnet
 
 

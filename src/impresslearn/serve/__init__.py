@@ -1,9 +1,9 @@
 """Predictions over HTTP: `impresslearn serve STORE`, or `create_app` below a server of your own.
 
-`app` has the routes and `service` computes their answers. `schemas` are requests and answers as
-checked and documented; `bodies` reads JSON and .npy. `limits` bounds the bytes and seconds of a
-request, `activations` the memory of a forward pass, and `errors` gives every error its status and
-one line. `server` runs an app with uvicorn.
+`app` has the routes and `service` computes their answers, in bounded memory. `schemas` are requests
+and answers as checked and documented; `bodies` reads JSON and .npy. `limits` bounds the bytes and
+seconds of a request, and `errors` gives every error its status and one line. `server` runs an app
+with uvicorn.
 """
 
 from impresslearn.errors import MissingDependencyError

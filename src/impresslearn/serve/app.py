@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import jinja2
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
@@ -52,7 +52,6 @@ NPY_SCHEMA = {
     "format": "binary",
     "description": "An .npy file of real numbers, one input a row; options in the query.",
 }
-Asked = TypeVar("Asked", schemas.PredictRequest, schemas.InferRequest)
 BEARER = HTTPBearer(auto_error=False, description="The token that the server was given.")
 
 
@@ -143,18 +142,13 @@ def _add_lookups(router: APIRouter, service: Service) -> None:
 
 
 def _add_predictions(router: APIRouter, service: Service, pool: ThreadPoolExecutor) -> None:
-    async def compute(
-        request: Request,
-        query: schemas.Options,
-        model: type[Asked],
-        work: Callable[[Asked], BaseModel],
-    ) -> Response:
-        """work(request) in one of the pool's threads, where its body is parsed and written too."""
+    async def compute(request: Request, work: Callable[[str, bytes], BaseModel]) -> Response:
+        """work(media type, body) in one of the pool's threads, which writes its JSON too."""
         kind = media_type(request.headers)
         body = await request.body()
 
         def answer() -> bytes:
-            return work(model.read(kind, body, query)).model_dump_json().encode()
+            return work(kind, body).model_dump_json().encode()
 
         content = await asyncio.get_running_loop().run_in_executor(pool, answer)
         request.state.hold(len(body) + len(content))
@@ -170,7 +164,11 @@ def _add_predictions(router: APIRouter, service: Service, pool: ThreadPoolExecut
         request: Request, query: Annotated[schemas.PredictQuery, Query()]
     ) -> Response:
         """Labels, and on request logits, of inputs whose tasks are known."""
-        return await compute(request, query, schemas.PredictRequest, service.predict)
+
+        def work(kind: str, body: bytes) -> schemas.Predictions:
+            return service.predict(schemas.PredictRequest.read(kind, body, query))
+
+        return await compute(request, work)
 
     @router.post(
         "/infer",
@@ -180,7 +178,11 @@ def _add_predictions(router: APIRouter, service: Service, pool: ThreadPoolExecut
     )
     async def infer(request: Request, query: Annotated[schemas.InferQuery, Query()]) -> Response:
         """Which task inputs belong to, and its predictions; all rows must be of one task."""
-        return await compute(request, query, schemas.InferRequest, service.infer)
+
+        def work(kind: str, body: bytes) -> schemas.Inference:
+            return service.infer(schemas.InferRequest.read(kind, body, query))
+
+        return await compute(request, work)
 
 
 def _add_documentation(router: APIRouter, app: FastAPI) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 from collections.abc import Mapping
 from itertools import chain
 from typing import Any
@@ -24,6 +25,9 @@ MOST_DIMENSIONS = 8
 MOST_LISTS = 250_000
 MOST_EXACT = 2**53
 """Up to here every integer is a float64 too."""
+
+# numpy reads a header with Python's parser, which in 3.11 may fail in two threads at once.
+_parsing = threading.Lock()
 
 
 def media_type(headers: Mapping[str, str]) -> str:
