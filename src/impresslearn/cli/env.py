@@ -30,16 +30,14 @@ def env(as_json: AsJson = False) -> None:
 def environment() -> dict[str, Any]:
     """Package versions (None where one is not installed) and the hardware as torch sees it."""
     facts: dict[str, Any] = {"python": platform.python_version(), "system": platform.platform()}
-    facts |= {package: _installed(package) for package in PACKAGES}
-    facts |= {"cpu": _cpu_name(), "cores": _usable_cores()}
-    return facts | _torch_facts()
-
-
-def _installed(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+    for package in PACKAGES:
+        try:
+            facts[package] = version(package)
+        except PackageNotFoundError:
+            facts[package] = None
+    usable = getattr(os, "sched_getaffinity", None)
+    cores = len(usable(0)) if usable is not None else os.cpu_count()
+    return facts | {"cpu": _cpu_name(), "cores": cores} | _torch_facts()
 
 
 def _cpu_name() -> str | None:
@@ -50,12 +48,6 @@ def _cpu_name() -> str | None:
     except OSError:  # not Linux
         pass
     return platform.processor() or platform.machine() or None
-
-
-def _usable_cores() -> int | None:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count()
 
 
 def _torch_facts() -> dict[str, Any]:

@@ -5,17 +5,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from impresslearn.cli.arguments import (
-    AsJson,
-    Device,
-    FileOptions,
-    Quiet,
-    Store,
-    option_groups,
-)
+from impresslearn.cli.arguments import AsJson, Device, FileOptions, Quiet, Store, option_groups
 from impresslearn.cli.learn_options import StoreOptions, TaskOptions, TrainingOptions
 from impresslearn.cli.output import print_json, remark, say
-from impresslearn.errors import ImpressLearnError, InputError
+from impresslearn.errors import ImpressLearnError
 
 if TYPE_CHECKING:
     from impresslearn.cli.learn_many import Outcome
@@ -42,11 +35,6 @@ def learn(
     from impresslearn.cli.learn_many import learn_jobs, open_for_learning, prepare_store
 
     jobs, given = sources.jobs(), files.reader()
-    if not store.exists() and training.masks is None and training.random_masks is None:
-        raise InputError(
-            f"{store} is new and has no masks to learn over: learn its first tasks with --basis, "
-            "or give it random masks with --random-masks 20"
-        )
     created = prepare_store(store, jobs, given, training, new.settings())
     spoken = not quiet and not as_json
     if created is not None and spoken:

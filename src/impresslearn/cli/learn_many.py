@@ -114,8 +114,8 @@ def prepare_store(
     masks = 0 if description is None else description["masks"]
     if not masks and training.masks is None and not training.random_masks:
         raise InputError(
-            f"{path} has no masks to learn over yet: learn its first tasks as basis tasks, or let "
-            "it start with random masks"
+            f"{path} has no masks to learn over: learn its first tasks with --basis, or give it "
+            "random masks with --random-masks 20"
         )
     if description is not None:
         return None
@@ -148,10 +148,9 @@ def open_for_learning(
         settings["precision"] = training.precision
     learner = open_store(path, device=device, progress=progress, **settings)
     try:
-        if training.random_masks:
-            held = sum(info.source == "random" for info in learner.bank_.infos)
-            if held < training.random_masks:
-                learner.add_random_masks(training.random_masks - held)
+        held = sum(info.source == "random" for info in learner.bank_.infos)
+        if held < (training.random_masks or 0):
+            learner.add_random_masks((training.random_masks or 0) - held)
         return learner
     except BaseException:
         learner.close()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import operator
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, SupportsIndex, overload
@@ -65,11 +66,9 @@ class Stream(Sequence[Task]):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tasks", tuple(self.tasks))
-        seen: set[str] = set()
-        for task in self.tasks:
-            if task.name in seen:
-                raise InputError(f"stream {self.name!r} has two tasks named {task.name!r}")
-            seen.add(task.name)
+        for name, count in Counter(self.names).items():
+            if count > 1:
+                raise InputError(f"stream {self.name!r} has two tasks named {name!r}")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -95,7 +94,11 @@ class Stream(Sequence[Task]):
         if isinstance(key, slice):
             return Stream(self.name, self.tasks[key])
         if isinstance(key, str):
-            return self._named(key)
+            if key not in self.names:
+                close = difflib.get_close_matches(key, self.names, n=3)
+                hint = f"did you mean {', '.join(close)}?" if close else f"it has {self!r}"
+                raise UnknownTaskError(f"stream {self.name!r} has no task {key!r}; {hint}")
+            return self.tasks[self.names.index(key)]
         try:
             return self.tasks[operator.index(key)]
         except IndexError:
@@ -106,11 +109,3 @@ class Stream(Sequence[Task]):
     def __repr__(self) -> str:
         shown = ", ".join(self.names[:4]) + (", …" if len(self) > 4 else "")
         return f"Stream({self.name!r}, {len(self)} tasks: {shown})"
-
-    def _named(self, name: str) -> Task:
-        for task in self.tasks:
-            if task.name == name:
-                return task
-        close = difflib.get_close_matches(name, self.names, n=3)
-        hint = f"did you mean {', '.join(close)}?" if close else f"it has {self!r}"
-        raise UnknownTaskError(f"stream {self.name!r} has no task {name!r}; {hint}")

@@ -11,12 +11,11 @@ from pathlib import Path
 from zipfile import BadZipFile
 
 import numpy as np
-import torch
 
 from impresslearn.errors import InputError, MissingDataError
 from impresslearn.streams.base import Stream
 from impresslearn.streams.draws import check_fraction, draw_class_groups
-from impresslearn.streams.pixels import Pixels, Splits, image_task
+from impresslearn.streams.pixels import Splits, image_task
 from impresslearn.streams.torchvision import RawImages, load_cifar100
 from impresslearn.streams.transforms import flip_and_shift
 
@@ -51,19 +50,7 @@ def split_cifar100(
     draw_class_groups([""] * 100, tasks, classes_per_task, seed)  # bad settings fail before a read
     raw = _read_subset(Path(root)) if subset else _read_full(Path(root), download)
     groups = draw_class_groups(raw.class_names, tasks, classes_per_task, seed)
-    train, test = (
-        Pixels(
-            torch.from_numpy(images).permute(0, 3, 1, 2),
-            np.asarray(raw.class_names)[labels],
-            mean=MEAN,
-            std=STD,
-        )
-        for images, labels in (
-            (raw.train_images, raw.train_labels),
-            (raw.test_images, raw.test_labels),
-        )
-    )
-    splits = Splits(train, test).hold_out(validation, seed)
+    splits = Splits.of(raw, MEAN, STD).hold_out(validation, seed)
     made = (
         image_task(
             f"cifar100-{index:02d}",

@@ -19,6 +19,7 @@ from impresslearn.data import Augmentation, Examples, classes_of
 from impresslearn.streams.base import Task
 from impresslearn.streams.draws import check_fraction
 from impresslearn.streams.draws import hold_out as hold_out_positions
+from impresslearn.streams.torchvision import RawImages
 
 Transform = Callable[[Tensor], Tensor]
 
@@ -65,6 +66,22 @@ class Splits:
     train: Pixels
     test: Pixels
     validation: Pixels | None = None
+
+    @classmethod
+    def of(cls, raw: RawImages, mean: tuple[float, ...], std: tuple[float, ...]) -> Splits:
+        """A published data set; images in colour have the names of their classes as labels."""
+        parts = []
+        for images, labels in (
+            (raw.train_images, raw.train_labels),
+            (raw.test_images, raw.test_labels),
+        ):
+            tensor = torch.from_numpy(images)
+            if len(mean) == 3:
+                tensor, labels = tensor.permute(0, 3, 1, 2), np.asarray(raw.class_names)[labels]
+            else:
+                tensor = tensor.unsqueeze(1)
+            parts.append(Pixels(tensor, labels, mean=mean, std=std))
+        return cls(*parts)
 
     def hold_out(self, validation: float, seed: int) -> Splits:
         """These splits with a stratified fraction of the training examples held out."""

@@ -148,14 +148,7 @@ def _mnist(
     if train_size is not None:
         check_integer("train_size", train_size, 1)
     raw = load_mnist(root, download)
-    train, test = (
-        Pixels(torch.from_numpy(images).unsqueeze(1), labels, mean=MNIST_MEAN, std=MNIST_STD)
-        for images, labels in (
-            (raw.train_images, raw.train_labels),
-            (raw.test_images, raw.test_labels),
-        )
-    )
-    splits = Splits(train, test).hold_out(validation, seed)
+    splits = Splits.of(raw, MNIST_MEAN, MNIST_STD).hold_out(validation, seed)
     if train_size is None:
         return splits
     labels = splits.train.labels
