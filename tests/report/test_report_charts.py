@@ -128,7 +128,7 @@ def test_a_method_has_one_colour_in_all_figures():
     slots = slots_of(["b", "supsup", "heterogeneous", *map(str, range(20))])
     assert len(set(slots.values())) == len(slots)
     assert (slots["heterogeneous"], slots["supsup"]) == (0, 7)
-    assert len(set(SERIES)) == len(SERIES)
+    assert len(set(map(tuple, SERIES))) == len(SERIES)
 
 
 def test_lines_hold_means_and_intervals():
@@ -175,19 +175,17 @@ def test_axes():
     near = value_scale([0.5, 0.99], [], FRACTION)
     assert near.errors
     assert near.place(0.9) == pytest.approx(0.1)
-    assert 0 < near.place(1.0) < 0.01  # nothing is without error on a logarithmic axis
+    assert 0 < near.place(1.0) < 0.02  # nothing is without error on a logarithmic axis
     assert not value_scale([0.91, 0.93], [], FRACTION).errors
-    assert value_scale([0.3, 0.5], [], FRACTION).high <= 1
-    assert value_scale([3.0, 3.0], [], NUMBER).low < 3 < value_scale([3.0, 3.0], [], NUMBER).high
-    assert value_scale([0.0, 0.0], [], NUMBER, from_zero=True).high > 0
-    assert value_scale([-0.2, -0.1], [], NUMBER, from_zero=True).high == 0
+    assert not value_scale([0.3, 0.99], [], FRACTION, from_zero=True).errors
     assert value_scale([0.5, 0.6], [-9, 9], NUMBER).high < 1  # an interval does not dwarf the means
+    assert value_scale([0.5, 0.6], [-9, 9], NUMBER, capped=False).place(-8) == -8
 
 
 def test_bars_start_at_zero():
     rows = measured([0.8], masks=5, method="a") + measured([0.9], masks=3, method="b")
     spec = chart(BAR, rows)
-    assert channel(spec, "y")["scale"]["domain"][0] == 0
+    assert channel(spec, "y")["scale"]["zero"]
     assert {mark["x"]: mark["mean"] for mark in marks(spec, "bar")} == {"3": 0.9, "5": 0.8}
 
 

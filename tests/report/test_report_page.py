@@ -97,7 +97,8 @@ def test_names_are_escaped_everywhere(page):
 def test_a_custom_run_is_described_as_one(tmp_path, how):
     write_report([parse_record(samples.overlap() | how)], tmp_path / "report.html")
     shown = " ".join(Page(tmp_path / "report.html").texts)
-    assert "1 run of your own" in shown
+    assert "runs of your own: 1" in shown
+    assert "targets" not in shown
     assert "smoke" not in shown
     assert "The paper" not in shown
 

@@ -4,7 +4,9 @@ Accuracies are fractions. Those of the baselines, and every number of the summar
 they were not measured.
 """
 
+import json
 from collections.abc import Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -169,27 +171,9 @@ def _record(results: DemoResults) -> Record:
         for mask, of_mask in zip(part.masks, of_task, strict=True)
         for layer, value in zip(part.layers, of_mask, strict=True)
     ]
-    order = [f"ImpressLearn, {role} task" for role in ("basis", "new")]
-    figures: list[dict[str, Any]] = [
-        {
-            "kind": "bar", "title": "Accuracy per task", "x": "task", "y": "accuracy",
-            "group": "method", "order": order,
-            "caption": "A basis task has a mask of its own. A new task mixes the basis masks with "
-            "its coefficients. SupSup trains one dedicated mask for the task; X is a single mask "
-            "of another task, used as it is.",
-        },
-        {
-            "kind": "line", "title": "Accuracy against bytes, a point a task", "x": "bytes",
-            "y": "accuracy", "group": "method", "order": order, "points": ["task"], "log_x": True,
-            "x_label": "everything that is kept for a task",
-        },
-    ]  # fmt: skip
-    if "coefficient" in rows[-1]:
-        figures.append({
-            "kind": "heatmap", "title": "Coefficients of the new tasks", "x": "mask", "y": "task",
-            "value": "coefficient", "facet": "layer",
-            "caption": "One number per mask and layer. Blue adds a mask, orange subtracts it.",
-        })  # fmt: skip
+    figures = json.loads((files(__package__) / "templates" / "demo.json").read_text("utf-8"))
+    if "coefficient" not in rows[-1]:
+        figures.pop()
     table = _table(results)
     cells = {"title": table.title, "header": table.header, "rows_verbatim": table.rows}
     return parse_record({

@@ -1,8 +1,10 @@
 """What a report leaves besides its page: every row as CSV, and every figure as a picture."""
 
 import csv
+import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from impresslearn.errors import InputError
@@ -19,15 +21,13 @@ def write_csv(records: Sequence[Record], folder: Path) -> list[Path]:
     """
     written = []
     for record in records:
-        path = _ready(folder) / f"{record.target}.csv"
         keys = list(dict.fromkeys(key for row in record.rows for key in row))
-        try:
-            with path.open("w", encoding="utf-8", newline="") as file:
-                writer = csv.DictWriter(file, keys, restval="")
-                writer.writeheader()
-                writer.writerows(record.rows)
-        except OSError as error:
-            raise InputError(f"cannot write {path}: {error.strerror or error}") from None
+        text = io.StringIO()
+        writer = csv.DictWriter(text, keys, restval="")
+        writer.writeheader()
+        writer.writerows(record.rows)
+        with _writing(Path(folder) / f"{record.target}.csv") as path:
+            path.write_bytes(text.getvalue().encode())
         written.append(path)
     return written
 
@@ -40,24 +40,22 @@ def write_figures(records: Sequence[Record], folder: Path, suffix: str = "svg") 
     """
     if suffix not in FORMATS:
         raise InputError(f"a picture is one of {', '.join(FORMATS)}, got {suffix!r}")
-    drawn = [(record, charts_of(record)) for record in records]
+    charts = [(record, charts_of(record)) for record in records]
     written = []
-    for record, charts in drawn:
-        for number, (figure, chart) in enumerate(zip(record.figures, charts, strict=True), start=1):
+    for record, drawn in charts:
+        for number, (figure, chart) in enumerate(zip(record.figures, drawn, strict=True), start=1):
             words = re.sub(r"[^a-z0-9]+", "-", figure.title.lower()).strip("-")[:40]
             name = f"{record.target}-{number}-{words}".rstrip("-")
-            path = _ready(folder) / f"{name}.{suffix}"
-            try:
+            with _writing(Path(folder) / f"{name}.{suffix}") as path:
                 chart.save(path, format=suffix, scale_factor=2 if suffix == "png" else 1)
-            except OSError as error:
-                raise InputError(f"cannot write {path}: {error.strerror or error}") from None
             written.append(path)
     return written
 
 
-def _ready(folder: Path) -> Path:
+@contextmanager
+def _writing(path: Path) -> Iterator[Path]:
     try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield path
     except OSError as error:
-        raise InputError(f"cannot make {folder}: {error.strerror or error}") from None
-    return Path(folder)
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from None

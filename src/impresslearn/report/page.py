@@ -6,7 +6,7 @@ its content security policy allows that script and no other, and no load from ou
 """
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from impresslearn.errors import InputError
 from impresslearn.report.charts import charts_of
-from impresslearn.report.charts.theme import DARK, LIGHT
+from impresslearn.report.charts.theme import THEME
 from impresslearn.report.records import Record
 from impresslearn.report.tables import tables_of, told
 from impresslearn.report.wording import duration, said, spaced
@@ -39,18 +39,14 @@ def write_report(records: Sequence[Record], path: Path) -> None:
 
     Raises InputError if a figure or table has no rows, or the file cannot be written.
     """
-    rows = sum(len(record.rows) for record in records)
-    work = duration(sum(record.job_seconds or record.seconds for record in records))
     custom = sum(record.is_custom for record in records)
-    targets = [
-        f"{count} {name}{'' if count == 1 else 's'}{rest}"
-        for count, name, rest in (
-            (len(records) - custom, "target", " of the reproduction"),
-            (custom, "run", " of your own"),
-        )
-        if count
-    ]
-    lead = f"{' and '.join(targets)}, {rows:,} measurements, {work} of computing."
+    facts = {
+        "targets of the reproduction": len(records) - custom,
+        "runs of your own": custom,
+        "measurements": f"{sum(len(record.rows) for record in records):,}",
+        "computing": duration(sum(record.job_seconds or record.seconds for record in records)),
+    }
+    lead = " · ".join(f"{name}: {value}" for name, value in facts.items() if value)
     try:
         Path(path).write_bytes(page("ImpressLearn results", lead, records).encode())
     except OSError as error:
@@ -81,23 +77,15 @@ def page(
             "tables": tables_of(record),
             "facts": _facts(record),
         })  # fmt: skip
+    loader = PackageLoader("impresslearn.report")
     environment = Environment(
-        loader=PackageLoader("impresslearn.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     return environment.get_template("page.html").render(
-        title=title,
-        lead=lead,
-        tiles=tiles,
-        sections=sections,
-        charts=charts,
-        light=Markup(_variables(LIGHT)),
-        dark=Markup(_variables(DARK)),
+        title=title, lead=lead, tiles=tiles, sections=sections, charts=charts, theme=THEME,
         script=Markup(_script()),
         script_hash=Markup(b64encode(sha256(_script().encode()).digest()).decode()),
-    )
+    )  # fmt: skip
 
 
 @cache
@@ -105,10 +93,6 @@ def _script() -> str:
     """Vega, Vega-Lite and what draws the page's charts, as one script without imports."""
     own = (files("impresslearn.report") / "templates" / "page.js").read_text(encoding="utf-8")
     return vl_convert.javascript_bundle(own, vl_version=VEGA_LITE).replace("</script", "<\\/script")
-
-
-def _variables(palette: Mapping[str, str]) -> str:
-    return " ".join(f"--{name}: {colour};" for name, colour in palette.items())
 
 
 def _facts(record: Record) -> dict[str, str]:

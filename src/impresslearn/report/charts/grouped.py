@@ -27,6 +27,7 @@ LETTER = 6.5
 BESIDE = alt.ExprRef("datum.offset * bandwidth('x')")
 SPREAD = alt.ExprRef("(datum.offset + 0.8 * datum.spread * datum.share) * bandwidth('x')")
 WIDE = alt.ExprRef("datum.share * bandwidth('x')")
+TICK: Any = {"xOffset": BESIDE, "size": WIDE, "thickness": 2.5, "opacity": 1}
 PLACED = {"low", "first", "median", "third", "high", "mean", "value"}
 Mark = dict[str, Any]
 
@@ -54,25 +55,21 @@ def box_chart(figure: Figure, rows: Sequence[Row]) -> alt.LayerChart:
     layers, notes = [], []
     if boxes:
         base = plot.base(boxes, "rows", "average", "quartiles")
-        tick = base.mark_tick(xOffset=BESIDE, size=WIDE, thickness=2.5, opacity=1)
         bar = base.mark_bar(xOffset=BESIDE, width=WIDE, fillOpacity=0.4, strokeWidth=1)
         mean = base.mark_point(xOffset=BESIDE, shape="diamond", size=30, filled=True, opacity=1)
         layers += [
             base.mark_rule(xOffset=BESIDE).encode(plot.y("low"), y2="high"),
             bar.encode(plot.y("first"), y2="third", stroke=plot.colour),
-            tick.encode(plot.y("median")),
+            base.mark_tick(**TICK).encode(plot.y("median")),
             mean.encode(plot.y("mean"), stroke=alt.value(colour("surface"))),
         ]
         notes.append("box: middle half, line: median, diamond: mean, whiskers: lowest and highest")
     if points:
-        single = plot.base(points, "rows", "average", "this")
-        mean = plot.base(means, "rows", "average").mark_tick(
-            xOffset=BESIDE, size=WIDE, thickness=2.5, opacity=1
+        tick = plot.base(means, "rows", "average").mark_tick(**TICK)
+        single = plot.base(points, "rows", "average", "this").mark_circle(
+            xOffset=SPREAD, size=30, opacity=0.6
         )
-        layers += [
-            mean.encode(plot.y("mean")),
-            single.mark_circle(xOffset=SPREAD, size=30, opacity=0.6).encode(plot.y("value")),
-        ]
+        layers += [tick.encode(plot.y("mean")), single.encode(plot.y("value"))]
         beyond = sum(not plot.scale.low <= point["value"] <= plot.scale.high for point in points)
         at_edge = f"; {beyond} beyond the axis at its edge" if beyond else ""
         notes.append(f"points: single results, line: their mean{at_edge}")
@@ -92,10 +89,8 @@ def bar_chart(figure: Figure, rows: Sequence[Row]) -> alt.LayerChart:
     ]
     room = WIDTH / len({mark["x"] for mark in marks}) * marks[0]["share"]
     if LETTER * max(len(mark["average"]) for mark in marks) <= room:
-        number = base.mark_text(xOffset=BESIDE, dy=-8).encode(
-            plot.y("high"), text="average:N", color=ink
-        )
-        layers.append(number)
+        number = base.mark_text(xOffset=BESIDE, dy=-8)
+        layers.append(number.encode(plot.y("high"), text="average:N", color=ink))
     return plot.chart(layers, [_interval_note(marks)])
 
 
@@ -195,10 +190,8 @@ class _Plot:
         self, figure: Figure, chosen: Selection, means: Sequence[float], ends: Sequence[float]
     ) -> None:
         self.figure, self.chosen = figure, chosen
-        self.x_title, self.y_title = (
-            figure.x_label or spaced(figure.x),
-            figure.y_label or spaced(figure.y),
-        )
+        self.x_title = figure.x_label or spaced(figure.x)
+        self.y_title = figure.y_label or spaced(figure.y)
         across = chosen.references.values()
         spreads = [each.mean + sign * each.deviation for each in across for sign in (-1, 1)]
         self.scale = value_scale(
@@ -219,12 +212,10 @@ class _Plot:
         labels = list(_labels(self.figure, self.chosen).values())
         if labels:
             slanted = sum(map(len, labels)) + 2 * len(labels) > 90
-            line = self.figure.kind == "line"
-            scale = alt.Scale(
-                type="point" if line else "band", domain=labels, padding=0.5 if line else 0.12
-            )
-            angle, overlap = -35 if slanted else 0, len(labels) > 40
-            axis = alt.Axis(labelAngle=angle, labelOverlap=overlap)
+            axis = alt.Axis(labelAngle=-35 if slanted else 0, labelOverlap=len(labels) > 40)
+            scale = alt.Scale(type="band", domain=labels, padding=0.12)
+            if self.figure.kind == "line":
+                scale = alt.Scale(type="point", domain=labels, padding=0.5)
             return alt.X("x:N", scale=scale, axis=axis, title=self.x_title)
         quantity, values = quantity_of(self.figure.x), sorted({mark["x"] for mark in marks})
         ticks = {"values": values} if quantity is NUMBER and len(values) <= 12 else {"tickCount": 6}
@@ -254,24 +245,18 @@ class _Plot:
         self, layers: Sequence[alt.Chart], notes: Sequence[str], width: int = WIDTH
     ) -> alt.LayerChart:
         """The layers over the references, with everything that is said about them."""
-        across = [
-            {
-                "group": name,
-                "mean": of.mean,
-                "low": of.mean - of.deviation,
-                "high": of.mean + of.deviation,
-            }
-            for name, of in self.chosen.references.items()
-        ]
         below: list[alt.Chart] = []
-        if across:
+        if references := self.chosen.references:
+            across = []
+            for name, of in references.items():
+                low, high = of.mean - of.deviation, of.mean + of.deviation
+                across.append({"group": name, "mean": of.mean, "low": low, "high": high})
             base = alt.Chart(self.data(across)).encode(color=self.colour)
             below = [
                 base.mark_rect(opacity=0.15).encode(self.y("low"), y2="high"),
                 base.mark_rule(strokeDash=[5, 4], strokeWidth=1.5).encode(self.y("mean")),
             ]
-            names = ", ".join(self.chosen.references)
-            notes = [*notes, f"dashed: {names}, mean ± standard deviation"]
+            notes = [*notes, f"dashed: {', '.join(references)}, mean ± standard deviation"]
         kind = {"box": "Box plot", "bar": "Bar chart", "line": "Line chart"}[self.figure.kind]
         of_groups = f" for {', '.join(self.shown)}" if any(self.shown) else ""
         *rest, last = layers

@@ -6,24 +6,26 @@ shows dashes. A value is its error there, so the axis runs downwards and is labe
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 import altair as alt
 
-from impresslearn.report.quantities import FRACTION, SHARE, Quantity
+from impresslearn.report.quantities import FRACTION, Quantity
 
-ERRORS = (1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1, 0.07, 0.05, 0.03, 0.02, 0.01)
+TICKS = (1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1, 0.07, 0.05, 0.03, 0.02, 0.01)
+TICKS += (0.005, 0.002, 0.001)
 SMALLEST = 0.0005
-MARGIN = 0.05
 
 
 @dataclass(frozen=True)
 class ValueScale:
-    """The axis of a quantity, from low to high; `errors`: logarithmic in 1 - value."""
+    """The axis of a quantity from low to high; `errors`: logarithmic in 1 - value."""
 
     quantity: Quantity
     low: float
     high: float
-    errors: bool = False
+    from_zero: bool
+    errors: bool
 
     def place(self, value: float) -> float:
         """Where a value is on the axis, kept within it."""
@@ -33,25 +35,15 @@ class ValueScale:
     def encoding(self, field: str, title: str) -> alt.Y:
         """The channel of a field that holds places."""
         if not self.errors:
-            scale = alt.Scale(domain=[self.low, self.high], nice=False, zero=False)
             axis = alt.Axis(labelExpr=self.quantity.label, tickCount=6)
-            return alt.Y(field, type="quantitative", scale=scale, axis=axis, title=title)
-        lowest, highest = 1 - self.high, 1 - self.low
-        ticks = [e for e in (*ERRORS, 0.005, 0.002, 0.001) if lowest <= e <= highest]
-        axis = alt.Axis(
-            values=ticks,
-            labelExpr="format(1 - datum.value, '.3~%')",
-            labelOverlap="greedy",
-            labelSeparation=4,
-        )
-        scale = alt.Scale(type="log", domain=[highest, lowest], nice=False)
-        return alt.Y(
-            field,
-            type="quantitative",
-            scale=scale,
-            axis=axis,
-            title=f"{title} (log scale of the error)",
-        )
+            scale = alt.Scale(zero=self.from_zero, padding=0 if self.from_zero else 8)
+            return alt.Y(f"{field}:Q", scale=scale, axis=axis, title=title)
+        ticks = [error for error in TICKS if 1 - self.high <= error <= 1 - self.low]
+        label = "format(1 - datum.value, '.3~%')"
+        axis = alt.Axis(values=ticks, labelExpr=label, labelOverlap="greedy", labelSeparation=4)
+        scale = alt.Scale(type="log", domain=[1 - self.low, 1 - self.high], nice=False, padding=8)
+        title = f"{title} (log scale of the error)"
+        return alt.Y(f"{field}:Q", scale=scale, axis=axis, title=title)
 
 
 def value_scale(
@@ -65,20 +57,12 @@ def value_scale(
 
     capped: ends of intervals reach only so far that they do not dwarf the means.
     """
-    spread = (max(means) - min(means) or float("inf")) / 2 if capped else float("inf")
+    spread = (max(means) - min(means) or inf) / 2 if capped else inf
     low = max(min((*means, *ends)), min(means) - spread)
     high = min(max((*means, *ends)), max(means) + spread)
-    if quantity is FRACTION and not from_zero and max(means) > 0.8 and high - low > 0.1:
-        nearest = max(1 - high, (1 - max(means)) / 4, SMALLEST)
-        room = max((1 - low) / nearest, 2) ** MARGIN
-        return ValueScale(quantity, max(1 - (1 - low) * room, 0), 1 - nearest / room, errors=True)
-    room = MARGIN * (high - low) or 0.05 * abs(high) or 0.05
-    bottom, top = low - room, high + room
-    if from_zero:
-        bottom = bottom if min(means) < 0 else 0.0
-        top = top if max(means) > 0 or bottom == 0 else 0.0
-    elif low >= 0:
-        bottom = max(bottom, 0.0)
-    if quantity in (FRACTION, SHARE):
-        top = min(top, 1.0)
-    return ValueScale(quantity, bottom, top)
+    low = max(low, 0.0) if from_zero and min(means) >= 0 else low
+    near_one = max(means) > 0.8 and high - low > 0.1
+    errors = quantity is FRACTION and not from_zero and near_one
+    if errors:  # a result without error has no place on a logarithmic axis
+        high = 1 - max(1 - high, (1 - max(means)) / 4, SMALLEST)
+    return ValueScale(quantity, low, high, from_zero, errors)
