@@ -1,6 +1,8 @@
+"""A frozen network: its forward pass changes nothing, copies are whole, errors are one line."""
+
 import copy
 import pickle
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -10,6 +12,9 @@ from impresslearn.errors import InputError
 from impresslearn.networks import Backbone, adapt, create_backbone
 
 MODES = ("train", "frozen", "eval", "batch")
+LENET = create_backbone()
+RESNET = create_backbone("resnet18", 10, width=2)
+SMALL = create_backbone("lenet_300_100", 2, in_features=4)
 
 
 class Counting(nn.Module):
@@ -29,8 +34,7 @@ class Counting(nn.Module):
         return logits
 
 
-def tensors_of(backbone):
-    module = backbone.module
+def tensors_of(module):
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
@@ -44,39 +48,27 @@ def images():
 def test_no_tensor_of_the_module_changes_in_any_mode(norm, mode, images):
     backbone = adapt(Counting(), norm=norm)
     training = [module.training for module in backbone.module.modules()]
-    before = {name: (tensor, tensor.clone()) for name, tensor in tensors_of(backbone).items()}
+    before = {n: (tensor, tensor.clone()) for n, tensor in tensors_of(backbone.module).items()}
     for _ in range(2):
         backbone.forward(backbone.weights, images, mode=mode)
         if norm != "batch":
             backbone.forward({}, images, backbone.initial_statistics(), mode)
-    after = tensors_of(backbone)
+    after = tensors_of(backbone.module)
     assert after.keys() == before.keys()
     for name, (tensor, value) in before.items():
         assert after[name] is tensor
         assert torch.equal(tensor, value)
     assert [module.training for module in backbone.module.modules()] == training
-
-
-def test_views_share_every_tensor(images):
-    backbone = adapt(Counting(), norm="per_task")
-    for mode in MODES:
-        backbone.forward({}, images, mode=mode)
-        view = backbone._view(mode)
-        assert view is backbone._view(mode)
-        assert view is not backbone.module
-        own = tensors_of(backbone)
-        shared = {**dict(view.named_parameters()), **dict(view.named_buffers())}
-        assert len(shared) == len(own) - (2 if mode == "batch" else 0)
-        assert all(tensor is own[name] for name, tensor in shared.items())
+    shared = tensors_of(backbone._view(mode)).values()
+    assert {id(tensor) for tensor in shared} <= {id(tensor) for tensor in after.values()}
 
 
 def test_parameters_are_frozen_and_weights_share_their_memory():
-    backbone = create_backbone("resnet18", 3, width=4)
-    assert not any(parameter.requires_grad for parameter in backbone.module.parameters())
-    assert list(backbone.weights) == [layer.name for layer in backbone.layers]
-    for name, weight in backbone.weights.items():
-        assert weight.data_ptr() == backbone.module.get_parameter(name).data_ptr()
-    assert backbone.device == torch.device("cpu")
+    assert not any(parameter.requires_grad for parameter in RESNET.module.parameters())
+    assert list(RESNET.weights) == [layer.name for layer in RESNET.layers]
+    for name, weight in RESNET.weights.items():
+        assert weight.data_ptr() == RESNET.module.get_parameter(name).data_ptr()
+    assert RESNET.device == torch.device("cpu")
 
 
 def test_forward_uses_the_given_weights_and_gradients_reach_them():
@@ -86,12 +78,13 @@ def test_forward_uses_the_given_weights_and_gradients_reach_them():
     inputs = torch.randn(7, 2, 3)
     plain = backbone.module(inputs)
     torch.testing.assert_close(backbone.forward({}, inputs), plain)
-    torch.testing.assert_close(backbone.forward(backbone.weights, inputs), plain)
+    torch.testing.assert_close(backbone.forward(backbone.weights, inputs.flatten(1)), plain)
     logits = backbone.forward(masked, inputs)
     hidden = torch.relu(inputs.flatten(1) @ masked["0.weight"].T)
     torch.testing.assert_close(logits, backbone.module[1:](hidden))
     logits.sum().backward()
     assert mask.grad.abs().sum() > 0
+    assert LENET.forward({}, torch.zeros(0, 784)).shape == (0, 10)
 
 
 def test_statistics_are_updated_in_place_in_training_only(images):
@@ -122,26 +115,22 @@ def test_each_task_is_normalised_by_its_own_statistics(images):
     assert torch.equal(backbone.forward({}, images, backbone.initial_statistics()), plain)
 
 
-def test_batch_mode_depends_on_the_batch_and_eval_does_not(images):
-    backbone = adapt(Counting(), norm="shared")
-    for mode, same in (("eval", True), ("batch", False)):
-        whole = backbone.forward({}, images, mode=mode)[:3]
-        part = backbone.forward({}, images[:3], mode=mode)
-        assert torch.allclose(whole, part, atol=1e-6) == same
-    batch = adapt(Counting(), norm="batch")
-    logits = batch.forward(backbone.weights, images, mode="eval")
-    assert torch.equal(logits, batch.forward(backbone.weights, images, mode="batch"))
-    assert not batch.has_statistics
+@pytest.mark.parametrize(
+    ("norm", "mode", "alone"),
+    [("shared", "eval", True), ("shared", "batch", False), ("batch", "eval", False)],
+)
+def test_whether_inputs_of_a_batch_depend_on_one_another(norm, mode, alone, images):
+    backbone = adapt(Counting(), norm=norm)
+    whole, part = (backbone.forward({}, some, mode=mode) for some in (images, images[:3]))
+    assert torch.allclose(whole[:3], part, atol=1e-6) == alone
+    assert backbone.has_statistics == (norm == "shared")
 
 
 @pytest.mark.parametrize(("mode", "random"), [*zip(MODES, (True, True, False, False), strict=True)])
 def test_dropout_is_on_in_train_and_frozen(mode, random, images):
     backbone = adapt(Counting())
-    weights = {name: weight.clone() for name, weight in backbone.weights.items()}
-    torch.manual_seed(0)
-    first, second = (backbone.forward(weights, images, mode=mode) for _ in range(2))
+    first, second = (backbone.forward({}, images, mode=mode) for _ in range(2))
     assert torch.equal(first, second) != random
-    assert all(torch.equal(weights[name], own) for name, own in backbone.weights.items())
 
 
 def test_threads_give_the_serial_results_bit_for_bit(images):
@@ -150,22 +139,14 @@ def test_threads_give_the_serial_results_bit_for_bit(images):
         {name: weight * (index + 1) for name, weight in backbone.weights.items()}
         for index in range(4)
     ]
-    modes = ("eval", "batch", "eval", "batch")
-    serial = [backbone.forward(w, images, mode=m) for w, m in zip(tasks, modes, strict=True)]
-    wrong = []
 
-    def work(index):
-        for _ in range(40):
-            logits = backbone.forward(tasks[index], images, mode=modes[index])
-            if not torch.equal(logits, serial[index]):
-                wrong.append(index)
+    def run(index):
+        return backbone.forward(tasks[index], images, mode=("eval", "batch")[index % 2])
 
-    threads = [threading.Thread(target=work, args=(index,)) for index in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+    serial = list(map(run, range(4)))
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(run, [*range(4)] * 40))
+    assert all(torch.equal(logits, serial[place % 4]) for place, logits in enumerate(found))
     assert not torch.equal(serial[0], serial[2])
 
 
@@ -184,16 +165,14 @@ def test_copies_are_whole_and_independent(copied):
 
 
 def test_to_returns_a_copy_and_refuses_a_missing_device():
-    backbone = create_backbone("lenet_300_100", 3, in_features=4)
-    moved = backbone.to("cpu")
-    assert moved is not backbone
-    assert moved.weights["0.weight"].data_ptr() != backbone.weights["0.weight"].data_ptr()
-    assert moved.fingerprint() == backbone.fingerprint()
-    assert backbone.to("meta").device.type == "meta"
-    assert backbone.device.type == "cpu"
+    moved = SMALL.to("cpu")
+    assert moved.weights["0.weight"].data_ptr() != SMALL.weights["0.weight"].data_ptr()
+    assert moved.fingerprint() == SMALL.fingerprint()
+    assert SMALL.to("meta").device.type == "meta"
+    assert SMALL.device.type == "cpu"
     for device in ("nowhere", "cuda:77"):
         with pytest.raises(InputError, match=f"device {device} cannot be used") as caught:
-            backbone.to(device)
+            SMALL.to(device)
         assert "\n" not in str(caught.value)
 
 
@@ -216,100 +195,73 @@ def test_a_backbone_on_the_gpu_agrees_with_the_cpu():
 
 
 def test_the_fingerprint_sees_every_tensor():
-    def prints(change):
-        backbone = create_backbone("resnet18", 2, width=2, norm="per_task")
-        change(backbone.module)
-        return backbone.fingerprint()
-
     def nudge(module):
         module.head.weight.data[0, 0] += 1e-6
 
     def shift(module):
         module.blocks[0].norm1.running_mean += 1
 
-    changes = [lambda module: None, nudge, shift, lambda module: module.double()]
-    assert len({prints(change) for change in changes}) == len(changes)
-    assert prints(lambda module: None) == prints(lambda module: None)
-    assert len(prints(nudge)) == 64
+    prints = []
+    for change in (lambda module: None, nudge, shift, lambda module: module.double()):
+        backbone = create_backbone("resnet18", 2, width=2, norm="per_task")
+        change(backbone.module)
+        prints.append(backbone.fingerprint())
+    assert len(set(prints)) == len(prints)
+    same = create_backbone("resnet18", 2, width=2, norm="per_task")
+    assert same.fingerprint() == prints[0]
 
 
 @pytest.mark.parametrize(
-    ("shape", "message"),
+    ("backbone", "inputs", "message"),
     [
-        ((2, 8, 8), r"expects 784 values an input, got shape \(8, 8\) = 64$"),
-        ((28, 28), r"got shape \(28,\) = 28; add a batch dimension"),
-        ((), "expects a batch of inputs as a tensor, got a single number"),
+        (LENET, torch.zeros(2, 8, 8), r"expects 784 values an input, got shape \(8, 8\) = 64$"),
+        (LENET, torch.zeros(28, 28), r"got shape \(28,\) = 28; add a batch dimension"),
+        (LENET, torch.zeros(()), "expects a batch of inputs as a tensor, got a single number"),
+        (SMALL, [[1.0] * 4], "tensor, got list"),
+        (SMALL, torch.zeros(2, 4).double(), r"cannot take torch.float64 inputs of shape \(2, 4\)"),
+        (RESNET, torch.zeros(2, 9, 9, 3), r"\(3, \*, \*\), got \(9, 9, 3\); .*permute\(0, 3, 1, 2"),
+        (RESNET, torch.zeros(3, 32, 32), r"got \(32, 32\); add a batch dimension: inputs\[None\]"),
+        (RESNET, torch.zeros(2, 1, 32, 32), r"got \(1, 32, 32\)$"),
+        (RESNET, torch.zeros(2, 3072), r"got \(3072,\)$"),
+        (RESNET, torch.zeros(1, 3, 4, 4), r"more than one value a channel.*larger batch"),
     ],
 )
-def test_inputs_that_do_not_fit_lenet(shape, message):
-    backbone = create_backbone("lenet_300_100", 10)
-    with pytest.raises(InputError, match=message):
-        backbone.forward({}, torch.zeros(shape))
-
-
-def test_lenet_takes_any_shape_with_784_values():
-    backbone = create_backbone("lenet_300_100", 10)
-    images = torch.randn(2, 1, 28, 28)
-    assert torch.equal(backbone.forward({}, images), backbone.forward({}, images.flatten(1)))
-    assert backbone.forward({}, torch.zeros(0, 784)).shape == (0, 10)
+def test_inputs_that_do_not_fit(backbone, inputs, message):
+    with pytest.raises(InputError, match=message) as caught:
+        backbone.forward({}, inputs)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("shape", "message"),
+    ("norm", "arguments", "message"),
     [
-        ((2, 32, 32, 3), r"\(3, \*, \*\), got \(32, 32, 3\); .*: inputs.permute\(0, 3, 1, 2\)"),
-        ((3, 32, 32), r"got \(32, 32\); add a batch dimension: inputs\[None\]"),
-        ((2, 1, 32, 32), r"got \(1, 32, 32\)$"),
-        ((2, 3072), r"got \(3072,\)$"),
+        ("per_task", {"mode": "test"}, "mode must be train, frozen, eval, batch, got 'test'"),
+        ("per_task", {"weights": {"head.bias": torch.zeros(3)}}, "no maskable layer 'head.bias'"),
+        (
+            "per_task",
+            {"weights": {"head.weight": torch.zeros(4)}},
+            r"head.weight needs weights of shape \(3, 4\), got \(4,\)",
+        ),
+        ("per_task", {"statistics": {}}, "the statistics have no 'body.1.running_mean'"),
+        ("batch", {"statistics": {"another": torch.zeros(4)}}, "the statistics hold 'another'"),
     ],
 )
-def test_inputs_that_do_not_fit_resnet(shape, message):
-    backbone = create_backbone("resnet18", 10, width=2)
+def test_arguments_of_forward_that_do_not_fit(norm, arguments, message, images):
     with pytest.raises(InputError, match=message):
-        backbone.check_inputs(torch.zeros(shape))
+        adapt(Counting(), norm=norm).forward(**{"weights": {}, "inputs": images} | arguments)
 
 
-def test_inputs_of_another_type():
-    backbone = create_backbone("lenet_300_100", 2, in_features=4)
-    with pytest.raises(InputError, match="tensor, got list"):
-        backbone.forward({}, [[1.0] * 4])
-    with pytest.raises(InputError, match=r"cannot take torch.float64 inputs of shape \(2, 4\)"):
-        backbone.forward({}, torch.zeros(2, 4, dtype=torch.float64))
-
-
-def test_one_value_a_channel_cannot_be_normalised_by_the_batch():
-    backbone = create_backbone("resnet18", 3, width=4)
-    with pytest.raises(InputError, match=r"needs more than one value a channel.*larger batch"):
-        backbone.forward({}, torch.randn(1, 3, 4, 4))
-    assert backbone.forward({}, torch.randn(2, 3, 4, 4)).shape == (2, 3)
-
-
-def test_arguments_of_forward_that_do_not_fit(images):
-    backbone = adapt(Counting(), norm="per_task")
-    with pytest.raises(InputError, match="mode must be train, frozen, eval, batch, got 'test'"):
-        backbone.forward({}, images, mode="test")
-    with pytest.raises(InputError, match=r"no maskable layer 'head.bias'"):
-        backbone.forward({"head.bias": torch.zeros(3)}, images)
-    with pytest.raises(
-        InputError, match=r"head.weight needs weights of shape \(3, 4\), got \(4,\)"
-    ):
-        backbone.forward({"head.weight": torch.zeros(4)}, images)
-    with pytest.raises(InputError, match=r"the statistics have no 'body.1.running_mean'"):
-        backbone.forward({}, images, {})
-    own = backbone.initial_statistics()
-    with pytest.raises(InputError, match="the statistics hold 'another'"):
-        backbone.forward({}, images, {**own, "another": torch.zeros(4)})
-    with pytest.raises(InputError, match="hold 'body"):
-        adapt(Counting(), norm="batch").forward({}, images, own)
-
-
-def test_bad_constructor_settings():
-    with pytest.raises(InputError, match="norm of a backbone must be none or batch"):
-        Backbone(nn.Linear(2, 2), num_classes=2, norm="layer")
-    with pytest.raises(InputError, match="num_classes must be"):
-        Backbone(nn.Linear(2, 2), num_classes=-2, norm="none")
-    for shape in ((), 4, (0, 2)):
-        with pytest.raises(InputError, match="input_shape must be"):
-            Backbone(nn.Linear(2, 2), num_classes=2, norm="none", input_shape=shape)
-    with pytest.raises(InputError, match="norm 'batch' keeps no running statistics"):
-        Backbone(Counting(), num_classes=3, norm="batch")
+@pytest.mark.parametrize(
+    ("module", "change", "message"),
+    [
+        (nn.Linear(2, 2), {"norm": "layer"}, "norm of a backbone must be none or batch"),
+        (nn.Linear(2, 2), {"num_classes": -2}, "num_classes must be"),
+        (nn.Linear(2, 2), {"input_shape": ()}, "input_shape must be"),
+        (nn.Linear(2, 2), {"input_shape": 4}, "input_shape must be"),
+        (nn.Linear(2, 2), {"input_shape": (0, 2)}, "input_shape must be"),
+        (Counting(), {"norm": "batch"}, "norm 'batch' keeps no running statistics"),
+    ],
+)
+def test_bad_constructor_settings(module, change, message):
+    with pytest.raises(InputError, match=message):
+        Backbone(module, **{"num_classes": 2, "norm": "none"} | change)

@@ -1,1 +1,1 @@
-"""How anything is optimised: one loop, its recipe, its objectives."""
+"""Optimisation: one loop with its recipe, objectives, and progress on the terminal."""

@@ -1,7 +1,6 @@
-"""The one optimisation loop, and the recipe that says how it runs.
+"""The one optimisation loop, `fit`, and its settings, `Recipe`.
 
-`fit` minimises a loss over tensors, whatever they mean: popup scores, coefficients or a whole
-network. It knows neither masks nor tasks.
+It minimises a loss over tensors, whatever they mean: popup scores, coefficients or a whole network.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from numbers import Integral
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -31,8 +30,9 @@ NUMBERS = (
     "warmup_epochs",
     "label_smoothing",
 )
-OPTIMIZERS = ("adam", "adamw", "rmsprop", "sgd")
-SCHEDULES = ("constant", "cosine")
+Optimizer = Literal["adam", "adamw", "rmsprop", "sgd"]
+Schedule = Literal["constant", "cosine"]
+WORDS = {"optimizer": get_args(Optimizer), "schedule": get_args(Schedule)}
 CHECK_EVERY = 50
 SMALLEST_BATCH = 16
 
@@ -41,7 +41,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to optimise.
+    """Settings of an optimisation.
 
     optimizer: adam, adamw, rmsprop or sgd; lr: peak learning rate; schedule: constant, or cosine to
     zero; momentum: that of sgd and rmsprop, the first beta of adam; weight_decay: as torch's
@@ -52,9 +52,9 @@ class Recipe:
     the share of every label that counts for all classes alike, for losses that look at labels.
     """
 
-    optimizer: str = "adam"
+    optimizer: Optimizer = "adam"
     lr: float = 0.02
-    schedule: str = "cosine"
+    schedule: Schedule = "cosine"
     momentum: float | None = None
     weight_decay: float = 0.0
     epochs: float = 3
@@ -74,14 +74,11 @@ class Recipe:
                 # Whole numbers stay ints: finished jobs are found by their text.
                 plain = int(value) if isinstance(value, Integral) else number
                 object.__setattr__(self, name, plain)
-        if self.optimizer not in OPTIMIZERS:
-            raise InputError(
-                f"optimizer must be one of {', '.join(OPTIMIZERS)}, got {self.optimizer!r}"
-            )
-        if self.schedule not in SCHEDULES:
-            raise InputError(
-                f"schedule must be one of {', '.join(SCHEDULES)}, got {self.schedule!r}"
-            )
+        for name, known in WORDS.items():
+            if getattr(self, name) not in known:
+                raise InputError(
+                    f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}"
+                )
         if not 0 < self.batch_fraction <= 1:
             raise InputError(f"batch_fraction must lie in (0, 1], got {self.batch_fraction!r}")
         if not 0 <= self.label_smoothing < 1:
@@ -106,10 +103,7 @@ class Recipe:
         return math.ceil(examples / self.batch_for(examples))
 
     def settings(self) -> dict[str, Any]:
-        """The recipe as plain values; label_smoothing only where there is any.
-
-        So files and finished jobs from before there was smoothing mean what they meant.
-        """
+        """The recipe as plain values; label_smoothing only where there is any, as in old files."""
         plain = asdict(self)
         if not self.label_smoothing:
             del plain["label_smoothing"]
@@ -118,7 +112,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class FitResult:
-    """What a run did: steps taken, and the mean loss over its last epoch (in nats)."""
+    """How an optimisation ended: steps taken, and the mean loss over its last epoch (in nats)."""
 
     steps: int
     final_loss: float
@@ -157,8 +151,11 @@ def fit(
             optimizer.step()
             if step >= total - window:
                 recent.append(value.detach())
-            if step % CHECK_EVERY == 0 or step == total - 1:
-                _check_finite(value, step, recipe)
+            if (step % CHECK_EVERY == 0 or step == total - 1) and not value.isfinite():
+                raise TrainingError(
+                    f"the loss became {value.item()} at step {step + 1}; "
+                    f"lower the learning rate {recipe.lr}"
+                )
             advance()
     if not all(bool(torch.isfinite(parameter).all()) for parameter in parameters):
         raise TrainingError(
@@ -186,14 +183,6 @@ def _rate(step: int, total: int, recipe: Recipe, examples: int) -> float:
         return recipe.lr
     done = (step - warmup) / max(1.0, total - warmup)
     return recipe.lr * 0.5 * (1 + math.cos(math.pi * done))
-
-
-def _check_finite(value: Tensor, step: int, recipe: Recipe) -> None:
-    if not math.isfinite(value.item()):
-        raise TrainingError(
-            f"the loss became {value.item()} at step {step + 1}; "
-            f"lower the learning rate {recipe.lr}"
-        )
 
 
 def _optimizer(parameters: Sequence[Tensor], recipe: Recipe) -> torch.optim.Optimizer:

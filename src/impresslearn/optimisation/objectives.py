@@ -1,4 +1,4 @@
-"""What optimisation minimises: scalars of logits, and the penalty of eq. 2."""
+"""Objectives: cross-entropy, entropies of predictions, and the penalty of eq. 2."""
 
 from __future__ import annotations
 

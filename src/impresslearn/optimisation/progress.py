@@ -1,4 +1,4 @@
-"""Progress of long work on standard error: a bar on a terminal, else a line now and then.
+"""Progress of long work on standard error: a bar on a terminal, else a line of text now and then.
 
 The library calls `progress.track(total)` and advances; whether it is shown is the caller's choice.
 """
@@ -44,7 +44,7 @@ class Progress:
 
         console, title = Console(stderr=True), visible(self.title)
         drawn = console.is_interactive or console.is_jupyter
-        with _bar(console, title, total) if drawn else _lines(title, total) as advance:
+        with _bar(console, title, total) if drawn else _texts(title, total) as advance:
             yield advance
 
 
@@ -60,9 +60,9 @@ def _bar(console: Console, title: str, total: int) -> Iterator[Callable[[], None
 
 
 @contextmanager
-def _lines(title: str, total: int) -> Iterator[Callable[[], None]]:
-    """Lines by the clock, for a single step may take long."""
-    started, finished = time.monotonic(), Event()
+def _texts(title: str, total: int) -> Iterator[Callable[[], None]]:
+    """Lines of text by the clock, for a single step may take long."""
+    started, over = time.monotonic(), Event()
     done = 0
 
     def advance() -> None:
@@ -71,7 +71,7 @@ def _lines(title: str, total: int) -> Iterator[Callable[[], None]]:
 
     def tell() -> None:
         pause = FIRST_LINE
-        while not finished.wait(pause):
+        while not over.wait(pause):
             print(_line(title, done, total, time.monotonic() - started), file=sys.stderr)
             pause = LINE_EVERY
 
@@ -80,7 +80,7 @@ def _lines(title: str, total: int) -> Iterator[Callable[[], None]]:
     try:
         yield advance
     finally:
-        finished.set()
+        over.set()
         teller.join()
 
 
