@@ -25,14 +25,6 @@ def test_vmap_over_tasks_equals_task_by_task(per_unit):
     assert torch.equal(together, apart)
 
 
-def test_vmap_over_inputs_of_the_adjoint():
-    bits, _, weight = draw()
-    left = torch.randn(3, *weight.shape)
-    together = vmap(lambda value: mask_sums(bits, value, weight))(left)
-    apart = torch.stack([reference.mask_sums(bits, value, weight, False) for value in left])
-    torch.testing.assert_close(together, apart)
-
-
 @pytest.mark.parametrize("per_unit", [False, True])
 def test_gradients_of_many_tasks_at_once(per_unit):
     bits, alphas, weight = draw(per_unit=per_unit)

@@ -56,11 +56,6 @@ def test_a_transposed_mask_is_packed_by_its_shape_not_its_memory():
     assert torch.equal(unpack(pack(mask), 21), mask)
 
 
-def test_packing_takes_no_part_in_differentiation():
-    scores = torch.randn(3, 20, requires_grad=True)
-    assert torch.equal(unpack(pack(scores > 0), 20), scores > 0)
-
-
 @given(count=SIZES, units=SIZES, fan_in=st.integers(0, 40), seed=st.integers(0, 9))
 @settings(max_examples=60, deadline=None)
 def test_popcount_is_the_number_of_ones(count, units, fan_in, seed):

@@ -6,7 +6,6 @@ import warnings
 import pytest
 import torch
 from torch import nn
-from torch.func import functional_call
 
 from impresslearn.errors import InputError
 from impresslearn.kernels import implementation, mask_sums, mix, ops, pack, reference, unpack
@@ -72,19 +71,6 @@ def test_finite_differences(per_unit):
             assert torch.autograd.gradgradcheck(function, arguments, **close)
 
 
-@pytest.mark.parametrize("per_unit", [False, True], ids=["layer", "unit"])
-def test_second_derivatives_are_those_of_the_plain_expression(per_unit):
-    def second(function):
-        bits, alpha, weight = draw(4, (3, 19), per_unit)
-        first = torch.autograd.grad(
-            function(bits, alpha, weight).pow(3).sum(), (alpha, weight), create_graph=True
-        )
-        return torch.autograd.grad(sum(each.pow(2).sum() for each in first), (alpha, weight))
-
-    for ours, plain in zip(second(mix), second(plain_mix), strict=True):
-        torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-3)
-
-
 @pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_gradients_of_half_precision_weights(dtype):
@@ -133,21 +119,6 @@ def test_operators_keep_what_they_promise_torch(layout, per_unit):
     full = (*checks, "test_aot_dispatch_dynamic") if layout == "plain" else checks
     torch.library.opcheck(OPS.mix.default, (bits, alpha, weight), test_utils=full)
     torch.library.opcheck(OPS.mask_sums.default, (bits, weight, other, per_unit), test_utils=full)
-
-
-def test_gradients_pass_through_functional_call():
-    bits, alpha, weight = draw(4, (3, 20))
-    module = nn.Linear(20, 3)
-    inputs = torch.randn(6, 20)
-
-    def loss(coefficients):
-        return functional_call(module, {"weight": mix(bits, coefficients, weight)}, inputs).sum()
-
-    def plain_loss(coefficients):
-        return (inputs @ plain_mix(bits, coefficients, weight).T + module.bias).sum()
-
-    expected = torch.autograd.grad(plain_loss(alpha), alpha)[0]
-    torch.testing.assert_close(torch.autograd.grad(loss(alpha), alpha)[0], expected)
 
 
 def step(bits, alpha, weight, inputs):
@@ -226,11 +197,6 @@ def test_tensors_that_do_not_belong_together_are_refused():
         mix(bits, alpha.to("meta"), weight)
     with pytest.raises(InputError, match="the device of the bits, meta, got cpu"):
         mask_sums(bits.to("meta"), weight, weight)
-
-
-def test_each_device_has_an_implementation():
-    assert implementation(torch.device("cpu")).__name__.endswith(".cpu")
-    assert implementation(torch.device("meta")) is reference
 
 
 @pytest.mark.gpu

@@ -1,9 +1,13 @@
+"""Any module as a frozen network: what is kept, what is masked, what is refused."""
+
 import pytest
 import torch
 from torch import nn
 
 from impresslearn.errors import InputError
 from impresslearn.networks import adapt, create_backbone
+
+MODES = ("train", "frozen", "eval", "batch")
 
 
 class Encoder(nn.Module):
@@ -30,14 +34,28 @@ class TiedAutoencoder(nn.Module):
         return self.head(self.again(self.encode(inputs)))
 
 
-def convolutional():
-    module = nn.Sequential(
-        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4, momentum=None), nn.ReLU(), nn.Dropout(0.5)
-    )
-    module.append(nn.Flatten()).append(nn.Linear(4 * 6 * 6, 5))
-    with torch.no_grad():
+class Pair(nn.Linear):
+    def forward(self, inputs):
+        return super().forward(inputs), None
+
+
+class Broken(nn.Linear):
+    def forward(self, inputs):
+        raise RuntimeError("the licence has run out")
+
+
+def network(norm, trained=True):
+    """A convolution and a norm, which has seen inputs of mean 1 or none, dropout and a head."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(1, 4, 3), norm, nn.ReLU(), nn.Dropout(0.5), nn.Flatten())
+    module.append(nn.Linear(4 * 6 * 6, 5))
+    if trained:
         module(torch.randn(32, 1, 8, 8) * 2 + 1)
     return module
+
+
+def convolutional():
+    return network(nn.BatchNorm2d(4, momentum=None))
 
 
 @pytest.fixture
@@ -63,41 +81,36 @@ def test_the_users_module_is_left_alone(images):
 def test_an_adapted_network_computes_what_the_module_does(images):
     module = convolutional()
     backbone = adapt(module, input_shape=(1, 8, 8))
-    assert backbone.num_classes == 5
-    assert backbone.norm == "shared"
+    assert (backbone.num_classes, backbone.norm, backbone.spec) == (5, "shared", None)
     assert backbone.pretrained
-    assert backbone.spec is None
     assert [layer.name for layer in backbone.layers] == ["0.weight", "5.weight"]
     assert backbone.num_parameters == sum(p.numel() for p in module.parameters())
     torch.testing.assert_close(backbone.forward(backbone.weights, images), module.eval()(images))
 
 
-@pytest.mark.parametrize("norm", ["shared", "per_task"])
-def test_statistics_start_at_those_of_the_module(norm):
+def test_statistics_start_at_those_of_the_module_unless_it_goes_by_the_batch(images):
     module = convolutional()
-    statistics = adapt(module, norm=norm).initial_statistics()
-    assert torch.equal(statistics["1.running_mean"], module[1].running_mean)
-    assert statistics["1.running_mean"].abs().sum() > 0
-
-
-def test_batch_policy_forgets_the_statistics(images):
-    module = convolutional()
+    assert module[1].running_mean.abs().sum() > 0
+    for norm in ("shared", "per_task"):
+        statistics = adapt(module, norm=norm).initial_statistics()
+        assert torch.equal(statistics["1.running_mean"], module[1].running_mean)
     backbone = adapt(module, norm="batch")
     assert backbone.initial_statistics() == {}
     module[3].p = 0.0
     torch.testing.assert_close(backbone.forward({}, images), module.train()(images))
 
 
-def test_modules_without_batch_norm_need_no_policy():
-    for norm in ("shared", "group", "none"):
-        assert adapt(nn.Linear(3, 2), norm=norm).norm == "none"
+@pytest.mark.parametrize("norm", ["shared", "group", "none"])
+def test_modules_without_batch_norm_need_no_policy(norm):
+    assert adapt(nn.Linear(3, 2), norm=norm).norm == "none"
 
 
-def test_own_networks_can_be_adapted():
+def test_the_library_s_networks_can_be_adapted():
     module = create_backbone("resnet18", 4, width=4, norm="per_task").module
     backbone = adapt(module, norm="per_task")
     assert len(backbone.layers) == 21
     assert backbone.has_statistics
+    assert not backbone.pretrained
     assert adapt(create_backbone("resnet18", 4, width=4).module).norm == "batch"
 
 
@@ -139,12 +152,11 @@ def test_a_transformer_layer_sees_masked_weights_on_its_fused_path_too():
         )
 
 
-def test_dropout_of_a_transformer_follows_the_mode():
-    backbone = adapt(Encoder())
-    inputs = torch.randn(5, 7, 8)
-    for mode, random in (("train", True), ("frozen", True), ("eval", False), ("batch", False)):
-        first, second = (backbone.forward({}, inputs, mode=mode) for _ in range(2))
-        assert torch.equal(first, second) != random
+@pytest.mark.parametrize(("mode", "random"), [*zip(MODES, (True, True, False, False), strict=True)])
+def test_dropout_of_a_transformer_follows_the_mode(mode, random):
+    backbone, inputs = adapt(Encoder()), torch.randn(5, 7, 8)
+    first, second = (backbone.forward({}, inputs, mode=mode) for _ in range(2))
+    assert torch.equal(first, second) != random
 
 
 def test_dtype_and_skip_are_kept():
@@ -156,70 +168,58 @@ def test_dtype_and_skip_are_kept():
         backbone.forward({"1.weight": torch.zeros(2, 4)}, torch.zeros(2, 3))
 
 
+@pytest.mark.parametrize("mode", ["eval", "train"])
 @pytest.mark.parametrize(
-    ("module", "inputs"),
+    ("module", "shape"),
     [
-        (nn.Linear(4, 2), torch.zeros(3, 5)),
-        (convolutional(), torch.zeros(2, 1, 9, 9)),
-        (convolutional(), torch.zeros(2, 3, 8, 8)),
-        (convolutional(), torch.zeros(2, 64)),
-        (convolutional(), torch.zeros(2, 1, 2, 2)),
-        (Encoder(), torch.zeros(2, 7, 9)),
-        (nn.Sequential(nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 2)), torch.zeros(2, 8)),
+        (nn.Linear(4, 2), (3, 5)),
+        (convolutional(), (2, 1, 9, 9)),
+        (convolutional(), (2, 3, 8, 8)),
+        (convolutional(), (2, 64)),
+        (convolutional(), (2, 1, 2, 2)),
+        (Encoder(), (2, 7, 9)),
+        (nn.Sequential(nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 2)), (2, 8)),
     ],
 )
-def test_unsuitable_inputs_are_one_line(module, inputs):
-    for mode in ("eval", "train"):
-        with pytest.raises(InputError, match=r"cannot take torch.float32 inputs of") as caught:
-            adapt(module).forward({}, inputs, mode=mode)
-        assert "\n" not in str(caught.value)
+def test_unsuitable_inputs_are_one_line(module, shape, mode):
+    with pytest.raises(InputError, match=r"cannot take torch.float32 inputs of") as caught:
+        adapt(module).forward({}, torch.zeros(shape), mode=mode)
+    assert "\n" not in str(caught.value)
 
 
 def test_errors_about_something_else_pass_through():
-    class Broken(nn.Linear):
-        def forward(self, inputs):
-            raise RuntimeError("the licence has run out")
-
     with pytest.raises(RuntimeError, match="licence") as caught:
         adapt(Broken(2, 2)).forward({}, torch.zeros(1, 2))
     assert not isinstance(caught.value, InputError)
 
 
-def test_outputs_that_are_no_logits():
-    class Pair(nn.Linear):
-        def forward(self, inputs):
-            return super().forward(inputs), None
-
-    with pytest.raises(InputError, match=r"must return logits \(1, 2\), returned tuple"):
-        adapt(Pair(2, 2)).forward({}, torch.zeros(1, 2))
-    with pytest.raises(InputError, match=r"logits \(1, 9\), returned \(1, 2\); check num_classes"):
-        adapt(nn.Linear(2, 2), num_classes=9).forward({}, torch.zeros(1, 2))
-
-
-def test_what_cannot_be_adapted():
-    with pytest.raises(InputError, match=r"adapt takes an nn.Module, got Backbone"):
-        adapt(create_backbone("lenet_300_100", 2, in_features=4))
-    with pytest.raises(InputError, match="adapt cannot bring batch norm under norm .group"):
-        adapt(convolutional(), norm="group")
-    with pytest.raises(InputError, match="norm of a backbone must be"):
-        adapt(convolutional(), norm="layer")
-    with pytest.raises(InputError, match="no maskable layer"):
-        adapt(nn.BatchNorm1d(3))
-    with pytest.raises(InputError, match=r"skip names '9.weight'"):
-        adapt(convolutional(), skip=["9.weight"])
+def linked():
     module = nn.Linear(2, 2)
     module.extra = module.weight * 2
-    with pytest.raises(InputError, match="Linear cannot be copied"):
-        adapt(module)
-
-
-def normed(norm, trained):
-    """A network of one norm layer, which has seen inputs of mean 1 or none."""
-    torch.manual_seed(0)
-    module = nn.Sequential(nn.Conv2d(1, 4, 3), norm, nn.Flatten(), nn.Linear(4 * 6 * 6, 5))
-    if trained:
-        module(torch.randn(32, 1, 8, 8) + 1)
     return module
+
+
+@pytest.mark.parametrize(
+    ("module", "settings", "message"),
+    [
+        (Pair(2, 2), {}, r"must return logits \(1, 2\), returned tuple"),
+        (nn.Linear(2, 2), {"num_classes": 9}, r"\(1, 9\), returned \(1, 2\); check num_classes"),
+        (create_backbone(), {}, "adapt takes an nn.Module, got Backbone"),
+        (convolutional(), {"norm": "group"}, "adapt cannot bring batch norm under norm 'group'"),
+        (convolutional(), {"norm": "layer"}, "norm of a backbone must be"),
+        (convolutional(), {"skip": ["9.weight"]}, "skip names '9.weight'"),
+        (nn.BatchNorm1d(3), {}, "no maskable layer"),
+        (linked(), {}, "Linear cannot be copied"),
+        (
+            network(nn.LazyBatchNorm2d(), trained=False),
+            {},
+            r"^1\.weight is lazy .*; run the module on a batch once$",
+        ),
+    ],
+)
+def test_what_cannot_be_adapted(module, settings, message):
+    with pytest.raises(InputError, match=message):
+        adapt(module, **settings).forward({}, torch.zeros(1, 2))
 
 
 @pytest.mark.parametrize("norm", ["shared", "per_task"])
@@ -229,10 +229,10 @@ def test_batch_norms_without_statistics_are_not_taken_for_trained_ones(norm, kin
     for trained in (True, False):
         layer = kind(4, momentum=momentum)
         layer.running_mean += trained
-        backbone = adapt(normed(layer, trained=False), norm=norm)
+        backbone = adapt(network(layer, trained=False), norm=norm)
         assert backbone.has_statistics
         assert backbone.pretrained == trained
-    partly = nn.Sequential(normed(nn.BatchNorm2d(4), True), nn.Unflatten(1, (5, 1)))
+    partly = nn.Sequential(network(nn.BatchNorm2d(4)), nn.Unflatten(1, (5, 1)))
     partly.append(nn.BatchNorm1d(5)).append(nn.Flatten())
     assert adapt(partly, norm=norm, num_classes=5).pretrained
 
@@ -240,15 +240,10 @@ def test_batch_norms_without_statistics_are_not_taken_for_trained_ones(norm, kin
 @pytest.mark.parametrize("norm", ["shared", "per_task", "batch", "none", "group"])
 @pytest.mark.parametrize("trained", [True, False])
 def test_instance_norms_do_the_same_in_learning_and_in_prediction(norm, trained, images):
-    module = normed(nn.InstanceNorm2d(4, track_running_stats=True), trained)
+    module = network(nn.InstanceNorm2d(4, track_running_stats=True), trained)
+    module[3].p = 0.0
     backbone = adapt(module, norm=norm)
     assert backbone.norm == "none"
     expected = module.train(not trained)(images)
-    for mode in ("train", "frozen", "eval", "batch"):
+    for mode in MODES:
         torch.testing.assert_close(backbone.forward({}, images, mode=mode), expected)
-
-
-def test_lazy_modules_need_a_batch_first():
-    module = normed(nn.LazyBatchNorm2d(), trained=False)
-    with pytest.raises(InputError, match=r"^1\.weight is lazy .*; run the module on a batch once$"):
-        adapt(module)

@@ -4,7 +4,7 @@ from torch import nn
 
 from impresslearn import adapt
 from impresslearn.data import StreamedBatches, StreamedExamples, TensorBatches, even_parts
-from impresslearn.networks.prediction import TaskView, TrainingPhase, WeightCache
+from impresslearn.networks.prediction import BATCH, TaskView, TrainingPhase, WeightCache
 from toys import ConvNet, blobs, lenet, pictures, resnet
 
 
@@ -59,7 +59,19 @@ class Streamed(torch.utils.data.TensorDataset):
 
 
 @pytest.mark.parametrize(
-    ("rows", "batch_size"), [(9, 8), (17, 8), (10, 8), (3, 2), (5, 2), (5, 4), (7, 3), (8, 8)]
+    ("rows", "batch_size"),
+    [
+        (9, 8),
+        (17, 8),
+        (10, 8),
+        (3, 2),
+        (5, 2),
+        (5, 4),
+        (7, 3),
+        (8, 8),
+        (1025, BATCH),
+        (2049, BATCH),
+    ],
 )
 def test_statistics_of_the_batch_are_never_those_of_a_remainder(rows, batch_size):
     """The last part is as large as the others, up to one, and `accuracy` sees the same parts."""
@@ -75,15 +87,6 @@ def test_statistics_of_the_batch_are_never_those_of_a_remainder(rows, batch_size
     targets = logits.argmax(dim=1)
     for source in (TensorBatches(inputs, targets), Streamed(inputs, targets).batches()):
         assert view.accuracy(backbone, source, batch_size) == 1
-
-
-@pytest.mark.parametrize("rows", [1024, 1025, 2049])
-def test_many_rows_with_statistics_of_the_batch(rows):
-    backbone = adapt(
-        nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)), norm="batch"
-    )
-    view = TaskView(backbone.weights, None, 3)
-    assert view.logits(backbone, torch.randn(rows, 2)).shape == (rows, 3)
 
 
 @pytest.mark.parametrize(
