@@ -118,11 +118,11 @@ class NetworkChanges(NetworkSettings):
         return self
 
 
-_RECIPE_TYPES = {"str": str, "int": int, "float": Number, "float | None": Number}
+_RECIPE_TYPES = {"int": int, "float": Number, "float | None": Number}
 RecipeTable: type[BaseModel] = create_model(
     "RecipeTable",
     __base__=_Table,
-    **{each.name: (_RECIPE_TYPES[str(each.type)] | None, None) for each in fields(Recipe)},  # type: ignore[call-overload]
+    **{each.name: (_RECIPE_TYPES.get(str(each.type), str) | None, None) for each in fields(Recipe)},  # type: ignore[call-overload]
 )
 
 
