@@ -215,9 +215,10 @@ def _show_task(store: Path, name: str, as_json: bool) -> None:
     with open_store(store, readonly=True, progress=False) as learner:
         task = learner.tasks_[name]
         kept = learner.tasks_.learned(name).coefficients
-    told = {"labels": list(task.classes), "precision": None if kept is None else kept.precision}
+    precision = None if kept is None else kept.precision
     if as_json:
-        told |= {"breakdown": task.breakdown, "history": task.history}
+        told: dict[str, Any] = {"labels": list(task.classes), "precision": precision}
+        told |= {"breakdown": dict(task.breakdown), "history": dict(task.history)}
         print_json(_facts_of(task) | told)
         return
     parts = [f"{part} {size(count)}" for part, count in task.breakdown.items() if count]
@@ -230,7 +231,7 @@ def _show_task(store: Path, name: str, as_json: bool) -> None:
             ("role", task.role),
             ("classes", f"{len(task.classes)}: {labels}"),
             ("masks", f"{task.num_masks:,}"),
-            ("precision", told["precision"]),
+            ("precision", precision),
             ("bytes", f"{task.bytes:,} ({', '.join(parts)})"),
             ("learned at", task.history.get("created_at") or None),
             ("from", _settings(metrics)),

@@ -58,21 +58,18 @@ class Contents:
 
     def head(self) -> Head:
         """The head. Raises StoreError for one that was damaged."""
-        sizes = self.database.row("SELECT length(backbone) + length(settings) FROM head")
-        if sizes is not None and not 0 <= (sizes[0] or 0) <= LONGEST_TEXT:
+        if self._number("SELECT length(backbone) + length(settings) FROM head") > LONGEST_TEXT:
             raise self.damaged("its head is too long")
-        row = self.database.row("SELECT * FROM head")
-        if row is None or row_checksum("head", row[1:-1]) != row[-1]:
-            raise self.damaged("its head is not what was written")
+        name, created_at, version, backbone, settings = self._head_values()
         try:
-            backbone, settings = (from_json(object, text) for text in row[4:6])
+            described, chosen = from_json(object, backbone), from_json(object, settings)
         except (TypeError, ValueError, RecursionError):
             raise self.damaged("its head is no JSON") from None
-        if not isinstance(backbone, dict) or not isinstance(settings, dict):
+        if not isinstance(described, dict) or not isinstance(chosen, dict):
             raise self.damaged("its head describes no network")
-        if not all(isinstance(text, str) for text in row[1:4]):
+        if not all(isinstance(text, str) for text in (name, created_at, version)):
             raise self.damaged("its head does not tell where it comes from")
-        return Head(row[1], row[2], row[3], backbone, settings)
+        return Head(name, created_at, version, described, chosen)
 
     def state(self) -> State:
         """The state as last committed."""
@@ -146,8 +143,7 @@ class Contents:
 
     def mask_positions(self) -> dict[str, int]:
         """The position of every mask."""
-        rows = self.database.rows("SELECT name, id FROM masks")
-        return {name: number - 1 for name, number in rows}
+        return dict(self.database.rows("SELECT name, id - 1 FROM masks"))
 
     def remove_masks(self, positions: Collection[int]) -> None:
         """Takes masks out and moves those behind them up, with the basis tasks whose own they are.
@@ -175,8 +171,7 @@ class Contents:
             change = "UPDATE tasks SET num_masks = ?, checksum = ? WHERE id = ?"
             self.database.write(change, num_masks, new, task.number)
             self._count("tasks", [new], [old])
-        head = self.database.row("SELECT * FROM head") or ()
-        values = (uuid.uuid4().hex, *head[2:-1])
+        values = (uuid.uuid4().hex, *self._head_values()[1:])
         checksum = row_checksum("head", values)
         self.database.write("UPDATE head SET uuid = ?, checksum = ?", values[0], checksum)
 
@@ -248,6 +243,12 @@ class Contents:
             if (len(rows), new_sum(bytes(SIZE), (row[0] for row in rows))) != (count, total):
                 raise self.damaged(f"its {table} are not those that were committed")
 
+    def _head_values(self) -> tuple:
+        row = self.database.row("SELECT * FROM head")
+        if row is None or row_checksum("head", row[1:-1]) != row[-1]:
+            raise self.damaged("its head is not what was written")
+        return row[1:-1]
+
     def _mask(self, position: int) -> MaskRow:
         row = self.database.row("SELECT * FROM masks WHERE id = ?", [position + 1])
         if row is None:
@@ -271,7 +272,7 @@ class Contents:
 
     def _number(self, query: str) -> int:
         row = self.database.row(query)
-        return 0 if row is None else int(row[0])
+        return int(row[0] or 0) if row else 0
 
     def _has(self, table: str, name: str) -> bool:
         return self.database.row(f"SELECT 1 FROM {table} WHERE name = ?", [name]) is not None

@@ -27,6 +27,14 @@ UNREADABLE = (ValueError, KeyError, TypeError, IndexError, OverflowError, Recurs
 """What decoding a row raises that cannot be one."""
 
 
+class Row:
+    """A row's columns, in the order of its checksum."""
+
+    def values(self) -> tuple[Value, ...]:
+        """The columns as they are checked and written."""
+        return tuple(vars(self).values())
+
+
 @dataclass(frozen=True)
 class Head:
     """What is written once: the network, the learner's settings, and where the file comes from."""
@@ -39,7 +47,7 @@ class Head:
 
 
 @dataclass(frozen=True)
-class State:
+class State(Row):
     """What has been committed: numbers of rows, and sums of their checksums.
 
     shared: the checksum of the norm statistics that all tasks share, None where there are none.
@@ -51,17 +59,13 @@ class State:
     tasks_sum: bytes = bytes(SIZE)
     shared: bytes | None = None
 
-    def values(self) -> tuple[Value, ...]:
-        """The columns as they are checked and written."""
-        return tuple(vars(self).values())
-
 
 @dataclass(frozen=True)
-class MaskRow:
-    """The columns of a mask, in the order of its checksum.
+class MaskRow(Row):
+    """A mask.
 
-    bits: None where the recipe draws the mask again; digest: 16 bytes of BLAKE2b over the packed
-    bits, which tells whether it drew the same.
+    bits: None where the recipe draws it again; digest: 16 bytes of BLAKE2b over the packed bits,
+    which tells whether it drew the same.
     """
 
     name: str
@@ -70,14 +74,10 @@ class MaskRow:
     bits: bytes | None
     digest: bytes
 
-    def values(self) -> tuple[Value, ...]:
-        """The columns as they are checked and written."""
-        return tuple(vars(self).values())
-
 
 @dataclass(frozen=True)
-class TaskRow:
-    """The columns of a task, in the order of its checksum; texts stand for document numbers.
+class TaskRow(Row):
+    """A task; texts stand for document numbers.
 
     number: of the row, never given twice; mask_bytes: what its mask takes in the table of masks.
     Both are no part of the checksum.
@@ -98,8 +98,8 @@ class TaskRow:
     mask_bytes: int | None = None
 
     def values(self) -> tuple[Value, ...]:
-        """The columns as they are checked and written."""
-        return tuple(vars(self).values())[1:-1]
+        """All but the number and the bytes of the mask."""
+        return super().values()[1:-1]
 
 
 def row_checksum(table: str, values: Sequence[Value]) -> bytes:

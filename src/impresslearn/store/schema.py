@@ -79,17 +79,11 @@ CREATE TABLE tasks (
 );
 """
 
-Migration = Callable[[sqlite3.Connection], None]
+MIGRATIONS: dict[int, Callable[[sqlite3.Connection], object]] = {1: lambda connection: None}
+"""Version -> what brings a file of that version to the next one, inside a transaction.
 
-
-def _only_the_mark(connection: sqlite3.Connection) -> None:
-    """From 1 to 2: a head may hold settings that software of format 1 would pass over."""
-
-
-MIGRATIONS: dict[int, Migration] = {1: _only_the_mark}
-"""Version -> what brings a file of that version to the next one, inside a transaction."""
-
-Schema = frozenset[tuple[str, str, str, str | None]]
+From 1 to 2 only the mark changes: software of format 1 would pass over settings of a later head.
+"""
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
@@ -141,7 +135,7 @@ def migrate(connection: sqlite3.Connection, file: StoreFile) -> None:
         raise
 
 
-def _schema_of(connection: sqlite3.Connection) -> Schema:
+def _schema_of(connection: sqlite3.Connection) -> frozenset[tuple]:
     """Tables, indices, triggers and views, without the spaces and quotes that ALTER TABLE sets."""
     rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master")
     return frozenset(
@@ -151,7 +145,7 @@ def _schema_of(connection: sqlite3.Connection) -> Schema:
 
 
 @lru_cache(maxsize=4)
-def _expected_schema(tables: str) -> Schema:
+def _expected_schema(tables: str) -> frozenset[tuple]:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         connection.executescript(tables)
         return _schema_of(connection)
