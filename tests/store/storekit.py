@@ -110,7 +110,7 @@ class Workers:
         """The exit status of a process, negative for a signal."""
         return self._ask({"wait": pid})
 
-    def finished(self, pid: int, out: Path) -> list[Any]:
+    def reported(self, pid: int, out: Path) -> list[Any]:
         """What a process reported that must have ended well."""
         assert self.wait(pid) == 0, reports(out)[-1]
         return reports(out)

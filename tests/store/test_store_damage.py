@@ -40,7 +40,7 @@ def valid(tmp_path_factory):
 def test_damaged_copies(pool, valid, tmp_path, verb):
     out = tmp_path / "out"
     pid = pool.start("judge", out, source=valid, folder=tmp_path, count=COPIES, verb=verb)
-    found = pool.finished(pid, out)
+    found = pool.reported(pid, out)
     outcomes = [each[1] for each in found if len(each) == 2]
     counts = Counter(
         next((kind for word, kind in WORDS.items() if word in outcome), outcome)

@@ -148,7 +148,7 @@ def test_readers_see_one_state_or_the_other(pool, late, tmp_path):
         with hasty(late) as learner:
             learner.learn_basis("late", blobs(number))
     stop.touch()
-    pool.finished(pid, out)
+    pool.reported(pid, out)
 
 
 def test_removing_looks_at_every_task(late):

@@ -88,7 +88,7 @@ def test_overwriting_what_another_process_has_open(pool, path, larger, tmp_path,
             larger.save(path, overwrite=True)
         assert path.read_bytes() == before
     stop.touch()
-    pool.finished(pid, out)
+    pool.reported(pid, out)
     larger.save(path, overwrite=True)
     assert digests(path) == digests(larger)
     assert files(tmp_path) == ["a.impress", "out", "stop"]
@@ -165,7 +165,7 @@ def test_opening_twice_keeps_the_locks(path, tmp_path, pool):
         verify_store(path)
         describe_store(path)
         out = tmp_path / "out"
-        pool.finished(pool.start("learn", out, path=path, prefix="theirs", count=1), out)
+        pool.reported(pool.start("learn", out, path=path, prefix="theirs", count=1), out)
         assert (tmp_path / "a.impress-wal").exists()  # the other did not think it was the last
         learner.learn_task("ours", blobs(1))
     assert list(il.load(path).tasks_)[3:] == ["theirs-0", "ours"]

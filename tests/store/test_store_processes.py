@@ -28,16 +28,16 @@ def test_readers_while_one_learns(pool, path, tmp_path):
         pool.start("read", out, path=path, readonly=number % 2 == 0, stop=stop)
         for number, out in enumerate(outs)
     ]
-    churn = pool.start("open_and_close", tmp_path / "churn", path=path, stop=stop)
+    churn = pool.start("verify_again_and_again", tmp_path / "churn", path=path, stop=stop)
     until(lambda: all(map(reports, outs)))
     writer = tmp_path / "writer"
     pid = pool.start("learn", writer, path=path, prefix="new", count=TASKS, basis=4)
-    published = dict(pool.finished(pid, writer)[1:])
+    published = dict(pool.reported(pid, writer)[1:])
     time.sleep(0.5)
     stop.touch()
-    pool.finished(churn, tmp_path / "churn")
+    pool.reported(churn, tmp_path / "churn")
     for pid, out in zip(pids, outs, strict=True):
-        _, answers = pool.finished(pid, out)
+        _, answers = pool.reported(pid, out)
         assert {name: answers[name] for name in published} == published
     assert len(published) == TASKS
     assert verify_store(path)["tasks"] == TASKS + 3
@@ -62,7 +62,7 @@ def test_a_task_learned_anew_is_never_answered_from_before(pool, path, tmp_path)
         remove_tasks(path, ["again-0"])
         out = tmp_path / "out"
         pid = pool.start("learn", out, path=path, prefix="again", count=1)
-        _, (name, now) = pool.finished(pid, out)
+        _, (name, now) = pool.reported(pid, out)
         assert digest(learner, name) == now
 
 
@@ -71,7 +71,7 @@ def test_two_writers_take_turns(pool, path, tmp_path):
     pids = [pool.start("learn", out, path=path, prefix=out.name, count=6, basis=2) for out in outs]
     published = {}
     for pid, out in zip(pids, outs, strict=True):
-        published |= dict(pool.finished(pid, out)[1:])
+        published |= dict(pool.reported(pid, out)[1:])
     learner = il.load(path)
     assert len(published) == 12
     assert published.items() < digests(learner).items()
@@ -88,7 +88,7 @@ def test_one_name_in_two_writers(pool, path, tmp_path, basis):
     pids = [
         pool.start("learn", out, path=path, prefix="same", count=6, basis=basis) for out in outs
     ]
-    found = [pool.finished(*pair)[1:] for pair in zip(pids, outs, strict=True)]
+    found = [pool.reported(*pair)[1:] for pair in zip(pids, outs, strict=True)]
     learner = il.load(path)
     for one, other in zip(*found, strict=True):
         won, lost = (one, other) if len(one) == 2 else (other, one)

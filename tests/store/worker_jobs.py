@@ -55,21 +55,13 @@ def read(report: Any, path: str, stop: str, readonly: bool = False) -> None:
         report(answers)
 
 
-def open_and_close(report: Any, path: str, stop: str) -> None:
-    """Opens, predicts and closes until a file `stop` is there."""
-    rounds = 0
-    while not os.path.exists(stop):
-        with il.open_store(path, progress=False, readonly=rounds % 2 == 0) as learner:
-            digest(learner, "first")
-        rounds += 1
-    report(rounds)
-
-
 def verify_again_and_again(report: Any, path: str, stop: str) -> None:
     """Opens a store, predicts all its tasks, and verifies it, until a file `stop` is there."""
+    rounds = 0
     while not os.path.exists(stop):
+        rounds += 1
         try:
-            with il.open_store(path, readonly=True, progress=False) as learner:
+            with il.open_store(path, readonly=rounds % 2 == 0, progress=False) as learner:
                 for task in learner.tasks_:
                     digest(learner, task)
         except il.UnknownTaskError:
