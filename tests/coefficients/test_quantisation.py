@@ -38,17 +38,24 @@ def rounded(values, precision):
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("scales", [False, True])
 @pytest.mark.parametrize("granularity", ["layer", "unit"])
-def test_shapes_and_kinds_survive(granularity, scales, precision):
+def test_shapes_and_kinds_survive_and_the_bytes_counted_are_those_kept(
+    granularity, scales, precision
+):
     coefficients = draw(5, CoefficientSpec(granularity, scales, scales))
+    for tensor in coefficients.tensors():
+        tensor.requires_grad_()
     stored = store_coefficients(coefficients, precision)
     restored = stored.restore()
     assert stored.precision == precision
     assert (restored.granularity, restored.num_masks) == (granularity, 5)
     for ours, theirs in zip(restored.tensors(), coefficients.tensors(), strict=True):
-        assert ours.shape == theirs.shape
-        assert ours.dtype == torch.float32
+        assert (ours.shape, ours.dtype) == (theirs.shape, torch.float32)
         assert ours.isfinite().all()
+        assert not ours.requires_grad
     assert (restored.output_scale is None) == (restored.input_scale is None) == (not scales)
+    kept = sum(len(p.payload) + len(p.steps) + len(p.offset) for p in stored.parts)
+    assert stored.nbytes == kept + len(stored.levels)
+    assert (stored.levels == b"") == (precision != "coded")
 
 
 def test_bytes_are_exact():
@@ -68,16 +75,6 @@ def test_bytes_are_exact():
     assert cost("unit", False, "float32") == 140
     assert cost("unit", False, "int8") == 35 + 14
     assert cost("unit", False, "int4") == 10 + 8 + 14
-
-
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_the_bytes_counted_are_the_bytes_kept(precision):
-    stored = store_coefficients(draw(7, CoefficientSpec("unit", True, True)), precision)
-    parts = [*stored.alpha, *stored.output_scale, *stored.input_scale]
-    own = sum(len(p.payload) + len(p.steps) + len(p.offset) for p in parts)
-    assert stored.nbytes == own + len(stored.levels)
-    assert (stored.levels == b"") == (precision != "coded")
-    assert all(isinstance(p.payload, bytes) for p in parts)
 
 
 def test_float32_is_exact_and_float16_rounds_once():
@@ -121,27 +118,12 @@ def test_relative_error_at_any_scale(precision, error, scale):
     assert error / 3 < difference < error
 
 
-def test_coarser_is_never_better():
-    values = torch.randn(500, generator=torch.Generator().manual_seed(0))
-    kinds = [each for each in PRECISIONS if each != "coded"]
-    errors = [float((rounded(values, each) - values).norm()) for each in kinds]
-    assert errors == sorted(errors)
-    assert errors[0] == 0
-
-
 def test_the_step_of_least_squares_beats_the_widest():
     # One outlier: clipping it costs less than a step that reaches it.
     values = torch.cat([torch.linspace(-1, 1, 999), torch.tensor([1.9])])
     widest = np.float32(np.float16(1.9 / 7))
     plain = torch.from_numpy(np.rint(values.numpy() / widest) * widest)
     assert (rounded(values, "int4") - values).norm() < 0.95 * (plain - values).norm()
-
-
-def test_units_have_steps_of_their_own():
-    values = torch.stack([torch.linspace(-1, 1, 9), 1000 * torch.linspace(-1, 1, 9)], dim=1)
-    restored = rounded(values, "int8")
-    assert (restored - values).abs().amax(dim=0).tolist() == pytest.approx([0, 0], abs=8)
-    assert (restored[:, 0] - values[:, 0]).abs().max() < 0.008
 
 
 @pytest.mark.parametrize("precision", BITS)
@@ -156,19 +138,12 @@ def test_zeros_stay_zero(precision):
     assert (rounded(torch.zeros(4), precision) == 0).all()
 
 
-@pytest.mark.parametrize("precision", BITS)
-def test_equal_scales_are_kept_to_the_precision_of_their_offset(precision):
-    coefficients = Coefficients((torch.ones(2),), (torch.full((5,), 1.2),), (torch.ones(3),))
-    restored = store_coefficients(coefficients, precision).restore()
-    assert restored.output_scale[0].tolist() == pytest.approx([1.2] * 5, rel=2**-11)
-    assert restored.input_scale[0].tolist() == [1, 1, 1]
-
-
 @pytest.mark.parametrize(("precision", "share"), [("int8", 0.006), ("int5", 0.05), ("int4", 0.1)])
 def test_scales_are_rounded_around_their_middle(precision, share):
-    scales = torch.linspace(0.9, 1.1, 101)
-    coefficients = Coefficients((torch.ones(2),), (scales,))
+    scales, equal = torch.linspace(0.9, 1.1, 101), torch.full((5,), 1.2)
+    coefficients = Coefficients((torch.ones(2),), (scales,), (equal,))
     restored = store_coefficients(coefficients, precision).restore()
+    assert restored.input_scale[0].tolist() == pytest.approx([1.2] * 5, rel=2**-11)
     assert (restored.output_scale[0] - scales).abs().max() < share * 0.1
 
 
@@ -193,12 +168,6 @@ def test_values_too_large_for_float16_are_refused_not_lost(precision):
         with pytest.raises(InputError, match="too large for float16"):
             store_coefficients(coefficients, precision)
     assert rounded([1.0, -1e30], "float32").tolist() == [1.0, np.float32(-1e30)]
-
-
-@pytest.mark.parametrize("precision", BITS)
-def test_large_values_within_reach(precision):
-    values = torch.tensor([4e5, -4e5, 0.0])
-    assert rounded(values, precision).tolist() == pytest.approx(values.tolist(), rel=0.04)
 
 
 @pytest.mark.parametrize("precision", ["int3", "bfloat16", "", None, "INT8"])
@@ -230,10 +199,3 @@ def test_rounding_again_changes_little_and_storing_is_repeatable(precision):
     again = store_coefficients(stored.restore(), precision).restore()
     for first, second in zip(stored.restore().tensors(), again.tensors(), strict=True):
         torch.testing.assert_close(first, second, rtol=0.02, atol=2e-2)
-
-
-def test_coefficients_that_are_being_trained_can_be_stored():
-    coefficients = draw(3, CoefficientSpec())
-    for tensor in coefficients.tensors():
-        tensor.requires_grad_()
-    assert not any(t.requires_grad for t in store_coefficients(coefficients).restore().tensors())

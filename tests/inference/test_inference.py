@@ -99,7 +99,7 @@ def test_a_single_input_by_alpha(digits):
     check_distribution(guess, digits.tasks_)
 
 
-def test_the_candidates_can_be_chosen(digits):
+def test_the_tasks_can_be_chosen(digits):
     inputs = STREAM[4].test.inputs[:100]
     names = {
         "all": STREAM.names[:6],
@@ -188,7 +188,7 @@ def test_all_kinds_of_coefficients(settings, method):
         assert guess.best == name
 
 
-def test_the_shortlist_of_many_candidates():
+def test_the_shortlist_of_many_tasks():
     learner = quick_learner()
     count = SHORTLIST + 5
     for seed in range(count):
@@ -222,14 +222,14 @@ def test_networks_with_norms_and_a_single_input(norm):
     assert sum(right) >= (1 if norm == "shared" else 2)
 
 
-def candidates_of(backbone, bank, coefficients):
+def known_tasks_of(backbone, bank, coefficients):
     def view(kept):
         return lambda: TaskView(mixed_weights(bank, backbone.weights, kept), None, 3)
 
     return [KnownTask(f"c{i}", 3, kept, view(kept), None) for i, kept in enumerate(coefficients)]
 
 
-def random_candidates(backbone, bank, count=5, scaled=False):
+def random_tasks(backbone, bank, count=5, scaled=False):
     """Coefficients per unit; if scaled, one has an output scale and one an input scale."""
     generator = torch.Generator().manual_seed(0)
 
@@ -256,7 +256,7 @@ def test_one_shot_ranks_by_the_gradient_of_the_mixture(norm, scaled, objective):
     backbone = lenet() if norm == "none" else resnet(norm)
     inputs, _ = blobs() if norm == "none" else pictures()
     bank = random_bank(backbone.layers, 4, 0.5)
-    coefficients = random_candidates(backbone, bank, scaled=scaled)
+    coefficients = random_tasks(backbone, bank, scaled=scaled)
     shared = None
     if norm == "shared":
         shared = {name: value + 0.5 for name, value in backbone.initial_statistics().items()}
@@ -277,8 +277,8 @@ def test_one_shot_ranks_by_the_gradient_of_the_mixture(norm, scaled, objective):
 def small_search(count=5):
     backbone = lenet()
     bank = random_bank(backbone.layers, 4, 0.5)
-    candidates = random_candidates(backbone, bank, count)
-    return _Search(Superposition(backbone, bank, candidates), mean_entropy, 3, None)
+    tasks = random_tasks(backbone, bank, count)
+    return _Search(Superposition(backbone, bank, tasks), mean_entropy, 3, None)
 
 
 def test_halving_keeps_the_better_of_each_pair():
@@ -289,11 +289,11 @@ def test_halving_keeps_the_better_of_each_pair():
         return one if slopes[one] > slopes[other] else other
 
     first = [loser(0, 1), loser(2, 3)]
-    left = [candidate for candidate in range(5) if candidate not in first]
+    left = [task for task in range(5) if task not in first]
     second = loser(left[0], left[1])
-    pair = [candidate for candidate in left if candidate != second]
+    pair = [task for task in left if task != second]
     third = loser(*pair)
-    winner = next(candidate for candidate in pair if candidate != third)
+    winner = next(task for task in pair if task != third)
     assert search.halving(inputs) == [winner, third, second, *first]
 
 
@@ -306,16 +306,16 @@ def test_beyond_the_limit_one_gradient_decides_who_is_paired(monkeypatch):
     assert order[2:] == ranked[2:]
 
 
-def test_candidates_without_a_profile_are_never_unknown():
+def test_tasks_without_a_profile_are_never_unknown():
     backbone = lenet()
     bank = random_bank(backbone.layers, 4, 0.5)
-    candidates = candidates_of(backbone, bank, random_candidates(backbone, bank))
-    guess = guess_task(backbone, bank, candidates, blobs()[0])
+    tasks = known_tasks_of(backbone, bank, random_tasks(backbone, bank))
+    guess = guess_task(backbone, bank, tasks, blobs()[0])
     check_distribution(guess, [f"c{i}" for i in range(5)])
     assert guess.unknown_probability == 0
 
 
-def test_no_candidate():
+def test_no_task():
     backbone = lenet()
     with pytest.raises(InputError, match="no task to choose from"):
         guess_task(backbone, MaskBank(backbone.layers), [], blobs()[0])
