@@ -1,6 +1,6 @@
 import pytest
 
-from impresslearn import ImpressLearner, Recipe, SupSup, create_backbone
+from impresslearn import ImpressLearner, SupSup, create_backbone
 from impresslearn.errors import InputError
 from impresslearn.learner.presets import list_presets, preset
 from toys import FEATURES, WIDTHS, blobs
@@ -32,8 +32,11 @@ def test_without_arguments_there_is_what_we_recommend():
     learner, chosen = ImpressLearner(), preset("default")
     for name, value in chosen.learner_settings().items():
         assert getattr(learner, name) == value
+    assert chosen.backbone_settings() == {"init": "signed_constant", "gain": 2}
     for name, value in chosen.backbone_settings().items():
         assert learner.backbone.spec[name] == value
+    for recipe in (chosen.basis_recipe, chosen.task_recipe):
+        assert (recipe.optimizer, recipe.schedule, recipe.min_steps) == ("adam", "cosine", 300)
 
 
 def test_settings_can_be_overridden():
@@ -53,12 +56,3 @@ def test_table_2_of_the_paper():
     for chosen in (small, large):
         assert chosen.task_recipe.momentum == 0.9
         assert chosen.task_recipe.weight_decay == 0.1
-
-
-def test_the_default_trains_masks_and_coefficients_with_adam():
-    chosen = preset("default")
-    assert (chosen.init, chosen.gain, chosen.allocation) == ("signed_constant", 2, "erdos_renyi")
-    for recipe in (chosen.basis_recipe, chosen.task_recipe):
-        assert isinstance(recipe, Recipe)
-        assert (recipe.optimizer, recipe.schedule) == ("adam", "cosine")
-        assert recipe.min_steps == 300

@@ -82,6 +82,8 @@ def test_a_backbone_is_what_it_was_made():
         ({"penalty": float("nan")}, "penalty must be a number of at least 0"),
         ({"penalty": -1}, "penalty must be a number of at least 0"),
         ({"sparsity": 95}, "did you mean 0.95"),
+        ({"sparsity": 1.0}, "must lie in"),
+        ({"sparsity": -0.1}, "must lie in"),
         ({"task_recipe": {"lr": 1}}, "task_recipe must be a Recipe, got dict"),
         ({"preprocessing": {"mean": 1}}, "preprocessing must be a Preprocessing, got dict"),
         ({"cache_bytes": 1.5}, "cache_bytes must be an integer"),

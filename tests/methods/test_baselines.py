@@ -197,15 +197,6 @@ def test_a_task_changes_no_other_and_the_backbone_neither():
     assert backbone.fingerprint() == before
 
 
-def test_string_labels():
-    inputs, labels = blobs()
-    names = [("ant", "bee", "cat")[label] for label in labels.tolist()]
-    tuned = FineTuning(lenet(), recipe=QUICK, progress=False).learn_task("a", (inputs, names))
-    assert set(tuned.predict(inputs, "a")) == {"ant", "bee", "cat"}
-    assert tuned.score((inputs, names), "a") > 0.9
-    assert tuned.tasks_["a"].bytes == 4 * WEIGHTS + 2 + 3 * 4
-
-
 def baselines():
     backbone = lenet()
     bank = random_bank(backbone.layers, 2)
