@@ -19,9 +19,6 @@ from impresslearn.data import (
     as_examples,
     as_inputs,
     classes_of,
-    encode_labels,
-    label_array,
-    task_classes,
     to_batches,
 )
 from impresslearn.errors import (
@@ -159,40 +156,6 @@ def test_inputs_that_are_no_finite_numbers(values, message):
 def test_large_finite_inputs_are_not_taken_for_infinite_ones():
     huge = torch.full((3, 2), 3e38)
     assert torch.equal(as_inputs(huge), huge)
-
-
-@pytest.mark.parametrize(
-    ("labels", "expected"),
-    [
-        ([3, -7], [3, -7]),
-        (torch.tensor([3, 4], dtype=torch.uint8), [3, 4]),
-        (np.array([3, 4], dtype=np.int16), [3, 4]),
-        (np.array([[3], [4]]), [3, 4]),
-        ([True, False], [1, 0]),
-        ([3.0, 4.0], [3, 4]),
-        (("cat", "dog"), ["cat", "dog"]),
-        (np.array(["cat", "Straße"], dtype=object), ["cat", "Straße"]),
-        (np.array([b"cat", b"dog"]), ["cat", "dog"]),
-    ],
-)
-def test_labels_are_integers_or_strings(labels, expected):
-    array = label_array(labels)
-    assert array.tolist() == expected
-    assert array.dtype == np.int64 or array.dtype.kind == "U"
-
-
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        ([0.5, 1.0], "integers or strings, got 0.5"),
-        ([np.nan, 1.0], "integers or strings, got nan"),
-        (np.array([None, None], dtype=object), "integers or strings, got None"),
-        (np.eye(2), r"one per example, shape \(n,\), got shape \(2, 2\)"),
-        (3, r"got shape \(\)"),
-    ],
-)
-def test_labels_that_are_neither(labels, message):
-    refused((X[:2], labels), message)
 
 
 @pytest.mark.parametrize(
@@ -343,20 +306,3 @@ def test_a_subset_keeps_order_labels_and_augmentation():
         assert torch.equal(subset.inputs, X[[3, 0]])
         assert subset.labels.tolist() == [1, 0]
         assert subset.augment is examples.augment
-
-
-def test_classes_are_sorted_plain_values():
-    assert classes_of(np.array([5, -1, 5])) == (-1, 5)
-    assert all(type(label) is int for label in classes_of(np.array([5, -1])))
-    assert classes_of(np.array(["b", "a"])) == ("a", "b")
-    assert type(classes_of(np.array(["b"]))[0]) is str
-    assert task_classes(np.array([5, -1]), outputs=2) == (-1, 5)
-
-
-def test_labels_are_encoded_by_position():
-    assert encode_labels(np.array([9, 4, 9]), {4: 0, 9: 1}).tolist() == [1, 0, 1]
-    with pytest.raises(InputError, match=r"^label 'x' was never seen by this task; it knows 'a'$"):
-        encode_labels(np.array(["a", "x"]), {"a": 0})
-    many = {label: label for label in range(100)}
-    with pytest.raises(InputError, match=r"it knows 0, 1, 2, 3, 4, 5, 6, 7, …$"):
-        encode_labels(np.array([100]), many)

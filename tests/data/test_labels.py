@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from impresslearn.data import Examples, as_examples, encode_labels, label_array
+from impresslearn.data import (
+    Examples,
+    as_examples,
+    classes_of,
+    encode_labels,
+    label_array,
+    task_classes,
+)
 from impresslearn.errors import InputError
 
 
@@ -22,6 +29,9 @@ class Name(str, enum.Enum):
     ("labels", "expected"),
     [
         ([-(2**63), 2**63 - 1], [-(2**63), 2**63 - 1]),
+        (torch.tensor([3, 4], dtype=torch.uint8), [3, 4]),
+        (np.array([[3], [4]], dtype=np.int16), [3, 4]),
+        ([3.0, 4.0], [3, 4]),
         ([2**53 + 1, 1.0], [2**53 + 1, 1]),
         (np.array([2**24 - 1, -0.0], np.float32), [2**24 - 1, 0]),
         (torch.tensor([255.0, 0.0], dtype=torch.bfloat16), [255, 0]),
@@ -70,6 +80,10 @@ def test_labels_keep_their_values(labels, expected):
         ([torch.tensor([0, 1])] * 2, r"got shape \(2, 2\); of one-hot rows"),
         ([[1, 2], [3]], r"got shape \(2, 2\)$"),
         ([1j, 2j], "integers or strings, got 1j"),
+        ([0.5, 1.0], "integers or strings, got 0.5"),
+        ([np.nan, 1.0], "integers or strings, got nan"),
+        (np.array([None, None], dtype=object), "integers or strings, got None"),
+        (3, r"got shape \(\)"),
     ],
 )
 def test_labels_that_would_merge_or_cannot_be_kept_are_refused(labels, message):
@@ -91,3 +105,20 @@ def test_a_label_is_found_by_its_value_and_kind():
 def test_examples_are_held_to_the_same():
     with pytest.raises(InputError, match="all integers or all strings"):
         as_examples(Examples(torch.zeros(2, 3), np.array([1, "1"], dtype=object)))
+
+
+def test_classes_are_sorted_plain_values():
+    assert classes_of(np.array([5, -1, 5])) == (-1, 5)
+    assert all(type(label) is int for label in classes_of(np.array([5, -1])))
+    assert classes_of(np.array(["b", "a"])) == ("a", "b")
+    assert type(classes_of(np.array(["b"]))[0]) is str
+    assert task_classes(np.array([5, -1]), outputs=2) == (-1, 5)
+
+
+def test_labels_are_encoded_by_position():
+    assert encode_labels(np.array([9, 4, 9]), {4: 0, 9: 1}).tolist() == [1, 0, 1]
+    with pytest.raises(InputError, match=r"^label 'x' was never seen by this task; it knows 'a'$"):
+        encode_labels(np.array(["a", "x"]), {"a": 0})
+    many = {label: label for label in range(100)}
+    with pytest.raises(InputError, match=r"it knows 0, 1, 2, 3, 4, 5, 6, 7, …$"):
+        encode_labels(np.array([100]), many)
