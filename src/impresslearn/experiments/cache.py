@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ import torch
 
 from impresslearn.errors import InputError
 from impresslearn.experiments.jobs import Job, Outcome, Place, kept_outcome, run_job
+from impresslearn.files import new_file
 
 Run = Callable[[Job, Sequence[Outcome], Place], Outcome]
 
@@ -103,18 +103,10 @@ class Cache:
         return self.folder / job.key[:2] / f"{job.key}.bin"
 
     def _write(self, path: Path, content: bytes) -> None:
-        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         with self._writing():
             path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                with temporary.open("xb") as file:
-                    file.write(content)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(temporary, path)
-            except BaseException:
-                temporary.unlink(missing_ok=True)
-                raise
+            with new_file(path) as temporary:
+                temporary.write_bytes(content)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

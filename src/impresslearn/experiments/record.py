@@ -21,6 +21,7 @@ from typing import Any
 from impresslearn.errors import InputError
 from impresslearn.experiments.jobs import Outcome
 from impresslearn.experiments.targets.plan import Plan, Target
+from impresslearn.files import write_file
 from impresslearn.report.findings import FILE as FINDINGS
 from impresslearn.report.findings import read_findings, read_json, with_kept
 
@@ -91,7 +92,7 @@ def write_record(record: Mapping[str, Any], path: Path) -> None:
     body = {key: value for key, value in record.items() if key != "rows"}
     head = json.dumps(body, indent=1, ensure_ascii=False, allow_nan=False)
     rows = ",\n  ".join(json.dumps(r, ensure_ascii=False, allow_nan=False) for r in record["rows"])
-    _write(f'{head[:-2]},\n "rows": [\n  {rows}\n ]\n}}\n', path)
+    write_file(path, f'{head[:-2]},\n "rows": [\n  {rows}\n ]\n}}\n', folders=True)
 
 
 def _save_finding(path: Path) -> None:
@@ -102,24 +103,8 @@ def _save_finding(path: Path) -> None:
     findings = read_findings(path.parent)
     kept = with_kept(findings, before)
     if kept != findings:
-        _write(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", path.parent / FINDINGS)
-
-
-def _write(text: str, path: Path) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
-        try:
-            # A lone surrogate, of a file's name that is no text, becomes JSON's own escape.
-            with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(text)
-            Path(temporary).chmod(0o644)
-            os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from None
+        text = json.dumps(kept, indent=1, ensure_ascii=False) + "\n"
+        write_file(path.parent / FINDINGS, text)
 
 
 def versions() -> dict[str, str]:
