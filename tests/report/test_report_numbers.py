@@ -118,4 +118,4 @@ def test_a_single_unit_has_no_interval():
 
 def test_rows_without_seeds_among_others_are_not_called_seeds():
     mixed = [{"accuracy": 0.1, "seed": 0}, {"accuracy": 0.2, "seed": 1}, {"accuracy": 0.3}]
-    assert summarise(mixed, "accuracy").unit == "rows"
+    assert summarise(mixed, "accuracy").over == "3 rows"

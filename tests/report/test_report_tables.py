@@ -80,6 +80,13 @@ def test_terminal_shows_claim_data_and_table():
     assert "60.0 ± 24.8%" in text
 
 
+def test_a_long_name_is_folded_and_never_cut():
+    record = samples.overlap()
+    record["tables"] = [{"header": ["name"], "rows_verbatim": [["x" * 300]]}]
+    assert printed(record).count("x") >= 300
+    assert "…" not in printed(record)
+
+
 def test_csv_holds_every_row(tmp_path):
     record = parse_record(small())
     (path,) = write_csv([record], tmp_path / "csv")

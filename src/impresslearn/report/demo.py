@@ -17,11 +17,11 @@ from impresslearn.errors import visible_within
 from impresslearn.report.checking import naming
 from impresslearn.report.page import page
 from impresslearn.report.records import FORMAT, Record, parse_record
-from impresslearn.report.tables import Cells, markdown
+from impresslearn.report.tables import Cells, printable
 from impresslearn.report.wording import duration, percent, points, size, times
 
 if TYPE_CHECKING:
-    from rich.markdown import Markdown
+    from rich.table import Table
 
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Fraction = Annotated[Number, Field(ge=0, le=1)]
@@ -104,14 +104,12 @@ def write_demo_report(results: Mapping[str, Any], path: Path) -> None:
     Path(path).write_bytes(text.encode())
 
 
-def tasks_table(results: Mapping[str, Any]) -> "Markdown":
+def tasks_table(results: Mapping[str, Any]) -> "Table":
     """One row a task, basis tasks first, then the mean over new tasks; print it with rich.
 
     Raises InputError if the record lacks something.
     """
-    from rich.markdown import Markdown
-
-    return Markdown(markdown(_table(check_demo_record(results))))
+    return printable(_table(check_demo_record(results)))
 
 
 def _table(results: DemoResults) -> Cells:

@@ -25,16 +25,9 @@ from impresslearn.report.checking import is_plain, shown
 Columns = Mapping[str, str]
 """Key of the rows -> "number", "text" or "flag"."""
 LIMITED = {
-    "group": ("box", "bar", "line"),
-    "reference": ("box", "bar", "line"),
-    "order": ("box", "bar", "line"),
-    "log_x": ("line",),
-    "points": ("line",),
-    "frontier": ("line",),
-    "ours": ("line",),
-    "value": ("heatmap",),
-    "text": ("heatmap",),
-    "facet": ("heatmap",),
+    **dict.fromkeys(("group", "reference", "order"), ("box", "bar", "line")),
+    **dict.fromkeys(("log_x", "points", "frontier", "ours"), ("line",)),
+    **dict.fromkeys(("value", "text", "facet"), ("heatmap",)),
 }
 """Settings that only some kinds of figure have."""
 

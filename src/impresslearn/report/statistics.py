@@ -30,20 +30,14 @@ from impresslearn.errors import InputError
 class Summary:
     """Mean, half the width of its interval (None for a single unit) and deviation of the rows.
 
-    count: rows; unit: what the interval is over, "seeds", "tasks" or "rows"; units: how many.
+    count: rows; over: what the interval is over, like "3 seeds".
     """
 
     mean: float
     deviation: float
     half_width: float | None
     count: int
-    unit: str
-    units: int
-
-    @property
-    def over(self) -> str:
-        """What the interval is over: "3 seeds"."""
-        return f"{self.units} {self.unit if self.units > 1 else self.unit[:-1]}"
+    over: str
 
 
 def summarise(rows: Sequence[Mapping[str, Any]], key: str) -> Summary:
@@ -54,18 +48,20 @@ def summarise(rows: Sequence[Mapping[str, Any]], key: str) -> Summary:
     if not rows:
         raise InputError(f"no row to average {key!r} over")
     values = [float(row[key]) for row in rows]
-    unit = _unit(rows)
+    if len({row.get("seed") for row in rows}) > 1 and all("seed" in row for row in rows):
+        unit = "seed"
+    else:
+        unit = "task" if all("task" in row for row in rows) else "row"
     gathered: dict[Any, list[float]] = {}
     for place, (row, value) in enumerate(zip(rows, values, strict=True)):
-        gathered.setdefault(place if unit == "rows" else row[unit[:-1]], []).append(value)
+        gathered.setdefault(place if unit == "row" else row[unit], []).append(value)
     means = [fmean(group) for group in gathered.values()]
     return Summary(
         mean=fmean(means),
         deviation=stdev(values) if len(values) > 1 else 0.0,
         half_width=half_width(means),
         count=len(values),
-        unit=unit,
-        units=len(means),
+        over=f"{len(means)} {unit}{'' if len(means) == 1 else 's'}",
     )
 
 
@@ -75,9 +71,3 @@ def half_width(values: Sequence[float]) -> float | None:
     if count < 2:
         return None
     return float(stats.t.ppf(0.975, count - 1)) * stdev(values) / sqrt(count)
-
-
-def _unit(rows: Sequence[Mapping[str, Any]]) -> str:
-    if len({row.get("seed") for row in rows}) > 1 and all("seed" in row for row in rows):
-        return "seeds"
-    return "tasks" if all("task" in row for row in rows) else "rows"

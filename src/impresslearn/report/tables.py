@@ -2,19 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from impresslearn.errors import InputError
 from impresslearn.report.checking import is_number, naming
 from impresslearn.report.quantities import Quantity, named, quantity_in, word
 from impresslearn.report.records import Record
 from impresslearn.report.selection import Row, grouped, no_rows, ordered
-from impresslearn.report.specification import Table, matches
+from impresslearn.report.specification import Table as Specified
+from impresslearn.report.specification import matches
 from impresslearn.report.statistics import Summary, summarise
 from impresslearn.report.wording import ABSENT, duration, spaced
 
 if TYPE_CHECKING:
-    from rich.markdown import Markdown
+    from rich.console import Group
+    from rich.table import Table
 
 
 @dataclass(frozen=True)
@@ -63,30 +65,47 @@ def markdown(table: Cells) -> str:
     return "\n".join([*title, *(f"| {' | '.join(line)} |" for line in lines), *note])
 
 
+def printable(table: Cells) -> "Table":
+    """The table for rich to print."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    title, note = (Text(part) if part else None for part in (table.title, table.note))
+    left: Any = {"title_justify": "left", "caption_justify": "left", "title_style": "bold"}
+    made = Table(title=title, caption=note, box=box.SIMPLE_HEAD, **left)
+    for heading, right in zip(table.header, table.numeric, strict=True):
+        made.add_column(Text(heading), justify="right" if right else "left", overflow="fold")
+    for row in table.rows:
+        made.add_row(*map(Text, row))  # Text, not str: brackets in a name are no markup
+    return made
+
+
 def markdown_of(record: Record) -> str:
     """The record in Markdown. Raises InputError for a table without rows."""
-    parts = [
-        f"## {_escaped(record.title)}",
-        *(f"{heading}: {_escaped(text)}" for heading, text in told(record).items()),
-        _escaped(_circumstances(record)),
-        *map(markdown, tables_of(record)),
-    ]
-    return "\n\n".join(parts)
+    title, *lines = map(_escaped, _lines(record))
+    return "\n\n".join([f"## {title}", *lines, *map(markdown, tables_of(record))])
 
 
-def printable_of(record: Record) -> "Markdown":
+def printable_of(record: Record) -> "Group":
     """The record for rich to print. Raises InputError for a table without rows."""
-    from rich.markdown import Markdown
+    from rich.console import Group
+    from rich.text import Text
 
-    return Markdown(markdown_of(record))
+    title, *lines = map(Text, _lines(record))
+    title.stylize("bold underline")
+    tables = [part for table in tables_of(record) for part in (Text(), printable(table))]
+    return Group(title, *lines, *tables, Text())
 
 
-def _circumstances(record: Record) -> str:
+def _lines(record: Record) -> list[str]:
     scale = "" if record.is_custom else f"Scale {record.scale}; "
-    return f"{scale}{record.data}; {len(record.rows):,} rows; {duration(record.seconds)}."
+    rows = f"{len(record.rows):,} rows; {duration(record.seconds)}."
+    about = (f"{heading}: {text}" for heading, text in told(record).items())
+    return [record.title, *about, f"{scale}{record.data}; {rows}"]
 
 
-def _means(table: Table, rows: Sequence[Row]) -> Cells:
+def _means(table: Specified, rows: Sequence[Row]) -> Cells:
     chosen = [
         row for row in rows if matches(row, table.where) and any(key in row for key in table.values)
     ]
