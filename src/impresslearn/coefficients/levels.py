@@ -1,4 +1,4 @@
-"""Whole numbers as bytes, near their entropy: how coded coefficients are kept.
+"""Entropy coding of whole numbers: how coded coefficients become bytes.
 
 The numbers of a tensor are independent draws, most of them near zero:
 

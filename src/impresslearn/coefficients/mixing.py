@@ -1,4 +1,4 @@
-"""Coefficients: the handful of numbers that a task learns, and the weights they make.
+"""Coefficients, the handful of numbers that a task learns, and the weights they make.
 
 A task's weights are W ⊙ Σ_t α_t M^t (eq. 1), with one α per mask and layer (`layer`, the paper) or
 per mask and output unit (`unit`), optionally times a learned scale per output unit and per input:
@@ -122,7 +122,7 @@ class Coefficients:
 def in_groups(
     values: Iterable[Value], groups: Sequence[Sequence[Any] | None]
 ) -> tuple[tuple[Value, ...], tuple[Value, ...] | None, tuple[Value, ...] | None]:
-    """Values one after another, in three groups as long as those given; the first is there."""
+    """Splits values into alphas, output and input scales, as many as the given groups have."""
     left = iter(values)
     first, *scales = (
         None if group is None else tuple(islice(left, len(group))) for group in groups
@@ -136,7 +136,7 @@ def uniform_coefficients(
     spec: CoefficientSpec | None = None,
     device: torch.device | str = "cpu",
 ) -> Coefficients:
-    """The start of every optimisation: α = 1/N everywhere, scales 1."""
+    """Equal coefficients, α = 1/N and scales 1: the start of every optimisation."""
     spec = spec or CoefficientSpec()
     if num_masks < 1:
         raise InputError("the bank is empty; learn a basis task or add random masks first")

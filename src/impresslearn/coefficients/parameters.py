@@ -98,7 +98,7 @@ class FloatCoefficients:
 
 
 class QuantisedCoefficients:
-    """Whole numbers, all zero at first, on a grid for each tensor of `start`."""
+    """Coefficients as whole numbers, all zero at first, on a learned grid for each tensor."""
 
     def __init__(self, start: Coefficients, bank: MaskBank, weights: Mapping[str, Tensor]) -> None:
         self._start = start
@@ -161,7 +161,7 @@ class _OnGrid:
 
 
 class _Rounded(torch.autograd.Function):
-    """Rounding that gradients do not see."""
+    """Rounding with a straight-through gradient."""
 
     @staticmethod
     def forward(ctx: Any, exact: Tensor) -> Tensor:
@@ -182,7 +182,7 @@ def laplace_bits(exact: Tensor, width: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _first_grids(num_masks: int, bank: MaskBank, weights: Mapping[str, Tensor]) -> list[Grid]:
-    """Of each layer's alphas: equal ones at first, and steps that add up as independent numbers do.
+    """The grids of alphas at the start: equal alphas, steps that add up as independent numbers do.
 
     With masks of density ρ, N ρ alphas meet in a weight.
     """

@@ -1,4 +1,4 @@
-"""Coefficients in few bits: what a task costs when it is kept.
+"""Quantises coefficients: in how many bytes a task is kept.
 
 Under int8, int5 and int4 rounding happens once, after training. Each alpha vector (a layer's, or a
 unit's column) gets one float16 step; scales per unit or input get a float16 step and offset a

@@ -1,4 +1,4 @@
-"""Many tasks at once in one set of weights: Σ_c β_c (task c's mask) applied to W.
+"""Superposition: many tasks in one set of weights, Σ_c β_c (task c's mask) applied to W.
 
 A task is a point in coefficient space, so a weighted sum of tasks is again coefficients over the
 same bank; one mix gives its weights and one backward pass the derivative for every task, whether

@@ -264,7 +264,7 @@ def _judge(
     inputs: Tensor,
     method: str,
 ) -> TaskGuess:
-    """The posterior over the shortlist and over "none of them".
+    """Judges the shortlist: the posterior over it and over "none of them".
 
     A task's loss is the information objective of its own predictions, over log K. "None" is
     the best task with its entropy replaced by the level halfway between what that task shows

@@ -72,7 +72,10 @@ def side_by_side(backbone: Backbone, batched: bool | None) -> bool:
 def solve(
     shared: SharedTraining, keys: Sequence[Key], problem: Callable[[Key], Problem]
 ) -> Iterator[tuple[Sequence[Key], list[Any] | None]]:
-    """Keys and the results of their problems, as many at a time as fit; None: one by one."""
+    """Solves problems side by side, as many at a time as fit into memory.
+
+    Yields keys with the results of their problems, or None for those to be solved one by one.
+    """
     most, phase = 1, shared.phase
     gathers = phase.mode == "train" and phase.statistics is not None
     if len(keys) > 1 and not gathers:
@@ -151,7 +154,7 @@ def _run(shared: SharedTraining, problems: Sequence[Problem]) -> list[Any]:
 
 
 class SideBySide:
-    """Several sources of one size as one: batches (b, K, ...) and (b, K), each in its own order."""
+    """Batches (b, K, ...) and (b, K) of K sources of one size, each in its own order."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self._sources = [problem.source for problem in problems]

@@ -35,7 +35,7 @@ Note = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Trainer:
-    """Learns for a state, which holds what has been learned so far, by a learner's settings."""
+    """Trains masks and coefficients by a learner's settings and commits them to its state."""
 
     state: LearnerState
     settings: LearnerSettings
@@ -210,9 +210,9 @@ def _of_one_size(prepared: Mapping[str, TrainingData]) -> list[list[str]]:
 
 
 class Stopwatch:
-    """The metrics that are kept with a task: started before it is learned from so many examples.
+    """Measures a training for the task's history: examples, seconds, steps and final loss.
 
-    note: kept with them. Raises InputError for one that cannot be written as JSON.
+    note: kept with these. Raises InputError for one that cannot be written as JSON.
     """
 
     def __init__(self, examples: int, note: Note | None = None) -> None:

@@ -1,4 +1,4 @@
-"""From a store back to a learner: `load` into memory, `open_store` on the file itself."""
+"""Loads learners from stores: `load` into memory, `open_store` on the file itself."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _learner(
 def _check_preprocessing(
     kept: Mapping[str, Any], settings: Mapping[str, Any], path: Any, in_memory: bool
 ) -> None:
-    """Tasks were learned from inputs that went through what the store keeps, and no other.
+    """Refuses another preprocessing than the one that the tasks were learned with.
 
     kept: the store's settings; in those of an older store there is none, and what its tasks were
     learned from may be said for a copy in memory.

@@ -1,4 +1,4 @@
-"""Settings that belong together, by name.
+"""Presets: settings of the network and the learner that belong together, by name.
 
 The paper's presets follow its Table 2 and text; where the paper is silent (edge-popup) they take
 the settings of its authors' published code. `default` is the best found here (docs/decisions.md).

@@ -1,4 +1,4 @@
-"""A learner's tasks in fewer bits: what that saves, and what it does to accuracy."""
+"""Rounds a learner's tasks to fewer bits: what that saves, and what it does to accuracy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from impresslearn.state.tasks import LearnedTask
 
 @dataclass(frozen=True)
 class Rounding:
-    """What became of one task. Accuracies in [0, 1]; None without labelled data for the task."""
+    """The bytes and accuracy of one task before and after rounding.
+
+    Accuracies in [0, 1]; None without labelled data for the task.
+    """
 
     task: str
     bytes_before: int

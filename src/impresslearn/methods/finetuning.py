@@ -35,8 +35,10 @@ Weights = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Trainable:
-    """What one task trains. weights: the network's weights that the parameters make now; kept: the
-    weights as a learned task computes with them, and the bytes that they are kept in.
+    """The parameters that one task trains, and the network's weights that they make.
+
+    weights: as the parameters are now; kept: as a learned task computes with them, and the bytes
+    that they are kept in.
     """
 
     parameters: Sequence[Tensor]

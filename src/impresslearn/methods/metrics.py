@@ -16,7 +16,7 @@ Matrix = Sequence[Sequence[float]]
 
 
 def check_matrix(matrix: Matrix) -> int:
-    """T. Raises InputError unless the matrix has T + 1 rows of T accuracies and T is at least 2."""
+    """The number of tasks T. Raises InputError for a matrix of another shape and for T below 2."""
     tasks = len(matrix) - 1
     if tasks < 2 or any(len(row) != tasks for row in matrix):
         lengths = sorted({len(row) for row in matrix})

@@ -1,4 +1,4 @@
-"""The methods by name: `create_method`, `list_methods`, `register_method`.
+"""Creates methods by name, and registers new ones.
 
 | name | method |
 |---|---|

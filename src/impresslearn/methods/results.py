@@ -1,4 +1,4 @@
-"""What an evaluation found: shown as a table, in a notebook, and as plain rows."""
+"""Results of evaluations: as a table, in a notebook, and as plain rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DIFFERENCES = ("forgetting", "backward_transfer", "forward_transfer")
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A method on a stream.
+    """The accuracies, bytes and time of one method on a stream.
 
     tasks: names in the order they were learned; matrix: T + 1 rows of T accuracies, row i when i
     tasks are learned (see `metrics`), NaN where the method cannot answer before it has learned;
@@ -88,7 +88,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Comparison(Mapping[str, Evaluation]):
-    """Methods on one stream: label -> `Evaluation`, in the order they were given."""
+    """Evaluations of several methods on one stream, label -> `Evaluation`."""
 
     evaluations: Mapping[str, Evaluation]
 

@@ -57,8 +57,9 @@ class SupSup(ReadOnlySettings):
 
     @classmethod
     def load(cls, path: str | os.PathLike, **settings: Any) -> SupSup:
-        """What `save` wrote. settings: as of `il.load`. Raises StoreError and InputError as that,
-        and InputError for a store of tasks that have coefficients.
+        """Loads what `save` wrote. settings: as of `il.load`.
+
+        Raises as that, and InputError for a store of tasks that have coefficients.
         """
         learner = load(path, **settings)
         if any(task.role != "basis" for task in learner.tasks_.all()):

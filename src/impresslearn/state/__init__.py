@@ -1,1 +1,1 @@
-"""What a learner has committed, and the protocol of what keeps it."""
+"""The committed state of a learner, and the backends that keep it."""

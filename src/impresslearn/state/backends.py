@@ -1,4 +1,4 @@
-"""Where a learner's commits are kept: in memory only, or in a file as well.
+"""Backends, which keep a learner's commits: in memory only, or in a file as well.
 
 A `LearnerState` decides what is committed; its backend keeps it. `MemoryBackend` is a dictionary,
 and the state's own bank. The store's backend writes each commit to a file in one transaction, and
@@ -17,7 +17,7 @@ from impresslearn.state.tasks import LearnedTask
 
 
 class Backend(Protocol):
-    """What a state asks of the place where its commits are kept.
+    """The protocol of what keeps a state's commits.
 
     tasks: name -> task; inside `transaction`, adding one commits it with everything else.
     """

@@ -1,4 +1,4 @@
-"""A learner's settings: checked once, fixed from then on, and plain values for a file and back."""
+"""Validates a learner's settings, and converts them to plain values for a file and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a learner has committed: the bank, the tasks and the norm statistics that all share.
+"""The committed state of a learner: the bank, the tasks and the norm statistics that all share.
 
 Learning ends here: a task is judged on its own inputs and then kept whole or not at all, and
 nothing that is kept ever changes. Learners decide what to optimise; they change no state
@@ -39,8 +39,9 @@ from impresslearn.state.tasks import LearnedTask, TaskTable
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """What a task was learned from, its classes, the norm statistics that were gathered (`phase`),
-    and how it went (`metrics`, plain values).
+    """The training behind a task: its data and classes, norm statistics and metrics.
+
+    phase: holds the statistics that were gathered; metrics: plain values for the history.
     """
 
     examples: Examples | StreamedExamples
@@ -108,7 +109,7 @@ class LearnerState:
 
     @contextmanager
     def still(self) -> Iterator[None]:
-        """Inside, this process commits nothing, and what others commit is not seen."""
+        """Holds the state still: this process commits nothing, others' commits are not seen."""
         with self._committing, self._adopting, self.backend.snapshot():
             yield
 
@@ -129,7 +130,7 @@ class LearnerState:
         self.tasks.check_new(name)
 
     def trained(self) -> int:
-        """How many trainings are behind the bank and the tasks, a basis task's mask once."""
+        """The number of trainings behind the bank and the tasks; a basis task counts once."""
         trained = (info.name for info in self.bank.infos if info.source == "edge_popup")
         return len(self.tasks) + sum(name not in self.tasks for name in trained)
 

@@ -27,7 +27,7 @@ COMPARED_NAMES = 2000
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """A task in a learner's `tasks_`.
+    """The public summary of a task, as `tasks_` gives it.
 
     role: "basis" (has a mask of its own in the bank) or "learned" (has coefficients only); bytes:
     what a store keeps of all that this task alone needs: mask (coded) or coefficients, norm
