@@ -1,4 +1,4 @@
-"""Mixing packed masks into a weight, and its gradients. Tensors in, tensors out."""
+"""Kernels that mix packed masks into weights, with gradients: CPU, GPU and reference."""
 
 from impresslearn.kernels.functions import mask_sums, mix, mix_layers
 from impresslearn.kernels.layout import pack, popcount, row_bytes, unpack

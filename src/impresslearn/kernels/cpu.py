@@ -1,4 +1,4 @@
-"""The CPU kernels on tensors: threads around the compiled loops of `tiles`.
+"""CPU kernels on tensors: threads around the compiled loops of `tiles`.
 
 Work is cut into row blocks that do not depend on the number of threads, and partial sums are added
 in their order, so results are the same for any thread count. The loops release the GIL and run on

@@ -1,4 +1,4 @@
-"""The GPU kernels on tensors, in Triton.
+"""GPU kernels on tensors, in Triton.
 
 A program owns a tile of ROWS x WORDS words of 16 bits, and so ROWS x 16·WORDS weights, shaped
 (16, ROWS, WORDS): the bit comes first, so that a thread keeps the 16 weights of its word in its

@@ -1,4 +1,4 @@
-"""What a forked child needs in order to compute: free locks, and torch with a single thread.
+"""Makes forked processes safe: free locks, finished imports, and torch with a single thread.
 
 A fork copies memory but only one thread. A lock that another one held would stay locked for ever,
 so a `ForkableLock` is made anew; what it guards must make sense at any moment, for a fork may come

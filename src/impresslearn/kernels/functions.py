@@ -1,4 +1,4 @@
-"""The entrances to mixing: single layers, all layers of a network, and `torch.func` transforms.
+"""Differentiable mixing of masks into weights, for one layer or all layers of a network at once.
 
 An operator call costs some 50 µs, as much as mixing a small layer, so eager code runs all layers in
 one autograd function that calls the kernels directly (docs/decisions.md has the figures). The two

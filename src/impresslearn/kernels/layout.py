@@ -1,4 +1,4 @@
-"""How a binary mask lies in memory: one bit a weight, rows padded to 16 bits.
+"""Memory layout of packed binary masks: one bit a weight, rows padded to 16 bits.
 
 A layer's mask is (units, fan_in) booleans, packed into (units, row_bytes) bytes: weight 8b+k of a
 row is bit k of byte b, and every row starts on an even byte so that a kernel can read 16 weights

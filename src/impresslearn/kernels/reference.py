@@ -1,4 +1,4 @@
-"""The truth: mixing and its adjoint in plain torch, one mask at a time.
+"""Reference implementation of mixing and its adjoint, in plain torch, one mask at a time.
 
 Every other implementation is compared with these two functions. Both work on any device and
 never hold more than one unpacked mask.

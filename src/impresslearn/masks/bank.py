@@ -1,4 +1,4 @@
-"""The bank: named binary masks over the same weights, one bit each, append-only.
+"""The bank of masks: named, binary, one bit a weight, append-only.
 
 A mask comes from anywhere (edge-popup on many tasks, on one task with many seeds, a random draw,
 pruning); the bank only keeps it. Masks are never changed, removed or reordered, so the first n of

@@ -1,4 +1,4 @@
-"""Binary masks as bytes, near their entropy.
+"""Codec of binary masks: bytes near their entropy.
 
 The rows of a layer fall into classes a, its columns into classes b, and every weight (i, j) is an
 independent draw at the density of its block:
@@ -7,8 +7,8 @@ independent draw at the density of its block:
 
 so p(0) = 1/2, and sixteen levels halve it. One range coder (`constriction`) holds, layer after
 layer, the classes, the levels and the weights block by block. Decoding is integers and dyadic
-fractions, which floats hold exactly, so every machine gets the same bits. `mask_classes` finds
-classes that pay; a mask without structure is one block a layer and costs its entropy.
+fractions, which floats hold exactly, so every machine gets the same bits. `codec_classes`
+finds classes that pay; a mask without structure is one block a layer and costs its entropy.
 A mask's bytes are FORMAT, then the coder's 32-bit words, little-endian.
 """
 
@@ -43,10 +43,10 @@ ZEROS, ONES, MIXED = 0, 1, 2
 """Codes of a block: nothing but zeros, nothing but ones, or MIXED + k, the k-th of its levels."""
 
 
-def encode_mask(rows: Sequence[Mask]) -> bytes:
+def encode_mask(layers: Sequence[Mask]) -> bytes:
     """A mask as bytes: booleans (units, fan_in) for every maskable layer, in order."""
     writer = _Writer()
-    for mask in rows:
+    for mask in layers:
         _write_layer(writer, mask)
     return bytes([FORMAT]) + writer.words()
 

@@ -1,4 +1,4 @@
-"""Which rows and which columns of a mask are alike: what the encoder of `masks` looks for.
+"""Clusters the rows and columns of a mask into classes of similar density, for its codec.
 
 A trained mask is uneven in two directions at once: units and inputs that matter keep more weights,
 and those that never learn keep whatever the draw of the scores gave them. Sorted into a few classes
@@ -24,7 +24,7 @@ Counts = NDArray[np.float64]
 
 MOST_CLASSES = 64
 BLOCK_BITS = 4.5
-"""About what `masks` pays to tell the density of a block."""
+"""About what the codec pays to tell the density of a block."""
 START_ROWS, START_COLUMNS = 24, 12
 MOVES = 20
 ROUNDS = 4

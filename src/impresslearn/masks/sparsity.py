@@ -1,4 +1,4 @@
-"""How many weights of each layer a mask keeps.
+"""Sparsity of masks, and how it is allocated to layers.
 
 Sparsity is the fraction of zeros, in [0, 1). `uniform` gives every layer the same share;
 `erdos_renyi` gives layer l a density proportional to (fan_in + fan_out) / numel, so that small

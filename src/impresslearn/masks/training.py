@@ -174,8 +174,8 @@ def _train(
 
 def _train_weights(task: MaskTraining, mask: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
     """All weights under a mask, trained from their first values."""
-    own = task.backbone.weights
-    weights = {name: value.clone().requires_grad_(True) for name, value in own.items()}
+    first = task.backbone.weights
+    weights = {name: value.clone().requires_grad_(True) for name, value in first.items()}
 
     def masked() -> dict[str, Tensor]:
         return {name: weight * mask[name] for name, weight in weights.items()}

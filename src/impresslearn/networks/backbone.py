@@ -1,4 +1,4 @@
-"""A frozen network that every task shares.
+"""`Backbone`: a frozen network that every task shares.
 
 `Backbone` holds the module, lists its maskable layers and runs it with a task's own weights and
 norm statistics. It knows no mask: callers pass the effective weights W ⊙ mask. The forward pass
@@ -277,13 +277,12 @@ class Backbone(ReadOnlySettings):
 
     def _check_weights(self, weights: Mapping[str, Tensor]) -> None:
         for name, weight in weights.items():
-            own = self.weights.get(name)
-            if own is None:
+            expected = self.weights.get(name)
+            if expected is None:
                 raise InputError(f"{self.name} has no maskable layer {name!r}")
-            if weight.shape != own.shape:
-                raise InputError(
-                    f"{name} needs weights of shape {tuple(own.shape)}, got {tuple(weight.shape)}"
-                )
+            if weight.shape != expected.shape:
+                wanted, got = tuple(expected.shape), tuple(weight.shape)
+                raise InputError(f"{name} needs weights of shape {wanted}, got {got}")
 
     def _task_statistics(self, statistics: Mapping[str, Tensor] | None) -> Mapping[str, Tensor]:
         if statistics is None:

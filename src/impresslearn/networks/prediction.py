@@ -1,4 +1,4 @@
-"""Running the frozen network for one task: norm statistics while learning, logits afterwards.
+"""Runs the frozen network for one task: norm statistics while learning, logits afterwards.
 
 A `TrainingPhase` holds the norm statistics that a task gathers while it is learned; a `TaskView` is
 all it takes to compute a learned task's logits. `WeightCache` keeps the effective weights of the
@@ -26,7 +26,7 @@ BATCH = 1024
 
 @dataclass(frozen=True)
 class TrainingPhase:
-    """How norms behave while something is learned, and the statistics they gather (in place)."""
+    """The mode of norms while something is learned, and the statistics they gather (in place)."""
 
     mode: Mode
     statistics: Statistics | None
@@ -60,9 +60,9 @@ class TaskView:
     def logits(self, backbone: Backbone, inputs: Tensor, batch_size: int = BATCH) -> Tensor:
         """Evaluation-mode logits (n, num_classes). Inputs are moved to the backbone's device.
 
-        With `batch` norm statistics the rows of one forward pass depend on one another: those of
-        parts as even as can be, of `batch_size` at most. Raises InputError for logits that are no
-        finite numbers, which would pass for the first class.
+        With `batch` norm statistics the inputs of one forward pass depend on one another: those
+        of parts as even as can be, of `batch_size` at most. Raises InputError for logits that are
+        no finite numbers, which would pass for the first class.
         """
         logits = self.outputs(backbone, inputs, batch_size)
         if not torch.isfinite(logits).all():
@@ -73,7 +73,7 @@ class TaskView:
 
     @torch.no_grad()
     def outputs(self, backbone: Backbone, inputs: Tensor, batch_size: int = BATCH) -> Tensor:
-        """The same, finite or not."""
+        """As `logits`, finite or not."""
         parts = [
             backbone.forward(
                 self.weights,

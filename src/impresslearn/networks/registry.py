@@ -44,7 +44,7 @@ class _Architecture:
     def arguments(
         self, num_classes: int, norm: str | None, settings: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What the builder is called with, and the part of it that is its own settings."""
+        """What the builder is called with, and the part of it that are its settings."""
         signature = inspect.signature(self.build)
         given: dict[str, Any] = {"num_classes": check_integer("num_classes", num_classes, 1)}
         if "norm" in signature.parameters:
@@ -56,9 +56,9 @@ class _Architecture:
             raise InputError(f"{self.name}: {error}; its settings are {known}") from None
         bound.apply_defaults()
         complete = {**dict(zip(signature.parameters, bound.args, strict=False)), **bound.kwargs}
-        own = {key: value for key, value in complete.items() if key not in given}
-        own = plain_json(own, f"the settings of {self.name}")
-        return given | own, own
+        settings = {key: value for key, value in complete.items() if key not in given}
+        settings = plain_json(settings, f"the settings of {self.name}")
+        return given | settings, settings
 
     def norm(self, norm: str | None) -> str:
         """The name of a policy that the builder can have, the first one by default."""

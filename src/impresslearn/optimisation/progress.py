@@ -31,7 +31,7 @@ class Progress:
     title: str = ""
 
     def titled(self, title: str) -> Progress:
-        """The same choice under another title."""
+        """The same, with another title."""
         return Progress(self.shown, title)
 
     @contextmanager
