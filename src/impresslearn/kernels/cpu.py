@@ -2,18 +2,17 @@
 
 Work is cut into row blocks that do not depend on the number of threads, and partial sums are added
 in their order, so results are the same for any thread count. The loops release the GIL and run on
-a small pool of our own with as many threads as torch uses: Numba's own threading layers may not be
-entered from two threads at once.
+a pool with as many threads as torch uses: Numba's own threading layers may not be entered from two
+threads at once.
 """
 
 from __future__ import annotations
 
 import functools
 import os
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from math import prod
-from queue import SimpleQueue
 
 import torch
 from torch import Tensor
@@ -29,42 +28,10 @@ SMALL_WORK = 400_000
 Kernel = Callable[[int, int], object]
 
 
-class _Workers:
-    """Threads that wait for a share of a kernel's rows. Any number of callers may use them at once.
-
-    A queue a thread hands work over faster than an executor, which counts here: a share takes a
-    few hundred microseconds (both kernels over tiles at N = 100, two threads: 0.59 ms instead of
-    0.65).
-    """
-
-    def __init__(self, count: int) -> None:
-        self._inboxes: list[SimpleQueue] = [SimpleQueue() for _ in range(count)]
-        for number, inbox in enumerate(self._inboxes):
-            name = f"impresslearn-mix-{number}"
-            threading.Thread(target=self._serve, args=(inbox,), name=name, daemon=True).start()
-
-    def run(self, kernel: Kernel, spans: list[int]) -> None:
-        """kernel(share, span) for every span, the first one in the caller's own thread."""
-        done: SimpleQueue = SimpleQueue()
-        for share, inbox in zip(range(1, len(spans)), self._inboxes, strict=False):
-            inbox.put((kernel, share, spans[share], done))
-        kernel(0, spans[0])
-        for _ in spans[1:]:
-            done.get()
-
-    @staticmethod
-    def _serve(inbox: SimpleQueue) -> None:
-        while True:
-            kernel, share, span, done = inbox.get()
-            try:
-                kernel(share, span)
-            finally:
-                done.put(None)
-
-
 @functools.lru_cache(maxsize=8)
-def _workers(count: int, process: int) -> _Workers:
-    return _Workers(count)
+def _pool(count: int, process: int) -> ThreadPoolExecutor:
+    """Threads of one process: they do not survive a fork."""
+    return ThreadPoolExecutor(count, thread_name_prefix="impresslearn-mix")
 
 
 def _run(kernel: Kernel, units: int, block: int, work: int) -> None:
@@ -80,8 +47,11 @@ def _run(kernel: Kernel, units: int, block: int, work: int) -> None:
     blocks = -(-units // block)
     size = max(1, -(-blocks // threads) * block)
     spans = [(first << 32) + min(first + size, units) for first in range(0, units, size)]
-    # Keyed by process: threads do not survive a fork.
-    _workers(threads - 1, os.getpid()).run(kernel, spans)
+    pool = _pool(threads - 1, os.getpid())
+    others = [pool.submit(kernel, share, spans[share]) for share in range(1, len(spans))]
+    kernel(0, spans[0])
+    for other in others:
+        other.result()
 
 
 def _threads(work: int) -> int:
