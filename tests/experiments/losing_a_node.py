@@ -31,7 +31,9 @@ def main(out: Path) -> None:
         if len(kept) == BEFORE:
             cluster.remove_node(second, allow_graceful=False)
 
-    reproduce(target_of("tiny"), Run("smoke", Place(), out, executor="ray"), report)
+    settings = Run("smoke", Place(), out, executor="ray")
+    with settings.open_executor() as workers:
+        reproduce(target_of("tiny"), settings, workers, report)
     (out / "reported").write_text(f"{len(kept)} jobs, {len(cluster.list_all_nodes())} node left")
     ray.shutdown()
     cluster.shutdown()

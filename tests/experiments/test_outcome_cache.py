@@ -8,11 +8,10 @@ import multiprocessing
 import os
 
 import pytest
-from filelock import Timeout
+from filelock import FileLock, Timeout
 from odd_targets import mark
 
 from impresslearn.errors import InputError
-from impresslearn.experiments import cache as cache_module
 from impresslearn.experiments.cache import Cache, work_on
 from impresslearn.experiments.executors import Workers, run_jobs
 from impresslearn.experiments.jobs import Job, Outcome, Place
@@ -131,11 +130,11 @@ def full(*_: object, **__: object) -> None:
 @pytest.mark.parametrize("place", ["lock", "file", "rename"])
 def test_a_full_disk_gives_one_line(cache, tmp_path, monkeypatch, place):
     if place == "lock":
-        monkeypatch.setattr(cache_module.filelock.FileLock, "_acquire", full)
+        monkeypatch.setattr(FileLock, "_acquire", full)
     elif place == "file":
-        monkeypatch.setattr(cache_module.os, "fsync", full)
+        monkeypatch.setattr(os, "fsync", full)
     else:
-        monkeypatch.setattr(cache_module.os, "replace", full)
+        monkeypatch.setattr(os, "replace", full)
     with pytest.raises(
         InputError, match=r"^cannot write to the cache .*: No space left on device$"
     ):

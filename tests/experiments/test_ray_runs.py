@@ -66,13 +66,11 @@ def test_an_address_without_a_cluster(tmp_path, monkeypatch):
     assert "RAY_ADDRESS" in err.splitlines()[-1]
 
 
-def test_without_ray_the_error_says_what_to_install(tmp_path, monkeypatch, undisturbed):
-    from odd_targets import target_of
-
+def test_without_ray_the_error_says_what_to_install(tmp_path, monkeypatch):
     from impresslearn.errors import MissingDependencyError
     from impresslearn.experiments.jobs import Place
-    from impresslearn.experiments.reproduce import Run, reproduce
+    from impresslearn.experiments.reproduce import Run
 
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'impresslearn\[ray\]'"):
-        reproduce(target_of("tiny"), Run("smoke", Place(), tmp_path, executor="ray"))
+        Run("smoke", Place(), tmp_path, executor="ray").open_executor()

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from impresslearn.cli.app import app
 from impresslearn.cli.reproduce import _duration
 from impresslearn.errors import ImpressLearnError, InputError, TrainingError
+from impresslearn.experiments.executors import Workers
 from impresslearn.experiments.jobs import Place
 from impresslearn.experiments.reproduce import Run, reproduce
 from impresslearn.experiments.targets.catalogue import target_names
@@ -108,7 +109,7 @@ def test_a_number_that_is_none_is_refused_and_the_rest_kept(tmp_path):
     with pytest.raises(
         TrainingError, match=r"^odd job \w{8} \(method undefined\): its accuracy mu"
     ):
-        reproduce(target_of("undefined"), Run("smoke", place, tmp_path, processes=1))
+        reproduce(target_of("undefined"), Run("smoke", place, tmp_path), Workers(1))
     assert outcomes(tmp_path / "cache") >= 4
     assert not (tmp_path / "undefined.json").exists()
 
@@ -116,13 +117,13 @@ def test_a_number_that_is_none_is_refused_and_the_rest_kept(tmp_path):
 def test_files_that_cannot_be_read_are_named_with_the_job(tmp_path):
     place = Place(str(tmp_path))
     with pytest.raises(InputError, match=r"^odd job .*No such file or directory: .*none/images"):
-        reproduce(target_of("unreadable"), Run("smoke", place, tmp_path, processes=1))
+        reproduce(target_of("unreadable"), Run("smoke", place, tmp_path), Workers(1))
 
 
 def test_a_derived_number_that_is_not_defined_is_null(tmp_path):
     plan = Plan((), "", {}, (0,), finish=lambda _: [{"p_value": float("nan"), "masks": 3}])
     target = Target("odd", "", "", "", "", lambda _: plan)
-    reproduce(target, Run("smoke", Place(), tmp_path))
+    reproduce(target, Run("smoke", Place(), tmp_path), Workers(1))
     written = json.loads((tmp_path / "odd.json").read_text())
     assert written["rows"] == [{"p_value": None, "masks": 3}]
 

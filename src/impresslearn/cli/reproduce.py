@@ -1,13 +1,19 @@
 """`impresslearn reproduce`: the figures and tables of the paper, and ours beside them."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from impresslearn.cli.output import print_json, say
 from impresslearn.errors import InputError
 from impresslearn.optimisation.progress import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from impresslearn.experiments.reproduce import Run
+    from impresslearn.experiments.targets import Target
 
 
 def reproduce(
@@ -48,46 +54,38 @@ def reproduce(
 
     A run that was stopped goes on where it stopped. `impresslearn report DIR` draws the results.
     """
-    from impresslearn.experiments.targets import list_targets
+    from impresslearn.experiments import targets
 
     if list_them:
-        _print_list(list_targets(), as_json)
+        _print_list(targets.list_targets(), as_json)
         return
     if target is None:
         raise InputError("name a target, or all; --list shows them")
     from impresslearn.experiments.jobs import Place
-    from impresslearn.experiments.reproduce import Run
-    from impresslearn.experiments.targets import find_target
+    from impresslearn.experiments.reproduce import Run, missing_jobs
+    from impresslearn.experiments.reproduce import reproduce as run_target
 
-    chosen = list_targets() if target == "all" else (find_target(target),)
+    chosen = targets.list_targets() if target == "all" else (targets.find_target(target),)
     run = Run(scale, Place(str(data), device), out, cache, executor, processes)
     if dry_run:
         _print_estimates(chosen, run, as_json)
         return
+    records = []
     with run.open_executor() as workers:  # started once for all targets
-        records = []
         for number, each in enumerate(chosen, start=1):
             place = f" ({number} of {len(chosen)})" if len(chosen) > 1 else ""
+            jobs = len(missing_jobs(each.plan(scale), run.open_cache()))
             progress = Progress(not quiet, f"{each.name}{place}")
-            record, jobs = _run_one(each, run, workers, progress)
-            records.append(record)
+            with progress.track(max(1, jobs)) as advance:
+                records.append(run_target(each, run, workers, lambda *_: advance()))
             if not quiet and not as_json:
-                path = run.out / f"{each.name}.json"
-                say(f"{each.name}: {len(record['rows'])} rows, {jobs} jobs run, {path}")
+                rows = len(records[-1]["rows"])
+                say(f"{each.name}: {rows} rows, {jobs} jobs run, {out / each.name}.json")
     if as_json:
         print_json(records if target == "all" else records[0])
 
 
-def _run_one(target: Any, run: Any, workers: Any, progress: Progress) -> tuple[dict[str, Any], int]:
-    """The record, and how many jobs ran for it."""
-    from impresslearn.experiments.reproduce import missing_jobs, reproduce
-
-    todo = len(missing_jobs(target.plan(run.scale), run.open_cache()))
-    with progress.track(max(1, todo)) as advance:
-        return reproduce(target, run, lambda job, outcome: advance(), workers), todo
-
-
-def _print_list(targets: Any, as_json: bool) -> None:
+def _print_list(targets: "Sequence[Target]", as_json: bool) -> None:
     if as_json:
         fields = ("name", "title", "claim", "expects", "cost")
         print_json([{f: getattr(t, f) for f in fields} for t in targets])
@@ -98,7 +96,7 @@ def _print_list(targets: Any, as_json: bool) -> None:
         say(f"{'':16} at scale small, two cores: {target.cost}")
 
 
-def _print_estimates(targets: Any, run: Any, as_json: bool) -> None:
+def _print_estimates(targets: "Sequence[Target]", run: "Run", as_json: bool) -> None:
     from impresslearn.experiments.estimate import estimate
 
     found = estimate(targets, run)

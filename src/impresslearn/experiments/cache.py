@@ -20,7 +20,7 @@ import torch
 
 from impresslearn.errors import InputError
 from impresslearn.experiments.jobs import Job, Outcome, Place, kept_outcome, run_job
-from impresslearn.files import new_file
+from impresslearn.files import new_file, reason_of
 
 Run = Callable[[Job, Sequence[Outcome], Place], Outcome]
 
@@ -115,8 +115,9 @@ class Cache:
         except filelock.Timeout:  # an OSError too
             raise
         except OSError as error:
-            reason = error.strerror or error
-            raise InputError(f"cannot write to the cache {self.folder}: {reason}") from None
+            raise InputError(
+                f"cannot write to the cache {self.folder}: {reason_of(error)}"
+            ) from None
 
 
 def work_on(

@@ -24,10 +24,9 @@ from impresslearn.experiments.configuration import (
     error_prefix,
     restored_settings,
 )
-from impresslearn.experiments.executors import Report
+from impresslearn.experiments.executors import Report, Workers, cores, run_jobs
 from impresslearn.experiments.jobs import Job, Outcome, Place, job_function
-from impresslearn.experiments.record import FORMAT, hardware, versions, write_record
-from impresslearn.experiments.reproduce import Run, execute
+from impresslearn.experiments.record import make_record, write_record
 from impresslearn.experiments.sources import (
     data_digest,
     make_backbone,
@@ -124,14 +123,14 @@ def run_plan(
     started = time.perf_counter()
     configuration = plan.configuration
     place = Place(str(configuration.folder), plan.device)
-    run = Run("small", place, configuration.out, plan.cache_folder, processes=processes)
-    outcomes = execute((part.job for part in plan.parts), run, run.open_cache(), report)
+    cache, jobs = Cache(plan.cache_folder, plan.device), [part.job for part in plan.parts]
+    with Workers(min(processes or cores(), max(1, len(plan.missing())))) as workers:
+        outcomes = run_jobs(jobs, cache, place, workers, report)
     trials = tuple(
         Trial.restored(part.label, part.seed, outcome.values)
         for part, outcome in zip(plan.parts, outcomes, strict=True)
     )
-    record = {
-        "format": FORMAT,
+    described = {
         "target": configuration.name,
         "scale": "small",
         "title": configuration.name,
@@ -147,12 +146,9 @@ def run_plan(
             },
         },
         "seeds": list(configuration.seeds),
-        "versions": versions(),
-        "hardware": hardware(plan.device),
-        "seconds": round(time.perf_counter() - started, 1),
-        "job_seconds": round(sum(outcome.seconds or 0.0 for outcome in outcomes), 1),
-        **shown_trials(trials),
     }
+    spent = time.perf_counter() - started, cache.seconds(jobs)
+    record = make_record(described, shown_trials(trials), plan.device, *spent)
     write_record(record, plan.record_path)
     if configuration.tensorboard is not None:
         keys = [part.job.key for part in plan.parts]

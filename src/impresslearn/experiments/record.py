@@ -1,4 +1,4 @@
-"""A target's result as one JSON file: every measurement as a row, and what it was measured with.
+"""A run's result as one JSON file: every measurement as a row, and what it was measured with.
 
 format, target, scale, title, claim, data, settings, seeds
 rows       [{method, task, seed, accuracy, bytes_per_task, …}], measured and derived
@@ -9,67 +9,44 @@ versions, hardware, seconds (this run), job_seconds (of all jobs, cached ones in
 from __future__ import annotations
 
 import json
-import math
 import os
 import platform
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from impresslearn.errors import InputError
-from impresslearn.experiments.jobs import Outcome
-from impresslearn.experiments.targets.plan import Plan, Target
 from impresslearn.files import write_file
 from impresslearn.report.findings import FILE as FINDINGS
 from impresslearn.report.findings import read_findings, read_json, with_kept
 
 FORMAT = 1
 PACKAGES = ("impresslearn", "torch", "numpy", "numba", "scipy", "torchvision", "peft")
-TIMES = ("seconds", "job_seconds")
-"""The entries that differ from one run to the next."""
 
 
-def record_of(
-    target: Target,
-    plan: Plan,
-    scale: str,
-    outcomes: Sequence[Outcome],
+def make_record(
+    described: Mapping[str, Any],
+    shown: Mapping[str, Any],
+    device: str,
     seconds: float,
     job_seconds: float,
-    device: str,
 ) -> dict[str, Any]:
-    """The record of a finished target; outcomes are those of plan.planned, in order."""
-    rows = [
-        planned.row(outcome.values) for planned, outcome in zip(plan.planned, outcomes, strict=True)
-    ]
-    if plan.finish is not None:
-        rows = [_without_nan(row) for row in plan.finish(rows)]
+    """The record of a finished run.
+
+    described: target, scale, title, claim, data, settings, seeds; shown: rows, figures, tables.
+    """
     return {
         "format": FORMAT,
-        "target": target.name,
-        "scale": scale,
-        "title": target.title,
-        "claim": target.claim,
-        "data": plan.data,
-        "settings": dict(plan.settings),
-        "seeds": list(plan.seeds),
+        **described,
         "versions": versions(),
         "hardware": hardware(device),
         "seconds": round(seconds, 1),
         "job_seconds": round(job_seconds, 1),
-        "figures": list(plan.figures),
-        "tables": list(plan.tables),
-        "rows": rows,
-    }
-
-
-def _without_nan(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A derived number that is not defined, like the p-value of two constants, is null."""
-    return {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value
-        for key, value in row.items()
+        **shown,
     }
 
 
@@ -122,7 +99,5 @@ def hardware(device: str) -> dict[str, Any]:
     """The machine, in words."""
     found: dict[str, Any] = {"machine": platform.machine(), "cores": os.cpu_count()}
     if device.startswith("cuda"):
-        import torch
-
         found["gpu"] = torch.cuda.get_device_name(device)
     return found

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,12 @@ from typing import Any
 from impresslearn.errors import InputError
 from impresslearn.experiments.cache import Cache
 from impresslearn.experiments.executors import Executor, Report, Workers, run_jobs
-from impresslearn.experiments.jobs import Job, Outcome, Place, in_order
+from impresslearn.experiments.jobs import Job, Place, in_order
 from impresslearn.experiments.ray_executor import RayWorkers
-from impresslearn.experiments.record import check_folder, record_of, write_record
+from impresslearn.experiments.record import check_folder, make_record, write_record
 from impresslearn.experiments.targets import Plan, Target
 
-EXECUTORS = ("local", "ray")
+EXECUTORS = {"local": Workers, "ray": RayWorkers}
 
 
 @dataclass(frozen=True)
@@ -42,46 +43,54 @@ class Run:
         """The folder of outcomes."""
         return Cache(self.out / "cache" if self.cache is None else self.cache, self.place.device)
 
-    def open_executor(self) -> Workers | RayWorkers:
+    def open_executor(self) -> Any:
         """What runs the jobs; a context, which ends it."""
-        return RayWorkers(self.processes) if self.executor == "ray" else Workers(self.processes)
+        return EXECUTORS[self.executor](self.processes)
 
 
 def reproduce(
-    target: Target, run: Run, report: Report | None = None, workers: Executor | None = None
+    target: Target, run: Run, executor: Executor, report: Report | None = None
 ) -> dict[str, Any]:
     """Runs what is missing of a target and writes its record, which is returned.
 
-    workers: processes that several targets share; their own by default.
+    executor: of `run.open_executor`; several targets may share it.
     """
     plan = target.plan(run.scale)
     started = time.perf_counter()
     cache = run.open_cache()
     check_folder(run.out)
     jobs = [planned.job for planned in plan.planned]
-    outcomes = execute(jobs, run, cache, report, workers)
-    seconds = time.perf_counter() - started
-    spent = cache.seconds(in_order(jobs))
-    record = record_of(target, plan, run.scale, outcomes, seconds, spent, run.place.device)
+    outcomes = run_jobs(jobs, cache, run.place, executor, report)
+    rows = [
+        planned.row(outcome.values) for planned, outcome in zip(plan.planned, outcomes, strict=True)
+    ]
+    if plan.finish is not None:
+        rows = [_without_nan(row) for row in plan.finish(rows)]
+    described = {
+        "target": target.name,
+        "scale": run.scale,
+        "title": target.title,
+        "claim": target.claim,
+        "data": plan.data,
+        "settings": dict(plan.settings),
+        "seeds": list(plan.seeds),
+    }
+    shown = {"figures": list(plan.figures), "tables": list(plan.tables), "rows": rows}
+    spent = time.perf_counter() - started, cache.seconds(in_order(jobs))
+    record = make_record(described, shown, run.place.device, *spent)
     write_record(record, run.out / f"{target.name}.json")
     return record
-
-
-def execute(
-    jobs: Iterable[Job],
-    run: Run,
-    cache: Cache,
-    report: Report | None = None,
-    workers: Executor | None = None,
-) -> list[Outcome]:
-    """The jobs' outcomes, through the executor that the run names."""
-    if workers is not None:
-        return run_jobs(jobs, cache, run.place, workers, report)
-    with run.open_executor() as executor:
-        return run_jobs(jobs, cache, run.place, executor, report)
 
 
 def missing_jobs(plan: Plan, cache: Cache) -> list[Job]:
     """The jobs that a run would have to do, in their order."""
     jobs = in_order(planned.job for planned in plan.planned)
     return [job for job in jobs if job not in cache]
+
+
+def _without_nan(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A derived number that is not defined, like the p-value of two constants, is null."""
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in row.items()
+    }
