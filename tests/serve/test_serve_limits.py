@@ -57,9 +57,9 @@ def test_too_many_rows_tasks_and_candidates_are_refused(narrow):
     [
         ("/predict", {"task": "new 0", "logits": True}, "6 logits take 600 bytes"),
         ("/predict", {"task": ["new 0", "basis 1"], "logits": True}, "6 logits take 600 bytes"),
-        # 3 candidates of 3 masks by 24 + 12 + 3 units; one basis task needs no units
-        ("/infer", {"among": "learned"}, "these candidates take 4,212 bytes"),
-        ("/infer", {"among": ["basis 0", "new 0", "new 0"]}, "these candidates take 2,808 bytes"),
+        # 3 tasks of 3 masks by 24 + 12 + 3 units; one basis task needs no units
+        ("/infer", {"among": "learned"}, "these tasks take 4,212 bytes"),
+        ("/infer", {"among": ["basis 0", "new 0", "new 0"]}, "these tasks take 2,808 bytes"),
     ],
 )
 def test_memory_is_bounded_before_it_is_taken(direct, path, fields, line):

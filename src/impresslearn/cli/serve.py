@@ -57,8 +57,8 @@ def serve(
         typer.Option(
             metavar="N",
             min=1,
-            help="Bytes that one request's activations, its logits, or the candidates of an "
-            "inference may each take.",
+            help="Bytes that one request's activations, its logits, or the tasks of an inference "
+            "may each take.",
         ),
     ] = 4 * 1024**3,
     max_peer_connections: Annotated[

@@ -64,10 +64,6 @@ class Options(Strict):
         description="The inputs are prepared as the tasks were learned; raw otherwise.",
     )
 
-    def fields(self) -> dict[str, Any]:
-        """What a query says, as in a JSON body."""
-        return dict(self)
-
 
 class PredictQuery(Options):
     """Options of a prediction with an .npy body."""
@@ -77,6 +73,7 @@ class PredictQuery(Options):
     )
 
     def fields(self) -> dict[str, Any]:
+        """What the query says, as a JSON body would."""
         if not self.task:
             raise InputError("an .npy body needs the task in the query: ?task=NAME, or one a row")
         return {**dict(self), "task": self.task[0] if len(self.task) == 1 else self.task}
@@ -91,6 +88,7 @@ class InferQuery(Options):
     method: Method = Field(default="halving", description="How the tasks are ranked.")
 
     def fields(self) -> dict[str, Any]:
+        """What the query says, as a JSON body would."""
         is_word = len(self.among) == 1 and self.among[0] in get_args(Among)
         return {**dict(self), "among": self.among[0] if is_word else self.among}
 
@@ -101,7 +99,7 @@ class InputsRequest(Options):
     inputs: Inputs
 
     @classmethod
-    def read(cls, kind: str, body: bytes, query: Options) -> Self:
+    def read(cls, kind: str, body: bytes, query: PredictQuery | InferQuery) -> Self:
         """The request of a body of this media type, and of the query that came with it.
 
         Options in the wrong place are refused, so that none is silently without effect.

@@ -101,7 +101,7 @@ class Service:
             line = f"{count:,} tasks are more than the limit of {most:,} that an inference may"
             raise InputError(f"{line} choose among; name some of them with among")
         needed = superposition_bytes(self.learner._state, among)
-        self._check_memory(needed, "these candidates", "name fewer of them with among")
+        self._check_memory(needed, "these tasks", "name fewer of them with among")
         values = self._prepared(request, SUPERPOSED_INPUTS, gradient=True)
         guess = self.learner.infer_task(Prepared(values), method=request.method, among=among)
         if not all(map(isfinite, (guess.unknown_probability, guess.entropy, guess.margin))):

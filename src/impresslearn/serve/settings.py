@@ -23,7 +23,7 @@ class ServeSettings(BaseModel):
     names of this machine where it listens on loopback, and none at all means any elsewhere.
     max_bytes: of a request's body. max_rows: inputs in one request. max_tasks: that one mixed batch
     may name. max_candidates: tasks that one inference may choose among. max_memory: bytes that a
-    request's activations, its logits, or an inference's candidates may each take, as estimated
+    request's activations, its logits, or the tasks of an inference may each take, as estimated
     beforehand. max_peer_connections: that one address (of IPv6: one /64 network) may hold at a
     time, of 256 in all; a reverse proxy is one address, so give it as many as it may open. threads:
     predictions that are computed at a time; each has its own view of the network. body_seconds,
