@@ -12,8 +12,10 @@ import altair as alt
 
 from impresslearn.report.quantities import FRACTION, Quantity
 
-TICKS = (1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1, 0.07, 0.05, 0.03, 0.02, 0.01)
-TICKS += (0.005, 0.002, 0.001)
+TICKS = (
+    *(1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1, 0.07, 0.05, 0.03, 0.02, 0.01),
+    *(0.005, 0.002, 0.001),
+)
 SMALLEST = 0.0005
 
 
