@@ -1,4 +1,4 @@
-"""A task as a file: its weights as .safetensors, or its computation as .pt2 or .onnx."""
+"""Exports a task to a file: weights as .safetensors, computation as .pt2 or .onnx."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from safetensors.torch import save
@@ -18,13 +18,14 @@ from impresslearn.export.onnx import export_onnx
 from impresslearn.export.task import TaskModel
 from impresslearn.files import check_place, write_file
 
-FORMATS = ("safetensors", "onnx", "pt2")
+Format = Literal["safetensors", "onnx", "pt2"]
+FORMATS = get_args(Format)
 METADATA_FILE = "impresslearn.json"
 """The extra file of a .pt2 archive that holds the metadata."""
 
 
 def export_task(
-    task: TaskModel, path: str | os.PathLike, format: str | None = None, example: Any = None
+    task: TaskModel, path: str | os.PathLike, format: Format | None = None, example: Any = None
 ) -> Path:
     """Writes a task to a file that needs no part of this library, and returns its path.
 

@@ -1,4 +1,4 @@
-"""A task as an ordinary module: its effective weights and norm statistics put in for good.
+"""Exports a task as an ordinary module, its weights and norm statistics put in for good.
 
 Networks of this library become `torch.fx.GraphModule`s, which torch can unpickle without it;
 modules of the user's stay what they are. What the library does around a network, preparing and

@@ -1,4 +1,4 @@
-"""What an export is made from: the network, one task's weights and statistics, and its labels.
+"""A task as a model to export: the network, the task's weights and statistics, its labels.
 
 It holds a single task, so that whatever can give a `TaskView`, a learner or a baseline, can export.
 """

@@ -1,4 +1,4 @@
-"""One file that holds a network, its masks and any number of tasks, and loses none.
+"""A store: one SQLite file that holds a network, its masks and any number of tasks.
 
 `opening` opens, loads and describes stores, `writing` makes new ones, `editing` changes them.
 Below: `backend` binds a learner to the file, `contents` reads and writes `rows` with their

@@ -1,7 +1,7 @@
-"""A learner's commits in a file: the backend of a bound learner, and its tasks as a mapping.
+"""Keeps a learner's commits in a store, and reads its tasks when they are asked for.
 
-Tasks are read from the file when they are asked for, so that opening a store of a hundred thousand
-tasks reads none of them, and tasks that another process adds are there at once.
+Opening a store of a hundred thousand tasks reads none of them, and tasks that another process adds
+are there at once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Connections to a store: checked before the first row is read, and safe across forks.
+"""Opens and checks connections to a store, and keeps them safe across forks.
 
 Whoever may write brings an older file up to date, in one transaction, and turns the write-ahead
 log on. A file that cannot have a log because nothing may be written beside it is read as it is.

@@ -1,7 +1,8 @@
-"""What a store holds, row by row: every checksum written with its row and checked when it is read.
+"""Reads and writes the rows of a store, each with its checksum.
 
-Rows are added inside `Database.transaction`; counts and sums in `state` change with them, so that
-a commit is whole or absent and a lost row is noticed. Knows rows, not networks.
+A checksum is checked whenever its row is read. Rows are added inside `Database.transaction`; counts
+and sums in `state` change with them, so that a commit is whole or absent and a lost row is noticed.
+Knows rows, not networks.
 """
 
 from __future__ import annotations

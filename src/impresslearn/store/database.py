@@ -1,8 +1,9 @@
-"""A store's file as rows: two connections, one to read and one to write, for all threads.
+"""The SQLite database of a store: rows and transactions for all threads of a process.
 
-Any number of processes may read while one writes (SQLite's write-ahead log); a second writer waits
-for `timeout` seconds. Inside a transaction a thread reads what it wrote; other threads read what
-was committed. Commits are synchronous: what was committed survives a power cut.
+Two connections, one to read and one to write, serve all threads. Any number of processes may read
+while one writes (SQLite's write-ahead log); a second writer waits for `timeout` seconds. Inside a
+transaction a thread reads what it wrote; other threads read what was committed. Commits are
+synchronous: what was committed survives a power cut.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a store holds, changed from outside a learner: tasks removed or copied, room given back."""
+"""Changes a store without a learner: removes and copies tasks, gives back unused room."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks and masks as rows of a store, and back.
+"""Encodes tasks and masks as rows of a store, and decodes them.
 
 A row decodes to exactly what was encoded or to one of UNREADABLE; callers turn that into a
 StoreError that names the file. Shapes come from the backbone, never from the row, so that a row

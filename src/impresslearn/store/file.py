@@ -1,4 +1,4 @@
-"""Which file is meant, whether it is still the same one, and how its errors read: in one line.
+"""The path of a store: which file it names, and SQLite's errors as one line.
 
 SQLite's own words are recognised whole, never by a part: a damaged text that it quotes could
 contain any word. No byte of the file is read here: closing a handle of one's own would drop every

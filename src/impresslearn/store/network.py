@@ -1,4 +1,4 @@
-"""The frozen network of a store: its description and weights, and a `Backbone` from them.
+"""Describes the frozen network in a store, and builds it again from description and weights.
 
 A registered network is built again from its settings, any other is given by the caller as a module
 of the same structure: a file holds numbers and JSON, never code. The weights are kept, one

@@ -1,4 +1,4 @@
-"""Whole stores: opened, loaded and verified, described.
+"""Opens, loads and describes stores.
 
 `open_state` works on the file; `load_state` reads and verifies everything and lets go of it.
 `writing` makes new files, `editing` changes what a file holds.

@@ -1,4 +1,4 @@
-"""The rows of a store: their columns, their checksums, and JSON texts that are read with care.
+"""The rows of a store: their columns, their checksums, and JSON that is checked strictly.
 
 Every row carries 64 bits of BLAKE2b over its columns, so that a damaged page never gives other
 numbers than were written. The sum of a table's checksums modulo 2^64 is kept beside it: a lost,

@@ -1,4 +1,4 @@
-"""New stores, whole or not at all.
+"""Writes a new store, whole or not at all.
 
 A store is written beside its final name, in one piece and without a log, and then put in place in
 one step. An older store of that name is kept closed meanwhile: a log of it that was left beside the
