@@ -1,4 +1,4 @@
-"""The hub client's errors in one line: the repository, what went wrong, and what to do."""
+"""Turns the hub client's errors into one line: the repository, what went wrong, what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bytes of a request's body as plain values or an array, with nothing trusted.
+"""Reads the body of a request, JSON or .npy, into plain values or an array; trusts nothing.
 
 JSON is strict: UTF-8, no NaN, no infinity, no name twice in an object. Of .npy files only arrays of
 real numbers are read; Python objects are never unpickled.

@@ -1,4 +1,4 @@
-"""Every error as a status and one line: {"error": "..."}.
+"""Answers every error with a status and one line: {"error": "..."}.
 
 What this package refuses itself is an HTTPException. The library's errors keep their line and get
 the status of their kind; anything unforeseen is logged and answered with 500 and no detail.

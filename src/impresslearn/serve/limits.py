@@ -1,4 +1,4 @@
-"""What a request may take: bytes, all requests' bytes together, and seconds.
+"""Limits the bytes and seconds of a request, and the bytes of all requests together.
 
 Bodies are counted while they arrive, so a wrong or missing Content-Length changes nothing, and
 answers until they are read. What a refused request still sends is read and dropped for a moment, so

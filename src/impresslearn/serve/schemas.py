@@ -1,4 +1,4 @@
-"""Requests and answers as they are checked and documented.
+"""Pydantic models of requests and answers, as they are checked and documented.
 
 A JSON body carries its options itself; an .npy body holds nothing but inputs, and its options stand
 in the query.

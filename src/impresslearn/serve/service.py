@@ -1,4 +1,4 @@
-"""What the routes ask of a learner, as answers that are ready to send.
+"""Computes the answers of the routes from a learner, within the memory limits of the settings.
 
 The memory that a request takes is known before it is taken: a network that takes pictures of any
 size would make hundreds of times as many activations of a small body of pixels.

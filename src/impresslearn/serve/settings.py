@@ -1,4 +1,4 @@
-"""What a server allows: sizes, threads, and who may ask."""
+"""Settings of a server: limits of size, time and threads, and who may ask."""
 
 from __future__ import annotations
 
