@@ -73,6 +73,7 @@ def test_a_mean_for_each_column(tmp_path):
         ({"mean": []}, "mean must be a number"),
         ({"mean": float("nan")}, "mean must be a number"),
         ({"mean": True}, "mean must be a number"),
+        ({"mean": 10**400}, "mean must be a number"),
         ({"std": 0}, "std must be a number above 0"),
         ({"std": [1, -1]}, "std must be a number above 0"),
         ({"mean": [1, 2]}, r"a.npy: mean needs one number, .* shape \(4, 5, 3\), got 2"),

@@ -19,6 +19,7 @@ from torch.utils.data import Dataset
 
 from impresslearn.data.examples import Examples, StreamedExamples, as_inputs, kinds, raw
 from impresslearn.errors import InputError
+from impresslearn.validation import LARGEST
 
 Numbers = float | Sequence[float]
 LARGEST_SIZE = 8192
@@ -217,7 +218,9 @@ def _numbers(name: str, given: Any) -> float | tuple[float, ...]:
     values = given.tolist() if isinstance(given, (Tensor, np.ndarray, np.generic)) else given
     numbers = tuple(values) if isinstance(values, (tuple, list)) else (values,)
     valid = numbers and all(
-        isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and abs(value) <= LARGEST  # which NaN is not
         for value in numbers
     )
     if not valid or (name == "std" and min(numbers) <= 0):
