@@ -4,10 +4,14 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
 from impresslearn.cli import main
+from impresslearn.cli.arguments import option_field, option_groups
 from impresslearn.errors import UnknownTaskError
 
 
@@ -85,3 +89,27 @@ def test_an_interrupt_leaves_quietly(monkeypatch, capsys):
         main()
     assert caught.value.code == 130
     assert capsys.readouterr() == ("", "")
+
+
+@dataclass(frozen=True)
+class Group:
+    size: int | None = option_field("N", "A size.", min=1)
+    names: list[str] | None = option_field("NAME", "Names.", "--name")
+    quick: bool = option_field(None, "Quick.", "--quick", default=False)
+
+
+def test_a_group_of_options_is_one_argument_of_a_command():
+    given = []
+
+    @option_groups
+    def command(first: str, group: Group, last: int = 3) -> None:
+        """Does nothing."""
+        given.append((first, group, last))
+
+    app = typer.Typer()
+    app.command()(command)
+    runner = CliRunner()
+    assert runner.invoke(app, ["a"]).exit_code == 0
+    assert runner.invoke(app, ["b", "--size=2", "--name=x", "--name=y", "--quick"]).exit_code == 0
+    assert given == [("a", Group(), 3), ("b", Group(2, ["x", "y"], True), 3)]
+    assert runner.invoke(app, ["c", "--size=0"]).exit_code == 2

@@ -19,14 +19,14 @@ from toys import blobs, quick_learner
 OLDER = Path(__file__).parents[1] / "store" / "data" / "format-1-standardised.impress"
 
 QUICK = ("--set", "widths=[32,24]", "--epochs", 0, "--min-steps", 40)
-TASKS = [f"task {number}" for number in range(12)]
+TASKS = [f"task {number}" for number in range(5)]
 
 
 def digits(kind):
     """Raw 8x8 digits: floats from 0 to 16, or uint8 pixels up to 255; permuted, a way a task."""
     images, labels = load_digits(return_X_y=True)
     raw = images.astype(np.float32) if kind == "float32" else (images * 15.9).astype(np.uint8)
-    orders = [np.random.default_rng(number).permutation(64) for number in range(12)]
+    orders = [np.random.default_rng(number).permutation(64) for number in range(len(TASKS))]
     return [raw[:, order].reshape(-1, 8, 8) for order in orders], labels
 
 
@@ -38,7 +38,7 @@ def run(*arguments):
 
 @pytest.fixture(scope="module", params=["float32", "uint8"])
 def learned(request, tmp_path_factory):
-    """A store of twelve tasks from raw arrays, the first two with masks; raw inputs by task."""
+    """A store of five tasks from raw arrays, the first two with masks; raw inputs by task."""
     folder = tmp_path_factory.mktemp(request.param)
     inputs, labels = digits(request.param)
     for number, (name, raw) in enumerate(zip(TASKS, inputs, strict=True)):

@@ -50,7 +50,7 @@ NUMBERS = st.sampled_from(["<f4", ">f4", "<f8", "<f2", "|i1", "<i4", ">i8", "<u2
 LABELS = st.sampled_from([st.integers(-(2**63), 2**63 - 1), st.text("aé7 \n", max_size=4)])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(st.data())
 def test_arrays_come_back_as_they_were_saved(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("arrays")
@@ -270,7 +270,7 @@ def test_damaged_archives(tmp_path):
     refused(read_inputs, path, match="only archives written by numpy's")
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=100)
 @given(st.integers(0, 10**6), st.binary(min_size=1, max_size=3), st.sampled_from(["npy", "npz"]))
 @pytest.mark.filterwarnings("ignore")
 def test_no_damage_escapes_as_another_error(tmp_path_factory, place, junk, suffix):

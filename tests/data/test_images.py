@@ -233,5 +233,9 @@ def test_pillow_is_asked_for_only_where_images_are(train, monkeypatch):
         (as_examples, train),
     ):
         refused(read, path, r"pip install 'impresslearn\[vision\]'", MissingDependencyError)
+
+
+@pytest.mark.slow
+def test_without_pillow_other_files_can_be_read():
     code = "import sys; sys.modules['PIL'] = None; import impresslearn.data.files"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -33,6 +33,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "download_and_extract_archive", unreachable)
 
 
+@pytest.mark.slow
 @needs_torchvision
 def test_torchvision_imports_even_where_its_operators_do_not_match_torch() -> None:
     code = """
