@@ -251,5 +251,7 @@ def test_methods_side_by_side():
     data = spec["datasets"][progress["data"]["name"]]
     theirs = {mark["x"]: mark["mean"] for mark in data if mark["group"] == "theirs"}
     assert theirs == pytest.approx({1: 0.2, 2: 0.25, 3: 0.3})  # errors
+    unknown = [row | {"bytes": None} for row in rows if row["method"] == "ours"]
+    assert len(comparison_chart(unknown).to_dict()["hconcat"]) == 1
     with pytest.raises(InputError, match="no row holds"):
         comparison_chart(rows[:1])

@@ -16,26 +16,31 @@ def comparison_chart(rows: Sequence[Mapping[str, Any]]) -> alt.TopLevelMixin:
     """Average accuracy over the tasks learned so far, and at the end against bytes a task.
 
     rows: {method, task, learned, accuracy, bytes}; accuracy is that on the task after so many tasks
-    of the stream are learned, NaN where the method could not answer. Tasks come in the order in
-    which they were learned. Raises InputError if there is no row of a learned task.
+    of the stream are learned, NaN or None where the method could not answer; bytes None where they
+    are unknown. Tasks come in the order in which they were learned. Raises InputError if there is
+    no row of a learned task.
     """
     places = {task: place for place, task in enumerate(dict.fromkeys(row["task"] for row in rows))}
     seen = [
-        row for row in rows if row["learned"] > places[row["task"]] and not isnan(row["accuracy"])
+        {key: value for key, value in row.items() if value is not None}
+        for row in rows
+        if row["learned"] > places[row["task"]]
+        and row["accuracy"] is not None
+        and not isnan(row["accuracy"])
     ]
     if not seen:
         raise InputError("no row holds the accuracy on a task that was learned")
     last = max(row["learned"] for row in seen)
-    progress = Figure(
-        kind="line", x="learned", y="accuracy", group="method", x_label="tasks learned",
-        y_label="average accuracy", title="Average accuracy over the tasks so far",
-    )  # fmt: skip
-    cost = Figure(
-        kind="line", x="bytes", y="accuracy", group="method", points=("method",),
-        x_label="bytes a task", y_label="average accuracy", title="At the end, against bytes",
-        log_x=all(row["bytes"] > 0 for row in seen),
-    )  # fmt: skip
-    at_end = [row for row in seen if row["learned"] == last]
-    both = [line_chart(progress, seen, 380), line_chart(cost, at_end, 260)]
+    at_end = [row for row in seen if row["learned"] == last and "bytes" in row]
+    common = {"kind": "line", "y": "accuracy", "group": "method", "y_label": "average accuracy"}
+    progress = Figure.model_validate(
+        common | {"x": "learned", "x_label": "tasks learned", "title": "Average accuracy so far"}
+    )
+    charts = [line_chart(progress, seen, 380)]
+    if at_end:
+        cost = common | {"x": "bytes", "x_label": "bytes a task", "title": "At the end, and bytes"}
+        log = all(row["bytes"] > 0 for row in at_end)
+        shown = Figure.model_validate(cost | {"points": "method", "log_x": log})
+        charts.append(line_chart(shown, at_end, 260))
     described = "Average accuracy of the methods over the tasks learned, and against bytes a task"
-    return themed_chart(alt.hconcat(*both).properties(description=described))
+    return themed_chart(alt.hconcat(*charts).properties(description=described))
