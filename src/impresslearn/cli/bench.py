@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from impresslearn.cli.output import print_rich, remark
-from impresslearn.errors import InputError
+from impresslearn.files import write_file
 from impresslearn.optimisation.progress import Progress
 
 
@@ -48,7 +48,4 @@ def bench(
         )
     print_rich(table)
     if json_file is not None:
-        try:
-            json_file.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"cannot write {json_file}: {error.strerror or error}") from None
+        write_file(json_file, json.dumps(records, indent=1) + "\n")

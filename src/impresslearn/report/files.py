@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from impresslearn.errors import InputError
+from impresslearn.files import write_file
 from impresslearn.report.charts import charts_of
 from impresslearn.report.records import Record
 
@@ -26,9 +27,8 @@ def write_csv(records: Sequence[Record], folder: Path) -> list[Path]:
         writer = csv.DictWriter(text, keys, restval="")
         writer.writeheader()
         writer.writerows(record.rows)
-        with _writing(Path(folder) / f"{record.target}.csv") as path:
-            path.write_bytes(text.getvalue().encode())
-        written.append(path)
+        path = Path(folder) / f"{record.target}.csv"
+        written.append(write_file(path, text.getvalue(), folders=True))
     return written
 
 

@@ -18,7 +18,7 @@ import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from impresslearn.errors import InputError
+from impresslearn.files import write_file
 from impresslearn.report.charts import charts_of
 from impresslearn.report.charts.theme import THEME
 from impresslearn.report.records import Record
@@ -47,10 +47,7 @@ def write_report(records: Sequence[Record], path: Path) -> None:
         "computing": duration(sum(record.job_seconds or record.seconds for record in records)),
     }
     lead = " · ".join(f"{name}: {value}" for name, value in facts.items() if value)
-    try:
-        Path(path).write_bytes(page("ImpressLearn results", lead, records).encode())
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from None
+    write_file(path, page("ImpressLearn results", lead, records))
 
 
 def page(
