@@ -118,17 +118,19 @@ def test_augmentation(augment, batched, runs):
     assert runs == [3] * batched
 
 
-@pytest.mark.parametrize("norm", ["batch", "group"])
-def test_residual_networks(norm, runs):
-    tasks = {f"t{i}": pictures(i, count=17) for i in range(2)}
+@pytest.mark.parametrize(
+    ("make", "examples"),
+    [
+        (lambda: resnet("batch"), pictures),
+        (lambda: resnet("group"), pictures),
+        (lambda: adapt(lenet().module.double()), blobs),
+    ],
+    ids=["batch", "group", "double"],
+)
+def test_other_networks(make, examples, runs):
+    tasks = {f"t{i}": examples(i, count=17) for i in range(2)}
     few = Recipe(lr=0.02, epochs=0, min_steps=3, batch_size=16)
-    equal(*both_ways(tasks, lambda: learner(resnet(norm), task_recipe=few)))
-    assert runs == [2]
-
-
-def test_networks_of_other_formats(runs):
-    double = adapt(lenet().module.double())
-    equal(*both_ways({f"t{i}": data(i) for i in range(2)}, lambda: learner(double)))
+    equal(*both_ways(tasks, lambda: learner(make(), task_recipe=few)))
     assert runs == [2]
 
 
@@ -206,6 +208,8 @@ def custom(module, hidden):
         (decide, None),
         (leave_torch, None),
         (custom, None),
+        (lambda module, hidden: F.rrelu(hidden, training=module.training), None),
+        (lambda module, hidden: F.alpha_dropout(hidden, 0.5, module.training), None),
     ],
     ids=lambda value: value.__name__ if callable(value) else type(value).__name__,
 )
@@ -217,13 +221,6 @@ def test_networks_that_a_batched_pass_would_change_learn_in_turn(between, state,
         np.random.seed(0)
         found.append(learner(adapt(Odd(between, state))).learn_tasks(tasks, batched=batched))
     equal(*found, tolerance=0)
-    assert runs == []
-
-
-@pytest.mark.parametrize("module", [nn.Dropout(), nn.RReLU(), nn.AlphaDropout()], ids=repr)
-def test_modules_that_draw_learn_in_turn(module, runs):
-    backbone = adapt(nn.Sequential(nn.Linear(16, 8), module, nn.Linear(8, 3)))
-    equal(*both_ways({f"t{i}": data(i) for i in range(2)}, lambda: learner(backbone)), tolerance=0)
     assert runs == []
 
 
@@ -283,16 +280,16 @@ def test_tasks_before_one_that_diverges_are_kept():
         assert list(many.tasks_) == ["t0", "t1"]
 
 
+def test_a_bad_task_among_many_changes_nothing():
+    many = learner()
+    with pytest.raises(InputError, match="two classes"):
+        many.learn_tasks({"good": data(0), "bad": (torch.zeros(4, 16), [1, 1, 1, 1])})
+    assert len(many.tasks_) == 0
+
+
 def test_in_turn_equals_learn_task_bit_for_bit():
     tasks = {f"t{i}": data(i) for i in range(3)}
     many, one = learner().learn_tasks(tasks), learner()
     for name, examples in tasks.items():
         one.learn_task(name, examples)
     equal(many, one, tolerance=0)
-
-
-def test_a_bad_task_among_many_changes_nothing():
-    many = learner()
-    with pytest.raises(InputError, match="two classes"):
-        many.learn_tasks({"good": data(0), "bad": (torch.zeros(4, 16), [1, 1, 1, 1])})
-    assert len(many.tasks_) == 0

@@ -135,20 +135,24 @@ def test_names_that_no_file_could_keep_are_refused_before_training(name, tmp_pat
 )
 def test_notes_that_no_file_could_keep_are_refused_before_training(note):
     learner = quick_learner().add_random_masks(1)
-    with pytest.raises(InputError, match="a note") as caught:
+    with pytest.raises(InputError, match="^a note [^\n]*$"):
         learner.learn_task("a", blobs(), note=note)
-    assert "\n" not in str(caught.value)
     assert len(learner.tasks_) == 0
 
 
 @pytest.mark.parametrize("seed", [1.5, "3", 2**80, True])
-def test_seeds_that_cannot_be_used(seed):
+@pytest.mark.parametrize(
+    ("verb", "arguments"),
+    [
+        ("learn_task", {"name": "a", "data": blobs()}),
+        ("learn_basis", {"name": "a", "data": blobs()}),
+        ("learn_homogeneous", {"name": "a", "data": blobs(), "count": 2}),
+        ("add_random_masks", {"count": 1}),
+        ("add_masks", {"count": 1, "source": "disjoint"}),
+    ],
+)
+def test_seeds_that_cannot_be_used(verb, arguments, seed):
     learner = quick_learner().add_random_masks(1)
-    for verb in (
-        lambda: learner.learn_task("a", blobs(), seed=seed),
-        lambda: learner.learn_basis("a", blobs(), seed=seed),
-        lambda: learner.learn_homogeneous("a", blobs(), 2, seeds=[0, seed]),
-        lambda: learner.add_random_masks(1, seed=seed),
-    ):
-        with pytest.raises(InputError, match="seed must be an integer"):
-            verb()
+    given = {"seeds": [0, seed]} if verb == "learn_homogeneous" else {"seed": seed}
+    with pytest.raises(InputError, match="seed must be an integer"):
+        getattr(learner, verb)(**arguments, **given)
