@@ -71,7 +71,7 @@ class ImageFiles(Dataset):
     shape: (height, width) that all images must have, unless preprocessing has a size: then the
     shorter side is resized to it and the centre square kept. preprocessing: arranges and normalises
     pixels in [0, 1], and reads one channel instead of red, green, blue where its shape asks for one
-    number a pixel; without one the pixels are uint8.
+    number a pixel; where there is nothing to do, pixels stay uint8.
     """
 
     files: Sequence[Path]
@@ -90,8 +90,9 @@ class ImageFiles(Dataset):
         path = self.files[index]
         with naming(path):
             pixels = torch.from_numpy(self._pixels(path)).permute(2, 0, 1)
-            if self.preprocessing is not None:
-                pixels = self.preprocessing.arranged(pixels[None].float() / 255)[0]
+            wanted = self.preprocessing
+            if wanted is not None and (wanted.shape is not None or wanted.normalises):
+                pixels = wanted.arranged(pixels[None].float() / 255)[0]
         return pixels, path.parent.name
 
     def _pixels(self, path: Path) -> np.ndarray:
