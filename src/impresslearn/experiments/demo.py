@@ -20,11 +20,10 @@ import torch
 from impresslearn.data import Examples
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.presets import preset
-from impresslearn.methods import SupSup, single_mask_accuracy
+from impresslearn.methods import SupSup, evaluate, single_mask_accuracy
 from impresslearn.networks import create_backbone
 from impresslearn.optimisation.progress import Progress
-from impresslearn.streams import rotated_digits
-from impresslearn.streams.base import LabelledData
+from impresslearn.streams import Stream, rotated_digits
 
 BASIS_TASKS = 5
 NEW_TASKS = 10
@@ -51,26 +50,31 @@ def run_demo(seed: int = 0, progress: bool = False) -> dict[str, Any]:
         cache_bytes=0,
     )
     supsup = SupSup(backbone, **settings.mask_settings(), seed=seed, progress=False)
-    tests = {task.name: task.test for task in stream}
-    once: dict[str, float] = {}
-    with Progress(progress, "demo").track(BASIS_TASKS + 2 * NEW_TASKS) as advance:
-        for task in basis:
-            learner.learn_basis(task.name, task.train)
-            once[task.name] = learner.score(tests[task.name], task.name)
-            advance()
-        for task in new:
-            learner.learn_task(task.name, task.train)
-            once[task.name] = learner.score(tests[task.name], task.name)
-            advance()
+    learned = evaluate(learner, stream, basis=BASIS_TASKS, progress=progress)
+    with Progress(progress, "dedicated masks").track(NEW_TASKS) as advance:
         for task in new:
             supsup.learn_task(task.name, task.train)
             advance()
-    rows = [_row(task.name, tests[task.name], learner, supsup, basis[0].name) for task in stream]
+    rows = []
+    for row in learned.rows():
+        accuracy, test, is_new = row["accuracy"], stream[row["task"]].test, row["role"] == "learned"
+        foreign = single_mask_accuracy(learner, basis[0].name, test) if is_new else None
+        rows.append(
+            {
+                "name": row["task"],
+                "role": "new" if is_new else "basis",
+                "accuracy": accuracy,
+                # A basis task is its own dedicated mask.
+                "supsup_accuracy": supsup.score(test, row["task"]) if is_new else accuracy,
+                "single_mask_accuracy": foreign,
+                "bytes": row["bytes"],
+            }
+        )
     summary = {
         **_means(rows),
-        "forgetting": mean(once[row["name"]] - row["accuracy"] for row in rows),
+        "forgetting": mean(each["accuracy_learned"] - each["accuracy"] for each in learned.rows()),
         "bytes_per_supsup_mask": supsup.tasks_[new[0].name].bytes,
-        "task_inference_accuracy": _inference_accuracy(learner, tests),
+        "task_inference_accuracy": _inference_accuracy(learner, stream),
         "seconds": round(time.perf_counter() - started, 2),
     }
     return {
@@ -93,23 +97,6 @@ def run_demo(seed: int = 0, progress: bool = False) -> dict[str, Any]:
     }
 
 
-def _row(
-    name: str, test: LabelledData, learner: ImpressLearner, supsup: SupSup, foreign: str
-) -> dict[str, Any]:
-    """A basis task is its own dedicated mask; a new task is measured against SupSup and X."""
-    info = learner.tasks_[name]
-    is_new = info.role == "learned"
-    accuracy = learner.score(test, name)
-    return {
-        "name": name,
-        "role": "new" if is_new else "basis",
-        "accuracy": accuracy,
-        "supsup_accuracy": supsup.score(test, name) if is_new else accuracy,
-        "single_mask_accuracy": single_mask_accuracy(learner, foreign, test) if is_new else None,
-        "bytes": info.bytes,
-    }
-
-
 def _means(rows: list[dict[str, Any]]) -> dict[str, float]:
     new = [row for row in rows if row["role"] == "new"]
     return {
@@ -120,14 +107,14 @@ def _means(rows: list[dict[str, Any]]) -> dict[str, float]:
     }
 
 
-def _inference_accuracy(learner: ImpressLearner, tests: dict[str, LabelledData]) -> float:
+def _inference_accuracy(learner: ImpressLearner, stream: Stream) -> float:
     """How often the task of 64 unlabelled test inputs is named right, among all tasks."""
-    found = [
+    tests = [(task.name, task.test) for task in stream]
+    return mean(
         learner.infer_task(test.inputs[:INFERENCE_BATCH]).best == name
-        for name, test in tests.items()
+        for name, test in tests
         if isinstance(test, Examples)
-    ]
-    return mean(found)
+    )
 
 
 def _coefficients(learner: ImpressLearner, names: Sequence[str]) -> dict[str, Any]:
