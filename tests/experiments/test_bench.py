@@ -38,6 +38,7 @@ def test_an_unknown_measurement_names_the_others():
         next(run_bench("mixx"))
 
 
+@pytest.mark.slow
 def test_threads_are_restored():
     before = torch.get_num_threads()
     records = list(run_bench("popup", threads=1))
@@ -70,6 +71,7 @@ def test_popup_and_plain_steps_run():
         make(backbone, inputs, targets)()
 
 
+@pytest.mark.slow
 def test_the_command_writes_records(tmp_path):
     file = tmp_path / "bench.json"
     command = [sys.executable, "-m", "impresslearn", "bench", "--only", "popup", "--json", file]

@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 from commands import REAL, finish, marks, members, outcomes, record, run, start, wait_until
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs signals and process groups")
+pytestmark = [
+    pytest.mark.skipif(os.name != "posix", reason="needs signals and process groups"),
+    pytest.mark.slow,
+]
 
 
 def kill_somewhere(process: subprocess.Popen[str], cache: Path, more: int, whole: bool) -> None:
@@ -82,9 +85,8 @@ def test_an_interrupt_while_processes_start(tmp_path):
     assert members(process.pid) == []
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_a_job_without_its_data(tmp_path, processes):
-    arguments = ("missing", "--out", tmp_path, "--data", tmp_path, "--processes", processes)
+def test_a_job_without_its_data(tmp_path):
+    arguments = ("missing", "--out", tmp_path, "--data", tmp_path, "--processes", 2)
     status, out, err = run(*arguments)
     assert (status, out) == (2, "")
     assert err == f"error: MNIST is not in {tmp_path}; it is a folder MNIST/raw\n"
@@ -117,7 +119,6 @@ def test_two_runs_share_a_cache_and_the_work(tmp_path):
     assert record(tmp_path / "one" / "marks.json") == record(tmp_path / "two" / "marks.json")
 
 
-@pytest.mark.slow
 def test_ten_kills_of_a_real_target(tmp_path):
     arguments = ("split-imagenet", "--scale", "smoke", "--processes", 2)
     assert run(*arguments, "--out", tmp_path / "quiet", program=REAL)[0] == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from commands import REAL, outcomes, run
+from commands import REAL, marks, outcomes, run
 from odd_targets import target_of
 from typer.testing import CliRunner
 
@@ -128,6 +128,19 @@ def test_a_derived_number_that_is_not_defined_is_null(tmp_path):
     assert written["rows"] == [{"p_value": None, "masks": 3}]
 
 
+def test_jobs_that_lack_their_data_leave_what_is_done(tmp_path):
+    place, target = Place(str(tmp_path)), target_of("missing")
+    with pytest.raises(ImpressLearnError, match="MNIST is not in"):
+        reproduce(target, Run("smoke", place, tmp_path), Workers(1))
+    done = marks(tmp_path)
+    assert outcomes(tmp_path / "cache") == len(done) >= 4
+    assert not (tmp_path / "missing.json").exists()
+    (tmp_path / "repaired").touch()
+    reproduce(target, Run("smoke", place, tmp_path), Workers(1))
+    assert sorted(marks(tmp_path)) == list(range(8)), "each job ran once"
+
+
+@pytest.mark.slow
 def test_json_is_all_that_is_printed(tmp_path):
     status, out, err = run("tiny", "--out", tmp_path, "--processes", 2, "--json")
     assert (status, err) == (0, "")

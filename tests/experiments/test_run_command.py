@@ -99,6 +99,7 @@ def test_a_dry_run_writes_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.slow
 def test_own_stream_and_network_run_in_worker_processes(tmp_path):
     written(tmp_path, blobs__toml=EXAMPLES["blobs.toml"], blobs__py=EXAMPLES["blobs.py"])
     told = command(tmp_path / "blobs.toml", "--processes", 2)
@@ -256,6 +257,7 @@ if (here / "kill").exists() and list(here.glob("results/cache/*/??/*.json")):
 """
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on(tmp_path):
     stops = MODULE.replace('from_arrays` takes it."""', 'from_arrays` takes it."""\n    stop()')
     stops += "\n\ndef stop():" + KILLS.replace("\n", "\n    ")
