@@ -29,6 +29,7 @@ def test_every_policy_runs_adds_no_weights_and_tracks_where_it_keeps(norm, track
     assert backbone.has_statistics == tracked
     assert backbone.shares_statistics == (norm == "shared")
     assert backbone.has_task_statistics == (norm == "per_task")
+    assert backbone.normalises_by_batch == (norm == "batch")
     assert len(backbone.initial_statistics()) == (40 if tracked else 0)
     assert backbone.forward(backbone.weights, torch.randn(2, 3, 8, 8), mode="train").shape == (2, 3)
 

@@ -95,7 +95,7 @@ def _verify(
 ) -> None:
     """Raises ImpressLearnError unless onnxruntime's logits are those of the module."""
     generator = torch.Generator().manual_seed(0)
-    by_batch = task.backbone.norm == "batch" or task.view.mode == "batch"
+    by_batch = task.backbone.normalises_by_batch or task.view.mode == "batch"
     # Statistics of a small batch magnify rounding, and those of one input may not exist.
     for rows in (16, 24) if by_batch else (1, 16):
         values = torch.randn(rows, *inputs.shape[1:], generator=generator).to(inputs.dtype)

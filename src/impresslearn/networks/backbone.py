@@ -123,6 +123,11 @@ class Backbone(ReadOnlySettings):
         """Whether every task has running statistics of its own: norm per_task, and batch norm."""
         return self.has_statistics and not self.shares_statistics
 
+    @property
+    def normalises_by_batch(self) -> bool:
+        """Whether inputs of a batch depend on one another in every mode: norm batch."""
+        return any(norm.running_mean is None for _, norm in norms.batch_norms(self.module))
+
     def initial_statistics(self) -> dict[str, Tensor]:
         """Running statistics for a task to start from, as copies by buffer name.
 
