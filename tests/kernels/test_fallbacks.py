@@ -77,13 +77,14 @@ def computed():
     return in_a_new_process(COMPUTE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "environment", "expected"),
     [
         (NO_NUMBA, {}, ["reference", "0"]),
         ("", {"NUMBA_DISABLE_JIT": "1"}, ["reference", "1"]),
         (MOVED, {}, ["reference", "1"]),
-        pytest.param(UNCOMPILED, {}, ["reference", "1"], marks=pytest.mark.slow),
+        (UNCOMPILED, {}, ["reference", "1"]),
     ],
     ids=["no Numba", "no JIT", "inner parts moved", "code that does not compile"],
 )

@@ -94,6 +94,7 @@ for count in (1, 3, 8, 16, 21):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="guards memory with Linux's mprotect")
 def test_nothing_past_the_end_is_touched():
     done = subprocess.run([sys.executable, "-c", PAGE_END], capture_output=True, text=True)

@@ -83,6 +83,7 @@ def test_bad_settings():
             fill_weights(network(), "kaiming_normal", 0, gain)
 
 
+@pytest.mark.slow
 def test_another_processor_draws_the_same_networks():
     """A store of format 1 and `weights="seed"` opened on one family of processors only."""
     done = subprocess.run(
