@@ -17,7 +17,7 @@ from impresslearn.cli.predictions import plain_guess, predict_named
 
 if TYPE_CHECKING:
     from impresslearn.data.files import FileReader
-    from impresslearn.inference import Method, TaskGuess
+    from impresslearn.inference import InferenceMethod, TaskGuess
     from impresslearn.learner import ImpressLearner
 
 ROLES = ("all", "basis", "learned")
@@ -53,7 +53,7 @@ def infer(
     with open_store(store, readonly=True, device=device, progress=False) as learner:
         reader = reader_for(learner, given, inputs)
         named = read_prepared(learner, reader, inputs, prepared)
-        word = cast("Method", method)  # another one is refused there
+        word = cast("InferenceMethod", method)  # another one is refused there
         guess = learner.infer_task(Prepared(named.inputs), method=word, among=chosen or "all")
         _warn_of_other_inputs(learner, guess, reader)
         found = None if guess.unknown else predict_named(learner, named, guess.best, guess)

@@ -17,6 +17,7 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor
+from typing_extensions import TypedDict
 
 from impresslearn.coefficients.mixing import Coefficients
 from impresslearn.data import TensorBatches
@@ -33,8 +34,8 @@ from impresslearn.optimisation.objectives import (
     unit_norm_penalty,
 )
 
-Method = Literal["halving", "one_shot", "alpha"]
-METHODS = get_args(Method)
+InferenceMethod = Literal["halving", "one_shot", "alpha"]
+METHODS = get_args(InferenceMethod)
 Objective = Literal["information", "entropy"]
 OBJECTIVES: dict[str, Callable[[Tensor], Tensor]] = {
     "entropy": mean_entropy,
@@ -50,6 +51,15 @@ PROFILED_INPUTS = 512
 SUPERPOSED_INPUTS = 512
 TEMPERATURE = 0.1
 """Calibrated on rotated digits and permuted MNIST (docs/decisions.md)."""
+
+
+class InferenceSettings(TypedDict, total=False):
+    """The settings of `guess_task` that its method and objective take."""
+
+    objective: Objective
+    recipe: Recipe
+    penalty: float
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -118,7 +128,7 @@ def guess_task(
     bank: MaskBank,
     tasks: Sequence[KnownTask],
     inputs: Tensor,
-    method: Method = "halving",
+    method: InferenceMethod = "halving",
     *,
     objective: Objective = "information",
     recipe: Recipe = ALPHA_RECIPE,

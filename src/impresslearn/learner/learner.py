@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
 from impresslearn.coefficients.learning import COEFFICIENT_RECIPE
 from impresslearn.coefficients.mixing import Coefficients, Granularity
@@ -21,7 +22,7 @@ from impresslearn.data import Label, to_batches
 from impresslearn.data.preprocessing import Prepared, Preprocessing
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.export import TaskModel, export_module
-from impresslearn.inference import Method, TaskGuess, guess_task
+from impresslearn.inference import InferenceMethod, InferenceSettings, TaskGuess, guess_task
 from impresslearn.inference.labels import (
     accuracy_of_weights,
     check_task_names,
@@ -276,15 +277,15 @@ class ImpressLearner(ReadOnlySettings):
         self,
         inputs: Any,
         *,
-        method: Method = "halving",
+        method: InferenceMethod = "halving",
         among: str | Sequence[str] = "all",
-        **settings: Any,
+        **settings: Unpack[InferenceSettings],
     ) -> TaskGuess:
         """The task of unlabelled inputs, all of one task.
 
         method: "halving", "one_shot" or "alpha" (the paper's optimisation of the coefficients; see
-        `impresslearn.inference` for each method's settings). among: "all" tasks, those of role
-        "basis" or "learned", or a sequence of names.
+        `guess_task` for its settings). among: "all" tasks, those of role "basis" or "learned", or a
+        sequence of names.
         """
         return guess_task(
             self.backbone,

@@ -17,7 +17,7 @@ from impresslearn.coefficients.mixing import masked_weights
 from impresslearn.data import Label
 from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
-from impresslearn.inference import Method, TaskGuess
+from impresslearn.inference import InferenceMethod, InferenceSettings, TaskGuess
 from impresslearn.inference.labels import accuracy_of_weights, labels_of
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.loading import load
@@ -93,7 +93,13 @@ class SupSup(ReadOnlySettings):
         """Accuracy of the equal mixture of all masks on an unlearned task."""
         return self._learner.zero_shot_score(data, classes)
 
-    def infer_task(self, inputs: Any, *, method: Method = "one_shot", **settings: Any) -> TaskGuess:
+    def infer_task(
+        self,
+        inputs: Any,
+        *,
+        method: InferenceMethod = "one_shot",
+        **settings: Unpack[InferenceSettings],
+    ) -> TaskGuess:
         """The task of unlabelled inputs: SupSup's "one_shot" gradient, or "halving"."""
         return self._learner.infer_task(inputs, method=method, **settings)
 
