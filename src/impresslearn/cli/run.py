@@ -49,7 +49,7 @@ def _run(plan: "RunPlan", processes: int | None, as_json: bool, quiet: bool) -> 
 
     missing = len(plan.missing())
     with Progress(not quiet, plan.configuration.name).track(max(1, missing)) as advance:
-        finished = run_plan(plan, processes, lambda job, outcome: advance())
+        result = run_plan(plan, processes, lambda job, outcome: advance())
     summary = {
         "name": plan.configuration.name,
         "record": str(plan.record_path),
@@ -57,7 +57,7 @@ def _run(plan: "RunPlan", processes: int | None, as_json: bool, quiet: bool) -> 
         "tasks": len(plan.stream),
         "seeds": list(plan.configuration.seeds),
         "parts_run": missing,
-        "methods": summaries(finished.trials),
+        "methods": summaries(result.trials),
     }
     if as_json:
         print_json(summary)
