@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from impresslearn.errors import MissingDependencyError
+from impresslearn.experiments.targets.tables import filled, read_tables, table_of
 from impresslearn.methods import Evaluation, average_accuracy
 
 Measures = dict[str, float | None]
@@ -75,11 +76,7 @@ def shown_trials(trials: Sequence[Trial]) -> dict[str, Any]:
     return {
         "figures": _figures(list(dict.fromkeys(trial.method for trial in trials))),
         "tables": [
-            {
-                "title": "All tasks",
-                "columns": ["method"],
-                "values": list(trials[0].measures()),
-            },
+            {"title": "All tasks", "columns": ["method"], "values": list(trials[0].measures())},
             {
                 "title": "By how a task is kept",
                 "columns": ["method", "role"],
@@ -108,39 +105,9 @@ def _rows(trial: Trial) -> Iterator[dict[str, Any]]:
 
 
 def _figures(methods: Sequence[str]) -> list[dict[str, Any]]:
-    line = {
-        "kind": "line",
-        "title": "Average accuracy over the tasks learned so far",
-        "x": "learned",
-        "y": "accuracy",
-        "group": "method",
-        "order": list(methods),
-        "where": {"seen": True},
-        "x_label": "tasks learned",
-        "y_label": "average accuracy",
-    }
-    bars = {
-        "kind": "bar",
-        "title": "Bytes per task",
-        "caption": "What learning a task adds to what is kept, averaged over all tasks of a run.",
-        "x": "method",
-        "y": "bytes_per_task",
-    }
-    maps = [
-        {
-            "kind": "heatmap",
-            "title": f"{method}: accuracy in per cent",
-            "caption": "To the right of the diagonal tasks are not learned yet.",
-            "x": "place",
-            "y": "learned",
-            "value": "accuracy",
-            "where": {"method": method},
-            "x_label": "task, by its place in the order",
-            "y_label": "tasks learned",
-        }
-        for method in methods
-    ]
-    return [line, bars, *maps]
+    entry = table_of(read_tables("targets.toml"), "run")
+    maps = [filled(entry["map"], "method", method) for method in methods]
+    return [entry["line"] | {"order": list(methods)}, entry["bar"], *maps]
 
 
 def summary_writer() -> Any:

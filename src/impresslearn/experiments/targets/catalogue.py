@@ -11,7 +11,7 @@ from impresslearn.errors import InputError
 from impresslearn.experiments.targets import frontier, masks, parameters, tasks
 from impresslearn.experiments.targets.benchmarks import Benchmark, find_benchmark
 from impresslearn.experiments.targets.plan import Plan, Planned, Row, Target
-from impresslearn.experiments.targets.tables import Table, read_tables, resolved, table_of
+from impresslearn.experiments.targets.tables import Table, filled, read_tables, resolved, table_of
 
 
 @dataclass(frozen=True)
@@ -93,11 +93,4 @@ def _figures(templates: Sequence[Mapping[str, Any]], names: Sequence[str]) -> It
         figure = resolved(read_tables("targets.toml"), template)
         each = range(len(names)) if "{benchmark}" in figure["title"] else [0]
         for number in figure.pop("benchmarks", each):
-            yield _filled(figure, names[number])
-
-
-def _filled(value: Any, name: str) -> Any:
-    """The value with the benchmark's name in its texts."""
-    if isinstance(value, dict):
-        return {key: _filled(inner, name) for key, inner in value.items()}
-    return value.replace("{benchmark}", name) if isinstance(value, str) else value
+            yield filled(figure, "benchmark", names[number])

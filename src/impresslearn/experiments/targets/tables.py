@@ -46,3 +46,10 @@ def changed(table: Mapping[str, Any], change: Mapping[str, Any]) -> Table:
             value = changed(inner, value)
         found[key] = value
     return found
+
+
+def filled(value: Any, word: str, name: str) -> Any:
+    """The value with a name for "{word}" in its texts."""
+    if isinstance(value, dict):
+        return {key: filled(inner, word, name) for key, inner in value.items()}
+    return value.replace(f"{{{word}}}", name) if isinstance(value, str) else value
