@@ -289,7 +289,8 @@ def test_a_bad_task_among_many_changes_nothing():
 
 def test_in_turn_equals_learn_task_bit_for_bit():
     tasks = {f"t{i}": data(i) for i in range(3)}
-    many, one = learner().learn_tasks(tasks), learner()
+    many, one = (learner().learn_task("first", data(7)) for _ in range(2))
+    many.learn_tasks(tasks)
     for name, examples in tasks.items():
         one.learn_task(name, examples)
     equal(many, one, tolerance=0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import impresslearn as il
-from toys import QUICK, blobs, lenet, quick_learner
+from toys import blobs, lenet, quick_learner
 
 TINY = {"epochs": 0, "min_steps": 60, "batch_size": 32}
 
@@ -73,13 +73,18 @@ def test_methods_side_by_side():
     assert ours._repr_html_().count("<tr>") == 2 + 4  # measures, and a row a task
 
 
-def test_a_test_set_without_all_classes_is_scored_with_the_task_s():
+@pytest.mark.parametrize("name", ["separate", "single_mask", "impresslearn"])
+def test_a_test_set_without_all_classes_is_scored_with_the_task_s(name):
     inputs, labels = blobs(0)
     some = labels != 0
-    stream = dict.fromkeys("ab", ((inputs, labels), (inputs[some], labels[some])))
-    right = lenet().forward({}, inputs[some]).argmax(1) == labels[some]
-    result = il.evaluate(il.methods.FineTuning(lenet(), recipe=QUICK, progress=False), stream)
-    assert result.matrix[0] == (pytest.approx(float(right.float().mean())),) * 2
+    test = (inputs[some], labels[some])
+    method = il.methods.create_method(name, lenet(), recipe=TINY)
+    result = il.evaluate(method, dict.fromkeys("ab", ((inputs, labels), test)), basis=2)
+    right = lenet().forward({}, test[0]).argmax(1) == test[1]
+    assert result.matrix[0] == pytest.approx((float(right.float().mean()),) * 2)
+    learned = (method.predict(test[0], "b") == test[1].numpy()).mean()
+    assert result.matrix[2][1] == pytest.approx(learned)
+    assert learned > 0.5
 
 
 class Percent(NearestMean):

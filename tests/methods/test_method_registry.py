@@ -68,6 +68,11 @@ def test_presets_and_recipes_are_resolved():
     assert method_settings("impresslearn", **values) == values
 
 
+def test_every_method_of_the_library_takes_the_seed():
+    for name in ("impresslearn", "supsup", "single_mask", "hybrid", "finetuning", "separate"):
+        assert create_method(name, lenet(), seed=7).seed == 7
+
+
 @pytest.mark.parametrize("name", ["separate", "hybrid", "lora"])
 def test_a_recipe_may_be_a_whole_one(name):
     assert create_method(name, lenet(), recipe=QUICK).recipe == QUICK

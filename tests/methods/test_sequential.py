@@ -5,7 +5,7 @@ import torch
 
 from impresslearn import InputError, Recipe, adapt
 from impresslearn.coefficients.mixing import mixed_weights, uniform_coefficients
-from impresslearn.methods import FineTuning, SequentialFineTuning, create_method
+from impresslearn.methods import FineTuning, SequentialFineTuning, create_method, finetuning
 from toys import QUICK, ConvNet, blobs, lenet, pictures
 
 
@@ -29,6 +29,15 @@ def test_the_first_task_is_fine_tuning():
         chain.learn_task("a", data)
     with pytest.raises(KeyError, match="no task named 'b'"):
         chain.score(data, "b")
+
+
+def test_every_task_is_learned_by_the_next_seed(monkeypatch):
+    seeds, fit = [], finetuning.fit
+    monkeypatch.setattr(finetuning, "fit", lambda *rest: [seeds.append(rest[4]), fit(*rest)][1])
+    chain = SequentialFineTuning(lenet(), recipe=QUICK, seed=5, progress=False)
+    for name in "abc":
+        chain.learn_task(name, blobs())
+    assert seeds == [5, 6, 7]
 
 
 @pytest.mark.parametrize(("norm", "moves"), [("per_task", True), ("shared", False)])
