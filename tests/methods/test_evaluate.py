@@ -68,8 +68,12 @@ def test_methods_side_by_side():
     lines = str(found).splitlines()
     assert len({len(line) for line in lines}) == 1
     assert lines[-1].startswith("<mine>")
-    assert " - " in lines[-1]
+    assert " – " in lines[-1]
     assert "&lt;mine&gt;" in found._repr_html_()
+    progress, _ = found.chart().to_dict()["hconcat"]
+    assert progress["layer"][0]["encoding"]["color"]["scale"]["domain"] == ["ours", "<mine>"]
+    assert len(ours.chart().to_dict()["hconcat"]) == 2
+    assert len(found["<mine>"].chart().to_dict()["hconcat"]) == 1  # its bytes are unknown
     assert ours._repr_html_().count("<tr>") == 2 + 4  # measures, and a row a task
 
 

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 import samples
 
-from impresslearn.report import parse_record, write_demo_report, write_report
+from impresslearn.report import parse_record, write_report
 
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -51,11 +51,3 @@ def test_all_charts_are_drawn_in_the_colours_of_the_surroundings(tmp_path, schem
     assert "&lt;b&gt;$x_{1}$&amp;" in drawn["figure-hostile-1"]
     assert drawn["figure-overlap-1"].count('aria-roledescription="bar"') == 0
     assert drawn["figure-task-order-1"].count("<text") > 2 * 9
-
-
-def test_the_demo_is_drawn(tmp_path, record):
-    path = tmp_path / "report.html"
-    write_demo_report(record, path)
-    drawn = charts(path, tmp_path / "profile", LIGHT_SCHEME)
-    assert list(drawn) == ["figure-demo-1", "figure-demo-2", "figure-demo-3"]
-    assert all("<svg" in part for part in drawn.values())

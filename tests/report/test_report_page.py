@@ -13,7 +13,7 @@ import samples
 from samples import EVIL
 
 from impresslearn.errors import InputError
-from impresslearn.report import parse_record, read_records, write_demo_report, write_report
+from impresslearn.report import parse_record, read_records, write_report
 
 
 class Page(HTMLParser):
@@ -103,14 +103,15 @@ def test_a_custom_run_is_described_as_one(tmp_path, how):
     assert "The paper" not in shown
 
 
-def test_the_demo_has_its_tiles_and_tasks_and_no_markup_from_names(record, tmp_path):
-    record["tasks"][0]["name"] = record["settings"][EVIL] = record["versions"]["x"] = EVIL
-    record["coefficients"]["masks"][0] = record["coefficients"]["layers"][0] = EVIL
-    write_demo_report(record, tmp_path / "report.html")
+def test_highlights_are_tiles(tmp_path):
+    tile = {"title": EVIL, "value": "accuracy", "caption": "as is"}
+    record = parse_record(samples.comparison() | {"scale": "demo", "highlights": [tile]})
+    write_report([record], tmp_path / "report.html", title="A demo")
     page = Page(tmp_path / "report.html")
     shown = " ".join(page.texts)
-    for expected in ("93.0%", "48 B", "4.2 kB", "88 × a new task", "12 s", "rotated-120", EVIL):
+    for expected in (EVIL, "as is", "A demo"):
         assert expected in shown
+    assert "targets" not in shown
     assert [tag for tag, _ in page.tags].count("script") == 2
 
 

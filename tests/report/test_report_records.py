@@ -54,6 +54,7 @@ WRONG = [
     (("tables", 0), {"columns": ["method"], "values": ["task"]}, "'task', which is no number"),
     (("tables", 0), {"rows_verbatim": [[1]]}, "rows_verbatim[0] must have 0 cells"),
     (("tables", 0), {"header": ["a"], "rows_verbatim": [[1], [1, 2]]}, "[1] must have 1 cells"),
+    (("highlights",), [{"value": "method"}], "highlights[0]: value names 'method', which is no n"),
     (("tables", 0), {"header": ["a"], "rows_verbatim": [[{}]]}, "rows_verbatim[0][0] must be a"),
 ]  # fmt: skip
 

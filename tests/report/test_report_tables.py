@@ -3,11 +3,13 @@
 import csv
 import io
 
+import pytest
 import samples
 from rich.console import Console
 
+from impresslearn.errors import InputError
 from impresslearn.report import markdown_of, parse_record, printable_of, write_csv
-from impresslearn.report.tables import markdown, tables_of
+from impresslearn.report.tables import highlights_of, tables_of
 
 
 def printed(record):
@@ -57,9 +59,27 @@ def test_cells_as_they_are():
     assert table.numeric[:3] == (False, False, True)
 
 
+def test_single_rows_are_not_counted():
+    record = small() | {"rows": small()["rows"][::3]}
+    (table,) = tables_of(parse_record(record))
+    assert table.header == ("method", "masks", "accuracy", "bytes per task")
+    assert table.rows[0] == ("b", "5", "50.0%", "60 B")
+    assert (table.note, len(table.numeric)) == ("", 4)
+
+
+def test_highlights_are_means():
+    of_b = {"title": "B", "value": "accuracy", "where": {"method": "b"}, "caption": "its mean"}
+    record = parse_record(small() | {"highlights": [of_b, {"value": "bytes_per_task"}]})
+    assert highlights_of(record) == [("B", "60.0%", "its mean"), ("bytes per task", "90 B", "")]
+    assert "B 60.0% · bytes per task 90 B" in markdown_of(record)
+    nothing = {"value": "accuracy", "where": {"method": "c"}}
+    with pytest.raises(InputError, match=r"small: highlights\[0\]: no row has accuracy where"):
+        highlights_of(parse_record(small() | {"highlights": [nothing]}))
+
+
 def test_markdown():
     (table,) = tables_of(parse_record(small()))
-    lines = markdown(table).splitlines()
+    lines = table.markdown().splitlines()
     assert lines[0] == "**Means**"
     assert lines[2] == "| method | masks | accuracy | bytes per task | n |"
     assert lines[3] == "| --- | ---: | ---: | ---: | ---: |"

@@ -81,21 +81,13 @@ def print_table(
     headings: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()
 ) -> None:
     """A table for a terminal; for a file, a pipe or very many rows lines with tabs between."""
-    from rich.table import Table
-    from rich.text import Text
-
     shown = list(rows)
     if not sys.stdout.isatty() or len(shown) > LARGEST_TABLE:
         for row in (headings, *shown):
             say(*row)
         return
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading in headings:
-        numeric = heading in right
-        table.add_column(
-            heading, justify="right" if numeric else "left", no_wrap=numeric, overflow="fold"
-        )
-    for row in shown:
-        # Text, not str: brackets in a name are no markup
-        table.add_row(*(Text(visible(cell)) for cell in row))
-    print_rich(table)
+    from impresslearn.report.cells import Cells
+
+    header, *cells = (tuple(map(visible, row)) for row in (headings, *shown))
+    numeric = tuple(heading in right for heading in headings)
+    print_rich(Cells("", "", header, tuple(cells), numeric).printable(ruled=False))

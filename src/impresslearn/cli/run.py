@@ -66,12 +66,11 @@ def _run(plan: "RunPlan", processes: int | None, as_json: bool, quiet: bool) -> 
 
 
 def _print_summary(summary: dict[str, Any]) -> None:
-    keys = [key for key in summary["methods"][0] if key not in ("method", "seeds")]
-    rows = [
-        [each["method"], *(_cell(key, each[key]) for key in keys)] for each in summary["methods"]
-    ]
-    names = [key.replace("_", " ") for key in keys]
-    print_table(["method", *names], rows, right=names)
+    from impresslearn.report.cells import cells_of
+
+    methods = [{k: v for k, v in each.items() if k != "seeds"} for each in summary["methods"]]
+    table = cells_of(methods)
+    print_table(table.header, table.rows, right=table.header[1:])
     seeds = counted(len(summary["seeds"]), "seed")
     tasks = counted(summary["tasks"], "task")
     say(f"{tasks}, {seeds}, {counted(summary['parts_run'], 'part')} run: {summary['record']}")
@@ -100,13 +99,3 @@ def _print_plan(plan: "RunPlan", as_json: bool) -> None:
     ]
     print_table(["method", "seed", "state"], rows, right=["seed"])
     say(f"{plan.stream.name}: {counted(len(plan.stream), 'task')}; {plan.record_path}")
-
-
-def _cell(key: str, value: float | None) -> str:
-    from impresslearn.report.wording import percent, size
-
-    if value is None:
-        return "-"
-    if key == "average_accuracy":
-        return percent(value)
-    return size(value) if key == "bytes_per_task" else f"{100 * value:+.1f}"

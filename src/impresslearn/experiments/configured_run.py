@@ -132,9 +132,9 @@ def run_plan(
     )
     described = {
         "target": configuration.name,
-        "scale": "small",
+        "scale": "custom",
         "title": configuration.name,
-        "claim": "says nothing about this run, which is one's own",
+        "claim": "",
         "data": f"{plan.stream.name}, {len(plan.stream)} tasks in {configuration.order} order",
         "settings": {
             "stream": dict(configuration.stream),

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from html import escape
-from math import fsum
+from math import fsum, isnan
 from typing import Any
 
-from impresslearn.errors import visible
 from impresslearn.methods import metrics
+from impresslearn.report.cells import cells_of
 
 Row = dict[str, Any]
-DIFFERENCES = ("forgetting", "backward_transfer", "forward_transfer")
 
 
 @dataclass(frozen=True)
@@ -72,18 +70,24 @@ class Evaluation:
                 "task": task,
                 "role": self.roles.get(task),
                 "bytes": self.bytes.get(task),
-                "accuracy_before": _known(self.matrix[place][place]),
+                "accuracy_before": None if isnan(before := self.matrix[place][place]) else before,
                 "accuracy_learned": self.matrix[place + 1][place],
                 "accuracy": self.matrix[-1][place],
             }
             for place, task in enumerate(self.tasks)
         ]
 
+    def chart(self) -> Any:
+        """The average accuracy over the tasks learned so far, and at the end against bytes a task,
+        as an Altair chart.
+        """
+        return Comparison({"": self}).chart()
+
     def __str__(self) -> str:
-        return f"{_text([self.summary()])}\n\n{_text(self.rows())}"
+        return f"{cells_of([self.summary()]).text()}\n\n{cells_of(self.rows()).text()}"
 
     def _repr_html_(self) -> str:
-        return _html([self.summary()]) + _html(self.rows())
+        return cells_of([self.summary()]).html() + cells_of(self.rows()).html()
 
 
 @dataclass(frozen=True)
@@ -105,47 +109,21 @@ class Comparison(Mapping[str, Evaluation]):
         """A plain row a method: its label as `method`, and what `Evaluation.summary` gives."""
         return [{"method": label, **each.summary()} for label, each in self.items()]
 
+    def chart(self) -> Any:
+        """`Evaluation.chart` with a line and a point for each method."""
+        from impresslearn.report.charts import comparison_chart  # Altair takes a second to import
+
+        rows = (
+            {"method": label, "task": task, "learned": learned, "accuracy": accuracy}
+            | {"bytes": each.bytes.get(task)}
+            for label, each in self.items()
+            for learned, row in enumerate(each.matrix)
+            for task, accuracy in zip(each.tasks, row, strict=True)
+        )
+        return comparison_chart(list(rows))
+
     def __str__(self) -> str:
-        return _text(self.rows())
+        return cells_of(self.rows()).text()
 
     def _repr_html_(self) -> str:
-        return _html(self.rows())
-
-
-def _known(value: float) -> float | None:
-    return value if value == value else None
-
-
-def _cells(rows: Sequence[Row]) -> list[list[str]]:
-    """The names of the columns, and each row, as they are shown."""
-    head = [name.replace("_", " ") for name in rows[0]]
-    return [head, *([_cell(name, value) for name, value in row.items()] for row in rows)]
-
-
-def _cell(name: str, value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, str):
-        return visible(value)
-    if name == "seconds":
-        return f"{value:.1f}"
-    if name.startswith("bytes"):
-        return f"{value:,.0f}"
-    return f"{100 * value:{'+' if name in DIFFERENCES else ''}.1f}%"
-
-
-def _text(rows: Sequence[Row]) -> str:
-    """Columns of equal width, the first one to the left."""
-    cells = _cells(rows)
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = []
-    for first, *others in cells:
-        rest = (cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))
-        lines.append("  ".join([first.ljust(widths[0]), *rest]))
-    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
-
-
-def _html(rows: Sequence[Row]) -> str:
-    lines = [f"<tr><td>{'</td><td>'.join(map(escape, row))}</td></tr>" for row in _cells(rows)]
-    lines[0] = lines[0].replace("td>", "th>")
-    return f"<table>{''.join(lines)}</table>"
+        return cells_of(self.rows()).html()

@@ -4,7 +4,7 @@ The input is what an experiment writes: plain dictionaries, lists, strings and n
 imports torch or any other part of the library, so old records stay readable and a report costs no
 model. `records` reads and checks the records, `specification` what they ask to be shown, `findings`
 what people found in them. `statistics` averages, `charts` turns rows into Altair charts, `tables`
-into tables; `page` writes HTML, `files` CSV and pictures, `demo` shows the demo's results.
+into tables, `cells` into text; `page` writes HTML, `files` CSV and pictures.
 
 The names below are imported on first use: a command that words a number must not wait for Altair.
 """
@@ -12,21 +12,14 @@ The names below are imported on first use: a command that words a number must no
 from importlib import import_module
 from typing import Any
 
-_HOME = {
-    "check_demo_record": "demo",
-    "markdown_of": "tables",
-    "parse_record": "records",
-    "printable_of": "tables",
-    "read_findings": "findings",
-    "read_record": "records",
-    "read_records": "records",
-    "tasks_table": "demo",
-    "unshown": "findings",
-    "write_csv": "files",
-    "write_demo_report": "demo",
-    "write_figures": "files",
-    "write_report": "page",
+_NAMES = {
+    "files": ("write_csv", "write_figures"),
+    "findings": ("read_findings", "unshown"),
+    "page": ("write_report",),
+    "records": ("parse_record", "read_record", "read_records"),
+    "tables": ("markdown_of", "printable_of"),
 }
+_HOME = {name: home for home, names in _NAMES.items() for name in names}
 __all__ = list(_HOME)
 
 

@@ -3,16 +3,23 @@
 import csv
 import io
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
+
+import vl_convert
 
 from impresslearn.errors import InputError
 from impresslearn.files import write_file
-from impresslearn.report.charts import charts_of
+from impresslearn.report.charts import VEGA_LITE, charts_of
 from impresslearn.report.records import Record
 
-FORMATS = ("svg", "png", "pdf")
+CONVERT: dict[str, Callable[[Any, str], str | bytes]] = {
+    "svg": vl_convert.vegalite_to_svg,
+    "png": lambda chart, version: vl_convert.vegalite_to_png(chart, version, scale=2),
+    "pdf": vl_convert.vegalite_to_pdf,
+}
+FORMATS = tuple(CONVERT)
 
 
 def write_csv(records: Sequence[Record], folder: Path) -> list[Path]:
@@ -40,22 +47,14 @@ def write_figures(records: Sequence[Record], folder: Path, suffix: str = "svg") 
     """
     if suffix not in FORMATS:
         raise InputError(f"a picture is one of {', '.join(FORMATS)}, got {suffix!r}")
-    charts = [(record, charts_of(record)) for record in records]
-    written = []
-    for record, drawn in charts:
-        for number, (figure, chart) in enumerate(zip(record.figures, drawn, strict=True), start=1):
+    pictures: dict[str, str | bytes] = {}
+    for record in records:
+        for number, chart in enumerate(charts_of(record), start=1):
+            figure = record.figures[number - 1]
             words = re.sub(r"[^a-z0-9]+", "-", figure.title.lower()).strip("-")[:40]
             name = f"{record.target}-{number}-{words}".rstrip("-")
-            with _writing(Path(folder) / f"{name}.{suffix}") as path:
-                chart.save(path, format=suffix, scale_factor=2 if suffix == "png" else 1)
-            written.append(path)
-    return written
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[Path]:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield path
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from None
+            pictures[name] = CONVERT[suffix](chart.to_dict(validate=False), VEGA_LITE)
+    return [
+        write_file(Path(folder) / f"{name}.{suffix}", picture, folders=True)
+        for name, picture in pictures.items()
+    ]

@@ -13,20 +13,17 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import altair as alt
 import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from impresslearn.files import write_file
-from impresslearn.report.charts import charts_of
+from impresslearn.report.charts import VEGA_LITE, charts_of
 from impresslearn.report.charts.theme import THEME
 from impresslearn.report.records import Record
-from impresslearn.report.tables import tables_of, told
+from impresslearn.report.tables import highlights_of, tables_of, told
 from impresslearn.report.wording import duration, said, spaced
 
-VEGA_LITE = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
-"""The version that Altair writes its specifications for."""
 SCALES = {
     "smoke": "smoke run: shows that everything works, its numbers mean little",
     "small": "small run: real data, reduced",
@@ -34,55 +31,52 @@ SCALES = {
 }
 
 
-def write_report(records: Sequence[Record], path: Path) -> None:
+def write_report(
+    records: Sequence[Record], path: Path, title: str = "ImpressLearn results"
+) -> None:
     """Write the records to `path` as one self-contained HTML file of about 1 MB.
 
     Raises InputError if a figure or table has no rows, or the file cannot be written.
     """
     custom = sum(record.is_custom for record in records)
+    targets = sum(record.scale != "demo" for record in records) - custom
     facts = {
-        "targets of the reproduction": len(records) - custom,
+        "targets of the reproduction": targets,
         "runs of your own": custom,
         "measurements": f"{sum(len(record.rows) for record in records):,}",
         "computing": duration(sum(record.job_seconds or record.seconds for record in records)),
     }
-    lead = " · ".join(f"{name}: {value}" for name, value in facts.items() if value)
-    write_file(path, page("ImpressLearn results", lead, records))
-
-
-def page(
-    title: str, lead: str, records: Sequence[Record], tiles: Sequence[tuple[str, str, str]] = ()
-) -> str:
-    """The page of these records, its tiles (label, value, note) on top."""
-    charts: dict[str, Any] = {}
-    sections = []
-    for record in records:
-        badge = "your run" if record.is_custom else record.scale
-        figures = []
-        for number, (figure, chart) in enumerate(
-            zip(record.figures, charts_of(record), strict=True), start=1
-        ):
-            place = f"figure-{record.target}-{number}"
-            charts[place] = chart.to_dict(validate=False)
-            about = {"id": place, "caption": figure.caption}
-            figures.append(about | {"description": charts[place]["description"]})
-        sections.append({
-            "record": record,
-            "badge": badge,
-            "told": told(record) | {"Data": record.data, "Scale": SCALES.get(badge, "")},
-            "figures": figures,
-            "tables": tables_of(record),
-            "facts": _facts(record),
-        })  # fmt: skip
-    loader = PackageLoader("impresslearn.report")
+    charts = {
+        f"figure-{record.target}-{number}": chart.to_dict(validate=False)
+        for record in records
+        for number, chart in enumerate(charts_of(record), start=1)
+    }
     environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    return environment.get_template("page.html").render(
-        title=title, lead=lead, tiles=tiles, sections=sections, charts=charts, theme=THEME,
+        loader=PackageLoader("impresslearn.report"), autoescape=True, trim_blocks=True,
+        undefined=StrictUndefined,
+    )  # fmt: skip
+    page = environment.get_template("page.html").render(
+        title=title,
+        lead=" · ".join(f"{name}: {value}" for name, value in facts.items() if value),
+        sections=list(map(_section, records)),
+        charts=charts,
+        theme=THEME,
         script=Markup(_script()),
         script_hash=Markup(b64encode(sha256(_script().encode()).digest()).decode()),
-    )  # fmt: skip
+    )
+    write_file(path, page)
+
+
+def _section(record: Record) -> dict[str, Any]:
+    badge = "your run" if record.is_custom else record.scale
+    return {
+        "record": record,
+        "badge": badge,
+        "highlights": highlights_of(record),
+        "told": told(record) | {"Data": record.data, "Scale": SCALES.get(badge, "")},
+        "tables": [(table, Markup(table.html())) for table in tables_of(record)],
+        "facts": _facts(record),
+    }
 
 
 @cache

@@ -44,8 +44,8 @@ def number(value: float) -> str:
 
 
 def signed(value: float) -> str:
-    """A difference with its sign: 1.23 -> "+1.2"."""
-    text = f"{value:+.1f}"
+    """A difference with its sign: 1.23 -> "+1.2"; exactly zero is said plainly."""
+    text = f"{value:+.1f}" if value else "0"
     return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", "−")
 
 
@@ -116,7 +116,7 @@ NUMBER = Quantity("a finite number", -inf, inf, number, _number_interval)
 NAMES = {
     "(.*_)?accuracy": FRACTION,
     "(.*_)?difference": DIFFERENCE,
-    "forgetting": LOSS,
+    "forgetting|(backward|forward)_transfer": LOSS,
     "bytes(_.*)?|.*_bytes": BYTES,
     "seconds(_.*)?|.*_seconds": SECONDS,
     "(.*_)?p_value": PROBABILITY,

@@ -2,7 +2,7 @@
 
     format 1, target (the file's name), scale, title, claim, data, seeds
     rows      [{key: text, number or truth value}]; a row may lack what does not apply to it
-    figures, tables    see `specification`
+    figures, tables, highlights    see `specification`
     settings, versions, hardware    {name: plain value}
     seconds, job_seconds    of the run, and of all its jobs together
     finding    only in older records; it gives way to the one in `findings`
@@ -15,13 +15,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, model_validator
+from typing_extensions import Self
 
 from impresslearn.errors import InputError, visible, visible_within
-from impresslearn.report.checking import is_plain, naming, shown
+from impresslearn.report.checking import Plain, WithoutEmpty, naming, shown
 from impresslearn.report.findings import FILE, read_findings, read_json
 from impresslearn.report.quantities import quantity_of
-from impresslearn.report.specification import Figure, Table
+from impresslearn.report.specification import Figure, Highlight, Table
 
 FORMAT = 1
 NO_CLAIM = "says nothing about this run, which is one's own"
@@ -38,6 +39,13 @@ def _finite(value: Mapping[str, Any]) -> Mapping[str, Any]:
     return value
 
 
+def _not_empty(row: dict[str, Any]) -> dict[str, Any]:
+    if not row:
+        raise ValueError("must be a mapping with entries")
+    return row
+
+
+Row = Annotated[dict[str, Plain], AfterValidator(_not_empty), WithoutEmpty]
 Facts = Annotated[dict[str, Any], AfterValidator(_finite)]
 Seconds = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 
@@ -54,15 +62,25 @@ class Record(BaseModel):
     claim: str
     data: str
     seeds: tuple[StrictInt, ...]
-    rows: tuple[dict[str, Any], ...] = Field(min_length=1)
-    figures: tuple[Figure, ...]
-    tables: tuple[Table, ...]
+    rows: tuple[Row, ...] = Field(min_length=1)
+    figures: tuple[Annotated[Figure, WithoutEmpty], ...]
+    tables: tuple[Annotated[Table, WithoutEmpty], ...]
+    highlights: tuple[Annotated[Highlight, WithoutEmpty], ...] = ()
     settings: Facts
     versions: Facts
     hardware: Facts
     seconds: Seconds
     job_seconds: Seconds | None
     finding: str = ""
+
+    @model_validator(mode="after")
+    def _check_keys(self) -> Self:
+        columns = _columns(self.rows)
+        for part in ("figures", "tables", "highlights"):
+            for place, asked in enumerate(getattr(self, part)):
+                with naming(f"{part}[{place}]"):
+                    asked.check(columns)
+        return self
 
     @property
     def is_custom(self) -> bool:
@@ -78,27 +96,23 @@ def read_records(path: Path) -> list[Record]:
     path = Path(path)
     if not path.exists():
         raise InputError(f"there is no {path}; give a directory with result records (*.json)")
-    folder = path if path.is_dir() else path.parent
     found = sorted(path.glob("*.json")) if path.is_dir() else [path]
     found = [file for file in found if not file.name.startswith(".") and file.name != FILE]
     if not found:
         raise InputError(f"{path} has no result records (*.json)")
-    findings, records = read_findings(folder), map(read_record, found)
-    return [
-        record.model_copy(
-            update={"finding": visible(findings[record.target][record.scale])}
-            if record.scale in findings.get(record.target, {})
-            else {}
-        )
-        for record in records
-    ]
+    findings, records = read_findings(found[0].parent), []
+    for record in map(read_record, found):
+        text = findings.get(record.target, {}).get(record.scale)
+        update = {} if text is None else {"finding": visible(text)}
+        records.append(record.model_copy(update=update))
+    return records
 
 
 def read_record(path: Path) -> Record:
     """The record in a file, whose name is the target's, as it is there. Raises InputError."""
     path = Path(path)
     with naming(str(path)):
-        record = _parse(read_json(path))
+        record = Record.model_validate(visible_within(read_json(path)))
         if record.target != path.stem:
             raise InputError(f"target must be the file's name {path.stem!r}, got {record.target!r}")
     return record
@@ -107,41 +121,21 @@ def read_record(path: Path) -> Record:
 def parse_record(raw: Mapping[str, Any]) -> Record:
     """The record that a plain mapping holds. Raises InputError that names the place."""
     with naming("unusable result record"):
-        return _parse(raw)
-
-
-def _parse(raw: Any) -> Record:
-    try:
-        record = Record.model_validate(visible_within(raw))  # once, for all that is made of it
-    except RecursionError:
-        raise InputError("is nested too deeply") from None
-    rows = tuple(
-        {key: each for key, each in row.items() if each is not None} for row in record.rows
-    )
-    columns = _columns(rows)
-    for part in ("figures", "tables"):
-        for place, asked in enumerate(getattr(record, part)):
-            with naming(f"{part}[{place}]"):
-                asked.check(columns)
-    return record.model_copy(update={"rows": rows})
+        return Record.model_validate(visible_within(raw))
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """The type of every key, which is one in all rows; every number is within its range."""
     columns: dict[str, str] = {}
     for position, row in enumerate(rows):
-        if not row:
-            raise InputError(f"rows[{position}] must be a mapping with entries, got {{}}")
         for key, value in row.items():
-            place = f"rows[{position}].{key}"
-            if not is_plain(value):
-                one = "a text, a finite number or a truth value"
-                raise InputError(f"{place} must be {one}, got {shown(value)}")
             kind = NAMES.get(type(value), "number")
-            wanted = columns.setdefault(key, TYPES.get(key, kind))
+            wanted, quantity = columns.setdefault(key, TYPES.get(key, kind)), quantity_of(key)
+            needed = None
             if kind != wanted:
-                raise InputError(f"{place} must be a {wanted} in all rows, got {shown(value)}")
-            quantity = quantity_of(key)
-            if kind == "number" and not quantity.lowest <= value <= quantity.highest:
-                raise InputError(f"{place} must be {quantity.says}, got {shown(value)}")
+                needed = f"a {wanted} in all rows"
+            elif kind == "number" and not quantity.lowest <= value <= quantity.highest:
+                needed = quantity.says
+            if needed:
+                raise InputError(f"rows[{position}].{key} must be {needed}, got {shown(value)}")
     return columns

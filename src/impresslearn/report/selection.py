@@ -1,15 +1,13 @@
 """Which rows a figure draws, in which group, and which it draws across itself as a reference."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from impresslearn.errors import InputError
 from impresslearn.report.quantities import Quantity, named, quantity_in, word
 from impresslearn.report.specification import Figure, Filter, matches
-from impresslearn.report.statistics import Summary, summarise
-
-Row = Mapping[str, Any]
+from impresslearn.report.statistics import Row, Summary, grouped, summarise
 
 
 @dataclass(frozen=True)
@@ -32,25 +30,14 @@ class Selection:
 
 def select(figure: Figure, rows: Sequence[Row]) -> Selection:
     """The figure's rows. Raises InputError if there is none to draw."""
-    chosen = [
-        row
-        for row in choose(rows, (figure.x, figure.y), figure.where)
-        if not (figure.reference and matches(row, figure.reference))
-    ]
-    if not chosen:
-        raise InputError(no_rows((figure.x, figure.y), figure.where))
-    across = [
-        row
-        for row in (rows if figure.reference else ())
-        if figure.y in row
-        and matches(row, figure.reference)
-        and matches(row, figure.where, lenient=True)
-    ]
-    if figure.reference and not across:
-        asked = {**figure.where, **figure.reference}
-        raise InputError(f"reference: {no_rows((figure.y,), asked)}")
+    across, inside = [], rows
+    if asked := figure.reference:
+        inside = [row for row in rows if not matches(row, asked)]
+        within = [row for row in rows if matches(row, figure.where, lenient=True)]
+        across = choose(within, (figure.y,), asked, "reference: ")
     key = figure.group
     names = tuple(word(each) for each in ordered(row.get(key) for row in rows)) if key else ("",)
+    chosen = choose(inside, (figure.x, figure.y), figure.where)
     groups = grouped(chosen, lambda row: word(row.get(key)) if key else "")
     every = ", ".join(word(each) for of in figure.reference.values() for each in of)
     references = grouped(across, lambda row: word(row.get(key)) if key else every)
@@ -63,12 +50,18 @@ def select(figure: Figure, rows: Sequence[Row]) -> Selection:
     )
 
 
-def choose(rows: Sequence[Row], keys: Sequence[str], where: Filter) -> list[Row]:
-    """The rows that match and have all keys. Raises InputError if there is none."""
+def choose(rows: Sequence[Row], keys: Sequence[str], where: Filter, part: str = "") -> list[Row]:
+    """The rows that match and have all keys. Raises InputError, naming the part, if none does."""
     chosen = [row for row in rows if matches(row, where) and all(key in row for key in keys)]
     if not chosen:
-        raise InputError(no_rows(keys, where))
+        raise InputError(part + no_rows(keys, where))
     return chosen
+
+
+def no_rows(keys: Sequence[str], where: Filter) -> str:
+    """What to say when there is nothing to show."""
+    asked = ", ".join(f"{key} = {' or '.join(map(word, of))}" for key, of in where.items())
+    return f"no row has {' and '.join(keys)}" + (f" where {asked}" if asked else "")
 
 
 def ordered(values: Iterable[Any]) -> list[Any]:
@@ -85,23 +78,9 @@ def axis_names(rows: Sequence[Row], key: str) -> dict[Any, str]:
     values = ordered(row[key] for row in rows)
     names = [named(value, key) for value in values]
     if key == "place":
-        tasks = [list({row.get("task") for row in rows if row[key] == value}) for value in values]
-        if all(len(of) == 1 and of[0] is not None for of in tasks):
-            names = [str(of[0]) for of in tasks]
+        tasks = [{row.get("task") for row in rows if row[key] == value} for value in values]
+        if all(len(of) == 1 and None not in of for of in tasks):
+            names = [str(task) for of in tasks for task in of]
     if len(set(names)) < len(names):  # two values must not become one place
         names = list(map(str, values))
     return dict(zip(values, names, strict=True))
-
-
-def no_rows(keys: Sequence[str], where: Filter) -> str:
-    """What to say when a figure or table has nothing to show."""
-    asked = ", ".join(f"{key} = {' or '.join(map(word, of))}" for key, of in where.items())
-    return f"no row has {' and '.join(keys)}" + (f" where {asked}" if asked else "")
-
-
-def grouped(rows: Iterable[Row], key: Callable[[Row], Any]) -> dict[Any, list[Row]]:
-    """The rows by their key, in the order in which the keys first come."""
-    groups: dict[Any, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(key(row), []).append(row)
-    return groups

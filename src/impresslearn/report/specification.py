@@ -1,10 +1,11 @@
-"""What a record asks to be shown: figures and tables, checked against the keys of its rows.
+"""What a record asks to be shown: figures, tables and highlights, checked against its rows' keys.
 
     figures    kind, x, y, title?, caption?, where?, x_label?, y_label?
       box, bar, line    group?, reference?, order?
       line              log_x?, points?, frontier?, ours?
       heatmap           value, text?, facet?
     tables     title?, where?, columns and values | header and rows_verbatim
+    highlights (a large number each)    title?, where?, value, caption?
 
 x, y, group, value, text and facet name keys of the rows. `where` and `reference` choose rows by
 their values, {"sparsity": 0.9} or {"method": ["supsup", "X"]}; rows of the reference are drawn
@@ -13,14 +14,14 @@ point, instead of those that agree in x, and no line joins the points. `frontier
 mean at every x, over the groups in `ours`. `order` names groups in the order that is wanted.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, model_validator
 from typing_extensions import Self
 
 from impresslearn.errors import InputError
-from impresslearn.report.checking import is_plain, shown
+from impresslearn.report.checking import Plain, shown
 
 Columns = Mapping[str, str]
 """Key of the rows -> "number", "text" or "flag"."""
@@ -30,38 +31,35 @@ LIMITED = {
     **dict.fromkeys(("value", "text", "facet"), ("heatmap",)),
 }
 """Settings that only some kinds of figure have."""
-
-
-def _several(value: Any) -> Any:
-    """One value as a list of itself."""
-    return value if isinstance(value, (list, tuple)) else (value,)
-
-
-def _plain(value: Any) -> Any:
-    if not is_plain(value):
-        raise ValueError("must be a text or a number")
-    return value
-
-
-Texts = Annotated[tuple[str, ...], BeforeValidator(_several)]
-Plain = Annotated[Any, BeforeValidator(_plain)]
-Filter = dict[str, Annotated[tuple[Plain, ...], BeforeValidator(_several)]]
-Cell = Annotated[Any, BeforeValidator(lambda value: value if value is None else _plain(value))]
+SEVERAL = BeforeValidator(lambda value: value if isinstance(value, (list, tuple)) else (value,))
+"""One value is a list of itself."""
+Texts = Annotated[tuple[str, ...], SEVERAL]
+Filter = dict[str, Annotated[tuple[Plain, ...], SEVERAL]]
 
 
 class Shown(BaseModel):
-    """What figures and tables have in common; an empty entry is none."""
+    """What figures, tables and highlights have in common."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     title: str = ""
     where: Filter = Field(default_factory=dict)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _without_empty(cls, raw: Any) -> Any:
-        if not isinstance(raw, Mapping):
-            return raw
-        return {key: value for key, value in raw.items() if value is not None}
+    def check_keys(self, columns: Columns, names: Iterable[str], numbers: Iterable[str]) -> None:
+        """Raise InputError unless the rows have every key that is named, numbers where needed.
+
+        names: entries that hold a key of the rows, several keys, or values by key.
+        """
+        for name in (*names, "where"):
+            value = getattr(self, name)
+            single = value is None or isinstance(value, str)
+            for key in ([value] if value else []) if single else value:
+                entry = name if single else f"{name}.{key}"
+                if key not in columns:
+                    known = ", ".join(map(repr, columns))
+                    said = f"{entry} names {shown(key)}, which no row has; rows have {known}"
+                    raise InputError(said)
+                if name in numbers and columns[key] == "text":
+                    raise InputError(f"{entry} names {shown(key)}, which is no number in the rows")
 
 
 class Figure(Shown):
@@ -95,12 +93,9 @@ class Figure(Shown):
 
     def check(self, columns: Columns) -> None:
         """Raise InputError unless the rows have every key that is named, of the right type."""
-        entries = ("x", "y", "group", "value", "text", "facet")
-        keys: dict[str, str | None] = {entry: getattr(self, entry) for entry in entries}
-        for part in ("where", "reference", "points"):
-            keys |= {f"{part}.{key}": key for key in getattr(self, part)}
-        measured = {"value" if self.kind == "heatmap" else "y"} | ({"x"} if self.log_x else set())
-        _check_keys(keys, measured, columns)
+        names = ("x", "y", "group", "value", "text", "facet", "reference", "points")
+        measured = ["value" if self.kind == "heatmap" else "y", *(["x"] if self.log_x else [])]
+        self.check_keys(columns, names, measured)
 
 
 class Table(Shown):
@@ -109,7 +104,7 @@ class Table(Shown):
     columns: Texts = ()
     values: Texts = ()
     header: Texts = ()
-    rows_verbatim: tuple[tuple[Cell, ...], ...] | None = None
+    rows_verbatim: tuple[tuple[Plain | None, ...], ...] | None = None
 
     @model_validator(mode="after")
     def _check_form(self) -> Self:
@@ -123,9 +118,18 @@ class Table(Shown):
 
     def check(self, columns: Columns) -> None:
         """Raise InputError unless the rows have every key that is named, of the right type."""
-        parts = ("columns", "values", "where")
-        keys = {f"{part}.{key}": key for part in parts for key in getattr(self, part)}
-        _check_keys(keys, {f"values.{key}" for key in self.values}, columns)
+        self.check_keys(columns, ("columns", "values"), ("values",))
+
+
+class Highlight(Shown):
+    """The mean of a value, in large type."""
+
+    value: str
+    caption: str = ""
+
+    def check(self, columns: Columns) -> None:
+        """Raise InputError unless the rows have every key that is named, of the right type."""
+        self.check_keys(columns, ("value",), ("value",))
 
 
 def matches(row: Mapping[str, Any], chosen: Filter, lenient: bool = False) -> bool:
@@ -133,12 +137,3 @@ def matches(row: Mapping[str, Any], chosen: Filter, lenient: bool = False) -> bo
     return all(
         lenient if row.get(key) is None else row[key] in allowed for key, allowed in chosen.items()
     )
-
-
-def _check_keys(keys: Mapping[str, str | None], measured: set[str], columns: Columns) -> None:
-    for entry, key in keys.items():
-        if key is not None and key not in columns:
-            known = ", ".join(map(repr, columns))
-            raise InputError(f"{entry} names {shown(key)}, which no row has; rows have {known}")
-        if key is not None and entry in measured and columns[key] == "text":
-            raise InputError(f"{entry} names {shown(key)}, which is no number in the rows")

@@ -15,15 +15,18 @@ tasks on two networks are two networks, not forty. `summarise` therefore works o
 The intervals are Student's, at 95 per cent. Every seed weighs the same, however many rows it has.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, TypeVar
 
 from scipy import stats
 
 from impresslearn.errors import InputError
+from impresslearn.report.quantities import Quantity
+
+Row = Mapping[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -39,35 +42,43 @@ class Summary:
     count: int
     over: str
 
+    def text(self, quantity: Quantity) -> str:
+        """The mean and, where it is known, the interval, as they are read."""
+        if self.half_width is None:
+            return quantity.text(self.mean)
+        return quantity.interval(self.mean, self.half_width)
 
-def summarise(rows: Sequence[Mapping[str, Any]], key: str) -> Summary:
+
+def summarise(rows: Sequence[Row], key: str) -> Summary:
     """Mean and interval of `key` over rows that have it; `seed` and `task` give the levels.
 
     Raises InputError if there is no row.
     """
     if not rows:
         raise InputError(f"no row to average {key!r} over")
-    values = [float(row[key]) for row in rows]
-    if len({row.get("seed") for row in rows}) > 1 and all("seed" in row for row in rows):
-        unit = "seed"
-    else:
-        unit = "task" if all("task" in row for row in rows) else "row"
-    gathered: dict[Any, list[float]] = {}
-    for place, (row, value) in enumerate(zip(rows, values, strict=True)):
-        gathered.setdefault(place if unit == "row" else row[unit], []).append(value)
-    means = [fmean(group) for group in gathered.values()]
+    by_seed = all("seed" in row for row in rows) and len({row["seed"] for row in rows}) > 1
+    unit = "seed" if by_seed else "task" if all("task" in row for row in rows) else "row"
+    units = grouped(enumerate(rows), lambda each: each[0] if unit == "row" else each[1][unit])
+    means = [fmean(float(row[key]) for _, row in of) for of in units.values()]
     return Summary(
         mean=fmean(means),
-        deviation=stdev(values) if len(values) > 1 else 0.0,
+        deviation=stdev(float(row[key]) for row in rows) if len(rows) > 1 else 0.0,
         half_width=half_width(means),
-        count=len(values),
+        count=len(rows),
         over=f"{len(means)} {unit}{'' if len(means) == 1 else 's'}",
     )
 
 
 def half_width(values: Sequence[float]) -> float | None:
     """Half of Student's 95% interval of the mean of independent values; None of a single one."""
-    count = len(values)
-    if count < 2:
+    if len(values) < 2:
         return None
-    return float(stats.t.ppf(0.975, count - 1)) * stdev(values) / sqrt(count)
+    return float(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values))
+
+
+def grouped(items: Iterable[T], key: Callable[[T], Any]) -> dict[Any, list[T]]:
+    """The items by their key, in the order in which the keys first come."""
+    groups: dict[Any, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups

@@ -1,33 +1,20 @@
 """A record's tables, and the record in text: Markdown, or for the terminal by rich."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from impresslearn.errors import InputError
+from impresslearn.report.cells import Cells, escaped
 from impresslearn.report.checking import is_number, naming
-from impresslearn.report.quantities import Quantity, named, quantity_in, word
+from impresslearn.report.quantities import named, quantity_in, word
 from impresslearn.report.records import Record
-from impresslearn.report.selection import Row, grouped, no_rows, ordered
-from impresslearn.report.specification import Table as Specified
-from impresslearn.report.specification import matches
-from impresslearn.report.statistics import Summary, summarise
+from impresslearn.report.selection import choose, no_rows, ordered
+from impresslearn.report.specification import Table, matches
+from impresslearn.report.statistics import Row, grouped, summarise
 from impresslearn.report.wording import ABSENT, duration, spaced
 
 if TYPE_CHECKING:
     from rich.console import Group
-    from rich.table import Table
-
-
-@dataclass(frozen=True)
-class Cells:
-    """A table as it is read: numeric tells which columns are aligned to the right."""
-
-    title: str
-    note: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    numeric: tuple[bool, ...]
 
 
 def tables_of(record: Record) -> list[Cells]:
@@ -35,15 +22,19 @@ def tables_of(record: Record) -> list[Cells]:
     made = []
     for position, table in enumerate(record.tables):
         with naming(f"{record.target}: tables[{position}]"):
-            if table.rows_verbatim is None:
-                made.append(_means(table, record.rows))
-                continue
-            numeric = tuple(
-                all(is_number(row[place]) for row in table.rows_verbatim if row[place])
-                for place in range(len(table.header))
-            )
-            rows = tuple(tuple(map(word, row)) for row in table.rows_verbatim)
-            made.append(Cells(table.title, "", table.header, rows, numeric))
+            verbatim = table.rows_verbatim is not None
+            made.append(_verbatim(table) if verbatim else _means(table, record.rows))
+    return made
+
+
+def highlights_of(record: Record) -> list[tuple[str, str, str]]:
+    """Title, mean and caption of each highlight. Raises InputError for one without rows."""
+    made = []
+    for position, each in enumerate(record.highlights):
+        with naming(f"{record.target}: highlights[{position}]"):
+            mean = summarise(choose(record.rows, (each.value,), each.where), each.value).mean
+            text = quantity_in(record.rows, each.value).text(mean)
+            made.append((each.title or spaced(each.value), text, each.caption))
     return made
 
 
@@ -56,35 +47,10 @@ def told(record: Record) -> dict[str, str]:
     return about | ({"Found here": record.finding} if record.finding else {})
 
 
-def markdown(table: Cells) -> str:
-    """The table in Markdown, with its title and note."""
-    marks = ("---:" if right else "---" for right in table.numeric)
-    lines = [map(_escaped, table.header), marks, *(map(_escaped, row) for row in table.rows)]
-    title = [f"**{_escaped(table.title)}**", ""] if table.title else []
-    note = ["", f"*{_escaped(table.note)}*"] if table.note else []
-    return "\n".join([*title, *(f"| {' | '.join(line)} |" for line in lines), *note])
-
-
-def printable(table: Cells) -> "Table":
-    """The table for rich to print."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    title, note = (Text(part) if part else None for part in (table.title, table.note))
-    left: Any = {"title_justify": "left", "caption_justify": "left", "title_style": "bold"}
-    made = Table(title=title, caption=note, box=box.SIMPLE_HEAD, **left)
-    for heading, right in zip(table.header, table.numeric, strict=True):
-        made.add_column(Text(heading), justify="right" if right else "left", overflow="fold")
-    for row in table.rows:
-        made.add_row(*map(Text, row))  # Text, not str: brackets in a name are no markup
-    return made
-
-
 def markdown_of(record: Record) -> str:
     """The record in Markdown. Raises InputError for a table without rows."""
-    title, *lines = map(_escaped, _lines(record))
-    return "\n\n".join([f"## {title}", *lines, *map(markdown, tables_of(record))])
+    title, *lines = map(escaped, _lines(record))
+    return "\n\n".join([f"## {title}", *lines, *(each.markdown() for each in tables_of(record))])
 
 
 def printable_of(record: Record) -> "Group":
@@ -94,61 +60,56 @@ def printable_of(record: Record) -> "Group":
 
     title, *lines = map(Text, _lines(record))
     title.stylize("bold underline")
-    tables = [part for table in tables_of(record) for part in (Text(), printable(table))]
+    tables = [part for table in tables_of(record) for part in (Text(), table.printable())]
     return Group(title, *lines, *tables, Text())
 
 
 def _lines(record: Record) -> list[str]:
     scale = "" if record.is_custom else f"Scale {record.scale}; "
     rows = f"{len(record.rows):,} rows; {duration(record.seconds)}."
-    about = (f"{heading}: {text}" for heading, text in told(record).items())
-    return [record.title, *about, f"{scale}{record.data}; {rows}"]
+    about = [f"{heading}: {text}" for heading, text in told(record).items()]
+    numbers = " · ".join(f"{title} {value}" for title, value, _ in highlights_of(record))
+    return [record.title, *about, f"{scale}{record.data}; {rows}", *([numbers] if numbers else [])]
 
 
-def _means(table: Specified, rows: Sequence[Row]) -> Cells:
+def _verbatim(table: Table) -> Cells:
+    rows = table.rows_verbatim or ()
+    numeric = (
+        all(is_number(row[place]) for row in rows if row[place])
+        for place in range(len(table.header))
+    )
+    cells = tuple(tuple(map(word, row)) for row in rows)
+    return Cells(table.title, "", table.header, cells, tuple(numeric))
+
+
+def _means(table: Table, rows: Sequence[Row]) -> Cells:
     chosen = [
         row for row in rows if matches(row, table.where) and any(key in row for key in table.values)
     ]
     if not chosen:
         raise InputError(no_rows(table.values, table.where))
-    ranks = {key: {None: -1} for key in table.columns}  # what lacks a column comes first
-    for key in table.columns:
-        values = ordered(row[key] for row in chosen if key in row)
-        ranks[key] |= {value: rank for rank, value in enumerate(values)}
-    groups = grouped(chosen, lambda row: tuple(ranks[key][row.get(key)] for key in table.columns))
+    ranks = [  # what lacks a column comes first
+        [None, *ordered(row[key] for row in chosen if key in row)] for key in table.columns
+    ]
+    groups = grouped(chosen, lambda row: tuple(map(row.get, table.columns)))
     lines, over = [], set()
-    for place in sorted(groups):
+    for place in sorted(groups, key=lambda place: [*map(list.index, ranks, place)]):
         cells, counts = [], []
         for key in table.values:
             having = [row for row in groups[place] if key in row]
             counts.append(str(len(having)))
             found = summarise(having, key) if having else None
             over |= {found.over} if found and found.half_width is not None else set()
-            cells.append(_cell(found, quantity_in(rows, key)))
-        labels = [named(groups[place][0].get(key), key) for key in table.columns]
+            cells.append(found.text(quantity_in(rows, key)) if found else ABSENT)
+        labels = map(named, place, table.columns)
         lines.append((*labels, *cells, counts[0] if len(set(counts)) == 1 else ", ".join(counts)))
+    single = all(len(of) == 1 for of in groups.values())  # then every count is 1 or 0
     numeric = [all(not isinstance(row.get(key), str) for row in chosen) for key in table.columns]
     note = f"mean ± 95% interval over {' or '.join(sorted(over))}" if over else "mean"
     return Cells(
         title=table.title,
-        note=f"{note}; n: rows",
-        header=(*map(spaced, (*table.columns, *table.values)), "n"),
-        rows=tuple(lines),
-        numeric=(*numeric, *[True] * (len(table.values) + 1)),
+        note="" if single else f"{note}; n: rows",
+        header=(*map(spaced, (*table.columns, *table.values)), *([] if single else ["n"])),
+        rows=tuple(line[:-1] if single else line for line in lines),
+        numeric=(*numeric, *[True] * (len(table.values) + (not single))),
     )
-
-
-def _cell(found: Summary | None, quantity: Quantity) -> str:
-    if found is None:
-        return ABSENT
-    if found.half_width is None:
-        return quantity.text(found.mean)
-    return quantity.interval(found.mean, found.half_width)
-
-
-def _escaped(cell: str) -> str:
-    """Text that Markdown shows as it is, inside a table's cell."""
-    flat = " ".join(cell.split())
-    for sign in "\\`*_[]<>|~&":
-        flat = flat.replace(sign, f"\\{sign}")
-    return flat

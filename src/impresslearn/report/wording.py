@@ -21,22 +21,7 @@ def size(count: float | None) -> str:
         return f"{count:.0f} B" if float(count).is_integer() else f"{count:.1f} B"
     exponent = min(int(log10(count)) // 3, len(UNITS) - 1)
     scaled = count / 1000**exponent
-    return f"{scaled:.1f} {UNITS[exponent]}" if scaled < 100 else f"{scaled:.0f} {UNITS[exponent]}"
-
-
-def times(larger: float | None, smaller: float | None) -> str | None:
-    """How many times as large: "132 ×"; None where the ratio has no meaning."""
-    if not larger or not smaller:
-        return None
-    ratio = larger / smaller
-    return f"{ratio:,.0f} ×" if ratio >= 10 else f"{ratio:.2g} ×"
-
-
-def points(fraction: float | None) -> str:
-    """A difference of accuracies in percentage points; exactly zero is said plainly."""
-    if fraction is None:
-        return ABSENT
-    return "0" if fraction == 0 else f"{100 * fraction:.2g} points"
+    return f"{scaled:.{1 if scaled < 100 else 0}f} {UNITS[exponent]}"
 
 
 def duration(seconds: float | None) -> str:
@@ -45,12 +30,10 @@ def duration(seconds: float | None) -> str:
         return ABSENT
     if seconds < 9.95:
         return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
 
 
 def said(value: Any) -> str:

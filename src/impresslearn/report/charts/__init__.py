@@ -5,11 +5,11 @@ from typing import Any
 from impresslearn.report.charts.comparison import comparison_chart
 from impresslearn.report.charts.grouped import bar_chart, box_chart, line_chart
 from impresslearn.report.charts.heatmaps import heatmap_chart
-from impresslearn.report.charts.theme import themed_chart
+from impresslearn.report.charts.theme import VEGA_LITE, themed_chart
 from impresslearn.report.checking import naming
 from impresslearn.report.records import Record
 
-__all__ = ["charts_of", "comparison_chart"]
+__all__ = ["VEGA_LITE", "charts_of", "comparison_chart"]
 _DRAW = {"box": box_chart, "bar": bar_chart, "line": line_chart, "heatmap": heatmap_chart}
 
 

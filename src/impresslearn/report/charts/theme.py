@@ -15,6 +15,8 @@ from typing import Any
 import altair as alt
 
 THEME = json.loads((files(__package__) / "theme.json").read_text(encoding="utf-8"))
+VEGA_LITE = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+"""The version that Altair writes its specifications for."""
 SERIES, SHAPES = THEME["series"], THEME["shapes"]
 
 

@@ -1,0 +1,97 @@
+"""Tables as people read them: in text, Markdown, HTML, and for rich to print."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from impresslearn.errors import visible
+from impresslearn.report.quantities import quantity_of, word
+from impresslearn.report.wording import spaced
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A table of words; numeric tells which columns are aligned to the right."""
+
+    title: str
+    note: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numeric: tuple[bool, ...]
+
+    def text(self) -> str:
+        """Header and rows, in columns of equal width."""
+        columns = zip(self.header, *self.rows, strict=True)
+        signs = [f"{'>' if right else '<'}{max(map(len, column))}"
+                 for column, right in zip(columns, self.numeric, strict=True)]  # fmt: skip
+        first, *rest = ("  ".join(map(format, line, signs)) for line in (self.header, *self.rows))
+        return "\n".join([first, "-" * len(first), *rest])
+
+    def html(self) -> str:
+        """Header and rows as a table element."""
+        marks = [" class=right" if right else "" for right in self.numeric]
+
+        def line(tag: str, row: Sequence[str]) -> str:
+            cells = zip(marks, map(escape, row), strict=True)
+            return f"<tr>{''.join(f'<{tag}{mark}>{cell}</{tag[:2]}>' for mark, cell in cells)}</tr>"
+
+        body = "\n".join(line("td", row) for row in self.rows)
+        head = line("th scope=col", self.header)
+        return f"<table><thead>{head}</thead>\n<tbody>{body}</tbody></table>"
+
+    def markdown(self) -> str:
+        """The table in Markdown, with its title and note."""
+        marks = ("---:" if right else "---" for right in self.numeric)
+        rows = (map(escaped, row) for row in (self.header, *self.rows))
+        head, *body = (f"| {' | '.join(row)} |" for row in rows)
+        title = [f"**{escaped(self.title)}**", ""] if self.title else []
+        note = ["", f"*{escaped(self.note)}*"] if self.note else []
+        return "\n".join([*title, head, f"| {' | '.join(marks)} |", *body, *note])
+
+    def printable(self, ruled: bool = True) -> "Table":
+        """The table for rich to print, with a rule below its header."""
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        title, note = (Text(part) if part else None for part in (self.title, self.note))
+        made = Table(
+            title=title, caption=note, box=box.SIMPLE_HEAD if ruled else None, pad_edge=ruled,
+            title_justify="left", caption_justify="left", title_style="bold", header_style="bold",
+        )  # fmt: skip
+        for heading, right in zip(self.header, self.numeric, strict=True):
+            side: Any = "right" if right else "left"
+            whole = right and not ruled
+            made.add_column(Text(heading), justify=side, overflow="fold", no_wrap=whole)
+        for row in self.rows:
+            made.add_row(*map(Text, row))  # Text, not str: brackets in a name are no markup
+        return made
+
+
+def cells_of(rows: Sequence[Mapping[str, Any]]) -> Cells:
+    """Plain rows of the same keys as a table: a key's name says what its values are."""
+
+    def cell(key: str, value: Any) -> str:
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return quantity_of(key).text(value)
+        return visible(word(value))
+
+    return Cells(
+        title="",
+        note="",
+        header=tuple(map(spaced, rows[0])),
+        rows=tuple(tuple(cell(*entry) for entry in row.items()) for row in rows),
+        numeric=tuple(not any(isinstance(row[key], str) for row in rows) for key in rows[0]),
+    )
+
+
+def escaped(text: str) -> str:
+    """Text that Markdown shows as it is, inside a table's cell."""
+    flat = " ".join(text.split())
+    for sign in "\\`*_[]<>|~&":
+        flat = flat.replace(sign, f"\\{sign}")
+    return flat
