@@ -13,9 +13,8 @@ def pool() -> Iterator[Workers]:
     """Forks processes that work on a store."""
     if not hasattr(os, "fork"):
         pytest.skip("needs fork")
-    made = Workers()
-    yield made
-    made.close()
+    with Workers() as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

@@ -10,72 +10,66 @@ import random
 
 PAGE = 4096
 HOSTILE = (b"\xff" * 9, b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80" * 9, b"\x00" * 4)
-HEADER_FIELDS = (16, 18, 19, 20, 21, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64, 68, 92, 96)
 
 
 def mutant(valid: bytes, number: int) -> bytes:
     """Damaged copy `number` of a store; the same number gives the same damage."""
-    return KINDS[number % len(KINDS)](bytearray(valid), random.Random(number))
+    kinds = (_bits, _noise, _sizes, _length, _bits, _pages, _header, _pages, _sizes, _length)
+    return kinds[number % len(kinds)](valid, random.Random(number))
 
 
-def _bits(copy: bytearray, draw: random.Random) -> bytes:
+def _bits(valid: bytes, draw: random.Random) -> bytes:
+    copy = bytearray(valid)
     for _ in range(draw.choice((1, 1, 1, 2, 8, 64))):
         copy[draw.randrange(len(copy))] ^= 1 << draw.randrange(8)
     return bytes(copy)
 
 
-def _run(copy: bytearray, draw: random.Random) -> bytes:
+def _noise(valid: bytes, draw: random.Random) -> bytes:
     size = draw.choice((1, 2, 4, 16, 100, 1000))
     noise = draw.choice((draw.randbytes(size), bytes(size), b"\xff" * size))
-    return _put(copy, draw.randrange(len(copy)), noise)
+    return _put(valid, draw.randrange(len(valid)), noise)
 
 
-def _truncated(copy: bytearray, draw: random.Random) -> bytes:
-    whole_pages = PAGE * draw.randrange(len(copy) // PAGE)
-    return bytes(copy[: draw.choice((whole_pages, draw.randrange(len(copy))))])
+def _length(valid: bytes, draw: random.Random) -> bytes:
+    """Cut off, at a page or within one, or longer."""
+    pages = PAGE * draw.randrange(len(valid) // PAGE)
+    longer = valid + draw.randbytes(draw.choice((1, 512, PAGE, 10 * PAGE)))
+    return draw.choice((valid[:pages], valid[: draw.randrange(len(valid))], longer))
 
 
-def _pages(copy: bytearray, draw: random.Random) -> bytes:
+def _pages(valid: bytes, draw: random.Random) -> bytes:
     """Two pages swapped, one put in another's place or moved up, or one blank."""
-    pages = [bytes(copy[start : start + PAGE]) for start in range(0, len(copy), PAGE)]
+    pages = [valid[start : start + PAGE] for start in range(0, len(valid), PAGE)]
     one, other = draw.randrange(len(pages)), draw.randrange(len(pages))
     kind = draw.randrange(4)
     if kind == 0:
         pages[one], pages[other] = pages[other], pages[one]
     elif kind == 1:
-        pages[one] = pages[other]
-    elif kind == 2:
         pages.insert(one, pages[other])
     else:
-        pages[one] = draw.choice((b"\0", b"\xff", b"\r")) * PAGE
+        blank = draw.choice((b"\0", b"\xff", b"\r")) * PAGE
+        pages[one] = pages[other] if kind == 2 else blank
     return b"".join(pages)
 
 
-def _header(copy: bytearray, draw: random.Random) -> bytes:
+def _header(valid: bytes, draw: random.Random) -> bytes:
+    fields = (16, 18, 19, 20, 21, *range(24, 72, 4), 92, 96)
     value = draw.choice((*HOSTILE, draw.randbytes(4)))[: draw.choice((1, 2, 4))]
-    return _put(copy, draw.choice(HEADER_FIELDS), value)
+    return _put(valid, draw.choice(fields), value)
 
 
-def _sizes(copy: bytearray, draw: random.Random) -> bytes:
+def _sizes(valid: bytes, draw: random.Random) -> bytes:
     """A hostile number in the header of a page, its cell pointers, or the head of a cell."""
-    page = PAGE * draw.randrange(len(copy) // PAGE)
+    page = PAGE * draw.randrange(len(valid) // PAGE)
     start = page + (100 if page == 0 else 0)
     place = start + draw.randrange(40)
-    cells = int.from_bytes(copy[start + 3 : start + 5], "big")
+    cells = int.from_bytes(valid[start + 3 : start + 5], "big")
     if draw.random() < 0.5 and 0 < cells < 500:
-        pointer = start + (8 if copy[start] in (10, 13) else 12) + 2 * draw.randrange(cells)
-        place = page + int.from_bytes(copy[pointer : pointer + 2], "big") + draw.randrange(12)
-    return _put(copy, place, draw.choice(HOSTILE))
+        pointer = start + (8 if valid[start] in (10, 13) else 12) + 2 * draw.randrange(cells)
+        place = page + int.from_bytes(valid[pointer : pointer + 2], "big") + draw.randrange(12)
+    return _put(valid, place, draw.choice(HOSTILE))
 
 
-def _longer(copy: bytearray, draw: random.Random) -> bytes:
-    return bytes(copy) + draw.randbytes(draw.choice((1, 512, PAGE, 10 * PAGE)))
-
-
-def _put(copy: bytearray, place: int, value: bytes) -> bytes:
-    size = len(copy)
-    copy[place : place + len(value)] = value
-    return bytes(copy[:size])
-
-
-KINDS = (_bits, _run, _sizes, _truncated, _bits, _pages, _header, _pages, _sizes, _longer)
+def _put(valid: bytes, place: int, value: bytes) -> bytes:
+    return (valid[:place] + value + valid[place + len(value) :])[: len(valid)]

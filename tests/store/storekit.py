@@ -18,9 +18,6 @@ from typing import Any
 import torch
 
 import impresslearn as il
-from impresslearn.coefficients.mixing import Coefficients
-from impresslearn.coefficients.quantisation import store_coefficients
-from impresslearn.state.tasks import EntropyProfile, LearnedTask
 from toys import FEATURES, blobs, quick_learner
 
 HERE = Path(__file__).parent
@@ -55,8 +52,7 @@ def small_learner(**settings: Any) -> il.ImpressLearner:
     learner = quick_learner(**QUICKLY, **settings)
     for number in range(2):
         learner.learn_basis(f"basis-{number}", blobs(number))
-    learner.add_random_masks(2)
-    return learner.learn_task("first", blobs(2))
+    return learner.add_random_masks(2).learn_task("first", blobs(2))
 
 
 def hasty(path: Path, **settings: Any) -> il.ImpressLearner:
@@ -64,43 +60,26 @@ def hasty(path: Path, **settings: Any) -> il.ImpressLearner:
     return il.open_store(path, progress=False, **QUICKLY, **settings)
 
 
-def many_tasks(learner: il.ImpressLearner, count: int, start: int = 0) -> None:
-    """Commits tasks number-start, … of random coefficients in one transaction, untried."""
-    generator = torch.Generator().manual_seed(start)
-    masks, layers = len(learner.bank_), len(learner.backbone.layers)
-    recipe = {"penalty": 0.0, **learner.task_recipe.settings()}
-    metrics = {"examples": 96, "seconds": 0.0123, "steps": 60, "loss": 0.1234}
-    with learner._state.backend.transaction():
-        for number in range(start, start + count):
-            alphas = tuple(torch.rand(layers, masks, generator=generator))
-            history = {
-                "recipe": {"seed": number, **recipe},
-                "metrics": metrics,
-                "created_at": "2025-01-01T00:00:00.000+00:00",
-            }
-            task = LearnedTask(
-                f"number-{number:06d}",
-                (0, 1, 2),
-                masks,
-                store_coefficients(Coefficients(alphas)),
-                profile=EntropyProfile(0.25, 0.75),
-                history=history,
-            )
-            learner._state.tasks.add(task)
+def files(folder: Path) -> list[str]:
+    """The names in a folder, sorted."""
+    return sorted(file.name for file in folder.iterdir())
 
 
 class Workers:
     """Forks processes that run a function of `worker_jobs` with keyword arguments."""
 
-    def __init__(self) -> None:
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(PATHS), "OMP_NUM_THREADS": "1"}
+    def __enter__(self) -> Workers:
         self._process = subprocess.Popen(
             [sys.executable, str(HERE / "worker_jobs.py")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=environment,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(PATHS), "OMP_NUM_THREADS": "1"},
             text=True,
         )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate(timeout=60)
 
     def start(self, job: str, out: Path, **arguments: Any) -> int:
         """The process that runs a job; what it reports goes to `out`, a JSON value a line."""
@@ -115,10 +94,10 @@ class Workers:
         assert self.wait(pid) == 0, reports(out)[-1]
         return reports(out)
 
-    def close(self) -> None:
-        self._process.stdin.close()
-        self._process.wait(timeout=60)
-        self._process.stdout.close()
+    def learned(self, path: Path, *outs: Path, **how: Any) -> list[list[Any]]:
+        """What processes reported that learned into a store at the same time."""
+        pids = [self.start("learn", out, path=path, **{"prefix": out.name} | how) for out in outs]
+        return [self.reported(*pair)[1:] for pair in zip(pids, outs, strict=True)]
 
     def _ask(self, command: dict[str, Any]) -> int:
         self._process.stdin.write(json.dumps(command, default=str) + "\n")
@@ -130,9 +109,7 @@ class Workers:
 
 def reports(out: Path) -> list[Any]:
     """What a worker has reported so far; a line that was cut off by its death does not count."""
-    if not out.exists():
-        return []
-    whole = out.read_text().rpartition("\n")[0]
+    whole = out.read_text().rpartition("\n")[0] if out.exists() else ""
     return [json.loads(line) for line in whole.splitlines()]
 
 

@@ -1,7 +1,6 @@
 """Damaged copies of a store: each gives the same learner or one error in one line."""
 
 import sys
-from collections import Counter
 
 import pytest
 from forgery import sql
@@ -12,14 +11,7 @@ from impresslearn.learner.loading import verify_store
 from toys import blobs
 
 COPIES = 10_000 if FULL else 100
-WORDS = {
-    "equal": "equal",
-    "is damaged": "damaged",
-    "is no store": "no store",
-    "but no store": "no store",
-    "newer": "newer",
-    "no task named": "no task",
-}
+EXPECTED = ("equal", "is damaged", "no store", "newer", "no task named")
 
 
 @pytest.fixture(scope="module")
@@ -40,15 +32,10 @@ def valid(tmp_path_factory):
 def test_damaged_copies(pool, valid, tmp_path, verb):
     out = tmp_path / "out"
     pid = pool.start("judge", out, source=valid, folder=tmp_path, count=COPIES, verb=verb)
-    found = pool.reported(pid, out)
-    outcomes = [each[1] for each in found if len(each) == 2]
-    counts = Counter(
-        next((kind for word, kind in WORDS.items() if word in outcome), outcome)
-        for outcome in outcomes
-    )
+    outcomes = pool.reported(pid, out)
     assert len(outcomes) == COPIES
-    assert set(counts) <= set(WORDS.values())
-    assert counts["damaged"] > COPIES / 3
+    assert [o for o in outcomes if not any(word in o for word in EXPECTED)] == []
+    assert sum("is damaged" in outcome for outcome in outcomes) > COPIES / 3
 
 
 @pytest.mark.parametrize(

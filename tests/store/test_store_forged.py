@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -28,6 +27,9 @@ def read_all(path):
     with il.open_store(path, readonly=True, progress=False) as learner:
         for name in list(learner.tasks_):
             learner.predict(INPUTS, name)
+
+
+EVERY_WAY = (il.load, verify_store, read_all)
 
 
 def spec(**changes):
@@ -132,54 +134,39 @@ TASKS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "columns",
-    TASKS,
-    ids=lambda each: " ".join(f"{key}={value!r:.20}" for key, value in each.items()),
-)
-def test_forged_tasks(path, columns):
-    forge_task(path, "first", **columns)
-    for verb in (il.load, verify_store, read_all):
-        refused(path, verb)
-
-
 RECIPE = {"ones": [1, 1, 1], "seed": 0, "number": 1}
+MASKS = [
+    *({"recipe": json.dumps(RECIPE | changes)} for changes in (
+        {"ones": [10**9, 1, 1]}, {"ones": [-1, 1, 1]}, {"ones": ["1", None, 1]}, {"ones": [1]},
+        {"ones": [10.0, 10.0, 10.0]}, {"seed": -1}, {"seed": 2**300}, {"seed": "one"},
+        {"number": 2**70},
+    )),
+    {"recipe": "[" * 9000},
+    {"bits": b"\x01" + b"\xff" * 400},
+    {"bits": "text"},
+    {"digest": "text"},
+    {"source": b"\xff"},
+    {"name": ""},
+]  # fmt: skip
+COUNTS = [
+    {"masks": 10**15}, {"masks": -1}, {"masks": "text"}, {"tasks": -3}, {"masks_sum": "text"},
+    {"tasks_sum": b"1"},
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "columns",
+    ("forge", "columns", "words"),
     [
-        *({"recipe": json.dumps(RECIPE | {"ones": ones})} for ones in (
-            [10**9, 1, 1], [-1, 1, 1], ["1", None, 1], [1],
-        )),
-        *({"recipe": json.dumps(RECIPE | {"seed": seed})} for seed in (-1, 2**300, "one")),
-        {"recipe": json.dumps(RECIPE | {"number": 2**70})},
-        {"recipe": "[" * 9000},
-        {"recipe": '{"ones": [10.0, 10.0, 10.0]}'},
-        {"bits": b"\x01" + b"\xff" * 400},
-        {"bits": "text"},
-        {"digest": "text"},
-        {"source": b"\xff"},
-        {"name": ""},
+        *((lambda p, **c: forge_task(p, "first", **c), columns, "") for columns in TASKS),
+        *((lambda p, **c: forge_mask(p, 4, **c), columns, "mask") for columns in MASKS),
+        *((forge_state, columns, "") for columns in COUNTS),
     ],
-    ids=str,
-)  # fmt: skip
-def test_forged_masks(path, columns):
-    forge_mask(path, 4, **columns)
-    assert "mask" in refused(path)
-    assert "mask" in refused(path, read_all)
-
-
-@pytest.mark.parametrize(
-    "columns",
-    [{"masks": 10**15}, {"masks": -1}, {"masks": "text"}, {"tasks": -3}, {"masks_sum": "text"},
-     {"tasks_sum": b"1"}],
-    ids=str,
-)  # fmt: skip
-def test_forged_counts(path, columns):
-    forge_state(path, **columns)
-    for verb in (il.load, read_all, verify_store):
-        refused(path, verb)
+    ids=[f"{each!r:.40}" for each in (*TASKS, *MASKS, *COUNTS)],
+)
+def test_forged_rows(path, forge, columns, words):
+    forge(path, **columns)
+    for verb in EVERY_WAY:
+        assert words in refused(path, verb)
 
 
 def test_many_masks_in_few_bytes(path):
@@ -188,10 +175,8 @@ def test_many_masks_in_few_bytes(path):
     form |= {"output_scale": False, "input_scale": False}
     content = bytes([255, 0, 0, 60, 0, 0]) * 3 + bytes(88_000)
     forge_task(path, "first", num_masks=60_000_000, form=json.dumps(form), coefficients=content)
-    for verb in (il.load, verify_store, read_all):
-        start = time.perf_counter()
-        assert "combines 60000000 masks of 4" in refused(path, verb)
-        assert time.perf_counter() - start < 3
+    for verb in EVERY_WAY:
+        assert "combines 60000000 masks of 4" in refused(path, verb, seconds=3)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -208,7 +193,7 @@ def test_forged_coefficients(tmp_path, precision):
     for value in (np.nan, np.inf) if exact else (np.nan, np.inf, 0.0):
         bad = np.array([value], np.float32 if precision == "float32" else np.float16).tobytes()
         forge_task(path, "first", coefficients=content[:place] + bad + content[place + len(bad) :])
-        for verb in (il.load, verify_store, read_all):
+        for verb in EVERY_WAY:
             assert "task 'first'" in refused(path, verb)
 
 
@@ -233,20 +218,20 @@ def test_forged_norm_statistics(tmp_path, change, words):
 def test_shared_statistics_that_are_missing(tmp_path):
     """From a store that was stripped of them, nothing is computed and nothing imported."""
     target, source = tmp_path / "target", tmp_path / "source"
-    line = "norm statistics that all its tasks share are missing"
     learner = quick_learner(resnet("shared"), **QUICKLY).add_random_masks(2).save(target)
     learner.learn_task("a", pictures(0)).save(source)
     with sql(source) as forged:
         forged.execute("DELETE FROM shared")
     forge_state(source, shared=None)
-    for verb in (il.load, verify_store, lambda path: import_tasks(target, path)):
-        assert line in refused(source, verb)
     with hasty(source) as opened:
         for verb in (
+            il.load,
+            verify_store,
+            lambda path: import_tasks(target, path),
             lambda _: opened.logits(pictures()[0], "a"),
             lambda _: opened.learn_task("b", pictures()),
         ):
-            assert line in refused(source, verb)
+            assert "norm statistics that all its tasks share are missing" in refused(source, verb)
     assert len(il.load(target).tasks_) == 0
 
 
@@ -262,35 +247,23 @@ def test_weights_that_are_no_numbers(path):
 
 
 @pytest.mark.parametrize(
-    "command",
+    ("command", "words"),
     [
-        "CREATE TRIGGER t AFTER INSERT ON tasks BEGIN DELETE FROM masks; END",
-        "CREATE VIEW v AS SELECT * FROM tasks",
-        "CREATE TABLE other (a)",
-        "CREATE INDEX i ON tasks (num_masks)",
-        "ALTER TABLE tasks ADD COLUMN other TEXT",
-        "DROP TABLE tasks",
+        ("CREATE TRIGGER t AFTER INSERT ON tasks BEGIN DELETE FROM masks; END", "tables"),
+        ("CREATE VIEW v AS SELECT * FROM tasks", "tables"),
+        ("CREATE TABLE other (a)", "tables"),
+        ("CREATE INDEX i ON tasks (num_masks)", "tables"),
+        ("ALTER TABLE tasks ADD COLUMN other TEXT", "tables"),
+        ("DROP TABLE tasks", "tables"),
+        ("PRAGMA application_id = 7", "no store"),
+        ("PRAGMA user_version = 99", "newer impresslearn (format 99"),
+        ("PRAGMA user_version = 0", "no format 0"),
+        ("PRAGMA user_version = -3", "no format -3"),
     ],
 )
-def test_foreign_tables(path, command):
+def test_foreign_tables_and_marks(path, command, words):
     with sql(path) as connection:
         connection.execute(command)
-    for verb in (il.load, il.open_store, describe_store):
-        assert "tables" in refused(path, verb)
-
-
-@pytest.mark.parametrize(
-    ("pragma", "words"),
-    [
-        ("application_id = 7", "no store"),
-        ("user_version = 99", "newer impresslearn (format 99"),
-        ("user_version = 0", "no format 0"),
-        ("user_version = -3", "no format -3"),
-    ],
-)
-def test_foreign_marks(path, pragma, words):
-    with sql(path) as connection:
-        connection.execute(f"PRAGMA {pragma}")
     for verb in (il.load, il.open_store):
         assert words in refused(path, verb)
 
@@ -309,15 +282,14 @@ def test_files_that_are_no_store(tmp_path):
 def test_paths_that_are_no_file(tmp_path):
     save = quick_learner().save
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    paths = [tmp_path, "/dev/zero", tmp_path / "none", tmp_path / "loop", tmp_path / "none" / "a"]
+    paths = [tmp_path, "/dev/zero", tmp_path / "loop", tmp_path / "none" / "a"]
     if hasattr(os, "mkfifo"):
         os.mkfifo(tmp_path / "fifo")
         paths.append(tmp_path / "fifo")
     for path in [*paths, "\0", 7, None, "x" * 300]:
-        for verb in (il.load, il.open_store, verify_store, describe_store):
+        for verb in (il.load, il.open_store, verify_store, describe_store, save):
             refused(path, verb)
-        if path != tmp_path / "none":
-            refused(path, save)
+    refused(tmp_path / "none")
 
 
 def test_odd_names(path):
@@ -337,6 +309,7 @@ def test_odd_names(path):
     assert set(il.load(path).tasks_["a"].classes) == set(names[:3])
 
 
+@pytest.mark.slow
 def test_no_pickle(path):
     """Nothing in the store unpickles, and loading one needs no pickle."""
     code = (

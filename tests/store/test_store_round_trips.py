@@ -1,11 +1,12 @@
 """What is saved comes back: bit by bit, for every kind of network, coefficient, label and norm."""
 
+import functools
 import math
 
 import numpy as np
 import pytest
 import torch
-from storekit import INPUTS, QUICKLY, digest, digests, small_learner
+from storekit import INPUTS, QUICKLY, digest, digests, files, small_learner
 from torch import nn
 
 import impresslearn as il
@@ -14,16 +15,9 @@ from impresslearn.learner.loading import verify_store
 from impresslearn.networks import Backbone, registry
 from impresslearn.networks.prediction import TrainingPhase
 from impresslearn.state.tasks import EntropyProfile
-from toys import ConvNet, blobs, pictures, quick_learner, resnet
+from toys import ConvNet, blobs, lenet, pictures, quick_learner, resnet
 
 IMAGES = pictures(9)[0][:5]
-
-
-def nested(levels):
-    value = []
-    for _ in range(levels):
-        value = [value]
-    return value
 
 
 def both(learner, path, module=None, **how):
@@ -72,8 +66,6 @@ def test_every_norm_policy(tmp_path, norm, weights):
     for back in both(learner, tmp_path / "a.impress", weights=weights):
         assert_same(learner, back, IMAGES)
         back.learn_task("c", pictures(2))
-    again = il.load(tmp_path / "a.impress", progress=False)
-    assert torch.equal(again.logits(IMAGES, "a"), learner.logits(IMAGES, "a"))
 
 
 def instance_norms(trained):
@@ -110,47 +102,34 @@ def test_a_module_of_ones_own(tmp_path, make, given):
         nn.init.zeros_(parameter)
     for back in both(learner, tmp_path / "a.impress", module=module):
         assert_same(learner, back, IMAGES)
-        assert torch.equal(
-            back.export("a")(IMAGES.to(back.backbone.dtype)), learner.logits(IMAGES, "a")
-        )
         back.learn_task("c", pictures(2))
     assert not any(parameter.any() for parameter in module.parameters())
     verify_store(tmp_path / "a.impress", module=module)
 
 
+class WithBuffer(ConvNet):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("extra", torch.ones(2))
+
+
 @pytest.mark.parametrize(
-    ("module", "words"),
+    ("kept", "module", "words"),
     [
-        (nn.Linear(16, 3), "maskable layers"),
-        (nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), ""),
-        (nn.ReLU(), ""),
-        (ConvNet, "no nn.Module"),
-        ("resnet18", "no nn.Module"),
-        (None, "pass one of the same structure as module"),
+        (ConvNet, nn.Linear(16, 3), "maskable layers"),
+        (ConvNet, nn.ReLU(), "is not the network of"),
+        (ConvNet, ConvNet, "no nn.Module"),
+        (ConvNet, None, "pass one of the same structure as module"),
+        (ConvNet, WithBuffer(), "SHA-256"),
+        (WithBuffer, ConvNet(), "'extra' of"),
     ],
 )
-def test_a_wrong_module(tmp_path, module, words):
-    learner = quick_learner(il.adapt(ConvNet()), **QUICKLY).learn_basis("a", pictures(0))
-    learner.save(tmp_path / "a.impress")
+def test_a_wrong_module(tmp_path, kept, module, words):
+    quick_learner(il.adapt(kept()), **QUICKLY).save(tmp_path / "a.impress")
     for verb in (il.load, il.open_store, verify_store):
-        with pytest.raises(il.StoreError) as caught:
+        with pytest.raises(il.StoreError, match=words) as caught:
             verb(tmp_path / "a.impress", module=module)
         assert len(str(caught.value).splitlines()) == 1
-        assert words in str(caught.value)
-
-
-def test_a_module_with_other_buffers(tmp_path):
-    class Larger(ConvNet):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("extra", torch.ones(2))
-
-    quick_learner(il.adapt(Larger())).save(tmp_path / "a.impress")
-    with pytest.raises(il.StoreError, match=r"'extra' of .* belong to another network"):
-        il.load(tmp_path / "a.impress", module=ConvNet())
-    quick_learner(il.adapt(ConvNet())).save(tmp_path / "b.impress")
-    with pytest.raises(il.StoreError, match="SHA-256"):
-        il.load(tmp_path / "b.impress", module=Larger())
 
 
 def test_a_registered_backbone_of_the_user(tmp_path):
@@ -170,10 +149,9 @@ def test_a_registered_backbone_of_the_user(tmp_path):
 
 
 def test_weights_from_a_seed_must_be_the_same(tmp_path, monkeypatch):
-    path, learner = tmp_path / "a.impress", small_learner()
+    path, learner, real = tmp_path / "a.impress", small_learner(), registry.fill_weights
     learner.save(path, weights="seed")
     assert_same(learner, il.load(path))
-    real = registry.fill_weights
     monkeypatch.setattr(
         registry, "fill_weights", lambda m, init, seed, *more: real(m, init, 1, *more)
     )
@@ -187,10 +165,9 @@ def test_weights_from_a_seed_must_be_the_same(tmp_path, monkeypatch):
 
 
 def test_a_network_that_names_no_version_keeps_the_draw_it_had(tmp_path):
-    backbone = il.create_backbone("lenet_300_100", 3, in_features=16, init_version=1)
+    backbone = lenet(init_version=1)
     del backbone.spec["init_version"]
-    learner = quick_learner(backbone, **QUICKLY).learn_basis("a", blobs(0))
-    learner.save(tmp_path / "a.impress", weights="seed")
+    quick_learner(backbone).save(tmp_path / "a.impress", weights="seed")
     back = il.load(tmp_path / "a.impress", progress=False)
     assert back.backbone.fingerprint() == backbone.fingerprint()
     assert back.backbone.spec == backbone.spec | {"init_version": 1}
@@ -199,8 +176,8 @@ def test_a_network_that_names_no_version_keeps_the_draw_it_had(tmp_path):
 @pytest.mark.parametrize(
     "labels",
     [
-        [0, 1, 2], [-5, 2**40, 7], ["a", "b", "c"], ["ä", "日本", "a b\n"], [True, False, True],
-        ["", " ", "'"], ["x" * 5000, "y", "z"],
+        [0, 1, 2], [-5, 2**40, 7], ["ä", "日本", "a b\n"], [True, False, True], ["", " ", "'"],
+        ["x" * 5000, "y", "z"],
     ],
     ids=lambda labels: repr(labels)[:20],
 )  # fmt: skip
@@ -219,7 +196,6 @@ def test_nothing_learned_yet(tmp_path):
     learner = quick_learner()
     for back in both(learner, tmp_path / "a.impress"):
         assert_same(learner, back)
-        assert len(back.bank_) == 0
         with pytest.raises(il.InputError, match="bank is empty"):
             back.learn_task("a", blobs(0))
         with pytest.raises(il.UnknownTaskError, match="nothing was learned yet"):
@@ -234,26 +210,26 @@ def test_some_of_the_tasks(tmp_path):
         learner.save(path, tasks=[*names, *names], overwrite=True)
         back = il.load(path)
         assert digests(back) == {name: digest(learner, name) for name in names}
-        assert list(back.tasks_) == names
         assert len(back.bank_) == masks
     with pytest.raises(il.UnknownTaskError, match="'basis-7'"):
         learner.save(tmp_path / "b.impress", tasks=["first", "basis-7"])
     with pytest.raises(il.InputError, match="the single name 'first'"):
         learner.save(tmp_path / "b.impress", tasks="first")
-    assert [file.name for file in tmp_path.iterdir()] == ["a.impress"]
+    assert files(tmp_path) == ["a.impress"]
 
 
 def test_masks_of_every_origin(tmp_path):
     """Also one that only claims to be random: it must not be drawn again."""
     learner = small_learner()
-    layers = learner.backbone.layers
     generator = torch.Generator().manual_seed(0)
-    own = {layer.name: torch.rand(layer.shape, generator=generator) < 0.5 for layer in layers}
+    own = {
+        layer.name: torch.rand(layer.shape, generator=generator) < 0.5
+        for layer in learner.backbone.layers
+    }
     for source, recipe in (
         ("given", {}),
         ("random", {"seed": 1, "number": 7}),
         ("random", {"seed": -1, "number": "x"}),
-        ("random", {}),
         ("pruning", {"note": ["any", {"thing": None}]}),
     ):
         learner.bank_.append(f"mask {len(learner.bank_)}", own, source, recipe)
@@ -274,7 +250,6 @@ def test_settings_that_are_overridden(tmp_path, verb):
         assert learner._state._cache.limit == 0
     for setting, words in (
         ({"bank": None}, "no setting 'bank' to override"),
-        ({"sparseness": 0.5}, "no setting 'sparseness'"),
         ({"precision": "int3"}, "precision must be one of"),
         ({"device": "nowhere"}, "device"),
     ):
@@ -326,6 +301,10 @@ def test_a_task_of_nan_is_refused_when_it_is_learned(norm, monkeypatch):
     with pytest.raises(il.TrainingError):
         learner.learn_basis("a", data)
     assert (len(learner.tasks_), len(learner.bank_)) == (0, 0)
+
+
+def nested(levels):
+    return functools.reduce(lambda inner, _: [inner], range(levels), [])
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import os
 import resource
 import signal
 import sys
-import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,6 @@ from storekit import INPUTS, digest, hasty, small_learner
 
 import impresslearn as il
 from impresslearn.learner.loading import verify_store
-from impresslearn.store import remove_tasks, schema
-from impresslearn.store.contents import Contents
 from toys import blobs
 
 
@@ -31,9 +28,8 @@ def learn(report: Any, path: str, prefix: str, count: int | None = None, basis: 
         report("open")
         number = 0
         while count is None or number < count:
-            name = f"{prefix}-{number}"
+            name, is_basis = f"{prefix}-{number}", basis and number % basis == 0
             try:
-                is_basis = basis and number % basis == 0
                 (learner.learn_basis if is_basis else learner.learn_task)(name, blobs(number))
                 report([name, digest(learner, name)])
             except il.InputError as error:
@@ -73,36 +69,35 @@ def verify_again_and_again(report: Any, path: str, stop: str) -> None:
 
 
 def judge(report: Any, source: str, folder: str, count: int, verb: str) -> None:
-    """Loads or opens damaged copies; reports a number that is begun, and what came of it.
+    """Loads or opens damaged copies; reports of each "equal", "different" or the error's line.
 
-    "equal" or the error's line; anything else that happens is reported as ["failed", …]. A copy
-    may take seconds of the process's time and little memory, else the process ends.
+    A copy may take seconds of the process's time and little memory, else the process ends.
     """
-    resource.setrlimit(resource.RLIMIT_AS, (_address_space() + 600 * 2**20,) * 2)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + 600 * 2**20,) * 2)
     valid, copy = Path(source).read_bytes(), Path(folder) / "copy.impress"
-    expected = observed(il.load(source, progress=False))
+    expected = _observed(il.load(source, progress=False))
     for number in range(count):
-        report([number])
         for suffix in ("-wal", "-shm", "-journal"):
             copy.with_name(copy.name + suffix).unlink(missing_ok=True)
         copy.write_bytes(mutant(valid, number))
         signal.alarm(20)
         try:
-            learner = il.load(copy, progress=False) if verb == "load" else il.open_store(copy)
-            try:
-                found = observed(learner, list(expected) if verb == "open" else None)
-            finally:
-                learner.close()
-            report([number, "equal" if found == expected else "different"])
+            if verb == "load":
+                found = _observed(il.load(copy, progress=False))
+            else:
+                with il.open_store(copy) as learner:
+                    found = _observed(learner, list(expected))
+            report("equal" if found == expected else f"{number} is different")
         except il.ImpressLearnError as error:
             lines = len(str(error).splitlines())
-            report([number, str(error) if lines == 1 else f"{lines} lines"])
+            report(str(error) if lines == 1 else f"{lines} lines")
         except MemoryError:
-            report([number, "memory"])
+            report(f"{number} takes too much memory")
         signal.alarm(0)
 
 
-def observed(learner: il.ImpressLearner, names: list[str] | None = None) -> dict[str, Any]:
+def _observed(learner: il.ImpressLearner, names: list[str] | None = None) -> dict[str, Any]:
     """Everything that can be seen of a learner's tasks; of the named ones or of all."""
     found = {}
     for name in learner.tasks_ if names is None else names:
@@ -112,37 +107,8 @@ def observed(learner: il.ImpressLearner, names: list[str] | None = None) -> dict
     return found
 
 
-def _address_space() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-
-
-def migrate(report: Any, path: str) -> None:
-    """Begins a migration that never ends."""
-
-    def endless(connection: Any) -> None:
-        connection.execute("CREATE TABLE extra (a)")
-        report("begun")
-        time.sleep(600)
-
-    schema.VERSION = 3
-    schema.MIGRATIONS[2] = endless
-    il.open_store(path)
-
-
-def remove(report: Any, path: str, names: list[str]) -> None:
-    """Removes tasks and masks in a transaction that never ends."""
-    removed = Contents.remove_masks
-
-    def endless(contents: Contents, positions: Any) -> None:
-        removed(contents, positions)
-        report("begun")
-        time.sleep(600)
-
-    Contents.remove_masks = endless
-    remove_tasks(path, names)
-
-
 def main() -> None:
+    small_learner()  # everything is imported and compiled before the first fork
     for line in sys.stdin:
         command = json.loads(line)
         if "wait" in command:
@@ -171,5 +137,4 @@ def _run(job: str, out: str, arguments: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    small_learner()  # everything is imported and compiled before the first fork
     main()
