@@ -13,8 +13,7 @@ from impresslearn.experiments.record import write_record
 from impresslearn.report import markdown_of, read_findings, read_records
 from impresslearn.report.findings import FILE, unshown
 
-NEW = samples.overlap() | {"target": "overlap", "scale": "small"}
-NEW.pop("finding", None)
+NEW = samples.overlap() | {"scale": "small"}
 OLD = NEW | {"finding": "Masks overlap\tby chance."}
 
 
@@ -26,7 +25,6 @@ def write(folder, findings):
     ("record", "findings", "shown"),
     [
         (NEW, {}, ""),
-        (OLD, {}, "Masks overlap\\tby chance."),
         (NEW, {"overlap": {"small": "As expected\x1b.", "paper": "other"}}, "As expected\\x1b."),
         (OLD, {"overlap": {"small": "As expected."}}, "As expected."),
         (OLD, {"overlap": {"paper": "other"}}, "Masks overlap\\tby chance."),
@@ -34,81 +32,48 @@ def write(folder, findings):
 )
 def test_a_report_shows_the_finding(tmp_path, record, findings, shown):
     samples.write(tmp_path, record)
-    if findings:
-        write(tmp_path, findings)
+    write(tmp_path, findings)
     for place in (tmp_path, tmp_path / "overlap.json"):
         (read,) = read_records(place)
         assert read.finding == shown
     assert ("Found here: " in markdown_of(read)) == bool(shown)
 
 
-@pytest.mark.parametrize("before", [{}, {"overlap": {"small": "There already."}, "x": {"y": "z"}}])
-def test_measuring_again_leaves_findings_alone(tmp_path, before):
-    if before:
-        write(tmp_path, before)
-    kept = (tmp_path / FILE).read_bytes() if before else None
-    for _ in range(2):
-        write_record(NEW, tmp_path / "overlap.json")
-    assert ((tmp_path / FILE).read_bytes() if before else None) == kept
-    assert read_findings(tmp_path) == before
-
-
 @pytest.mark.parametrize("scale", ["small", "smoke"])
+@pytest.mark.parametrize("there", [None, NEW, OLD])
 @pytest.mark.parametrize("before", [{}, {"overlap": {"small": "First."}, "x": {"y": "z"}}])
-def test_an_older_record_gives_its_finding_up_only_to_the_file(tmp_path, scale, before):
-    samples.write(tmp_path, OLD)
+def test_measuring_again_erases_no_finding(tmp_path, there, before, scale):
+    path, expected = tmp_path / "overlap.json", before
+    if there is not None:
+        samples.write(tmp_path, there)
     if before:
         write(tmp_path, before)
+    if there is OLD:
+        both = ("First. " if before else "") + OLD["finding"]
+        expected = before | {"overlap": {"small": both}}
     for _ in range(2):
-        write_record(NEW | {"scale": scale}, tmp_path / "overlap.json")
-    first = "First. " if before else ""
-    expected = before | {"overlap": {"small": f"{first}{OLD['finding']}"}}
+        write_record(NEW | {"scale": scale}, path)
     assert read_findings(tmp_path) == expected
-    assert "finding" not in json.loads((tmp_path / "overlap.json").read_text(encoding="utf-8"))
+    assert (tmp_path / FILE).exists() == bool(expected)
+    assert "finding" not in json.loads(path.read_text(encoding="utf-8"))
 
 
-def test_what_is_no_record_is_written_over(tmp_path):
-    (tmp_path / "overlap.json").write_text("{")
-    write_record(NEW, tmp_path / "overlap.json")
-    assert read_records(tmp_path)[0].finding == ""
-
-
-def test_a_name_that_is_no_text_is_kept(tmp_path):
+def test_what_is_no_record_is_written_over_and_names_that_are_no_text_are_kept(tmp_path):
+    path = tmp_path / "overlap.json"
+    path.write_text("{")
     record = NEW | {"title": "\udcff é", "rows": [{"task": "\udcff é\n"}]}
-    write_record(record, tmp_path / "overlap.json")
-    assert json.loads((tmp_path / "overlap.json").read_text(encoding="utf-8")) == record
+    write_record(record, path)
+    assert json.loads(path.read_text(encoding="utf-8")) == record
 
 
-def test_a_finding_without_its_record_is_told(tmp_path):
+@pytest.mark.parametrize(("options", "count"), [((), 2), (("--quiet",), 0)])
+def test_a_finding_without_its_record_is_told(tmp_path, options, count):
     samples.write(tmp_path, NEW)
-    findings = {"overlap": {"paper": "a", "small": "b"}, "gone": {"small": "c"}}
-    assert unshown(findings, [("overlap", "small")]) == [
-        "overlap at scale paper",
-        "gone at scale small",
-    ]
-    write(tmp_path, findings)
-    told = CliRunner().invoke(app, ["report", str(tmp_path)], catch_exceptions=False)
-    assert told.stderr.count("not shown: the finding for ") == 2
-    quiet = CliRunner().invoke(app, ["report", "-q", str(tmp_path)], catch_exceptions=False)
-    assert quiet.output == ""
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("{", "is no JSON"),
-        ("[]", "must be a valid dictionary, got []"),
-        ('{"overlap": "text"}', "overlap must be a valid dictionary, got 'text'"),
-        ('{"overlap": {"small": 3}}', "overlap.small must be a valid string, got 3"),
-    ],
-)
-def test_a_file_that_holds_no_findings_is_named(tmp_path, content, message):
-    samples.write(tmp_path, NEW)
-    (tmp_path / FILE).write_text(content)
-    with pytest.raises(InputError) as caught:
-        read_records(tmp_path)
-    assert str(caught.value).startswith(f"{tmp_path / FILE}: ")
-    assert message in str(caught.value)
+    write(tmp_path, {"overlap": {"paper": "a", "small": "b"}, "gone": {"small": "c"}})
+    result = CliRunner().invoke(app, ["report", *options, str(tmp_path)], catch_exceptions=False)
+    lines = [line for line in result.stderr.splitlines() if "not shown: the finding for" in line]
+    assert len(lines) == count
+    assert not count or "gone at scale small" in lines[1]
 
 
 def test_a_run_of_that_name_is_refused(tmp_path):

@@ -1,8 +1,9 @@
-"""The pages: one file each, loads nothing, shows names as they are written."""
+"""The pages: they load nothing, show names as written, and draw all charts in a browser."""
 
 import json
-import random
 import re
+import shutil
+import subprocess
 import time
 from base64 import b64encode
 from hashlib import sha256
@@ -13,7 +14,11 @@ import samples
 from samples import EVIL
 
 from impresslearn.errors import InputError
-from impresslearn.report import parse_record, read_records, write_report
+from impresslearn.report import parse_record, write_demo_report, write_report
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
+INKS = {"dark": "#e8eaed", "light": "#1d2129"}
 
 
 class Page(HTMLParser):
@@ -23,6 +28,7 @@ class Page(HTMLParser):
         super().__init__()
         self.tags, self.texts, self.raw, self._inside = [], [], {}, None
         self.feed(path.read_text(encoding="utf-8"))
+        self.shown = " ".join(self.texts)
 
     def handle_starttag(self, tag, attributes):
         self.tags.append((tag, dict(attributes)))
@@ -32,24 +38,35 @@ class Page(HTMLParser):
         self._inside = None
 
     def handle_data(self, data):
-        if self._inside:
-            self.raw.setdefault(self._inside, []).append(data)
-        else:
-            self.texts.append(data)
+        part = self.raw.setdefault(self._inside, []) if self._inside else self.texts
+        part.append(data)
+
+    def all_of(self, name):
+        return [attributes[name] for _, attributes in self.tags if name in attributes]
+
+
+def written(folder, record):
+    path = folder / "report.html"
+    write_report([parse_record(record)], path)
+    return path
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory):
+def path(tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "report.html"
-    makes = (samples.comparison, samples.overlap, samples.hostile)
-    write_report([parse_record(make()) for make in makes], path)
+    write_report([parse_record(make()) for make in samples.ALL], path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def page(path):
     return Page(path)
 
 
 def test_loads_nothing(page):
     attributes = {name for _, attributes in page.tags for name in attributes}
     assert not attributes & {"src", "srcset", "action", "data", "poster"}
-    links = [attributes["href"] for _, attributes in page.tags if "href" in attributes]
+    links = page.all_of("href")
     assert links == ["#target-permuted-mnist", "#target-overlap", "#target-hostile"]
     assert not re.search(r"url\(|@import", "".join(page.raw["style"]))
     (policy,) = (a["content"] for tag, a in page.tags if tag == "meta" and "http-equiv" in a)
@@ -61,84 +78,91 @@ def test_loads_nothing(page):
 
 
 def test_every_link_and_chart_has_its_place(page):
-    places = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    places = page.all_of("id")
     assert len(places) == len(set(places))
-    assert {"target-permuted-mnist", "target-overlap", "target-hostile"} <= set(places)
+    assert {link[1:] for link in page.all_of("href")} <= set(places)
     charts = json.loads(page.raw["script"][0])
     assert set(charts) == {place for place in places if place.startswith("figure-")}
     assert all({"name": "dark", "value": False} in spec["params"] for spec in charts.values())
+    groups = "X, heterogeneous, homogeneous, supsup"
+    about = f"Box plot of test accuracy over basis masks N for {groups}"
+    assert about in page.all_of("aria-label")
 
 
 def test_tells_everything_of_a_record(page):
-    shown = " ".join(page.texts)
     record = samples.comparison()
     for expected in (
-        record["title"], record["claim"], record["finding"], record["data"],
+        *(record[key] for key in ("title", "claim", "finding", "data")),
         "small run: real data, reduced", "smoke run", "erdos_renyi", "python 3.11.7",
         "machine x86_64 · cores 2", "5 min 12 s for this run, 1 h 37 min for all its jobs",
         "mean ± 95% interval over 3 seeds; n: rows", "784!",
     ):  # fmt: skip
-        assert expected in shown
+        assert expected in page.shown
 
 
-def test_charts_are_described(page):
-    labels = [attributes.get("aria-label", "") for _, attributes in page.tags]
-    groups = "X, heterogeneous, homogeneous, GN, random, supsup"
-    assert f"Box plot of test accuracy over basis masks N for {groups}" in labels
-
-
-def test_names_are_escaped_everywhere(page):
-    assert [tag for tag, _ in page.tags].count("script") == 2
-    assert not {"b", "img"} & {tag for tag, _ in page.tags}
+def test_names_are_no_markup(page, tmp_path):
     assert page.texts.count(EVIL) >= 6
+    assert not {"b", "img"} & {tag for tag, _ in page.tags}
+    results = samples.demo()
+    results["tasks"][0]["name"] = results["settings"][EVIL] = results["versions"]["x"] = EVIL
+    results["coefficients"]["masks"][0] = results["coefficients"]["layers"][0] = EVIL
+    write_demo_report(results, tmp_path / "report.html")
+    demo = Page(tmp_path / "report.html")
+    for expected in ("93.0%", "48 B", "4.2 kB", "88 × a new task", "12 s", "rotated-120", EVIL):
+        assert expected in demo.shown
+    for each in (page, demo):
+        assert [tag for tag, _ in each.tags].count("script") == 2
 
 
-@pytest.mark.parametrize("how", [{"scale": "custom", "claim": ""}, {"claim": ""}])
-def test_a_custom_run_is_described_as_one(tmp_path, how):
-    write_report([parse_record(samples.overlap() | how)], tmp_path / "report.html")
-    shown = " ".join(Page(tmp_path / "report.html").texts)
+@pytest.mark.parametrize("scale", ["custom", "smoke"])
+def test_a_custom_run_is_described_as_one(tmp_path, scale):
+    shown = Page(written(tmp_path, samples.overlap() | {"scale": scale, "claim": ""})).shown
     assert "runs of your own: 1" in shown
-    assert "targets" not in shown
-    assert "smoke" not in shown
-    assert "The paper" not in shown
-
-
-def test_highlights_are_tiles(tmp_path):
-    tile = {"title": EVIL, "value": "accuracy", "caption": "as is"}
-    record = parse_record(samples.comparison() | {"scale": "demo", "highlights": [tile]})
-    write_report([record], tmp_path / "report.html", title="A demo")
-    page = Page(tmp_path / "report.html")
-    shown = " ".join(page.texts)
-    for expected in (EVIL, "as is", "A demo"):
-        assert expected in shown
-    assert "targets" not in shown
-    assert [tag for tag, _ in page.tags].count("script") == 2
+    for absent in ("targets", "smoke", "The paper"):
+        assert absent not in shown
 
 
 def test_says_that_it_cannot_write(tmp_path):
+    (tmp_path / "report.html").mkdir()
     with pytest.raises(InputError, match="cannot write"):
-        write_report([parse_record(samples.overlap())], tmp_path)
+        written(tmp_path, samples.overlap())
 
 
 @pytest.mark.slow
 def test_fifty_thousand_rows(tmp_path):
-    draw = random.Random(0)
-    rows = [
-        {"method": f"m{method}", "task": f"t{task}", "seed": seed, "masks": masks}
-        | {"sparsity": sparsity, "accuracy": draw.random()}
-        for method in range(5)
-        for task in range(100)
-        for seed in range(5)
-        for masks in (1, 2, 5, 10)
-        for sparsity in (0.8, 0.85, 0.9, 0.92, 0.95)
-    ]
-    common = {"x": "masks", "y": "accuracy", "group": "method"}
-    figures = [{"kind": kind, **common} for kind in ("box", "line", "bar")]
-    figures += [{"kind": "heatmap", "x": "masks", "y": "sparsity", "value": "accuracy"}]
+    some = {"method": list("abcde"), "task": [f"t{n}" for n in range(100)], "seed": range(20)}
+    rows = samples.measured(0.8, **some, masks=range(1, 6))
+    assert len(rows) == 50_000
+    figure = {"x": "masks", "y": "accuracy", "group": "method"}
+    figures = [{"kind": kind, **figure} for kind in ("box", "line", "bar")]
     tables = [{"columns": ["method", "masks"], "values": ["accuracy"]}]
-    shown = {"target": "big", "title": "", "rows": rows, "figures": figures, "tables": tables}
-    samples.write(tmp_path, samples.HEAD | shown)
     started = time.perf_counter()
-    write_report(read_records(tmp_path), tmp_path / "report.html")
+    path = written(tmp_path, samples.record("big", rows, figures, tables))
     assert time.perf_counter() - started < 30  # 5 s on an idle core
-    assert (tmp_path / "report.html").stat().st_size < 2_000_000
+    assert path.stat().st_size < 2_000_000
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="needs chromium")
+@pytest.mark.parametrize("theme", INKS)
+def test_a_browser_draws_all_charts_in_its_colours_without_complaint(path, tmp_path, theme):
+    write_demo_report(samples.demo(), tmp_path / "demo.html")
+    for each in (path, tmp_path / "demo.html"):
+        found = subprocess.run(
+            [
+                BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run",
+                "--disable-dev-shm-usage", "--enable-logging=stderr", "--v=0",
+                f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1160,900",
+                f"--blink-settings=preferredColorScheme={list(INKS).index(theme)}",
+                "--virtual-time-budget=20000", "--dump-dom", each.as_uri(),
+            ],
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        if "<html" not in found.stdout:
+            pytest.skip(f"chromium does not run here: {found.stderr[-300:]}")
+        assert [line for line in found.stderr.splitlines() if "CONSOLE" in line] == []
+        drawn = re.split(r'<div class="figure', found.stdout.split("<script")[0])[1:]
+        assert len(drawn) == len(json.loads(Page(each).raw["script"][0]))
+        assert all("<svg" in part and INKS[theme] in part for part in drawn)
+        other = next(ink for name, ink in INKS.items() if name != theme)
+        assert not any(other in part for part in drawn)

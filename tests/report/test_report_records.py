@@ -1,123 +1,109 @@
-"""Result records: whatever is wrong is named in one line, with file and place, before drawing."""
+"""Records and the demo's results: whatever is wrong is named in one line, before drawing."""
 
-import copy
+import io
 import json
-import os
 
 import pytest
 import samples
+from rich.console import Console
+from samples import ABSENT, changed
 
 from impresslearn.errors import InputError
-from impresslearn.report import parse_record, read_record, read_records, write_report
-from impresslearn.report.records import Record
-
-KEYS = [name for name, field in Record.model_fields.items() if field.is_required()]
+from impresslearn.report import (
+    parse_record,
+    read_record,
+    read_records,
+    tasks_table,
+    write_demo_report,
+    write_report,
+)
+from impresslearn.report.demo import _record, check_demo_record
+from impresslearn.report.page import charts_of
 
 GOOD = samples.comparison()
 FIGURE = {"kind": "box", "x": "masks", "y": "accuracy"}
 HEAT = {"kind": "heatmap", "x": "masks", "y": "sparsity", "value": "accuracy"}
+MEANS = {"columns": ["method"], "values": ["accuracy"]}
 PLAIN = "a text, a finite number or a truth value"
-WRONG = [
-    (("format",), 2, "format must be less than or equal to 1, got 2"),
-    (("format",), True, "format must be a valid integer, got True"),
-    (("target",), "../evil", "target "),
-    (("scale",), "huge", "scale must be 'smoke', 'small', 'paper'"),
-    (("seeds",), [0, "1"], "seeds[1] must be a valid integer, got '1'"),
-    (("settings", "lr"), float("nan"), "settings must hold plain, finite values"),
-    (("seconds",), float("inf"), "seconds must be a finite number, got inf"),
-    (("rows",), [], "rows "),
-    (("rows", 4), {}, "rows[4] must be a mapping with entries"),
-    (("rows", 4, "accuracy"), float("nan"), f"rows[4].accuracy must be {PLAIN}, got nan"),
-    (("rows", 4, "accuracy"), 10**400, f"rows[4].accuracy must be {PLAIN}"),
-    (("rows", 4, "accuracy"), 91.2, "rows[4].accuracy must be a fraction in [0, 1], got 91.2"),
-    (("rows", 4, "accuracy"), "0.9", "rows[4].accuracy must be a number in all rows, got '0.9'"),
-    (("rows", 4, "bytes_per_task"), -1, "rows[4].bytes_per_task must be a number of at least 0"),
-    (("rows", 4, "p_value"), 1.5, "rows[4].p_value must be a probability in [0, 1], got 1.5"),
-    (("rows", 4, "difference"), 170, "rows[4].difference must be a difference in percentage"),
-    (("rows", 0, "method"), 3, "rows[0].method must be a text in all rows, got 3"),
-    (("figures", 0), FIGURE | {"kind": "pie"}, "figures[0].kind must be 'box', 'line', 'bar' or"),
-    (("figures", 0), {"x": "masks", "y": "accuracy"}, "figures[0].kind is missing"),
-    (("figures", 0), {"kind": "box", "x": "masks"}, "figures[0].y is missing"),
-    (("figures", 0), FIGURE | {"colour": 1}, "figures[0].colour is not known here"),
-    (("figures", 0), FIGURE | {"log_x": True}, "figures[0] a box figure has no 'log_x'"),
-    (("figures", 0), FIGURE | {"kind": "heatmap"}, "figures[0] a heatmap figure needs 'value'"),
-    (("figures", 0), FIGURE | {"x": "maskz"}, "figures[0]: x names 'maskz', which no row has"),
-    (("figures", 0), FIGURE | {"y": "method"}, "figures[0]: y names 'method', which is no number"),
-    (("figures", 0), FIGURE | {"group": "way"}, "figures[0]: group names 'way'"),
-    (("figures", 0), FIGURE | {"where": {"way": 1}}, "where.way names 'way', which no row has"),
-    (("figures", 0), FIGURE | {"where": {"masks": None}}, "figures[0].where.masks[0] must be a te"),
-    (("figures", 0), FIGURE | {"kind": "line", "log_x": 1}, "figures[0].log_x must be a valid"),
-    (("figures", 0), HEAT | {"text": "p"}, "figures[0]: text names 'p'"),
-    (("tables", 0), {"title": "t"}, "tables[0] needs columns and values, or header"),
-    (("tables", 0), {"columns": [], "values": []}, "tables[0] needs columns and values"),
-    (("tables", 0), {"columns": ["way"], "values": ["accuracy"]}, "names 'way'"),
-    (("tables", 0), {"columns": ["method"], "values": ["task"]}, "'task', which is no number"),
-    (("tables", 0), {"rows_verbatim": [[1]]}, "rows_verbatim[0] must have 0 cells"),
-    (("tables", 0), {"header": ["a"], "rows_verbatim": [[1], [1, 2]]}, "[1] must have 1 cells"),
-    (("highlights",), [{"value": "method"}], "highlights[0]: value names 'method', which is no n"),
-    (("tables", 0), {"header": ["a"], "rows_verbatim": [[{}]]}, "rows_verbatim[0][0] must be a"),
-]  # fmt: skip
 
 
-def changed(place, value):
-    record = copy.deepcopy(GOOD)
-    part = record
-    for key in place[:-1]:
-        part = part[key]
-    part[place[-1]] = value
-    return record
-
-
-def test_accepts_all_samples():
-    for make in samples.ALL:
-        parse_record(make())
-
-
-@pytest.mark.parametrize("key", KEYS)
-def test_names_what_is_missing(key):
-    record = {name: value for name, value in GOOD.items() if name != key}
-    with pytest.raises(InputError, match=f"record: {key} is missing"):
-        parse_record(record)
-
-
-@pytest.mark.parametrize(("place", "value", "message"), WRONG)
-def test_names_what_is_wrong(place, value, message):
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (("rows",), ABSENT, "record: rows is missing"),
+        (("format",), 2, "format must be less than or equal to 1, got 2"),
+        (("figuers",), [], "figuers is not known here"),
+        (("target",), "../evil", "target "),
+        (("settings", "lr"), float("nan"), "settings must hold plain, finite values"),
+        (("seconds",), float("inf"), "seconds must be a finite number, got inf"),
+        (("rows", 4), {}, "rows[4] must be a mapping with entries"),
+        (("rows", 4, "accuracy"), float("nan"), f"rows[4].accuracy must be {PLAIN}, got nan"),
+        (("rows", 4, "accuracy"), 10**400, f"rows[4].accuracy must be {PLAIN}"),
+        (("rows", 4, "accuracy"), 91.2, "rows[4].accuracy must be a fraction in [0, 1], got 91.2"),
+        (("rows", 4, "accuracy"), "0.9", "accuracy must be a number in all rows, got '0.9'"),
+        (("rows", 4, "bytes"), -1, "bytes must be a number of at least 0"),
+        (("rows", 4, "p_value"), 1.5, "p_value must be a probability in [0, 1], got 1.5"),
+        (("rows", 4, "difference"), 170, "difference must be a difference in percentage"),
+        (("rows", 0, "method"), 3, "rows[0].method must be a text in all rows, got 3"),
+        (("figures", 0), FIGURE | {"log_x": True}, "figures[0] a box figure has no 'log_x'"),
+        (("figures", 0), FIGURE | {"kind": "heatmap"}, "figures[0] a heatmap figure needs 'value'"),
+        (("figures", 0), FIGURE | {"x": "maskz"}, "x names 'maskz', which no row has"),
+        (("figures", 0), FIGURE | {"y": "method"}, "y names 'method', which is no number"),
+        (("figures", 0), FIGURE | {"where": {"way": 1}}, "where.way names 'way', which no row has"),
+        (("figures", 0), FIGURE | {"where": {"masks": None}}, "where.masks[0] must be a text"),
+        (("figures", 0), HEAT | {"text": "p"}, "figures[0]: text names 'p'"),
+        (("tables", 0), MEANS | {"values": []}, "tables[0] needs columns and values, or"),
+        (("tables", 0), MEANS | {"columns": ["way"]}, "names 'way'"),
+        (("tables", 0), MEANS | {"values": ["task"]}, "'task', which is no number"),
+        (("tables", 0), {"header": ["a"], "rows_verbatim": [[1], [1, 2]]}, "must have 1 cells"),
+        (("tables", 0), {"header": ["a"], "rows_verbatim": [[{}]]}, "rows_verbatim[0][0] must be"),
+        # nothing to show
+        (
+            ("figures",),
+            [FIGURE | {"where": {"sparsity": 1}}],
+            "mnist: figures[0]: no row has masks",
+        ),
+        (("figures",), [FIGURE | {"reference": {"method": "y"}}], "figures[0]: reference: no row"),
+        (
+            ("tables",),
+            [MEANS | {"where": {"seed": 9}}],
+            "permuted-mnist: tables[0]: no row has acc",
+        ),
+    ],
+)
+def test_names_what_is_wrong_before_it_writes(tmp_path, place, value, message):
     with pytest.raises(InputError) as caught:
-        parse_record(changed(place, value))
+        write_report([parse_record(changed(GOOD, place, value))], tmp_path / "report.html")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
-
-
-def test_unknown_entries_are_no_typos_passed_over():
-    with pytest.raises(InputError, match="figuers is not known here"):
-        parse_record(GOOD | {"figuers": []})
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_empty_entry_is_none():
-    record = changed(("rows", 4, "accuracy"), None)
+    record = changed(GOOD, ("rows", 4, "accuracy"), None)
     assert "accuracy" not in parse_record(record).rows[4]
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("name", "content", "message"),
     [
-        (b"{", "is no JSON"),
-        (b"\xff\xfe", "is no JSON"),
-        (b"[]", "the record must be a valid dictionary"),
-        (b"[" * 100_000, "is no JSON"),
-        (json.dumps(GOOD | {"target": "other"}).encode(), "target must be the file's name 'here'"),
-        (
-            json.dumps(GOOD | {"target": "here", "seconds": float("inf")}).encode(),
-            "seconds must be a finite",
-        ),
+        ("overlap.json", b"{", "is no JSON"),
+        ("overlap.json", b"\xff\xfe", "is no JSON"),
+        ("overlap.json", b"[]", "the record must be a valid dictionary"),
+        ("overlap.json", b"[" * 100_000, "is no JSON"),
+        ("other.json", json.dumps(GOOD).encode(), "target must be the file's name 'other'"),
+        ("findings.json", b"{", "is no JSON"),
+        ("findings.json", b"[]", "must be a valid dictionary, got []"),
+        ("findings.json", b'{"x": {"y": 3}}', "x.y must be a valid string, got 3"),
     ],
 )
-def test_names_the_file(tmp_path, content, message):
-    (tmp_path / "here.json").write_bytes(content)
+def test_names_the_file(tmp_path, name, content, message):
+    samples.write(tmp_path, samples.overlap())
+    (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError) as caught:
         read_records(tmp_path)
-    assert str(caught.value).startswith(f"{tmp_path / 'here.json'}: ")
+    assert str(caught.value).startswith(f"{tmp_path / name}: ")
     assert message in str(caught.value)
 
 
@@ -126,36 +112,81 @@ def test_a_directory_of_records(tmp_path):
         read_records(tmp_path)
     with pytest.raises(InputError, match="there is no"):
         read_records(tmp_path / "nowhere")
-    samples.write(tmp_path, samples.overlap(), samples.comparison())
+    with pytest.raises(InputError, match="cannot be read"):
+        read_record(tmp_path)
+    samples.write(tmp_path, samples.overlap(), GOOD)
     (tmp_path / "cache").mkdir()
     (tmp_path / ".hidden.json").write_text("{")
     assert [record.target for record in read_records(tmp_path)] == ["overlap", "permuted-mnist"]
     assert [r.target for r in read_records(tmp_path / "overlap.json")] == ["overlap"]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_unreadable(tmp_path):
-    samples.write(tmp_path, GOOD)
-    path = tmp_path / "permuted-mnist.json"
-    path.chmod(0)
-    with pytest.raises(InputError, match="cannot be read"):
-        read_record(path)
-
-
 @pytest.mark.parametrize(
-    ("entry", "shown", "message"),
+    ("place", "value", "message"),
     [
-        (
-            "figures",
-            FIGURE | {"where": {"sparsity": 0.1}},
-            r"figures\[0\]: no row has masks and acc",
-        ),
-        ("figures", FIGURE | {"reference": {"method": "none"}}, r"figures\[0\]: reference: no row"),
-        ("tables", {"columns": ["method"], "values": ["accuracy"], "where": {"seed": 9}}, "tables"),
+        (("tasks", 3, "bytes"), ABSENT, "tasks[3].bytes is missing"),
+        (("summary", "forgetting"), ABSENT, "summary.forgetting is missing"),
+        (("tasks", 1, "accuracy"), 93.0, "accuracy must be less than or equal to 1, got 93"),
+        (("tasks", 1, "supsup_accuracy"), float("nan"), "tasks[1].supsup_accuracy"),
+        (("coefficients", "masks"), ["a", "a"], "masks and layers must be distinct"),
+        (("coefficients", "masks"), ["a"], "shape (3, 1, 3)"),
     ],
 )
-def test_nothing_to_show_is_said_before_anything_is_written(tmp_path, entry, shown, message):
-    record = parse_record(GOOD | {entry: [shown]})
-    with pytest.raises(InputError, match=f"permuted-mnist: {message}"):
-        write_report([record], tmp_path / "report.html")
+def test_names_what_is_wrong_with_the_demo_s_results(tmp_path, place, value, message):
+    broken = changed(samples.demo(), place, value)
+    for show in (tasks_table, lambda r: write_demo_report(r, tmp_path / "report.html")):
+        with pytest.raises(InputError) as caught:
+            show(broken)
+        assert message in str(caught.value)
+        assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
+
+
+def demo_charts(results):
+    return [chart.to_dict() for chart in charts_of(_record(check_demo_record(results)))]
+
+
+def printed(results):
+    console = Console(file=io.StringIO(), width=100)
+    console.print(tasks_table(results))
+    return console.file.getvalue()
+
+
+def test_the_demo_s_baselines_may_be_absent_and_coefficients_zero(tmp_path):
+    results = samples.demo()
+    results["summary"] = dict.fromkeys(results["summary"])
+    for task in results["tasks"]:
+        task["supsup_accuracy"] = None
+    results["coefficients"]["values"] = [[[0, 0, 0]] * 2] * 3
+    scale = demo_charts(results)[2]["spec"]["layer"][0]["encoding"]["color"]["scale"]
+    assert scale["domain"][0] < scale["domain"][-1]
+    results["coefficients"] |= {"tasks": [], "values": []}
+    write_demo_report(results, tmp_path / "report.html")
+    assert "mean over new tasks" in printed(results)
+
+
+def test_the_demo_s_table_lists_tasks_and_means():
+    shown = printed(changed(samples.demo(), ("tasks", 0, "name"), "[red]site[/red] *a* &amp;"))
+    lines = [line.split() for line in shown.splitlines()]
+    assert ["rotated-90", "basis", "91.0%", "95.0%", "–", "4.2", "kB"] in lines
+    assert ["rotated-60", "new", "93.0%", "95.0%", "25.0%", "48", "B"] in lines
+    assert ["mean", "over", "new", "tasks", "93.0%", "95.0%", "25.0%", "48", "B"] in lines
+    assert "forgetting 0 · a SupSup mask takes 4.2 kB · task inference – · 12 s" in shown
+    assert "[red]site[/red] *a* &amp;" in shown
+
+
+def test_the_demo_s_charts_show_every_task_basis_tasks_first():
+    results = changed(samples.demo(), ("tasks", 3, "bytes"), 0)
+    results["tasks"].reverse()
+    accuracy, cost, coefficients = demo_charts(results)
+    order = ["rotated-90", "rotated-0", "rotated-120", "rotated-60", "rotated-30"]
+    assert accuracy["layer"][0]["encoding"]["x"]["scale"]["domain"] == order
+    groups = accuracy["layer"][0]["encoding"]["color"]["scale"]["domain"]
+    assert groups[:2] == ["ImpressLearn, basis task", "ImpressLearn, new task"]
+    assert cost["layer"][0]["encoding"]["x"]["scale"]["type"] == "log"
+    points = cost["datasets"][cost["data"]["name"]]
+    assert {m["x"] for m in points if m["group"] == groups[1]} == {1, 48}
+    assert len(coefficients["datasets"][coefficients["data"]["name"]]) == 3 * 2 * 3
+    assert coefficients["facet"]["column"]["sort"] == ["fc1", "fc2", "head"]
+    scale = coefficients["spec"]["layer"][0]["encoding"]["color"]["scale"]
+    assert scale["domain"] == [-1.5, 0, 1.5]
