@@ -80,7 +80,7 @@ def overlap():
     return record("overlap", rows, figures, [table], scale="smoke")
 
 
-EVIL = "</script><script>alert(1)</script><b>$x_{1}$&"
+EVIL = "</script><script>alert(1)</script><i>$x_{1}$&"
 
 
 def hostile(name=EVIL):
@@ -103,36 +103,11 @@ def hostile(name=EVIL):
     ]
     words = dict.fromkeys(("title", "claim", "data", "finding"), name)
     facts = {key: {name: name} for key in ("settings", "versions", "hardware")}
+    facts["highlights"] = [{"title": name, "value": "accuracy", "caption": name}]
     return record("hostile", rows, figures, tables, **words, **facts)
 
 
 ALL = (comparison, overlap, hostile)
-
-
-def demo():
-    """The demo's results: two basis tasks, three new ones, two masks, three layers."""
-    names = ["rotated-0", "rotated-90", "rotated-30", "rotated-60", "rotated-120"]
-    basis = {"role": "basis", "bytes": 4200, "single_mask_accuracy": None}
-    new = {"role": "new", "bytes": 48, "single_mask_accuracy": 0.25}
-    means = {"new_task_accuracy": 0.93, "supsup_accuracy": 0.95, "single_mask_accuracy": 0.25}
-    counts = {"bytes_per_new_task": 48, "bytes_per_supsup_mask": 4200, "seconds": 12.3}
-    others = {"forgetting": 0.0, "task_inference_accuracy": None}
-    return {
-        "tasks": [
-            {"name": name, "accuracy": 0.9 + place / 100, "supsup_accuracy": 0.95}
-            | (new if place > 1 else basis)
-            for place, name in enumerate(names)
-        ],
-        "summary": means | counts | others,
-        "settings": {"seed": 0, "recipe": {"learning_rate": 0.02}},
-        "versions": {"python": "3.11", "torch": "2.13.0"},
-        "coefficients": {
-            "masks": names[:2],
-            "layers": ["fc1", "fc2", "head"],
-            "tasks": names[2:],
-            "values": 3 * [[[0.1, -0.2, 0.3], [0.4, 0.5, -1.5]]],
-        },
-    }
 
 
 ABSENT = object()

@@ -10,8 +10,7 @@ import vl_convert
 
 from impresslearn.errors import InputError
 from impresslearn.report import parse_record
-from impresslearn.report.charts import charts_of, comparison_chart
-from impresslearn.report.page import VEGA_LITE
+from impresslearn.report.charts import VEGA_LITE, charts_of, comparison_chart
 
 BOX = {"kind": "box", "x": "masks", "y": "accuracy", "group": "method"}
 LINE = BOX | {"kind": "line"}

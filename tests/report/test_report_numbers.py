@@ -18,6 +18,8 @@ from impresslearn.report.statistics import summarise
         ("accuracy", 0.9123, None, "91.2%"),
         ("accuracy_rank", 3, None, "3"),
         ("difference", -1.23, None, "−1.2 points"),
+        ("forgetting", 0.0, None, "0 points"),
+        ("backward_transfer", -0.05, None, "−5.0 points"),
         ("bytes", 0, None, "0 B"),
         ("bytes", 66.4, None, "66.4 B"),
         ("bytes", 999, None, "999 B"),

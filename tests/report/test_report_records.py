@@ -1,24 +1,13 @@
-"""Records and the demo's results: whatever is wrong is named in one line, before drawing."""
+"""Result records: whatever is wrong is named in one line, with file and place, before drawing."""
 
-import io
 import json
 
 import pytest
 import samples
-from rich.console import Console
 from samples import ABSENT, changed
 
 from impresslearn.errors import InputError
-from impresslearn.report import (
-    parse_record,
-    read_record,
-    read_records,
-    tasks_table,
-    write_demo_report,
-    write_report,
-)
-from impresslearn.report.demo import _record, check_demo_record
-from impresslearn.report.page import charts_of
+from impresslearn.report import parse_record, read_record, read_records, write_report
 
 GOOD = samples.comparison()
 FIGURE = {"kind": "box", "x": "masks", "y": "accuracy"}
@@ -57,6 +46,11 @@ PLAIN = "a text, a finite number or a truth value"
         (("tables", 0), MEANS | {"values": ["task"]}, "'task', which is no number"),
         (("tables", 0), {"header": ["a"], "rows_verbatim": [[1], [1, 2]]}, "must have 1 cells"),
         (("tables", 0), {"header": ["a"], "rows_verbatim": [[{}]]}, "rows_verbatim[0][0] must be"),
+        (
+            ("highlights",),
+            [{"value": "method"}],
+            "highlights[0]: value names 'method', which is no",
+        ),
         # nothing to show
         (
             ("figures",),
@@ -119,74 +113,3 @@ def test_a_directory_of_records(tmp_path):
     (tmp_path / ".hidden.json").write_text("{")
     assert [record.target for record in read_records(tmp_path)] == ["overlap", "permuted-mnist"]
     assert [r.target for r in read_records(tmp_path / "overlap.json")] == ["overlap"]
-
-
-@pytest.mark.parametrize(
-    ("place", "value", "message"),
-    [
-        (("tasks", 3, "bytes"), ABSENT, "tasks[3].bytes is missing"),
-        (("summary", "forgetting"), ABSENT, "summary.forgetting is missing"),
-        (("tasks", 1, "accuracy"), 93.0, "accuracy must be less than or equal to 1, got 93"),
-        (("tasks", 1, "supsup_accuracy"), float("nan"), "tasks[1].supsup_accuracy"),
-        (("coefficients", "masks"), ["a", "a"], "masks and layers must be distinct"),
-        (("coefficients", "masks"), ["a"], "shape (3, 1, 3)"),
-    ],
-)
-def test_names_what_is_wrong_with_the_demo_s_results(tmp_path, place, value, message):
-    broken = changed(samples.demo(), place, value)
-    for show in (tasks_table, lambda r: write_demo_report(r, tmp_path / "report.html")):
-        with pytest.raises(InputError) as caught:
-            show(broken)
-        assert message in str(caught.value)
-        assert "\n" not in str(caught.value)
-    assert not list(tmp_path.iterdir())
-
-
-def demo_charts(results):
-    return [chart.to_dict() for chart in charts_of(_record(check_demo_record(results)))]
-
-
-def printed(results):
-    console = Console(file=io.StringIO(), width=100)
-    console.print(tasks_table(results))
-    return console.file.getvalue()
-
-
-def test_the_demo_s_baselines_may_be_absent_and_coefficients_zero(tmp_path):
-    results = samples.demo()
-    results["summary"] = dict.fromkeys(results["summary"])
-    for task in results["tasks"]:
-        task["supsup_accuracy"] = None
-    results["coefficients"]["values"] = [[[0, 0, 0]] * 2] * 3
-    scale = demo_charts(results)[2]["spec"]["layer"][0]["encoding"]["color"]["scale"]
-    assert scale["domain"][0] < scale["domain"][-1]
-    results["coefficients"] |= {"tasks": [], "values": []}
-    write_demo_report(results, tmp_path / "report.html")
-    assert "mean over new tasks" in printed(results)
-
-
-def test_the_demo_s_table_lists_tasks_and_means():
-    shown = printed(changed(samples.demo(), ("tasks", 0, "name"), "[red]site[/red] *a* &amp;"))
-    lines = [line.split() for line in shown.splitlines()]
-    assert ["rotated-90", "basis", "91.0%", "95.0%", "–", "4.2", "kB"] in lines
-    assert ["rotated-60", "new", "93.0%", "95.0%", "25.0%", "48", "B"] in lines
-    assert ["mean", "over", "new", "tasks", "93.0%", "95.0%", "25.0%", "48", "B"] in lines
-    assert "forgetting 0 · a SupSup mask takes 4.2 kB · task inference – · 12 s" in shown
-    assert "[red]site[/red] *a* &amp;" in shown
-
-
-def test_the_demo_s_charts_show_every_task_basis_tasks_first():
-    results = changed(samples.demo(), ("tasks", 3, "bytes"), 0)
-    results["tasks"].reverse()
-    accuracy, cost, coefficients = demo_charts(results)
-    order = ["rotated-90", "rotated-0", "rotated-120", "rotated-60", "rotated-30"]
-    assert accuracy["layer"][0]["encoding"]["x"]["scale"]["domain"] == order
-    groups = accuracy["layer"][0]["encoding"]["color"]["scale"]["domain"]
-    assert groups[:2] == ["ImpressLearn, basis task", "ImpressLearn, new task"]
-    assert cost["layer"][0]["encoding"]["x"]["scale"]["type"] == "log"
-    points = cost["datasets"][cost["data"]["name"]]
-    assert {m["x"] for m in points if m["group"] == groups[1]} == {1, 48}
-    assert len(coefficients["datasets"][coefficients["data"]["name"]]) == 3 * 2 * 3
-    assert coefficients["facet"]["column"]["sort"] == ["fc1", "fc2", "head"]
-    scale = coefficients["spec"]["layer"][0]["encoding"]["color"]["scale"]
-    assert scale["domain"] == [-1.5, 0, 1.5]

@@ -9,7 +9,14 @@ from typer.testing import CliRunner
 
 from impresslearn.cli.report import report
 from impresslearn.errors import InputError
-from impresslearn.report import markdown_of, read_records, write_csv, write_figures, write_report
+from impresslearn.report import (
+    markdown_of,
+    parse_record,
+    read_records,
+    write_csv,
+    write_figures,
+    write_report,
+)
 
 MEANS = """
 
@@ -38,7 +45,9 @@ def small():
     means = {"title": "Means", "columns": columns, "values": values}
     cells = {"header": ["name", "K"], "rows_verbatim": [["x" * 300, 10]]}
     figure = {"kind": "bar", "title": "By [bold]masks[/bold]", "x": "masks", "y": "accuracy"}
-    return samples.record("small", rows, [figure], [means, cells], title="A [bold]small[/bold] one")
+    mean = {"title": "B", "value": "accuracy", "where": {"method": "supsup"}}
+    shown = {"title": "A [bold]small[/bold] one", "highlights": [mean, {"value": "bytes_per_task"}]}
+    return samples.record("small", rows, [figure], [means, cells], **shown)
 
 
 @pytest.fixture
@@ -58,6 +67,7 @@ def test_prints_claim_data_and_tables_and_writes_the_page(run, tmp_path):
         "A [bold]small[/bold] one",
         "The paper: Accuracy grows",
         "Scale small; made-up numbers, no measurement; 7 rows; 5 min 12 s.",
+        "B 90.0% · bytes per task 90 B",
         "60.0 ± 24.8%",
     ):
         assert expected in result.stdout
@@ -75,6 +85,13 @@ def test_markdown_is_all_that_goes_to_stdout(run, tmp_path):
     assert "wrote" not in result.stdout
     assert (tmp_path / "page.html").exists()
     assert not (tmp_path / "report.html").exists()
+
+
+def test_single_rows_are_not_counted():
+    shown = markdown_of(parse_record(small() | {"rows": small()["rows"][::3]}))
+    assert "| method | masks | accuracy | bytes per task |\n" in shown
+    assert "| 5 | 50.0% | 60 B |\n" in shown
+    assert "n: rows" not in shown
 
 
 @pytest.mark.parametrize(
