@@ -23,6 +23,7 @@ To delete it: remove this file and `cpu`, and the reference takes over.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -51,73 +52,75 @@ def scratch_bytes(count: int) -> int:
     return 4 * LANES * count
 
 
-def _literals(*arguments: Any) -> bool:
+def literals(*arguments: Any) -> bool:
     """Whether all arguments of an intrinsic are compile-time integers."""
     return all(isinstance(argument, types.IntegerLiteral) for argument in arguments)
 
 
-def _pointer(builder: Any, address: Any, kind: Any) -> Any:
+def pointer(builder: Any, address: Any, kind: Any) -> Any:
     return builder.inttoptr(address, kind.as_pointer())
 
 
-def _offset(builder: Any, address: Any, count: int) -> Any:
+def offset(builder: Any, address: Any, count: int) -> Any:
     return builder.add(address, ir.Constant(address.type, count))
 
 
-def _shuffled(builder: Any, vector: Any, places: list[int]) -> Any:
-    order = ir.Constant(ir.VectorType(_INDEX, len(places)), places)
-    return builder.shuffle_vector(vector, vector, order)
+def shuffle(builder: Any, left: Any, right: Any, places: Sequence[int]) -> Any:
+    """Lanes of two vectors side by side, at fixed places."""
+    order = ir.Constant(ir.VectorType(_INDEX, len(places)), list(places))
+    return builder.shuffle_vector(left, right, order)
 
 
-def _splat(builder: Any, value: Any, kind: Any = FLOATS) -> Any:
+def splat(builder: Any, value: Any, kind: Any = FLOATS) -> Any:
     """One value in all lanes."""
     empty = ir.Constant(kind, ir.Undefined)
     single = builder.insert_element(empty, value, ir.Constant(_INDEX, 0))
-    return _shuffled(builder, single, [0] * LANES)
+    return shuffle(builder, single, empty, [0] * kind.count)
 
 
-def _first_lanes(builder: Any, count: Any) -> Any:
+def first_lanes(builder: Any, count: Any, lanes: int = LANES) -> Any:
     """A predicate: true in the first `count` lanes (in all of them if there are no more)."""
-    wide = ir.VectorType(ir.IntType(64), LANES)
-    limit = _splat(builder, count, wide)
-    return builder.icmp_signed("<", ir.Constant(wide, list(range(LANES))), limit)
+    wide = ir.VectorType(ir.IntType(64), lanes)
+    limit = splat(builder, count, wide)
+    return builder.icmp_signed("<", ir.Constant(wide, list(range(lanes))), limit)
 
 
-def _call(builder: Any, name: str, result: Any, arguments: list) -> Any:
+def call(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
     """Calls one of LLVM's own functions."""
     kind = ir.FunctionType(result, [argument.type for argument in arguments])
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
 
 
-def _prefetch(builder: Any, address: Any) -> None:
+def prefetch(builder: Any, address: Any) -> None:
     """Asks for the cache line at an address that may lie past the end of the bits."""
     settings = [ir.Constant(_INDEX, value) for value in (0, 3, 1)]  # read, keep, data
-    place = _pointer(builder, address, ir.IntType(8))
-    _call(builder, "llvm.prefetch.p0", ir.VoidType(), [place, *settings])
+    place = pointer(builder, address, ir.IntType(8))
+    call(builder, "llvm.prefetch.p0", ir.VoidType(), place, *settings)
+
+
+def load(builder: Any, address: Any, lanes: Any = None, align: int = 4, kind: Any = FLOATS) -> Any:
+    """A vector from memory; only the lanes of a predicate are read, the others are zero."""
+    place = pointer(builder, address, kind)
+    if lanes is None:
+        return builder.load(place, align=align)
+    name = f"llvm.masked.load.v{kind.count}{'f32' if kind.element == FLOAT else 'i8'}.p0"
+    return call(builder, name, kind, place, ir.Constant(_INDEX, align), lanes, kind(None))
+
+
+def store(builder: Any, value: Any, address: Any, lanes: Any = None, align: int = 4) -> None:
+    """A vector to memory; with a predicate, for floats, only its lanes are written."""
+    place = pointer(builder, address, value.type)
+    if lanes is None:
+        builder.store(value, place, align=align)
+        return
+    arguments = (value, place, ir.Constant(_INDEX, align), lanes)
+    call(builder, "llvm.masked.store.v16f32.p0", ir.VoidType(), *arguments)
 
 
 def _lanes(builder: Any, bits: Any, word: int) -> Any:
     """The mask bits of one word as 16 booleans."""
-    place = _pointer(builder, _offset(builder, bits, 2 * word), _WORD)
+    place = pointer(builder, offset(builder, bits, 2 * word), _WORD)
     return builder.bitcast(builder.load(place, align=2), PREDICATE)
-
-
-def _load(builder: Any, address: Any, word: int, valid: Any, tail: bool) -> Any:
-    """16 floats of a tile; of its tail only the `valid` ones are read, the others are zero."""
-    place = _pointer(builder, _offset(builder, address, 4 * LANES * word), FLOATS)
-    if not tail:
-        return builder.load(place, align=4)
-    arguments = [place, ir.Constant(_INDEX, 4), _first_lanes(builder, valid), ZEROS]
-    return _call(builder, "llvm.masked.load.v16f32.p0", FLOATS, arguments)
-
-
-def _store(builder: Any, value: Any, address: Any, word: int, valid: Any, tail: bool) -> None:
-    place = _pointer(builder, _offset(builder, address, 4 * LANES * word), FLOATS)
-    if not tail:
-        builder.store(value, place, align=4)
-        return
-    arguments = [value, place, ir.Constant(_INDEX, 4), _first_lanes(builder, valid)]
-    _call(builder, "llvm.masked.store.v16f32.p0", ir.VoidType(), arguments)
 
 
 @intrinsic(prefer_literal=True)
@@ -125,7 +128,7 @@ def _mix_tile(
     typingctx, words, tail, bits, mask_stride, count, alpha, alpha_stride, weight, out, valid
 ):
     """out[tile] = weight[tile] * Σ_t alpha_t * mask_t[tile]; addresses and strides in bytes."""
-    if not _literals(words, tail):
+    if not literals(words, tail):
         return None
     tile, has_tail = words.literal_value, bool(tail.literal_value)
 
@@ -135,17 +138,18 @@ def _mix_tile(
         with cgutils.for_range(builder, count) as loop:
             row = builder.add(bits, builder.mul(loop.index, mask_stride))
             if tile == LARGEST_TILE:
-                _prefetch(builder, _offset(builder, row, AHEAD))
+                prefetch(builder, offset(builder, row, AHEAD))
             place = builder.add(alpha, builder.mul(loop.index, alpha_stride))
-            coefficient = _splat(builder, builder.load(_pointer(builder, place, FLOAT), align=4))
+            coefficient = splat(builder, builder.load(pointer(builder, place, FLOAT), align=4))
             for word, total in enumerate(sums):
                 now = builder.load(total)
                 added = builder.fadd(now, coefficient)
                 builder.store(builder.select(_lanes(builder, row, word), added, now), total)
+        lanes = first_lanes(builder, valid) if has_tail else None
         for word, total in enumerate(sums):
-            factor = _load(builder, weight, word, valid, has_tail)
+            factor = load(builder, offset(builder, weight, 64 * word), lanes)
             product = builder.fmul(builder.load(total), factor)
-            _store(builder, product, out, word, valid, has_tail)
+            store(builder, product, offset(builder, out, 64 * word), lanes)
         return context.get_dummy_value()
 
     return types.void(words, tail, *[types.int64] * 8), codegen
@@ -154,27 +158,24 @@ def _mix_tile(
 @intrinsic(prefer_literal=True)
 def _sum_tile(typingctx, words, tail, bits, mask_stride, count, left, right, sums, valid):
     """sums[t, lane] += Σ_word left * right * mask_t, for every mask t."""
-    if not _literals(words, tail):
+    if not literals(words, tail):
         return None
     tile, has_tail = words.literal_value, bool(tail.literal_value)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         bits, mask_stride, count, left, right, sums, valid = args[2:]
-        values = [
-            builder.fmul(
-                _load(builder, left, word, valid, has_tail),
-                _load(builder, right, word, valid, has_tail),
-            )
-            for word in range(tile)
-        ]
+        lanes = first_lanes(builder, valid) if has_tail else None
+        values = []
+        for word in range(tile):
+            pair = (offset(builder, each, 64 * word) for each in (left, right))
+            values.append(builder.fmul(*(load(builder, place, lanes) for place in pair)))
         with cgutils.for_range(builder, count) as loop:
             row = builder.add(bits, builder.mul(loop.index, mask_stride))
             if tile == LARGEST_TILE:
-                _prefetch(builder, _offset(builder, row, AHEAD))
+                prefetch(builder, offset(builder, row, AHEAD))
             place = builder.add(sums, builder.mul(loop.index, ir.Constant(loop.index.type, 64)))
-            pointer = _pointer(builder, place, FLOATS)
             # Four independent chains hide the latency of the additions.
-            chains = [builder.load(pointer, align=64), *[ZEROS] * min(3, tile - 1)]
+            chains = [load(builder, place, align=64), *[ZEROS] * min(3, tile - 1)]
             for word, value in enumerate(values):
                 chain = word % len(chains)
                 added = builder.fadd(chains[chain], value)
@@ -182,7 +183,7 @@ def _sum_tile(typingctx, words, tail, bits, mask_stride, count, left, right, sum
             total = chains[0]
             for chain in chains[1:]:
                 total = builder.fadd(total, chain)
-            builder.store(total, pointer, align=64)
+            store(builder, total, place, align=64)
         return context.get_dummy_value()
 
     return types.void(words, tail, *[types.int64] * 7), codegen
@@ -193,26 +194,26 @@ def _fold(typingctx, source, target):
     """target[0] = the sum of the 16 lanes at source; then the lanes are set to zero."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer = _pointer(builder, args[0], FLOATS)
-        vector = builder.load(pointer, align=64)
+        vector = load(builder, args[0], align=64)
         width = LANES
         while width > 1:
             width //= 2
             moved = [(lane + width) if lane < width else lane for lane in range(LANES)]
-            vector = builder.fadd(vector, _shuffled(builder, vector, moved))
-        lowest = builder.extract_element(vector, ir.Constant(ir.IntType(32), 0))
-        builder.store(lowest, _pointer(builder, args[1], FLOAT), align=4)
-        builder.store(ZEROS, pointer, align=64)
+            vector = builder.fadd(vector, shuffle(builder, vector, vector, moved))
+        lowest = builder.extract_element(vector, ir.Constant(_INDEX, 0))
+        builder.store(lowest, pointer(builder, args[1], FLOAT), align=4)
+        store(builder, ZEROS, args[0], align=64)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), codegen
 
 
-@compiled(types.void(*[types.int64] * 11))
+@compiled(types.void(*[types.int64] * 12))
 def mix_rows(
-    bits, mask_stride, row_bytes, count, alpha, alpha_stride, unit_stride, weight, out, fan_in, span
-):
-    """Rows [first, last) of one layer, coded in span = first * 2**32 + last."""
+    bits, mask_stride, row_bytes, count, alpha, alpha_stride, unit_stride, weight, out, fan_in,
+    scratch, span,
+):  # fmt: skip
+    """Rows [first, last) of one layer, coded in span = first * 2**32 + last; scratch is unused."""
     for row in range(span >> 32, span & 0xFFFFFFFF):
         b = bits + row * row_bytes
         a = alpha + row * unit_stride
