@@ -77,8 +77,21 @@ def test_any_array_of_numbers_is_taken():
     assert selection.kth_largest(values, 5000) == (expected, 5000)
 
 
+@pytest.mark.parametrize("magnitude", [False, True])
+def test_keeping_and_signed_products(magnitude):
+    scores, weight = draw("normal", 501), draw("normal", 501, seed=1)
+    scores[3] = 0
+    ranked = np.abs(scores) if magnitude else scores
+    kept = selection.keep_above(scores, weight, 0.5, magnitude)
+    assert np.array_equal(kept, np.where(ranked >= 0.5, weight, 0))
+    product = selection.signed_product(weight, kept, scores)
+    assert np.array_equal(product, weight * kept * np.sign(scores))
+
+
 def test_without_numba_the_partition_serves(monkeypatch):
     monkeypatch.setattr(selection, "_loops", lambda: None)
     values = draw("normal", 50_000)
     threshold, at_least = selection.kth_largest(values, 5000)
     assert (threshold, at_least) == (np.sort(values)[::-1][4999], 5000)
+    assert selection.keep_above(values, values, 0.5, False) is None
+    assert selection.signed_product(values, values, values) is None

@@ -39,7 +39,8 @@ def compiled(signature: Any) -> Callable[[Callable], Any]:
 def none_if_unusable(load: Callable[[], ModuleType]) -> Callable[[], ModuleType | None]:
     """A decorator: the module that `load` imports, once a process, or None where that fails.
 
-    A package that is not installed passes in silence; the first of all other failures is a warning.
+    A package that is not installed, or a processor that the module says it is not for
+    (NotImplementedError), passes in silence; the first of all other failures is a warning.
     """
 
     @functools.cache
@@ -48,6 +49,7 @@ def none_if_unusable(load: Callable[[], ModuleType]) -> Callable[[], ModuleType 
             return load()
         except Exception as error:
             absent = isinstance(error, ModuleNotFoundError) and "." not in (error.name or "")
+            absent = absent or isinstance(error, NotImplementedError)
             if not absent and not _warned:
                 line = str(error).strip().split("\n", 1)[0]
                 _warned.append(line)

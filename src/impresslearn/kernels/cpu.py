@@ -1,4 +1,4 @@
-"""CPU kernels on tensors: threads around the compiled loops of `tiles`.
+"""CPU kernels on tensors: threads around the compiled loops of `tiles` and, optionally, `tables`.
 
 Work is cut into row blocks that do not depend on the number of threads, and partial sums are added
 in their order, so results are the same for any thread count. The loops release the GIL and run on
@@ -13,15 +13,19 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from math import prod
+from types import ModuleType
 
 import torch
 from torch import Tensor
 
 from impresslearn.kernels import tiles
+from impresslearn.kernels.compiling import none_if_unusable
 
 PARTIAL_BLOCKS = 16
 WHOLE_ROWS = 16
 """Rows of bits, of an even number of bytes, that fill half lines of the cache at least."""
+MANY_MASKS, LONG_UNIT = 32, 256
+"""From how many masks, and weights a unit with coefficients of its own, `tables` are faster."""
 SMALL_WORK = 400_000
 """Masked additions (weights x masks) below which handing work to other threads costs more."""
 
@@ -34,22 +38,26 @@ def _pool(count: int, process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count, thread_name_prefix="impresslearn-mix")
 
 
-def _run(kernel: Kernel, units: int, block: int, work: int) -> None:
-    """Calls kernel(share, span) for shares of the rows, one a thread; the caller's takes part.
+def _run(kernel: Kernel, units: int, block: int, work: int, scratch: int) -> None:
+    """Calls kernel(scratch, span) for shares of the rows, one a thread; the caller's takes part.
 
-    span codes the rows as first * 2**32 + last; shares begin at whole blocks of rows.
+    Each has zeros at its own address, on a line of the cache, `scratch` bytes of them. span codes
+    the rows as first * 2**32 + last; shares begin at whole blocks of rows.
     """
     threads = _threads(work)
+    room = torch.zeros(threads * scratch + 64, dtype=torch.uint8)
+    address = room.data_ptr() + -room.data_ptr() % 64
     if threads == 1:
         if units:
-            kernel(0, units)
+            kernel(address, units)
         return
     blocks = -(-units // block)
     size = max(1, -(-blocks // threads) * block)
     spans = [(first << 32) + min(first + size, units) for first in range(0, units, size)]
     pool = _pool(threads - 1, os.getpid())
-    others = [pool.submit(kernel, share, spans[share]) for share in range(1, len(spans))]
-    kernel(0, spans[0])
+    shares = [(address + scratch * share, span) for share, span in enumerate(spans)]
+    others = [pool.submit(kernel, *share) for share in shares[1:]]
+    kernel(*shares[0])
     for other in others:
         other.result()
 
@@ -65,17 +73,34 @@ def _block(units: int, work: int) -> int:
     return -(-units // (PARTIAL_BLOCKS * WHOLE_ROWS)) * WHOLE_ROWS
 
 
+@none_if_unusable
+def _tables() -> ModuleType:
+    from impresslearn.kernels import tables
+
+    return tables
+
+
+def _loops(count: int, fan_in: int, per_unit: bool) -> ModuleType:
+    """Chosen by shapes only, so that a task's weights are the same at every call."""
+    enough = count >= MANY_MASKS and (fan_in >= LONG_UNIT or not per_unit)
+    return (_tables() if enough and fan_in else None) or tiles
+
+
 def mix(bits: Tensor, alpha: Tensor, weight: Tensor) -> Tensor:
     """As `reference.mix`, for tensors on the CPU."""
     bits, alpha, values = _packed(bits), _float32(alpha), _float32(weight)
     count, units, width = bits.shape
     out = torch.empty_like(values)
-    strides = (4 * units, 4) if alpha.dim() == 2 else (4, 0)
+    per_unit, fan_in, work = alpha.dim() == 2, prod(weight.shape[1:]), count * values.numel()
+    strides = (4 * units, 4) if per_unit else (4, 0)
     masks = (bits.data_ptr(), bits.stride(0), width, count)
-    arguments = (*masks, alpha.data_ptr(), *strides, values.data_ptr(), out.data_ptr())
-    fan_in, work = prod(weight.shape[1:]), count * values.numel()
-    block = _block(units, work)
-    _run(lambda _, span: tiles.mix_rows(*arguments, fan_in, span), units, block, work)
+    arguments = (*masks, alpha.data_ptr(), *strides, values.data_ptr(), out.data_ptr(), fan_in)
+    loops, block = _loops(count, fan_in, per_unit), _block(units, work)
+
+    def kernel(scratch: int, span: int) -> None:
+        loops.mix_rows(*arguments, scratch, span)
+
+    _run(kernel, units, block, work, loops.scratch_bytes(count))
     return out if out.dtype == weight.dtype else out.to(weight.dtype)
 
 
@@ -88,16 +113,14 @@ def mask_sums(bits: Tensor, left: Tensor, right: Tensor, per_unit: bool) -> Tens
     blocks = -(-units // block)
     out = torch.empty((count, units) if per_unit else (blocks, count))
     strides = (4 * units, 4) if per_unit else (4, 4 * count)
-    size = tiles.scratch_bytes(count)
-    room = torch.zeros(_threads(work) * size + 64, dtype=torch.uint8)
-    first = room.data_ptr() + -room.data_ptr() % 64
+    loops = _loops(count, fan_in, per_unit)
     masks = (bits.data_ptr(), bits.stride(0), width, count, left.data_ptr(), right.data_ptr())
     target = (out.data_ptr(), *strides, block, fan_in)
 
-    def kernel(share: int, span: int) -> None:
-        tiles.sum_rows(*masks, first + share * size, *target, span)
+    def kernel(scratch: int, span: int) -> None:
+        loops.sum_rows(*masks, scratch, *target, span)
 
-    _run(kernel, units, block, work)
+    _run(kernel, units, block, work, loops.scratch_bytes(count))
     return out if per_unit else out[0] if blocks == 1 else out.sum(dim=0)
 
 

@@ -1,4 +1,4 @@
-"""Finding the k-th largest of many numbers on the CPU.
+"""Finding the k-th largest of many numbers, and keeping those above it, on the CPU.
 
 A sample brackets the threshold, a few counting passes narrow the bracket by interpolation, and only
 the handful of numbers left inside are sorted. Counting runs at the speed of memory, so this takes
@@ -42,6 +42,25 @@ def kth_largest(values: np.ndarray, count: int) -> tuple[float, int]:
     if at_least < 0:  # the sample misled: the threshold lies outside its bracket
         return _by_partition(values, count)
     return float(threshold), int(at_least)
+
+
+def keep_above(
+    scores: np.ndarray, weight: np.ndarray, threshold: float, magnitude: bool
+) -> np.ndarray | None:
+    """weight where the score (or its magnitude) reaches the threshold, else 0; None without Numba.
+
+    scores, weight: (n,) float32.
+    """
+    loops = _loops()
+    if loops is None:
+        return None
+    return loops.keep_above(scores, weight, np.float32(threshold), magnitude)
+
+
+def signed_product(left: np.ndarray, right: np.ndarray, signs: np.ndarray) -> np.ndarray | None:
+    """left * right * sign(signs) for (n,) float32, in one pass; None without Numba."""
+    loops = _loops()
+    return None if loops is None else loops.signed_product(left, right, signs)
 
 
 def _bracket(values: np.ndarray, count: int) -> tuple[np.float32, np.float32]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from impresslearn.errors import InputError, TrainingError
-from impresslearn.kernels.selection import kth_largest
+from impresslearn.kernels.selection import keep_above, kth_largest, signed_product
 from impresslearn.networks.layers import MaskableLayer
 
 ScoreRule = Literal["score", "magnitude"]
@@ -104,13 +104,31 @@ class _Popup(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, weight: Tensor, ones: int, rule: ScoreRule) -> Tensor:
         ctx.save_for_backward(weight, scores if rule == "magnitude" else None)
-        return torch.where(top_mask(scores, ones, rule), weight, 0.0)
+        kept = _fused(scores, weight, ones, rule)
+        return weight * top_mask(scores, ones, rule) if kept is None else kept
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple:
         weight, scores = ctx.saved_tensors
-        through = grad * weight
-        return through if scores is None else through.mul_(scores.sign()), None, None, None
+        if scores is None:
+            return grad * weight, None, None, None
+        if _plain(grad, weight, scores):
+            flat = (tensor.detach().flatten().numpy() for tensor in (grad, weight, scores))
+            if (product := signed_product(*flat)) is not None:
+                return torch.from_numpy(product).view(grad.shape), None, None, None
+        return grad * weight * scores.sign(), None, None, None
+
+
+def _fused(scores: Tensor, weight: Tensor, ones: int, rule: ScoreRule) -> Tensor | None:
+    """weight ⊙ mask in one pass on the CPU; None where that cannot be, or where scores tie."""
+    if not (_plain(scores, weight) and 0 < ones < scores.numel() and rule in RULES):
+        return None
+    flat, magnitude = scores.detach().flatten(), rule == "magnitude"
+    threshold, reached = _threshold(flat.abs() if magnitude else flat, ones)
+    if reached != ones:
+        return None
+    kept = keep_above(flat.numpy(), weight.detach().flatten().numpy(), threshold, magnitude)
+    return None if kept is None else torch.from_numpy(kept).view(weight.shape)
 
 
 def _threshold(ranked: Tensor, ones: int) -> tuple[float, int]:
@@ -137,3 +155,11 @@ def _without_last_ties(ranked: Tensor, mask: Tensor, threshold: float, ones: int
 
 def _refuse_nan() -> None:
     raise TrainingError("edge-popup scores became NaN; lower the learning rate")
+
+
+def _plain(*tensors: Tensor) -> bool:
+    """Whether NumPy can see the tensors as they lie."""
+    return all(
+        tensor.device.type == "cpu" and tensor.dtype == torch.float32 and tensor.is_contiguous()
+        for tensor in tensors
+    )

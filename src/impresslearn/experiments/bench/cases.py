@@ -48,9 +48,10 @@ import torch, numba, time
 started = time.perf_counter()
 from impresslearn.kernels import cpu, pack
 weight = torch.ones(1, 16)
-bits = pack(torch.ones(1, 1, 16, dtype=torch.bool))
-cpu.mix(bits, torch.ones(1), weight)
-cpu.mask_sums(bits, weight, weight, False)
+for masks in (1, 100):  # tiles, and tables where the processor has the instructions
+    bits = pack(torch.ones(masks, 1, 16, dtype=torch.bool))
+    cpu.mix(bits, torch.ones(masks), weight)
+    cpu.mask_sums(bits, weight, weight, False)
 print(time.perf_counter() - started)
 """
 _PEAK = """
@@ -224,7 +225,7 @@ def memory() -> Iterator[Record]:
 
 
 def compiling() -> Iterator[Record]:
-    """Seconds until both kernels have run: without a cache, and with one."""
+    """Seconds until both kernels have run for few and many masks: without a cache, and with one."""
     with tempfile.TemporaryDirectory() as cache:
         first, *later = (printed_by(_COMPILE, NUMBA_CACHE_DIR=cache) for _ in range(4))
     yield figure("first_use", first, None, 1, unit="s")
