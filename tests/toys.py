@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Dataset, IterableDataset
 
 from impresslearn import Backbone, ImpressLearner, Recipe, create_backbone
 from impresslearn.data import Examples, StreamedExamples
 from impresslearn.data.files import FileReader, NamedInputs
+from impresslearn.errors import InputError
 
 FEATURES = 16
 WIDTHS = (24, 12)
@@ -81,3 +85,36 @@ def read_examples(path: Any, labels: Any = None, **settings: Any) -> Examples | 
 def read_inputs(path: Any, **settings: Any) -> NamedInputs:
     """Inputs of a file, with the settings of a `FileReader`."""
     return FileReader(**settings).inputs(path)
+
+
+def refused(
+    match: str, verb: Callable[..., Any], *given: Any, error: type = InputError, **settings: Any
+) -> None:
+    """Checks that a call fails with an error of one line."""
+    with pytest.raises(error, match=match) as caught:
+        verb(*given, **settings)
+    assert "\n" not in str(caught.value)
+
+
+class Pairs(Dataset):
+    """Inputs, to which each reading adds what `noise` gives, and their labels."""
+
+    def __init__(self, inputs: Any, labels: Any, noise: Callable[[], Any] | None = None) -> None:
+        self.inputs, self.labels, self.noise = inputs, labels, noise
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        value = self.inputs[index]
+        return value if self.noise is None else value + self.noise(), self.labels[index]
+
+
+class Flow(IterableDataset):
+    """What the iterator gives that `begin` returns."""
+
+    def __init__(self, begin: Callable[[], Any]) -> None:
+        self.begin = begin
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.begin())

@@ -12,16 +12,21 @@ from hypothesis import strategies as st
 
 from impresslearn.data.files.arrays import PAIRS
 from impresslearn.errors import InputError, MissingDataError
-from toys import read_examples, read_inputs
+from toys import read_examples, read_inputs, refused
 
 X = np.arange(30, dtype=np.float32).reshape(10, 3)
 Y = np.arange(10) % 2
 
 
-def refused(read, *arguments, match, error=InputError, **settings):
-    with pytest.raises(error, match=match) as caught:
-        read(*arguments, **settings)
-    assert "\n" not in str(caught.value)
+@pytest.fixture
+def npy(tmp_path):
+    np.save(tmp_path / "a.npy", X)
+    return tmp_path / "a.npy"
+
+
+@pytest.fixture
+def npz(tmp_path):
+    return save(tmp_path / "a.npz", inputs=X, labels=Y)
 
 
 def save(path, **arrays):
@@ -39,7 +44,7 @@ def declared(shape, dtype="<f4", data=b""):
     return npy_bytes(f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}}}\n", data)
 
 
-def zipped(path, members, compression=zipfile.ZIP_STORED):
+def zipped(path, members, compression=zipfile.ZIP_DEFLATED):
     with zipfile.ZipFile(path, "w", compression) as archive:
         for name, content in members.items():
             archive.writestr(name, content)
@@ -55,9 +60,8 @@ LABELS = st.sampled_from([st.integers(-(2**63), 2**63 - 1), st.text("aé7 \n", m
 def test_arrays_come_back_as_they_were_saved(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("arrays")
     shape = tuple(data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=4)))
-    count = int(np.prod(shape))
-    values = data.draw(st.lists(st.integers(0, 100), min_size=count, max_size=count))
-    inputs = np.array(values).astype(data.draw(NUMBERS)).reshape(shape)
+    values = data.draw(st.lists(st.integers(0, 100), min_size=1, max_size=9))
+    inputs = np.resize(values, shape).astype(data.draw(NUMBERS))
     if data.draw(st.booleans()):
         inputs = np.asfortranarray(inputs)
     kind = data.draw(LABELS)
@@ -66,18 +70,12 @@ def test_arrays_come_back_as_they_were_saved(tmp_path_factory, data):
     np.savez_compressed(folder / "a.npz", inputs=inputs, labels=labels)
     np.save(folder / "a.npy", inputs)
     np.save(folder / "labels.npy", labels)
-    for examples in (
-        read_examples(folder / "a.npz"),
-        read_examples(folder / "a.npy", labels=folder / "labels.npy"),
-    ):
+    for name, place in (("a.npz", None), ("a.npy", folder / "labels.npy")):
+        examples, named = read_examples(folder / name, place), read_inputs(folder / name)
         torch.testing.assert_close(examples.inputs.float(), torch.from_numpy(expected.copy()))
-        assert examples.inputs.is_contiguous()
         assert examples.labels.tolist() == labels.tolist()
-    for name in ("a.npz", "a.npy"):
-        named = read_inputs(folder / name)
         assert torch.equal(named.inputs, examples.inputs)
         assert named.names == tuple(str(row) for row in range(1, shape[0] + 1))
-        assert len(named) == shape[0]
 
 
 @pytest.mark.parametrize(("inputs", "labels"), PAIRS)
@@ -93,39 +91,37 @@ def test_names_of_arrays(tmp_path, inputs, labels):
 
 def test_archives_without_a_pair_say_what_they_hold(tmp_path):
     path = save(tmp_path / "a.npz", inputs=X, targets=Y)
-    refused(read_examples, path, match="a.npz holds 'inputs', 'targets'; expected a pair inputs/la")
-    refused(read_inputs, save(path, p=X, q=X), match="holds 'p', 'q'; expected one of inputs, ima")
-    refused(read_examples, zipped(path, {}), match="a.npz holds no array")
-    refused(read_inputs, zipped(path, {"readme.txt": "x"}), match="a.npz holds no array")
+    refused("a.npz holds 'inputs', 'targets'; expected a pair inputs/la", read_examples, path)
+    refused("holds 'p', 'q'; expected one of inputs, ima", read_inputs, save(path, p=X, q=X))
     many = save(path, **{f"a{i}" + "x" * 50: X for i in range(9)})
-    refused(read_inputs, many, match=r"'a0x+…', .*, …; expected one of")
-    np.savez(path, X)
-    assert torch.equal(read_inputs(path).inputs, torch.from_numpy(X))
+    refused(r"'a0x+…', .*, …; expected one of", read_inputs, many)
+    refused("a.npz holds no array", read_inputs, zipped(path, {"readme.txt": "x"}))
+    assert torch.equal(read_inputs(save(path, only=X)).inputs, torch.from_numpy(X))
 
 
-def test_labels_in_a_file_of_their_own(tmp_path):
-    np.save(tmp_path / "a.npy", X)
-    archive = save(tmp_path / "a.npz", inputs=X)
-    (tmp_path / "l.txt").write_text("\n".join(map(str, Y)) + "\n\n")
-    (tmp_path / "names.txt").write_bytes(b"\xef\xbb\xbf" + "Größe\r\n7\r\n".encode() * 5)
-    (tmp_path / "l.csv").write_text("Label\n" + "\n".join(map(str, Y)))
-    (tmp_path / "bare.csv").write_text("\n".join(f'"{y}"' for y in Y))
-    (tmp_path / "wide.csv").write_text("id,kind\n" + "".join(f"{i},{y}\n" for i, y in enumerate(Y)))
-    for path in (tmp_path / "a.npy", archive):
-        for name in ("l.txt", "l.csv", "bare.csv"):
-            assert read_examples(path, labels=tmp_path / name).labels.tolist() == Y.tolist()
-        wide = read_examples(path, str(tmp_path / "wide.csv"), label_column="kind")
-        assert wide.labels.tolist() == Y.tolist()
-        names = read_examples(path, labels=tmp_path / "names.txt")
-        assert names.labels.tolist() == ["Größe", "7"] * 5
+@pytest.mark.parametrize(
+    ("name", "content", "column", "labels"),
+    [
+        ("l.txt", "0\n1\n" * 5 + "\n", None, Y.tolist()),
+        ("l.txt", "\ufeff" + "Größe\r\n7\r\n" * 5, None, ["Größe", "7"] * 5),
+        ("l.csv", "Label\n" + "0\n1\n" * 5, None, Y.tolist()),
+        ("l.csv", '"0"\n"1"\n' * 5, None, Y.tolist()),
+        ("l.csv", "id,kind\n" + "5,0\n6,1\n" * 5, "kind", Y.tolist()),
+    ],
+)
+def test_labels_in_a_file_of_their_own(tmp_path, npy, npz, name, content, column, labels):
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    for path in (npy, npz):
+        examples = read_examples(path, str(tmp_path / name), label_column=column)
+        assert examples.labels.tolist() == labels
+        assert torch.equal(examples.inputs, torch.from_numpy(X))
 
 
-def test_a_header_can_be_denied(tmp_path):
-    np.save(tmp_path / "a.npy", X[:3])
-    (tmp_path / "l.csv").write_text("y\nn\ny\n")
-    refused(read_examples, tmp_path / "a.npy", tmp_path / "l.csv", match="3 inputs came with 2")
-    examples = read_examples(tmp_path / "a.npy", tmp_path / "l.csv", header=False)
-    assert examples.labels.tolist() == ["y", "n", "y"]
+def test_a_header_can_be_denied(tmp_path, npy):
+    (tmp_path / "l.csv").write_text("y\n" + "n\n" * 9)
+    refused("10 inputs came with 9", read_examples, npy, tmp_path / "l.csv")
+    examples = read_examples(npy, tmp_path / "l.csv", header=False)
+    assert examples.labels.tolist() == ["y"] + ["n"] * 9
 
 
 @pytest.mark.parametrize(
@@ -135,50 +131,33 @@ def test_a_header_can_be_denied(tmp_path):
         ("l.txt", b"", "l.txt holds no label"),
         ("l.txt", b"\xff\xfe0", "l.txt is not UTF-8"),
         ("l.txt", b"0.5\n1\n", "l.txt: labels must be integers or names, got '0.5'"),
-        ("l.txt", b"nan\n1\n", "l.txt: labels must be integers or names, got 'nan'"),
         ("l.txt", b"a\0\na\n", "l.txt: labels must not end in NUL"),
-        ("l.txt", b"0\n1\n", "a.npy: 10 inputs came with 2 labels"),
-        ("l.csv", b"", "l.csv is empty"),
         ("l.csv", b"label\n", "l.csv holds no label"),
         ("l.csv", b"a,b\n1,2\n", "l.csv: .* no column label, target, class, y; it has 'a', 'b'"),
-        ("l.csv", b"id,label\n1,\n", r"l.csv: row 1 \(line 2\), column 'label' is empty"),
         ("l.csv", b"id,label\n\n1,4\n2\n", r"l.csv: row 2 \(line 4\), column 'label' is empty"),
         ("l.dat", b"0", "cannot read labels from .*l.dat; expected a .npy, .txt or .csv"),
         ("l.npy", b"0", "cannot read .*l.npy: "),
+        (".", None, "cannot read labels .*; expected a .npy, .txt"),
+        ("no.txt", None, "no.txt"),
+        (None, None, "a.npy holds inputs only; give .* with labels"),
     ],
 )
-def test_files_of_labels_that_cannot_be_used(tmp_path, name, content, match):
-    np.save(tmp_path / "a.npy", X)
-    (tmp_path / name).write_bytes(content)
-    refused(read_examples, tmp_path / "a.npy", tmp_path / name, match=match)
-
-
-def test_labels_that_are_elsewhere(tmp_path):
-    np.save(tmp_path / "a.npy", X)
-    path = tmp_path / "a.npy"
-    refused(read_examples, path, match="a.npy holds inputs only; give .* with labels")
-    refused(read_examples, path, tmp_path / "no.txt", match="no.txt", error=MissingDataError)
-    refused(read_examples, path, tmp_path, match="cannot read labels .*; expected a .npy, .txt")
-    refused(read_examples, path, 3, match="expected the path of a file or folder, got int")
-    (tmp_path / "l.txt").write_text("1\n")
-    refused(read_examples, path, tmp_path / "l.txt", label_column="x", match="means nothing for")
+def test_files_of_labels_that_cannot_be_used(tmp_path, npy, name, content, match):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    error = MissingDataError if name == "no.txt" else InputError
+    refused(match, read_examples, npy, name and tmp_path / name, error=error)
 
 
 @pytest.mark.parametrize(
     ("inputs", "labels", "match"),
     [
         (X, np.eye(10), r"labels must be one per example, .* got shape \(10, 10\)"),
-        (X, Y + 0.5, "labels must be integers or strings, got 0.5"),
-        (X, np.array([b"\xff"] * 10), "labels of bytes must be UTF-8"),
-        (X, np.array(["a", "\ud800"] * 5), "a label is no valid Unicode"),
         (X, Y[:4], "10 inputs came with 4 labels"),
-        (X, np.array(3), r"got shape \(\)"),
         (np.array([[1, np.nan]] * 10), Y, "inputs hold 10 NaN"),
-        (np.full((10, 1), 1e300), Y, "inputs hold 10 NaN or infinite"),
         (np.array([["a"]] * 10), Y, "inputs must be a numeric"),
-        (X + 1j, Y, "inputs must be real"),
-        (X[:0], Y, "0 inputs"),
-        (X[:0], Y[:0], "hold no example"),
+        (X[:0], Y[:0], "hold"),
+        (X[:, :0], Y, r"inputs of shape \(10, 0\) hold no number"),
         (np.float32(3), Y, "inputs must be one per example, .* a single number"),
         (X.astype("M8[s]"), Y, "expected an array of numbers or strings, got datetime64"),
         (np.zeros(10, dtype="i4,f4"), Y, "expected an array of numbers or strings, got"),
@@ -186,17 +165,9 @@ def test_labels_that_are_elsewhere(tmp_path):
 )
 def test_arrays_that_cannot_be_used(tmp_path, inputs, labels, match):
     path = save(tmp_path / "a.npz", inputs=inputs, labels=labels)
-    refused(read_examples, path, match=f"a.npz: .*{match}")
-
-
-def test_no_inputs(tmp_path):
-    for array, match in (
-        (X[:0], "a.npy holds no input"),
-        (np.float32(3), "a.npy: inputs must be one per example, .* a single number"),
-        (X[:, :0], r"a.npy: inputs of shape \(10, 0\) hold no number"),
-    ):
-        np.save(tmp_path / "a.npy", array)
-        refused(read_inputs, tmp_path / "a.npy", match=match)
+    refused(f"a.npz: .*{match}", read_examples, path)
+    if "label" not in match:
+        refused(f"a.npz.*{match}", read_inputs, path)
 
 
 class Trap:
@@ -204,15 +175,15 @@ class Trap:
         return (pytest.fail, ("unpickled",))
 
 
-def test_objects_are_never_unpickled(tmp_path):
+def test_objects_are_never_unpickled(tmp_path, npy):
     trap = np.array([Trap(), Trap()], dtype=object)
-    np.save(tmp_path / "a.npy", trap, allow_pickle=True)
+    np.save(npy, trap, allow_pickle=True)
     np.savez(tmp_path / "a.npz", inputs=X, labels=trap, allow_pickle=True)
     message = "Object arrays cannot be loaded when allow_pickle=False"
-    refused(read_inputs, tmp_path / "a.npy", match=f"a.npy: .*{message}")
-    refused(read_examples, tmp_path / "a.npz", match=f"a.npz: .*{message}")
-    (tmp_path / "a.npy").write_bytes(b"\x80\x04N.")
-    refused(read_inputs, tmp_path / "a.npy", match="cannot read .*a.npy: ")
+    refused(f"a.npy: .*{message}", read_inputs, npy)
+    refused(f"a.npz: .*{message}", read_examples, tmp_path / "a.npz")
+    npy.write_bytes(b"\x80\x04N.")
+    refused("cannot read .*a.npy: ", read_inputs, npy)
 
 
 @pytest.mark.parametrize(
@@ -222,9 +193,7 @@ def test_objects_are_never_unpickled(tmp_path):
         *(declared(shape, data=b"\0" * 4) for shape in [(), (3, 0), (2**62, 0), (0, 2**62), "3"]),
         declared((3,), data=b"\0" * 11),
         declared((2**40,), "<U0"),
-        declared((3,), "<q9"),
         declared((3,), "|V8", b"\0" * 24),
-        npy_bytes("{"),
         npy_bytes("(" * 9000),
         npy_bytes("-" * 9000 + "1"),
         npy_bytes(" " * 70000, version=(2, 0)),
@@ -234,40 +203,33 @@ def test_objects_are_never_unpickled(tmp_path):
         b"PK\x03\x04 and no more",
     ],
 )
-def test_headers_are_not_trusted(tmp_path, content):
-    (tmp_path / "a.npy").write_bytes(content)
-    refused(read_inputs, tmp_path / "a.npy", match="a.npy")
-    zipped(tmp_path / "a.npz", {"inputs.npy": content}, zipfile.ZIP_DEFLATED)
-    refused(read_inputs, tmp_path / "a.npz", match="a.npz")
-
-
-def test_the_limit_counts_float32(tmp_path):
-    np.save(tmp_path / "a.npy", np.zeros((25, 4), np.uint8))
-    assert read_inputs(tmp_path / "a.npy", memory_limit=400).inputs.shape == (25, 4)
-    refused(read_inputs, tmp_path / "a.npy", memory_limit=399, match="the limit of 399 bytes")
-    np.savez_compressed(tmp_path / "a.npz", inputs=np.zeros((1000, 1000)), labels=np.zeros(1000))
-    refused(read_examples, tmp_path / "a.npz", memory_limit=10**6, match="limit of 1,000,000 bytes")
+def test_headers_are_not_trusted(tmp_path, npy, content):
+    npy.write_bytes(content)
+    refused("a.npy", read_inputs, npy)
+    refused("a.npz", read_inputs, zipped(tmp_path / "a.npz", {"inputs.npy": content}))
 
 
 def test_what_is_larger_than_the_limit_is_not_even_decompressed(tmp_path, monkeypatch):
-    np.savez_compressed(tmp_path / "a.npz", inputs=np.zeros((10**6, 2)))
+    np.save(tmp_path / "a.npy", np.zeros((25, 4), np.uint8))  # as float32: 400 bytes
+    assert read_inputs(tmp_path / "a.npy", memory_limit=400).inputs.shape == (25, 4)
+    refused("the limit of 399 bytes", read_inputs, tmp_path / "a.npy", memory_limit=399)
+    np.savez_compressed(tmp_path / "a.npz", inputs=np.zeros((10**6, 2)), labels=Y)
     monkeypatch.setattr(np.lib.format, "read_array", lambda *_, **__: pytest.fail("read"))
-    refused(read_inputs, tmp_path / "a.npz", memory_limit=10**6, match="the limit of 1,000,000")
+    for read in (read_inputs, read_examples):
+        refused("limit of 1,000,000 bytes", read, tmp_path / "a.npz", memory_limit=10**6)
 
 
-def test_damaged_archives(tmp_path):
-    path = save(tmp_path / "a.npz", inputs=X, labels=Y)
-    whole = path.read_bytes()
-    place = whole.index(X.tobytes())
-    path.write_bytes(whole[:place] + b"\1" + whole[place + 1 :])
-    refused(read_examples, path, match="cannot read .*a.npz: Bad CRC")
+def test_damaged_archives(npz):
+    whole = npz.read_bytes()
     for length in range(0, len(whole), 37):
-        path.write_bytes(whole[:length])
-        refused(read_examples, path, match="cannot read .*a.npz: ")
+        npz.write_bytes(whole[:length])
+        refused("cannot read .*a.npz: ", read_examples, npz)
+    npz.write_bytes(whole.replace(X.tobytes(), X.tobytes()[:-1] + b"\1"))
+    refused("cannot read .*a.npz: Bad CRC", read_examples, npz)
     content = io.BytesIO()
     np.save(content, X)
-    zipped(path, {"inputs.npy": content.getvalue()}, zipfile.ZIP_BZIP2)
-    refused(read_inputs, path, match="only archives written by numpy's")
+    zipped(npz, {"inputs.npy": content.getvalue()}, zipfile.ZIP_BZIP2)
+    refused("only archives written by numpy's", read_inputs, npz)
 
 
 @settings(deadline=None, max_examples=100)
@@ -291,25 +253,25 @@ def test_no_damage_escapes_as_another_error(tmp_path_factory, place, junk, suffi
 
 
 @pytest.mark.parametrize("read", [read_examples, read_inputs])
-def test_paths_that_are_not_there_or_of_another_kind(tmp_path, read):
-    (tmp_path / "file.npz").write_bytes(b"")
-    for name in ("no.npz", "no.csv", "no", "no/deeper.npy", "file.npz/x.npz"):
-        refused(read, tmp_path / name, match="there is no file or folder", error=MissingDataError)
+def test_paths_that_are_not_there_or_of_another_kind(tmp_path, npz, read):
+    for name in ("no.npz", "no.csv", "no", "no/deeper.npy", "a.npz/x.npz"):
+        refused("there is no file or folder", read, tmp_path / name, error=MissingDataError)
     for path in (3, None, X):
-        refused(read, path, match="expected the path of a file or folder, got")
-    refused(read, "a\0b.npz", match="cannot read")
-    refused(read, "x" * 5000 + ".npz", match="cannot read x+")
+        refused("expected the path of a file or folder, got", read, path)
+    refused("cannot read", read, "a\0b.npz")
+    refused("cannot read x+", read, "x" * 5000 + ".npz")
+    refused("neither a file nor a folder", read, "/dev/null")
     for name in ("a.parquet", "plain"):
         (tmp_path / name).write_bytes(b"")
-        refused(read, tmp_path / name, match=rf"{name}; expected an image.*\.npz.*\.csv")
-    refused(read_examples, "/dev/null", match="neither a file nor a folder")
+        refused(rf"{name}; expected an image.*\.npz.*\.csv", read, tmp_path / name)
 
 
-def test_settings_without_a_meaning_are_refused(tmp_path):
-    path = save(tmp_path / "a.npz", inputs=X, labels=Y)
-    refused(read_examples, path, label_column="y", match="label_column means nothing for .npz")
-    refused(read_examples, path, header=True, match="header means nothing for .npz")
+def test_settings_without_a_meaning_are_refused(tmp_path, npy, npz):
+    refused("label_column means nothing for .npz", read_examples, npz, label_column="y")
+    refused("header means nothing for .npz", read_examples, npz, header=True)
+    (tmp_path / "l.txt").write_text("1\n")
+    refused("means nothing for", read_examples, npy, tmp_path / "l.txt", label_column="x")
     for read in (read_examples, read_inputs):
-        refused(read, path, size=4, match="size means nothing for .npz")
-        refused(read, tmp_path, header=True, match="header means nothing for an image folder")
-    refused(read_examples, tmp_path, path, match="labels means nothing for an image folder")
+        refused("size means nothing for .npz", read, npz, size=4)
+        refused("header means nothing for an image folder", read, tmp_path, header=True)
+    refused("labels means nothing for an image folder", read_examples, tmp_path, npz)

@@ -1,0 +1,190 @@
+"""Data beyond memory, or drawn at random, are read anew each epoch; batches of both kinds."""
+
+import os
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from impresslearn import Recipe
+from impresslearn.data import Examples, StreamedExamples, as_examples, classes_of, to_batches
+from impresslearn.errors import ImpressLearnError, InputError, MissingDataError
+from toys import Pairs, blobs, quick_learner, refused
+
+N = 40
+X = torch.arange(3.0 * N).reshape(N, 3)
+Y = torch.arange(N) % 2
+CPU = torch.device("cpu")
+
+
+def streamed(data, workers=0):
+    examples = as_examples(data, memory_limit=0, workers=workers)
+    assert isinstance(examples, StreamedExamples)
+    return examples
+
+
+def epoch(examples, generator=None, size=8):
+    batches = to_batches(examples, (0, 1), CPU).batches(size, generator)
+    return tuple(map(torch.cat, zip(*batches, strict=True)))
+
+
+def in_order(read):
+    """Shuffled inputs by their rows; noise below 1 does not change the order."""
+    return read[0][read[0][:, 0].argsort()]
+
+
+def test_a_data_set_beyond_the_limit_is_streamed():
+    pairs = Pairs(X.byte(), [f"class {int(y)}" for y in Y])
+    assert isinstance(as_examples(pairs, memory_limit=4 * 3 * N), Examples)
+    read = as_examples(pairs, memory_limit=4 * 3 * N - 1, workers=0)
+    assert isinstance(read, StreamedExamples)
+    assert read.pixels
+    assert len(read) == N
+    classes = classes_of(read.labels)
+    assert classes == ("class 0", "class 1")
+    inputs, targets = zip(*to_batches(read, classes, CPU).batches(12), strict=True)
+    assert torch.equal(torch.cat(inputs), X / 255)
+    assert torch.equal(torch.cat(targets), Y)
+
+
+@pytest.mark.parametrize("form", [as_examples, streamed])
+def test_batches_in_order_and_shuffled(form):
+    examples = form(Pairs(X, Y))
+    sizes = [len(targets) for _, targets in to_batches(examples, (0, 1), CPU).batches(12)]
+    assert sizes == [10] * 4  # of one length, not 12 and a rest
+    assert all(map(torch.equal, epoch(examples), (X, Y)))
+
+    def shuffled(seed):
+        return epoch(examples, torch.Generator().manual_seed(seed))
+
+    inputs, targets = shuffled(3)
+    assert torch.equal(inputs, shuffled(3)[0])
+    assert not any(torch.equal(inputs, other) for other in (X, shuffled(4)[0]))
+    assert torch.equal(inputs.sort(dim=0).values, X)
+    assert torch.equal((inputs[:, 0] / 3 % 2).long(), targets)
+
+
+@pytest.mark.parametrize("form", [as_examples, streamed])
+def test_augmentation_touches_training_batches_only(form):
+    examples = form(Pairs(X, Y))
+    kept = {"labels": examples.labels, "augment": lambda batch, generator: batch + 1000}
+    if isinstance(examples, Examples):
+        examples = Examples(X, **kept)
+        assert examples.subset(torch.tensor([3, 0])).augment is kept["augment"]
+    else:
+        examples = StreamedExamples(examples.dataset, **kept)
+    assert epoch(as_examples(examples))[0].max() < 1000
+    assert epoch(as_examples(examples), torch.Generator())[0].min() >= 1000
+
+
+class Broken(Pairs):
+    fault = None
+
+    def __getitem__(self, index):
+        if index == 3 and self.fault is not None:
+            if self.fault == "death":
+                os._exit(1)
+            raise self.fault
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (InputError("cannot read number 3"), r"^cannot read number 3$"),
+        (KeyError("x\ny"), r"^item 3 of 40 in the Broken cannot be read: KeyError: 'x.ny'$"),
+        (MissingDataError("gone"), "^gone$"),
+        ("death", r"^a process that read the data came to an end \(.*\); "),
+    ],
+)
+def test_errors_while_streaming_are_one_line(workers, fault, message):
+    broken = Broken(X, Y)
+    examples = streamed(broken, workers)
+    broken.fault = fault
+    kind = type(fault) if isinstance(fault, ImpressLearnError) else InputError
+    if workers or fault != "death":
+        refused(message, epoch, examples, error=kind)
+
+
+def test_streamed_values_are_checked_as_they_come():
+    inputs = X.clone()
+    inputs[8, 0] = np.nan
+    refused("hold 1 NaN", epoch, streamed(Pairs(inputs, Y)))
+    refused("label 1 was never seen", list, to_batches(streamed(Pairs(X, Y)), (0,), CPU).batches(4))
+
+
+GLOBAL = [
+    lambda: torch.rand(3),
+    lambda: torch.from_numpy(np.random.rand(3)).float(),
+    random.random,
+    lambda: float(random.random() < 1e-9),  # draws each time, but seldom changes anything
+]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("noise", GLOBAL[:3])
+def test_each_epoch_draws_anew_and_as_the_seed_says(noise, workers):
+    examples = as_examples(DataLoader(Pairs(X, Y, noise), num_workers=workers))
+
+    def epochs(seed):
+        generator = torch.Generator().manual_seed(seed)
+        return [in_order(epoch(examples, generator)) for _ in range(2)]
+
+    def states():
+        return torch.get_rng_state().tolist(), random.getstate(), str(np.random.get_state())
+
+    first, second = epochs(0)
+    assert not torch.equal(first, second)
+    assert len(set((first - X)[:, 0].tolist())) > N - 3  # no two workers draw the same
+    torch.manual_seed(5)
+    np.random.seed(5)
+    random.seed(5)
+    before = states()
+    assert all(map(torch.equal, epochs(0), (first, second)))
+    assert states() == before
+    assert not torch.equal(epochs(1)[0], first)
+
+
+def test_scoring_draws_the_same_each_time_and_leaves_the_generators_alone():
+    examples = as_examples(Pairs(X, Y, GLOBAL[0]))
+    for each in (lambda: epoch(examples)[0], lambda: examples.inputs_at(np.arange(5))):
+        torch.manual_seed(3)
+        state = torch.get_rng_state()
+        first = each()
+        assert torch.equal(torch.get_rng_state(), state)
+        torch.manual_seed(4)
+        assert torch.equal(first, each())
+
+
+def test_what_draws_is_never_held():
+    for noise in GLOBAL:
+        assert isinstance(as_examples(Pairs(X, Y, noise)), StreamedExamples)
+    assert isinstance(as_examples(DataLoader(Pairs(X, Y, noise), sampler=[7, 2])), StreamedExamples)
+    assert isinstance(as_examples(Pairs(X, Y, lambda: torch.zeros(3))), Examples)
+
+
+def test_a_generator_of_the_data_sets_own_is_not_copied_to_workers():
+    own = np.random.default_rng(0)
+    examples = streamed(DataLoader(Pairs(X, Y, lambda: float(own.random())), num_workers=2))
+    assert examples.workers == 0
+    first, second = (epoch(examples)[0] for _ in range(2))
+    assert not torch.equal(first, second)
+
+
+def test_a_learner_repeats_what_it_learned_from_live_data():
+    live = Pairs(*blobs(), lambda: float(np.random.rand()) + torch.rand(16))
+
+    def learned(global_seed):
+        torch.manual_seed(global_seed)
+        np.random.seed(global_seed)
+        learner = quick_learner(task_recipe=Recipe(epochs=2, batch_size=32)).add_random_masks(2)
+        learner.learn_task("a", live)
+        values = [value for task in learner.coefficients_.values() for value in task.tensors()]
+        return values, learner.score(live, "a")
+
+    (first, score), (second, again) = learned(0), learned(1)
+    assert all(map(torch.equal, first, second))
+    assert score == again
