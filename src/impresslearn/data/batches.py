@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from impresslearn.data.draws import drawing
 from impresslearn.data.examples import Augmentation, Examples, StreamedExamples, as_inputs, raw
 from impresslearn.data.labels import Label, encode_labels, label_array
+from impresslearn.data.random_state import drawing
 from impresslearn.errors import ImpressLearnError, InputError
 
 

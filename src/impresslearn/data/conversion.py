@@ -26,7 +26,7 @@ from torch.utils.data import (
     default_convert,
 )
 
-from impresslearn.data import draws
+from impresslearn.data import random_state
 from impresslearn.data.datasets import PROBED, Items, form_of, from_dataset, same
 from impresslearn.data.examples import MEMORY_LIMIT, Examples, StreamedExamples, pair, raw
 from impresslearn.data.images import class_images, image_files
@@ -117,11 +117,11 @@ def _keys(loader: DataLoader) -> tuple[Sequence[Any], list[list[Any]] | None]:
     if batches is not None and type(batches) is not BatchSampler:
         chosen = list(map(list, batches))
         return list(chain.from_iterable(chosen)), chosen
-    before = draws.state()
+    before = random_state.state()
     keys: Sequence[Any] = list(loader.sampler if batches is None else batches.sampler)
     every = range(len(Items(loader.dataset)))
     if all(type(key) is int for key in keys) and sorted(keys) == list(every):
-        draws.restore(before)
+        random_state.restore(before)
         keys = every
     # The loader itself does not know the size where it was given the batches.
     return keys, None if batches is None else list(_chunks(keys, batches.batch_size))
@@ -129,7 +129,7 @@ def _keys(loader: DataLoader) -> tuple[Sequence[Any], list[list[Any]] | None]:
 
 def _held(begin: Callable[[], Iterator[Any]], limit: int, watched: bool = True) -> Examples:
     """All batches of one reading, which `begin` begins; watched: whether only the data draw."""
-    before, size = draws.state(), 0
+    before, size = random_state.state(), 0
     inputs: list[Tensor] = []
     labels: list[Any] = []
     opening = []
@@ -151,7 +151,7 @@ def _held(begin: Callable[[], Iterator[Any]], limit: int, watched: bool = True) 
         labels += targets
     if not inputs:
         raise InputError("the data hold no example")
-    drew = watched and draws.state() != before
+    drew = watched and random_state.state() != before
     if drew or not all(map(same, opening, _again(begin))):
         raise InputError(
             "reading the data again gives other values (an augmentation, or a shuffle), but what "

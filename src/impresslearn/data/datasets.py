@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Subset, TensorDataset
 
-from impresslearn.data import draws
+from impresslearn.data import random_state
 from impresslearn.data.batches import loaded
 from impresslearn.data.examples import Examples, StreamedExamples, pair, raw
 from impresslearn.data.images import ImageFiles
@@ -81,11 +81,11 @@ def from_dataset(
     fits = 4 * first.numel() * count <= memory_limit
     randomness = None if images else _randomness(items)
     if fits and randomness is None:
-        before = draws.state()
+        before = random_state.state()
         # Copies: a data set may give the same memory again and again.
         pairs = ((value.clone(), label) for value, label in map(items.__getitem__, range(count)))
         values, labels = zip(*pairs, strict=True)
-        if draws.state() == before:
+        if random_state.state() == before:
             return replace(pair(list(values), labels), pixels=pixels)
     known = _known_labels(items)
     if known is None:
@@ -129,12 +129,12 @@ def _randomness(items: Items) -> str | None:
     """
     found = None
     for index in _probed(len(items)):
-        before = draws.state()
+        before = random_state.state()
         value, label = items[index]
         first = value.clone(), label  # the second reading may use the same memory
-        if draws.state() != before:
+        if random_state.state() != before:
             found = "global"
-            draws.restore(before)
+            random_state.restore(before)
         if not same(first, items[index]):
             return "own"
     return found

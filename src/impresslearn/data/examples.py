@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from impresslearn.data.draws import drawing
 from impresslearn.data.labels import label_array
 from impresslearn.data.paths import reason
+from impresslearn.data.random_state import drawing
 from impresslearn.errors import InputError
 
 Augmentation = Callable[[Tensor, torch.Generator], Tensor]

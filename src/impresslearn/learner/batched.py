@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from impresslearn.data import TensorBatches, draws
+from impresslearn.data import TensorBatches, random_state
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import TrainingPhase
 from impresslearn.optimisation.loop import Recipe, fit
@@ -109,7 +109,7 @@ def how_many(shared: SharedTraining, problems: Sequence[Problem]) -> int:
     backbone, phase = shared.backbone, shared.phase
     size = shared.recipe.batch_for(len(problems[0].source))
     devices = [backbone.device] if backbone.device.type == "cuda" else []
-    saved = draws.state()
+    saved = random_state.state()
 
     def in_turn() -> tuple[Tensor, Tensor]:
         inputs, _ = next(SideBySide(problems).batches(size))
@@ -133,7 +133,7 @@ def how_many(shared: SharedTraining, problems: Sequence[Problem]) -> int:
     except Exception:  # whatever it is: if it is an error one by one too, that will say so
         return 1
     finally:
-        draws.restore(saved)
+        random_state.restore(saved)
 
 
 def _run(shared: SharedTraining, problems: Sequence[Problem]) -> list[Any]:
@@ -198,7 +198,7 @@ def _drawn_from(backbone: Backbone, phase: TrainingPhase) -> bytes:
     Raises what pickle does where a module holds anything that cannot be compared.
     """
     content = io.BytesIO()
-    states = draws.state(), list(torch.cuda.default_generators), backbone.attributes(phase.mode)
+    states = random_state.state(), list(torch.cuda.default_generators), backbone.attributes(phase.mode)
     _Snapshot(content).dump(states)
     return content.getvalue()
 

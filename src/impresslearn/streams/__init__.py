@@ -10,17 +10,17 @@ from impresslearn.streams.base import Stream, Task
 from impresslearn.streams.cifar import split_cifar100
 from impresslearn.streams.custom import from_arrays, from_folder
 from impresslearn.streams.imagenet import split_imagenet
+from impresslearn.streams.mnist import (
+    permuted_digits,
+    permuted_mnist,
+    rotated_digits,
+    rotated_mnist,
+)
 from impresslearn.streams.registry import (
     create_stream,
     list_streams,
     register_stream,
     stream_settings,
-)
-from impresslearn.streams.rotated_permuted import (
-    permuted_digits,
-    permuted_mnist,
-    rotated_digits,
-    rotated_mnist,
 )
 from impresslearn.streams.torchvision import import_torchvision
 

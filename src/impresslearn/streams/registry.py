@@ -15,7 +15,7 @@ from impresslearn.streams.base import Stream
 from impresslearn.streams.cifar import split_cifar100
 from impresslearn.streams.custom import from_folder
 from impresslearn.streams.imagenet import split_imagenet
-from impresslearn.streams.rotated_permuted import (
+from impresslearn.streams.mnist import (
     permuted_digits,
     permuted_mnist,
     rotated_digits,
