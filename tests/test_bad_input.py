@@ -12,7 +12,6 @@ import impresslearn.state.state
 from impresslearn import ImpressLearner, Recipe
 from impresslearn.data import Examples, StreamedExamples
 from impresslearn.errors import (
-    ImpressLearnError,
     InputError,
     MissingDataError,
     TrainingError,
@@ -150,10 +149,8 @@ def test_one_line_and_nothing_changes(shared_learner, action, error, message):
     before = state(shared_learner)
     with pytest.raises(error, match=message) as caught:
         action(shared_learner)
-    line = str(caught.value)
-    assert "\n" not in line
-    assert 10 < len(line) < 200
-    assert isinstance(caught.value, ImpressLearnError)
+    assert "\n" not in str(caught.value)
+    assert 10 < len(str(caught.value)) < 200
     assert state(shared_learner) == before
 
 
@@ -209,7 +206,7 @@ def test_an_interrupt_in_the_middle_of_learning(kind, empty):
             with pytest.raises(KeyboardInterrupt):
                 learn(interrupting(*data(2), after))[number](learner)
     with pytest.raises(KeyboardInterrupt):  # the second of two homogeneous masks
-        learner.learn_homogeneous("new", interrupting(*data(2, count=24), 10), 2)
+        learn(interrupting(*data(2, count=24), 10))[2](learner)
     untouched = fresh(kind, empty)
     if empty:
         assert state(learner) == before

@@ -198,7 +198,8 @@ def _drawn_from(backbone: Backbone, phase: TrainingPhase) -> bytes:
     Raises what pickle does where a module holds anything that cannot be compared.
     """
     content = io.BytesIO()
-    states = random_state.state(), list(torch.cuda.default_generators), backbone.attributes(phase.mode)
+    generators = random_state.state(), list(torch.cuda.default_generators)
+    states = *generators, backbone.attributes(phase.mode)
     _Snapshot(content).dump(states)
     return content.getvalue()
 
