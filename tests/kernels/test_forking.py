@@ -1,12 +1,15 @@
 """Forks and threads while something is committed or predicted."""
 
+import multiprocessing
 import os
 import threading
 import time
+from contextlib import ExitStack, contextmanager
 
 import pytest
 import torch
 
+from impresslearn.kernels import mask_sums, mix, pack
 from impresslearn.kernels.forking import ForkableLock
 from impresslearn.masks import random_bank
 from impresslearn.networks.prediction import WeightCache
@@ -15,55 +18,42 @@ from impresslearn.state.tasks import TaskTable
 from toys import blobs, lenet, pictures, quick_learner, resnet
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 
 
 def ends_well(work):
     """Whether a forked child does its work, within a few seconds."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            work()
-            os._exit(0)
-        finally:
-            os._exit(1)
-    for _ in range(500):
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status) == 0
-        time.sleep(0.01)
-    os.kill(pid, 9)
-    os.waitpid(pid, 0)
-    return False
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    process.join(20)
+    process.kill()
+    return process.exitcode == 0
 
 
-class Holding:
+@contextmanager
+def held(*locks):
     """Keeps locks in another thread, as one does that is in the middle of its work."""
+    begun, over = threading.Event(), threading.Event()
 
-    def __init__(self, *locks):
-        self._locks, self._held, self._over = locks, threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._hold)
+    def hold():
+        with ExitStack() as stack:
+            for lock in locks:
+                stack.enter_context(lock)
+            begun.set()
+            over.wait()
 
-    def _hold(self):
-        for lock in self._locks:
-            lock.__enter__()
-        self._held.set()
-        self._over.wait()
-        for lock in self._locks:
-            lock.__exit__()
-
-    def __enter__(self):
-        self._thread.start()
-        self._held.wait()
-
-    def __exit__(self, *_):
-        self._over.set()
-        self._thread.join()
+    thread = threading.Thread(target=hold)
+    thread.start()
+    begun.wait()
+    yield
+    over.set()
+    thread.join()
 
 
 @needs_fork
 def test_a_child_finds_the_lock_free_and_the_parent_does_not():
     lock = ForkableLock()
-    with Holding(lock):
+    with held(lock):
         assert ends_well(lambda: lock.__enter__())
         assert not lock._lock.acquire(blocking=False)
     with lock:
@@ -84,7 +74,7 @@ def test_children_predict_and_learn_while_another_thread_predicts_and_commits():
         learner.learn_basis("b", (inputs, labels))
 
     state = learner._state
-    with Holding(state._committing, state._adopting, state._cache._lock):
+    with held(state._committing, state._adopting, state._cache._lock):
         assert ends_well(work)
     assert list(learner.tasks_) == ["a"]
 
@@ -93,10 +83,17 @@ def test_children_predict_and_learn_while_another_thread_predicts_and_commits():
 def test_a_child_does_not_wait_for_threads_that_only_the_parent_has():
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
+    bits = pack(torch.ones(64, 16, 784, dtype=torch.bool))  # enough for more threads than one
+    alpha, weight = torch.ones(64), torch.ones(16, 784)
+
+    def work():
+        assert torch.ones(1000, 1000).sum() == 1_000_000
+        assert (mix(bits, alpha, weight) == 64).all()
+        assert (mask_sums(bits, weight, weight) == 16 * 784).all()
+
     try:
-        matrix = torch.ones(1000, 1000)
-        matrix.sum()
-        assert ends_well(matrix.sum)
+        work()
+        assert ends_well(work)
     finally:
         torch.set_num_threads(threads)
 

@@ -2,56 +2,47 @@
 
 import pytest
 import torch
-from torch.func import functional_call, grad, vjp, vmap
+from torch.func import grad, vjp, vmap
 
 from impresslearn.kernels import mask_sums, mix, mix_layers, pack, reference
 from impresslearn.masks import random_bank
 from impresslearn.networks import create_backbone
 
 
-def draw(count=6, units=5, fan_in=19, tasks=4, per_unit=False):
+@pytest.fixture(params=[False, True], ids=["layer", "unit"])
+def drawn(request):
+    """Packed masks, the coefficients of four tasks, and weights."""
     generator = torch.Generator().manual_seed(1)
-    bits = pack(torch.rand((count, units, fan_in), generator=generator) < 0.4)
-    shape = (tasks, count, units) if per_unit else (tasks, count)
-    alphas = torch.randn(shape, generator=generator)
-    return bits, alphas, torch.randn((units, fan_in), generator=generator)
+    bits = pack(torch.rand((6, 5, 19), generator=generator) < 0.4)
+    alphas = torch.randn((4, 6, 5) if request.param else (4, 6), generator=generator)
+    return bits, alphas, torch.randn((5, 19), generator=generator)
 
 
-@pytest.mark.parametrize("per_unit", [False, True])
-def test_vmap_over_tasks_equals_task_by_task(per_unit):
-    bits, alphas, weight = draw(per_unit=per_unit)
-    together = vmap(lambda alpha: mix(bits, alpha, weight))(alphas)
-    apart = torch.stack([reference.mix(bits, alpha, weight) for alpha in alphas])
-    assert torch.equal(together, apart)
-
-
-@pytest.mark.parametrize("per_unit", [False, True])
-def test_gradients_of_many_tasks_at_once(per_unit):
-    bits, alphas, weight = draw(per_unit=per_unit)
+def test_vmap_over_tasks_equals_task_by_task(drawn):
+    bits, alphas, weight = drawn
 
     def loss(alpha):
         return mix(bits, alpha, weight).sin().sum()
 
-    together = vmap(grad(loss))(alphas)
-    for alpha, gradient in zip(alphas, together, strict=True):
+    mixed = vmap(lambda alpha: mix(bits, alpha, weight))(alphas)
+    for alpha, one, gradient in zip(alphas, mixed, vmap(grad(loss))(alphas), strict=True):
+        assert torch.equal(one, reference.mix(bits, alpha, weight))
         alpha = alpha.clone().requires_grad_()
-        (alone,) = torch.autograd.grad(loss(alpha), alpha)
-        torch.testing.assert_close(gradient, alone)
+        torch.testing.assert_close(gradient, *torch.autograd.grad(loss(alpha), alpha))
 
 
-@pytest.mark.parametrize("per_unit", [False, True])
-def test_many_gradients_through_one_graph_that_are_not_differentiated_again(per_unit):
-    bits, alphas, weight = draw(per_unit=per_unit)
+def test_many_gradients_through_one_graph_that_are_not_differentiated_again(drawn):
+    bits, alphas, weight = drawn
     grads = torch.randn(3, *weight.shape)
     _, pull = vjp(lambda alpha: mix(bits, alpha, weight), alphas[0])
     with torch.no_grad():
-        (together,) = vmap(pull)(grads)
-    apart = [mask_sums(bits, each, weight, per_unit) for each in grads]
-    torch.testing.assert_close(together, torch.stack(apart))
+        (at_once,) = vmap(pull)(grads)
+    apart = [mask_sums(bits, each, weight, alphas.dim() == 3) for each in grads]
+    torch.testing.assert_close(at_once, torch.stack(apart))
 
 
-def test_second_derivative_under_torch_func():
-    bits, alphas, weight = draw()
+def test_second_derivative_under_torch_func(drawn):
+    bits, alphas, weight = drawn
 
     def cubed(alpha):
         return (mix(bits, alpha, weight) ** 3).sum()
@@ -69,27 +60,20 @@ def test_all_layers_at_once_equal_each_layer_alone():
     bits = [bank.bits(number) for number in range(3)]
     alphas = [torch.randn(4, requires_grad=True) for _ in bits]
     weights = list(backbone.weights.values())
-    together = mix_layers(bits, alphas, weights)
+    at_once = mix_layers(bits, alphas, weights)
     apart = [mix(*each) for each in zip(bits, alphas, weights, strict=True)]
-    for one, other in zip(together, apart, strict=True):
-        assert torch.equal(one, other)
-    inputs = torch.randn(7, 20)
-
-    def loss(mixed):
+    inputs, found = torch.randn(7, 20), []
+    for mixed in (at_once, apart):
         named = dict(zip(backbone.weights, mixed, strict=True))
-        return functional_call(backbone.module, named, inputs).square().sum()
-
-    ours = torch.autograd.grad(loss(together), alphas)
-    theirs = torch.autograd.grad(loss(apart), alphas)
-    for one, other in zip(ours, theirs, strict=True):
-        assert torch.equal(one, other)
+        loss = backbone.forward(named, inputs).square().sum()
+        found.append([*mixed, *torch.autograd.grad(loss, alphas)])
+    assert all(map(torch.equal, *found))
 
 
-def test_an_unused_layer_gets_a_zero_gradient():
-    bits, alphas, weight = draw()
-    first, second = alphas[0].clone().requires_grad_(), alphas[1].clone().requires_grad_()
+def test_an_unused_layer_gets_a_zero_gradient(drawn):
+    bits, alphas, weight = drawn
+    first, second = (alpha.clone().requires_grad_() for alpha in alphas[:2])
     used, _ = mix_layers([bits, bits], [first, second], [weight, weight])
     used.sum().backward()
-    assert first.grad is not None
     assert torch.count_nonzero(first.grad) > 0
     assert second.grad is None or torch.count_nonzero(second.grad) == 0

@@ -7,33 +7,33 @@ from hypothesis import strategies as st
 
 from impresslearn.kernels import selection
 
-SIZES = (1, 2, 1000, 20_001, 65_537)
-
 
 def draw(kind, size, seed=0):
     rng = np.random.default_rng(seed)
-    values = {
-        "normal": rng.standard_normal(size),
+    values = rng.standard_normal(size)
+    return {
+        "normal": values,
         "heavy tails": rng.standard_cauchy(size),
-        "many ties": np.round(rng.standard_normal(size), 2),
+        "many ties": np.round(values, 2),
         "one value": np.full(size, 0.25),
-        "sorted": np.sort(rng.standard_normal(size)),
-        "with infinities": np.where(rng.random(size) < 0.01, np.inf, rng.standard_normal(size)),
-    }[kind]
-    return values.astype(np.float32)
+        "sorted": np.sort(values),
+        "with infinities": np.where(rng.random(size) < 0.01, np.inf, values),
+    }[kind].astype(np.float32)
 
 
-@pytest.mark.parametrize("size", SIZES)
+def check(values, count):
+    threshold, at_least = selection.kth_largest(values, count)
+    assert threshold == np.sort(values)[::-1][count - 1]
+    assert at_least == np.count_nonzero(values >= threshold) >= count
+
+
+@pytest.mark.parametrize("size", [1, 2, 1000, 20_001, 65_537])
 @pytest.mark.parametrize(
     "kind", ["normal", "heavy tails", "many ties", "one value", "sorted", "with infinities"]
 )
 def test_equals_a_full_sort(kind, size):
-    values = draw(kind, size)
-    ordered = np.sort(values)[::-1]
     for count in {1, size, max(1, size // 10), max(1, size // 2)}:
-        threshold, at_least = selection.kth_largest(values, count)
-        assert threshold == ordered[count - 1]
-        assert at_least == np.count_nonzero(values >= ordered[count - 1])
+        check(draw(kind, size), count)
 
 
 @settings(max_examples=60, deadline=None)
@@ -46,18 +46,13 @@ def test_equals_a_full_sort(kind, size):
 def test_any_share_of_any_draw(seed, size, share, levels):
     rng = np.random.default_rng(seed)
     values = (rng.integers(0, levels, size) - levels // 2).astype(np.float32)
-    count = max(1, int(share * size))
-    threshold, at_least = selection.kth_largest(values, count)
-    assert threshold == np.sort(values)[::-1][count - 1]
-    assert at_least == np.count_nonzero(values >= threshold) >= count
+    check(values, max(1, int(share * size)))
 
 
 def test_a_periodic_order_that_misleads_the_sample_costs_time_only():
-    size = 80_000
-    values = np.random.default_rng(0).standard_normal(size).astype(np.float32)
-    values[:: size // selection.SAMPLE] += 1000  # exactly what the sample sees
-    threshold, _ = selection.kth_largest(values, size // 10)
-    assert threshold == np.sort(values)[::-1][size // 10 - 1]
+    values = draw("normal", 80_000)
+    values[:: values.size // selection.SAMPLE] += 1000  # exactly what the sample sees
+    check(values, values.size // 10)
 
 
 @pytest.mark.parametrize("size", [100, 50_000])
@@ -70,11 +65,14 @@ def test_nan_is_told(size, place):
     assert at_least == 0
 
 
-def test_any_array_of_numbers_is_taken():
+def test_any_array_of_numbers_is_taken_and_without_numba_a_partition_serves(monkeypatch):
     values = draw("normal", 100_000)[::2]
     values.flags.writeable = False
-    expected = np.sort(values)[::-1][4999]
-    assert selection.kth_largest(values, 5000) == (expected, 5000)
+    check(values, 5000)
+    monkeypatch.setattr(selection, "_loops", lambda: None)
+    check(values, 5000)
+    assert selection.keep_above(values, values, 0.5, False) is None
+    assert selection.signed_product(values, values, values) is None
 
 
 @pytest.mark.parametrize("magnitude", [False, True])
@@ -86,12 +84,3 @@ def test_keeping_and_signed_products(magnitude):
     assert np.array_equal(kept, np.where(ranked >= 0.5, weight, 0))
     product = selection.signed_product(weight, kept, scores)
     assert np.array_equal(product, weight * kept * np.sign(scores))
-
-
-def test_without_numba_the_partition_serves(monkeypatch):
-    monkeypatch.setattr(selection, "_loops", lambda: None)
-    values = draw("normal", 50_000)
-    threshold, at_least = selection.kth_largest(values, 5000)
-    assert (threshold, at_least) == (np.sort(values)[::-1][4999], 5000)
-    assert selection.keep_above(values, values, 0.5, False) is None
-    assert selection.signed_product(values, values, values) is None
