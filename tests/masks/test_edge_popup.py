@@ -54,12 +54,6 @@ def test_among_equal_scores_the_earlier_position_wins():
     assert top_mask(transposed, 2).tolist() == [[True, True, False], [False, False, False]]
 
 
-def test_rules_differ_in_the_sign():
-    scores = torch.tensor([[-3.0, 1.0], [2.0, -1.0]])
-    assert top_mask(scores, 2, "score").tolist() == [[False, True], [True, False]]
-    assert top_mask(scores, 2).tolist() == [[True, False], [True, False]]
-
-
 def test_double_and_half_scores():
     scores = torch.randn(7, 9, generator=torch.Generator().manual_seed(0))
     for dtype in (torch.float64, torch.float16):
@@ -78,40 +72,29 @@ def test_nan_scores_are_refused(place, ones, rule):
         top_mask(scores, ones, rule)
 
 
-@pytest.mark.parametrize("ones", [0, 1, 2])
-def test_infinite_scores_are_not_nan(ones):
-    assert int(top_mask(torch.tensor([float("inf"), -float("inf")]), ones).sum()) == ones
-
-
 def test_settings_that_cannot_be_met():
     for ones in (-1, 7):
         with pytest.raises(InputError, match=f"cannot keep {ones} of 6 weights"):
             top_mask(torch.zeros(2, 3), ones)
-    with pytest.raises(InputError, match="score_rule must be one of score, magnitude, got 'abs'"):
-        top_mask(torch.zeros(2, 3), 1, "abs")
-    with pytest.raises(InputError, match="score_rule must be one of score, magnitude, got 'abs'"):
-        popup(torch.zeros(2, 3), torch.zeros(2, 3), 1, "abs")
+    for select in (top_mask, lambda *a: popup(a[0], *a)):
+        with pytest.raises(InputError, match="score_rule must be one of .*, got 'abs'"):
+            select(torch.zeros(2, 3), 1, "abs")
 
 
+@pytest.mark.parametrize("levels", [1, 1000], ids=["ties", "no ties"])
 @pytest.mark.parametrize("rule", RULES)
-def test_popup_masks_forward_and_passes_straight_through_backward(rule):
+def test_popup_masks_forward_and_passes_straight_through_backward(rule, levels):
     generator = torch.Generator().manual_seed(2)
-    scores = torch.randn(4, 3, 2, generator=generator, requires_grad=True)
+    scores = (torch.randn(4, 3, 2, generator=generator) * levels).round().requires_grad_()
     weight, upstream = torch.randn((2, 4, 3, 2), generator=generator)
+    weight.requires_grad_()
     effective = popup(scores, weight, 9, rule)
     assert torch.equal(effective, weight * oracle(scores.detach(), 9, rule))
     effective.backward(upstream)
     # Scores of weights that are masked now get a gradient too: that is how they come back.
     sign = scores.detach().sign() if rule == "magnitude" else 1
-    torch.testing.assert_close(scores.grad, upstream * weight * sign)
-
-
-def test_popup_leaves_the_weight_without_gradient():
-    scores = torch.randn(3, 4, requires_grad=True)
-    weight = torch.randn(3, 4, requires_grad=True)
-    popup(scores, weight, 5).sum().backward()
+    torch.testing.assert_close(scores.grad, upstream * weight.detach() * sign)
     assert weight.grad is None
-    assert scores.grad is not None
 
 
 def test_a_descent_step_brings_the_useful_weight_back():
@@ -127,6 +110,8 @@ def test_initial_scores_are_uniform_within_one_over_root_fan_in():
     shapes = [(200, 100), (50, 4, 3, 3)]
     scores = initial_scores(shapes, torch.Generator().manual_seed(3))
     assert [tuple(score.shape) for score in scores] == shapes
+    again = initial_scores(shapes, torch.Generator().manual_seed(3))
+    assert all(map(torch.equal, scores, again))
     for score, fan_in in zip(scores, (100, 36), strict=True):
         bound = fan_in**-0.5
         assert score.dtype == torch.float32
@@ -134,17 +119,6 @@ def test_initial_scores_are_uniform_within_one_over_root_fan_in():
         assert score.abs().max() > 0.99 * bound
         assert score.std().item() == pytest.approx(bound / 3**0.5, rel=0.05)
         assert abs(score.mean().item()) < 0.05 * bound
-
-
-def test_the_generator_alone_decides_the_scores():
-    def draw(seed):
-        return initial_scores([(3, 5)], torch.Generator().manual_seed(seed))[0]
-
-    torch.manual_seed(0)
-    state = torch.get_rng_state()
-    assert torch.equal(draw(1), draw(1))
-    assert not torch.equal(draw(1), draw(2))
-    assert torch.equal(torch.get_rng_state(), state)
 
 
 @pytest.mark.gpu

