@@ -22,18 +22,6 @@ class Encoder(nn.Module):
         return self.head(self.layer(inputs).mean(1))
 
 
-class TiedAutoencoder(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.encode = nn.Linear(6, 6, bias=False)
-        self.again = nn.Linear(6, 6, bias=False)
-        self.again.weight = self.encode.weight
-        self.head = nn.Linear(6, 2)
-
-    def forward(self, inputs):
-        return self.head(self.again(self.encode(inputs)))
-
-
 class Pair(nn.Linear):
     def forward(self, inputs):
         return super().forward(inputs), None
@@ -100,12 +88,9 @@ def test_statistics_start_at_those_of_the_module_unless_it_goes_by_the_batch(ima
     torch.testing.assert_close(backbone.forward({}, images), module.train()(images))
 
 
-@pytest.mark.parametrize("norm", ["shared", "group", "none"])
-def test_modules_without_batch_norm_need_no_policy(norm):
-    assert adapt(nn.Linear(3, 2), norm=norm).norm == "none"
-
-
-def test_the_library_s_networks_can_be_adapted():
+def test_the_policy_is_that_of_the_norms_that_are_there():
+    for norm in ("shared", "group", "none"):
+        assert adapt(nn.Linear(3, 2), norm=norm).norm == "none"
     module = create_backbone("resnet18", 4, width=4, norm="per_task").module
     backbone = adapt(module, norm="per_task")
     assert len(backbone.layers) == 21
@@ -115,23 +100,20 @@ def test_the_library_s_networks_can_be_adapted():
 
 
 def test_tied_weights_are_masked_together():
-    module = TiedAutoencoder()
+    module = nn.Sequential(*(nn.Linear(6, size, bias=False) for size in (6, 6, 2)))
+    module[1].weight = module[0].weight
     backbone = adapt(module)
-    assert [layer.name for layer in backbone.layers] == ["encode.weight", "head.weight"]
+    assert [layer.name for layer in backbone.layers] == ["0.weight", "2.weight"]
     weight, inputs = torch.randn(6, 6), torch.randn(4, 6)
-    expected = module.head(inputs @ weight.T @ weight.T)
-    torch.testing.assert_close(backbone.forward({"encode.weight": weight}, inputs), expected)
+    expected = module[2](inputs @ weight.T @ weight.T)
+    torch.testing.assert_close(backbone.forward({"0.weight": weight}, inputs), expected)
 
 
 def test_a_transformer_layer_sees_masked_weights_on_its_fused_path_too():
     module = Encoder()
     backbone = adapt(module)
-    assert [layer.name for layer in backbone.layers] == [
-        "layer.self_attn.out_proj.weight",
-        "layer.linear1.weight",
-        "layer.linear2.weight",
-        "head.weight",
-    ]
+    names = ("layer.self_attn.out_proj", "layer.linear1", "layer.linear2", "head")
+    assert [layer.name for layer in backbone.layers] == [f"{name}.weight" for name in names]
     inputs = torch.randn(5, 7, 8)
     module.eval()
     for layer in backbone.layers:
@@ -152,13 +134,6 @@ def test_a_transformer_layer_sees_masked_weights_on_its_fused_path_too():
         )
 
 
-@pytest.mark.parametrize(("mode", "random"), [*zip(MODES, (True, True, False, False), strict=True)])
-def test_dropout_of_a_transformer_follows_the_mode(mode, random):
-    backbone, inputs = adapt(Encoder()), torch.randn(5, 7, 8)
-    first, second = (backbone.forward({}, inputs, mode=mode) for _ in range(2))
-    assert torch.equal(first, second) != random
-
-
 def test_dtype_and_skip_are_kept():
     backbone = adapt(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)).double(), skip=["1.weight"])
     assert backbone.num_classes == 2
@@ -174,8 +149,6 @@ def test_dtype_and_skip_are_kept():
     [
         (nn.Linear(4, 2), (3, 5)),
         (convolutional(), (2, 1, 9, 9)),
-        (convolutional(), (2, 3, 8, 8)),
-        (convolutional(), (2, 64)),
         (convolutional(), (2, 1, 2, 2)),
         (Encoder(), (2, 7, 9)),
         (nn.Sequential(nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 2)), (2, 8)),
@@ -185,12 +158,8 @@ def test_unsuitable_inputs_are_one_line(module, shape, mode):
     with pytest.raises(InputError, match=r"cannot take torch.float32 inputs of") as caught:
         adapt(module).forward({}, torch.zeros(shape), mode=mode)
     assert "\n" not in str(caught.value)
-
-
-def test_errors_about_something_else_pass_through():
-    with pytest.raises(RuntimeError, match="licence") as caught:
+    with pytest.raises(RuntimeError, match="licence"):  # what is not about the inputs
         adapt(Broken(2, 2)).forward({}, torch.zeros(1, 2))
-    assert not isinstance(caught.value, InputError)
 
 
 def linked():
@@ -237,7 +206,7 @@ def test_batch_norms_without_statistics_are_not_taken_for_trained_ones(norm, kin
     assert adapt(partly, norm=norm, num_classes=5).pretrained
 
 
-@pytest.mark.parametrize("norm", ["shared", "per_task", "batch", "none", "group"])
+@pytest.mark.parametrize("norm", ["shared", "batch", "group"])
 @pytest.mark.parametrize("trained", [True, False])
 def test_instance_norms_do_the_same_in_learning_and_in_prediction(norm, trained, images):
     module = network(nn.InstanceNorm2d(4, track_running_stats=True), trained)

@@ -36,27 +36,16 @@ def test_resnet18_takes_images_of_any_size():
         assert torch.isfinite(logits).all()
 
 
-def test_resnet18_keeps_full_resolution_until_the_second_stage():
-    module = create_backbone("resnet18", num_classes=2, width=4).module
-    maps = module.stem(torch.randn(2, 3, 32, 32))
-    shapes = []
+def test_resnet18_is_blocks_of_convolutions_beside_shortcuts():
+    module = create_backbone("resnet18", num_classes=2, width=4, norm="per_task").module.eval()
+    maps, sizes = module.stem(torch.randn(2, 3, 32, 32)), []
     for block in module.blocks:
+        inner = block.norm2(block.conv2(torch.relu(block.norm1(block.conv1(maps)))))
+        expected = torch.relu(inner + block.shortcut(maps))
         maps = block(maps)
-        shapes.append(tuple(maps.shape[1:3]))
-    assert shapes == [(4, 32)] * 2 + [(8, 16)] * 2 + [(16, 8)] * 2 + [(32, 4)] * 2
-
-
-def test_a_block_is_convolutions_beside_a_shortcut():
-    block = create_backbone("resnet18", num_classes=2, width=4, norm="per_task").module.blocks[2]
-    assert [name for name, _ in block.named_children()] == [
-        "conv1", "norm1", "conv2", "norm2", "shortcut",
-    ]  # fmt: skip
-    block.eval()
-    inputs = torch.randn(2, 4, 8, 8)
-    maps = block.norm2(block.conv2(torch.relu(block.norm1(block.conv1(inputs)))))
-    expected = torch.relu(maps + block.shortcut(inputs))
-    assert expected.shape == (2, 8, 4, 4)
-    torch.testing.assert_close(block(inputs), expected)
+        torch.testing.assert_close(maps, expected)
+        sizes.append(tuple(maps.shape[1:3]))
+    assert sizes == [(4, 32)] * 2 + [(8, 16)] * 2 + [(16, 8)] * 2 + [(32, 4)] * 2
 
 
 def test_resnet50_has_53_convolutions_and_a_head():
@@ -64,9 +53,8 @@ def test_resnet50_has_53_convolutions_and_a_head():
         module = resnet50(1000, "per_task")
     convolutions = [m for m in module.modules() if isinstance(m, nn.Conv2d)]
     assert len(convolutions) == 54
-    assert [m.stride for m in module.blocks[3].children() if isinstance(m, nn.Conv2d)] == [
-        (1, 1), (2, 2), (1, 1),
-    ]  # fmt: skip
+    strides = [m.stride for m in module.blocks[3].children() if isinstance(m, nn.Conv2d)]
+    assert strides == [(1, 1), (2, 2), (1, 1)]
     assert sum(p.numel() for p in module.parameters()) == 25_502_912
     assert sum(b.numel() for b in module.buffers() if b.dim()) == 53_120
 

@@ -59,16 +59,9 @@ def test_no_tensor_of_the_module_changes_in_any_mode(norm, mode, images):
         assert after[name] is tensor
         assert torch.equal(tensor, value)
     assert [module.training for module in backbone.module.modules()] == training
-    shared = tensors_of(backbone._view(mode)).values()
-    assert {id(tensor) for tensor in shared} <= {id(tensor) for tensor in after.values()}
-
-
-def test_parameters_are_frozen_and_weights_share_their_memory():
-    assert not any(parameter.requires_grad for parameter in RESNET.module.parameters())
-    assert list(RESNET.weights) == [layer.name for layer in RESNET.layers]
-    for name, weight in RESNET.weights.items():
-        assert weight.data_ptr() == RESNET.module.get_parameter(name).data_ptr()
-    assert RESNET.device == torch.device("cpu")
+    assert not any(parameter.requires_grad for parameter in backbone.module.parameters())
+    for name, weight in backbone.weights.items():
+        assert weight.data_ptr() == after[name].data_ptr()
 
 
 def test_forward_uses_the_given_weights_and_gradients_reach_them():
@@ -87,7 +80,7 @@ def test_forward_uses_the_given_weights_and_gradients_reach_them():
     assert LENET.forward({}, torch.zeros(0, 784)).shape == (0, 10)
 
 
-def test_statistics_are_updated_in_place_in_training_only(images):
+def test_statistics_are_a_task_s_own_and_updated_in_training_only(images):
     backbone = adapt(Counting(), norm="per_task")
     first, second = backbone.initial_statistics(), backbone.initial_statistics()
     assert set(first) == {"body.1.running_mean", "body.1.running_var"}
@@ -96,23 +89,16 @@ def test_statistics_are_updated_in_place_in_training_only(images):
     backbone.forward({}, images, first, "train")
     maps = backbone.module.body[0](images)
     torch.testing.assert_close(mean, 0.1 * maps.mean((0, 2, 3)))
+    plain = backbone.forward({}, images)
+    assert not torch.allclose(backbone.forward({}, images, first), plain)
+    assert torch.equal(backbone.forward({}, images, second), plain)
+    batch = backbone.forward({}, images, mode="batch")
+    assert torch.equal(backbone.forward({}, images, first, "batch"), batch)
     assert torch.equal(second["body.1.running_mean"], torch.zeros(4))
     for mode in ("frozen", "eval", "batch"):
         kept = {name: value.clone() for name, value in first.items()}
         backbone.forward({}, images, first, mode)
         assert all(torch.equal(first[name], kept[name]) for name in kept)
-
-
-def test_each_task_is_normalised_by_its_own_statistics(images):
-    backbone = adapt(Counting(), norm="per_task")
-    shifted = backbone.initial_statistics()
-    shifted["body.1.running_mean"] += 5
-    plain = backbone.forward({}, images)
-    assert not torch.allclose(backbone.forward({}, images, shifted), plain)
-    assert torch.equal(
-        backbone.forward({}, images, shifted, "batch"), backbone.forward({}, images, mode="batch")
-    )
-    assert torch.equal(backbone.forward({}, images, backbone.initial_statistics()), plain)
 
 
 @pytest.mark.parametrize(
@@ -128,9 +114,11 @@ def test_whether_inputs_of_a_batch_depend_on_one_another(norm, mode, alone, imag
 
 @pytest.mark.parametrize(("mode", "random"), [*zip(MODES, (True, True, False, False), strict=True)])
 def test_dropout_is_on_in_train_and_frozen(mode, random, images):
-    backbone = adapt(Counting())
-    first, second = (backbone.forward({}, images, mode=mode) for _ in range(2))
-    assert torch.equal(first, second) != random
+    encoder = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.2, batch_first=True)
+    flat = nn.Sequential(encoder, nn.Flatten(), nn.Linear(16 * 8, 2))
+    for backbone, inputs in ((adapt(Counting()), images), (adapt(flat), images.view(6, 16, 8))):
+        first, second = (backbone.forward({}, inputs, mode=mode) for _ in range(2))
+        assert torch.equal(first, second) != random
 
 
 def test_threads_give_the_serial_results_bit_for_bit(images):
@@ -222,7 +210,6 @@ def test_the_fingerprint_sees_every_tensor():
         (RESNET, torch.zeros(2, 9, 9, 3), r"\(3, \*, \*\), got \(9, 9, 3\); .*permute\(0, 3, 1, 2"),
         (RESNET, torch.zeros(3, 32, 32), r"got \(32, 32\); add a batch dimension: inputs\[None\]"),
         (RESNET, torch.zeros(2, 1, 32, 32), r"got \(1, 32, 32\)$"),
-        (RESNET, torch.zeros(2, 3072), r"got \(3072,\)$"),
         (RESNET, torch.zeros(1, 3, 4, 4), r"more than one value a channel.*larger batch"),
     ],
 )
@@ -257,7 +244,6 @@ def test_arguments_of_forward_that_do_not_fit(norm, arguments, message, images):
         (nn.Linear(2, 2), {"norm": "layer"}, "norm of a backbone must be none or batch"),
         (nn.Linear(2, 2), {"num_classes": -2}, "num_classes must be"),
         (nn.Linear(2, 2), {"input_shape": ()}, "input_shape must be"),
-        (nn.Linear(2, 2), {"input_shape": 4}, "input_shape must be"),
         (nn.Linear(2, 2), {"input_shape": (0, 2)}, "input_shape must be"),
         (Counting(), {"norm": "batch"}, "norm 'batch' keeps no running statistics"),
     ],

@@ -14,14 +14,6 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize("progress", [silent, Progress(False, "work")])
-def test_silence(progress, capfd):
-    with progress.track(3) as advance:
-        for _ in range(3):
-            advance()
-    assert capfd.readouterr() == ("", "")
-
-
 NAMES = [("seven [/b] [red]", "seven [/b] [red]"), ("a\x1b[2J\n", r"a\x1b[2J\n")]
 
 
@@ -72,12 +64,10 @@ def test_time_that_is_left(done, seconds, line):
     assert module._line("w", done, 8, seconds) == line
 
 
-def test_short_work_says_nothing_and_costs_nothing(capfd):
-    started = time.perf_counter()
-    for _ in range(20):
-        with Progress(True, "short").track(1) as advance:
+def test_short_work_says_nothing(capfd):
+    for progress in (Progress(True, "short"), Progress(False, "work"), silent):
+        with progress.track(1) as advance:
             advance()
-    assert time.perf_counter() - started < 1
     assert capfd.readouterr() == ("", "")
 
 
