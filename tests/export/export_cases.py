@@ -54,27 +54,22 @@ class Labelled(nn.Module):
         return self.layer(inputs)[:, : self.classes]
 
 
-def used_twice() -> nn.Module:
-    """A network of the library's, twice inside the user's module."""
-    body = lenet(16).module
-    return nn.Sequential(body, body, nn.Linear(16, 3))
-
-
-def flat_module() -> nn.Module:
+def flat() -> nn.Module:
     """A module of torch's own layers."""
     return nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 3))
 
 
 BACKBONES: dict[str, Callable[[], Backbone]] = {
     "lenet": lambda: lenet(3),
-    "float16": lambda: adapt(lenet(3).module.to(torch.float16), input_shape=(16,)),
-    "bfloat16": lambda: adapt(lenet(3).module.to(torch.bfloat16), input_shape=(16,)),
-    "float64": lambda: adapt(lenet(3).module.to(torch.float64), input_shape=(16,)),
+    **{
+        name: lambda name=name: adapt(lenet(3).module.to(getattr(torch, name)), input_shape=(16,))
+        for name in ("float16", "bfloat16", "float64")
+    },
     "tied": lambda: adapt(Tied()),
     "transformer": lambda: adapt(Encoder()),
     "labelled": lambda: adapt(Labelled()),
-    "flattened": lambda: adapt(flat_module(), input_shape=(16,)),
-    "used twice": lambda: adapt(used_twice()),
+    "flattened": lambda: adapt(flat(), input_shape=(16,)),
+    "used twice": lambda: adapt(nn.Sequential(body := lenet(16).module, body, nn.Linear(16, 3))),
     "inside": lambda: adapt(nn.Sequential(nn.Dropout2d(0.5), resnet("group", 5).module)),
     **{f"resnet {n}": lambda n=n: resnet(n, 5) for n in ("batch", "per_task", "shared", "group")},
     **{

@@ -1,19 +1,15 @@
 """ONNX files: onnxruntime computes the module's logits, and a wrong model is not written."""
 
 import json
-import math
 import sys
 
 import pytest
 import torch
-from export_cases import FLAT, learned, model_of
-from torch import nn
+from export_cases import learned, model_of
 
 from impresslearn.errors import ImpressLearnError, InputError, MissingDependencyError
-from impresslearn.export import TaskModel, export_module, export_onnx, export_task
+from impresslearn.export import export_module, export_onnx, export_task
 from impresslearn.export import onnx as exporter
-from impresslearn.networks import adapt
-from impresslearn.networks.prediction import TaskView
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed")
 pytest.importorskip("onnxscript", reason="onnxscript is not installed")
@@ -25,13 +21,17 @@ def learner():
     return learned("lenet")[0]
 
 
-@pytest.fixture
-def translated(learner, monkeypatch):
-    """The task "new", translated once for all exports of a test."""
+@pytest.fixture(scope="module")
+def translation(learner):
     task = model_of(learner)
-    data = exporter._translated(task, export_module(task), torch.zeros(2, 16))
-    monkeypatch.setattr(exporter, "_translated", lambda *_: data)
-    return task
+    return task, exporter._translated(task, export_module(task), torch.zeros(2, 16))
+
+
+@pytest.fixture
+def translated(translation, monkeypatch):
+    """The task "new", translated once for all exports."""
+    monkeypatch.setattr(exporter, "_translated", lambda *_: translation[1])
+    return translation[0]
 
 
 def check_model(kind, path, error=1e-5, example=False):
@@ -66,10 +66,11 @@ def test_a_lenet_quietly(tmp_path, capfd, recwarn):
 @pytest.mark.parametrize(
     ("kind", "error", "example"),
     [
-        *((f"convnet {norm}", 1e-5, False) for norm in ("batch", "per_task", "shared")),
+        ("convnet batch", 1e-5, False),
+        ("convnet per_task", 1e-5, False),
         pytest.param("resnet group", 1e-5, True, marks=pytest.mark.slow),
         ("tied", 1e-5, True),
-        ("transformer", 1e-5, True),
+        pytest.param("transformer", 1e-5, True, marks=pytest.mark.slow),
         ("float16", 1e-2, False),
         ("float64", 1e-12, False),
     ],
@@ -85,12 +86,6 @@ def test_what_onnxruntime_cannot_run(tmp_path):
     assert not path.exists()
     export_onnx(task, path, verify=False)
     onnx.checker.check_model(str(path))
-
-
-@pytest.mark.parametrize(("logit", "error"), [(0, 0), (1e-9, math.inf), (math.nan, math.nan)])
-def test_logits_that_are_all_zero_have_an_error_too(logit, error):
-    found = exporter._relative_error(torch.tensor([logit, 0]), torch.zeros(2))
-    assert found == pytest.approx(error, nan_ok=True)
 
 
 @pytest.mark.parametrize(
@@ -117,18 +112,6 @@ def test_rounding_that_the_network_magnifies_passes(translated, tmp_path, monkey
     export_onnx(translated, path)
     with pytest.raises(ImpressLearnError, match=r"allowed 1.0e-05"):
         export_onnx(translated, path, tolerance=1e-5)
-
-
-def test_rounding_is_measured_against_float64(learner):
-    class Half(nn.Linear):  # its code names the dtype that it works in
-        def forward(self, inputs):
-            return super().forward(inputs.float())
-
-    task = model_of(learner)
-    assert 0 < exporter._rounding(task, FLAT, export_module(task)(FLAT).double()) < 1e-6
-    backbone = adapt(Half(16, 3))
-    task = TaskModel(backbone, TaskView(dict(backbone.weights), None, 3), "t", (0, 1, 2))
-    assert exporter._rounding(task, FLAT, FLAT) == 0
 
 
 def test_what_cannot_be_translated(learner, tmp_path, monkeypatch):

@@ -4,16 +4,14 @@ import statistics
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 import torch
-from storekit import hasty
+from storekit import QUICKLY, hasty
 
 import impresslearn as il
-from impresslearn.coefficients.mixing import Coefficients
-from impresslearn.coefficients.quantisation import store_coefficients
-from impresslearn.state.tasks import EntropyProfile, LearnedTask
-from toys import quick_learner
+from toys import blobs, quick_learner
 
 OPENING = """
 import time, sys
@@ -26,30 +24,16 @@ print(time.perf_counter() - start)
 
 
 def add_tasks(learner, count, start=0):
-    """Commits tasks number-start, … of random coefficients in one transaction, untried."""
-    generator = torch.Generator().manual_seed(start)
-    masks, layers = len(learner.bank_), len(learner.backbone.layers)
+    """Commits copies number-start, … of the task "first" in one transaction, untried."""
+    task = learner.tasks_.learned("first")
     with learner._state.backend.transaction():
         for number in range(start, start + count):
-            alphas = tuple(torch.rand(layers, masks, generator=generator))
-            task = LearnedTask(
-                f"number-{number:06d}",
-                (0, 1, 2),
-                masks,
-                store_coefficients(Coefficients(alphas)),
-                profile=EntropyProfile(0.25, 0.75),
-                history={
-                    "recipe": {"seed": number, **learner.task_recipe.settings()},
-                    "metrics": {"examples": 96, "seconds": 0.0123, "steps": 60, "loss": 0.1234},
-                    "created_at": "2025-01-01T00:00:00.000+00:00",
-                },
-            )
-            learner._state.tasks.add(task)
+            learner._state.tasks.add(replace(task, name=f"number-{number:06d}"))
 
 
 def made(path, count):
     """Writes a store of so many tasks over ten masks; bytes a task."""
-    quick_learner().add_random_masks(10).save(path)
+    quick_learner(**QUICKLY).add_random_masks(10).learn_task("first", blobs(0)).save(path)
     empty = path.stat().st_size
     with il.open_store(path, progress=False) as learner:
         for start in range(0, count, 5000):

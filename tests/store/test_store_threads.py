@@ -46,31 +46,24 @@ def busy(learner, rounds=3):
             assert torch.allclose(learner.logits(INPUTS, "first"), expected, atol=1e-5)
 
     in_threads(*(lambda n=n: learn(f"t{n}") for n in range(3)), *[predict] * 3)
-    return 3 * rounds
 
 
-def test_threads_on_a_bound_learner(path):
-    with hasty(path) as learner:
-        learned = busy(learner)
-        expected, masks = digests(learner), learner.bank_.names
-    assert verify_store(path) == {"tasks": 3 + learned, "masks": len(masks)}
-    assert il.load(path).bank_.names == masks
-    assert digests(path) == expected
-
-
-def test_threads_in_memory_while_another_saves(tmp_path):
-    learner, path = small_learner(), tmp_path / "a.impress"
-    saved = []
+@pytest.mark.parametrize("bound", [False, True])
+def test_threads_on_one_learner_while_another_saves(path, tmp_path, bound):
+    learner, copy, saved = hasty(path) if bound else small_learner(), tmp_path / "copy", []
 
     def save():
-        for _ in range(5):
-            learner.save(path, overwrite=True)
-            saved.append(verify_store(path)["tasks"])
+        for _ in range(4):
+            learner.save(copy, overwrite=True)
+            saved.append(verify_store(copy)["tasks"])
 
     in_threads(lambda: busy(learner), save)
-    learner.save(path, overwrite=True)
+    learner.save(copy, overwrite=True)
     assert saved == sorted(saved)
-    assert digests(path) == digests(learner)
+    assert verify_store(copy) == {"tasks": 12, "masks": len(learner.bank_)}
+    assert digests(copy) == digests(learner)
+    learner.close()
+    assert not bound or digests(path) == digests(copy)
 
 
 def test_threads_that_save_to_one_path(tmp_path):

@@ -76,7 +76,8 @@ def judge(report: Any, source: str, folder: str, count: int, verb: str) -> None:
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + 600 * 2**20,) * 2)
     valid, copy = Path(source).read_bytes(), Path(folder) / "copy.impress"
-    expected = _observed(il.load(source, progress=False))
+    whole = il.load(source, progress=False)
+    expected, names = _observed(whole), list(whole.tasks_)
     for number in range(count):
         for suffix in ("-wal", "-shm", "-journal"):
             copy.with_name(copy.name + suffix).unlink(missing_ok=True)
@@ -87,7 +88,7 @@ def judge(report: Any, source: str, folder: str, count: int, verb: str) -> None:
                 found = _observed(il.load(copy, progress=False))
             else:
                 with il.open_store(copy) as learner:
-                    found = _observed(learner, list(expected))
+                    found = _observed(learner, names)
             report("equal" if found == expected else f"{number} is different")
         except il.ImpressLearnError as error:
             lines = len(str(error).splitlines())
@@ -97,14 +98,10 @@ def judge(report: Any, source: str, folder: str, count: int, verb: str) -> None:
         signal.alarm(0)
 
 
-def _observed(learner: il.ImpressLearner, names: list[str] | None = None) -> dict[str, Any]:
+def _observed(learner: il.ImpressLearner, names: list[str] | None = None) -> list[Any]:
     """Everything that can be seen of a learner's tasks; of the named ones or of all."""
-    found = {}
-    for name in learner.tasks_ if names is None else names:
-        info = learner.tasks_[name]
-        kept = [info.role, info.classes, info.num_masks, info.breakdown, info.history]
-        found[name] = [*kept, learner.tasks_.learned(name).profile, digest(learner, name)]
-    return found
+    tasks = [learner.tasks_[name] for name in (learner.tasks_ if names is None else names)]
+    return [(task, dict(task.history), digest(learner, task.name)) for task in tasks]
 
 
 def main() -> None:
