@@ -6,12 +6,10 @@ from hypothesis import strategies as st
 from impresslearn.coefficients.mixing import (
     Coefficients,
     CoefficientSpec,
-    check_coefficients,
     masked_weights,
     mixed_weights,
     one_hot_coefficients,
     uniform_coefficients,
-    unit_alphas,
 )
 from impresslearn.errors import InputError
 from impresslearn.masks import add_random_masks, random_bank
@@ -73,15 +71,23 @@ def assert_equal(first, second):
     left=st.integers(1, 20),
     seed=st.integers(0, 99),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_weights_are_those_of_eq_1_times_the_scales(spec, count, left, seed):
-    """And stay so, bit for bit, as the bank grows; nothing that is given changes."""
+    """With their gradients; and stay so, bit for bit, as the bank grows."""
     bank, weights, coefficients = bank_of(count, seed), frozen(seed), draw(count, spec, seed)
-    mixed = mixed_weights(bank, weights, coefficients)
+    numbers = [tensor.requires_grad_() for tensor in coefficients.tensors()]
+    both = [make(bank, weights, coefficients) for make in (mixed_weights, dense)]
+    mixed, expected = both
     assert list(mixed) == [layer.name for layer in LAYERS]
-    for name, expected in dense(bank, weights, coefficients).items():
-        assert mixed[name].dtype == torch.float32
-        torch.testing.assert_close(mixed[name].double(), expected, rtol=1e-5, atol=1e-5)
+    for name, weight in mixed.items():
+        assert weight.dtype == torch.float32
+        torch.testing.assert_close(weight.double(), expected[name], rtol=1e-5, atol=1e-5)
+    ours, plain = (
+        torch.autograd.grad(sum(w.double().pow(2).sum() for w in each.values()), numbers)
+        for each in both
+    )
+    for gradient, exact in zip(ours, plain, strict=True):
+        torch.testing.assert_close(gradient, exact, rtol=1e-3, atol=1e-3)
     add_random_masks(bank, left, sparsity=0.6)
     assert_equal(mixed_weights(bank, weights, coefficients), mixed)
     assert_equal(weights, frozen(seed))
@@ -97,59 +103,10 @@ def test_one_mask_alone_is_its_one_hot_mixture_bit_for_bit(dtype):
         assert {weight.dtype for weight in alone.values()} == {dtype}
 
 
-@pytest.mark.parametrize("spec", [spec for spec in SPECS if not spec.input_scale], ids=str)
-def test_coefficients_per_layer_and_output_scales_fold_into_those_per_unit(spec):
-    bank, weights, coefficients = bank_of(6), frozen(), draw(6, spec)
-    folded = Coefficients(unit_alphas(coefficients, LAYERS))
-    assert folded.granularity == "unit"
-    expected = mixed_weights(bank, weights, coefficients)
-    for name, weight in mixed_weights(bank, weights, folded).items():
-        torch.testing.assert_close(weight, expected[name], rtol=1e-5, atol=1e-5)
-    with pytest.raises(InputError, match="input scale"):
-        unit_alphas(draw(6, CoefficientSpec(input_scale=True)), LAYERS)
-
-
-@pytest.mark.parametrize("spec", SPECS, ids=str)
-def test_gradients_reach_every_number(spec):
-    bank, weights = bank_of(6), frozen()
-
-    def gradients(function):
-        coefficients = draw(6, spec)
-        tensors = [tensor.requires_grad_() for tensor in coefficients.tensors()]
-        mixed = function(bank, weights, coefficients)
-        total = sum(weight.double().pow(2).sum() for weight in mixed.values())
-        return torch.autograd.grad(total, tensors)
-
-    for ours, plain in zip(gradients(mixed_weights), gradients(dense), strict=True):
-        torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("spec", SPECS, ids=str)
-def test_shapes_and_start(spec):
-    start = uniform_coefficients(LAYERS, 5, spec)
-    unit = spec.granularity == "unit"
-    assert [tuple(a.shape) for a in start.alpha] == (
-        [(5, 4), (5, 5), (5, 3)] if unit else [(5,)] * 3
-    )
-    assert all((alpha == 0.2).all() for alpha in start.alpha)
-    assert (start.output_scale is not None, start.input_scale is not None) == (
-        spec.output_scale,
-        spec.input_scale,
-    )
-    if start.output_scale is not None:
-        assert [scale.tolist() for scale in start.output_scale] == [[1] * 4, [1] * 5, [1] * 3]
-    if start.input_scale is not None:
-        assert [len(scale) for scale in start.input_scale] == [2, 33, 20]
-    assert (start.num_masks, start.granularity) == (5, spec.granularity)
-    assert start.numel == (5 * 12 if unit else 15) + 12 * spec.output_scale + 55 * spec.input_scale
-
-
 def test_coefficients_that_do_not_fit_are_refused():
     bank, weights = bank_of(4), frozen()
     for coefficients in (draw(5), Coefficients(draw(4).alpha[:2])):
         with pytest.raises(InputError, match="do not fit a bank of 4 masks and 3 layers"):
-            check_coefficients(coefficients, bank)
-        with pytest.raises(InputError, match="do not fit"):
             mixed_weights(bank, weights, coefficients)
     turned = Coefficients(tuple(a.T for a in draw(4, CoefficientSpec("unit")).alpha[:1]) * 3)
     with pytest.raises(InputError, match="expected"):
@@ -161,20 +118,3 @@ def test_coefficients_that_do_not_fit_are_refused():
     for alpha in ((), (torch.ones(2), torch.ones(3))):
         with pytest.raises(InputError, match="one alpha per layer, all for the same masks"):
             Coefficients(alpha)
-
-
-def test_detached_copies_and_the_matrix():
-    coefficients = draw(4, CoefficientSpec("unit", output_scale=True))
-    for tensor in coefficients.tensors():
-        tensor.requires_grad_()
-    copy = coefficients.detach()
-    for ours, theirs in zip(copy.tensors(), coefficients.tensors(), strict=True):
-        assert torch.equal(ours, theirs)
-        assert not ours.requires_grad
-        assert ours.data_ptr() != theirs.data_ptr()
-    assert coefficients.to("meta").alpha[0].device.type == "meta"
-    matrix = coefficients.matrix()
-    assert matrix.shape == (4, 3)
-    torch.testing.assert_close(matrix[:, 1], copy.alpha[1].mean(dim=1))
-    layer = draw(4)
-    assert torch.equal(layer.matrix(), torch.stack(layer.alpha, dim=1))

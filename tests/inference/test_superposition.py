@@ -2,25 +2,16 @@ import pytest
 import torch
 from torch import nn
 
-from impresslearn.coefficients.mixing import (
-    Coefficients,
-    CoefficientSpec,
-    mixed_weights,
-    uniform_coefficients,
-)
+from impresslearn.coefficients.mixing import CoefficientSpec, mixed_weights, uniform_coefficients
 from impresslearn.inference.superposition import Superposition
 from impresslearn.masks import add_random_masks, random_bank
 from impresslearn.networks import adapt, create_backbone
 
 KINDS = {
     "layer": [CoefficientSpec()] * 3,
-    "unit": [CoefficientSpec("unit")] * 3,
     "layer and unit": [CoefficientSpec(), CoefficientSpec("unit")],
     "output scales": [CoefficientSpec(output_scale=True), CoefficientSpec()],
     "input scales": [CoefficientSpec(input_scale=True), CoefficientSpec("unit", True, True)],
-    "everything": [
-        CoefficientSpec(g, o, i) for g in ("layer", "unit") for o in (0, 1) for i in (0, 1)
-    ],
 }
 
 
@@ -80,31 +71,3 @@ def test_weights_and_gradients_are_those_of_the_dense_sum(backbone, kind, per_la
     assert backbone.fingerprint() == fingerprint
     for now, then in zip(tasks, copies, strict=True):
         assert all(map(torch.equal, now.tensors(), then.tensors()))
-
-
-def test_equal_shares(backbone):
-    bank = random_bank(backbone.layers, 3, sparsity=0.5)
-    tasks = [draw(backbone, 3, CoefficientSpec(), seed) for seed in range(4)]
-    superposition = Superposition(backbone, bank, tasks)
-    assert superposition.num_tasks == 4
-    assert superposition.uniform().tolist() == [0.25] * 4
-    assert superposition.uniform(torch.tensor([1, 3])).tolist() == [0, 0.5, 0, 0.5]
-    columns = superposition.uniform(torch.tensor([2]), per_layer=True)
-    assert columns.tolist() == [[0] * len(bank.layers)] * 2 + [[1] * len(bank.layers)] + [
-        [0] * len(bank.layers)
-    ]
-
-
-def test_no_tasks_have_no_weights(backbone):
-    bank = random_bank(backbone.layers, 3, sparsity=0.5)
-    weights = Superposition(backbone, bank, []).weights(torch.zeros(0))
-    assert not any(weight.any() for weight in weights.values())
-
-
-def test_tasks_may_know_fewer_masks_than_the_bank(backbone):
-    bank = random_bank(backbone.layers, 8, sparsity=0.5)
-    one_hot = torch.tensor([1.0])
-    task = Coefficients(tuple(one_hot for _ in backbone.layers))
-    weights = Superposition(backbone, bank, [task]).weights(torch.ones(1))
-    for name, mask in bank.mask(bank.names[0]).items():
-        assert torch.equal(weights[name], backbone.weights[name] * mask)

@@ -1,38 +1,11 @@
-"""What a new store is made from; notes kept through it, and tasks before their rounding."""
+"""What a new store is made from, and settings that its tasks contradict."""
 
 import pytest
-import torch
 
-from impresslearn import InputError, Recipe, load
+from impresslearn import InputError, Recipe
 from impresslearn.learner.creation import CreationSettings, check_agreement, create_learner
 from impresslearn.store import describe_store
-from toys import blobs, lenet, quick_learner
-
-
-def test_a_note_is_kept_through_a_file(tmp_path):
-    note = {"customer": "x", "site": [1, 2]}
-    learner = quick_learner().learn_basis("a", blobs(), note=note)
-    learner.learn_task("b", blobs(1), note=note).learn_task("c", blobs(2))
-    learner.learn_homogeneous("d", blobs(3), 2, note=note).save(tmp_path / "s")
-    for each in (learner, load(tmp_path / "s")):
-        kept = [each.tasks_[name].history["metrics"].get("note") for name in "abcd"]
-        assert kept == [note, note, None, note]
-
-
-def test_the_task_learned_last_can_be_run_unrounded():
-    learner = quick_learner(precision="int4", granularity="unit").add_random_masks(4)
-    exact = quick_learner(granularity="unit").add_random_masks(4)
-    for name, seed in (("a", 0), ("b", 1)):
-        learner.learn_task(name, blobs(seed), seed=seed)
-        exact.learn_task(name, blobs(seed), seed=seed)
-    inputs = blobs(1)[0]
-    state = learner._state
-    assert state.unrounded_view(learner.tasks_.learned("a")) is None
-    view = state.unrounded_view(learner.tasks_.learned("b"))
-    found = view.logits(learner.backbone, inputs)
-    torch.testing.assert_close(found, exact.logits(inputs, "b"))
-    assert not torch.equal(found, learner.logits(inputs, "b"))
-    assert not found.requires_grad
+from toys import lenet, quick_learner
 
 
 def test_a_learner_is_founded_on_the_shape_of_the_data():

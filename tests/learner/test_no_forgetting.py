@@ -39,8 +39,8 @@ def learn_more(learner, data):
 
 
 def check(learner, data):
+    frozen, inputs = learner.backbone.fingerprint(), data(8)[0]
     learner.learn_basis("a", data(0)).learn_task("b", data(1))
-    inputs = data(8)[0]
     early = snapshot(learner, inputs)
     assert not torch.equal(early["logits", "a"], early["logits", "b"])
     learn_more(learner, data)
@@ -49,6 +49,7 @@ def check(learner, data):
     assert_unchanged(early, late)
     learner.learn_task("i", data(9))
     assert_unchanged(late, snapshot(learner, inputs))
+    assert learner.backbone.fingerprint() == frozen
 
 
 @pytest.mark.parametrize(
@@ -64,6 +65,7 @@ def test_lenet(settings):
     check(quick_learner(**{"cache_bytes": 0} | settings), blobs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("norm", "granularity"),
     [("batch", "unit"), ("per_task", "layer"), ("shared", "unit"), ("group", "layer")],
@@ -81,11 +83,14 @@ def test_resnet(norm, granularity):
     check(learner, partial(pictures, size=16) if norm == "group" else pictures)
 
 
-@pytest.mark.parametrize("norm", ["batch", "per_task", "shared"])
+@pytest.mark.parametrize(
+    "norm", ["per_task", *(pytest.param(n, marks=pytest.mark.slow) for n in ("batch", "shared"))]
+)
 def test_an_adapted_network_with_batch_norm_and_dropout(norm):
     check(quick_learner(adapt(ConvNet(), norm=norm), cache_bytes=0), pictures)
 
 
+@pytest.mark.slow
 def test_fifty_more_tasks():
     short = Recipe(epochs=2)
     learner = quick_learner(lenet(), cache_bytes=0, basis_recipe=short, task_recipe=short)

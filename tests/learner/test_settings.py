@@ -28,23 +28,15 @@ OTHER = {
 
 @pytest.mark.parametrize("name", [*OTHER, "backbone", "cache_bytes", "settings"])
 def test_a_setting_is_fixed_once_the_learner_is_made(name, tmp_path):
-    learner = quick_learner()
+    learner = quick_learner(**OTHER).add_random_masks(1)
     learner.save(tmp_path / "s")
     for each in (learner, load(tmp_path / "s")):
         before = getattr(each, name)
+        assert before == OTHER.get(name, before)  # what was given is what is kept
         with pytest.raises(FixedSettingError, match=f"^{name} of a ImpressLearner is fixed"):
-            setattr(each, name, OTHER.get(name, 1))
+            setattr(each, name, 1)
         assert getattr(each, name) is before
     learner.progress = True  # what is shown is no part of what is learned
-
-
-def test_settings_that_were_given_are_those_that_are_kept(tmp_path):
-    learner = quick_learner(**OTHER).learn_basis("a", blobs())
-    learner.save(tmp_path / "s")
-    again = load(tmp_path / "s")
-    for name, value in OTHER.items():
-        assert getattr(learner, name) == getattr(again, name) == value
-    assert again.settings == learner.settings
 
 
 @pytest.mark.parametrize("method", [FineTuning, SequentialFineTuning, Hybrid, SupSup])
@@ -110,49 +102,40 @@ def test_numpy_numbers_become_plain_ones_and_can_be_saved(tmp_path):
     learner.add_random_masks(np.int64(1), seed=np.int16(4))
     note = {"site": np.int64(2), "means": np.arange(2.0)}
     learner.learn_task(np.str_("b"), blobs(1), seed=np.uint8(9), note=note)
-    learner.save(tmp_path / "s")
+    learner.learn_basis("c", blobs(), note=note).learn_task("d", blobs()).save(tmp_path / "s")
     again = load(tmp_path / "s")
     assert again.settings == learner.settings
-    assert again.tasks_["b"].history["metrics"]["note"] == {"site": 2, "means": [0.0, 1.0]}
+    notes = [task.history["metrics"].get("note") for task in again.tasks_.values()]
+    assert notes == [None, plain := {"site": 2, "means": [0.0, 1.0]}, plain, None]
     assert torch.equal(again.logits(blobs(1)[0], "b"), learner.logits(blobs(1)[0], "b"))
 
 
-@pytest.mark.parametrize("name", ["", "a\ud800", 3, None])
-def test_names_that_no_file_could_keep_are_refused_before_training(name, tmp_path):
-    wild = Recipe(lr=1e38, schedule="constant", epochs=0, min_steps=4)  # would fail if it trained
-    quick_learner().add_random_masks(1).save(tmp_path / "s")
-    with open_store(tmp_path / "s", task_recipe=wild, basis_recipe=wild) as learner:
-        for verb in (learner.learn_task, learner.learn_basis):
-            with pytest.raises(InputError, match="a task's name"):
-                verb(name, blobs())
-        with pytest.raises(InputError, match="a task's name"):
-            learner.learn_tasks({name: blobs()})
-        assert (len(learner.tasks_), len(learner.bank_)) == (0, 1)
+WILD = Recipe(lr=1e38, schedule="constant", epochs=0, min_steps=4)  # would fail if it trained
 
 
 @pytest.mark.parametrize(
-    "note", [{"a": {1, 2}}, {"a": float("nan")}, [1], "text", {"a": "\ud800"}, {"\udcff": 1}]
-)
-def test_notes_that_no_file_could_keep_are_refused_before_training(note):
-    learner = quick_learner().add_random_masks(1)
-    with pytest.raises(InputError, match="^a note [^\n]*$"):
-        learner.learn_task("a", blobs(), note=note)
-    assert len(learner.tasks_) == 0
-
-
-@pytest.mark.parametrize("seed", [1.5, "3", 2**80, True])
-@pytest.mark.parametrize(
-    ("verb", "arguments"),
+    ("given", "line"),
     [
-        ("learn_task", {"name": "a", "data": blobs()}),
-        ("learn_basis", {"name": "a", "data": blobs()}),
-        ("learn_homogeneous", {"name": "a", "data": blobs(), "count": 2}),
-        ("add_random_masks", {"count": 1}),
-        ("add_masks", {"count": 1, "source": "disjoint"}),
+        *[({"name": name}, "a task's name") for name in ("", "a\ud800", 3, None)],
+        *[({"note": note}, "^a note [^\n]*$") for note in (
+            {"a": {1, 2}}, {"a": float("nan")}, [1], "text", {"a": "\ud800"}, {"\udcff": 1},
+        )],
+        *[({"seed": seed}, "seed must be an integer") for seed in (1.5, "3", 2**80, True)],
     ],
-)
-def test_seeds_that_cannot_be_used(verb, arguments, seed):
-    learner = quick_learner().add_random_masks(1)
-    given = {"seeds": [0, seed]} if verb == "learn_homogeneous" else {"seed": seed}
-    with pytest.raises(InputError, match="seed must be an integer"):
-        getattr(learner, verb)(**arguments, **given)
+)  # fmt: skip
+def test_what_no_file_could_keep_is_refused_before_training(given, line, tmp_path):
+    quick_learner().add_random_masks(1).save(tmp_path / "s")
+    with open_store(tmp_path / "s", task_recipe=WILD, basis_recipe=WILD) as learner:
+        for verb in (learner.learn_task, learner.learn_basis):
+            with pytest.raises(InputError, match=line):
+                verb(**{"name": "a", "data": blobs()} | given)
+        if "name" in given:
+            with pytest.raises(InputError, match=line):
+                learner.learn_tasks({given["name"]: blobs()})
+        if "seed" in given:
+            for draw in (learner.add_random_masks, learner.add_masks):
+                with pytest.raises(InputError, match=line):
+                    draw(1, **given)
+            with pytest.raises(InputError, match=line):
+                learner.learn_homogeneous("a", blobs(), 2, seeds=[0, given["seed"]])
+        assert (len(learner.tasks_), len(learner.bank_)) == (0, 1)

@@ -6,7 +6,6 @@ import math
 import pytest
 import torch
 
-from impresslearn import load
 from impresslearn.errors import InputError
 from impresslearn.kernels import pack
 from impresslearn.masks import (
@@ -14,15 +13,12 @@ from impresslearn.masks import (
     add_random_masks,
     disjoint_bank,
     disjoint_mask,
-    list_mask_sources,
     random_bank,
     random_mask,
-    register_mask_source,
-    sources,
 )
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks.layers import MaskableLayer
-from toys import blobs, quick_learner
+from toys import quick_learner
 
 LAYERS = (MaskableLayer("conv.weight", (4, 2, 3, 3)), MaskableLayer("head.weight", (3, 20)))
 
@@ -156,46 +152,6 @@ def test_settings_that_draw_nothing():
     with pytest.raises(InputError, match=r"did you mean 0.95\?"):
         add_random_masks(bank, 2, sparsity=95)
     assert len(bank) == 0
-
-
-@pytest.fixture
-def first_weights(monkeypatch):
-    """A source from outside: the first ones of each layer, moved on by the seed."""
-    monkeypatch.setattr(sources, "_sources", dict(sources._sources))
-    seeds = []
-
-    def draw(layers, ones, seed):
-        seeds.append(seed)
-        mask = {}
-        for layer, count in zip(layers, ones, strict=True):
-            flat = (torch.arange(layer.numel) - seed) % layer.numel < count
-            mask[layer.name] = flat.reshape(layer.shape)
-        return mask
-
-    register_mask_source("first", draw)
-    return seeds
-
-
-def test_a_source_of_ones_own_takes_one_registration(first_weights, tmp_path):
-    assert list_mask_sources() == ["random", "disjoint", "first"]
-    learner = quick_learner().add_masks(2, source="first", seed=5).add_masks(1, source="first")
-    assert first_weights == [5, 6, 2]
-    assert learner.bank_.names == ("first-0", "first-1", "first-2")
-    assert [info.source for info in learner.bank_.infos] == ["first"] * 3
-    assert learner.bank_.infos[1].recipe == {"seed": 6}
-    learner.learn_task("a", blobs()).save(tmp_path / "own.impress")
-    again = load(tmp_path / "own.impress")
-    for name in learner.bank_.names:
-        assert same(again.bank_.mask(name), learner.bank_.mask(name))
-
-
-def test_sources_that_are_taken_or_do_not_fit(first_weights):
-    for name in ("random", "disjoint", "edge_popup", "first"):
-        with pytest.raises(InputError, match=f"'{name}' is registered already"):
-            register_mask_source(name, lambda layers, ones, seed: {})
-    register_mask_source("odd", lambda layers, ones, seed: {"odd": torch.ones(1)})
-    with pytest.raises(InputError, match="must cover exactly the maskable layers"):
-        quick_learner().add_masks(1, source="odd")
 
 
 def test_a_learner_adds_masks_of_any_source():

@@ -26,24 +26,17 @@ def quick(backbone, **settings):
 
 
 @needs_peft
-def test_a_task_costs_its_low_rank_matrices(backbone):
-    adapter = Adapter(backbone, kind="lora", rank=3, progress=False)
-    for task in STREAM:
-        assert adapter.learn_task(task.name, task.train) is adapter
-    numbers = 3 * (64 + 40 + 40 + 20 + 20 + 10)
-    for task in STREAM:
-        assert adapter.score(task.test, task.name) > 0.9
-        right = adapter.predict(task.test.inputs, task.name) == task.test.labels
-        assert right.mean() == adapter.score(task.test, task.name)
-        assert adapter.tasks_[task.name].bytes == 4 * numbers + 2
-
-
-@needs_peft
-def test_vera_costs_its_vectors(backbone):
-    adapter = Adapter(backbone, kind="vera", rank=30, progress=False)
-    adapter.learn_task("a", STREAM[0].train)
-    assert adapter.score(STREAM[0].test, "a") > 0.8
-    assert adapter.tasks_["a"].bytes == 4 * (3 * 30 + 40 + 20 + 10) + 2
+@pytest.mark.parametrize(
+    ("kind", "rank", "numbers"),
+    [("lora", 3, 3 * (64 + 40 + 40 + 20 + 20 + 10)), ("vera", 30, 3 * 30 + 40 + 20 + 10)],
+)
+def test_a_task_costs_what_is_trained_for_it(backbone, kind, rank, numbers):
+    adapter, task = Adapter(backbone, kind=kind, rank=rank, progress=False), STREAM[0]
+    assert adapter.learn_task("a", task.train) is adapter
+    accuracy = adapter.score(task.test, "a")
+    assert accuracy > 0.8
+    assert (adapter.predict(task.test.inputs, "a") == task.test.labels).mean() == accuracy
+    assert adapter.tasks_["a"].bytes == 4 * numbers + 2
 
 
 class Watched(Adapter):

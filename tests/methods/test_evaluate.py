@@ -1,32 +1,15 @@
-"""Evaluation of a user's own class and of the library's methods, and how results are shown."""
+"""Evaluation of the library's methods on a stream, the measures, and how results are shown."""
 
 import math
 
-import numpy as np
 import pytest
 
 import impresslearn as il
-from toys import blobs, lenet, quick_learner
+from impresslearn.methods import metrics
+from toys import QUICK, blobs, lenet, quick_learner
 
 TINY = {"epochs": 0, "min_steps": 60, "batch_size": 32}
-
-
-class NearestMean:
-    """A method of a user's: the class whose mean is nearest, with means for each task."""
-
-    def __init__(self):
-        self.means = {}
-
-    def learn_task(self, name, data):
-        labels = np.unique(data.labels)
-        self.means[name] = labels, [data.inputs[data.labels == k].mean(0) for k in labels]
-
-    def predict(self, inputs, task):
-        labels, means = self.means[task]
-        return labels[np.argmin([((inputs - mean) ** 2).flatten(1).sum(1) for mean in means], 0)]
-
-    def score(self, data, task):
-        return float((self.predict(data.inputs, task) == data.labels).mean())
+MATRIX = [[0.10, 0.20, 0.30], [0.90, 0.25, 0.40], [0.95, 0.70, 0.50], [0.60, 0.80, 0.90]]
 
 
 def shifted():
@@ -40,24 +23,49 @@ def shifted():
     }
 
 
-def test_a_class_of_one_s_own_on_rotated_digits():
-    stream = il.streams.rotated_digits(tasks=3, seed=0)
-    result = il.evaluate(NearestMean(), stream)
-    assert result.tasks == stream.names
-    assert result.average_accuracy > 0.8
-    assert result.forgetting == result.backward_transfer == 0
-    assert result.forward_transfer is None
-    assert [math.isnan(value) for value in result.matrix[1]] == [False, True, True]
-    assert result.bytes == result.roles == {}
-    assert [row["accuracy_before"] for row in result.rows()] == [None] * 3
-    assert result.summary()["bytes_per_task"] is None
-    for name in stream.names:
-        assert name in str(result)
+def test_measures_are_those_worked_out_by_hand():
+    near, nan = pytest.approx, math.nan
+    assert metrics.average_accuracy(MATRIX) == near((0.6 + 0.8 + 0.9) / 3)
+    assert metrics.average_accuracy(MATRIX, 2) == near((0.95 + 0.7) / 2)
+    assert metrics.forgetting(MATRIX) == near(((0.95 - 0.6) + (0.7 - 0.8)) / 2)
+    assert metrics.forgetting([[1.0, 0.0], [0.5, 0.0], [0.5, 0.5]]) == 0  # luck does not count
+    assert metrics.backward_transfer(MATRIX) == near(((0.6 - 0.9) + (0.8 - 0.7)) / 2)
+    assert metrics.forward_transfer(MATRIX) == near(((0.25 - 0.2) + (0.5 - 0.3)) / 2)
+    assert metrics.forward_transfer([[nan] * 2, [0.9, nan], [0.9, 0.8]]) is None
+    for learned in (0, 4):
+        with pytest.raises(il.InputError, match="1 to 3 tasks"):
+            metrics.average_accuracy(MATRIX, learned)
+    for matrix in ([], [[0.5]], [[0.5], [0.5]], [[0.1, 0.2], [0.1]]):
+        with pytest.raises(il.InputError, match="T \\+ 1 rows of T accuracies"):
+            metrics.forgetting(matrix)
 
 
-def test_methods_side_by_side():
-    mine = NearestMean()
-    found = il.compare({"ours": quick_learner(), "<mine>": mine}, shifted(), basis=1)
+class Scores:
+    """Says what it is told to of the task that was learned last."""
+
+    def __init__(self, *scores):
+        self.scores = list(scores)
+
+    def learn_task(self, name, data):
+        """Nothing."""
+
+    def score(self, data, task):
+        return self.scores.pop(0)
+
+
+def test_the_matrix_has_a_row_before_any_task_and_one_after_each():
+    result = il.evaluate(Scores(0.9, 0.8, 0.7, 0.6, 0.5, 0.4), shifted())
+    expected = [[None] * 3, [0.9, None, None], [0.8, 0.7, None], [0.6, 0.5, 0.4]]
+    found = [[None if math.isnan(value) else value for value in row] for row in result.matrix]
+    assert found == expected
+    first = {"task": "first", "role": None, "bytes": None, "accuracy_before": None}
+    assert result.rows()[0] == first | {"accuracy_learned": 0.9, "accuracy": 0.6}
+    assert (result.forward_transfer, result.summary()["bytes_per_task"]) == (None, None)
+
+
+def test_methods_side_by_side_and_how_they_are_shown():
+    methods = {"ours": quick_learner(), "<mine>": Scores(*[0.5] * 6)}
+    found = il.compare(methods, shifted(), basis=1)
     assert list(found) == ["ours", "<mine>"]
     ours = found["ours"]
     assert ours.roles == {"first": "basis", "second": "learned", "third": "learned"}
@@ -91,11 +99,6 @@ def test_a_test_set_without_all_classes_is_scored_with_the_task_s(name):
     assert learned > 0.5
 
 
-class Percent(NearestMean):
-    def score(self, data, task):
-        return 100 * super().score(data, task)
-
-
 class NoScore:
     learn_task = predict = print
 
@@ -104,9 +107,9 @@ class NoScore:
     ("method", "stream", "basis", "line"),
     [
         (NoScore(), shifted(), 0, "NoScore has no score"),
-        (Percent(), shifted(), 0, r"task 'first': Percent must give an accuracy in \[0, 1\]"),
-        (NearestMean(), {"one": (blobs(), blobs())}, 0, "at least two tasks, the stream has 1"),
-        (NearestMean(), shifted(), 4, "basis = 4, but the stream has only 3"),
+        (Scores(90), shifted(), 0, r"task 'first': Scores must give an accuracy in \[0, 1\]"),
+        (Scores(1), {"one": (blobs(), blobs())}, 0, "at least two tasks, the stream has 1"),
+        (Scores(1), shifted(), 4, "basis = 4, but the stream has only 3"),
         (quick_learner(), shifted(), 0, "task 'first': the bank is empty"),
     ],
 )
@@ -114,11 +117,8 @@ def test_what_cannot_be_evaluated(method, stream, basis, line):
     with pytest.raises(il.InputError, match=line) as caught:
         il.evaluate(method, stream, basis=basis)
     assert "\n" not in str(caught.value)
-
-
-def test_nothing_to_compare():
     with pytest.raises(il.InputError, match="methods must map labels to methods"):
-        il.compare({}, shifted())
+        il.compare({}, stream)
 
 
 CASES = {
@@ -131,12 +131,18 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def evaluated():
-    """Each method of the library, and what it did on the three tasks."""
+    """Each method of the library, and what it did on the three tasks, given raw inputs."""
+    how = il.Preprocessing(mean=3.0, std=10.0)
+    stream = {
+        name: tuple((10 * inputs + 3, labels) for inputs, labels in pair)
+        for name, pair in shifted().items()
+    }
     found = {}
     for name in il.methods.list_methods():
-        settings = {"recipe": TINY} | CASES.get(name, {})
+        settings = {"recipe": TINY, "preprocessing": how} | CASES.get(name, {})
         method = il.methods.create_method(name, lenet(), seed=3, **settings)
-        found[name] = method, il.evaluate(method, shifted(), basis=1)
+        assert (method.seed, method.preprocessing) == (3, how)
+        found[name] = method, il.evaluate(method, stream, basis=1)
     return found
 
 
@@ -167,25 +173,52 @@ def test_roles_and_bytes(evaluated):
             assert result.bytes[info.name] == info.bytes == sum(info.breakdown.values())
 
 
-def test_before_any_task_there_is_the_random_network(evaluated):
+def test_raw_inputs_are_prepared_by_every_verb_of_every_method(evaluated):
     inputs, labels = blobs(0)
+    raw, prepared = 10 * inputs + 3, il.Prepared((inputs, labels))
     right = (lenet().forward({}, inputs).argmax(1) == labels).float().mean()
-    for name in ("supsup", "single_mask", "finetuning", "separate", "lora", "vera"):
-        assert evaluated[name][1].matrix[0][0] == pytest.approx(float(right))
-    for name in ("separate", "lora", "vera"):  # their tasks share nothing
-        assert evaluated[name][1].forward_transfer == 0
+    for name, (method, result) in evaluated.items():
+        accuracy = method.score((raw, labels), "first")
+        assert accuracy == pytest.approx(method.score(prepared, "first"))
+        predicted = method.predict(raw, "first") == labels.numpy()
+        assert predicted.mean() == pytest.approx(accuracy)
+        if name not in ("impresslearn", "hybrid"):  # before any task, the random network
+            assert result.matrix[0][0] == pytest.approx(float(right))
+        if name in ("separate", "lora", "vera"):  # their tasks share nothing
+            assert result.forward_transfer == 0
 
 
-def test_raw_inputs_are_prepared_by_every_method(evaluated):
-    inputs, labels = blobs(0)
-    raw = (10 * inputs + 3, labels)
-    how = il.Preprocessing(mean=3.0, std=10.0)
-    for name in evaluated:
-        settings = {"recipe": TINY} | CASES.get(name, {}) | {"preprocessing": how}
-        method = il.methods.create_method(name, lenet(), **settings)
-        method.learn_task("a", raw)
-        accuracy = method.score(raw, "a")
-        assert accuracy == method.score(il.Prepared(((raw[0] - 3) / 10, labels)), "a")
-        assert (method.predict(raw[0], "a") == labels.numpy()).mean() == pytest.approx(accuracy)
-        again = method.zero_shot_score(il.Prepared(((raw[0] - 3) / 10, labels)))
-        assert method.zero_shot_score(raw) == again
+@pytest.mark.parametrize(
+    ("name", "settings", "line"),
+    [
+        ("supsupp", {}, "no method 'supsupp'; did you mean supsup"),
+        ("xyz", {}, "no method 'xyz'; choose from impresslearn, supsup"),
+        ("supsup", {"sparsty": 0.5}, "supsup has no setting 'sparsty'; did you mean sparsity"),
+        ("hybrid", {"granularity": "unit"}, "hybrid has no setting 'granularity'"),
+        ("separate", {"recipe": {"epoch": 1}}, "no entry 'epoch'; did you mean epochs"),
+        ("separate", {"recipe": 3}, "a recipe must be a Recipe or a mapping"),
+        ("separate", {"recipe": {"lr": -1}}, "a recipe needs lr > 0"),
+        ("impresslearn", {"preset": "papr"}, "no preset named 'papr'"),
+        ("impresslearn", {"random_masks": -1}, "random_masks must be an integer of at least 0"),
+    ],
+)
+def test_methods_that_cannot_be_made(name, settings, line):
+    with pytest.raises(il.InputError, match=line) as caught:
+        il.methods.create_method(name, lenet(), **settings)
+    assert "\n" not in str(caught.value)
+
+
+def test_presets_and_recipes_are_resolved():
+    recipes = {"recipe": {"epochs": 1}, "basis_recipe": {"lr": 0.5}, "task_recipe": QUICK}
+    settings = {"preset": "paper_lenet", "sparsity": 0.5} | recipes
+    values = il.methods.method_settings("impresslearn", **settings)
+    assert (values["score_rule"], values["sparsity"]) == ("score", 0.5)
+    assert (values["basis_recipe"]["epochs"], values["basis_recipe"]["lr"]) == (1, 0.5)
+    assert il.Recipe(**values["task_recipe"]) == QUICK
+    made = il.methods.create_method("impresslearn", lenet(), **values)
+    assert (made.task_recipe, made.basis_recipe.lr, made.sparsity) == (QUICK, 0.5, 0.5)
+    assert il.methods.method_settings("impresslearn", **values) == values
+    for name in ("separate", "hybrid", "lora"):
+        for recipe in (QUICK, {"lr": 0.5}):
+            lr = il.methods.create_method(name, lenet(), recipe=recipe).recipe.lr
+            assert lr == (0.03 if recipe is QUICK else 0.5)

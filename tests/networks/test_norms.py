@@ -4,10 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from impresslearn import Recipe, load
 from impresslearn.errors import InputError
-from impresslearn.networks import NormPolicy, adapt, create_backbone, norms, register_norm
-from toys import pictures, quick_learner, resnet
+from impresslearn.networks import norms
+from toys import resnet
 
 
 @pytest.mark.parametrize(
@@ -75,24 +74,3 @@ def test_policies_that_do_not_exist_or_cannot_take_over():
     for norm in ("none", "layer", "Batch"):
         with pytest.raises(InputError, match=r"must be batch or .* or group, got"):
             norms.make_norm(4, norm)
-
-
-def test_a_policy_of_ones_own_takes_one_registration(monkeypatch, tmp_path):
-    """Instance norm in the library's networks; batch norms of others as under per_task."""
-    monkeypatch.setattr(norms, "_policies", dict(norms._policies))
-    own = NormPolicy(nn.InstanceNorm2d, norms.batch_norms, tracked=True)
-    register_norm("instance", own)
-    with pytest.raises(InputError, match="'instance' is registered already"):
-        register_norm("instance", own)
-    backbone = create_backbone("resnet18", 3, norm="instance", width=4)
-    assert isinstance(backbone.module.stem[1], nn.InstanceNorm2d)
-    assert not backbone.has_statistics
-    inputs, labels = pictures(size=16)
-    learner = quick_learner(backbone, task_recipe=Recipe(epochs=0, min_steps=3))
-    learner.add_random_masks(2).learn_task("a", (inputs, labels))
-    learner.save(tmp_path / "own.impress")
-    assert torch.equal(
-        load(tmp_path / "own.impress").logits(inputs, "a"), learner.logits(inputs, "a")
-    )
-    adapted = adapt(trained().append(nn.Flatten()).append(nn.Linear(15, 2)), norm="instance")
-    assert adapted.has_task_statistics

@@ -16,8 +16,6 @@ from impresslearn.streams import (
     create_stream,
     from_arrays,
     list_streams,
-    register_stream,
-    registry,
 )
 from toys import refused
 
@@ -90,19 +88,6 @@ def test_every_listed_stream_is_a_public_function():
         ("split_imagenet", {}, "split_imagenet needs the setting 'root'"),
     ):
         refused(message, create_stream, name, **settings)
-
-
-def test_a_stream_from_outside_takes_a_name(monkeypatch):
-    monkeypatch.setattr(registry, "_functions", dict(registry._functions))
-
-    def parity(tasks, *, shift=0):
-        return from_arrays({f"t{i}": ((X + shift, Y % 2), (X, Y % 2)) for i in range(tasks)}, "par")
-
-    register_stream("parity", parity)
-    assert list_streams()[-1] == "parity"
-    assert create_stream("parity", tasks=2, shift=1)[1].train.inputs[0, 0] == 1
-    refused("parity needs the setting 'tasks'", create_stream, "parity")
-    refused("a stream 'parity' already", register_stream, "parity", parity)
 
 
 def test_pairs_and_triples_of_anything_become_tasks():

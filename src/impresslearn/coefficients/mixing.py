@@ -166,31 +166,15 @@ def one_hot_coefficients(
     return Coefficients(tuple(alpha.clone() for _ in layers))
 
 
-def check_coefficients(coefficients: Coefficients, bank: MaskBank) -> None:
-    """Raises InputError unless the coefficients fit the bank's layers and number of masks."""
-    if len(coefficients.alpha) != len(bank.layers) or coefficients.num_masks > len(bank):
-        raise InputError(
-            f"coefficients for {coefficients.num_masks} masks and {len(coefficients.alpha)} layers "
-            f"do not fit a bank of {len(bank)} masks and {len(bank.layers)} layers"
-        )
-    scales = (
-        (coefficients.output_scale, [(layer.shape[0],) for layer in bank.layers]),
-        (coefficients.input_scale, [(layer.shape[1],) for layer in bank.layers]),
-    )
-    for tensors, shapes in scales:
-        if tensors is not None and [tuple(scale.shape) for scale in tensors] != shapes:
-            found = [tuple(scale.shape) for scale in tensors]
-            raise InputError(f"scales of shapes {found} do not fit the layers; expected {shapes}")
-
-
 def mixed_weights(
     bank: MaskBank, weights: dict[str, Tensor], coefficients: Coefficients
 ) -> dict[str, Tensor]:
     """The effective weights of a task: layer name -> W ⊙ mask, differentiable in the coefficients.
 
-    weights: the backbone's maskable weights, in the bank's layer order.
+    weights: the backbone's maskable weights, in the bank's layer order. Raises InputError unless
+    the coefficients fit the bank's layers and number of masks.
     """
-    check_coefficients(coefficients, bank)
+    _check(coefficients, bank)
     bits = [bank.bits(number, coefficients.num_masks) for number in range(len(bank.layers))]
     frozen = [weights[layer.name] for layer in bank.layers]
     mixed = {}
@@ -214,18 +198,17 @@ def masked_weights(bank: MaskBank, weights: Mapping[str, Tensor], name: str) -> 
     return dict(zip((layer.name for layer in bank.layers), mixed, strict=True))
 
 
-def unit_alphas(coefficients: Coefficients, layers: Sequence[MaskableLayer]) -> tuple[Tensor, ...]:
-    """The same mask as alphas per unit, (N, units) a layer, with the output scales folded in.
-
-    Raises InputError where there is an input scale, which no coefficient per unit can express.
-    """
-    if coefficients.input_scale is not None:
-        raise InputError("coefficients with an input scale are not a combination of masks by unit")
-    alphas = []
-    for number, layer in enumerate(layers):
-        alpha = coefficients.alpha[number]
-        alpha = alpha if alpha.dim() == 2 else alpha[:, None].expand(-1, layer.units)
-        if coefficients.output_scale is not None:
-            alpha = alpha * coefficients.output_scale[number]
-        alphas.append(alpha)
-    return tuple(alphas)
+def _check(coefficients: Coefficients, bank: MaskBank) -> None:
+    if len(coefficients.alpha) != len(bank.layers) or coefficients.num_masks > len(bank):
+        raise InputError(
+            f"coefficients for {coefficients.num_masks} masks and {len(coefficients.alpha)} layers "
+            f"do not fit a bank of {len(bank)} masks and {len(bank.layers)} layers"
+        )
+    scales = (
+        (coefficients.output_scale, [(layer.shape[0],) for layer in bank.layers]),
+        (coefficients.input_scale, [(layer.shape[1],) for layer in bank.layers]),
+    )
+    for tensors, shapes in scales:
+        if tensors is not None and [tuple(scale.shape) for scale in tensors] != shapes:
+            found = [tuple(scale.shape) for scale in tensors]
+            raise InputError(f"scales of shapes {found} do not fit the layers; expected {shapes}")

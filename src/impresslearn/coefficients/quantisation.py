@@ -51,26 +51,6 @@ class StoredTensor:
 
 
 @dataclass(frozen=True)
-class StoredTensors:
-    """Tensors in one precision; levels: the coded whole numbers of all of them."""
-
-    precision: str
-    parts: tuple[StoredTensor, ...]
-    levels: bytes = b""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all numbers, rounding steps included."""
-        return sum(part.nbytes for part in self.parts) + len(self.levels)
-
-    def restore(self) -> tuple[list[Tensor], tuple[Grid, ...] | None]:
-        """The tensors in float32, and the grids of coded ones. Raises ValueError for damage."""
-        if self.precision == "coded":
-            return _decoded(self.parts, self.levels)
-        return [_restore(part, self.precision) for part in self.parts], None
-
-
-@dataclass(frozen=True)
 class StoredCoefficients:
     """A task's coefficients as they are kept; levels: the coded whole numbers of all tensors."""
 
@@ -92,11 +72,11 @@ class StoredCoefficients:
     @property
     def nbytes(self) -> int:
         """Bytes of all numbers, rounding steps included."""
-        return StoredTensors(self.precision, self.parts, self.levels).nbytes
+        return sum(part.nbytes for part in self.parts) + len(self.levels)
 
     def restore(self, device: torch.device | str = "cpu") -> Coefficients:
         """The coefficients as float32 tensors. Raises ValueError for a damaged code."""
-        values, grids = StoredTensors(self.precision, self.parts, self.levels).restore()
+        values, grids = restore_tensors(self.parts, self.precision, self.levels)
         moved = (value.to(device) for value in values)
         return Coefficients(*in_groups(moved, self._groups), grids)
 
@@ -109,11 +89,10 @@ def store_coefficients(
     Raises InputError for another precision, and for values that are not finite or too large for
     the float16 that the precision keeps them or their steps in.
     """
-    stored = store_tensors(
+    parts, levels = store_tensors(
         coefficients.tensors(), precision, len(coefficients.alpha), coefficients.grids
     )
-    groups = in_groups(stored.parts, coefficients.groups)
-    return StoredCoefficients(precision, *groups, stored.levels)
+    return StoredCoefficients(precision, *in_groups(parts, coefficients.groups), levels)
 
 
 def store_tensors(
@@ -121,10 +100,11 @@ def store_tensors(
     precision: str,
     around_zero: int,
     grids: tuple[Grid, ...] | None = None,
-) -> StoredTensors:
+) -> tuple[list[StoredTensor], bytes]:
     """Rounds tensors, of which the first `around_zero` lie around zero and get no offset.
 
-    A tensor (n, columns ...) has a step for each column, under "coded" one and an offset for all.
+    Beside them come the coded whole numbers of all, under "coded". A tensor (n, columns ...) has a
+    step for each column, under "coded" one and an offset for all.
     Errors as `store_coefficients`.
     """
     tensors = list(tensors)
@@ -134,13 +114,18 @@ def store_tensors(
         raise InputError("coefficients hold NaN or infinite values and cannot be stored")
     arrays = [tensor.detach().cpu().float().numpy() for tensor in tensors]
     if precision == "coded":
-        parts, levels = _coded(arrays, grids or tuple(_grid_for(array) for array in arrays))
-        return StoredTensors(precision, tuple(parts), levels)
-    parts = [
-        _store(array, precision, centred=number >= around_zero)
-        for number, array in enumerate(arrays)
-    ]
-    return StoredTensors(precision, tuple(parts))
+        return _coded(arrays, grids or tuple(_grid_for(array) for array in arrays))
+    centred = (number >= around_zero for number in range(len(arrays)))
+    return [_store(*each, precision) for each in zip(arrays, centred, strict=True)], b""
+
+
+def restore_tensors(
+    parts: Sequence[StoredTensor], precision: str, levels: bytes = b""
+) -> tuple[list[Tensor], tuple[Grid, ...] | None]:
+    """The tensors in float32, and the grids of coded ones. Raises ValueError for damage."""
+    if precision == "coded":
+        return _decoded(parts, levels)
+    return [_restore(part, precision) for part in parts], None
 
 
 def _coded(arrays: Sequence[np.ndarray], grids: Sequence[Grid]) -> tuple[list[StoredTensor], bytes]:
@@ -157,9 +142,7 @@ def _coded(arrays: Sequence[np.ndarray], grids: Sequence[Grid]) -> tuple[list[St
     return parts, coded
 
 
-def _decoded(
-    parts: tuple[StoredTensor, ...], coded: bytes
-) -> tuple[list[Tensor], tuple[Grid, ...]]:
+def _decoded(parts: Sequence[StoredTensor], coded: bytes) -> tuple[list[Tensor], tuple[Grid, ...]]:
     counts = [int(np.prod(part.shape)) for part in parts]
     found = decode_levels([part.payload for part in parts], counts, coded)
     grids = [
@@ -184,7 +167,7 @@ def _grid_for(values: np.ndarray) -> Grid:
     return Grid(float(steps[0]), offset)
 
 
-def _store(values: np.ndarray, precision: str, centred: bool) -> StoredTensor:
+def _store(values: np.ndarray, centred: bool, precision: str) -> StoredTensor:
     if precision in ("float32", "float16"):
         kept = values.astype(np.float32) if precision == "float32" else _float16(values)
         return StoredTensor(values.shape, kept.tobytes())

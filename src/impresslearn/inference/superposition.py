@@ -12,10 +12,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from impresslearn.coefficients.mixing import Coefficients, mixed_weights, unit_alphas
+from impresslearn.coefficients.mixing import Coefficients, mixed_weights
 from impresslearn.kernels import mix_layers
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
+from impresslearn.networks.layers import MaskableLayer
 
 
 class Superposition:
@@ -58,11 +59,9 @@ class Superposition:
 
     def uniform(self, active: Tensor | None = None, per_layer: bool = False) -> Tensor:
         """Equal shares of the active tasks (all by default), zero for the others."""
-        device = self.backbone.device
-        if active is None:
-            active = torch.arange(self.num_tasks, device=device)
-        shares = torch.zeros(self.num_tasks, device=device)
-        shares[active] = 1 / len(active)
+        shares = torch.zeros(self.num_tasks, device=self.backbone.device)
+        chosen = slice(None) if active is None else active
+        shares[chosen] = 1 / len(shares[chosen])
         return shares[:, None].repeat(1, len(self.bank.layers)) if per_layer else shares
 
     def _stack(self, tasks: Sequence[Coefficients]) -> list[Tensor]:
@@ -75,7 +74,7 @@ class Superposition:
             for coefficients in tasks
         )
         layers = self.bank.layers
-        rows = [unit_alphas(each, layers) if by_unit else each.alpha for each in tasks]
+        rows = [_by_unit(each, layers) if by_unit else each.alpha for each in tasks]
         stacked = []
         for number, layer in enumerate(layers):
             shape = (depth, layer.units) if by_unit else (depth,)
@@ -84,3 +83,12 @@ class Superposition:
                 layer_alphas[place, : len(alphas[number])] = alphas[number]
             stacked.append(layer_alphas)
         return stacked
+
+
+def _by_unit(coefficients: Coefficients, layers: Sequence[MaskableLayer]) -> list[Tensor]:
+    """The same mask as alphas per unit, (N, units) a layer, with the output scales folded in."""
+    scales = coefficients.output_scale or [torch.ones(()).to(coefficients.alpha[0])] * len(layers)
+    return [
+        (alpha if alpha.dim() == 2 else alpha[:, None].expand(-1, layer.units)) * scale
+        for layer, alpha, scale in zip(layers, coefficients.alpha, scales, strict=True)
+    ]

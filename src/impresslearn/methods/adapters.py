@@ -18,18 +18,24 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 from torch import Tensor, nn
+from typing_extensions import Unpack
 
-from impresslearn.coefficients.quantisation import PRECISIONS, store_tensors
+from impresslearn.coefficients.quantisation import PRECISIONS, restore_tensors, store_tensors
 from impresslearn.data import Label
-from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError, MissingDependencyError
-from impresslearn.methods.finetuning import FineTuning, Trainable, Weights
+from impresslearn.methods.finetuning import (
+    FineTuning,
+    Trainable,
+    TrainingSettings,
+    Weights,
+    share_settings,
+)
 from impresslearn.networks import Backbone
 from impresslearn.networks.layers import MaskableLayer
 from impresslearn.optimisation.loop import Recipe
 from impresslearn.state.tasks import TaskInfo
 from impresslearn.streams import import_torchvision
-from impresslearn.validation import ReadOnlySettings, check_integer, check_seed
+from impresslearn.validation import ReadOnlySettings, check_integer
 
 Kind = Literal["lora", "vera"]
 KINDS = get_args(Kind)
@@ -70,6 +76,10 @@ class Adapter(ReadOnlySettings):
     and grouped convolutions.
     """
 
+    backbone: Backbone
+    seed: int
+    progress: bool | str
+
     def __init__(
         self,
         backbone: Backbone,
@@ -77,10 +87,7 @@ class Adapter(ReadOnlySettings):
         kind: Kind = "lora",
         rank: int = 4,
         precision: str = "float32",
-        recipe: Recipe | None = None,
-        seed: int = 0,
-        preprocessing: Preprocessing | None = None,
-        progress: bool | str = "auto",
+        **settings: Unpack[TrainingSettings],
     ) -> None:
         if kind not in KINDS:
             raise InputError(f"kind must be {' or '.join(KINDS)}, got {kind!r}")
@@ -89,21 +96,12 @@ class Adapter(ReadOnlySettings):
         if kind == "vera" and any(len(layer.shape) > 2 for layer in backbone.layers):
             raise InputError('PEFT has VeRA for linear layers only; use kind="lora"')
         _check_adaptable(backbone)
-        self.backbone = backbone
         self.kind = kind
         self.rank = check_integer("rank", rank, 1)
         self.precision = precision
-        self.recipe = recipe or ADAPTER_RECIPES[kind]
-        self.seed = check_seed(seed)
-        self.preprocessing = preprocessing
-        self.progress = progress
-        self._tuned = FineTuning(
-            backbone,
-            recipe=self.recipe,
-            seed=seed,
-            preprocessing=preprocessing,
-            trains=self._trains,
-        )
+        settings["recipe"] = settings.get("recipe") or ADAPTER_RECIPES[kind]
+        self._tuned = FineTuning(backbone, **settings, trains=self._trains)
+        share_settings(self, self._tuned)
         self._peft = import_peft()
 
     @property
@@ -180,11 +178,11 @@ class Adapter(ReadOnlySettings):
         names = sorted(trained, key=lambda name: trained[name].ndim == 1)
         matrices = sum(trained[name].ndim > 1 for name in names)
         columns = [_columns(name, trained[name]) for name in names]
-        stored = store_tensors(columns, self.precision, matrices)
-        values, _ = stored.restore()
+        stored, levels = store_tensors(columns, self.precision, matrices)
+        values, _ = restore_tensors(stored, self.precision, levels)
         for column, value in zip(columns, values, strict=True):
             column.copy_(value)
-        return stored.nbytes
+        return sum(part.nbytes for part in stored) + len(levels)
 
 
 def _check_adaptable(backbone: Backbone) -> None:

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import TypedDict, Unpack
 
 from impresslearn.data import Label, to_batches
 from impresslearn.data.preprocessing import Preprocessing
-from impresslearn.errors import InputError
 from impresslearn.inference.labels import accuracy_of_weights, labels_of
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import checked_examples, checked_inputs, training_examples
@@ -25,12 +25,33 @@ from impresslearn.networks.prediction import TaskView, TrainingPhase
 from impresslearn.optimisation.loop import Recipe, fit
 from impresslearn.optimisation.objectives import cross_entropy
 from impresslearn.optimisation.progress import progress_for
-from impresslearn.state.tasks import TaskInfo, label_map_bytes, tensor_bytes, unknown_task
-from impresslearn.validation import ReadOnlySettings, check_name, check_seed
+from impresslearn.state.tasks import (
+    TaskInfo,
+    check_new_name,
+    label_map_bytes,
+    tensor_bytes,
+    unknown_task,
+)
+from impresslearn.validation import ReadOnlySettings, check_seed
 
 FINETUNING_RECIPE = Recipe(optimizer="adam", lr=0.001, schedule="cosine", epochs=3, min_steps=300)
 
 Weights = dict[str, Tensor]
+
+
+class TrainingSettings(TypedDict, total=False):
+    """The settings of `FineTuning` that methods built on it take and pass to it."""
+
+    recipe: Recipe
+    seed: int
+    preprocessing: Preprocessing | None
+    progress: bool | str
+
+
+def share_settings(method: ReadOnlySettings, tuned: FineTuning) -> None:
+    """Makes the network and the settings of `tuned` attributes of a method that is built on it."""
+    for name in ("backbone", "recipe", "seed", "preprocessing", "progress"):
+        setattr(method, name, getattr(tuned, name))
 
 
 @dataclass(frozen=True)
@@ -124,8 +145,7 @@ class FineTuning(ReadOnlySettings):
         seed: int,
         phase: TrainingPhase,
     ) -> None:
-        if check_name(name) in self._infos:
-            raise InputError(f"task {name!r} was learned already; choose another name")
+        check_new_name(name, self._infos)
         backbone, recipe = self.backbone, self.recipe
         examples, classes = training_examples(backbone, data, self.preprocessing)
         trainable = trains()
@@ -168,21 +188,11 @@ class SequentialFineTuning(ReadOnlySettings):
     `FineTuning`.
     """
 
-    def __init__(
-        self,
-        backbone: Backbone,
-        *,
-        recipe: Recipe = FINETUNING_RECIPE,
-        seed: int = 0,
-        preprocessing: Preprocessing | None = None,
-        progress: bool | str = "auto",
-    ) -> None:
-        self.backbone = backbone
-        self.recipe = recipe
-        self.seed = check_seed(seed)
-        self.preprocessing = preprocessing
-        self.progress = progress
-        self._tuned = FineTuning(backbone, recipe=recipe, preprocessing=preprocessing)
+    progress: bool | str
+
+    def __init__(self, backbone: Backbone, **settings: Unpack[TrainingSettings]) -> None:
+        self._tuned = FineTuning(backbone, **settings)
+        share_settings(self, self._tuned)
         self._network = TaskView(backbone.weights, None, backbone.num_classes)
 
     @property
@@ -192,11 +202,11 @@ class SequentialFineTuning(ReadOnlySettings):
 
     def learn_task(self, name: str, data: Any) -> SequentialFineTuning:
         """Trains the network further, with cross-entropy on this task alone."""
-        tuned, seed, statistics = self._tuned, self.seed + len(self.tasks_), self.view(1).statistics
-        phase = TrainingPhase.begin(self.backbone, statistics)
+        tuned, statistics = self._tuned, self._network.statistics
+        tuned.progress = self.progress
+        seed, phase = tuned.seed + len(self.tasks_), TrainingPhase.begin(tuned.backbone, statistics)
         if phase.mode == "train" and statistics is not None:
             phase = TrainingPhase("train", {key: each.clone() for key, each in statistics.items()})
-        tuned.progress = self.progress
         tuned._learn(name, data, lambda: copied_weights(self._network.weights), seed, phase)
         self._network = tuned._views[name]
         if len(self.tasks_) > 1:

@@ -10,20 +10,26 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from typing_extensions import Unpack
 
 from impresslearn.coefficients.mixing import mixed_weights, uniform_coefficients
 from impresslearn.data import Label
-from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
 from impresslearn.learner import ImpressLearner
 from impresslearn.masks import POPUP_RECIPE, Allocation, PopupScores, ScoreRule
 from impresslearn.masks.bank import MaskBank
 from impresslearn.masks.codec import encode_mask
 from impresslearn.masks.sparsity import ones_per_layer
-from impresslearn.methods.finetuning import FineTuning, Trainable, Weights
+from impresslearn.methods.finetuning import (
+    FineTuning,
+    Trainable,
+    TrainingSettings,
+    Weights,
+    share_settings,
+)
 from impresslearn.networks import Backbone
 from impresslearn.optimisation.loop import Recipe
-from impresslearn.state.tasks import TaskInfo, tensor_bytes
+from impresslearn.state.tasks import TaskInfo, check_new_name, tensor_bytes
 from impresslearn.validation import ReadOnlySettings
 
 HYBRID_RECIPE = Recipe(optimizer="adam", lr=0.02, schedule="cosine", epochs=3, min_steps=300)
@@ -38,6 +44,10 @@ class Hybrid(ReadOnlySettings):
     coefficients and heads are trained. The other settings are those of `ImpressLearner`.
     """
 
+    backbone: Backbone
+    seed: int
+    progress: bool | str
+
     def __init__(
         self,
         backbone: Backbone,
@@ -45,15 +55,15 @@ class Hybrid(ReadOnlySettings):
         *,
         sparsity: float = 0.9,
         allocation: Allocation = "erdos_renyi",
-        recipe: Recipe = HYBRID_RECIPE,
         basis_recipe: Recipe = POPUP_RECIPE,
         score_rule: ScoreRule = "magnitude",
-        seed: int = 0,
-        preprocessing: Preprocessing | None = None,
-        progress: bool | str = "auto",
+        **settings: Unpack[TrainingSettings],
     ) -> None:
         if len(backbone.layers) < 2:
             raise InputError("a hybrid needs a body and a head: at least two maskable layers")
+        settings.setdefault("recipe", HYBRID_RECIPE)
+        self._tuned = FineTuning(backbone, **settings, trains=self._trains, role="learned")
+        share_settings(self, self._tuned)
         self._learner = ImpressLearner(
             backbone,
             bank=bank,
@@ -61,24 +71,13 @@ class Hybrid(ReadOnlySettings):
             allocation=allocation,
             basis_recipe=basis_recipe,
             score_rule=score_rule,
-            seed=seed,
-            preprocessing=preprocessing,
+            seed=self.seed,
+            preprocessing=self._tuned.preprocessing,
         )
-        settings = self._learner.settings
-        self.backbone, self.bank = backbone, self._learner.bank_
-        self.sparsity, self.allocation = settings.sparsity, settings.allocation
-        self.recipe, self.basis_recipe = recipe, basis_recipe
-        self.score_rule, self.seed = settings.score_rule, settings.seed
-        self.preprocessing, self.progress = preprocessing, progress
+        chosen, self.bank = self._learner.settings, self._learner.bank_
+        self.sparsity, self.allocation = chosen.sparsity, chosen.allocation
+        self.basis_recipe, self.score_rule = basis_recipe, chosen.score_rule
         self._head_ones = ones_per_layer(backbone.layers, sparsity, allocation)[-1]
-        self._tuned = FineTuning(
-            backbone,
-            recipe=recipe,
-            seed=seed,
-            preprocessing=preprocessing,
-            trains=self._trains,
-            role="learned",
-        )
 
     @property
     def tasks_(self) -> Mapping[str, TaskInfo]:
@@ -87,7 +86,7 @@ class Hybrid(ReadOnlySettings):
 
     def learn_basis(self, name: str, data: Any) -> Hybrid:
         """Trains an impression on a task and adds it to the bank; the task keeps that mask."""
-        self._check_new(name)
+        check_new_name(name, self.tasks_)
         self._learner.progress = self.progress
         self._learner.learn_basis(name, data)
         return self
@@ -99,7 +98,7 @@ class Hybrid(ReadOnlySettings):
 
     def learn_task(self, name: str, data: Any) -> Hybrid:
         """Learns the body's coefficients over the masks that the bank holds now, and a head."""
-        self._check_new(name)
+        check_new_name(name, self.tasks_)
         self._tuned.progress = self.progress
         self._tuned.learn_task(name, data)
         return self
@@ -118,10 +117,6 @@ class Hybrid(ReadOnlySettings):
 
     def _holder(self, task: str) -> ImpressLearner | FineTuning:
         return self._learner if task in self._learner.tasks_ else self._tuned
-
-    def _check_new(self, name: str) -> None:
-        if name in self.tasks_:
-            raise InputError(f"task {name!r} was learned already; choose another name")
 
     def _trains(self) -> Trainable:
         backbone, head = self.backbone, self.backbone.layers[-1:]

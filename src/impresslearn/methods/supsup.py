@@ -26,8 +26,14 @@ from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import checked_examples, training_examples
 from impresslearn.networks.prediction import TaskView
 from impresslearn.optimisation.loop import Recipe
-from impresslearn.state.tasks import TaskInfo, TaskTable, label_map_bytes, unknown_task
-from impresslearn.validation import ReadOnlySettings, check_name
+from impresslearn.state.tasks import (
+    TaskInfo,
+    TaskTable,
+    check_new_name,
+    label_map_bytes,
+    unknown_task,
+)
+from impresslearn.validation import ReadOnlySettings
 
 
 class MaskSettings(TypedDict, total=False):
@@ -130,8 +136,7 @@ class SingleMask(ReadOnlySettings):
 
     def learn_task(self, name: str, data: Any) -> SingleMask:
         """Trains the mask on the first task, and takes the classes of any other."""
-        if check_name(name) in self.tasks_:
-            raise InputError(f"task {name!r} was learned already; choose another name")
+        check_new_name(name, self.tasks_)
         learner = self._learner
         if not learner.tasks_:
             learner.learn_basis(name, data)

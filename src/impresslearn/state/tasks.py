@@ -77,14 +77,9 @@ class LearnedTask:
             "labels": label_map_bytes(self.classes),
             "entropies": self.profile.nbytes if self.profile else 0,
         }
+        total, history = sum(breakdown.values()), self.history
         return TaskInfo(
-            self.name,
-            self.role,
-            self.classes,
-            self.num_masks,
-            sum(breakdown.values()),
-            breakdown,
-            self.history,
+            self.name, self.role, self.classes, self.num_masks, total, breakdown, history
         )
 
 
@@ -125,16 +120,20 @@ class TaskTable(Mapping[str, TaskInfo]):
 
     def check_new(self, name: str) -> None:
         """Raises InputError unless `name` is new and can be a task's."""
-        check_name(name)
-        if name in self._tasks:
-            raise InputError(
-                f"task {name!r} was learned already and tasks never change; choose another name"
-            )
+        check_new_name(name, self._tasks)
 
     def add(self, task: LearnedTask) -> None:
         """Keeps a task under its name, which must be new."""
         self.check_new(task.name)
         self._tasks[task.name] = task
+
+
+def check_new_name(name: str, known: Collection[str]) -> None:
+    """Raises InputError unless `name` can be a task's and is none of the known ones."""
+    if check_name(name) in known:
+        raise InputError(
+            f"task {name!r} was learned already and tasks never change; choose another name"
+        )
 
 
 def unknown_task(name: object, known: Collection[str]) -> UnknownTaskError:

@@ -1,0 +1,132 @@
+"""Extending from outside: a method, a source of masks, a stream and a norm policy, each registered
+once and then used like the library's own.
+"""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import impresslearn as il
+from impresslearn import masks, methods, networks, streams
+from impresslearn.methods import registry
+from toys import blobs, lenet, pictures, quick_learner
+
+
+@pytest.fixture(autouse=True)
+def _only_here(monkeypatch):
+    """Forgets what a test registers."""
+    for module, name in (
+        (registry, "_entries"),
+        (masks.sources, "_sources"),
+        (streams.registry, "_functions"),
+        (networks.norms, "_policies"),
+    ):
+        monkeypatch.setattr(module, name, dict(getattr(module, name)))
+
+
+class NearestMean:
+    """Predicts the class whose mean is nearest, with means for each task."""
+
+    def __init__(self, seed, power=2):
+        self.seed, self.power, self.means = seed, power, {}
+
+    def learn_task(self, name, data):
+        labels = np.unique(data.labels)
+        self.means[name] = labels, [data.inputs[data.labels == k].mean(0) for k in labels]
+
+    def predict(self, inputs, task):
+        labels, means = self.means[task]
+        distances = [((inputs - mean).abs() ** self.power).flatten(1).sum(1) for mean in means]
+        return labels[np.argmin(distances, 0)]
+
+    def score(self, data, task):
+        return float((self.predict(data.inputs, task) == data.labels).mean())
+
+
+def pairs(tasks, *, shift=0):
+    """Two Gaussian clusters a task, moved."""
+    made = {f"t{i}": (blobs(i, classes=2), blobs(i, classes=2)) for i in range(tasks)}
+    moved = {name: tuple((x + shift, y) for x, y in pair) for name, pair in made.items()}
+    return streams.from_arrays(moved, "pairs")
+
+
+def test_a_method_and_a_stream_are_evaluated_by_their_names():
+    methods.register_method(
+        "nearest", lambda backbone, seed, power=2: NearestMean(seed, power=power)
+    )
+    streams.register_stream("pairs", pairs)
+    assert "nearest" in methods.list_methods()
+    assert streams.list_streams()[-1] == "pairs"
+    stream = streams.create_stream("pairs", tasks=3, shift=1)
+    made = methods.create_method("nearest", lenet(), seed=5, power=1)
+    assert (made.seed, made.power) == (5, 1)
+    tiny = {"epochs": 0, "min_steps": 20}
+    others = {"supsup": methods.create_method("supsup", lenet(), recipe=tiny)}
+    found = il.compare({"mine": made} | others, stream)
+    assert found["mine"].tasks == ("t0", "t1", "t2")
+    assert found["mine"].average_accuracy > 0.9
+    assert found["mine"].forgetting == found["mine"].backward_transfer == 0
+    assert found["mine"].bytes == found["mine"].roles == {}
+    for name in found:
+        assert name in str(found)
+    with pytest.raises(il.InputError, match="pairs needs the setting 'tasks'"):
+        streams.create_stream("pairs")
+
+
+def first_weights(layers, ones, seed):
+    """The first weights of each layer, moved on by the seed."""
+    mask = {}
+    for layer, count in zip(layers, ones, strict=True):
+        flat = (torch.arange(layer.numel) - seed) % layer.numel < count
+        mask[layer.name] = flat.reshape(layer.shape)
+    return mask
+
+
+def test_a_source_of_masks_fills_a_bank_and_survives_its_file(tmp_path):
+    masks.register_mask_source("first", first_weights)
+    assert masks.list_mask_sources() == ["random", "disjoint", "first"]
+    learner = quick_learner().add_masks(2, source="first", seed=5).add_masks(1, source="first")
+    assert learner.bank_.names == ("first-0", "first-1", "first-2")
+    assert [(info.source, info.recipe) for info in learner.bank_.infos] == [
+        ("first", {"seed": seed}) for seed in (5, 6, 2)
+    ]
+    learner.learn_task("a", blobs()).save(tmp_path / "own.impress")
+    again = il.load(tmp_path / "own.impress")
+    for name in learner.bank_.names:
+        for layer, kept in learner.bank_.mask(name).items():
+            assert torch.equal(again.bank_.mask(name)[layer], kept)
+    masks.register_mask_source("odd", lambda layers, ones, seed: {"odd": torch.ones(1)})
+    with pytest.raises(il.InputError, match="must cover exactly the maskable layers"):
+        learner.add_masks(1, source="odd")
+
+
+def test_a_norm_policy_normalises_networks_made_and_adapted(tmp_path):
+    own = networks.NormPolicy(nn.InstanceNorm2d, networks.norms.batch_norms, tracked=True)
+    networks.register_norm("instance", own)
+    backbone = il.create_backbone("resnet18", 3, norm="instance", width=4)
+    assert isinstance(backbone.module.stem[1], nn.InstanceNorm2d)
+    inputs, labels = pictures(size=16)
+    learner = quick_learner(backbone, task_recipe=il.Recipe(epochs=0, min_steps=3))
+    learner.add_random_masks(2).learn_task("a", (inputs, labels)).save(tmp_path / "own.impress")
+    again = il.load(tmp_path / "own.impress")
+    assert torch.equal(again.logits(inputs, "a"), learner.logits(inputs, "a"))
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.LazyLinear(2))
+    module(inputs)
+    assert il.adapt(module, norm="instance").has_task_statistics
+
+
+@pytest.mark.parametrize(
+    ("register", "names"),
+    [
+        (methods.register_method, ["supsup", "own"]),
+        (masks.register_mask_source, ["random", "disjoint", "edge_popup", "own"]),
+        (streams.register_stream, ["permuted_mnist", "own"]),
+        (networks.register_norm, ["batch", "own"]),
+    ],
+)
+def test_names_are_taken_once(register, names):
+    register("own", None)
+    for name in names:
+        with pytest.raises(il.InputError, match=f"'{name}'.* already"):
+            register(name, None)
