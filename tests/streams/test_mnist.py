@@ -89,12 +89,9 @@ def test_upright_mnist_is_mnist(mnist_root):
     assert train.labels[:8].tolist() == [5, 0, 4, 1, 9, 2, 1, 3]
     assert task.test.labels[:8].tolist() == [7, 2, 1, 0, 4, 1, 4, 9]
     assert len(task.test) == 10_000
-    drawn = rotated_mnist(root=mnist_root, train_size=10)
+    drawn = rotated_mnist(root=mnist_root, validation=0.1, train_size=1000)
     assert (len(drawn), drawn.names[:2]) == (20, ("rotated-204", "rotated-6"))
-
-
-def test_validation_and_train_size_are_stratified_and_disjoint(mnist_root):
-    task = rotated_mnist(root=mnist_root, angles=[0], validation=0.1, train_size=1000)[0]
+    task = drawn[0]
     assert (len(task.train), len(task.validation)) == (1000, 6000)
     shares = np.bincount(task.train.labels) / 1000 - np.bincount(task.validation.labels) / 6000
     assert np.abs(shares).max() < 2e-3

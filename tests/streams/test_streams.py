@@ -1,6 +1,7 @@
 """Tasks, streams, the register of streams, and streams of data in hand."""
 
 import pickle
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -23,30 +24,21 @@ X = np.arange(12, dtype=np.float32).reshape(6, 2)
 Y = np.array([0, 1, 2, 0, 1, 2])
 
 
-class CountingLoader:
-    def __init__(self):
-        self.calls = 0
-
-    def __call__(self):
-        self.calls += 1
-        return Examples(torch.zeros(3, 2), np.arange(3))
-
-
-def make_task(name):
-    return Task(name, (0, 1, 2), CountingLoader(), CountingLoader())
+def load():
+    return Examples(torch.zeros(3, 2), np.arange(3))
 
 
 @pytest.fixture
 def stream():
-    return Stream("toy", tuple(make_task(f"task-{i}") for i in range(5)))
+    return Stream("toy", tuple(Task(f"task-{i}", (0, 1, 2), load, load) for i in range(5)))
 
 
 def test_a_task_makes_its_data_at_each_access_and_not_before():
-    load = CountingLoader()
-    task = Task("a", (0, 1, 2), load, load)
-    assert load.calls == 0
+    counted = Mock(side_effect=load)
+    task = Task("a", (0, 1, 2), counted, counted)
+    assert counted.call_count == 0
     assert len(task.train) == len(task.train) == len(task.test) == 3
-    assert load.calls == 3
+    assert counted.call_count == 3
     assert task.validation is None
     assert len(Task("a", (0,), load, load, load).validation) == 3
     with pytest.raises(AttributeError):
@@ -74,7 +66,7 @@ def test_what_is_not_in_a_stream(stream):
     refused("has 5 tasks; there is no task 5", stream.__getitem__, 5, error=IndexError)
     for name, hint in (("tsak-3", "no task 'tsak-3'; did you mean task-3"), ("zzz", "5 tasks: ta")):
         refused(hint, stream.__getitem__, name, error=UnknownTaskError)
-    refused("two tasks named 'a'", Stream, "toy", (make_task("a"), make_task("a")))
+    refused("two tasks named 'task-1'", Stream, "toy", (stream[1], stream[1]))
 
 
 def test_every_listed_stream_is_a_public_function():

@@ -87,18 +87,14 @@ def test_a_local_copy_needs_no_network(mnist_root):
 
 @needs_torchvision
 def test_cifar100_is_read_in_its_published_form(tmp_path, monkeypatch):
-    folder = tmp_path / "cifar-100-python"
-    folder.mkdir()
-    names = [f"class-{i}" for i in range(100)]
     pixels = np.arange(2 * 3072, dtype=np.int64).reshape(2, 3072).astype(np.uint8)
-    for split in ("train", "test"):
-        entry = {"data": pixels, "fine_labels": [7, 3], "coarse_labels": [0, 0]}
-        (folder / split).write_bytes(pickle.dumps(entry))
-    (folder / "meta").write_bytes(pickle.dumps({"fine_label_names": names}))
+    entry = {"data": pixels, "fine_labels": [7, 3], "coarse_labels": [0, 0]}
+    names = {"fine_label_names": [f"class-{i}" for i in range(100)]}
+    (tmp_path / "cifar-100-python").mkdir()
+    for name, content in (("train", entry), ("test", entry), ("meta", names)):
+        (tmp_path / "cifar-100-python" / name).write_bytes(pickle.dumps(content))
     module = import_torchvision("torchvision.datasets.cifar")
     monkeypatch.setattr(module, "check_integrity", lambda path, md5: Path(path).is_file())
     raw = load_cifar100(tmp_path, download=False)
-    assert raw.train_images.shape == (2, 32, 32, 3)
-    assert raw.train_images[0, 0, 1].tolist() == [pixels[0, 1], pixels[0, 1025], pixels[0, 2049]]
-    assert raw.test_labels.tolist() == [7, 3]
-    assert raw.class_names[3] == "class-3"
+    assert raw.train_images[:, 0, 1].tolist() == pixels[:, [1, 1025, 2049]].tolist()
+    assert (raw.test_labels.tolist(), raw.class_names[3]) == ([7, 3], "class-3")

@@ -165,9 +165,6 @@ def _square(image: PillowImage.Image, side: int) -> PillowImage.Image:
     from PIL import Image
 
     scale = side / min(image.size)
-    if scale == 1:
-        across, down = ((length - side) // 2 for length in image.size)
-        return image.crop((across, down, across + side, down + side))
     edges = []
     for length in image.size:
         resized = max(side, round(length * scale))

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from impresslearn.data.paths import shorten, some
 from impresslearn.errors import InputError
 from impresslearn.validation import encodable
 
@@ -75,9 +76,8 @@ def encode_labels(labels: np.ndarray, index_of: dict[Label, int]) -> Tensor:
     try:
         return torch.tensor([index_of[label] for label in labels.tolist()], dtype=torch.long)
     except KeyError as error:
-        known = ", ".join(map(repr, list(index_of)[:8])) + (", …" if len(index_of) > 8 else "")
         raise InputError(
-            f"label {error.args[0]!r} was never seen by this task; it knows {known}"
+            f"label {error.args[0]!r} was never seen by this task; it knows {some(list(index_of))}"
         ) from None
 
 
@@ -88,10 +88,10 @@ def _from_values(values: Sequence[Any]) -> np.ndarray:
     example = {type(value): value for value in values}
     kinds = example.keys()
     if len(kinds) > 1 and not kinds <= {int, float}:
-        shown = ", ".join(map(_shown, example.values()))
+        shown = ", ".join(shorten(ascii(value)) for value in example.values())
         raise InputError(f"labels must be all integers or all strings, got {shown}")
     if not kinds <= {int, float, bool, str, bytes}:
-        raise InputError(f"labels must be integers or strings, got {_shown(values[0])}")
+        raise InputError(f"labels must be integers or strings, got {shorten(ascii(values[0]))}")
     if kinds & {str, bytes}:
         return _from_strings(values)
     if float in kinds:
@@ -99,8 +99,8 @@ def _from_values(values: Sequence[Any]) -> np.ndarray:
     try:
         return np.array([int(value) for value in values], dtype=np.int64)
     except OverflowError:
-        largest = max(values, key=abs)
-        raise InputError(f"labels must fit 64 bits with a sign, got {_shown(largest)}") from None
+        largest = shorten(ascii(max(values, key=abs)))
+        raise InputError(f"labels must fit 64 bits with a sign, got {largest}") from None
 
 
 def _plain(value: Any, count: int) -> Any:
@@ -149,29 +149,25 @@ def _exact_array(values: Tensor | np.ndarray) -> np.ndarray:
 
 
 def _from_strings(values: Sequence[str | bytes]) -> np.ndarray:
-    text_of = {value: _text(value) for value in dict.fromkeys(values)}
-    for value in text_of.values():
-        if 4 * len(value) * len(values) > MOST_BYTES:  # numpy makes all as long as the longest
+    text_of: dict[str | bytes, str] = {}
+    for value in dict.fromkeys(values):
+        try:
+            text_of[value] = value if isinstance(value, str) else value.decode("utf-8")
+        except UnicodeDecodeError:
+            shown = shorten(ascii(value))
+            raise InputError(f"labels of bytes must be UTF-8, got {shown}") from None
+    for text in text_of.values():
+        shown = shorten(ascii(text))
+        if 4 * len(text) * len(values) > MOST_BYTES:  # numpy makes all as long as the longest
             raise InputError(
-                f"{len(values):,} labels of up to {len(value):,} characters take more than "
+                f"{len(values):,} labels of up to {len(text):,} characters take more than "
                 f"{MOST_BYTES:,} bytes; give numbers or shorter names"
             )
-        if not encodable(value):
-            raise InputError(
-                f"a label is no valid Unicode, which no file can keep: {_shown(value)}"
-            )
-        if value.endswith("\0"):
-            raise InputError(
-                f"labels must not end in NUL, which numpy cuts off, got {_shown(value)}"
-            )
+        if not encodable(text):
+            raise InputError(f"a label is no valid Unicode, which no file can keep: {shown}")
+        if text.endswith("\0"):
+            raise InputError(f"labels must not end in NUL, which numpy cuts off, got {shown}")
     return np.array([text_of[value] for value in values], dtype=str)
-
-
-def _text(value: str | bytes) -> str:
-    try:
-        return value if isinstance(value, str) else value.decode("utf-8")
-    except UnicodeDecodeError:
-        raise InputError(f"labels of bytes must be UTF-8, got {_shown(value)}") from None
 
 
 def _not_one_each(shape: tuple[int, ...], rows: np.ndarray) -> InputError:
@@ -181,8 +177,3 @@ def _not_one_each(shape: tuple[int, ...], rows: np.ndarray) -> InputError:
     if numbers and np.isin(rows, (0, 1)).all() and (rows.sum(axis=1) == 1).all():
         line += "; of one-hot rows give the positions, labels.argmax(1)"
     return InputError(line)
-
-
-def _shown(value: Any) -> str:
-    text = ascii(value)
-    return text if len(text) <= 40 else text[:39] + "…"

@@ -64,9 +64,11 @@ def reason(error: BaseException) -> str:
     return str(error).split("\n", 1)[0] or type(error).__name__
 
 
-def some(values: Sequence[str]) -> str:
+def some(values: Sequence[str | int]) -> str:
     """Names for an error line, cut after the eighth."""
-    shown = ", ".join(repr(shorten(value)) for value in values[:8])
+    shown = ", ".join(
+        repr(shorten(value) if isinstance(value, str) else value) for value in values[:8]
+    )
     return shown + (", …" if len(values) > 8 else "")
 
 
