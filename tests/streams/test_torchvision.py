@@ -73,10 +73,14 @@ def test_absent_data_say_where_they_were_looked_for_and_what_to_do(load, tmp_pat
     advice = {False: "or pass download=True$", True: "no route to host.*: put its files there"}
     for download, hint in advice.items():
         refused(f"{folder}.*{hint}", load, tmp_path, download, error=MissingDataError)
-    broken = b"\0\0\x08\x01 too short"
-    (tmp_path / "MNIST" / "raw").mkdir(parents=True, exist_ok=True)
+
+
+@needs_torchvision
+@pytest.mark.usefixtures("no_network")
+def test_broken_files_are_missing_data(tmp_path):
+    (tmp_path / "MNIST" / "raw").mkdir(parents=True)
     for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
-        (tmp_path / "MNIST" / "raw" / f"{name}-ubyte").write_bytes(broken)
+        (tmp_path / "MNIST" / "raw" / f"{name}-ubyte").write_bytes(b"\0\0\x08\x01 too short")
     refused("no usable MNIST in", load_mnist, tmp_path, True, error=MissingDataError)
 
 

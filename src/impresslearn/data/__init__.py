@@ -1,4 +1,4 @@
-"""Labelled examples: what a user gives, as something the training loop can draw batches from.
+"""Labelled examples: turns a user's data into something that training draws batches from.
 
 `as_examples` turns tensors, arrays, `Dataset`, `DataLoader` and image folders into `Examples`
 (everything in one tensor; the fast path) or `StreamedExamples` (read anew each epoch). Streams

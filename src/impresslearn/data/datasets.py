@@ -1,4 +1,4 @@
-"""A user's `Dataset`: held in memory where that gives what reading it would, streamed where not.
+"""Converts a user's `Dataset`: holds it in memory where that is the same, streams it where not.
 
 Items always come from `__getitem__`, labels too; what spares reading them is known for exact types
 only (`TensorDataset`, image files, torchvision's). A data set that draws at random while it is read

@@ -1,7 +1,7 @@
-"""The random numbers that a data set draws while it is read: noticed, and made repeatable.
+"""Saves, restores and seeds the global random generators of torch, numpy and Python.
 
-A `Dataset` that augments draws from the global generators of torch, numpy or Python. Whether it
-does shows in their state; `drawing` seeds them for a reading and puts them back.
+A `Dataset` that augments draws from them while it is read. Whether it does shows in their state;
+`drawing` seeds them for a reading and puts them back.
 """
 
 from __future__ import annotations

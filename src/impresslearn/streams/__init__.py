@@ -6,7 +6,6 @@ that are made when asked for. `create_stream("rotated_digits", tasks=5)` is
 a name.
 """
 
-from impresslearn.streams.base import Stream, Task
 from impresslearn.streams.cifar import split_cifar100
 from impresslearn.streams.custom import from_arrays, from_folder
 from impresslearn.streams.imagenet import split_imagenet
@@ -22,6 +21,7 @@ from impresslearn.streams.registry import (
     register_stream,
     stream_settings,
 )
+from impresslearn.streams.stream import Stream, Task
 from impresslearn.streams.torchvision import import_torchvision
 
 __all__ = [

@@ -13,9 +13,9 @@ from zipfile import BadZipFile
 import numpy as np
 
 from impresslearn.errors import InputError, MissingDataError
-from impresslearn.streams.base import Stream
 from impresslearn.streams.draws import check_fraction, draw_class_groups
 from impresslearn.streams.pixels import Splits, image_task
+from impresslearn.streams.stream import Stream
 from impresslearn.streams.torchvision import RawImages, load_cifar100
 from impresslearn.streams.transforms import flip_and_shift
 

@@ -23,7 +23,7 @@ from impresslearn.data import (
 )
 from impresslearn.data.images import class_images, image_files
 from impresslearn.errors import ImpressLearnError, InputError, MissingDataError
-from impresslearn.streams.base import LabelledData, Loader, Stream, Task
+from impresslearn.streams.stream import LabelledData, Loader, Stream, Task
 
 PARTS = {2: ("train", "test"), 3: ("train", "validation", "test")}
 

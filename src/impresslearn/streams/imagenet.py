@@ -16,9 +16,9 @@ import numpy as np
 from impresslearn.data import MEMORY_LIMIT, Preprocessing
 from impresslearn.data.images import class_images
 from impresslearn.errors import InputError
-from impresslearn.streams.base import Stream, Task
 from impresslearn.streams.custom import load_images
 from impresslearn.streams.draws import check_fraction, draw_class_groups, hold_out
+from impresslearn.streams.stream import Stream, Task
 from impresslearn.streams.transforms import flip_and_shift
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

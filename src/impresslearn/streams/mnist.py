@@ -1,4 +1,4 @@
-"""Rotated and permuted streams: each task shows all of MNIST, or of small digits, in its own way.
+"""Rotated and permuted MNIST: each task shows all of MNIST, or of small digits, in its own way.
 
 The small digits are scikit-learn's `load_digits` (1,797 images of 8x8 of the UCI optical
 recognition set): no download, and a task is made in milliseconds, for demonstrations and tests.
@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from impresslearn.streams.base import Stream
 from impresslearn.streams.draws import (
     check_fraction,
     draw_angles,
@@ -27,6 +26,7 @@ from impresslearn.streams.draws import (
     stratified_sample,
 )
 from impresslearn.streams.pixels import Pixels, Splits, image_task
+from impresslearn.streams.stream import Stream
 from impresslearn.streams.torchvision import load_mnist
 from impresslearn.streams.transforms import permute_pixels, rotate
 from impresslearn.validation import check_integer

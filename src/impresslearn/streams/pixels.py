@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from impresslearn.data import Augmentation, Examples, classes_of
-from impresslearn.streams.base import Task
 from impresslearn.streams.draws import check_fraction
 from impresslearn.streams.draws import hold_out as hold_out_positions
+from impresslearn.streams.stream import Task
 from impresslearn.streams.torchvision import RawImages
 
 Transform = Callable[[Tensor], Tensor]

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from impresslearn.errors import InputError
-from impresslearn.streams.base import Stream
 from impresslearn.streams.cifar import split_cifar100
 from impresslearn.streams.custom import from_folder
 from impresslearn.streams.imagenet import split_imagenet
@@ -21,6 +20,7 @@ from impresslearn.streams.mnist import (
     rotated_digits,
     rotated_mnist,
 )
+from impresslearn.streams.stream import Stream
 from impresslearn.validation import check_name
 
 _functions: dict[str, Callable[..., Stream]] = {}
