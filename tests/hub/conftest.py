@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from impresslearn import ImpressLearner
-from toys import blobs, quick_learner
+import impresslearn as il
+from toys import QUICK, blobs, quick_learner
 
 pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed")
 
@@ -34,8 +34,15 @@ def hub(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         yield connected
 
 
-@pytest.fixture
-def learner() -> ImpressLearner:
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     learner = quick_learner(output_scale=True, precision="int5")
     learner.learn_basis("first", blobs(0)).learn_basis("second", blobs(1))
-    return learner.learn_task("new", blobs(2))
+    path = tmp_path_factory.mktemp("hub") / "learner.impress"
+    learner.learn_task("new", blobs(2)).save(path)
+    return path
+
+
+@pytest.fixture
+def learner(store: Path) -> il.ImpressLearner:
+    return il.load(store, task_recipe=QUICK, progress=False)
