@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 import torch
 from fastapi.testclient import TestClient
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from serving import JSON, NPY, ROWS, npy, problem
 
 from impresslearn.errors import InputError, StoreError, TrainingError
 from impresslearn.inference import TaskGuess
 from impresslearn.serve import create_app
 
-KNOWN = {"inputs": ROWS, "task": "new 0"}
+FAILED = "the server failed on this request; its log says why"
 
 
 def asked(inputs=ROWS, task="new 0", **more):
@@ -25,42 +27,29 @@ def asked(inputs=ROWS, task="new 0", **more):
     ("body", "status", "line"),
     [
         ("", 400, "the body is no JSON: Expecting value"),
-        ("{", 400, "the body is no JSON"),
         (b"\xff\xfe{}", 400, "the body is no JSON: 'utf-8' codec can't decode"),
         ("[" * 100_000, 400, "the body is nested too deeply"),
         ('{"inputs": [' + 250_000 * "[]," + "[]]}", 413, "more than 250,000 lists in a body"),
         ('{"inputs": [[NaN]], "task": "new 0"}', 400, "the body is no JSON: NaN is no number"),
         ('{"inputs": [[-Infinity]], "task": "a"}', 400, "-Infinity is no number"),
         ('{"inputs": [[1' + 5000 * "0" + ']], "task": "new 0"}', 400, "the body is no JSON"),
-        ('{"inputs": [[1]], "task": "a", "task": "b"}', 400, "an object has a name twice"),
+        ('[{"x": {"y": 1, "y": 1}}]', 400, "the body is no JSON: an object has a name twice"),
         ([], 422, "request: Input should be a valid dictionary"),
-        ({}, 422, "Field required"),
         ({"inputs": ROWS}, 422, "task: Field required"),
         (asked(x=1), 422, "x: Extra inputs are not permitted"),
         (asked(logits="true"), 422, "logits: Input should be a valid boolean"),
-        (asked(prepared="yes"), 422, "prepared: Input should be a valid boolean"),
-        (asked(task=3), 422, "task: Input should be a valid string"),
-        (asked(task=""), 422, "task: String should have at least 1 character"),
         (asked(task="x" * 2000), 422, "task: String should have at most 1024 characters"),
         (asked(task=["new 0", 3]), 422, "task.1: Input should be a valid string"),
         (asked(task="\ud800"), 422, "task: Input should be a valid string"),
         (asked(task=["new 0"]), 422, "2 inputs came with 1 task names"),
-        (asked(task="new0"), 404, "no task named 'new0' among 6; close: 'new 0'"),
-        (asked(task=["new 0", "x"]), 404, "no task named 'x' among 6"),
+        (asked(task=["new 0", "new0"]), 404, "no task named 'new0' among 6; close: 'new 0'"),
         (asked(task="\x00\x1b[31m\x7f\x9b\u202e"), 404, "\\x00\\x1b[31m\\x7f\\x9b\\u202e"),
         (asked("x"), 422, "inputs: must be numbers in equally nested lists, got a str"),
-        (asked(3), 422, "inputs: must be lists that hold numbers"),
-        (asked([]), 422, "inputs: must be lists that hold numbers, got shape (0,)"),
         (asked([[], []]), 422, "inputs: must be lists that hold numbers, got shape (2, 0)"),
-        (asked([1.0]), 422, "lenet_300_100 expects 16 values an input"),
         (asked([[1.0]]), 422, "lenet_300_100 expects 16 values an input"),
         (asked([[1.0], [1, 2]]), 422, "equal length at every depth"),
-        (asked([[1.0], 2]), 422, "equal length at every depth"),
-        (asked([["1"] * 16]), 422, "nested lists, got a str"),
-        (asked([[True] * 16]), 422, "nested lists, got a bool"),
         (asked([[1.0, True] * 8]), 422, "nested lists, got a bool"),
         (asked([[None] * 16]), 422, "nested lists, got a NoneType"),
-        (asked([{}]), 422, "nested lists, got a dict"),
         (asked([[[[[[[[[[1]]]]]]]]]]), 422, "nested lists, got a list"),
         (asked([[10**400] * 16]), 422, "inputs: there is a number that no float can hold"),
         (asked([[1e300] * 16]), 422, "16 NaN or infinite values"),
@@ -76,7 +65,6 @@ def test_json_that_cannot_be_predicted(client, body, status, line):
 @pytest.mark.parametrize(
     ("fields", "status", "line"),
     [
-        ({"among": "some"}, 422, "among: Input should be 'all'"),
         ({"among": []}, 422, "among: Input should be 'all'"),
         ({"among": ["x"]}, 404, "no task named 'x'"),
         ({"method": "alpha"}, 422, "method: Input should be 'halving'"),
@@ -103,20 +91,16 @@ def claiming(shape):
         (npy(ROWS)[:-1], 400, "expected 256 bytes got 255"),
         (npy(ROWS) + b"x", 400, "1 bytes follow the array"),
         (claiming("(2, -16)"), 400, "the body is no .npy file"),
-        (claiming("(2, 16**9)"), 400, "the body is no .npy file"),
         (claiming("(99999999, 9999)"), 400, "the body is no .npy file"),
-        (claiming("(9999, 9999)"), 400, "the body is no .npy file"),
         (claiming("(2147483648, 2147483648, 0)"), 400, "the body is no .npy file"),
         (npy(3.0), 400, "1 to 8 dimensions, none empty, got ()"),
         (npy(np.zeros([1] * 9)), 400, "1 to 8 dimensions"),
-        (npy(np.zeros((2, 0))), 400, "none empty, got (2, 0)"),
         (npy(np.zeros((0, 16))), 400, "none empty, got (0, 16)"),
         (npy(["a"]), 400, "must hold real numbers"),
         (npy([1j]), 400, "must hold real numbers"),
         (npy([True]), 400, "must hold real numbers"),
         (npy(np.zeros(2, dtype=[("x", "f4")])), 400, "real numbers"),
         (npy(np.array([print], dtype=object)), 400, "Object arrays cannot be loaded"),  # a pickle
-        (npy(np.zeros((2, 15))), 422, "lenet_300_100 expects 16 values an input"),
         (npy(np.full((2, 16), np.nan)), 422, "inputs hold 32 NaN or infinite values"),
     ],
 )
@@ -125,21 +109,57 @@ def test_npy_bodies_that_cannot_be_used(client, path, body, status, line):
     assert line in problem(client.post(path, content=body, headers=NPY), status)
 
 
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner),
+)
+REQUESTS = st.builds(asked, JSON_VALUES, JSON_VALUES | st.just("new 0"), logits=JSON_VALUES)
+HEADERS = st.fixed_dictionaries(
+    {
+        "descr": st.sampled_from(
+            ["<f8", ">f2", "|b1", "|O", "<U3", "<M8[s]", "V9", "<f16", "f4,f4"]
+        )
+        | st.text(max_size=9)
+        | st.lists(st.tuples(st.text(max_size=3), st.just("<f4")), max_size=3),
+        "fortran_order": st.booleans() | st.integers(0, 1),
+        "shape": st.lists(st.sampled_from([0, 1, -1, 2, 16, True, 2**31, 2**62, 2**70])).map(tuple),
+    }
+)
+
+
+def with_header(header, content):
+    written = repr(header).encode("utf-8", "replace")
+    return b"\x93NUMPY\x01\x00" + len(written).to_bytes(2, "little") + written + content
+
+
+BODIES = (
+    REQUESTS.map(lambda body: json.dumps(body).encode())
+    | st.builds(with_header, HEADERS, st.binary(max_size=16))
+    | st.binary(max_size=60)
+    | st.binary(max_size=60).map(lambda rest: b"\x93NUMPY\x01\x00" + rest)
+)
+
+
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@given(BODIES, st.sampled_from([JSON, NPY]))
+@pytest.mark.filterwarnings("ignore")
+def test_any_body_is_answered_or_refused(client, body, kind):
+    for path in ("/predict", "/predict?task=new%200", "/infer"):
+        answer = client.post(path, content=body, headers=kind)
+        if answer.status_code != 200:
+            assert answer.status_code in (400, 404, 413, 422), (body, answer.text)
+            problem(answer, answer.status_code)
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status", "line"),
     [
-        ("GET", "/nothing", 404, "there is no GET /nothing; see /docs"),
-        ("GET", "/x%1b%7f%c2%9b%e2%80%ae", 404, "GET /x\\x1b\\x7f\\x9b\\u202e; see"),
-        ("GET", "/health/", 404, "there is no GET /health/"),
+        ("GET", "/x%1b%7f%c2%9b%e2%80%ae", 404, "there is no GET /x\\x1b\\x7f\\x9b\\u202e; see"),
+        ("GET", "/health/", 404, "there is no GET /health/; see /docs"),
         ("DELETE", "/tasks", 405, "DELETE /tasks is not allowed"),
-        ("GET", "/predict", 405, "GET /predict is not allowed"),
-        ("GET", "/tasks?limit=0", 422, "limit: Input should be greater than or equal to 1"),
         ("GET", "/tasks?limit=1001", 422, "limit: Input should be less than or equal to 1000"),
-        ("GET", "/tasks?offset=-1", 422, "offset: Input should be greater than or equal to 0"),
-        ("GET", "/tasks?offset=x", 422, "offset: Input should be a valid integer"),
         ("GET", "/tasks?page=1", 422, "page: Extra inputs are not permitted"),
         ("GET", "/task", 422, "name: Field required"),
-        ("GET", "/task?name=", 422, "name: String should have at least 1 character"),
         ("GET", "/task?name=new", 404, "no task named 'new' among 6; close: 'new 1', 'new 0'"),
         ("GET", "/task?name=%00%ff%0A", 404, "no task named"),
     ],
@@ -159,17 +179,20 @@ def test_paths_and_queries(client, method, path, status, line):
     ],
 )
 def test_other_contents_are_refused(client, headers, line):
-    answer = client.post("/predict", content=json.dumps(KNOWN), headers=headers)
+    answer = client.post("/predict", content=json.dumps(asked()), headers=headers)
     assert line in problem(answer, 415)
 
 
-def test_options_belong_to_one_place(client):
-    answer = client.post("/predict?task=new%200", json=KNOWN)
-    assert "task in the query belongs to .npy bodies" in problem(answer, 422)
-    answer = client.post("/predict", content=npy(ROWS), headers=NPY)
-    assert "needs the task in the query" in problem(answer, 422)
-    answer = client.post("/infer?among=all&among=new%200", content=npy(ROWS), headers=NPY)
-    assert problem(answer, 404).startswith("no task named 'all' ")
+@pytest.mark.parametrize(
+    ("path", "body", "status", "line"),
+    [
+        ("/predict?task=a", {"json": asked()}, 422, "task in the query belongs to .npy bodies"),
+        ("/predict", {"content": npy(ROWS), "headers": NPY}, 422, "needs the task in the query"),
+        ("/infer?among=all&among=x", {"content": npy(ROWS), "headers": NPY}, 404, "named 'all' "),
+    ],
+)
+def test_options_belong_to_one_place(client, path, body, status, line):
+    assert line in problem(client.post(path, **body), status)
 
 
 @pytest.mark.parametrize(
@@ -177,9 +200,8 @@ def test_options_belong_to_one_place(client):
     [
         (StoreError("the store\nis gone"), 503, "the store is gone"),
         (InputError("x" * 1000), 422, "x" * 499 + "…"),
-        (TrainingError("odd"), 500, "the server failed on this request; its log says why"),
-        (StopIteration(), 500, "the server failed on this request; its log says why"),
-        (ZeroDivisionError("secret"), 500, "the server failed on this request; its log says why"),
+        (TrainingError("odd"), 500, FAILED),
+        (ZeroDivisionError("secret"), 500, FAILED),
     ],
 )
 def test_errors_from_below(direct, monkeypatch, raised, status, line):
@@ -192,23 +214,16 @@ def test_errors_from_below(direct, monkeypatch, raised, status, line):
     assert problem(answer, status) == line
 
 
-def test_no_answer_has_a_number_that_is_none(direct, monkeypatch):
-    broken = torch.full((2, 3), torch.nan)
-    monkeypatch.setattr(
-        "impresslearn.networks.prediction.TaskView.outputs", lambda *_, **__: broken
-    )
-    with TestClient(create_app(direct)) as client:
-        for path in ("/predict", "/infer"):
-            body = asked() if path == "/predict" else {"inputs": ROWS}
-            assert "finite" in problem(client.post(path, json=body), 422)
-
-
-def test_an_inference_without_numbers_is_none(direct, monkeypatch):
+def test_no_answer_has_a_number_that_is_none(client, direct, monkeypatch):
     nan = float("nan")
     guess = TaskGuess("new 0", {"new 0": nan}, nan, nan, nan, "halving")
-    monkeypatch.setattr(direct, "infer_task", lambda *_, **__: guess)
-    with TestClient(create_app(direct)) as client:
-        assert "finite" in problem(client.post("/infer", json={"inputs": ROWS}), 422)
+    with monkeypatch.context() as patch, TestClient(create_app(direct)) as other:
+        patch.setattr(direct, "infer_task", lambda *_, **__: guess)
+        assert "finite" in problem(other.post("/infer", json={"inputs": ROWS}), 422)
+    outputs = "impresslearn.networks.prediction.TaskView.outputs"
+    monkeypatch.setattr(outputs, lambda *_, **__: torch.full((2, 3), nan))
+    for path, body in (("/predict", asked()), ("/infer", {"inputs": ROWS})):
+        assert "finite" in problem(client.post(path, json=body), 422)
 
 
 def test_a_store_that_is_none(tmp_path):
