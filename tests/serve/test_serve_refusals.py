@@ -140,7 +140,7 @@ BODIES = (
 )
 
 
-@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(BODIES, st.sampled_from([JSON, NPY]))
 @pytest.mark.filterwarnings("ignore")
 def test_any_body_is_answered_or_refused(client, body, kind):
