@@ -34,7 +34,7 @@ def npy(values: Any) -> bytes:
 
 def problem(answer, status):
     """The line of an error, after checking its form."""
-    assert answer.status_code == status
+    assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/json"
     assert list(answer.json()) == ["error"]
     line = answer.json()["error"]
@@ -59,10 +59,10 @@ class Server:
         finally:
             connection.close()
 
-    def ask(self, method: str, path: str, *rest: Any) -> tuple[int, Any]:
-        """Status and decoded answer, over a connection of its own; rest: body, headers."""
+    def ask(self, *request: Any) -> tuple[int, Any]:
+        """Status and decoded answer, over a connection of its own: method, path, body, headers."""
         with self.connect() as connection:
-            return exchange(connection, method, path, *rest)
+            return exchange(connection, *request)
 
     def ends_well(self, number: int) -> None:
         """Ends it by a signal while a connection is open."""
@@ -102,23 +102,23 @@ def serving(
         text=True,
         env=os.environ | environment,
     )
-    log: list[str] = []
+    server = Server(process, 0, [])
     started = threading.Event()
 
     def read_log() -> None:
         for line in process.stderr or ():
-            log.append(line.rstrip())
-            if "serving on" in line:
+            server.log.append(line.rstrip())
+            if found := re.search(r"serving on \S+:(\d+),", line):
+                server.port = int(found[1])
                 started.set()
         started.set()
 
     reader = threading.Thread(target=read_log, daemon=True)
     reader.start()
     try:
-        assert started.wait(60), log
-        ports = [found[1] for line in log if (found := re.search(r"serving on \S+:(\d+),", line))]
-        assert ports, log
-        yield Server(process, int(ports[0]), log)
+        started.wait(60)
+        assert server.port, server.log
+        yield server
     finally:
         process.kill()
         process.wait()
