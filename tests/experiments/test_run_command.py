@@ -269,7 +269,7 @@ def test_a_run_that_was_killed_goes_on(tmp_path):
     assert not (tmp_path / "results" / "blobs.json").exists()
     (tmp_path / "kill").unlink()
     plan = plan_run(read_configuration(tmp_path / "blobs.toml"))
-    assert [part.label for part in plan.missing()] == ["separate"]
+    assert [part.columns["method"] for part in plan.missing()] == ["separate"]
     ran = []
     resumed = run_plan(plan, 1, lambda job, outcome: ran.append(job.settings["method"]["name"]))
     assert ran == ["separate"]

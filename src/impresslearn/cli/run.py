@@ -79,8 +79,7 @@ def _print_summary(summary: dict[str, Any]) -> None:
 def _print_plan(plan: "RunPlan", as_json: bool) -> None:
     missing = {id(part) for part in plan.missing()}
     parts: list[dict[str, Any]] = [
-        {"method": part.label, "seed": part.seed, "finished": id(part) not in missing}
-        for part in plan.parts
+        {**part.columns, "finished": id(part) not in missing} for part in plan.parts
     ]
     if as_json:
         print_json(

@@ -20,42 +20,28 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from impresslearn.errors import ImpressLearnError, InputError, MissingDependencyError
-from impresslearn.experiments.run_tables import (
-    METHODS,
-    ConfigurationFile,
-    MethodTable,
-    RecipeMethod,
-    UserMethod,
-)
-from impresslearn.methods import list_methods, method_settings
+from impresslearn.errors import ImpressLearnError, InputError
+from impresslearn.experiments.run_tables import ConfigurationFile, MethodTable, RunTable
+from impresslearn.methods import method_settings
 from impresslearn.report.findings import FILE as FINDINGS
+from impresslearn.validation import check_integer
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-OF_THE_RUN = ("name", "module", "label", "backbone", "basis")
-"""Keys of a [[method]] that are not settings of the method itself."""
-NO_METHOD = "there is no [[method]]; give at least one"
-KINDS = {
-    "string_type": "a text",
-    "int_type": "an integer",
-    "int_from_float": "an integer",
-    "float_type": "a number",
-    "finite_number": "a finite number",
-    "bool_type": "true or false",
-    "model_type": "a table",
-}
-LISTS = {
-    "list[int]": "a list of integers",
-    "list[str]": "a list of texts",
-    "list[typing.Any]": "[[method]] tables",
-}
-"""What pydantic's types of errors ask for."""
+OVER_MASKS = ("impresslearn", "hybrid")
+"""Methods of the library that learn over masks: of `basis` tasks, or `random_masks`."""
+WITHOUT_BASIS = ("supsup", "single_mask", "finetuning", "separate", "lora", "vera")
+RECIPE_ALONE = ("finetuning", "separate")
+"""Methods whose keys hold no settings but their recipe."""
 
 
 @dataclass(frozen=True)
@@ -104,14 +90,19 @@ def read_configuration(path: str | Path) -> Configuration:
             raise InputError("the file's name must be plain, like 'my-run.toml', for the record")
         if f"{path.stem}.json" == FINDINGS:
             raise InputError(f"its record would be {FINDINGS}, which holds findings; rename it")
-        run = _checked(ConfigurationFile, tables, "the file").run
-        entries = tuple(_entry(table, i) for i, table in enumerate(tables["method"], start=1))
-        if not entries:
-            raise InputError(NO_METHOD)
+        try:
+            file = ConfigurationFile.model_validate(tables)
+        except ValidationError as error:
+            raise InputError(_line(error.errors()[0])) from None
+        entries = tuple(
+            _entry(table, tables["method"][place].get("backbone", {}), place + 1)
+            for place, table in enumerate(file.method)
+        )
         labels = [entry.label for entry in entries]
         for label in labels:
             if labels.count(label) > 1:
                 raise InputError(f'two [[method]] are called {label!r}; give one a label = "…"')
+    run = file.run
     return Configuration(
         path=path,
         stream=tables["stream"],
@@ -134,62 +125,46 @@ def error_prefix(place: str) -> Iterator[None]:
 
 
 def _parsed(path: Path) -> dict[str, Any]:
-    name = "tomllib" if sys.version_info >= (3, 11) else "tomli"
     try:
-        toml = import_module(name)
-    except ModuleNotFoundError:
-        raise MissingDependencyError(
-            "reading TOML under Python 3.10 needs tomli: pip install tomli"
-        ) from None
-    try:
-        return toml.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise InputError("is no text in UTF-8") from None
-    except toml.TOMLDecodeError as error:
+    except tomllib.TOMLDecodeError as error:
         raise InputError(f"is no TOML: {error}") from None
 
 
-def _entry(table: Any, number: int) -> Entry:
-    place = f"[[method]] {number}"
-    if not isinstance(table, dict):
-        raise InputError(f"{place} must be a table, got {table!r}")
-    name = table.get("name")
-    if ("module" in table) == (name is not None):
-        raise InputError(
-            f"{place} has no name; choose from {', '.join(list_methods())}, or give module = "
-            '"file:function" instead'
-        )
-    if name is None:
-        model: type[MethodTable] = UserMethod
-    elif name in list_methods():
-        model = METHODS.get(name, UserMethod)
-    else:
-        raise InputError(f"{place}: no method {name!r}; choose from {', '.join(list_methods())}")
-    place = f"{place} ({name or table['module']})"
-    checked = _checked(model, table, place)
-    settings = {key: value for key, value in table.items() if key not in OF_THE_RUN}
-    basis = {"basis": table.get("basis", 0)} if "basis" in model.model_fields else {}
-    with error_prefix(place):
+def _entry(table: MethodTable, backbone: Mapping[str, Any], number: int) -> Entry:
+    name, settings = table.name, dict(table.model_extra or {})
+    with error_prefix(f"[[method]] {number} ({name or table.module})"):
         if name is None:
-            method = {"module": table["module"], "settings": settings}
+            method: dict[str, Any] = {"module": table.module, "settings": settings}
         else:
-            method = stored_method(name, method_settings(name, **settings))
-    label = checked.label or name or table["module"]
-    return Entry(label, method | basis, table.get("backbone", {}))
+            method = stored_method(name, settings)
+        if name in WITHOUT_BASIS:
+            if table.basis:
+                raise InputError("it has no masks of basis tasks, leave basis out")
+        else:
+            method["basis"] = table.basis
+        if name in (*OVER_MASKS, *WITHOUT_BASIS) and "preprocessing" in settings:
+            raise InputError("preprocessing is that of the stream, leave it out here")
+        if name in OVER_MASKS and not table.basis + method["random_masks"]:
+            raise InputError("needs basis or random_masks, a number of at least 1")
+    label = table.label or name or str(table.module)
+    return Entry(label, method, backbone)
 
 
 def stored_method(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """A method's settings, defaults filled in, as they stand in the keys of jobs."""
-    rest, table = method_settings(name, **settings), METHODS.get(name, UserMethod)
+    rest = method_settings(name, **settings)
     found: dict[str, Any] = {"name": name}
     if "recipe" in rest:
         found["task_recipe"] = rest.pop("recipe")
     found |= {key: rest.pop(key) for key in ("basis_recipe", "task_recipe") if key in rest}
-    if "random_masks" in table.model_fields:
-        found["random_masks"] = rest.pop("random_masks", 0)
-    return found if table is RecipeMethod else found | {"settings": rest}
+    if name in OVER_MASKS:
+        found["random_masks"] = check_integer("random_masks", rest.pop("random_masks", 0), 0)
+    return found if name in RECIPE_ALONE else found | {"settings": rest}
 
 
 def restored_settings(method: Mapping[str, Any]) -> dict[str, Any]:
@@ -201,43 +176,24 @@ def restored_settings(method: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _checked(model: type[Any], table: Any, place: str) -> Any:
-    """The table as its model. Raises InputError naming table and key of the first mistake."""
-    try:
-        return model.model_validate(table)
-    except ValidationError as error:
-        raise InputError(_line(model, error.errors()[0], place)) from None
-
-
-def _line(model: Any, error: Any, place: str) -> str:
-    """What is wrong, in one line: "PLACE: KEY must be …, got …"."""
-    kind = error["type"]
-    names = [part for part in error["loc"] if isinstance(part, str)]
-    while names and (inner := _table_of(model, names[0])) is not None:
-        if len(names) == 1 and kind != "value_error":
-            break
-        place = f"[{names[0]}]" if model is ConfigurationFile else f"{place} {names[0]}"
-        model, names = inner, names[1:]
-    key = names[0] if names else ""
-    if kind == "missing":
-        return NO_METHOD if key == "method" else f"the table [{key}] is missing"
-    if kind == "extra_forbidden":
-        keys = list(model.model_fields)
-        close = difflib.get_close_matches(key, keys, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(keys)}"
-        return f"{place} has no {'table' if model is ConfigurationFile else 'key'} {key!r}; {hint}"
-    if kind == "value_error":
-        return f"{place}: {f'{key} ' if key else ''}{error['ctx']['error']}"
-    if kind == "literal_error":
-        words = error["ctx"]["expected"].replace("'", "")
+def _line(error: Any) -> str:
+    """What pydantic found wrong, in one line: "TABLE: KEY must be …, got …"."""
+    table, *keys = error["loc"]
+    if error["type"] == "missing":
+        return f"the table [{table}] is missing" if table != "method" else "there is no [[method]]"
+    if error["type"] == "extra_forbidden":
+        model: type[BaseModel] = RunTable if keys else ConfigurationFile
+        place, key = (f"[{table}]", keys[0]) if keys else ("the file", table)
+        close = difflib.get_close_matches(key, model.model_fields, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"choose from {list(model.model_fields)}"
+        return f"{place} has no key {key!r}; {hint}"
+    place = f"[{table}]"
+    if table == "method" and keys:
+        place, keys = f"[[method]] {keys[0] + 1}", keys[1:]
+    if error["type"] == "value_error":
+        said = str(error["ctx"]["error"])
+    elif error["type"] == "model_type":
+        said = f"must be a table, got {error['input']!r}"
     else:
-        asked = str(model.model_fields[key].annotation)
-        words = next((LISTS[k] for k in LISTS if asked.startswith(k)), KINDS.get(kind, kind))
-    return f"{place}: {key} must be {words}, got {error['input']!r}"
-
-
-def _table_of(model: Any, key: str) -> Any:
-    """The model of a table inside a table, or None."""
-    field = model.model_fields.get(key)
-    kinds = () if field is None else (field.annotation, *get_args(field.annotation))
-    return next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
+        said = f"must {error['msg'].split(' should ')[-1]}, got {error['input']!r}"
+    return f"{place}: {''.join(f'{key} ' for key in keys)}{said}"

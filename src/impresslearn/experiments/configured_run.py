@@ -7,7 +7,6 @@ weights, the order of the tasks and all that a method draws.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,16 +16,15 @@ import numpy as np
 import torch
 
 from impresslearn.errors import InputError
-from impresslearn.experiments.cache import Cache
 from impresslearn.experiments.configuration import (
     Configuration,
     Entry,
     error_prefix,
     restored_settings,
 )
-from impresslearn.experiments.executors import Report, Workers, cores, run_jobs
-from impresslearn.experiments.jobs import Job, Outcome, Place, job_function
-from impresslearn.experiments.record import make_record, write_record
+from impresslearn.experiments.executors import Report, Workers, cores
+from impresslearn.experiments.jobs import Job, Outcome, Place, job_function, kept_outcome
+from impresslearn.experiments.reproduce import Run, reproduce
 from impresslearn.experiments.sources import (
     data_digest,
     make_backbone,
@@ -34,7 +32,17 @@ from impresslearn.experiments.sources import (
     one_input,
     with_absolute_root,
 )
-from impresslearn.experiments.trials import Trial, shown_trials, summary_writer, write_events
+from impresslearn.experiments.targets import Plan, Planned, Target
+from impresslearn.experiments.targets.tables import read_tables
+from impresslearn.experiments.trials import (
+    VALUES,
+    Trial,
+    figures,
+    rows_of_trials,
+    stored,
+    summary_writer,
+    write_events,
+)
 from impresslearn.experiments.user_code import call_user_function, digest_of
 from impresslearn.methods import Method, create_method, evaluate
 from impresslearn.networks import Backbone
@@ -42,39 +50,57 @@ from impresslearn.streams import Stream
 
 
 @dataclass(frozen=True)
-class Part:
-    """One method on one seed."""
-
-    label: str
-    seed: int
-    job: Job
-
-
-@dataclass(frozen=True)
 class RunPlan:
-    """What a configuration asks for, checked against its stream and network."""
+    """What a configuration asks for, checked against its stream and network.
+
+    parts: a method on a seed each.
+    """
 
     configuration: Configuration
     stream: Stream
-    parts: tuple[Part, ...]
+    parts: tuple[Planned, ...]
     device: str
 
     @property
-    def cache_folder(self) -> Path:
-        """Where finished parts are kept."""
-        return self.configuration.out / "cache"
+    def run(self) -> Run:
+        """Where the record and finished parts are kept."""
+        configuration = self.configuration
+        place = Place(str(configuration.folder), self.device)
+        return Run("custom", place, configuration.out)
 
     @property
     def record_path(self) -> Path:
         """Where the record goes."""
         return self.configuration.out / f"{self.configuration.name}.json"
 
-    def missing(self) -> list[Part]:
+    def missing(self) -> list[Planned]:
         """The parts that a run would have to do; nothing is written."""
-        if not self.cache_folder.is_dir():
-            return list(self.parts)
-        cache = Cache(self.cache_folder, self.device)
+        cache = self.run.open_cache()
         return [part for part in self.parts if part.job not in cache]
+
+    def target(self) -> Target:
+        """The run as a target that `reproduce` takes."""
+        configuration, stream = self.configuration, self.stream
+        methods = {
+            entry.label: {**entry.method, "backbone": dict(entry.backbone)}
+            for entry in configuration.entries
+        }
+        plan = Plan(
+            self.parts,
+            data=f"{stream.name}, {len(stream)} tasks in {configuration.order} order",
+            settings={
+                "stream": dict(configuration.stream),
+                "backbone": dict(configuration.backbone),
+                "order": configuration.order,
+                "methods": methods,
+            },
+            seeds=configuration.seeds,
+            figures=figures(list(methods)),
+            tables=read_tables("targets.toml")["run"]["tables"],
+            finish=rows_of_trials,
+        )
+        name = configuration.name
+        return Target(name, name, claim="", expects="", cost="", plan=lambda scale: plan)
 
 
 @dataclass(frozen=True)
@@ -109,7 +135,11 @@ def plan_run(
             shared["data"] = digest
         sources = (configuration.stream, configuration.backbone)
         parts = [
-            Part(entry.label, seed, Job(run_part, shared | _part(entry, sources, seed, folder)))
+            Planned(
+                Job(run_part, shared | _part(entry, sources, seed, folder)),
+                {"method": entry.label, "seed": seed},
+                VALUES,
+            )
             for entry in configuration.entries
             for seed in configuration.seeds
         ]
@@ -120,36 +150,14 @@ def run_plan(
     plan: RunPlan, processes: int | None = None, report: Report | None = None
 ) -> RunResult:
     """Runs the missing parts, and writes the record and, where asked for, TensorBoard's files."""
-    started = time.perf_counter()
-    configuration = plan.configuration
-    place = Place(str(configuration.folder), plan.device)
-    cache, jobs = Cache(plan.cache_folder, plan.device), [part.job for part in plan.parts]
+    configuration, run = plan.configuration, plan.run
     with Workers(min(processes or cores(), max(1, len(plan.missing())))) as workers:
-        outcomes = run_jobs(jobs, cache, place, workers, report)
+        record = reproduce(plan.target(), run, workers, report)
+    cache = run.open_cache()
     trials = tuple(
-        Trial.restored(part.label, part.seed, outcome.values)
-        for part, outcome in zip(plan.parts, outcomes, strict=True)
+        Trial.restored(part.row(kept_outcome(part.job, cache.get(part.job)).values))
+        for part in plan.parts
     )
-    described = {
-        "target": configuration.name,
-        "scale": "custom",
-        "title": configuration.name,
-        "claim": "",
-        "data": f"{plan.stream.name}, {len(plan.stream)} tasks in {configuration.order} order",
-        "settings": {
-            "stream": dict(configuration.stream),
-            "backbone": dict(configuration.backbone),
-            "order": configuration.order,
-            "methods": {
-                entry.label: {**entry.method, "backbone": dict(entry.backbone)}
-                for entry in configuration.entries
-            },
-        },
-        "seeds": list(configuration.seeds),
-    }
-    spent = time.perf_counter() - started, cache.seconds(jobs)
-    record = make_record(described, shown_trials(trials), plan.device, *spent)
-    write_record(record, plan.record_path)
     if configuration.tensorboard is not None:
         keys = [part.job.key for part in plan.parts]
         write_events(configuration.tensorboard / configuration.name, keys, trials)
@@ -160,7 +168,7 @@ def run_plan(
 def run_part(settings: Mapping[str, Any], needs: Sequence[Outcome], place: Place) -> Outcome:
     """One method on one seed: the accuracy on every task before the first and after each.
 
-    Values: tasks, in the order they were learned; roles; added_bytes; matrix; see `Trial`.
+    Values: tasks, in the order they were learned; roles; added_bytes; matrix; see `stored`.
     """
     folder, seed = Path(place.data), settings["seed"]
     stream = in_order(make_stream(settings["stream"], folder), seed, settings["order"])
@@ -169,7 +177,7 @@ def run_part(settings: Mapping[str, Any], needs: Sequence[Outcome], place: Place
     with error_prefix(f"{described.get('name', described.get('module'))}, seed {seed}"):
         method = make_method(described, backbone, seed, folder)
         found = evaluate(method, stream, basis=described.get("basis", 0))
-    return Outcome(Trial("", seed, found).stored())
+    return Outcome(stored(found))
 
 
 def make_method(

@@ -1,13 +1,11 @@
-"""The tables of a configuration file as pydantic models: their keys, and the kind of each value.
+"""The tables of a configuration file as pydantic models.
 
-Settings of streams, networks and a user's functions are checked by these themselves.
+Settings of streams, networks, methods and a user's functions are checked by these themselves.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import fields
 from math import isfinite
 from typing import Annotated, Any, Literal
 
@@ -16,13 +14,10 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    create_model,
+    StringConstraints,
     model_validator,
 )
 
-from impresslearn.optimisation.loop import Recipe
-
-LARGEST_SEED = 2**32 - 1
 MODULE = re.compile(r"[^\W\d]\w*:[^\W\d]\w*")
 
 
@@ -44,23 +39,14 @@ def _reference(text: str) -> str:
     return text
 
 
-def _distinct_seeds(seeds: list[int]) -> list[int]:
+def _distinct(seeds: list[int]) -> list[int]:
     if not seeds or len(set(seeds)) != len(seeds):
         raise ValueError(f"must be distinct, and at least one, got {seeds}")
-    if not all(0 <= seed <= LARGEST_SEED for seed in seeds):
-        raise ValueError(f"must lie in 0 to {LARGEST_SEED}, got {seeds}")
     return seeds
 
 
-def _not_empty(label: str) -> str:
-    if not label.strip():
-        raise ValueError("must not be empty")
-    return label
-
-
 Plain = Annotated[Any, AfterValidator(_plain)]
-Number = Annotated[float, Field(allow_inf_nan=False)]
-Reference = Annotated[str, AfterValidator(_reference)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
 
 class _Table(BaseModel):
@@ -74,24 +60,9 @@ class _Open(_Table):
     __pydantic_extra__: dict[str, Plain] = Field(init=False)
 
 
-class NetworkSettings(_Open):
-    """Settings of a network: `create_backbone`'s, or for a user's own network `adapt`'s."""
-
-    norm: str | None = None
-    input_shape: list[int] | None = None
-    num_classes: int | None = None
-    skip: list[str] | None = None
-
-    @model_validator(mode="after")
-    def _without_seed(self) -> NetworkSettings:
-        if "seed" in (self.__pydantic_extra__ or {}):
-            raise ValueError("seed is given by [run] seeds, leave it out here")
-        return self
-
-
 class _Source(_Open):
     name: str | None = None
-    module: Reference | None = None
+    module: Annotated[str, AfterValidator(_reference)] | None = None
 
     @model_validator(mode="after")
     def _one_of_them(self) -> _Source:
@@ -100,122 +71,60 @@ class _Source(_Open):
         return self
 
 
+class _NetworkSettings(_Open):
+    """Settings of a network: `create_backbone`'s, or for a user's own network `adapt`'s."""
+
+    norm: str | None = None
+    input_shape: list[int] | None = None
+    num_classes: int | None = None
+    skip: list[str] | None = None
+
+    @model_validator(mode="after")
+    def _without_seed(self) -> _NetworkSettings:
+        if "seed" in (self.model_extra or {}):
+            raise ValueError("seed is given by [run] seeds, leave it out here")
+        return self
+
+
 class StreamTable(_Source):
     """[stream]: a standard stream, or the user's."""
 
 
-class BackboneTable(_Source, NetworkSettings):
+class BackboneTable(_Source, _NetworkSettings):
     """[backbone]: a network of the library, or the user's."""
 
 
-class NetworkChanges(NetworkSettings):
+class NetworkChanges(_NetworkSettings):
     """What is different in the network of one method."""
 
     @model_validator(mode="after")
     def _without_source(self) -> NetworkChanges:
-        if not {"name", "module"}.isdisjoint(self.__pydantic_extra__ or {}):
+        if not {"name", "module"}.isdisjoint(self.model_extra or {}):
             raise ValueError("name and module stand in [backbone] only")
         return self
 
 
-_RECIPE_TYPES = {"int": int, "float": Number, "float | None": Number}
-RecipeTable: type[BaseModel] = create_model(
-    "RecipeTable",
-    __base__=_Table,
-    **{each.name: (_RECIPE_TYPES.get(str(each.type), str) | None, None) for each in fields(Recipe)},  # type: ignore[call-overload]
-)
+class MethodTable(_Source):
+    """[[method]]: a method of the library, one that was registered, or the user's."""
 
-
-class MethodTable(_Table):
-    """What every [[method]] may have."""
-
-    name: str | None = None
-    label: Annotated[str, AfterValidator(_not_empty)] | None = None
+    label: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)] | None = None
     backbone: NetworkChanges = NetworkChanges()
-
-
-class UserMethod(MethodTable, _Open):
-    """A [[method]] of the user's own, or one that was registered; it checks its settings itself."""
-
-    module: Reference | None = None
     basis: int = Field(default=0, ge=0)
-
-
-class RecipeMethod(MethodTable):
-    """finetuning and separate."""
-
-    recipe: RecipeTable | None = None  # type: ignore[valid-type]
-
-
-class AdapterMethod(RecipeMethod):
-    """lora and vera."""
-
-    rank: int | None = None
-    precision: str | None = None
-
-
-class MaskMethod(RecipeMethod):
-    """supsup and single_mask."""
-
-    preset: str | None = None
-    sparsity: Number | None = None
-    allocation: str | None = None
-    score_rule: str | None = None
-    basis_recipe: RecipeTable | None = None  # type: ignore[valid-type]
-
-
-class BankMethod(MaskMethod):
-    """hybrid."""
-
-    basis: int = 0
-    random_masks: int = 0
-    task_recipe: RecipeTable | None = None  # type: ignore[valid-type]
-
-    @model_validator(mode="after")
-    def _some_masks(self) -> BankMethod:
-        counts = (self.basis, self.random_masks)
-        if min(counts) < 0 or not any(counts):
-            raise ValueError("needs basis or random_masks, a number of at least 1")
-        return self
-
-
-class CoefficientMethod(BankMethod):
-    """impresslearn."""
-
-    granularity: str | None = None
-    output_scale: bool | None = None
-    input_scale: bool | None = None
-    precision: str | None = None
-    bit_price: Number | None = None
-    penalty: Number | None = None
-
-
-METHODS: Mapping[str, type[MethodTable]] = {
-    "impresslearn": CoefficientMethod,
-    "supsup": MaskMethod,
-    "single_mask": MaskMethod,
-    "hybrid": BankMethod,
-    "finetuning": RecipeMethod,
-    "separate": RecipeMethod,
-    "lora": AdapterMethod,
-    "vera": AdapterMethod,
-}
-"""The table that a method has; others take any settings."""
 
 
 class RunTable(_Table):
     """[run]."""
 
-    seeds: Annotated[list[int], AfterValidator(_distinct_seeds)] = [0]
+    seeds: Annotated[list[Seed], AfterValidator(_distinct)] = [0]
     out: str = "results"
     order: Literal["shuffled", "given"] = "shuffled"
     tensorboard: str | None = None
 
 
 class ConfigurationFile(_Table):
-    """The whole file; each [[method]] is checked as the table of its name."""
+    """The whole file."""
 
     stream: StreamTable
     backbone: BackboneTable
-    method: list[Any]
+    method: Annotated[list[MethodTable], Field(min_length=1)]
     run: RunTable = RunTable()

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from impresslearn.errors import MissingDependencyError
-from impresslearn.experiments.targets.tables import filled, read_tables, table_of
+from impresslearn.experiments.targets.tables import filled, read_tables
 from impresslearn.methods import Evaluation, average_accuracy
 
-Measures = dict[str, float | None]
+VALUES = ("tasks", "roles", "added_bytes", "matrix")
+"""What a kept outcome says; see `stored`."""
 
 
 @dataclass(frozen=True)
@@ -25,35 +26,33 @@ class Trial:
     evaluation: Evaluation
 
     @classmethod
-    def restored(cls, method: str, seed: int, values: Mapping[str, Any]) -> Trial:
-        """The trial of a kept outcome; see `stored`."""
-        tasks = tuple(values["tasks"])
-        known = {
-            name: {t: v for t, v in zip(tasks, values[name], strict=True) if v is not None}
+    def restored(cls, row: Mapping[str, Any]) -> Trial:
+        """The trial of a row with method, seed and a kept outcome's values."""
+        tasks = tuple(row["tasks"])
+        sizes, roles = (
+            {task: value for task, value in zip(tasks, row[name], strict=True) if value is not None}
             for name in ("added_bytes", "roles")
-        }
-        matrix = tuple(tuple(nan if v is None else v for v in row) for row in values["matrix"])
-        return cls(
-            method, seed, Evaluation(tasks, matrix, known["added_bytes"], known["roles"], 0.0)
         )
+        matrix = tuple(tuple(nan if v is None else v for v in each) for each in row["matrix"])
+        return cls(row["method"], row["seed"], Evaluation(tasks, matrix, sizes, roles, 0.0))
 
-    def stored(self) -> dict[str, Any]:
-        """Plain values: tasks in the order they were learned, the accuracy matrix, and per task the
-        bytes that learning it added and how it is kept; None for what is not known.
-        """
-        found = self.evaluation
-        return {
-            "tasks": list(found.tasks),
-            "roles": [found.roles.get(task) for task in found.tasks],
-            "added_bytes": [found.bytes.get(task) for task in found.tasks],
-            "matrix": [[None if isnan(value) else value for value in row] for row in found.matrix],
-        }
-
-    def measures(self) -> Measures:
+    def measures(self) -> dict[str, float | None]:
         """The measures by name, and the mean of the bytes that a task added."""
         found = self.evaluation.summary()
         del found["seconds"]
         return found
+
+
+def stored(found: Evaluation) -> dict[str, Any]:
+    """Plain values: tasks in the order they were learned, the accuracy matrix, and per task the
+    bytes that learning it added and how it is kept; None for what is not known.
+    """
+    return {
+        "tasks": list(found.tasks),
+        "roles": [found.roles.get(task) for task in found.tasks],
+        "added_bytes": [found.bytes.get(task) for task in found.tasks],
+        "matrix": [[None if isnan(value) else value for value in row] for row in found.matrix],
+    }
 
 
 def summaries(trials: Sequence[Trial]) -> list[dict[str, Any]]:
@@ -66,25 +65,21 @@ def summaries(trials: Sequence[Trial]) -> list[dict[str, Any]]:
     return found
 
 
-def shown_trials(trials: Sequence[Trial]) -> dict[str, Any]:
-    """The part of a result record that is measured: rows, and the figures and tables of them.
+def figures(methods: Sequence[str]) -> list[dict[str, Any]]:
+    """How a run's record is drawn; `targets.toml` has the tables beside them."""
+    entry = read_tables("targets.toml")["run"]
+    maps = [filled(entry["map"], "method", method) for method in methods]
+    return [entry["line"] | {"order": list(methods)}, entry["bar"], *maps]
 
-    Rows of three kinds: `learned` tasks so far (0 to T), the task evaluated and its `place` (1 to
-    T), whether it is `seen`, and its accuracy where it is known; a task's role, bytes and final
-    accuracy; the measures of a trial.
+
+def rows_of_trials(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of a run's record, of three kinds, from one a trial.
+
+    `learned` tasks so far (0 to T), the task evaluated and its `place` (1 to T), whether it is
+    `seen`, and its accuracy where it is known; a task's role, bytes and final accuracy; the
+    measures of a trial.
     """
-    return {
-        "figures": _figures(list(dict.fromkeys(trial.method for trial in trials))),
-        "tables": [
-            {"title": "All tasks", "columns": ["method"], "values": list(trials[0].measures())},
-            {
-                "title": "By how a task is kept",
-                "columns": ["method", "role"],
-                "values": ["final_accuracy", "bytes"],
-            },
-        ],
-        "rows": [row for trial in trials for row in _rows(trial)],
-    }
+    return [found for row in rows for found in _rows(Trial.restored(row))]
 
 
 def _rows(trial: Trial) -> Iterator[dict[str, Any]]:
@@ -102,12 +97,6 @@ def _rows(trial: Trial) -> Iterator[dict[str, Any]]:
         final = {"final_accuracy": found.matrix[-1][place - 1]}
         yield {**whose, "task": task, "place": place, **known, **final}
     yield whose | {key: value for key, value in trial.measures().items() if value is not None}
-
-
-def _figures(methods: Sequence[str]) -> list[dict[str, Any]]:
-    entry = table_of(read_tables("targets.toml"), "run")
-    maps = [filled(entry["map"], "method", method) for method in methods]
-    return [entry["line"] | {"order": list(methods)}, entry["bar"], *maps]
 
 
 def summary_writer() -> Any:
