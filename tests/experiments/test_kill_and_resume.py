@@ -51,29 +51,24 @@ def test_one_process_gives_the_same_numbers(tmp_path, undisturbed):
     assert record(tmp_path / "tiny.json") == undisturbed
 
 
-def test_kept_outcomes_are_not_worked_out_again(tmp_path):
+@pytest.mark.parametrize("end", ["kill", "interrupt"])
+def test_kept_outcomes_are_not_worked_out_again(tmp_path, end):
     arguments = ("marks", "--out", tmp_path, "--data", tmp_path, "--processes", 2)
-    kill_somewhere(start(*arguments), tmp_path / "cache", 8, whole=True)
+    process = start(*arguments)
+    if end == "kill":
+        kill_somewhere(process, tmp_path / "cache", 8, whole=True)
+    else:
+        wait_until(lambda: outcomes(tmp_path / "cache") >= 3, "outcomes")
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: all of the group
+        assert finish(process)[::2] == (130, "")
+        assert members(process.pid) == []
     before = marks(tmp_path)
     kept = outcomes(tmp_path / "cache")
+    assert 3 <= kept < 24
     assert run(*arguments)[0] == 0
     again = marks(tmp_path)[len(before) :]
     assert sorted(set(before) | set(again)) == list(range(24))
     assert len(again) == 24 - kept
-
-
-def test_an_interrupt_ends_everything_and_keeps_what_is_done(tmp_path):
-    arguments = ("marks", "--out", tmp_path, "--data", tmp_path, "--processes", 2)
-    process = start(*arguments)
-    wait_until(lambda: outcomes(tmp_path / "cache") >= 3, "outcomes")
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: all of the group
-    assert finish(process)[::2] == (130, "")
-    assert members(process.pid) == []
-    kept = outcomes(tmp_path / "cache")
-    assert 3 <= kept < 24
-    before = len(marks(tmp_path))
-    assert run(*arguments)[0] == 0
-    assert len(marks(tmp_path)) - before == 24 - kept
 
 
 def test_an_interrupt_while_processes_start(tmp_path):
@@ -85,27 +80,17 @@ def test_an_interrupt_while_processes_start(tmp_path):
     assert members(process.pid) == []
 
 
-def test_a_job_without_its_data(tmp_path):
-    arguments = ("missing", "--out", tmp_path, "--data", tmp_path, "--processes", 2)
+@pytest.mark.parametrize(
+    ("target", "says"), [("missing", "MNIST is not in "), ("killed", "a worker process died")]
+)
+def test_a_job_that_cannot_be_done(tmp_path, target, says):
+    arguments = (target, "--out", tmp_path, "--data", tmp_path, "--processes", 2)
     status, out, err = run(*arguments)
     assert (status, out) == (2, "")
-    assert err == f"error: MNIST is not in {tmp_path}; it is a folder MNIST/raw\n"
-    before = marks(tmp_path)
-    assert outcomes(tmp_path / "cache") == len(before) >= 4
-    assert not (tmp_path / "missing.json").exists()
-    (tmp_path / "repaired").touch()
-    assert run(*arguments)[0] == 0
-    assert sorted(marks(tmp_path)) == list(range(8)), "each job ran once"
-
-
-def test_a_worker_that_the_kernel_kills(tmp_path):
-    arguments = ("killed", "--out", tmp_path, "--data", tmp_path, "--processes", 2)
-    status, out, err = run(*arguments)
-    assert (status, out) == (2, "")
-    assert err.startswith("error: a worker process died")
+    assert err.startswith(f"error: {says}")
     assert err.count("\n") == 1
-    kept = outcomes(tmp_path / "cache")
-    before = len(marks(tmp_path))
+    before, kept = len(marks(tmp_path)), outcomes(tmp_path / "cache")
+    assert not (tmp_path / f"{target}.json").exists()
     (tmp_path / "repaired").touch()
     assert run(*arguments)[0] == 0
     assert len(marks(tmp_path)) - before == 8 - kept

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import errno
-import json
 import multiprocessing
 import os
+from threading import Thread
 
 import pytest
 from filelock import FileLock, Timeout
 from odd_targets import mark
 
-from impresslearn.errors import InputError
+from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.experiments.cache import Cache, work_on
 from impresslearn.experiments.executors import Workers, run_jobs
 from impresslearn.experiments.jobs import Job, Outcome, Place
@@ -41,41 +41,32 @@ def test_what_is_put_comes_back(cache):
     cache.put(JOB, OUTCOME)
     assert cache.get(JOB) == OUTCOME
     assert JOB in cache
-    cache.put(USER, Outcome({"name": "Müller, α \udcff", "list": [1, 2.5, None, True]}, None, 1.25))
-    assert cache.get(USER).values == {"name": "Müller, α \udcff", "list": [1, 2.5, None, True]}
-    assert cache.get(USER).blob is None
+    user = Outcome({"name": "Müller, α \udcff", "list": [1, 2.5, None, True]}, None, 1.25)
+    cache.put(USER, user)
+    assert cache.get(USER) == user
     assert cache.seconds([JOB, USER, Job(mark, {"number": 9})]) == 1.75
     assert not list(cache.folder.glob("??/.*"))
 
 
-def test_an_empty_blob_is_a_blob(cache):
-    cache.put(JOB, Outcome({}, b"", 0.0))
-    assert cache.get(JOB).blob == b""
+def changed(before: bytes, after: bytes):
+    return ".json", lambda content: content.replace(before, after)
 
 
 DAMAGE = {
     "truncated values": (".json", lambda content: content[:-20]),
-    "no values": (".json", lambda content: b""),
     "a list": (".json", lambda content: b"[]"),
-    "a number": (".json", lambda content: b"3"),
     "other fields": (".json", lambda content: b"{}"),
-    "values that are no mapping": (
-        ".json",
-        lambda content: json.dumps(json.loads(content) | {"values": 3}).encode(),
-    ),
-    "another value": (".json", lambda content: content.replace(b'"total": 3', b'"total": 4')),
-    "a value that is no number": (
-        ".json",
-        lambda content: content.replace(b'"total": 3', b'"total": NaN'),
-    ),
-    "no checksum": (".json", lambda content: content.replace(b'"checksum"', b'"chequesum"')),
-    "no time": (".json", lambda content: content.replace(b'"seconds": 0.5', b'"seconds": null')),
-    "no blob said": (".json", lambda content: content.replace(b'"blob": "', b'"blob": 5, "b": "')),
-    "no UTF-8": (".json", lambda content: content.replace(b'"mark"', b'"m\xffrk"')),
+    "another value": changed(b'"total": 3', b'"total": 4'),
+    "a value that is no number": changed(b'"total": 3', b'"total": NaN'),
+    "no checksum": changed(b'"checksum"', b'"chequesum"'),
+    "no time": changed(b'"seconds": 0.5', b'"seconds": null'),
+    "no blob said": changed(b'"blob": "', b'"blob": 5, "b": "'),
+    "no UTF-8": changed(b'"mark"', b'"m\xffrk"'),
     "too deep": (".json", lambda content: b"[" * 100_000),
+    "lost values": (".json", None),
     "a flipped bit": (".bin", lambda content: flipped(content, 50)),
     "a truncated blob": (".bin", lambda content: content[:-1]),
-    "an empty blob": (".bin", lambda content: b""),
+    "a lost blob": (".bin", None),
 }
 
 
@@ -85,8 +76,10 @@ def test_damage_counts_as_missing_and_is_repaired(cache, tmp_path, damage):
     cache.put(JOB, OUTCOME)
     path = files(cache)[suffix]
     content = path.read_bytes()
-    assert change(content) != content
-    path.write_bytes(change(content))
+    path.unlink()
+    if change is not None:
+        assert change(content) != content
+        path.write_bytes(change(content))
     assert cache.get(JOB) is None
     assert JOB not in cache
     cache.put(USER, Outcome({"task": "4", "total": 7}, None, 0.1))  # a user that is kept already
@@ -95,14 +88,6 @@ def test_damage_counts_as_missing_and_is_repaired(cache, tmp_path, damage):
         found = run_jobs([USER, JOB], cache, place, workers)
     assert [outcome.values["total"] for outcome in found] == [7, 3]
     assert cache.get(JOB).blob == OUTCOME.blob
-
-
-@pytest.mark.parametrize("suffix", [".json", ".bin"])
-def test_a_lost_file_counts_as_missing(cache, suffix):
-    cache.put(JOB, OUTCOME)
-    files(cache)[suffix].unlink()
-    assert JOB not in cache
-    assert cache.get(JOB) is None
 
 
 def test_every_flipped_bit_of_the_values_is_noticed_or_harmless(cache):
@@ -116,8 +101,6 @@ def test_every_flipped_bit_of_the_values_is_noticed_or_harmless(cache):
 
 
 def test_a_need_that_vanished_says_so(cache, tmp_path):
-    from impresslearn.errors import ImpressLearnError
-
     with pytest.raises(ImpressLearnError, match=r"the outcome of mark job \w{8} \(.*run again"):
         work_on(USER, cache, Place(str(tmp_path)))
     assert not (tmp_path / "marks").exists()
@@ -127,14 +110,10 @@ def full(*_: object, **__: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-@pytest.mark.parametrize("place", ["lock", "file", "rename"])
+@pytest.mark.parametrize("place", ["lock", "rename"])
 def test_a_full_disk_gives_one_line(cache, tmp_path, monkeypatch, place):
-    if place == "lock":
-        monkeypatch.setattr(FileLock, "_acquire", full)
-    elif place == "file":
-        monkeypatch.setattr(os, "fsync", full)
-    else:
-        monkeypatch.setattr(os, "replace", full)
+    owner, name = {"lock": (FileLock, "_acquire"), "rename": (os, "replace")}[place]
+    monkeypatch.setattr(owner, name, full)
     with pytest.raises(
         InputError, match=r"^cannot write to the cache .*: No space left on device$"
     ):
@@ -152,20 +131,7 @@ def test_a_file_where_the_folder_should_be(tmp_path):
         check_folder(tmp_path / "cache")
 
 
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_without_permission(cache, tmp_path):
-    cache.put(JOB, OUTCOME)
-    for folder in (cache.folder / JOB.key[:2], cache.folder):
-        folder.chmod(0o500)
-    try:
-        assert cache.get(JOB) == OUTCOME
-        with pytest.raises(InputError, match=r"cannot write to the cache .*: Permission denied"):
-            work_on(USER, cache, Place(str(tmp_path)))
-    finally:
-        cache.folder.chmod(0o700)
-
-
-@pytest.mark.parametrize("device", ["cuda:99", "toaster", "cpu:x"])
+@pytest.mark.parametrize("device", ["cuda:99", "toaster"])
 def test_a_device_that_is_not_there(tmp_path, device):
     with pytest.raises(InputError, match=f"device '{device}' cannot be used: "):
         Cache(tmp_path, device)
@@ -190,8 +156,6 @@ def test_claims_exclude_and_end_with_their_process(cache, tmp_path):
 
 
 def test_a_worker_waits_for_another_and_takes_its_outcome(cache, tmp_path):
-    from threading import Thread
-
     found = []
     with cache.claim(JOB):
         thread = Thread(target=lambda: found.append(work_on(JOB, cache, Place(str(tmp_path)))))

@@ -11,12 +11,14 @@ from typer.testing import CliRunner
 
 from impresslearn.cli.app import app
 from impresslearn.cli.reproduce import _duration
-from impresslearn.errors import ImpressLearnError, InputError, TrainingError
+from impresslearn.errors import ImpressLearnError, InputError
+from impresslearn.experiments import estimate
 from impresslearn.experiments.executors import Workers
 from impresslearn.experiments.jobs import Place
 from impresslearn.experiments.reproduce import Run, reproduce
 from impresslearn.experiments.targets.catalogue import target_names
-from impresslearn.experiments.targets.plan import SCALES, Plan, Target
+from impresslearn.experiments.targets.plan import Plan, Target
+from impresslearn.report import read_records, write_figures, write_report
 
 
 def typed(*arguments: object) -> str:
@@ -26,13 +28,11 @@ def typed(*arguments: object) -> str:
     return found.stdout
 
 
-@pytest.mark.parametrize("scale", SCALES)
-def test_an_estimate_needs_no_data_and_leaves_nothing(tmp_path, scale, monkeypatch):
-    from impresslearn.experiments import estimate
-
+def test_an_estimate_needs_no_data_and_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(estimate, "_timed", lambda *_: 0.01)
     monkeypatch.chdir(tmp_path)
-    found = json.loads(typed("all", "--scale", scale, "--dry-run", "--json", "--data", "nowhere"))
+    arguments = ("all", "--scale", "small", "--dry-run", "--json", "--data", "nowhere")
+    found = json.loads(typed(*arguments))
     assert tuple(found) == target_names()
     assert all(0 <= entry["minutes"] < 1e9 for entry in found.values())
     assert found["rotated-mnist"]["jobs"]["mask"] > 0
@@ -91,33 +91,32 @@ def test_data_that_are_not_there_give_one_line(tmp_path):
         assert isinstance(caught.value, (FileNotFoundError, InputError))
 
 
-def test_an_output_folder_that_is_a_file(tmp_path):
+def test_parameters_need_no_jobs_but_a_folder(tmp_path):
+    printed = json.loads(typed("parameters", "--out", tmp_path, "--json"))
+    assert printed == json.loads((tmp_path / "parameters.json").read_text())
+    assert len(printed["rows"]) == 4
     (tmp_path / "out").write_text("")
     with pytest.raises(InputError, match=r"cannot write to .*out: "):
         typed("parameters", "--out", tmp_path / "out")
 
 
-def test_parameters_need_no_jobs(tmp_path):
-    printed = json.loads(typed("parameters", "--out", tmp_path, "--json"))
-    written = json.loads((tmp_path / "parameters.json").read_text())
-    assert printed == written
-    assert len(written["rows"]) == 4
-
-
-def test_a_number_that_is_none_is_refused_and_the_rest_kept(tmp_path):
-    place = Place(str(tmp_path))
-    with pytest.raises(
-        TrainingError, match=r"^odd job \w{8} \(method undefined\): its accuracy mu"
-    ):
-        reproduce(target_of("undefined"), Run("smoke", place, tmp_path), Workers(1))
-    assert outcomes(tmp_path / "cache") >= 4
-    assert not (tmp_path / "undefined.json").exists()
-
-
-def test_files_that_cannot_be_read_are_named_with_the_job(tmp_path):
-    place = Place(str(tmp_path))
-    with pytest.raises(InputError, match=r"^odd job .*No such file or directory: .*none/images"):
-        reproduce(target_of("unreadable"), Run("smoke", place, tmp_path), Workers(1))
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("undefined", r"^odd job \w{8} \(method undefined\): its accuracy mu"),
+        ("unreadable", r"^odd job .*No such file or directory: .*none/images"),
+        ("missing", "MNIST is not in"),
+    ],
+)
+def test_a_job_that_cannot_be_done_is_named_and_the_rest_kept(tmp_path, name, says):
+    run, target = Run("smoke", Place(str(tmp_path)), tmp_path), target_of(name)
+    with pytest.raises(ImpressLearnError, match=says):
+        reproduce(target, run, Workers(1))
+    assert outcomes(tmp_path / "cache") == len(marks(tmp_path)) >= 4
+    assert not (tmp_path / f"{name}.json").exists()
+    (tmp_path / "repaired").touch()
+    reproduce(target, run, Workers(1))
+    assert sorted(marks(tmp_path)) == list(range(8)), "each job ran once"
 
 
 def test_a_derived_number_that_is_not_defined_is_null(tmp_path):
@@ -126,18 +125,6 @@ def test_a_derived_number_that_is_not_defined_is_null(tmp_path):
     reproduce(target, Run("smoke", Place(), tmp_path), Workers(1))
     written = json.loads((tmp_path / "odd.json").read_text())
     assert written["rows"] == [{"p_value": None, "masks": 3}]
-
-
-def test_jobs_that_lack_their_data_leave_what_is_done(tmp_path):
-    place, target = Place(str(tmp_path)), target_of("missing")
-    with pytest.raises(ImpressLearnError, match="MNIST is not in"):
-        reproduce(target, Run("smoke", place, tmp_path), Workers(1))
-    done = marks(tmp_path)
-    assert outcomes(tmp_path / "cache") == len(done) >= 4
-    assert not (tmp_path / "missing.json").exists()
-    (tmp_path / "repaired").touch()
-    reproduce(target, Run("smoke", place, tmp_path), Workers(1))
-    assert sorted(marks(tmp_path)) == list(range(8)), "each job ran once"
 
 
 @pytest.mark.slow
@@ -150,8 +137,6 @@ def test_json_is_all_that_is_printed(tmp_path):
 
 @pytest.mark.slow
 def test_every_target_at_scale_smoke(tmp_path):
-    from impresslearn.report import read_records, write_figures, write_report
-
     assert run("all", "--scale", "smoke", "--out", tmp_path, program=REAL, patience=1800)[0] == 0
     records = read_records(tmp_path)
     assert sorted(record.target for record in records) == sorted(target_names())

@@ -1,9 +1,9 @@
 """`impresslearn run`: the examples of docs/run.md, one's own Python, stopping and going on."""
 
+import contextlib
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 from itertools import product
@@ -22,6 +22,8 @@ from impresslearn.report import markdown_of, read_record, write_report
 DOCUMENT = Path(__file__).parents[2] / "docs" / "run.md"
 FENCED = re.compile(r"```(?:toml|python)\n# (\S+)\n(.*?)```", re.DOTALL)
 EXAMPLES: dict[str, str] = dict(FENCED.findall(DOCUMENT.read_text(encoding="utf-8")))
+MODULE = EXAMPLES["blobs.py"]
+ONE = EXAMPLES["blobs.toml"].replace("min_steps = 60", "min_steps = 5")
 
 
 def command(*arguments):
@@ -39,6 +41,10 @@ def written(folder, **files):
     return folder
 
 
+def keys_of(path):
+    return {part.job.key for part in plan_run(read_configuration(path)).parts}
+
+
 @pytest.fixture(scope="module")
 def example(tmp_path_factory):
     """The first example of the document, run as it stands."""
@@ -48,7 +54,7 @@ def example(tmp_path_factory):
     return folder, json.loads(summary)
 
 
-def test_the_example_runs(example):
+def test_the_example_gives_the_numbers_of_the_document(example):
     folder, summary = example
     assert (summary["tasks"], summary["seeds"], summary["parts_run"]) == (6, [0, 1], 8)
     assert summary["record"] == str(folder / "results" / "digits.json")
@@ -56,10 +62,15 @@ def test_the_example_runs(example):
     assert list(found) == ["impresslearn", "random masks", "supsup", "finetuning"]
     for name in ("impresslearn", "random masks", "supsup"):
         assert found[name]["forgetting"] == found[name]["backward_transfer"] == 0
-        assert found[name]["average_accuracy"] > 0.5
-    assert found["random masks"]["forward_transfer"] == 0
     assert found["finetuning"]["forgetting"] > 0.05
     assert found["impresslearn"]["bytes_per_task"] < found["supsup"]["bytes_per_task"]
+    text = DOCUMENT.read_text(encoding="utf-8")
+    for name, each in found.items():
+        line = re.search(rf"^\| {name} \| ([\d.]+)% \| ([-+\d.]+) \|", text, re.MULTILINE)
+        assert line is not None, each
+        # Other builds of torch round otherwise; what the document says must stay what happens.
+        assert 100 * each["average_accuracy"] == pytest.approx(float(line[1]), abs=5)
+        assert 100 * each["forgetting"] == pytest.approx(float(line[2]), abs=5)
 
 
 def test_the_record_can_be_drawn(example, tmp_path):
@@ -69,16 +80,6 @@ def test_the_record_can_be_drawn(example, tmp_path):
     assert "average accuracy" in markdown_of(record)
     write_report([record], tmp_path / "report.html")
     assert "Bytes per task" in (tmp_path / "report.html").read_text(encoding="utf-8")
-
-
-def test_the_numbers_of_the_document_are_those_of_the_example(example):
-    text = DOCUMENT.read_text(encoding="utf-8")
-    for each in example[1]["methods"]:
-        line = re.search(rf"^\| {each['method']} \| ([\d.]+)% \| ([-+\d.]+) \|", text, re.MULTILINE)
-        assert line is not None, each
-        # Other builds of torch round otherwise; what the document says must stay what happens.
-        assert 100 * each["average_accuracy"] == pytest.approx(float(line[1]), abs=5)
-        assert 100 * each["forgetting"] == pytest.approx(float(line[2]), abs=5)
 
 
 def test_a_second_run_does_nothing_again(example):
@@ -99,35 +100,34 @@ def test_a_dry_run_writes_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.slow
-def test_own_stream_and_network_run_in_worker_processes(tmp_path):
-    written(tmp_path, blobs__toml=EXAMPLES["blobs.toml"], blobs__py=EXAMPLES["blobs.py"])
-    told = command(tmp_path / "blobs.toml", "--processes", 2)
-    record = read_record(tmp_path / "results" / "blobs.json")
-    assert "4 tasks, 1 seed, 2 parts run" in told
-    final = [row["average_accuracy"] for row in record.rows if "average_accuracy" in row]
-    assert min(final) > 0.5
-
-
-def test_image_folders_are_found_from_the_file(tmp_path, monkeypatch):
+def test_image_folders_are_found_from_the_file_and_a_change_counts(tmp_path, monkeypatch):
     image = pytest.importorskip("PIL.Image")
-    for task in ("a", "b"):
-        for part, number in product(("train", "test"), range(4)):
-            file = tmp_path / "images" / task / part / f"class{number % 2}" / f"{number}.png"
-            file.parent.mkdir(parents=True, exist_ok=True)
-            image.new("RGB", (4, 4), (60 * number, 255 - 60 * number, 0)).save(file)
+    files = [
+        tmp_path / "images" / task / part / label / "1.png"
+        for task, part, label in product("ab", ("train", "test"), "xy")
+    ]
+    for file in files:
+        file.parent.mkdir(parents=True)
+        image.new("RGB", (4, 4), (200 * (file.parent.name == "x"), 0, 0)).save(file)
     text = """
     stream = { name = "from_folder", root = "images" }
     backbone = { name = "lenet_300_100", widths = [8] }
     method = [{ name = "supsup", recipe = { epochs = 0, min_steps = 2 } }]
     run = { order = "given" }
     """
-    written(tmp_path, images__toml=text)
+    path = written(tmp_path, images__toml=text) / "images.toml"
     monkeypatch.chdir("/")
-    summary = json.loads(command(tmp_path / "images.toml", "--json", "--processes", 1))
+    summary = json.loads(command(path, "--json", "--processes", 1))
     assert (summary["stream"], summary["tasks"]) == ("images", 2)
     rows = read_record(tmp_path / "results" / "images.json").rows
     assert [row["task"] for row in rows if "role" in row] == ["a", "b"]
+    keys = [keys_of(path)]
+    assert keys_of(path) == keys[0]
+    os.utime(files[0], ns=(0, 0))
+    keys.append(keys_of(path))
+    image.new("RGB", (2, 2)).save(files[0].with_name("2.png"))
+    keys.append(keys_of(path))
+    assert len(set().union(*keys)) == 3
 
 
 def test_a_part_that_fails_says_which_it_is(tmp_path):
@@ -135,10 +135,6 @@ def test_a_part_that_fails_says_which_it_is(tmp_path):
     written(tmp_path, blobs__toml=diverging, blobs__py=MODULE)
     with pytest.raises(ImpressLearnError, match="impresslearn, seed 0: task 'blobs-"):
         command(tmp_path / "blobs.toml", "--processes", 1)
-
-
-MODULE = EXAMPLES["blobs.py"]
-ONE = EXAMPLES["blobs.toml"].replace("min_steps = 60", "min_steps = 5")
 
 
 @pytest.mark.parametrize(
@@ -161,111 +157,54 @@ def test_mistakes_in_the_users_python_are_told_in_a_line(tmp_path, module, says)
     assert says in str(caught.value)
 
 
-def test_own_python_may_import_its_neighbours_and_a_change_counts(tmp_path):
-    module = "from blob_parts_of_this_test import *\n" + MODULE
-    written(tmp_path, blobs__toml=ONE, blobs__py=module, blob_parts_of_this_test__py="A = 1\n")
-    keys = []
-    for more in ("", "\n# changed\n"):
-        written(tmp_path, blobs__py=module + more)
-        plan = plan_run(read_configuration(tmp_path / "blobs.toml"))
-        keys.append([part.job.key for part in plan.parts])
-    assert not set(keys[0]) & set(keys[1])
-
-
-def keys_of(path):
-    return {part.job.key for part in plan_run(read_configuration(path)).parts}
-
-
-def test_a_change_of_the_data_that_a_module_reads_counts(tmp_path):
+def test_a_change_of_own_python_or_of_the_data_that_it_reads_counts(tmp_path):
+    """The module may import its neighbours."""
     reading = "2 * float(open(__file__ + '.data').read())"
-    path = written(tmp_path, blobs__toml=ONE, blobs__py=MODULE.replace("2 *", f"{reading} *"))
+    module = "from blob_parts_of_this_test import *\n" + MODULE.replace("2 *", f"{reading} *")
+    path = written(tmp_path, blobs__toml=ONE, blob_parts_of_this_test__py="A = 1\n")
     found = []
-    for scale in "112":
-        written(tmp_path, blobs__py__data=scale)
+    for scale, more in (("1", ""), ("1", ""), ("2", ""), ("2", "\n# changed\n")):
+        written(tmp_path, blobs__py__data=scale, blobs__py=module + more)
         found.append(keys_of(path / "blobs.toml"))
     assert found[0] == found[1]
     assert not found[1] & found[2]
-
-
-def test_a_change_of_the_images_counts(tmp_path):
-    image = pytest.importorskip("PIL.Image")
-    files = [
-        tmp_path / "images" / task / part / label / "1.png"
-        for task, part, label in product("ab", ("train", "test"), "xy")
-    ]
-    for file in files:
-        file.parent.mkdir(parents=True)
-        image.new("RGB", (2, 2)).save(file)
-    stream = '[stream]\nname = "from_folder"\nroot = "images"\n'
-    rest = '[backbone]\nname = "lenet_300_100"\n[[method]]\nname = "supsup"\n'
-    path = written(tmp_path, own__toml=stream + rest) / "own.toml"
-    keys = [keys_of(path)]
-    assert keys_of(path) == keys[0]
-    os.utime(files[0], ns=(0, 0))
-    keys.append(keys_of(path))
-    image.new("RGB", (2, 2)).save(files[0].with_name("2.png"))
-    keys.append(keys_of(path))
-    assert len(set().union(*keys)) == 3
-
-
-MINE = """
-import impresslearn as il
-
-
-class Mine:
-    def __init__(self, backbone, lr):
-        self.tuned = il.FineTuning(backbone, recipe=il.Recipe(lr=lr, epochs=0, min_steps=5))
-
-    def learn_task(self, name, data):
-        self.tuned.learn_task(name, data)
-
-    def predict(self, inputs, task):
-        return self.tuned.predict(inputs, task)
-
-    def score(self, data, task):
-        return self.tuned.score(data, task)
-
-
-def make(backbone, lr=0.01):
-    return Mine(backbone, lr)
-"""
+    assert not found[2] & found[3]
 
 
 def test_a_method_of_ones_own_takes_part(tmp_path):
     text = ONE + '[[method]]\nmodule = "mine:make"\nlabel = "mine"\nlr = 0.02\n'
-    written(tmp_path, blobs__toml=text, blobs__py=MODULE, mine__py=MINE)
+    mine = EXAMPLES["mine.py"].replace("min_steps=60", "min_steps=5")
+    written(tmp_path, blobs__toml=text, blobs__py=MODULE, mine__py=mine)
     summary = json.loads(command(tmp_path / "blobs.toml", "--processes", 1, "--json"))
-    mine = summary["methods"][-1]
-    assert mine["method"] == "mine"
-    assert mine["average_accuracy"] > 0.3
-    assert (mine["forgetting"], mine["forward_transfer"], mine["bytes_per_task"]) == (0, None, None)
+    found = summary["methods"][-1]
+    assert found["method"] == "mine"
+    assert found["average_accuracy"] > 0.3
+    unknown = [key for key, value in found.items() if value is None]
+    assert unknown == ["forward_transfer", "bytes_per_task"]
     rows = read_record(tmp_path / "results" / "blobs.json").rows
     assert all(row["seen"] for row in rows if row["method"] == "mine" and "learned" in row)
     before = keys_of(tmp_path / "blobs.toml")
-    written(tmp_path, mine__py=MINE + "# changed\n")
+    written(tmp_path, mine__py=mine + "# changed\n")
     assert len(before - keys_of(tmp_path / "blobs.toml")) == 1, "the change concerns one part"
     written(tmp_path, blobs__toml=text.replace("lr = 0.02", "lr = 0.02\nrate = 1"))
     with pytest.raises(ImpressLearnError, match=r"\[\[method\]\] 'mine': mine.py: TypeError: make"):
         keys_of(tmp_path / "blobs.toml")
 
 
-KILLS = """
-import os, pathlib, signal
-here = pathlib.Path(__file__).parent
-if (here / "kill").exists() and list(here.glob("results/cache/*/??/*.json")):
-    os.kill(os.getpid(), signal.SIGKILL)
+STOP = """
+    here = __import__("pathlib").Path(__file__).parent
+    if (here / "kill").exists() and list(here.glob("results/cache/*/??/*.json")):
+        __import__("os")._exit(9)
 """
 
 
 @pytest.mark.slow
 def test_a_run_that_was_killed_goes_on(tmp_path):
-    stops = MODULE.replace('from_arrays` takes it."""', 'from_arrays` takes it."""\n    stop()')
-    stops += "\n\ndef stop():" + KILLS.replace("\n", "\n    ")
+    stops = MODULE.replace('from_arrays` takes it."""', f'from_arrays` takes it."""{STOP}')
     written(tmp_path, blobs__toml=ONE, blobs__py=stops, kill="")
-    code = "import typer; from impresslearn.cli.run import run; typer.run(run)"
-    arguments = [sys.executable, "-c", code, str(tmp_path / "blobs.toml"), "--processes", "1"]
-    done = subprocess.run(arguments, capture_output=True, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    arguments = [sys.executable, "-m", "impresslearn", "run", str(tmp_path / "blobs.toml")]
+    done = subprocess.run([*arguments, "--processes", "1"], capture_output=True, check=False)
+    assert done.returncode == 9, done.stderr
     assert not (tmp_path / "results" / "blobs.json").exists()
     (tmp_path / "kill").unlink()
     plan = plan_run(read_configuration(tmp_path / "blobs.toml"))
@@ -273,28 +212,22 @@ def test_a_run_that_was_killed_goes_on(tmp_path):
     ran = []
     resumed = run_plan(plan, 1, lambda job, outcome: ran.append(job.settings["method"]["name"]))
     assert ran == ["separate"]
-    whole = read_configuration(
-        written(tmp_path, other__toml=ONE + "[run]\nout = 'o'") / "other.toml"
-    )
-    assert run_plan(plan_run(whole), 1).record["rows"] == resumed.record["rows"]
+    path = written(tmp_path, other__toml=ONE + "[run]\nout = 'o'") / "other.toml"
+    whole = run_plan(plan_run(read_configuration(path)), 2)  # in worker processes
+    assert whole.record["rows"] == resumed.record["rows"]
 
 
 def test_event_files_for_tensorboard(tmp_path, monkeypatch):
     told = []
 
-    class Writer:
+    class Writer(contextlib.nullcontext):
         def __init__(self, folder):
+            super().__init__(self)
             Path(folder).mkdir(parents=True)
-            self.folder = Path(folder)
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            pass
+            self.method = Path(folder).parent.name
 
         def add_scalar(self, tag, value, step):
-            told.append((self.folder.parent.name, tag, value, step))
+            told.append((self.method, tag, value, step))
 
     board = type(sys)("torch.utils.tensorboard")
     board.SummaryWriter = Writer
