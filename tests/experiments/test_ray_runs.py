@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from commands import PATIENCE, outcomes, record, run
 from odd_targets import target_of
 
-from impresslearn.experiments.jobs import in_order
+from impresslearn.errors import MissingDependencyError
+from impresslearn.experiments.jobs import Place, in_order
+from impresslearn.experiments.reproduce import Run
 
 JOBS = len(in_order(planned.job for planned in target_of("tiny").plan("smoke").planned))
-needs_ray = pytest.mark.skipif(
-    importlib.util.find_spec("ray") is None, reason="ray is not installed"
-)
+needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")
 
 
 @pytest.fixture(autouse=True)
@@ -67,10 +67,6 @@ def test_an_address_without_a_cluster(tmp_path, monkeypatch):
 
 
 def test_without_ray_the_error_says_what_to_install(tmp_path, monkeypatch):
-    from impresslearn.errors import MissingDependencyError
-    from impresslearn.experiments.jobs import Place
-    from impresslearn.experiments.reproduce import Run
-
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'impresslearn\[ray\]'"):
         Run("smoke", Place(), tmp_path, executor="ray").open_executor()
