@@ -178,6 +178,9 @@ class Shuffling(DataLoader):
         return iter([(X + torch.rand(3), Y)])
 
 
+NOISY_ONCE = ((x + torch.rand(3), y) for x, y in rows())
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -187,9 +190,10 @@ class Shuffling(DataLoader):
         Flow(lambda: ((x + torch.rand(3), y) for x, y in rows())),
         Flow(lambda: ((x + float(OWN.random()), 1) for x in X)),
         Flow(lambda: random.sample(list(rows()), N)),
+        Flow(lambda: NOISY_ONCE),
         Shuffling(DATA),
     ],
-    ids=["collate", "collate, own", "flow, collate", "flow", "flow, own", "shuffled", "heir"],
+    ids=["collate", "own", "flow, collate", "flow", "flow, own", "shuffled", "once", "heir"],
 )
 def test_what_is_read_once_must_not_draw(data):
     refused("read only once; draw in the __getitem__ of a Dataset, or give", as_examples, data)
