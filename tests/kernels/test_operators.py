@@ -2,6 +2,8 @@
 
 import shutil
 import warnings
+from functools import partial
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -40,19 +42,22 @@ def backend(request, monkeypatch):
 
 @pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("per_unit", [False, True], ids=["layer", "unit"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(4, 21), (1, 1), (3, 2, 3, 3), (6,)])
-def test_gradients_are_those_of_the_plain_expression(shape, per_unit):
-    bits, alpha, weight = draw(shape=shape, per_unit=per_unit)
-    exact_alpha = alpha.detach().double().requires_grad_()
-    exact_weight = weight.detach().double().requires_grad_()
-    upstream = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+def test_gradients_are_those_of_the_plain_expression(shape, dtype, per_unit):
+    bits, alpha, weight = draw(shape=shape, per_unit=per_unit, dtype=dtype)
+    exact_alpha, exact_weight = (x.detach().double().requires_grad_() for x in (alpha, weight))
+    upstream = torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(dtype)
     mixed = mix(bits, alpha, weight)
     exact = plain_mix(bits, exact_alpha, exact_weight.reshape(shape[0], -1)).reshape(shape)
-    torch.testing.assert_close(mixed.double(), exact, rtol=1e-5, atol=1e-5)
     mixed.backward(upstream)
     exact.backward(upstream.double())
-    torch.testing.assert_close(alpha.grad.double(), exact_alpha.grad, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(weight.grad.double(), exact_weight.grad, rtol=1e-5, atol=1e-5)
+    assert (mixed.dtype, alpha.grad.dtype, weight.grad.dtype) == (dtype, torch.float32, dtype)
+    part = max(1e-5, 2 * torch.finfo(dtype).eps)
+    close = partial(torch.testing.assert_close, rtol=part, atol=1e-5, check_dtype=False)
+    close(mixed, exact)
+    close(alpha.grad, exact_alpha.grad)
+    close(weight.grad, exact_weight.grad)
 
 
 @pytest.mark.parametrize("per_unit", [False, True], ids=["layer", "unit"])
@@ -71,39 +76,13 @@ def test_finite_differences(per_unit):
             assert torch.autograd.gradgradcheck(function, arguments, **close)
 
 
-@pytest.mark.usefixtures("backend")
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_gradients_of_half_precision_weights(dtype):
-    bits, alpha, weight = draw(5, (4, 21), dtype=dtype)
-    mixed = mix(bits, alpha, weight)
-    mixed.float().sum().backward()
-    assert (mixed.dtype, alpha.grad.dtype, weight.grad.dtype) == (dtype, torch.float32, dtype)
-    masks = unpack(bits, 21)
-    torch.testing.assert_close(alpha.grad, (masks * weight.detach().float()).sum((1, 2)))
-    expected = (masks * alpha.detach()[:, None, None]).sum(0).to(dtype)
-    torch.testing.assert_close(weight.grad, expected)
-
-
 def test_only_the_wanted_gradient_is_computed(monkeypatch):
     bits, alpha, weight = draw()
-    calls = []
-    inner = implementation(torch.device("cpu"))
-
-    class Counting:
-        def mix(self, *arguments):
-            calls.append("mix")
-            return inner.mix(*arguments)
-
-        def mask_sums(self, *arguments):
-            calls.append("mask_sums")
-            return inner.mask_sums(*arguments)
-
-    monkeypatch.setattr(ops, "implementation", lambda device: Counting())
+    counting = Mock(wraps=implementation(torch.device("cpu")))
+    monkeypatch.setattr(ops, "implementation", lambda device: counting)
     mix(bits, alpha, weight.detach()).sum().backward()
-    assert calls == ["mix", "mask_sums"]
-    calls.clear()
     mix(bits, alpha.detach(), weight).sum().backward()
-    assert calls == ["mix", "mix"]
+    assert [call[0] for call in counting.mock_calls] == ["mix", "mask_sums", "mix", "mix"]
 
 
 @pytest.mark.usefixtures("backend")
@@ -169,7 +148,6 @@ def test_exported_as_one_operator():
     [
         (torch.zeros(4, 2, dtype=torch.uint8), r"expected uint8 of shape \(masks, 3, 4\)"),
         (torch.zeros(4, 2, 4, dtype=torch.uint8), r"\(4, 2, 4\) .* weight of shape \(3, 20\)"),
-        (torch.zeros(4, 3, 2, dtype=torch.uint8), r"\(masks, 3, 4\)"),
         (torch.zeros(4, 3, 6, dtype=torch.uint8), r"\(masks, 3, 4\)"),
         (torch.zeros(4, 3, 4, dtype=torch.int32), "torch.int32"),
     ],
@@ -182,33 +160,14 @@ def test_bits_that_belong_to_another_weight_are_refused(bits, message):
         mask_sums(bits, weight, weight)
 
 
-@pytest.mark.parametrize("shape", [(), (3,), (5,), (4, 2), (3, 4), (4, 3, 1)])
-def test_coefficients_of_another_shape_are_refused(shape):
-    bits, _, weight = draw(4, (3, 20))
-    with pytest.raises(InputError, match=r"expected \(4,\) or \(4, 3\)"):
-        mix(bits, torch.ones(shape), weight)
-
-
 def test_tensors_that_do_not_belong_together_are_refused():
     bits, alpha, weight = draw(4, (3, 20))
+    for shape in ((), (3,), (5,), (4, 2), (3, 4), (4, 3, 1)):
+        with pytest.raises(InputError, match=r"expected \(4,\) or \(4, 3\)"):
+            mix(bits, torch.ones(shape), weight)
     with pytest.raises(InputError, match=r"\(3, 20\) and \(20, 3\) must be equal"):
         mask_sums(bits, weight, weight.T)
     with pytest.raises(InputError, match="the device of the bits, cpu, got meta"):
         mix(bits, alpha.to("meta"), weight)
     with pytest.raises(InputError, match="the device of the bits, meta, got cpu"):
         mask_sums(bits.to("meta"), weight, weight)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("per_unit", [False, True], ids=["layer", "unit"])
-def test_a_gpu_computes_the_same(per_unit):
-    bits, alpha, weight = draw(20, (7, 300), per_unit)
-    upstream = torch.randn(7, 300)
-    wanted = mix(bits, alpha, weight)
-    expected = [wanted, *torch.autograd.grad(wanted, (alpha, weight), upstream)]
-    moved = alpha.detach().cuda().requires_grad_(), weight.detach().cuda().requires_grad_()
-    mixed = mix(bits.cuda(), *moved)
-    found = [mixed, *torch.autograd.grad(mixed, moved, upstream.cuda())]
-    for ours, theirs in zip(found, expected, strict=True):
-        torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-4, atol=1e-4)
