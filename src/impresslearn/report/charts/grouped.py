@@ -9,15 +9,14 @@ import altair as alt
 import numpy as np
 
 from impresslearn.errors import InputError
-from impresslearn.report.charts.scales import value_scale
-from impresslearn.report.charts.theme import colour, series, titled
-from impresslearn.report.quantities import NUMBER, named, quantity_of, word
-from impresslearn.report.selection import Row, Selection, axis_names, grouped, select
+from impresslearn.report.charts.plot import WIDTH, Mark, Plot, labels_of
+from impresslearn.report.charts.theme import colour
+from impresslearn.report.quantities import named, word
+from impresslearn.report.selection import Selection, axis_names, select
 from impresslearn.report.specification import Figure
-from impresslearn.report.statistics import summarise
+from impresslearn.report.statistics import Row, grouped, summarise
 from impresslearn.report.wording import spaced
 
-WIDTH, HEIGHT = 620, 320
 FEW = 12
 """Up to so many values are drawn one by one: a box says little of them."""
 MANY = 200
@@ -28,8 +27,6 @@ BESIDE = alt.ExprRef("datum.offset * bandwidth('x')")
 SPREAD = alt.ExprRef("(datum.offset + 0.8 * datum.spread * datum.share) * bandwidth('x')")
 WIDE = alt.ExprRef("datum.share * bandwidth('x')")
 TICK: Any = {"xOffset": BESIDE, "size": WIDE, "thickness": 2.5, "opacity": 1}
-PLACED = {"low", "first", "median", "third", "high", "mean", "value"}
-Mark = dict[str, Any]
 
 
 def box_chart(figure: Figure, rows: Sequence[Row]) -> alt.LayerChart:
@@ -49,9 +46,7 @@ def box_chart(figure: Figure, rows: Sequence[Row]) -> alt.LayerChart:
             five = map(float, np.quantile(values, (0, 0.25, 0.5, 0.75, 1)))
             mark |= dict(zip(("low", "first", "median", "third", "high"), five, strict=True))
             boxes.append(mark | {"quartiles": f"{text(mark['first'])} to {text(mark['third'])}"})
-    every = [box[end] for box in boxes for end in ("low", "high")]
-    every += [point["value"] for point in points]
-    plot = _Plot(figure, chosen, [mark["mean"] for mark in (*boxes, *means)], every)
+    plot = Plot(figure, chosen, [*boxes, *points])
     layers, notes = [], []
     if boxes:
         base = plot.base(boxes, "rows", "average", "quartiles")
@@ -80,9 +75,8 @@ def bar_chart(figure: Figure, rows: Sequence[Row]) -> alt.LayerChart:
     """Means as bars from zero, with their intervals."""
     chosen = select(figure, rows)
     marks = [mark | _mean(of, figure.y, chosen) for mark, of in _side_by_side(figure, chosen)]
-    plot = _Plot(figure, chosen, [mark["mean"] for mark in marks], _ends(marks))
-    base = plot.base(marks, "rows", "average", "interval")
-    ink = alt.value(colour("text"))
+    plot = Plot(figure, chosen, marks)
+    base, ink = plot.base(marks, "rows", "average", "interval"), alt.value(colour("text"))
     layers = [
         base.mark_bar(xOffset=BESIDE, width=WIDE).encode(plot.y("mean"), y2=alt.datum(0)),
         base.mark_rule(xOffset=BESIDE).encode(plot.y("low"), y2="high", color=ink),
@@ -98,7 +92,7 @@ def line_chart(figure: Figure, rows: Sequence[Row], width: int = WIDTH) -> alt.L
     """Means with intervals, joined by lines unless `points` says what a point is."""
     chosen = select(figure, rows)
     marks = list(_means_over_x(figure, chosen))
-    plot = _Plot(figure, chosen, [mark["mean"] for mark in marks], _ends(marks))
+    plot = Plot(figure, chosen, marks)
     base = plot.base(marks, "rows", "average", "interval")
     layers, notes, few = [], [], len(marks) <= MANY
     if figure.frontier:
@@ -140,7 +134,7 @@ def _side_by_side(figure: Figure, chosen: Selection) -> Iterator[tuple[Mark, lis
 
 def _means_over_x(figure: Figure, chosen: Selection) -> Iterator[Mark]:
     """A mean for each x, or for each combination of the `points` of a group."""
-    labels, keys = _labels(figure, chosen), figure.points or (figure.x,)
+    labels, keys = labels_of(figure, chosen), figure.points or (figure.x,)
     for name, group in chosen.groups.items():
         parts = grouped(group, lambda row: tuple(row.get(key) for key in keys))
         for values, of in parts.items():
@@ -151,12 +145,6 @@ def _means_over_x(figure: Figure, chosen: Selection) -> Iterator[Mark]:
             pairs = zip(keys, values, strict=True)
             at = ", ".join(f"{spaced(key)} {named(value, key)}" for key, value in pairs)
             yield {"group": name, "x": x, "at": at} | _mean(of, figure.y, chosen)
-
-
-def _labels(figure: Figure, chosen: Selection) -> dict[Any, str]:
-    """Names of the values of x, where these are places and not numbers on an axis."""
-    words = any(isinstance(row[figure.x], (str, bool)) for row in chosen.rows)
-    return axis_names(chosen.rows, figure.x) if words or figure.kind != "line" else {}
 
 
 def _mean(rows: Sequence[Row], key: str, chosen: Selection) -> Mark:
@@ -173,96 +161,7 @@ def _mean(rows: Sequence[Row], key: str, chosen: Selection) -> Mark:
     }
 
 
-def _ends(marks: Sequence[Mark]) -> list[float]:
-    return [mark[end] for mark in marks for end in ("low", "high")]
-
-
 def _interval_note(marks: Sequence[Mark]) -> str:
     over = {mark["over"] for mark in marks if mark["low"] < mark["high"]}
     kinds = over if len(over) == 1 else {each.split()[-1] for each in over}
     return f"thin lines: 95% interval over {' or '.join(sorted(kinds))}" if over else ""
-
-
-class _Plot:
-    """The channels that the layers of one figure share."""
-
-    def __init__(
-        self, figure: Figure, chosen: Selection, means: Sequence[float], ends: Sequence[float]
-    ) -> None:
-        self.figure, self.chosen = figure, chosen
-        self.x_title = figure.x_label or spaced(figure.x)
-        self.y_title = figure.y_label or spaced(figure.y)
-        across = chosen.references.values()
-        spreads = [each.mean + sign * each.deviation for each in across for sign in (-1, 1)]
-        self.scale = value_scale(
-            [*means, *(each.mean for each in across)], [*ends, *spreads], chosen.quantity,
-            from_zero=figure.kind == "bar", capped=figure.kind != "box",
-        )  # fmt: skip
-        self.shown = list(dict.fromkeys((*chosen.groups, *chosen.references)))
-        self.colour, self.shape = series(chosen.names, self.shown, figure.kind == "line")
-        identifier = f"picked_{figure.x.encode().hex()}"  # one name a chart, also side by side
-        self.picked = alt.selection_point(name=identifier, fields=["group"], bind="legend")
-
-    def y(self, field: str) -> alt.Y:
-        """The vertical channel of a field."""
-        return self.scale.encoding(field, self.y_title)
-
-    def x(self, marks: Sequence[Mark]) -> alt.X:
-        """The horizontal channel: places with names, or numbers."""
-        labels = list(_labels(self.figure, self.chosen).values())
-        if labels:
-            slanted = sum(map(len, labels)) + 2 * len(labels) > 90
-            axis = alt.Axis(labelAngle=-35 if slanted else 0, labelOverlap=len(labels) > 40)
-            scale = alt.Scale(type="band", domain=labels, padding=0.12)
-            if self.figure.kind == "line":
-                scale = alt.Scale(type="point", domain=labels, padding=0.5)
-            return alt.X("x:N", scale=scale, axis=axis, title=self.x_title)
-        quantity, values = quantity_of(self.figure.x), sorted({mark["x"] for mark in marks})
-        ticks = {"values": values} if quantity is NUMBER and len(values) <= 12 else {"tickCount": 6}
-        log = {"type": "log"} if self.figure.log_x else {"zero": False}
-        axis = alt.Axis(
-            labelExpr=quantity.label, labelOverlap="greedy", labelSeparation=10, **ticks
-        )
-        scale = alt.Scale(nice=False, padding=24, **log)
-        return alt.X("x:Q", scale=scale, axis=axis, title=self.x_title)
-
-    def data(self, marks: Sequence[Mark]) -> alt.InlineData:
-        """The marks, their values where they are on the vertical axis; a tuple is not copied."""
-        return alt.InlineData(values=tuple(
-            {key: self.scale.place(each) if key in PLACED else each for key, each in mark.items()}
-            for mark in marks
-        ))  # fmt: skip
-
-    def base(self, marks: Sequence[Mark], *tips: str) -> alt.Chart:
-        """A layer of these marks, with x, colour and tooltip; a click in the legend chooses."""
-        made = alt.Chart(self.data(marks)).encode(self.x(marks), color=self.colour)
-        where = "at" if marks and "at" in marks[0] else "x"
-        tooltip = [alt.Tooltip(f"{tip}:N", title=tip) for tip in ("group", *tips)]
-        tooltip.insert(1, alt.Tooltip(f"{where}:N", title=self.x_title))
-        return made.encode(tooltip=tooltip).transform_filter(self.picked) if tips else made
-
-    def chart(
-        self, layers: Sequence[alt.Chart], notes: Sequence[str], width: int = WIDTH
-    ) -> alt.LayerChart:
-        """The layers over the references, with everything that is said about them."""
-        below: list[alt.Chart] = []
-        if references := self.chosen.references:
-            across = []
-            for name, of in references.items():
-                low, high = of.mean - of.deviation, of.mean + of.deviation
-                across.append({"group": name, "mean": of.mean, "low": low, "high": high})
-            base = alt.Chart(self.data(across)).encode(color=self.colour)
-            below = [
-                base.mark_rect(opacity=0.15).encode(self.y("low"), y2="high"),
-                base.mark_rule(strokeDash=[5, 4], strokeWidth=1.5).encode(self.y("mean")),
-            ]
-            notes = [*notes, f"dashed: {', '.join(references)}, mean ± standard deviation"]
-        kind = {"box": "Box plot", "bar": "Bar chart", "line": "Line chart"}[self.figure.kind]
-        of_groups = f" for {', '.join(self.shown)}" if any(self.shown) else ""
-        *rest, last = layers
-        layered = alt.layer(*below, *rest, last.add_params(self.picked))
-        layered.width, layered.height = width, HEIGHT
-        return titled(
-            layered, self.figure.title, notes,
-            f"{kind} of {self.y_title} over {self.x_title}{of_groups}",
-        )  # fmt: skip
