@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from impresslearn.cli.arguments import Quiet
 from impresslearn.cli.output import print_rich, remark, say
 from impresslearn.errors import InputError
 
@@ -29,39 +30,32 @@ def report(
         Path | None, typer.Option(metavar="DIR", help="Also write all rows, one CSV file a target.")
     ] = None,
     figures: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Also write every figure as a picture."),
+        Path | None, typer.Option(metavar="DIR", help="Also write every figure as a picture.")
     ] = None,
     picture: Annotated[
         str, typer.Option("--format", metavar="svg|png|pdf", help="Format of those pictures.")
     ] = "svg",
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Turn result records (*.json) into tables, charts and one self-contained HTML page.
 
     Reads what `impresslearn reproduce` wrote. The page opens from the file system, without network.
     """
-    from impresslearn.report import read_findings, read_records, unshown, write_report
-    from impresslearn.report.files import FORMATS
+    from impresslearn.report import files, read_findings, read_records, unshown, write_report
 
-    if picture not in FORMATS:
-        raise InputError(f"--format must be one of {', '.join(FORMATS)}, got {picture!r}")
+    if picture not in files.FORMATS:
+        raise InputError(f"--format must be one of {', '.join(files.FORMATS)}, got {picture!r}")
     records = read_records(results)
+    folder = results if results.is_dir() else results.parent
     if results.is_dir() and not quiet:
         for finding in unshown(read_findings(results), ((r.target, r.scale) for r in records)):
             remark(f"not shown: the finding for {finding}, of which there is no record here")
-    if out is None:
-        out = (results if results.is_dir() else results.parent) / "report.html"
-    write_report(records, out)
-    written = [out]
+    written = [out or folder / "report.html"]
+    write_report(records, written[0])
     if csv is not None:
-        from impresslearn.report import write_csv
-
-        written += write_csv(records, csv)
+        written += files.write_csv(records, csv)
     if figures is not None:
-        from impresslearn.report import write_figures
-
-        written += write_figures(records, figures, picture)
+        written += files.write_figures(records, figures, picture)
     if not quiet:
         _print(records, markdown)
         for path in written:

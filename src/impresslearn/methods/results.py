@@ -11,6 +11,7 @@ from impresslearn.methods import metrics
 from impresslearn.report.cells import cells_of
 
 Row = dict[str, Any]
+MEASURES = ("average_accuracy", "forgetting", "backward_transfer", "forward_transfer")
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,7 @@ class Evaluation:
     def summary(self) -> dict[str, float | None]:
         """The measures by name, `bytes_per_task` (None where unknown) and `seconds`."""
         known = len(self.bytes) == len(self.tasks)
-        return {
-            "average_accuracy": self.average_accuracy,
-            "forgetting": self.forgetting,
-            "backward_transfer": self.backward_transfer,
-            "forward_transfer": self.forward_transfer,
+        return {name: getattr(self, name) for name in MEASURES} | {
             "bytes_per_task": fsum(self.bytes.values()) / len(self.tasks) if known else None,
             "seconds": self.seconds,
         }

@@ -1,27 +1,17 @@
 """Heat maps: the mean of a value in every cell of two keys, with its number."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
 import altair as alt
 
+from impresslearn.report import quantities
 from impresslearn.report.charts.theme import colour, themed, titled
-from impresslearn.report.quantities import (
-    DIFFERENCE,
-    FRACTION,
-    LOSS,
-    NUMBER,
-    PROBABILITY,
-    SHARE,
-    Quantity,
-    quantity_in,
-    quantity_of,
-    signed,
-    word,
-)  # fmt: skip
-from impresslearn.report.selection import Row, axis_names, choose, grouped
+from impresslearn.report.quantities import Quantity, quantity_in, quantity_of, signed, word
+from impresslearn.report.selection import axis_names, choose
 from impresslearn.report.specification import Figure
+from impresslearn.report.statistics import Row, grouped
 from impresslearn.report.wording import spaced
 
 ROW, FULL = 44, 620
@@ -60,9 +50,7 @@ def _drawn(
     lines: Sequence[str],
 ) -> alt.TopLevelMixin:
     """Cells with their texts; the colour is as strong as the value is notable."""
-    scale, legend, strength = _shades([cell["value"] for cell in cells], quantity)
-    for cell in cells:
-        cell["strong"] = strength(cell["value"]) > 0.5
+    scale, legend, strong = _shades([cell["value"] for cell in cells], quantity)
     x_title, y_title = figure.x_label or spaced(figure.x), figure.y_label or spaced(figure.y)
     shown, below = spaced(figure.value or ""), spaced(figure.text or "")
     facets = list(dict.fromkeys(cell["facet"] for cell in cells))
@@ -81,7 +69,7 @@ def _drawn(
         base.mark_rect().encode(alt.Color("value:Q", scale=scale, legend=legend, title=shown))
     ]
     if told:
-        ink = alt.condition("datum.strong", alt.value(colour("surface")), alt.value(colour("text")))
+        ink = alt.condition(strong, alt.value(colour("surface")), alt.value(colour("text")))
         lift = 8 if any(cell["below"] for cell in cells) else 0
         layers.append(base.mark_text(dy=-lift, fontSize=12).encode(text="text:N", color=ink))
         if lift:
@@ -91,45 +79,44 @@ def _drawn(
     if figure.facet:
         drawn = drawn.facet(column=alt.Column("facet:N", title=None, sort=facets), spacing=6)
     notes = [f"in the cells: {shown}" + (f", below it {below}" if below else "")] if told else []
-    notes += ["coloured: p < 0.05, < 0.01, < 0.001"] if quantity is PROBABILITY else []
+    notes += ["coloured: p < 0.05, < 0.01, < 0.001"] if quantity is quantities.PROBABILITY else []
     description = f"Heat map of {shown} over {x_title} and {y_title}"
     return titled(drawn, figure.title, notes, description)
 
 
 def _shades(
     values: Sequence[float], quantity: Quantity
-) -> tuple[alt.Scale, alt.Legend | None, Callable[[float], float]]:
-    """Scale, legend, and how strong (0 to 1) the colour of a value is."""
+) -> tuple[alt.Scale, alt.Legend | None, str]:
+    """Scale, legend, and the Vega expression of where the colour is strong."""
     low, high = min(values), max(values)
     legend = alt.Legend(gradientThickness=10, labelExpr=quantity.label, tickCount=5)
-    if quantity is PROBABILITY:
+    if quantity is quantities.PROBABILITY:
         shades = [*(themed(*pair) for pair in STEPS), colour("band")]
         scale = alt.Scale(type="threshold", domain=BOUNDS, range=shades)
-        return scale, None, lambda value: float(value < BOUNDS[1])
-    if quantity in (DIFFERENCE, LOSS) or low < 0 < high:
+        return scale, None, f"datum.value < {BOUNDS[1]}"
+    if quantity in (quantities.DIFFERENCE, quantities.LOSS) or low < 0 < high:
         most = max(abs(low), abs(high)) or 1.0
         shades = [colour("negative"), colour("zero"), colour("accent")]
         scale = alt.Scale(domain=[-most, 0, most], range=shades, interpolate="rgb")
-        return scale, legend, lambda value: abs(value) / most
+        return scale, legend, f"abs(datum.value) > {most / 2}"
     low -= (abs(low) or 1.0) if low == high else 0.0
     scale = alt.Scale(domain=[low, high], range=[colour("band"), colour("accent")])
-    return scale, legend, lambda value: (value - low) / (high - low)
+    return scale, legend, f"datum.value > {(low + high) / 2}"
 
 
 def _below(rows: Sequence[Row], key: str | None) -> str:
     """The second text of a cell."""
     given = [row[key] for row in rows if key in row] if key else []
-    if not given:
-        return ""
-    first = given[0]
-    return first if isinstance(first, str) else _short(fmean(given), quantity_of(key or ""))
+    if not given or isinstance(given[0], str):
+        return given[0] if given else ""
+    return _short(fmean(given), quantity_of(key or ""))
 
 
 def _short(value: float, quantity: Quantity) -> str:
     """A value as short as a cell needs it: its unit is in the title or the tooltip."""
-    if quantity in (DIFFERENCE, LOSS):
-        return signed(100 * value if quantity is LOSS else value)
-    if quantity in (FRACTION, SHARE):
+    if quantity in (quantities.DIFFERENCE, quantities.LOSS):
+        return signed(100 * value if quantity is quantities.LOSS else value)
+    if quantity in (quantities.FRACTION, quantities.SHARE):
         return f"{100 * value:.1f}"
-    whole = quantity is not NUMBER or float(value).is_integer()
+    whole = quantity is not quantities.NUMBER or float(value).is_integer()
     return quantity.text(value) if whole else f"{value:.2g}"
