@@ -26,7 +26,7 @@ class Plot:
         self.figure, self.labels = figure, list(labels_of(figure, chosen).values())
         self.x_title = figure.x_label or spaced(figure.x)
         self.y_title = figure.y_label or spaced(figure.y)
-        self.across = [
+        self.across: list[Mark] = [
             {"group": name, "mean": of.mean, "low": of.mean - of.deviation}
             | {"high": of.mean + of.deviation}
             for name, of in chosen.references.items()
