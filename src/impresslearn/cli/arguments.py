@@ -33,6 +33,13 @@ Inputs = Annotated[
 AsJson = Annotated[bool, option(None, "Print one JSON document and nothing else.", "--json")]
 Quiet = Annotated[bool, option(None, "Print nothing but errors.", "--quiet", "-q")]
 Device = Annotated[str, option("NAME", "Where to compute: cpu, cuda, cuda:1.")]
+Processes = Annotated[
+    int | None, option("N", "Jobs at a time; by default as many as cores.", min=1)
+]
+DryRun = Annotated[bool, option(None, "Check, and list what would run.", "--dry-run")]
+Only = Annotated[
+    list[str] | None, option("NAME", "Only this task; may be repeated. By default all.")
+]
 IsPrepared = Annotated[
     bool, option(None, "The inputs are as the network takes them, not raw.", "--prepared")
 ]

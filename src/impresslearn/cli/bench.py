@@ -5,8 +5,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from impresslearn.cli.arguments import option
 from impresslearn.cli.output import print_rich, remark
 from impresslearn.files import write_file
 from impresslearn.optimisation.progress import Progress
@@ -14,11 +13,11 @@ from impresslearn.optimisation.progress import Progress
 
 def bench(
     only: Annotated[
-        str | None, typer.Option(metavar="NAME", help="One measurement; an unknown name lists all.")
+        str | None, option("NAME", "One measurement; an unknown name lists all.")
     ] = None,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of torch and of the kernels.")] = 1,
+    threads: Annotated[int, option("N", "Threads of torch and of the kernels.", min=1)] = 1,
     json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Also write the records here.")
+        Path | None, option("FILE", "Also write the records here.", "--json")
     ] = None,
 ) -> None:
     """Measure the kernels, the steps, whole epochs and memory, each beside its reference.

@@ -3,19 +3,13 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from impresslearn.cli.arguments import AsJson, Quiet
+from impresslearn.cli.arguments import AsJson, Quiet, option
 from impresslearn.cli.output import print_json, print_rich, say
 
 
 def demo(
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where results.json and report.html go.")
-    ] = Path("demo"),
-    seed: Annotated[
-        int, typer.Option(metavar="N", min=0, help="The same seed gives the same result.")
-    ] = 0,
+    out: Annotated[Path, option("DIR", "Where results.json and report.html go.")] = Path("demo"),
+    seed: Annotated[int, option("N", "The same seed gives the same result.", min=0)] = 0,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from impresslearn.cli.arguments import AsJson, Device, DryRun, Processes, Quiet, option
 from impresslearn.cli.output import print_json, say
 from impresslearn.errors import InputError
 from impresslearn.optimisation.progress import Progress
@@ -21,34 +22,22 @@ def reproduce(
         str | None, typer.Argument(metavar="TARGET", help="A name from --list, or all.")
     ] = None,
     scale: Annotated[
-        str, typer.Option(help="smoke (no data needed), small (real data, hours) or paper.")
+        str, option("NAME", "smoke (no data needed), small (real data, hours) or paper.")
     ] = "smoke",
-    data: Annotated[Path, typer.Option(metavar="DIR", help="Where the data sets lie.")] = Path(
-        "data"
+    data: Annotated[Path, option("DIR", "Where the data sets lie.")] = Path("data"),
+    out: Annotated[Path, option("DIR", "Where TARGET.json and the cache go.")] = Path(
+        "reproduction"
     ),
-    out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where TARGET.json and the cache go.")
-    ] = Path("reproduction"),
-    cache: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Another place for the cache.")
-    ] = None,
-    executor: Annotated[str, typer.Option(help="local, or ray for more than one machine.")] = (
-        "local"
-    ),
-    processes: Annotated[
-        int | None, typer.Option(min=1, help="Jobs at a time; by default as many as cores.")
-    ] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
+    cache: Annotated[Path | None, option("DIR", "Another place for the cache.")] = None,
+    executor: Annotated[str, option("NAME", "local, or ray for more than one machine.")] = "local",
+    processes: Processes = None,
+    device: Device = "cpu",
     list_them: Annotated[
-        bool, typer.Option("--list", help="Name the targets with cost and expected result.")
+        bool, option(None, "Name the targets with cost and expected result.", "--list")
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the jobs and an estimate of their time.")
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the records, or the list, as JSON.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run a target's jobs, as far as they are not in the cache, and write DIR/TARGET.json.
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from impresslearn.cli.arguments import AsJson, Device, DryRun, Processes, Quiet
 from impresslearn.cli.output import counted, print_json, print_table, say
 from impresslearn.optimisation.progress import Progress
 
@@ -16,17 +17,11 @@ def run(
     configuration: Annotated[
         Path, typer.Argument(metavar="CONFIG.toml", help="Stream, backbone, methods and seeds.")
     ],
-    device: Annotated[str, typer.Option(help="cpu, cuda, …")] = "cpu",
-    processes: Annotated[
-        int | None, typer.Option(min=1, help="Parts at a time; by default as many as cores.")
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check the file and list what would run.")
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the summary, or the list, as JSON.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    device: Device = "cpu",
+    processes: Processes = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run a configuration's methods on its stream, for each seed, and write the result record.
 

@@ -1,10 +1,9 @@
 """`impresslearn serve`: predictions over HTTP."""
 
 from enum import Enum
-from pathlib import Path
 from typing import Annotated
 
-import typer
+from impresslearn.cli.arguments import Store, option
 
 
 class LogLevel(str, Enum):
@@ -18,62 +17,57 @@ class LogLevel(str, Enum):
 
 
 def serve(
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="A file of tasks.")],
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    store: Store,
+    host: Annotated[str, option("NAME", "The address to listen on.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="The port to listen on; 0 takes a free one.")
+        int, option("N", "The port to listen on; 0 takes a free one.", min=0, max=65535)
     ] = 8000,
     token: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "TEXT",
+            "Asked of every request but /health as a bearer token. Given as an option, it shows in "
+            "the list of processes; the variable does not.",
             envvar="IMPRESSLEARN_TOKEN",
-            help="Asked of every request but /health as a bearer token. Given as an option, it "
-            "shows in the list of processes; the variable does not.",
         ),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="A name that requests may call this server by in their Host header, as behind a "
-            "proxy; may be repeated. On loopback localhost is always one; without any, a server "
-            "elsewhere takes every name.",
+        option(
+            "NAME",
+            "A name that requests may call this server by in their Host header, as behind a proxy; "
+            "may be repeated. On loopback localhost is always one; without any, a server elsewhere "
+            "takes every name.",
         ),
     ] = None,
-    max_bytes: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Bytes of one request's body.")
-    ] = 16 * 1024**2,
-    max_rows: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Inputs in one request.")
-    ] = 4096,
+    max_bytes: Annotated[int, option("N", "Bytes of one request's body.", min=1)] = 16 * 1024**2,
+    max_rows: Annotated[int, option("N", "Inputs in one request.", min=1)] = 4096,
     max_candidates: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Tasks that one inference may choose among.")
+        int, option("N", "Tasks that one inference may choose among.", min=1)
     ] = 10_000,
-    max_tasks: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Tasks in one mixed batch.")
-    ] = 256,
+    max_tasks: Annotated[int, option("N", "Tasks in one mixed batch.", min=1)] = 256,
     max_memory: Annotated[
         int,
-        typer.Option(
-            metavar="N",
+        option(
+            "N",
+            "Bytes that one request's activations, its logits, or the tasks of an inference may "
+            "each take.",
             min=1,
-            help="Bytes that one request's activations, its logits, or the tasks of an inference "
-            "may each take.",
         ),
     ] = 4 * 1024**3,
     max_peer_connections: Annotated[
         int,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="Connections of one address, of 256 in all. Behind a reverse proxy, which is one "
+        option(
+            "N",
+            "Connections of one address, of 256 in all. Behind a reverse proxy, which is one "
             "address, give it all of them: 256.",
+            min=1,
         ),
     ] = 64,
-    threads: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Predictions computed at a time.")
-    ] = 2,
-    log_level: Annotated[LogLevel, typer.Option(help="What is logged on stderr.")] = LogLevel.info,
+    threads: Annotated[int, option("N", "Predictions computed at a time.", min=1)] = 2,
+    log_level: Annotated[
+        LogLevel, option("LEVEL", "What is logged on stderr: critical to debug.")
+    ] = LogLevel.info,
 ) -> None:
     """Answer predictions over HTTP: by task, in mixed batches, and with the task unknown.
 

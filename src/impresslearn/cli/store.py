@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from impresslearn.cli.arguments import AsJson, Store
+from impresslearn.cli.arguments import AsJson, Only, Store, option
 from impresslearn.cli.output import (
     confirmed,
     counted,
@@ -44,11 +44,7 @@ def ls(
     store: Store,
     limit: Annotated[
         int | None,
-        typer.Option(
-            min=0,
-            metavar="N",
-            help=f"At most N tasks, 0: all; by default {SHOWN}, with --json all.",
-        ),
+        option("N", f"At most N tasks, 0: all; by default {SHOWN}, with --json all.", min=0),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -137,10 +133,7 @@ store.command()(export)
 def import_(
     store: Store,
     source: Annotated[Path, typer.Argument(metavar="OTHER", help="Another store of this network.")],
-    task: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Only this task; may be repeated. By default all."),
-    ] = None,
+    task: Only = None,
     as_json: AsJson = False,
 ) -> None:
     """Copy tasks from another store, all or none.
@@ -173,7 +166,7 @@ def compact(store: Store, as_json: AsJson = False) -> None:
 def rm(
     store: Store,
     tasks: Annotated[list[str], typer.Argument(metavar="TASK", help="What to remove.")],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, option(None, "Do not ask.", "--yes", "-y")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Remove tasks, all of those named or none.

@@ -8,9 +8,11 @@ import typer
 from impresslearn.cli.arguments import (
     AsJson,
     FileOptions,
+    Only,
     Store,
     existing,
     named_paths,
+    option,
     option_groups,
 )
 from impresslearn.cli.output import counted, print_json, print_table, remark, say
@@ -34,28 +36,18 @@ def export(
         ),
     ],
     files: FileOptions,
-    task: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Only this task; may be repeated. By default all."),
-    ] = None,
+    task: Only = None,
     precision: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Round coefficients to float16, int8, int5, int4, coded."
-        ),
+        str | None, option("NAME", "Round coefficients to float16, int8, int5, int4, coded.")
     ] = None,
     data: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME=PATH",
-            help="With --precision: report a task's accuracy on these examples.",
-        ),
+        option("NAME=PATH", "With --precision: report a task's accuracy on these examples."),
     ] = None,
     example: Annotated[
-        Path | None,
-        typer.Option(metavar="PATH", help="Inputs of the size that .onnx or .pt2 is made for."),
+        Path | None, option("PATH", "Inputs of the size that .onnx or .pt2 is made for.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
+    overwrite: Annotated[bool, option(None, "Replace OUT.", "--overwrite")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write tasks to a new store, or one as a model.
