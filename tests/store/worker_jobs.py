@@ -98,10 +98,14 @@ def judge(report: Any, source: str, folder: str, count: int, verb: str) -> None:
         signal.alarm(0)
 
 
-def _observed(learner: il.ImpressLearner, names: list[str] | None = None) -> list[Any]:
+def _observed(learner: il.ImpressLearner, names: list[str] | None = None) -> dict[str, Any]:
     """Everything that can be seen of a learner's tasks; of the named ones or of all."""
-    tasks = [learner.tasks_[name] for name in (learner.tasks_ if names is None else names)]
-    return [(task, dict(task.history), digest(learner, task.name)) for task in tasks]
+    found = {}
+    for name in learner.tasks_ if names is None else names:
+        info, kept = learner.tasks_[name], learner.tasks_.learned(name)
+        seen = [info.role, info.classes, info.num_masks, info.breakdown, dict(info.history)]
+        found[name] = [*seen, kept.profile, digest(learner, name)]
+    return found
 
 
 def main() -> None:
