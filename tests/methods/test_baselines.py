@@ -121,16 +121,6 @@ def test_the_hybrid_learns_its_basis_as_impresslearn_does():
                 verb(name, blobs())
 
 
-def test_fine_tuning_is_best_and_dearest(backbone, supsup):
-    tuned = FineTuning(backbone, recipe=Recipe(lr=0.01, min_steps=300), progress=False)
-    for task in STREAM[:2]:
-        assert tuned.learn_task(task.name, task.train) is tuned
-    for task in STREAM[:2]:
-        assert tuned.score(task.test, task.name) > 0.93
-        assert tuned.tasks_[task.name].bytes == 4 * (64 * 40 + 40 * 20 + 20 * 10) + 2
-        assert tuned.tasks_[task.name].bytes > 10 * supsup.tasks_[task.name].bytes
-
-
 @pytest.mark.parametrize(
     ("norm", "floats"), [("batch", 0), ("group", 0), ("per_task", CHANNELS), ("shared", CHANNELS)]
 )

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from torch import Tensor
 
 from impresslearn.coefficients.mixing import Coefficients, CoefficientSpec, mixed_weights
-from impresslearn.coefficients.parameters import (
-    TrainableCoefficients,
-    price_of_bits,
-    trainable_coefficients,
-)
+from impresslearn.coefficients.parameters import TrainableCoefficients, trainable_coefficients
 from impresslearn.data import BatchSource
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
@@ -76,7 +73,9 @@ def priced_weights(
 ) -> tuple[dict[str, Tensor], Tensor | float]:
     """The weights that coefficients make, and what these cost beside the mean cross-entropy."""
     coefficients = trained.coefficients()
-    price = price_of_bits(trained, training.spec, examples)
+    price: Tensor | float = 0.0
+    if training.spec.bit_price:  # in nats an example
+        price = trained.bits() * (training.spec.bit_price * math.log(2) / examples)
     if training.penalty:
         price = price + training.penalty * unit_norm_penalty(coefficients.alpha)
     return mixed_weights(bank, backbone.weights, coefficients), price

@@ -71,15 +71,6 @@ def trainable_coefficients(
     return QuantisedCoefficients(start, bank, weights)
 
 
-def price_of_bits(
-    trained: TrainableCoefficients, spec: CoefficientSpec | None, examples: int
-) -> Tensor | float:
-    """What the code length adds to a mean cross-entropy over so many examples, in nats."""
-    if spec is None or not spec.bit_price:
-        return 0.0
-    return trained.bits() * (spec.bit_price * math.log(2) / examples)
-
-
 class FloatCoefficients:
     """The coefficients themselves."""
 

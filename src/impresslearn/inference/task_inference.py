@@ -250,21 +250,14 @@ class _Search:
         return view, found.abs().mean(dim=1).argsort(descending=True).tolist()
 
 
-def relative_entropies(backbone: Backbone, view: TaskView, inputs: Tensor) -> Tensor:
-    """(n,): each prediction's entropy as a fraction of log K, in [0, 1]; 0 for a single class."""
-    logits = view.outputs(backbone, inputs)
-    return entropies(logits) / math.log(max(2, view.num_classes))
-
-
 def entropy_profile(backbone: Backbone, view: TaskView, inputs: Tensor) -> EntropyProfile:
     """A task's mean entropy on its own inputs, and on the same with shuffled features."""
     own = inputs[:PROFILED_INPUTS]
     features = own.flatten(1)
     order = torch.randperm(features.shape[1], generator=torch.Generator().manual_seed(0))
     foreign = features[:, order.to(features.device)].reshape(own.shape)
-    return EntropyProfile(
-        *(float(relative_entropies(backbone, view, each).mean().half()) for each in (own, foreign))
-    )
+    means = [entropies(view.outputs(backbone, each)).mean() for each in (own, foreign)]
+    return EntropyProfile(*(float((mean / _most(view)).half()) for mean in means))
 
 
 def _judge(
@@ -306,8 +299,13 @@ def _judge(
 
 def _losses(backbone: Backbone, view: TaskView, inputs: Tensor) -> tuple[float, float]:
     """The information objective and the mean entropy of a task's predictions, over log K."""
-    logits, scale = view.logits(backbone, inputs), math.log(max(2, view.num_classes))
-    return float(information_maximisation(logits)) / scale, float(mean_entropy(logits)) / scale
+    logits, most = view.logits(backbone, inputs), _most(view)
+    return float(information_maximisation(logits)) / most, float(mean_entropy(logits)) / most
+
+
+def _most(view: TaskView) -> float:
+    """log K, the largest entropy of a prediction; that of two classes for a single one."""
+    return math.log(max(2, view.num_classes))
 
 
 def _foreign_level(profile: EntropyProfile | None) -> float:

@@ -13,7 +13,7 @@ from typing import Any
 
 from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
-from impresslearn.learner import ImpressLearner
+from impresslearn.learner.learner import ImpressLearner
 from impresslearn.learner.presets import preset as find_preset
 from impresslearn.networks import create_backbone
 from impresslearn.state.settings import RECIPES
@@ -104,24 +104,18 @@ def check_agreement(given: CreationSettings, description: Mapping[str, Any], whe
     for name, (wanted, found) in named.items():
         if wanted is not None and wanted != found:
             raise InputError(f"{where} was created with {name} {found!r}, not {wanted!r}")
-    if given.preset is not None:
-        _check_preset(given, spec, kept, where)
-
-
-def _check_preset(
-    given: CreationSettings, spec: Mapping[str, Any], kept: Mapping[str, Any], where: object
-) -> None:
-    chosen = find_preset(given.preset or DEFAULT_PRESET)
+    if given.preset is None:
+        return
+    chosen = find_preset(given.preset)
     own = {**chosen.backbone_settings(), **chosen.learner_settings()}
     own |= {name: own[name].settings() for name in RECIPES}
     for name, wanted in own.items():
         found = spec.get(name, kept.get(name))
-        if name in given.network or name in given.learner_settings() or wanted == found:
-            continue
-        raise InputError(
-            f"{where} was created with {name} {found!r}, not {wanted!r} as in the preset "
-            f"{given.preset!r}"
-        )
+        if name not in named and wanted != found:
+            raise InputError(
+                f"{where} was created with {name} {found!r}, not {wanted!r} as in the preset "
+                f"{given.preset!r}"
+            )
 
 
 def _sizes(shape: Sequence[int]) -> dict[str, int]:

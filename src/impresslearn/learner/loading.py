@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
 from impresslearn.errors import InputError, StoreError
-from impresslearn.learner import ImpressLearner
+from impresslearn.learner.learner import ImpressLearner
 from impresslearn.state.settings import restored_settings
 from impresslearn.store import CACHE_BYTES, Opened, load_state, open_state
 
@@ -88,27 +87,17 @@ def _learner(
         ImpressLearner(backbone, **kept)
     except (TypeError, KeyError, ValueError, AttributeError, OverflowError) as error:
         raise StoreError(f"the settings of a learner in {path} cannot be used: {error}") from None
-    _check_preprocessing(opened.settings, settings, path, in_memory)
-    learner = ImpressLearner(backbone, **kept | settings)
-    learner._bind(opened.state)
-    return learner
-
-
-def _check_preprocessing(
-    kept: Mapping[str, Any], settings: Mapping[str, Any], path: Any, in_memory: bool
-) -> None:
-    """Refuses another preprocessing than the one that the tasks were learned with.
-
-    kept: the store's settings; in those of an older store there is none, and what its tasks were
-    learned from may be said for a copy in memory.
-    """
-    own = restored_settings(kept)["preprocessing"]
+    own = kept["preprocessing"]
     wanted = settings.get("preprocessing", own)
-    if wanted != own and not (in_memory and "preprocessing" not in kept):
+    # Older stores have none: what their tasks were learned from may be said for a copy in memory.
+    if wanted != own and not (in_memory and "preprocessing" not in opened.settings):
         raise InputError(
             f"the tasks of {path} were learned with the preprocessing {own}, not with {wanted}; "
             "give inputs that are prepared otherwise as Prepared(inputs)"
         )
+    learner = ImpressLearner(backbone, **kept | settings)
+    learner._bind(opened.state)
+    return learner
 
 
 def _check_settings(settings: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from impresslearn.coefficients.quantisation import PRECISIONS, store_coefficients
 from impresslearn.errors import InputError
-from impresslearn.learner import ImpressLearner
+from impresslearn.learner.learner import ImpressLearner
 from impresslearn.state.backends import MemoryBackend
 from impresslearn.state.settings import restored_settings
 from impresslearn.state.state import LearnerState

@@ -28,9 +28,9 @@ from impresslearn.optimisation.progress import progress_for
 from impresslearn.state.tasks import (
     TaskInfo,
     check_new_name,
+    find_task,
     label_map_bytes,
     tensor_bytes,
-    unknown_task,
 )
 from impresslearn.validation import ReadOnlySettings, check_seed
 
@@ -125,13 +125,13 @@ class FineTuning(ReadOnlySettings):
 
     def predict(self, inputs: Any, task: str) -> np.ndarray:
         """(n,) labels. Raises UnknownTaskError for a task that was not learned."""
-        classes = self._info(task).classes
+        classes = find_task(task, self._infos).classes
         values = checked_inputs(self.backbone, inputs, self.preprocessing)
         return labels_of(self._views[task].logits(self.backbone, values), classes)
 
     def score(self, data: Any, task: str) -> float:
         """Accuracy in [0, 1]. Raises UnknownTaskError for a task that was not learned."""
-        return self._accuracy(data, self._info(task).classes, self._views[task])
+        return self._accuracy(data, find_task(task, self._infos).classes, self._views[task])
 
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
         """Accuracy of the frozen network on an unlearned task: nothing is shared."""
@@ -171,11 +171,6 @@ class FineTuning(ReadOnlySettings):
     def _accuracy(self, data: Any, classes: Sequence[Label] | None, view: TaskView) -> float:
         examples = checked_examples(self.backbone, data, self.preprocessing)
         return accuracy_of_weights(self.backbone, view.weights, view.statistics, examples, classes)
-
-    def _info(self, task: str) -> TaskInfo:
-        if task not in self._infos:
-            raise unknown_task(task, self._infos)
-        return self._infos[task]
 
 
 class SequentialFineTuning(ReadOnlySettings):

@@ -30,8 +30,8 @@ from impresslearn.state.tasks import (
     TaskInfo,
     TaskTable,
     check_new_name,
+    find_task,
     label_map_bytes,
-    unknown_task,
 )
 from impresslearn.validation import ReadOnlySettings
 
@@ -148,24 +148,19 @@ class SingleMask(ReadOnlySettings):
 
     def predict(self, inputs: Any, task: str) -> np.ndarray:
         """(n,) labels."""
-        classes, learner = self._info(task).classes, self._learner
+        classes, learner = find_task(task, self.tasks_).classes, self._learner
         view = _mask_view(learner, learner.bank_.names[0], len(classes))
         return labels_of(view.logits(learner.backbone, learner.prepare(inputs)), classes)
 
     def score(self, data: Any, task: str) -> float:
         """Accuracy in [0, 1]."""
-        return self.zero_shot_score(data, self._info(task).classes)
+        return self.zero_shot_score(data, find_task(task, self.tasks_).classes)
 
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
         """Accuracy of the mask on an unlearned task; before there is one, of the frozen network."""
         if not self.tasks_:
             return self._learner.zero_shot_score(data, classes)
         return single_mask_accuracy(self._learner, self._learner.bank_.names[0], data, classes)
-
-    def _info(self, task: str) -> TaskInfo:
-        if task not in self.tasks_:
-            raise unknown_task(task, self.tasks_)
-        return self.tasks_[task]
 
 
 def single_mask_accuracy(

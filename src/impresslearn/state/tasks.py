@@ -136,6 +136,13 @@ def check_new_name(name: str, known: Collection[str]) -> None:
         )
 
 
+def find_task(name: str, known: Mapping[str, TaskInfo]) -> TaskInfo:
+    """The task of that name. Raises UnknownTaskError, naming the closest known tasks."""
+    if name not in known:
+        raise unknown_task(name, known)
+    return known[name]
+
+
 def unknown_task(name: object, known: Collection[str]) -> UnknownTaskError:
     """The error for a name that is not among the known tasks, naming the closest of them."""
     if not known:
