@@ -103,19 +103,13 @@ def test_tasks_of_other_sizes_shapes_and_formats_are_groups_of_their_own(runs):
     assert list(in_turn.tasks_) == list(tasks)
 
 
-def noisy(batch, generator):
-    return batch + torch.randn(batch.shape, generator=generator)
+@pytest.mark.parametrize("given", [True, False])
+def test_augmentation_side_by_side_if_it_draws_from_the_generator_given(given, runs):
+    def noisy(batch, generator):
+        return batch + torch.randn(batch.shape, generator=generator if given else None)
 
-
-def noisy_without_generator(batch, generator):
-    return batch + torch.randn(batch.shape)
-
-
-@pytest.mark.parametrize(("augment", "batched"), [(noisy, True), (noisy_without_generator, False)])
-def test_augmentation(augment, batched, runs):
-    tasks = {f"t{i}": Examples(*data(i, 33), augment=augment) for i in range(3)}
-    equal(*both_ways(tasks))
-    assert runs == [3] * batched
+    equal(*both_ways({f"t{i}": Examples(*data(i, 33), augment=noisy) for i in range(3)}))
+    assert runs == [3] * given
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@
 """
 
 from dataclasses import replace
-from statistics import mean
 
 import pytest
 import torch
@@ -78,28 +77,3 @@ def test_the_right_task_is_inferred_and_nothing_is_forgotten(mnist_root, backbon
             mixture = (several.predict_with(test.inputs, guess) == test.labels).mean()
             assert guess.task == task.name
             assert mixture >= known - 0.005
-
-
-def test_fifty_labels_suffice_for_a_related_task(mnist_root, backbone):
-    stream = il.streams.rotated_mnist(
-        seed=0,
-        root=mnist_root,
-        download=False,
-        train_size=5000,
-        angles=[0, 20, 40, 60, 80, 30, 70],
-    )
-    one = learner(
-        backbone, basis_recipe=replace(preset("default").basis_recipe, epochs=0, min_steps=150)
-    )
-    for task in stream[:5]:
-        one.learn_basis(task.name, task.train)
-    accuracies, supsup = [], []
-    for task in stream[5:]:
-        few, test = task.train.subset(range(50)), task.test
-        one.learn_task(task.name, few)
-        assert one.coefficients_[task.name].numel == 15
-        accuracies.append(one.score(test, task.name))
-        alone = il.SupSup(backbone, **preset("default").mask_settings(), progress=False)
-        supsup.append(alone.learn_task(task.name, few).score(test, task.name))
-    assert mean(accuracies) >= 0.75
-    assert mean(accuracies) > mean(supsup) + 0.1

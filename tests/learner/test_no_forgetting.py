@@ -7,7 +7,7 @@ import torch
 
 from impresslearn import Recipe, adapt
 from impresslearn.errors import InputError
-from toys import QUICK, ConvNet, blobs, lenet, pictures, quick_learner, resnet
+from toys import QUICK, ConvNet, blobs, pictures, quick_learner, resnet
 
 
 def snapshot(learner, inputs):
@@ -88,16 +88,3 @@ def test_resnet(norm, granularity):
 )
 def test_an_adapted_network_with_batch_norm_and_dropout(norm):
     check(quick_learner(adapt(ConvNet(), norm=norm), cache_bytes=0), pictures)
-
-
-@pytest.mark.slow
-def test_fifty_more_tasks():
-    short = Recipe(epochs=2)
-    learner = quick_learner(lenet(), cache_bytes=0, basis_recipe=short, task_recipe=short)
-    for seed in range(4):
-        (learner.learn_basis if seed < 2 else learner.learn_task)(f"early-{seed}", blobs(seed))
-    inputs = blobs(100)[0]
-    before = snapshot(learner, inputs)
-    for seed in range(50):
-        (learner.learn_basis if seed % 2 else learner.learn_task)(f"late-{seed}", blobs(seed))
-    assert_unchanged(before, snapshot(learner, inputs))
