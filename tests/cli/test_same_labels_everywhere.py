@@ -19,7 +19,7 @@ from toys import blobs, quick_learner
 OLDER = Path(__file__).parents[1] / "store" / "data" / "format-1-standardised.impress"
 
 QUICK = ("--set", "widths=[32,24]", "--epochs", 0, "--min-steps", 40)
-TASKS = [f"task {number}" for number in range(5)]
+TASKS = [f"task {number}" for number in range(12)]
 
 
 def digits(kind):
@@ -38,7 +38,7 @@ def run(*arguments):
 
 @pytest.fixture(scope="module", params=["float32", "uint8"])
 def learned(request, tmp_path_factory):
-    """A store of five tasks from raw arrays, the first two with masks; raw inputs by task."""
+    """A store of twelve tasks from raw arrays, the first two with masks; raw inputs by task."""
     folder = tmp_path_factory.mktemp(request.param)
     inputs, labels = digits(request.param)
     store = folder / "s.impress"
@@ -141,6 +141,14 @@ def test_inputs_of_the_other_kind_are_refused_not_misread(learned, tmp_path):
             verb()
     with pytest.raises(AssertionError, match="expected .*raw inputs as"):
         learner.export("task 3")(torch.from_numpy(other))
+
+
+def test_the_users_array_stays_as_it_was(learned):
+    store, inputs = learned
+    raw = torch.from_numpy(inputs[TASKS[0]].copy())
+    before = raw.clone()
+    il.load(store).predict(raw, TASKS[0])
+    assert torch.equal(raw, before)
 
 
 def test_another_preprocessing_is_refused(learned, tmp_path):

@@ -131,6 +131,19 @@ def test_a_file_where_the_folder_should_be(tmp_path):
         check_folder(tmp_path / "cache")
 
 
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_permission(cache, tmp_path):
+    cache.put(JOB, OUTCOME)
+    for folder in (cache.folder / JOB.key[:2], cache.folder):
+        folder.chmod(0o500)
+    try:
+        assert cache.get(JOB) == OUTCOME
+        with pytest.raises(InputError, match=r"cannot write to the cache .*: Permission denied"):
+            work_on(USER, cache, Place(str(tmp_path)))
+    finally:
+        cache.folder.chmod(0o700)
+
+
 @pytest.mark.parametrize("device", ["cuda:99", "toaster"])
 def test_a_device_that_is_not_there(tmp_path, device):
     with pytest.raises(InputError, match=f"device '{device}' cannot be used: "):

@@ -1,6 +1,7 @@
 """ONNX files: onnxruntime computes the module's logits, and a wrong model is not written."""
 
 import json
+import math
 import sys
 
 import pytest
@@ -102,6 +103,12 @@ def test_a_wrong_model_is_not_written(translated, tmp_path, monkeypatch, change,
     with pytest.raises(ImpressLearnError, match=message):
         export_onnx(translated, path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("logit", "error"), [(0, 0), (1e-9, math.inf), (math.nan, math.nan)])
+def test_logits_that_are_all_zero_have_an_error_too(logit, error):
+    found = exporter._relative_error(torch.tensor([logit, 0]), torch.zeros(2))
+    assert found == pytest.approx(error, nan_ok=True)
 
 
 def test_rounding_that_the_network_magnifies_passes(translated, tmp_path, monkeypatch):

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.inference.superposition import Superposition
+from impresslearn.masks import draw_masks
+from impresslearn.masks.bank import MaskInfo
 from impresslearn.state.known_tasks import known_tasks, superposition_bytes
 from impresslearn.state.tasks import LearnedTask, TaskTable, label_map_bytes
 from toys import blobs, quick_learner
@@ -72,3 +74,13 @@ def test_the_bytes_of_a_superposition_are_those_it_holds_and_twice_as_many(setti
         most = 3 * sum(tensor.nbytes for tensor in tensors)
         # Dense tasks are counted as coefficients too.
         assert most <= superposition_bytes(state, among) <= 1.2 * most
+
+
+def test_random_masks_of_taken_names_change_nothing():
+    learner = quick_learner()
+    masks = draw_masks(learner.bank_, 2)
+    learner._state.commit_masks(masks)
+    other = MaskInfo("x", "given", (1, 1, 1)), masks[0][1]
+    with pytest.raises(InputError, match="'random-0'; choose another name"):
+        learner._state.commit_masks([other, *masks])
+    assert learner.bank_.names == ("random-0", "random-1")
