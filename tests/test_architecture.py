@@ -1,6 +1,7 @@
-"""Imports point one way, and no file hides more than one idea."""
+"""Imports point one way and never in a circle; no file hides more than one idea."""
 
 import ast
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -37,8 +38,8 @@ def unit_of(file: Path) -> str:
     return file.relative_to(ROOT).with_suffix("").parts[0]
 
 
-def imported_units(file: Path) -> set[str]:
-    """Units of this package that a file imports, at the top or inside a function."""
+def imported_paths(file: Path) -> list[list[str]]:
+    """What a file imports, at the top or inside a function, as parts of dotted names."""
     found: list[list[str]] = []
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -46,8 +47,23 @@ def imported_units(file: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}:{node.lineno}: relative imports hide the direction"
             found += [[*(node.module or "").split("."), alias.name] for alias in node.names]
-    units = {path[1] for path in found if path[0] == "impresslearn" and len(path) > 1}
-    return units - {"__version__"}
+    return [path[1:] for path in found if path[0] == "impresslearn" and len(path) > 1]
+
+
+def imported_units(file: Path) -> set[str]:
+    """Units of this package that a file imports."""
+    return {path[0] for path in imported_paths(file)} - {"__version__"}
+
+
+def imported_files(file: Path) -> set[Path]:
+    """Files of this package that a file imports from."""
+    found = set()
+    for path in imported_paths(file):
+        place = ROOT.joinpath(*path)
+        if not place.is_dir() and not place.with_suffix(".py").exists():  # a name in a module
+            place = place.parent
+        found.add(place / "__init__.py" if place.is_dir() else place.with_suffix(".py"))
+    return found - {file}
 
 
 def test_every_unit_has_a_layer():
@@ -61,6 +77,16 @@ def test_imports_point_one_way(file):
         return
     allowed = ONLY.get(unit, {other for other in LEVEL if LEVEL[other] < LEVEL[unit]} | {unit})
     assert imported_units(file) <= allowed
+
+
+def test_no_file_imports_in_a_circle():
+    inner = [file for file in FILES if file != ROOT / "__init__.py"]
+    graph = {file: imported_files(file) & set(inner) for file in inner}
+    assert len(list(TopologicalSorter(graph).static_order())) == len(inner)
+
+
+def test_at_most_22_names_at_the_top():
+    assert len({unit_of(file) for file in FILES} - {"__init__", "__main__"}) <= 22
 
 
 def test_report_needs_no_torch():

@@ -14,7 +14,7 @@ from impresslearn.cli.data_files import (
     shape_of,
     usual_inputs,
 )
-from impresslearn.cli.learn_many import data_sets_in
+from impresslearn.cli.learn_options import data_sets_in
 from impresslearn.data import data_fingerprint
 from impresslearn.data.files import FileReader
 from toys import blobs, quick_learner

@@ -21,7 +21,7 @@ from impresslearn.cli.data_files import (
     short_fingerprint,
     usual_inputs,
 )
-from impresslearn.cli.learn_options import TrainingOptions
+from impresslearn.cli.learn_options import DataSet, Job, TrainingOptions
 from impresslearn.data import Examples, StreamedExamples, classes_of, to_batches
 from impresslearn.data.files import FileReader
 from impresslearn.errors import InputError, MissingDataError
@@ -32,32 +32,6 @@ from impresslearn.networks.inputs import checked_examples
 from impresslearn.state.settings import restored_settings
 from impresslearn.state.tasks import TaskInfo
 from impresslearn.store import describe_store
-
-TASK_FILES = frozenset({".npz", ".csv"})
-"""Suffixes of files that hold a task's inputs and labels."""
-
-
-@dataclass(frozen=True)
-class DataSet:
-    """A data set by its path; labels: of .npy inputs."""
-
-    path: Path
-    labels: Path | None = None
-
-    def read(
-        self, learner: ImpressLearner, given: FileReader, task: TaskInfo | None = None
-    ) -> Examples | StreamedExamples:
-        """The labelled examples, as a learner (and a task, where one is named) takes files."""
-        return reader_for(learner, given, self.path, task).examples(self.path, self.labels)
-
-
-@dataclass(frozen=True)
-class Job:
-    """A task to learn under a name; test: what its accuracy is measured on."""
-
-    name: str
-    train: DataSet
-    test: DataSet | None = None
 
 
 @dataclass(frozen=True)
@@ -72,28 +46,6 @@ class Outcome:
     learned: bool
     accuracy: float | None = None
     unrounded_accuracy: float | None = None
-
-
-def data_sets_in(folder: Path) -> dict[str, DataSet]:
-    """The data sets of a folder, sorted by name: its sub-folders, its .npz and its .csv files.
-
-    Each is named after the file, without the suffix. Other and hidden files are left out. Raises
-    MissingDataError for no folder, InputError for none in it and for two of one name.
-    """
-    if not folder.is_dir():
-        raise MissingDataError(f"there is no folder {folder}")
-    found: dict[str, DataSet] = {}
-    for path in sorted(folder.iterdir()):
-        is_task = path.is_dir() or path.suffix.lower() in TASK_FILES
-        if path.name.startswith(".") or not is_task:
-            continue
-        name = path.name if path.is_dir() else path.stem
-        if name in found:
-            raise InputError(f"{found[name].path} and {path} would both be task {name!r}")
-        found[name] = DataSet(path)
-    if not found:
-        raise InputError(f"{folder} holds no task; expected sub-folders of images, .npz or .csv")
-    return found
 
 
 def prepare_store(
@@ -174,8 +126,15 @@ def learn_jobs(
         yield _outcome(learner, job, given, known)
 
 
+def _read(
+    learner: ImpressLearner, given: FileReader, data: DataSet, task: TaskInfo | None = None
+) -> Examples | StreamedExamples:
+    """Labelled examples, as a learner (and a task, where one is named) takes files."""
+    return reader_for(learner, given, data.path, task).examples(data.path, data.labels)
+
+
 def _learn(learner: ImpressLearner, job: Job, given: FileReader, masks: int | None) -> None:
-    examples = job.train.read(learner, given)
+    examples = _read(learner, given, job.train)
     note = note_of(examples, reader_for(learner, given, job.train.path), learner)
     if masks is None:
         learner.learn_task(job.name, examples, note=note)
@@ -215,7 +174,7 @@ def _check_same(
             f"task {job.name!r} is there already and its history does not tell from which data; "
             "choose another name"
         )
-    if short_fingerprint(job.train.read(learner, given, task)) != kept:
+    if short_fingerprint(_read(learner, given, job.train, task)) != kept:
         raise InputError(
             f"task {job.name!r} is there already, learned from other data than {job.train.path} "
             "as it is read now; tasks never change: choose another name, or remove it first"
@@ -228,7 +187,7 @@ def _outcome(
     info = learner.tasks_[job.name]
     if job.test is None:
         return Outcome(info, known is None)
-    examples = job.test.read(learner, given, info)
+    examples = _read(learner, given, job.test, info)
     accuracy = learner.score(examples, job.name)
     return Outcome(info, known is None, accuracy, _unrounded_accuracy(learner, info, examples))
 

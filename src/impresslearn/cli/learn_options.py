@@ -1,15 +1,37 @@
 """The options of `impresslearn learn` in groups: the tasks, how they are learned, the new store."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from impresslearn.cli.arguments import existing, named_paths, option_field, settings_of
-from impresslearn.errors import InputError
+from impresslearn.errors import InputError, MissingDataError
 
 if TYPE_CHECKING:
-    from impresslearn.cli.learn_many import Job
     from impresslearn.learner.creation import CreationSettings
+
+
+TASK_FILES = frozenset({".npz", ".csv"})
+"""Suffixes of files that hold a task's inputs and labels."""
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set by its path; labels: of .npy inputs."""
+
+    path: Path
+    labels: Path | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """A task to learn under a name; test: what its accuracy is measured on."""
+
+    name: str
+    train: DataSet
+    test: DataSet | None = None
 
 
 @dataclass(frozen=True)
@@ -32,10 +54,8 @@ class TaskOptions:
     )
     test_labels: Path | None = option_field("PATH", "Labels of --test: .npy, .csv or .txt.")
 
-    def jobs(self) -> "list[Job]":
+    def jobs(self) -> list[Job]:
         """The tasks to learn. Raises InputError where the options do not fit together."""
-        from impresslearn.cli.learn_many import DataSet, Job, data_sets_in
-
         tests = self.test or []
         if (self.data is None) == (self.tasks is None):
             raise InputError("give the examples with --data, or a folder of them with --tasks")
@@ -147,8 +167,30 @@ class StoreOptions:
     )
     seed: int | None = option_field("N", "New store: of everything that is drawn.", min=0)
 
-    def settings(self) -> "CreationSettings":
+    def settings(self) -> CreationSettings:
         """The settings that a store keeps."""
         from impresslearn.learner.creation import CreationSettings
 
         return CreationSettings(**vars(self) | {"network": settings_of(self.network or ())})
+
+
+def data_sets_in(folder: Path) -> dict[str, DataSet]:
+    """The data sets of a folder, sorted by name: its sub-folders, its .npz and its .csv files.
+
+    Each is named after the file, without the suffix. Other and hidden files are left out. Raises
+    MissingDataError for no folder, InputError for none in it and for two of one name.
+    """
+    if not folder.is_dir():
+        raise MissingDataError(f"there is no folder {folder}")
+    found: dict[str, DataSet] = {}
+    for path in sorted(folder.iterdir()):
+        is_task = path.is_dir() or path.suffix.lower() in TASK_FILES
+        if path.name.startswith(".") or not is_task:
+            continue
+        name = path.name if path.is_dir() else path.stem
+        if name in found:
+            raise InputError(f"{found[name].path} and {path} would both be task {name!r}")
+        found[name] = DataSet(path)
+    if not found:
+        raise InputError(f"{folder} holds no task; expected sub-folders of images, .npz or .csv")
+    return found
