@@ -137,7 +137,7 @@ class Workers:
             context = get_context("spawn")
             ours, self._lifeline = context.Pipe(duplex=False)
             self._pool = ProcessPoolExecutor(self.count, context, _begin_process, (ours,))
-        with _settings_of_new_processes():
+        with _interrupts_wait(), _settings_of_new_processes():
             return self._pool.submit(work_on, job, cache, place)
 
     def _cut(self) -> None:
@@ -156,6 +156,25 @@ def _run_here(job: Job, cache: Cache, place: Place) -> Future[Outcome]:
     finally:
         torch.set_num_threads(threads)
     return future
+
+
+@contextmanager
+def _interrupts_wait() -> Iterator[None]:
+    """Raises an interrupt at the end: in between it would leave a process half started.
+
+    Blocking the signal is not enough, since any other thread may receive it for the main one.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    caught: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: caught.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
+    if caught:
+        signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager
