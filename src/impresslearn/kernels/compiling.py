@@ -16,6 +16,10 @@ from typing import Any
 _warned: list[str] = []
 
 
+class UnsupportedProcessor(ImportError):
+    """The processor lacks instructions that a module's loops are written in."""
+
+
 def compiled(signature: Any) -> Callable[[Callable], Any]:
     """A decorator that compiles a loop for a signature: a loop that was imported can run.
 
@@ -39,8 +43,8 @@ def compiled(signature: Any) -> Callable[[Callable], Any]:
 def none_if_unusable(load: Callable[[], ModuleType]) -> Callable[[], ModuleType | None]:
     """A decorator: the module that `load` imports, once a process, or None where that fails.
 
-    A package that is not installed, or a processor that the module says it is not for
-    (NotImplementedError), passes in silence; the first of all other failures is a warning.
+    A package that is not installed and `UnsupportedProcessor` pass in silence; the first of all
+    other failures is a warning.
     """
 
     @functools.cache
@@ -49,8 +53,7 @@ def none_if_unusable(load: Callable[[], ModuleType]) -> Callable[[], ModuleType 
             return load()
         except Exception as error:
             absent = isinstance(error, ModuleNotFoundError) and "." not in (error.name or "")
-            absent = absent or isinstance(error, NotImplementedError)
-            if not absent and not _warned:
+            if not (absent or isinstance(error, UnsupportedProcessor) or _warned):
                 line = str(error).strip().split("\n", 1)[0]
                 _warned.append(line)
                 warnings.warn(
