@@ -8,7 +8,7 @@ import warnings
 import pytest
 
 from impresslearn.kernels import compiling
-from impresslearn.kernels.compiling import UnsupportedProcessor, none_if_unusable
+from impresslearn.kernels.compiling import UnsupportedProcessorError, none_if_unusable
 
 pytest.importorskip("numba", reason="the compiled kernels need Numba")
 
@@ -63,7 +63,7 @@ def test_the_first_failure_is_told_and_what_is_absent_is_none(monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert load(ModuleNotFoundError("none", name="numba"))() is None
-        assert load(UnsupportedProcessor("this one"))() is None
+        assert load(UnsupportedProcessorError("this one"))() is None
         with pytest.warns(RuntimeWarning, match=r"\(no numba.core.registry\); slower ones"):
             assert moved() is None
         assert load(TypeError("no such lanes"))() is None

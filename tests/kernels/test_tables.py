@@ -6,7 +6,7 @@ import test_mix_kernels as mixing
 import torch
 
 from impresslearn.kernels import pack
-from impresslearn.kernels.compiling import UnsupportedProcessor
+from impresslearn.kernels.compiling import UnsupportedProcessorError
 
 cpu = mixing.cpu
 _poisoned_memory, threads = mixing._poisoned_memory, mixing.threads
@@ -17,7 +17,7 @@ def loops(monkeypatch):
     """Tables from one mask on."""
     try:
         from impresslearn.kernels import tables
-    except UnsupportedProcessor as error:
+    except UnsupportedProcessorError as error:
         pytest.skip(str(error))
     monkeypatch.setattr(cpu, "MANY_MASKS", 1)
     monkeypatch.setattr(cpu, "LONG_UNIT", 1)

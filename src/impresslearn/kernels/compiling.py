@@ -16,7 +16,7 @@ from typing import Any
 _warned: list[str] = []
 
 
-class UnsupportedProcessor(ImportError):
+class UnsupportedProcessorError(ImportError):
     """The processor lacks instructions that a module's loops are written in."""
 
 
@@ -43,8 +43,8 @@ def compiled(signature: Any) -> Callable[[Callable], Any]:
 def none_if_unusable(load: Callable[[], ModuleType]) -> Callable[[], ModuleType | None]:
     """A decorator: the module that `load` imports, once a process, or None where that fails.
 
-    A package that is not installed and `UnsupportedProcessor` pass in silence; the first of all
-    other failures is a warning.
+    A package that is not installed and `UnsupportedProcessorError` pass in silence; the first of
+    all other failures is a warning.
     """
 
     @functools.cache
@@ -53,7 +53,7 @@ def none_if_unusable(load: Callable[[], ModuleType]) -> Callable[[], ModuleType 
             return load()
         except Exception as error:
             absent = isinstance(error, ModuleNotFoundError) and "." not in (error.name or "")
-            if not (absent or isinstance(error, UnsupportedProcessor) or _warned):
+            if not (absent or isinstance(error, UnsupportedProcessorError) or _warned):
                 line = str(error).strip().split("\n", 1)[0]
                 _warned.append(line)
                 warnings.warn(

@@ -38,7 +38,7 @@ from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
 from impresslearn.kernels import tiles as make
-from impresslearn.kernels.compiling import UnsupportedProcessor, compiled
+from impresslearn.kernels.compiling import UnsupportedProcessorError, compiled
 
 FEATURES = ("avx512f", "avx512bw", "avx512vbmi", "gfni")
 CHUNK = 64
@@ -50,7 +50,7 @@ BYTES = ir.VectorType(ir.IntType(8), CHUNK)
 
 _present = cpu_target.target_context.codegen().magic_tuple()[2].split(",")
 if not {f"+{feature}" for feature in FEATURES} <= set(_present):
-    raise UnsupportedProcessor(f"tables need a processor with {', '.join(FEATURES)}")
+    raise UnsupportedProcessorError(f"tables need a processor with {', '.join(FEATURES)}")
 
 
 def scratch_bytes(count: int) -> int:
