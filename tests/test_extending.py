@@ -9,6 +9,7 @@ from torch import nn
 
 import impresslearn as il
 from impresslearn import masks, methods, networks, streams
+from impresslearn.experiments.sources import data_digest
 from impresslearn.methods import registry
 from toys import blobs, lenet, pictures, quick_learner
 
@@ -49,6 +50,14 @@ def pairs(tasks, *, shift=0):
     made = {f"t{i}": (blobs(i, classes=2), blobs(i, classes=2)) for i in range(tasks)}
     moved = {name: tuple((x + shift, y) for x, y in pair) for name, pair in made.items()}
     return streams.from_arrays(moved, "pairs")
+
+
+def test_a_run_notices_that_the_data_of_a_registered_stream_changed():
+    settings = {"name": "pairs", "tasks": 2}
+    streams.register_stream("pairs", pairs)
+    digests = [data_digest(settings, pairs(2, shift=shift)) for shift in (1.0, 1.0, 2.0)]
+    assert digests[0] == digests[1] != digests[2]
+    assert data_digest({"name": "rotated_digits"}, pairs(2)) is None
 
 
 def test_a_method_and_a_stream_are_evaluated_by_their_names():

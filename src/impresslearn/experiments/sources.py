@@ -23,6 +23,7 @@ from impresslearn.experiments.user_code import call_user_function
 from impresslearn.learner.creation import CreationSettings, create_learner
 from impresslearn.networks import Backbone, adapt
 from impresslearn.streams import (
+    STANDARD_STREAMS,
     Stream,
     create_stream,
     from_arrays,
@@ -99,11 +100,11 @@ def with_absolute_root(settings: Mapping[str, Any], folder: Path) -> dict[str, A
 def data_digest(settings: Mapping[str, Any], stream: Stream) -> str | None:
     """SHA-256 (hex) of one's own data; None for a standard stream.
 
-    Of what the user's function made: every training and test set. Of a folder of images: its files'
-    names, sizes and times, since to read them all would take long.
+    Of what the user's function made, or one that was registered: every training and test set. Of a
+    folder of images: its files' names, sizes and times, since to read them all would take long.
     """
     told: list[Any]
-    if "module" in settings:
+    if "module" in settings or settings["name"] not in STANDARD_STREAMS:
         told = [
             [task.name, data_fingerprint(task.train), data_fingerprint(task.test)]
             for task in stream

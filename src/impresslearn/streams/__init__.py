@@ -16,6 +16,7 @@ from impresslearn.streams.mnist import (
     rotated_mnist,
 )
 from impresslearn.streams.registry import (
+    STANDARD_STREAMS,
     create_stream,
     list_streams,
     register_stream,
@@ -25,6 +26,7 @@ from impresslearn.streams.stream import Stream, Task
 from impresslearn.streams.torchvision import import_torchvision
 
 __all__ = [
+    "STANDARD_STREAMS",
     "Stream",
     "Task",
     "create_stream",

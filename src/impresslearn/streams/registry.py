@@ -23,7 +23,20 @@ from impresslearn.streams.mnist import (
 from impresslearn.streams.stream import Stream
 from impresslearn.validation import check_name
 
-_functions: dict[str, Callable[..., Stream]] = {}
+_functions: dict[str, Callable[..., Stream]] = {
+    function.__name__: function
+    for function in (
+        rotated_digits,
+        permuted_digits,
+        rotated_mnist,
+        permuted_mnist,
+        split_cifar100,
+        split_imagenet,
+        from_folder,
+    )
+}
+STANDARD_STREAMS = tuple(_functions)
+"""Those of the library, whose settings alone say what their data are."""
 
 
 def register_stream(name: str, function: Callable[..., Stream]) -> None:
@@ -63,15 +76,3 @@ def create_stream(name: str, **settings: Any) -> Stream:
         if each.default is each.empty and key not in settings and each.kind is not each.VAR_KEYWORD:
             raise InputError(f"{name} needs the setting {key!r}")
     return _functions[name](**settings)
-
-
-for _function in (
-    rotated_digits,
-    permuted_digits,
-    rotated_mnist,
-    permuted_mnist,
-    split_cifar100,
-    split_imagenet,
-    from_folder,
-):
-    register_stream(_function.__name__, _function)
