@@ -28,6 +28,18 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(step, error, tmp_path, m
     assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("a.bin", b"old")]
 
 
+def test_a_folder_that_cannot_be_synchronised_does_not_matter(tmp_path, monkeypatch):
+    synchronise = os.fsync
+
+    def refuse_folders(handle):
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        synchronise(handle)
+
+    monkeypatch.setattr(os, "fsync", refuse_folders)
+    assert write_file(tmp_path / "a", b"new").read_bytes() == b"new"
+
+
 def test_a_file_takes_the_place_of_the_old_one(tmp_path):
     path, link = tmp_path / "a.txt", tmp_path / "link"
     path.write_bytes(b"old")

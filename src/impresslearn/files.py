@@ -74,7 +74,8 @@ def new_file(place: Path, *, overwrite: bool = True) -> Iterator[Path]:
             os.replace(temporary, place)
         else:
             _link(temporary, place)
-        _synchronise(place.parent)
+        with suppress(OSError):  # which some network file systems refuse for a folder
+            _synchronise(place.parent)
     finally:
         with suppress(OSError):
             for left in place.parent.glob(f"{temporary.name}*"):
