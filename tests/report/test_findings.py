@@ -10,8 +10,8 @@ from impresslearn.cli.app import app
 from impresslearn.errors import InputError
 from impresslearn.experiments.configuration import read_configuration
 from impresslearn.experiments.record import write_record
-from impresslearn.report import markdown_of, read_findings, read_records
-from impresslearn.report.findings import FILE, unshown
+from impresslearn.report import markdown_of, read_findings, read_records, unshown
+from impresslearn.report.records import FINDINGS as FILE
 
 NEW = samples.overlap() | {"scale": "small"}
 OLD = NEW | {"finding": "Masks overlap\tby chance."}

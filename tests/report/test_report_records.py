@@ -25,7 +25,7 @@ PLAIN = "a text, a finite number or a truth value"
         (("target",), "../evil", "target "),
         (("settings", "lr"), float("nan"), "settings must hold plain, finite values"),
         (("seconds",), float("inf"), "seconds must be a finite number, got inf"),
-        (("rows", 4), {}, "rows[4] must be a mapping with entries"),
+        (("rows", 4), {}, "rows[4] Dictionary must have at least 1 item"),
         (("rows", 4, "accuracy"), float("nan"), f"rows[4].accuracy must be {PLAIN}, got nan"),
         (("rows", 4, "accuracy"), 10**400, f"rows[4].accuracy must be {PLAIN}"),
         (("rows", 4, "accuracy"), 91.2, "rows[4].accuracy must be a fraction in [0, 1], got 91.2"),

@@ -80,7 +80,7 @@ def _created(store: Path, learner: "ImpressLearner") -> str:
 
 def _line(outcome: "Outcome") -> str:
     """What became of a task, for a person."""
-    from impresslearn.report.wording import duration, percent, size
+    from impresslearn.report.quantities import duration, percent, size
 
     told = _plain(outcome)
     line = f"{told['task']}: {told['status']}"

@@ -76,7 +76,7 @@ def show(
     if task is not None:
         _show_task(store, task, as_json)
         return
-    from impresslearn.report.wording import size
+    from impresslearn.report.quantities import size
     from impresslearn.store import describe_store
 
     told = describe_store(store)
@@ -152,7 +152,7 @@ def import_(
 @store.command()
 def compact(store: Store, as_json: AsJson = False) -> None:
     """Give back the room of removed tasks."""
-    from impresslearn.report.wording import size
+    from impresslearn.report.quantities import size
     from impresslearn.store import compact_store
 
     before, after = compact_store(store)
@@ -203,7 +203,7 @@ def _is_terminal() -> bool:
 
 def _show_task(store: Path, name: str, as_json: bool) -> None:
     from impresslearn.learner.loading import open_store
-    from impresslearn.report.wording import size
+    from impresslearn.report.quantities import size
 
     with open_store(store, readonly=True, progress=False) as learner:
         task = learner.tasks_[name]

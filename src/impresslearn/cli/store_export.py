@@ -127,7 +127,7 @@ def _export_task(
 
 
 def _print_changes(changes: list[dict[str, Any]]) -> None:
-    from impresslearn.report.wording import percent, size
+    from impresslearn.report.quantities import percent, size
 
     if not changes:
         return

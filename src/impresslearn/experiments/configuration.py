@@ -28,7 +28,7 @@ from pydantic import BaseModel, ValidationError
 from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.experiments.run_tables import ConfigurationFile, MethodTable, RunTable
 from impresslearn.methods import method_settings
-from impresslearn.report.findings import FILE as FINDINGS
+from impresslearn.report.records import FINDINGS
 from impresslearn.validation import check_integer
 
 if sys.version_info >= (3, 11):

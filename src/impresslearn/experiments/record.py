@@ -21,8 +21,7 @@ import torch
 
 from impresslearn.errors import InputError
 from impresslearn.files import write_file
-from impresslearn.report.findings import FILE as FINDINGS
-from impresslearn.report.findings import read_findings, read_json, with_kept
+from impresslearn.report.records import FINDINGS, read_findings, read_json, with_kept
 
 FORMAT = 1
 PACKAGES = ("impresslearn", "torch", "numpy", "numba", "scipy", "torchvision", "peft")

@@ -2,9 +2,9 @@
 
 The input is what an experiment writes: plain dictionaries, lists, strings and numbers. Nothing here
 imports torch or any other part of the library, so old records stay readable and a report costs no
-model. `records` reads and checks the records, `specification` what they ask to be shown, `findings`
-what people found in them. `statistics` averages, `charts` turns rows into Altair charts, `tables`
-into tables, `cells` into text; `page` writes HTML, `files` CSV and pictures.
+model. `records` reads and checks the records, `specification` what they ask to be shown.
+`statistics` averages, `charts` turns rows into Altair charts, `tables` into tables, `cells` into
+text; `files` writes HTML, CSV and pictures.
 
 The names below are imported on first use: a command that words a number must not wait for Altair.
 """
@@ -13,10 +13,8 @@ from importlib import import_module
 from typing import Any
 
 _NAMES = {
-    "files": ("write_csv", "write_figures"),
-    "findings": ("read_findings", "unshown"),
-    "page": ("write_report",),
-    "records": ("parse_record", "read_record", "read_records"),
+    "files": ("write_csv", "write_figures", "write_report"),
+    "records": ("parse_record", "read_findings", "read_record", "read_records", "unshown"),
     "tables": ("markdown_of", "printable_of"),
 }
 _HOME = {name: home for home, names in _NAMES.items() for name in names}

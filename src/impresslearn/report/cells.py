@@ -6,8 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from impresslearn.errors import visible
-from impresslearn.report.quantities import quantity_of, word
-from impresslearn.report.wording import spaced
+from impresslearn.report.quantities import quantity_of, spaced, word
 
 if TYPE_CHECKING:
     from rich.table import Table

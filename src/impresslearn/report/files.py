@@ -1,18 +1,32 @@
-"""What a report leaves besides its page: every row as CSV, and every figure as a picture."""
+"""What a report leaves: a page, every row as CSV, and every figure as a picture.
+
+The page is one HTML file that opens from the file system and loads nothing: the paper's claim and
+what was found, the data, charts, tables, and what the numbers were measured with. Vega and the
+charts travel in it; its content security policy allows that script and no other, and no load.
+"""
 
 import csv
 import io
 import re
+from base64 import b64encode
 from collections.abc import Callable, Sequence
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import vl_convert
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from impresslearn.errors import InputError
 from impresslearn.files import write_file
 from impresslearn.report.charts import VEGA_LITE, charts_of
+from impresslearn.report.charts.theme import THEME
+from impresslearn.report.quantities import duration, said, spaced
 from impresslearn.report.records import Record
+from impresslearn.report.tables import highlights_of, tables_of, told
 
 CONVERT: dict[str, Callable[[Any, str], str | bytes]] = {
     "svg": vl_convert.vegalite_to_svg,
@@ -20,6 +34,11 @@ CONVERT: dict[str, Callable[[Any, str], str | bytes]] = {
     "pdf": vl_convert.vegalite_to_pdf,
 }
 FORMATS = tuple(CONVERT)
+SCALES = {
+    "smoke": "smoke run: shows that everything works, its numbers mean little",
+    "small": "small run: real data, reduced",
+    "paper": "the paper's scale",
+}
 
 
 def write_csv(records: Sequence[Record], folder: Path) -> list[Path]:
@@ -29,9 +48,8 @@ def write_csv(records: Sequence[Record], folder: Path) -> list[Path]:
     """
     written = []
     for record in records:
-        keys = list(dict.fromkeys(key for row in record.rows for key in row))
         text = io.StringIO()
-        writer = csv.DictWriter(text, keys, restval="")
+        writer = csv.DictWriter(text, dict.fromkeys(key for row in record.rows for key in row))
         writer.writeheader()
         writer.writerows(record.rows)
         path = Path(folder) / f"{record.target}.csv"
@@ -49,8 +67,8 @@ def write_figures(records: Sequence[Record], folder: Path, suffix: str = "svg") 
         raise InputError(f"a picture is one of {', '.join(FORMATS)}, got {suffix!r}")
     pictures: dict[str, str | bytes] = {}
     for record in records:
-        for number, chart in enumerate(charts_of(record), start=1):
-            figure = record.figures[number - 1]
+        drawn = zip(record.figures, charts_of(record), strict=True)
+        for number, (figure, chart) in enumerate(drawn, start=1):
             words = re.sub(r"[^a-z0-9]+", "-", figure.title.lower()).strip("-")[:40]
             name = f"{record.target}-{number}-{words}".rstrip("-")
             pictures[name] = CONVERT[suffix](chart.to_dict(validate=False), VEGA_LITE)
@@ -58,3 +76,69 @@ def write_figures(records: Sequence[Record], folder: Path, suffix: str = "svg") 
         write_file(Path(folder) / f"{name}.{suffix}", picture, folders=True)
         for name, picture in pictures.items()
     ]
+
+
+def write_report(
+    records: Sequence[Record], path: Path, title: str = "ImpressLearn results"
+) -> None:
+    """Write the records to `path` as one self-contained HTML file of about 1 MB.
+
+    Raises InputError if a figure or table has no rows, or the file cannot be written.
+    """
+    custom = sum(record.is_custom for record in records)
+    targets = sum(record.scale != "demo" for record in records) - custom
+    facts = {
+        "targets of the reproduction": targets,
+        "runs of your own": custom,
+        "measurements": f"{sum(len(record.rows) for record in records):,}",
+        "computing": duration(sum(record.job_seconds or record.seconds for record in records)),
+    }
+    charts = {
+        f"figure-{record.target}-{number}": chart.to_dict(validate=False)
+        for record in records
+        for number, chart in enumerate(charts_of(record), start=1)
+    }
+    environment = Environment(
+        loader=PackageLoader("impresslearn.report"), autoescape=True, trim_blocks=True,
+        undefined=StrictUndefined,
+    )  # fmt: skip
+    page = environment.get_template("page.html").render(
+        title=title,
+        lead=" · ".join(f"{name}: {value}" for name, value in facts.items() if value),
+        sections=list(map(_section, records)),
+        charts=charts,
+        theme=THEME,
+        script=Markup(_script()),
+        script_hash=Markup(b64encode(sha256(_script().encode()).digest()).decode()),
+    )
+    write_file(path, page)
+
+
+def _section(record: Record) -> dict[str, Any]:
+    badge = "your run" if record.is_custom else record.scale
+    return {
+        "record": record,
+        "badge": badge,
+        "highlights": highlights_of(record),
+        "told": told(record) | {"Data": record.data, "Scale": SCALES.get(badge, "")},
+        "tables": [(table, Markup(table.html())) for table in tables_of(record)],
+        "facts": _facts(record),
+    }
+
+
+@cache
+def _script() -> str:
+    """Vega, Vega-Lite and what draws the page's charts, as one script without imports."""
+    own = (files("impresslearn.report") / "templates" / "page.js").read_text(encoding="utf-8")
+    return vl_convert.javascript_bundle(own, vl_version=VEGA_LITE).replace("</script", "<\\/script")
+
+
+def _facts(record: Record) -> dict[str, str]:
+    time = f"{duration(record.seconds)} for this run"
+    if record.job_seconds is not None:
+        time += f", {duration(record.job_seconds)} for all its jobs together"
+    facts = {"Seeds": ", ".join(map(str, record.seeds)) or "none"}
+    facts |= {spaced(name): said(value) for name, value in record.settings.items()}
+    for name, values in (("Versions", record.versions), ("Hardware", record.hardware)):
+        facts[name] = " · ".join(f"{spaced(key)} {said(value)}" for key, value in values.items())
+    return facts | ({"Time": time} if record.seconds else {})

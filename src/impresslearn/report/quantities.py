@@ -1,4 +1,7 @@
-"""What a row's key measures, by its name: its permitted range, and how people read its values."""
+"""What a row's key measures, by its name: its permitted range, and how people read its values.
+
+Terminal, figures and page write numbers alike.
+"""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -7,7 +10,8 @@ from functools import cache
 from math import floor, inf, log10
 from typing import Any
 
-from impresslearn.report.wording import ABSENT, duration, percent, size
+ABSENT = "–"
+UNITS = ("B", "kB", "MB", "GB")
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,44 @@ def quantity_in(rows: Sequence[Mapping[str, Any]], key: str) -> Quantity:
     """What a key of these rows measures; truth values are averaged to shares."""
     first = next((row[key] for row in rows if key in row), None)
     return SHARE if isinstance(first, bool) else quantity_of(key)
+
+
+def percent(fraction: float | None) -> str:
+    """0.9312 -> "93.1%"."""
+    return ABSENT if fraction is None else f"{fraction:.1%}"
+
+
+def size(count: float) -> str:
+    """Decimal units, as storage is sold: 120 -> "120 B", 33275 -> "33.3 kB"."""
+    if count < 1000:
+        return f"{count:.0f} B" if float(count).is_integer() else f"{count:.1f} B"
+    exponent = min(int(log10(count)) // 3, len(UNITS) - 1)
+    scaled = count / 1000**exponent
+    return f"{scaled:.{1 if scaled < 100 else 0}f} {UNITS[exponent]}"
+
+
+def duration(seconds: float) -> str:
+    """41.3 -> "41 s", 135 -> "2 min 15 s", 8100 -> "2 h 15 min"."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def said(value: Any) -> str:
+    """A plain value of settings as words; mappings and lists on one line."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{spaced(str(name))} {said(part)}" for name, part in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(said, value))
+    return word(value) if isinstance(value, bool) else "none" if value is None else str(value)
+
+
+def spaced(name: str) -> str:
+    """A key as words: "bytes_per_task" -> "bytes per task"."""
+    return name.replace("_", " ")
 
 
 def number(value: float) -> str:

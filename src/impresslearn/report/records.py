@@ -5,26 +5,44 @@
     figures, tables, highlights    see `specification`
     settings, versions, hardware    {name: plain value}
     seconds, job_seconds    of the run, and of all its jobs together
-    finding    only in older records; it gives way to the one in `findings`
+    finding    only in older records; it gives way to the one in findings.json
 
-`parse_record` takes the plain mapping, `read_record` a file, `read_records` a directory of them.
+What people found in the results is in findings.json beside the records, written by hand: a text a
+target and scale, {"permuted-mnist": {"small": "One coefficient a layer stays 15 points below."}}.
+A record that is measured again leaves it alone.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictInt,
+    TypeAdapter,
+    model_validator,
+)
 from typing_extensions import Self
 
 from impresslearn.errors import InputError, visible, visible_within
-from impresslearn.report.checking import Plain, WithoutEmpty, naming, shown
-from impresslearn.report.findings import FILE, read_findings, read_json
 from impresslearn.report.quantities import quantity_of
-from impresslearn.report.specification import Figure, Highlight, Table
+from impresslearn.report.specification import (
+    Figure,
+    Highlight,
+    Plain,
+    Table,
+    WithoutEmpty,
+    naming,
+    shown,
+)
 
 FORMAT = 1
+FINDINGS = "findings.json"
+Findings = dict[str, dict[str, str]]
 NO_CLAIM = "says nothing about this run, which is one's own"
 """The claim in older records of custom runs."""
 NAMES = {str: "text", bool: "flag"}
@@ -39,13 +57,7 @@ def _finite(value: Mapping[str, Any]) -> Mapping[str, Any]:
     return value
 
 
-def _not_empty(row: dict[str, Any]) -> dict[str, Any]:
-    if not row:
-        raise ValueError("must be a mapping with entries")
-    return row
-
-
-Row = Annotated[dict[str, Plain], AfterValidator(_not_empty), WithoutEmpty]
+Row = Annotated[dict[str, Plain], Field(min_length=1), WithoutEmpty]
 Facts = Annotated[dict[str, Any], AfterValidator(_finite)]
 Seconds = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 
@@ -97,14 +109,13 @@ def read_records(path: Path) -> list[Record]:
     if not path.exists():
         raise InputError(f"there is no {path}; give a directory with result records (*.json)")
     found = sorted(path.glob("*.json")) if path.is_dir() else [path]
-    found = [file for file in found if not file.name.startswith(".") and file.name != FILE]
+    found = [file for file in found if not file.name.startswith(".") and file.name != FINDINGS]
     if not found:
         raise InputError(f"{path} has no result records (*.json)")
     findings, records = read_findings(found[0].parent), []
     for record in map(read_record, found):
-        text = findings.get(record.target, {}).get(record.scale)
-        update = {} if text is None else {"finding": visible(text)}
-        records.append(record.model_copy(update=update))
+        text = findings.get(record.target, {}).get(record.scale, record.finding)
+        records.append(record.model_copy(update={"finding": visible(text)}))
     return records
 
 
@@ -124,6 +135,46 @@ def parse_record(raw: Mapping[str, Any]) -> Record:
         return Record.model_validate(visible_within(raw))
 
 
+def read_findings(folder: Path) -> Findings:
+    """Target -> scale -> text; none where the folder has no such file. Raises InputError."""
+    path = Path(folder) / FINDINGS
+    if not path.exists():
+        return {}
+    with naming(str(path)):
+        return TypeAdapter(Findings).validate_python(read_json(path))
+
+
+def unshown(findings: Findings, shown: Iterable[tuple[str, str]]) -> list[str]:
+    """Findings for none of the (target, scale) shown, in words."""
+    there = set(shown)
+    return [
+        f"{target} at scale {scale}"
+        for target, scales in findings.items()
+        for scale in scales
+        if (target, scale) not in there
+    ]
+
+
+def with_kept(findings: Findings, record: Any) -> Findings:
+    """The findings, and the one that an older record holds, beside what is said there already."""
+    if not isinstance(record, Mapping) or not record.get("finding"):
+        return findings
+    target, scale, old = (str(record.get(key)) for key in ("target", "scale", "finding"))
+    there = findings.get(target, {}).get(scale, "")
+    both = there if old in there else f"{there} {old}".strip()
+    return findings | {target: findings.get(target, {}) | {scale: both}}
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds. Raises InputError, which does not name the file."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"is no JSON: {error}") from None
+
+
 def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """The type of every key, which is one in all rows; every number is within its range."""
     columns: dict[str, str] = {}
@@ -131,11 +182,8 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         for key, value in row.items():
             kind = NAMES.get(type(value), "number")
             wanted, quantity = columns.setdefault(key, TYPES.get(key, kind)), quantity_of(key)
-            needed = None
-            if kind != wanted:
-                needed = f"a {wanted} in all rows"
-            elif kind == "number" and not quantity.lowest <= value <= quantity.highest:
-                needed = quantity.says
-            if needed:
+            within = kind != "number" or quantity.lowest <= value <= quantity.highest
+            if kind != wanted or not within:
+                needed = f"a {wanted} in all rows" if kind != wanted else quantity.says
                 raise InputError(f"rows[{position}].{key} must be {needed}, got {shown(value)}")
     return columns

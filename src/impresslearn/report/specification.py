@@ -14,15 +14,45 @@ point, instead of those that agree in x, and no line joins the points. `frontier
 mean at every x, over the groups in `ours`. `order` names groups in the order that is wanted.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from math import isfinite
+from reprlib import Repr
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    ValidationError,
+    model_validator,
+)
 from typing_extensions import Self
 
 from impresslearn.errors import InputError
-from impresslearn.report.checking import Plain, shown
 
+_SHORT = Repr()
+_SHORT.maxstring = _SHORT.maxother = 60
+
+
+def _plain(value: Any) -> Any:
+    if not (isinstance(value, (str, bool)) or is_number(value)):
+        raise ValueError("must be a text, a finite number or a truth value")
+    return value
+
+
+def _without_empty(raw: Any) -> Any:
+    if not isinstance(raw, Mapping):
+        return raw
+    return {key: value for key, value in raw.items() if value is not None}
+
+
+Plain = Annotated[Any, BeforeValidator(_plain)]
+"""A text, a finite number or a truth value."""
+WithoutEmpty = BeforeValidator(_without_empty)
+"""Entries of None are left out: an empty entry is none."""
 Columns = Mapping[str, str]
 """Key of the rows -> "number", "text" or "flag"."""
 LIMITED = {
@@ -44,26 +74,33 @@ class Shown(BaseModel):
     title: str = ""
     where: Filter = Field(default_factory=dict)
 
-    def check_keys(self, columns: Columns, names: Iterable[str], numbers: Iterable[str]) -> None:
-        """Raise InputError unless the rows have every key that is named, numbers where needed.
+    named: ClassVar[tuple[str, ...]] = ()
+    """The entries that hold a key of the rows, several keys, or values by key."""
 
-        names: entries that hold a key of the rows, several keys, or values by key.
-        """
-        for name in (*names, "where"):
-            value = getattr(self, name)
-            single = value is None or isinstance(value, str)
-            for key in ([value] if value else []) if single else value:
-                entry = name if single else f"{name}.{key}"
+    @property
+    def measured(self) -> Iterable[str]:
+        """The entries whose keys hold numbers."""
+        return self.named[-1:]
+
+    def check(self, columns: Columns) -> None:
+        """Raise InputError unless the rows have every key that is named, of the right type."""
+        numbers = self.measured
+        for name in (*self.named, "where"):
+            value = getattr(self, name) or ()
+            single = isinstance(value, str)
+            for key in [value] if single else value:
+                entry = f"{name if single else f'{name}.{key}'} names {shown(key)}, which"
                 if key not in columns:
                     known = ", ".join(map(repr, columns))
-                    said = f"{entry} names {shown(key)}, which no row has; rows have {known}"
-                    raise InputError(said)
+                    raise InputError(f"{entry} no row has; rows have {known}")
                 if name in numbers and columns[key] == "text":
-                    raise InputError(f"{entry} names {shown(key)}, which is no number in the rows")
+                    raise InputError(f"{entry} is no number in the rows")
 
 
 class Figure(Shown):
     """Spreads (box), means (bar, line) or cells (heatmap) of the rows' values over x."""
+
+    named = ("x", "y", "group", "value", "text", "facet", "reference", "points")
 
     kind: Literal["box", "line", "bar", "heatmap"]
     x: str
@@ -91,15 +128,15 @@ class Figure(Shown):
             raise ValueError("a heatmap figure needs 'value'")
         return self
 
-    def check(self, columns: Columns) -> None:
-        """Raise InputError unless the rows have every key that is named, of the right type."""
-        names = ("x", "y", "group", "value", "text", "facet", "reference", "points")
-        measured = ["value" if self.kind == "heatmap" else "y", *(["x"] if self.log_x else [])]
-        self.check_keys(columns, names, measured)
+    @property
+    def measured(self) -> Iterable[str]:
+        return ["value" if self.kind == "heatmap" else "y", *(["x"] if self.log_x else [])]
 
 
 class Table(Shown):
     """Means of the values for each combination of the columns, or cells as they are."""
+
+    named = ("columns", "values")
 
     columns: Texts = ()
     values: Texts = ()
@@ -116,24 +153,54 @@ class Table(Shown):
                 raise ValueError(f"rows_verbatim[{position}] must have {cells}, got {len(row)}")
         return self
 
-    def check(self, columns: Columns) -> None:
-        """Raise InputError unless the rows have every key that is named, of the right type."""
-        self.check_keys(columns, ("columns", "values"), ("values",))
-
 
 class Highlight(Shown):
     """The mean of a value, in large type."""
 
+    named = ("value",)
+
     value: str
     caption: str = ""
 
-    def check(self, columns: Columns) -> None:
-        """Raise InputError unless the rows have every key that is named, of the right type."""
-        self.check_keys(columns, ("value",), ("value",))
+
+@contextmanager
+def naming(source: str) -> Iterator[None]:
+    """Puts `source` in front of the message of a failed check."""
+    try:
+        yield
+    except ValidationError as error:
+        raise InputError(f"{source}: {one_line(error)}") from None
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
+    except RecursionError:
+        raise InputError(f"{source}: is nested too deeply") from None
 
 
-def matches(row: Mapping[str, Any], chosen: Filter, lenient: bool = False) -> bool:
-    """Whether a row has the values asked for; lenient: a key that it lacks is no hindrance."""
-    return all(
-        lenient if row.get(key) is None else row[key] in allowed for key, allowed in chosen.items()
-    )
+def one_line(error: ValidationError) -> str:
+    """The first thing that is wrong: `figures[0].x: input should be a valid string, got 3`."""
+    first = error.errors(include_url=False)[0]
+    loc, message = first["loc"], first["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc)
+    place = place.lstrip(".") or "the record"
+    if first["type"] == "missing":
+        return f"{place} is missing"
+    if first["type"] == "extra_forbidden":
+        return f"{place} is not known here"
+    if not loc and first["type"] == "value_error":  # of parts together, which the message names
+        return message
+    return f"{place} {message.replace('should', 'must')}, got {shown(first['input'])}"
+
+
+def is_number(value: Any) -> bool:
+    """A finite number, no truth value."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    try:
+        return isfinite(value)
+    except OverflowError:  # an integer beyond every float
+        return False
+
+
+def shown(value: Any) -> str:
+    """The value on one line, its middle left out where it is long."""
+    return _SHORT.repr(value)

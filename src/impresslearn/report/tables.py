@@ -5,13 +5,18 @@ from typing import TYPE_CHECKING
 
 from impresslearn.errors import InputError
 from impresslearn.report.cells import Cells, escaped
-from impresslearn.report.checking import is_number, naming
-from impresslearn.report.quantities import named, quantity_in, word
+from impresslearn.report.quantities import ABSENT, duration, named, quantity_in, spaced, word
 from impresslearn.report.records import Record
-from impresslearn.report.selection import choose, no_rows, ordered
-from impresslearn.report.specification import Table, matches
-from impresslearn.report.statistics import Row, grouped, summarise
-from impresslearn.report.wording import ABSENT, duration, spaced
+from impresslearn.report.specification import Table, is_number, naming
+from impresslearn.report.statistics import (
+    Row,
+    choose,
+    grouped,
+    matches,
+    no_rows,
+    ordered,
+    summarise,
+)
 
 if TYPE_CHECKING:
     from rich.console import Group

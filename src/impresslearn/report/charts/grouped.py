@@ -11,11 +11,9 @@ import numpy as np
 from impresslearn.errors import InputError
 from impresslearn.report.charts.plot import WIDTH, Mark, Plot, labels_of
 from impresslearn.report.charts.theme import colour
-from impresslearn.report.quantities import named, word
-from impresslearn.report.selection import Selection, axis_names, select
+from impresslearn.report.quantities import named, spaced, word
 from impresslearn.report.specification import Figure
-from impresslearn.report.statistics import Row, grouped, summarise
-from impresslearn.report.wording import spaced
+from impresslearn.report.statistics import Row, Selection, axis_names, grouped, select, summarise
 
 FEW = 12
 """Up to so many values are drawn one by one: a box says little of them."""

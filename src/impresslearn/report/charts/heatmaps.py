@@ -8,11 +8,16 @@ import altair as alt
 
 from impresslearn.report import quantities
 from impresslearn.report.charts.theme import colour, themed, titled
-from impresslearn.report.quantities import Quantity, quantity_in, quantity_of, signed, word
-from impresslearn.report.selection import axis_names, choose
+from impresslearn.report.quantities import (
+    Quantity,
+    quantity_in,
+    quantity_of,
+    signed,
+    spaced,
+    word,
+)
 from impresslearn.report.specification import Figure
-from impresslearn.report.statistics import Row, grouped
-from impresslearn.report.wording import spaced
+from impresslearn.report.statistics import Row, axis_names, choose, grouped
 
 ROW, FULL = 44, 620
 LETTER = 7
