@@ -214,7 +214,7 @@ def test_a_run_that_was_killed_goes_on(tmp_path):
     assert ran == ["separate"]
     path = written(tmp_path, other__toml=ONE + "[run]\nout = 'o'") / "other.toml"
     whole = run_plan(plan_run(read_configuration(path)), 2)  # in worker processes
-    assert whole.record["rows"] == resumed.record["rows"]
+    assert whole["rows"] == resumed["rows"]
 
 
 def test_event_files_for_tensorboard(tmp_path, monkeypatch):

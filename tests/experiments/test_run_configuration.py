@@ -108,10 +108,10 @@ def test_tensorboard_is_missed_before_anything_runs(tmp_path, monkeypatch):
 def test_defaults_and_recipes(tmp_path):
     more = 'recipe = { lr = 0.5 }\ntask_recipe = { lr = 0.25 }\npreset = "paper_lenet"\n'
     found = read_configuration(written(tmp_path, STREAM + BACKBONE + METHOD + more))
-    assert (found.seeds, found.order, found.tensorboard) == ((0,), "shuffled", None)
+    assert (found.run.seeds, found.run.order, found.run.tensorboard) == ([0], "shuffled", None)
     assert found.out == tmp_path / "results"
-    assert found.entries[0].label == "impresslearn"
-    method = found.entries[0].method
+    assert found.method[0].label == "impresslearn"
+    method = found.method[0].in_keys()
     assert (method["basis_recipe"]["lr"], method["task_recipe"]["lr"]) == (0.5, 0.25)
     assert method["task_recipe"]["optimizer"] == "rmsprop"
     assert method["settings"]["score_rule"] == "score"

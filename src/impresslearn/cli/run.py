@@ -43,16 +43,16 @@ def _run(plan: "RunPlan", processes: int | None, as_json: bool, quiet: bool) -> 
     from impresslearn.experiments.trials import summaries
 
     missing = len(plan.missing())
-    with Progress(not quiet, plan.configuration.name).track(max(1, missing)) as advance:
-        result = run_plan(plan, processes, lambda job, outcome: advance())
+    with Progress(not quiet, plan.name).track(max(1, missing)) as advance:
+        record = run_plan(plan, processes, lambda job, outcome: advance())
     summary = {
-        "name": plan.configuration.name,
+        "name": plan.name,
         "record": str(plan.record_path),
         "stream": plan.stream.name,
         "tasks": len(plan.stream),
-        "seeds": list(plan.configuration.seeds),
+        "seeds": plan.configuration.run.seeds,
         "parts_run": missing,
-        "methods": summaries(result.trials),
+        "methods": summaries(record["rows"]),
     }
     if as_json:
         print_json(summary)
@@ -79,7 +79,7 @@ def _print_plan(plan: "RunPlan", as_json: bool) -> None:
     if as_json:
         print_json(
             {
-                "name": plan.configuration.name,
+                "name": plan.name,
                 "record": str(plan.record_path),
                 "stream": plan.stream.name,
                 "tasks": list(plan.stream.names),

@@ -19,14 +19,22 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from impresslearn.errors import ImpressLearnError, InputError
-from impresslearn.experiments.run_tables import ConfigurationFile, MethodTable, RunTable
 from impresslearn.methods import method_settings
 from impresslearn.report.records import FINDINGS
 from impresslearn.validation import check_integer
@@ -37,6 +45,7 @@ else:
     import tomli as tomllib
 
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+MODULE = re.compile(r"[^\W\d]\w*:[^\W\d]\w*")
 OVER_MASKS = ("impresslearn", "hybrid")
 """Methods of the library that learn over masks: of `basis` tasks, or `random_masks`."""
 WITHOUT_BASIS = ("supsup", "single_mask", "finetuning", "separate", "lora", "vera")
@@ -44,41 +53,162 @@ RECIPE_ALONE = ("finetuning", "separate")
 """Methods whose keys hold no settings but their recipe."""
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One [[method]]: its label, what the method is, and what its network has of its own.
-
-    method: name or module, settings with defaults filled in, and basis where there is one, as they
-    stand in the jobs' keys.
-    """
-
-    label: str
-    method: Mapping[str, Any]
-    backbone: Mapping[str, Any]
+def _plain(value: Any) -> Any:
+    """No dates and no infinite numbers: the values are kept as JSON."""
+    if isinstance(value, (dict, list)):
+        for part in value.values() if isinstance(value, dict) else value:
+            _plain(part)
+    elif not (isinstance(value, (str, int)) or (isinstance(value, float) and isfinite(value))):
+        raise ValueError(f"must be a text, a finite number, or such in a list, got {value}")
+    return value
 
 
-@dataclass(frozen=True)
-class Configuration:
-    """A checked file; the tables are plain values, as written."""
+def _reference(text: str) -> str:
+    if not MODULE.fullmatch(text):
+        raise ValueError(
+            f'must be "file:function", the file without .py and beside this one, got {text!r}'
+        )
+    return text
 
-    path: Path
-    stream: Mapping[str, Any]
-    backbone: Mapping[str, Any]
-    entries: tuple[Entry, ...]
-    seeds: tuple[int, ...]
-    out: Path
-    order: str
-    tensorboard: Path | None
+
+def _distinct(seeds: list[int]) -> list[int]:
+    if not seeds or len(set(seeds)) != len(seeds):
+        raise ValueError(f"must be distinct, and at least one, got {seeds}")
+    return seeds
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    def written(self) -> dict[str, Any]:
+        """The keys that the file has, with their values."""
+        return self.model_dump(exclude_unset=True)
+
+
+class _Open(_Table):
+    """A table that also holds the settings of some function, which checks them itself."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+    __pydantic_extra__: dict[str, Annotated[Any, AfterValidator(_plain)]] = Field(init=False)
+
+
+class SourceTable(_Open):
+    """[stream]: a standard stream, or the user's."""
+
+    name: str | None = None
+    module: Annotated[str, AfterValidator(_reference)] | None = None
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> SourceTable:
+        if (self.name is None) == (self.module is None):
+            raise ValueError('needs name = "…" or module = "file:function", one of them')
+        return self
+
+
+class NetworkTable(_Open):
+    """What is different in the network of one method; `adapt`'s settings, or the network's own."""
+
+    norm: str | None = None
+    input_shape: list[int] | None = None
+    num_classes: int | None = None
+    skip: list[str] | None = None
+
+    @model_validator(mode="after")
+    def _without_seed_and_source(self) -> NetworkTable:
+        given = self.model_extra or {}
+        if "seed" in given:
+            raise ValueError("seed is given by [run] seeds, leave it out here")
+        if "name" in given or "module" in given:
+            raise ValueError("name and module stand in [backbone] only")
+        return self
+
+
+class BackboneTable(SourceTable, NetworkTable):
+    """[backbone]: a network of the library, or the user's."""
+
+
+class MethodTable(SourceTable):
+    """[[method]]: a method of the library, one that was registered, or the user's."""
+
+    label: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)] = ""
+    backbone: NetworkTable = NetworkTable()
+    basis: int = Field(default=0, ge=0)
+
+    @model_validator(mode="after")
+    def _usable(self) -> MethodTable:
+        self.label = self.label or self.name or str(self.module)
+        kept, settings = self.in_keys(), self.model_extra or {}
+        if self.name in WITHOUT_BASIS and self.basis:
+            raise ValueError("it has no masks of basis tasks, leave basis out")
+        if self.name in (*OVER_MASKS, *WITHOUT_BASIS) and "preprocessing" in settings:
+            raise ValueError("preprocessing is that of the stream, leave it out here")
+        if self.name in OVER_MASKS and not self.basis + kept["random_masks"]:
+            raise ValueError("needs basis or random_masks, a number of at least 1")
+        return self
+
+    def in_keys(self) -> dict[str, Any]:
+        """The method as it stands in the keys of jobs, with defaults filled in: name or module,
+        settings, recipes, and basis where there is one. Raises InputError for its settings.
+        """
+        rest = dict(self.model_extra or {})
+        if self.name is None:
+            return {"module": self.module, "settings": rest, "basis": self.basis}
+        rest = method_settings(self.name, **rest)
+        found: dict[str, Any] = {"name": self.name}
+        if "recipe" in rest:
+            found["task_recipe"] = rest.pop("recipe")
+        found |= {key: rest.pop(key) for key in ("basis_recipe", "task_recipe") if key in rest}
+        if self.name in OVER_MASKS:
+            found["random_masks"] = check_integer("random_masks", rest.pop("random_masks", 0), 0)
+        if self.name not in RECIPE_ALONE:
+            found["settings"] = rest
+        return found if self.name in WITHOUT_BASIS else found | {"basis": self.basis}
+
+
+def restored_settings(method: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of `create_method` behind what stands in a key."""
+    kept = ("basis_recipe", "task_recipe", "random_masks")
+    found = dict(method.get("settings", {})) | {key: method[key] for key in kept if key in method}
+    if "recipe" in method_settings(method["name"]):
+        found["recipe"] = found.pop("task_recipe")
+    return found
+
+
+class RunTable(_Table):
+    """[run]."""
+
+    seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**32)]], AfterValidator(_distinct)] = [0]
+    out: str = "results"
+    order: Literal["shuffled", "given"] = "shuffled"
+    tensorboard: str | None = None
+
+
+class Configuration(_Table):
+    """A checked file."""
+
+    stream: SourceTable
+    backbone: BackboneTable
+    method: Annotated[list[MethodTable], Field(min_length=1)]
+    run: RunTable = RunTable()
+    _path: Path = PrivateAttr()
 
     @property
-    def name(self) -> str:
-        """The record's name: that of the file."""
-        return self.path.stem
+    def path(self) -> Path:
+        """The file; its stem is the record's name."""
+        return self._path
 
     @property
-    def folder(self) -> Path:
-        """Where relative paths and one's own modules start."""
-        return self.path.parent
+    def out(self) -> Path:
+        """Where the record goes."""
+        return self.path.parent / self.run.out
+
+    @model_validator(mode="after")
+    def _distinct_labels(self) -> Configuration:
+        labels = [method.label for method in self.method]
+        for label in labels:
+            if labels.count(label) > 1:
+                raise ValueError(f'two [[method]] are called {label!r}; give one a label = "…"')
+        return self
 
 
 def read_configuration(path: str | Path) -> Configuration:
@@ -91,28 +221,11 @@ def read_configuration(path: str | Path) -> Configuration:
         if f"{path.stem}.json" == FINDINGS:
             raise InputError(f"its record would be {FINDINGS}, which holds findings; rename it")
         try:
-            file = ConfigurationFile.model_validate(tables)
+            found = Configuration.model_validate(tables)
         except ValidationError as error:
             raise InputError(_line(error.errors()[0])) from None
-        entries = tuple(
-            _entry(table, tables["method"][place].get("backbone", {}), place + 1)
-            for place, table in enumerate(file.method)
-        )
-        labels = [entry.label for entry in entries]
-        for label in labels:
-            if labels.count(label) > 1:
-                raise InputError(f'two [[method]] are called {label!r}; give one a label = "…"')
-    run = file.run
-    return Configuration(
-        path=path,
-        stream=tables["stream"],
-        backbone=tables["backbone"],
-        entries=entries,
-        seeds=tuple(run.seeds),
-        out=path.parent / run.out,
-        order=run.order,
-        tensorboard=None if run.tensorboard is None else path.parent / run.tensorboard,
-    )
+    found._path = path
+    return found
 
 
 @contextmanager
@@ -135,65 +248,27 @@ def _parsed(path: Path) -> dict[str, Any]:
         raise InputError(f"is no TOML: {error}") from None
 
 
-def _entry(table: MethodTable, backbone: Mapping[str, Any], number: int) -> Entry:
-    name, settings = table.name, dict(table.model_extra or {})
-    with error_prefix(f"[[method]] {number} ({name or table.module})"):
-        if name is None:
-            method: dict[str, Any] = {"module": table.module, "settings": settings}
-        else:
-            method = stored_method(name, settings)
-        if name in WITHOUT_BASIS:
-            if table.basis:
-                raise InputError("it has no masks of basis tasks, leave basis out")
-        else:
-            method["basis"] = table.basis
-        if name in (*OVER_MASKS, *WITHOUT_BASIS) and "preprocessing" in settings:
-            raise InputError("preprocessing is that of the stream, leave it out here")
-        if name in OVER_MASKS and not table.basis + method["random_masks"]:
-            raise InputError("needs basis or random_masks, a number of at least 1")
-    label = table.label or name or str(table.module)
-    return Entry(label, method, backbone)
-
-
-def stored_method(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A method's settings, defaults filled in, as they stand in the keys of jobs."""
-    rest = method_settings(name, **settings)
-    found: dict[str, Any] = {"name": name}
-    if "recipe" in rest:
-        found["task_recipe"] = rest.pop("recipe")
-    found |= {key: rest.pop(key) for key in ("basis_recipe", "task_recipe") if key in rest}
-    if name in OVER_MASKS:
-        found["random_masks"] = check_integer("random_masks", rest.pop("random_masks", 0), 0)
-    return found if name in RECIPE_ALONE else found | {"settings": rest}
-
-
-def restored_settings(method: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of `create_method` behind what `stored_method` gave."""
-    kept = ("basis_recipe", "task_recipe", "random_masks")
-    found = dict(method.get("settings", {})) | {key: method[key] for key in kept if key in method}
-    if "recipe" in method_settings(method["name"]):
-        found["recipe"] = found.pop("task_recipe")
-    return found
-
-
 def _line(error: Any) -> str:
     """What pydantic found wrong, in one line: "TABLE: KEY must be …, got …"."""
+    said = str(error["ctx"]["error"]) if error["type"] == "value_error" else ""
+    if not error["loc"]:
+        return said
     table, *keys = error["loc"]
     if error["type"] == "missing":
         return f"the table [{table}] is missing" if table != "method" else "there is no [[method]]"
     if error["type"] == "extra_forbidden":
-        model: type[BaseModel] = RunTable if keys else ConfigurationFile
+        model: type[BaseModel] = RunTable if keys else Configuration
         place, key = (f"[{table}]", keys[0]) if keys else ("the file", table)
         close = difflib.get_close_matches(key, model.model_fields, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"choose from {list(model.model_fields)}"
         return f"{place} has no key {key!r}; {hint}"
     place = f"[{table}]"
     if table == "method" and keys:
-        place, keys = f"[[method]] {keys[0] + 1}", keys[1:]
-    if error["type"] == "value_error":
-        said = str(error["ctx"]["error"])
-    elif error["type"] == "model_type":
+        place = f"[[method]] {keys.pop(0) + 1}"
+        if said and not keys:  # about the method as a whole
+            given = error["input"]
+            place += f" ({name})" if (name := given.get("name") or given.get("module")) else ""
+    if error["type"] == "model_type":
         said = f"must be a table, got {error['input']!r}"
-    else:
-        said = f"must {error['msg'].split(' should ')[-1]}, got {error['input']!r}"
+    said = said or f"must {error['msg'].split(' should ')[-1]}, got {error['input']!r}"
     return f"{place}: {''.join(f'{key} ' for key in keys)}{said}"

@@ -7,7 +7,8 @@ weights, the order of the tasks and all that a method draws.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,32 +19,31 @@ import torch
 from impresslearn.errors import InputError
 from impresslearn.experiments.configuration import (
     Configuration,
-    Entry,
+    MethodTable,
     error_prefix,
     restored_settings,
 )
 from impresslearn.experiments.executors import Report, Workers, cores
-from impresslearn.experiments.jobs import Job, Outcome, Place, job_function, kept_outcome
+from impresslearn.experiments.jobs import Job, Outcome, Place, job_function
 from impresslearn.experiments.reproduce import Run, reproduce
 from impresslearn.experiments.sources import (
+    call_user_function,
     data_digest,
     make_backbone,
     make_stream,
     one_input,
+    user_file,
     with_absolute_root,
 )
 from impresslearn.experiments.targets import Plan, Planned, Target
-from impresslearn.experiments.targets.tables import read_tables
+from impresslearn.experiments.targets.tables import filled, read_tables
 from impresslearn.experiments.trials import (
     VALUES,
-    Trial,
-    figures,
     rows_of_trials,
     stored,
     summary_writer,
     write_events,
 )
-from impresslearn.experiments.user_code import call_user_function, digest_of
 from impresslearn.methods import Method, create_method, evaluate
 from impresslearn.networks import Backbone
 from impresslearn.streams import Stream
@@ -53,25 +53,23 @@ from impresslearn.streams import Stream
 class RunPlan:
     """What a configuration asks for, checked against its stream and network.
 
-    parts: a method on a seed each.
+    parts: a method on a seed each; run: where the record and finished parts are kept.
     """
 
     configuration: Configuration
     stream: Stream
     parts: tuple[Planned, ...]
-    device: str
+    run: Run
 
     @property
-    def run(self) -> Run:
-        """Where the record and finished parts are kept."""
-        configuration = self.configuration
-        place = Place(str(configuration.folder), self.device)
-        return Run("custom", place, configuration.out)
+    def name(self) -> str:
+        """The record's name: that of the file."""
+        return self.configuration.path.stem
 
     @property
     def record_path(self) -> Path:
         """Where the record goes."""
-        return self.configuration.out / f"{self.configuration.name}.json"
+        return self.run.out / f"{self.name}.json"
 
     def missing(self) -> list[Planned]:
         """The parts that a run would have to do; nothing is written."""
@@ -80,35 +78,27 @@ class RunPlan:
 
     def target(self) -> Target:
         """The run as a target that `reproduce` takes."""
-        configuration, stream = self.configuration, self.stream
+        file, shown = self.configuration, read_tables("targets.toml")["run"]
         methods = {
-            entry.label: {**entry.method, "backbone": dict(entry.backbone)}
-            for entry in configuration.entries
+            each.label: {**each.in_keys(), "backbone": each.backbone.written()}
+            for each in file.method
         }
+        maps = [filled(shown["map"], "method", label) for label in methods]
         plan = Plan(
             self.parts,
-            data=f"{stream.name}, {len(stream)} tasks in {configuration.order} order",
+            data=f"{self.stream.name}, {len(self.stream)} tasks in {file.run.order} order",
             settings={
-                "stream": dict(configuration.stream),
-                "backbone": dict(configuration.backbone),
-                "order": configuration.order,
+                "stream": file.stream.written(),
+                "backbone": file.backbone.written(),
+                "order": file.run.order,
                 "methods": methods,
             },
-            seeds=configuration.seeds,
-            figures=figures(list(methods)),
-            tables=read_tables("targets.toml")["run"]["tables"],
+            seeds=file.run.seeds,
+            figures=[shown["line"] | {"order": list(methods)}, shown["bar"], *maps],
+            tables=shown["tables"],
             finish=rows_of_trials,
         )
-        name = configuration.name
-        return Target(name, name, claim="", expects="", cost="", plan=lambda scale: plan)
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """A run's record as it was written, and the trials that it shows."""
-
-    record: Mapping[str, Any]
-    trials: tuple[Trial, ...]
+        return Target(self.name, self.name, claim="", expects="", cost="", plan=lambda scale: plan)
 
 
 def plan_run(
@@ -118,50 +108,39 @@ def plan_run(
 
     Raises InputError naming the file and the table for what does not fit together.
     """
+    folder = configuration.path.parent
     with error_prefix(str(configuration.path)):
-        if configuration.tensorboard is not None:
+        if configuration.run.tensorboard is not None:
             summary_writer()
-        folder = configuration.folder
-        settings = with_absolute_root(configuration.stream, folder)
         with error_prefix("[stream]"):
+            settings = with_absolute_root(configuration.stream.written(), folder)
             stream = make_stream(settings, folder, download=download)
             if len(stream) < 2:
                 raise InputError(f"a run needs at least two tasks, {stream.name!r} has 1")
             digest = data_digest(settings, stream)
-        for entry in configuration.entries:
-            _check_entry(entry, configuration, stream, device)
-        shared: dict[str, Any] = {"stream": settings, "order": configuration.order}
+        for method in configuration.method:
+            _check_method(method, configuration, stream, device)
+        shared: dict[str, Any] = {"stream": settings, "order": configuration.run.order}
         if digest is not None:
             shared["data"] = digest
-        sources = (configuration.stream, configuration.backbone)
-        parts = [
-            Planned(
-                Job(run_part, shared | _part(entry, sources, seed, folder)),
-                {"method": entry.label, "seed": seed},
-                VALUES,
-            )
-            for entry in configuration.entries
-            for seed in configuration.seeds
-        ]
-    return RunPlan(configuration, stream, tuple(parts), device)
+        parts = tuple(_parts(configuration, shared))
+    run = Run("custom", Place(str(folder), device), configuration.out)
+    return RunPlan(configuration, stream, parts, run)
 
 
 def run_plan(
     plan: RunPlan, processes: int | None = None, report: Report | None = None
-) -> RunResult:
-    """Runs the missing parts, and writes the record and, where asked for, TensorBoard's files."""
-    configuration, run = plan.configuration, plan.run
+) -> dict[str, Any]:
+    """Runs the missing parts, and writes the record, which is returned, and, where asked for,
+    TensorBoard's files.
+    """
     with Workers(min(processes or cores(), max(1, len(plan.missing())))) as workers:
-        record = reproduce(plan.target(), run, workers, report)
-    cache = run.open_cache()
-    trials = tuple(
-        Trial.restored(part.row(kept_outcome(part.job, cache.get(part.job)).values))
-        for part in plan.parts
-    )
-    if configuration.tensorboard is not None:
-        keys = [part.job.key for part in plan.parts]
-        write_events(configuration.tensorboard / configuration.name, keys, trials)
-    return RunResult(record, trials)
+        record = reproduce(plan.target(), plan.run, workers, report)
+    tensorboard = plan.configuration.run.tensorboard
+    if tensorboard is not None:
+        folder = plan.configuration.path.parent / tensorboard / plan.name
+        write_events(folder, plan.parts, record["rows"])
+    return record
 
 
 @job_function("own", version=2)
@@ -175,22 +154,9 @@ def run_part(settings: Mapping[str, Any], needs: Sequence[Outcome], place: Place
     backbone = make_backbone(settings["backbone"], stream, seed, folder).to(place.device)
     described = settings["method"]
     with error_prefix(f"{described.get('name', described.get('module'))}, seed {seed}"):
-        method = make_method(described, backbone, seed, folder)
+        method = _make_method(described, backbone, seed, folder)
         found = evaluate(method, stream, basis=described.get("basis", 0))
     return Outcome(stored(found))
-
-
-def make_method(
-    described: Mapping[str, Any], backbone: Backbone, seed: int, folder: Path
-) -> Method:
-    """The method of an entry, with nothing learned: the library's, or what the user's function
-    returns, which is called with `backbone` and `seed` if it names them.
-    """
-    if "module" in described:
-        offered = {"backbone": backbone, "seed": seed}
-        return call_user_function(folder, described["module"], described["settings"], offered)
-    settings = restored_settings(described)
-    return create_method(described["name"], backbone, seed=seed * 10_000, **settings)
 
 
 def in_order(stream: Stream, seed: int, order: str) -> Stream:
@@ -201,29 +167,55 @@ def in_order(stream: Stream, seed: int, order: str) -> Stream:
     return Stream(stream.name, tuple(stream[int(i)] for i in places))
 
 
-def _part(
-    entry: Entry, sources: Sequence[Mapping[str, Any]], seed: int, folder: Path
-) -> dict[str, Any]:
-    """What is special to one entry and seed among the settings of jobs."""
-    named = [each["module"] for each in (*sources, entry.method) if "module" in each]
-    return {
-        "modules": {reference: digest_of(folder, reference) for reference in named},
-        "backbone": {**sources[1], **entry.backbone},
-        "method": dict(entry.method),
-        "seed": seed,
-    }
+def _make_method(
+    described: Mapping[str, Any], backbone: Backbone, seed: int, folder: Path
+) -> Method:
+    """The method of a key, with nothing learned: the library's, or what the user's function
+    returns, which is called with `backbone` and `seed` if it names them.
+    """
+    if "module" in described:
+        offered = {"backbone": backbone, "seed": seed}
+        return call_user_function(folder, described["module"], described["settings"], offered)
+    settings = restored_settings(described)
+    return create_method(described["name"], backbone, seed=seed * 10_000, **settings)
 
 
-def _check_entry(entry: Entry, configuration: Configuration, stream: Stream, device: str) -> None:
-    method, place = entry.method, f"[[method]] {entry.label!r}"
-    if method.get("basis", 0) >= len(stream):
+def _parts(configuration: Configuration, shared: Mapping[str, Any]) -> Iterator[Planned]:
+    """Each method on each seed. shared: settings of all jobs."""
+    for method in configuration.method:
+        sources = (configuration.stream, configuration.backbone, method)
+        files = {
+            each.module: user_file(configuration.path.parent, each.module)
+            for each in sources
+            if each.module is not None
+        }
+        settings = {
+            **shared,
+            "modules": {
+                reference: hashlib.sha256(file.read_bytes()).hexdigest()
+                for reference, file in files.items()
+            },
+            "backbone": configuration.backbone.written() | method.backbone.written(),
+            "method": method.in_keys(),
+        }
+        for seed in configuration.run.seeds:
+            job = Job(run_part, {**settings, "seed": seed})
+            yield Planned(job, {"method": method.label, "seed": seed}, VALUES)
+
+
+def _check_method(
+    method: MethodTable, configuration: Configuration, stream: Stream, device: str
+) -> None:
+    """Makes the method and its network, and passes two inputs through."""
+    place, folder = f"[[method]] {method.label!r}", configuration.path.parent
+    if method.basis >= len(stream):
         raise InputError(
-            f"{place}: basis = {method['basis']} leaves no task to learn, the stream has "
-            f"{len(stream)}"
+            f"{place}: basis = {method.basis} leaves no task to learn, the stream has {len(stream)}"
         )
-    seed, settings = configuration.seeds[0], {**configuration.backbone, **entry.backbone}
+    seed = configuration.run.seeds[0]
+    settings = configuration.backbone.written() | method.backbone.written()
     with error_prefix("[backbone]"):
-        backbone = make_backbone(settings, stream, seed, configuration.folder).to(device)
+        backbone = make_backbone(settings, stream, seed, folder).to(device)
         largest = max(stream, key=lambda task: len(task.classes))
         if len(largest.classes) > backbone.num_classes:
             raise InputError(
@@ -234,5 +226,6 @@ def _check_entry(entry: Entry, configuration: Configuration, stream: Stream, dev
             one = one_input(stream)[None].to(backbone.device, backbone.dtype)
             backbone.forward({}, torch.cat([one, one]))
     with error_prefix(place):
-        empty = {"random_masks": 0} if "random_masks" in method else {}
-        make_method({**method, **empty}, backbone, seed, configuration.folder)
+        described = method.in_keys()
+        empty = {"random_masks": 0} if "random_masks" in described else {}
+        _make_method({**described, **empty}, backbone, seed, folder)

@@ -1,25 +1,30 @@
 """Makes streams and networks from plain settings: a configuration's tables, or a target's.
 
 The settings are a `name` of the library's and the arguments of that stream or network, or a
-`module` of the user's (see `user_code`) and the arguments of its function.
+`module` of the user's, "file:function", and the arguments of its function. file.py is imported from
+the configuration's folder: it is the user's own code and runs with the user's rights. Its errors
+become one line that says where they arose.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import inspect
 import json
+import sys
+import traceback
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from impresslearn.data import Examples, as_inputs, data_fingerprint
-from impresslearn.errors import InputError
-from impresslearn.experiments.user_code import call_user_function
+from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.learner.creation import CreationSettings, create_learner
 from impresslearn.networks import Backbone, adapt
 from impresslearn.streams import (
@@ -27,7 +32,6 @@ from impresslearn.streams import (
     Stream,
     create_stream,
     from_arrays,
-    list_streams,
     stream_settings,
 )
 
@@ -46,9 +50,10 @@ def make_stream(settings: Mapping[str, Any], data: Path, *, download: bool = Tru
     if "module" in settings:
         made = call_user_function(data, settings["module"], given)
         return made if isinstance(made, Stream) else from_arrays(made, settings["module"])
-    parameters = _parameters(settings["name"])
+    parameters = stream_settings(settings["name"])
     root = parameters.get("root")
-    if root is not None and "root" not in given and ("folder" in given or _has_default(root)):
+    located = "folder" in given or (root is not None and root.default is not root.empty)
+    if root is not None and located and "root" not in given:
         given["root"] = str(data / given.pop("folder", ""))
     if not download and "download" in parameters:
         given["download"] = False
@@ -87,14 +92,13 @@ def one_input(stream: Stream) -> Tensor:
 
 def with_absolute_root(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """The settings with the data's folder as an absolute path, where the stream has one."""
-    found = dict(settings)
-    root = _parameters(found["name"]).get("root") if "name" in found else None
-    if root is not None and ("root" in found or _has_default(root)):
-        given = found.get("root", root.default)
-        if not isinstance(given, str):
-            raise InputError(f"[stream]: root must be a text, got {given!r}")
-        found["root"] = str((folder / given).resolve())
-    return found
+    root = stream_settings(settings["name"]).get("root") if "name" in settings else None
+    given = settings.get("root", None if root is None else root.default)
+    if root is None or given is root.empty:
+        return dict(settings)
+    if not isinstance(given, str):
+        raise InputError(f"root must be a text, got {given!r}")
+    return {**settings, "root": str((folder / given).resolve())}
 
 
 def data_digest(settings: Mapping[str, Any], stream: Stream) -> str | None:
@@ -118,12 +122,58 @@ def data_digest(settings: Mapping[str, Any], stream: Stream) -> str | None:
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
 
-def _parameters(name: str) -> Mapping[str, inspect.Parameter]:
-    """Of a standard stream's function; none for an unknown name."""
-    if name not in list_streams():
-        return {}
-    return stream_settings(name)
+def call_user_function(
+    folder: Path,
+    reference: str,
+    settings: Mapping[str, Any],
+    offered: Mapping[str, Any] | None = None,
+) -> Any:
+    """What "file:function" of the folder returns for these settings.
+
+    offered: arguments that the function gets if it names them.
+    """
+    file, name = user_file(folder, reference), reference.partition(":")[2]
+    try:
+        function = getattr(_import_file(file), name, None)
+        if not callable(function):
+            raise InputError(f"{file} has no function {name!r}")
+        named = inspect.signature(function).parameters
+        more = {key: value for key, value in (offered or {}).items() if key in named}
+        return function(**more, **settings)
+    except (ImpressLearnError, MemoryError):
+        raise
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == str(file)]
+        where = f"{file.name}:{lines[-1]}" if lines else file.name
+        raise InputError(f"{where}: {type(error).__name__}: {error}") from error
 
 
-def _has_default(parameter: inspect.Parameter) -> bool:
-    return parameter.default is not parameter.empty
+def user_file(folder: Path, reference: str) -> Path:
+    """The user's file behind "file:function". Raises InputError where there is none."""
+    file = (folder / f"{reference.partition(':')[0]}.py").resolve()
+    if not file.is_file():
+        raise InputError(f"module {reference!r}: there is no {file}")
+    return file
+
+
+def _import_file(file: Path) -> ModuleType:
+    """The module in a file, under a name of its content; it may import its neighbours."""
+    content = hashlib.sha256(file.read_bytes() + str(file).encode()).hexdigest()
+    name = f"_own_{file.stem}_{content[:16]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise InputError(f"{file} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, str(file.parent))
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    finally:
+        sys.path.remove(str(file.parent))
+    return module

@@ -1,46 +1,25 @@
-"""What the parts of a run found: as kept outcomes, as rows of its record, for TensorBoard."""
+"""What a run's parts found: as kept outcomes, as rows of its record, for TensorBoard.
+
+A trial is one method on one seed.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from math import fsum, isnan, nan
+from math import isnan, nan
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from impresslearn.errors import MissingDependencyError
-from impresslearn.experiments.targets.tables import filled, read_tables
-from impresslearn.methods import Evaluation, average_accuracy
+from impresslearn.experiments.targets.plan import Planned, Row
+from impresslearn.methods import Evaluation
+from impresslearn.methods.results import MEASURES
 
 VALUES = ("tasks", "roles", "added_bytes", "matrix")
 """What a kept outcome says; see `stored`."""
-
-
-@dataclass(frozen=True)
-class Trial:
-    """What the method of a label did on one seed."""
-
-    method: str
-    seed: int
-    evaluation: Evaluation
-
-    @classmethod
-    def restored(cls, row: Mapping[str, Any]) -> Trial:
-        """The trial of a row with method, seed and a kept outcome's values."""
-        tasks = tuple(row["tasks"])
-        sizes, roles = (
-            {task: value for task, value in zip(tasks, row[name], strict=True) if value is not None}
-            for name in ("added_bytes", "roles")
-        )
-        matrix = tuple(tuple(nan if v is None else v for v in each) for each in row["matrix"])
-        return cls(row["method"], row["seed"], Evaluation(tasks, matrix, sizes, roles, 0.0))
-
-    def measures(self) -> dict[str, float | None]:
-        """The measures by name, and the mean of the bytes that a task added."""
-        found = self.evaluation.summary()
-        del found["seconds"]
-        return found
 
 
 def stored(found: Evaluation) -> dict[str, Any]:
@@ -55,48 +34,59 @@ def stored(found: Evaluation) -> dict[str, Any]:
     }
 
 
-def summaries(trials: Sequence[Trial]) -> list[dict[str, Any]]:
-    """{method, seeds, and each measure's mean over them}, a method an entry."""
-    found = []
-    for method in dict.fromkeys(trial.method for trial in trials):
-        each = [trial.measures() for trial in trials if trial.method == method]
-        means = {key: _mean([one[key] for one in each]) for key in each[0]}
-        found.append({"method": method, "seeds": len(each), **means})
-    return found
+def restored(row: Mapping[str, Any]) -> Evaluation:
+    """The evaluation behind stored values."""
+    tasks = tuple(row["tasks"])
+    sizes, roles = (
+        {task: value for task, value in zip(tasks, row[name], strict=True) if value is not None}
+        for name in ("added_bytes", "roles")
+    )
+    matrix = tuple(tuple(nan if v is None else v for v in each) for each in row["matrix"])
+    return Evaluation(tasks, matrix, sizes, roles, 0.0)
 
 
-def figures(methods: Sequence[str]) -> list[dict[str, Any]]:
-    """How a run's record is drawn; `targets.toml` has the tables beside them."""
-    entry = read_tables("targets.toml")["run"]
-    maps = [filled(entry["map"], "method", method) for method in methods]
-    return [entry["line"] | {"order": list(methods)}, entry["bar"], *maps]
-
-
-def rows_of_trials(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The rows of a run's record, of three kinds, from one a trial.
+def rows_of_trials(outcomes: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """The rows of a run's record, of three kinds, from the stored values of trials.
 
     `learned` tasks so far (0 to T), the task evaluated and its `place` (1 to T), whether it is
     `seen`, and its accuracy where it is known; a task's role, bytes and final accuracy; the
     measures of a trial.
     """
-    return [found for row in rows for found in _rows(Trial.restored(row))]
+    return [row for outcome in outcomes for row in _rows(outcome)]
 
 
-def _rows(trial: Trial) -> Iterator[dict[str, Any]]:
-    whose = {"method": trial.method, "seed": trial.seed}
-    found = trial.evaluation
-    places = list(enumerate(found.tasks, start=1))
-    for learned, row in enumerate(found.matrix):
-        for (place, task), accuracy in zip(places, row, strict=True):
+def _rows(outcome: Mapping[str, Any]) -> Iterator[Row]:
+    whose = {key: outcome[key] for key in ("method", "seed")}
+    found = restored(outcome)
+    for learned, accuracies in enumerate(found.matrix):
+        for place, (task, accuracy) in enumerate(zip(found.tasks, accuracies, strict=True), 1):
             where = {"learned": learned, "task": task, "place": place, "seen": place <= learned}
             if not isnan(accuracy):
                 yield {**whose, **where, "accuracy": accuracy}
-    for place, task in places:
-        kept = {"role": found.roles.get(task), "bytes": found.bytes.get(task)}
-        known = {key: value for key, value in kept.items() if value is not None}
-        final = {"final_accuracy": found.matrix[-1][place - 1]}
-        yield {**whose, "task": task, "place": place, **known, **final}
-    yield whose | {key: value for key, value in trial.measures().items() if value is not None}
+    for place, row in enumerate(found.rows(), start=1):
+        known = {key: row[key] for key in ("role", "bytes") if row[key] is not None}
+        final = {"final_accuracy": row["accuracy"]}
+        yield {**whose, "task": row["task"], "place": place, **known, **final}
+    measures = found.summary().items()
+    yield whose | {key: each for key, each in measures if each is not None and key != "seconds"}
+
+
+def summaries(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """{method, seeds, and each measure's mean over them, None where one is unknown}, a method an
+    entry, from the rows of a record.
+    """
+    trials = defaultdict(list)
+    for row in rows:
+        if "task" not in row:
+            trials[row["method"]].append(row)
+    return [
+        {"method": method, "seeds": len(each)}
+        | {
+            key: fmean(row[key] for row in each) if all(key in row for row in each) else None
+            for key in (*MEASURES, "bytes_per_task")
+        }
+        for method, each in trials.items()
+    ]
 
 
 def summary_writer() -> Any:
@@ -110,29 +100,26 @@ def summary_writer() -> Any:
     return SummaryWriter
 
 
-def write_events(folder: Path, keys: Sequence[str], trials: Sequence[Trial]) -> None:
+def write_events(folder: Path, parts: Sequence[Planned], rows: Sequence[Row]) -> None:
     """A run of TensorBoard's for each trial, by tasks learned; those that are there are left alone.
 
-    keys: of the trials' jobs.
+    rows: of the record of these parts.
     """
     writer_class = summary_writer()
-    for key, trial in zip(keys, trials, strict=True):
-        label = re.sub(r"[^A-Za-z0-9._-]", "_", trial.method)
-        target = folder / label / f"seed-{trial.seed}-{key[:8]}"
+    for part in parts:
+        label = re.sub(r"[^A-Za-z0-9._-]", "_", part.columns["method"])
+        target = folder / label / f"seed-{part.columns['seed']}-{part.job.key[:8]}"
         if target.exists():
             continue
-        found = trial.evaluation
+        own = [row for row in rows if part.columns.items() <= row.items()]
+        by_learned = defaultdict(list)
         with writer_class(str(target)) as writer:
-            for learned in range(1, len(found.tasks) + 1):
-                average = average_accuracy(found.matrix, learned)
-                writer.add_scalar("average_accuracy", average, learned)
-                for task, value in zip(found.tasks[:learned], found.matrix[learned], strict=False):
-                    writer.add_scalar(f"accuracy/{task}", value, learned)
-            for name, measure in trial.measures().items():
-                if measure is not None:
-                    writer.add_scalar(f"final/{name}", measure, len(found.tasks))
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fsum(known) / len(known) if len(known) == len(values) else None
+            for row in own:
+                if row.get("seen"):
+                    writer.add_scalar(f"accuracy/{row['task']}", row["accuracy"], row["learned"])
+                    by_learned[row["learned"]].append(row["accuracy"])
+            for learned, accuracies in by_learned.items():
+                writer.add_scalar("average_accuracy", fmean(accuracies), learned)
+            for name, value in own[-1].items():
+                if name not in part.columns:
+                    writer.add_scalar(f"final/{name}", value, len(by_learned))
