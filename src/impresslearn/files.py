@@ -82,9 +82,10 @@ def new_file(place: Path, *, overwrite: bool = True) -> Iterator[Path]:
                 left.unlink(missing_ok=True)
 
 
-def reason_of(error: OSError | ValueError) -> str:
-    """What went wrong, in the system's words."""
-    return str(getattr(error, "strerror", None) or error)
+def reason_of(error: BaseException) -> str:
+    """What went wrong, in one line: the system's words where it has some."""
+    line = str(getattr(error, "strerror", None) or error).split("\n", 1)[0]
+    return line or type(error).__name__
 
 
 def _link(temporary: Path, place: Path) -> None:

@@ -14,6 +14,7 @@ from impresslearn.data.examples import Augmentation, Examples, StreamedExamples,
 from impresslearn.data.labels import Label, encode_labels, label_array
 from impresslearn.data.random_state import drawing
 from impresslearn.errors import ImpressLearnError, InputError
+from impresslearn.files import reason_of
 
 
 class BatchSource(Protocol):
@@ -90,12 +91,9 @@ class StreamedBatches:
         if generator is None:
             parts = torch.arange(len(self)).split(even_parts(len(self), batch_size))
             batching = {"batch_sampler": [part.tolist() for part in parts]}
+        batching["pin_memory"] = self.device.type == "cuda"
         seeded = generator or torch.Generator().manual_seed(0)
-        pinned = self.device.type == "cuda"
-        read = loaded(
-            self.source.dataset, self.source.workers, seeded, pin_memory=pinned, **batching
-        )
-        for inputs, labels in read:
+        for inputs, labels in loaded(self.source.dataset, self.source.workers, seeded, **batching):
             batch = as_inputs(inputs).to(self.device, non_blocking=True)
             targets = encode_labels(label_array(labels), self.index_of)
             if generator is not None and self.source.augment is not None:
@@ -136,17 +134,16 @@ def loaded(
                 return
             yield batch
     except ImpressLearnError as error:
-        # A worker process puts its traceback in front of the line.
         if "\n" not in str(error):
             raise
-        line = str(error).strip().rsplit("\n", 1)[-1]
-        kind = type(error)
+        # A worker process puts its traceback in front of the line.
+        kind, line = type(error), str(error).strip().rsplit("\n", 1)[-1]
         raise kind(line.removeprefix(f"{kind.__module__}.{kind.__qualname__}: ")) from None
     except RuntimeError as error:
         if "DataLoader worker" not in str(error):
             raise
         raise InputError(
-            f"a process that read the data came to an end ({str(error).splitlines()[0]}); "
+            f"a process that read the data came to an end ({reason_of(error)}); "
             "give it more memory, or read without workers"
         ) from None
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,9 +19,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from impresslearn.data.labels import label_array
-from impresslearn.data.paths import reason
 from impresslearn.data.random_state import drawing
 from impresslearn.errors import InputError
+from impresslearn.files import reason_of
 
 Augmentation = Callable[[Tensor, torch.Generator], Tensor]
 
@@ -94,10 +93,8 @@ def raw(values: Any) -> Tensor:
         flipped = any(stride < 0 for stride in array.strides)  # which torch cannot share
         return torch.as_tensor(array.copy() if flipped else array)
     except (TypeError, ValueError, RuntimeError) as error:
-        kind = type(values).__name__
-        raise InputError(
-            f"inputs must be a numeric tensor or array, got {kind}: {reason(error)}"
-        ) from None
+        given = f"{type(values).__name__}: {reason_of(error)}"
+        raise InputError(f"inputs must be a numeric tensor or array, got {given}") from None
 
 
 def kinds(values: Tensor) -> tuple[bool, bool]:
@@ -117,11 +114,8 @@ def as_inputs(values: Any) -> Tensor:
     tensor = raw(values)
     if not tensor.dim():
         raise InputError("inputs must be one per example, shape (n, ...), got a single number")
-    if math.prod(tensor.shape[1:]) == 0:
-        raise InputError(
-            f"inputs of shape {tuple(tensor.shape)} hold no number; expected (n, ...) with "
-            "sizes > 0"
-        )
+    if 0 in tensor.shape[1:]:
+        raise InputError(f"inputs of shape {tuple(tensor.shape)} hold no number")
     if tensor.dtype == torch.uint8:
         return tensor.float() / 255
     if tensor.is_complex():

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from impresslearn.errors import ImpressLearnError, InputError, MissingDataError
+from impresslearn.files import reason_of
 
 
 def existing(path: str | Path) -> Path:
@@ -24,7 +25,7 @@ def existing(path: str | Path) -> Path:
     except (FileNotFoundError, NotADirectoryError):
         raise MissingDataError(f"there is no file or folder {path}") from None
     except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path}: {reason(error)}") from None
+        raise InputError(f"cannot read {path}: {reason_of(error)}") from None
     if not path.is_file() and not path.is_dir():
         raise InputError(f"{path} is neither a file nor a folder")
     return path
@@ -42,7 +43,7 @@ def naming(path: Path) -> Iterator[None]:
     except UnicodeDecodeError:
         raise InputError(f"{path} is not UTF-8 text; save it as UTF-8") from None
     except Exception as error:  # NumPy, zipfile and Pillow raise almost anything for damaged bytes
-        raise InputError(f"cannot read {path}: {reason(error)}") from None
+        raise InputError(f"cannot read {path}: {reason_of(error)}") from None
 
 
 @contextmanager
@@ -53,23 +54,13 @@ def users_code(what: Callable[[], str]) -> Iterator[None]:
     except ImpressLearnError:
         raise
     except Exception as error:
-        line = str(error).split("\n", 1)[0]
-        raise InputError(f"{what()}: {type(error).__name__}: {line}") from error
-
-
-def reason(error: BaseException) -> str:
-    """What went wrong, in one line."""
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return str(error).split("\n", 1)[0] or type(error).__name__
+        raise InputError(f"{what()}: {type(error).__name__}: {reason_of(error)}") from error
 
 
 def some(values: Sequence[str | int]) -> str:
     """Names for an error line, cut after the eighth."""
-    shown = ", ".join(
-        repr(shorten(value) if isinstance(value, str) else value) for value in values[:8]
-    )
-    return shown + (", …" if len(values) > 8 else "")
+    shown = (repr(shorten(each) if isinstance(each, str) else each) for each in values[:8])
+    return ", ".join(shown) + (", …" if len(values) > 8 else "")
 
 
 def shorten(text: str) -> str:

@@ -86,7 +86,7 @@ class Shown(BaseModel):
         """Raise InputError unless the rows have every key that is named, of the right type."""
         numbers = self.measured
         for name in (*self.named, "where"):
-            value = getattr(self, name) or ()
+            value: Any = getattr(self, name) or ()
             single = isinstance(value, str)
             for key in [value] if single else value:
                 entry = f"{name if single else f'{name}.{key}'} names {shown(key)}, which"

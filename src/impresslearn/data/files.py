@@ -1,28 +1,30 @@
-"""Reads labelled examples, labels, or inputs without labels from a path, whatever the file's form.
+"""Files as examples: .npz, .npy, .csv and images become labelled data, or inputs with names.
 
 The suffix says which reader is asked; what it gives becomes a float tensor by the rules of
 `impresslearn.data` (uint8 is scaled to [0, 1], other numbers are taken as they are), is arranged,
-and checked.
+and checked. Nothing is unpickled, and no header is trusted with more memory than a limit: NumPy
+allocates what it declares, but touches only what the file holds, and the file is measured first.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 import numpy as np
 from torch import Tensor
 
 from impresslearn.data.conversion import as_examples
 from impresslearn.data.examples import MEMORY_LIMIT, Examples, StreamedExamples, as_inputs
-from impresslearn.data.files.arrays import read_npy, read_npz
-from impresslearn.data.files.tables import open_table, text_labels
 from impresslearn.data.images import SUFFIXES, class_images, flat_images, image_files
 from impresslearn.data.labels import label_array
-from impresslearn.data.paths import existing, naming
+from impresslearn.data.paths import existing, naming, shorten, some
 from impresslearn.data.preprocessing import Numbers, Preprocessing
+from impresslearn.data.tables import open_table, text_labels
 from impresslearn.errors import InputError
 
 EXAMPLE_FORMS = (
@@ -30,6 +32,17 @@ EXAMPLE_FORMS = (
 )
 INPUT_FORMS = "an image, a folder of images, .npy, .npz or .csv"
 LABEL_FORMS = "a .npy, .txt or .csv file with one label an example"
+PAIRS = (
+    ("inputs", "labels"),
+    ("images", "labels"),
+    ("data", "targets"),
+    ("X", "y"),
+    ("x", "y"),
+    ("x_train", "y_train"),
+)
+"""Names of inputs and labels in an archive, in the order in which they are looked for."""
+
+LONGEST_HEADER = 2**16
 
 
 @dataclass(frozen=True)
@@ -136,7 +149,7 @@ class FileReader:
             raise InputError(f"label_column means nothing for {path}, got {self.label_column!r}")
         with naming(path):
             if suffix == ".npy":
-                labels = label_array(read_npy(path, self.memory_limit))
+                labels = label_array(_read_npy(path, self.memory_limit))
             else:
                 texts = self._label_lines(path) if suffix == ".txt" else self._label_cells(path)
                 labels = text_labels(texts)
@@ -164,14 +177,14 @@ class FileReader:
         if labelled:
             _refuse(path, label_column=self.label_column, header=self.header)
         if suffix == ".npz":
-            inputs, *labels = read_npz(path, self.memory_limit, labelled)
+            inputs, *labels = _read_npz(path, self.memory_limit, labelled)
             return inputs, label_array(*labels) if labelled else None
         if suffix != ".npy":
             expected = EXAMPLE_FORMS if labelled else INPUT_FORMS
             raise InputError(f"cannot read {path}; expected {expected}")
         if labelled:
             raise InputError(f"{path} holds inputs only; give the file of their labels with labels")
-        return read_npy(path, self.memory_limit), None
+        return _read_npy(path, self.memory_limit), None
 
     def _label_cells(self, path: Path) -> list[str]:
         self._check_size(path)
@@ -206,3 +219,54 @@ def _refuse(path: Path, **settings: object) -> None:
         if value is not None:
             form = "an image folder" if path.is_dir() else f"{path.suffix or 'this'} files"
             raise InputError(f"{name} means nothing for {form}, got {value!r} with {path}")
+
+
+def _read_npy(path: Path, limit: int) -> np.ndarray:
+    """The array of a .npy file, in C order and the machine's byte order."""
+    with naming(path), path.open("rb") as stream:
+        _check_size(os.fstat(stream.fileno()).st_size - LONGEST_HEADER, limit)
+        return _plain(np.lib.format.read_array(stream, allow_pickle=False), limit)
+
+
+def _read_npz(path: Path, limit: int, labelled: bool) -> list[np.ndarray]:
+    """Inputs and labels of a .npz archive, by the first of `PAIRS` that it holds.
+
+    Without labels the inputs alone: by the names in `PAIRS`, or the only array.
+    """
+    wanted: Sequence[tuple[str, ...]] = PAIRS if labelled else [(name,) for name, _ in PAIRS]
+    with naming(path), ZipFile(path) as archive:
+        files = {info.filename: info for info in archive.infolist()}
+        held = [name.removesuffix(".npy") for name in files if name.endswith(".npy")]
+        names = next((names for names in wanted if set(names) <= set(held)), None)
+        if names is None and not labelled and len(held) == 1:
+            names = tuple(held)
+        if names is None:
+            raise InputError(
+                f"{path} holds {some(held) or 'no array'}; expected "
+                f"{'a pair' if labelled else 'one of'} {', '.join(map('/'.join, wanted))}"
+            )
+        arrays = []
+        for member in (files[f"{name}.npy"] for name in names):
+            # numpy writes no other; the decoders of the others hand out a whole block at once.
+            if member.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
+                raise InputError(
+                    "only archives written by numpy's savez or savez_compressed can be read"
+                )
+            _check_size(member.file_size - LONGEST_HEADER, limit)
+            with archive.open(member) as stream:
+                arrays.append(_plain(np.lib.format.read_array(stream, allow_pickle=False), limit))
+        return arrays
+
+
+def _plain(array: np.ndarray, limit: int) -> np.ndarray:
+    if array.dtype.kind not in "biufcUS":
+        raise InputError(
+            f"expected an array of numbers or strings, got {shorten(str(array.dtype))}"
+        )
+    _check_size(array.size * max(array.dtype.itemsize, 4), limit)
+    return np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
+
+
+def _check_size(size: int, limit: int) -> None:
+    if size > limit:
+        raise InputError(f"the array takes more memory than the limit of {limit:,} bytes")
