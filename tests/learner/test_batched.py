@@ -12,9 +12,9 @@ from torch import nn
 from impresslearn.data import Examples
 from impresslearn.errors import InputError, TrainingError
 from impresslearn.learner import ImpressLearner
-from impresslearn.learner import batched as loop
 from impresslearn.masks import random_bank
 from impresslearn.networks import adapt
+from impresslearn.optimisation import batched as loop
 from impresslearn.optimisation.loop import Recipe
 from toys import blobs, lenet, pictures, resnet
 
@@ -39,9 +39,9 @@ def runs(monkeypatch):
     """How many problems each batched run held."""
     sizes, run = [], loop._run
 
-    def counted(shared, problems):
+    def counted(problems, progress):
         sizes.append(len(problems))
-        return run(shared, problems)
+        run(problems, progress)
 
     monkeypatch.setattr(loop, "_run", counted)
     return sizes
@@ -217,10 +217,10 @@ def test_memory_bounds_how_many_run_at_once(runs, monkeypatch):
         equal(learner().learn_tasks(tasks, batched=True), whole)
     assert runs == [7, 3, 3]  # and one alone
 
-    def small(shared, problems):
+    def small(problems, progress):
         if len(problems) > 2:
             raise torch.OutOfMemoryError
-        return run(shared, problems)
+        run(problems, progress)
 
     monkeypatch.setattr(loop, "_run", small)
     equal(learner().learn_tasks(tasks, batched=True), whole)

@@ -9,19 +9,17 @@ from impresslearn import Recipe, adapt
 from impresslearn.data import to_batches
 from impresslearn.errors import InputError
 from impresslearn.masks import (
-    MaskTraining,
     PopupScores,
     density,
     prune,
     train_mask,
-    train_masks_in_turn,
     training,
 )
 from impresslearn.masks.edge_popup import RULES, top_mask
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks import create_backbone
 from impresslearn.networks.inputs import training_examples
-from impresslearn.networks.prediction import TaskView, TrainingPhase
+from impresslearn.networks.prediction import TaskView
 from toys import ConvNet, pictures
 
 FEW_STEPS = Recipe(optimizer="adam", lr=0.05, epochs=0, min_steps=40, batch_size=32)
@@ -91,17 +89,6 @@ def test_a_trained_mask_solves_its_task_on_the_frozen_network(backbone, clouds, 
     assert not same(train_mask(backbone, clouds, **settings, seed=2).mask, trained.mask)
 
 
-def test_masks_in_turn_are_those_of_their_seeds(backbone, clouds):
-    examples, classes = training_examples(backbone, clouds)
-    source, phase = to_batches(examples, classes, "cpu"), TrainingPhase.begin(backbone)
-    ones = ones_per_layer(backbone.layers, 0.9, "erdos_renyi")
-    task = MaskTraining(backbone, source, 2, FEW_STEPS, phase)
-    found = train_masks_in_turn(task, ones, (4, 7), "score")
-    for seed, trained in zip((4, 7), found, strict=True):
-        alone = train_mask(backbone, clouds, score_rule="score", recipe=FEW_STEPS, seed=seed)
-        assert same(trained.mask, alone.mask)
-
-
 @pytest.mark.parametrize("train", [train_mask, prune])
 def test_norm_statistics_are_gathered(train):
     backbone, data = adapt(ConvNet(), norm="per_task"), pictures()
@@ -154,9 +141,9 @@ def test_a_lottery_ticket_can_be_rewound_and_trained_again(backbone, clouds):
 def test_survivors_of_a_round_are_survivors_of_the_one_before(backbone, clouds, monkeypatch):
     train, seen = training._train_weights, []
 
-    def spy(task, mask, seed):
+    def spy(task, mask):
         seen.append({name: each.clone() for name, each in mask.items()})
-        trained = train(task, mask, seed)
+        trained = train(task, mask)
         for name, weight in trained.items():
             weight[~mask[name]] = 100.0
             if len(seen) > 1:

@@ -14,9 +14,9 @@ from impresslearn.methods import (
     Hybrid,
     SequentialFineTuning,
     SupSup,
-    finetuning,
     single_mask_accuracy,
 )
+from impresslearn.optimisation import loop
 from impresslearn.optimisation.loop import Recipe
 from toys import QUICK, ConvNet, blobs, lenet, pictures, quick_learner, resnet
 
@@ -178,8 +178,8 @@ def test_bad_input_is_refused_and_a_task_changes_no_other(baseline):
 
 
 def test_one_network_for_all_starts_as_fine_tuning_and_takes_the_next_seed(monkeypatch):
-    seeds, fit, data = [], finetuning.fit, blobs(1)
-    monkeypatch.setattr(finetuning, "fit", lambda *rest: [seeds.append(rest[4]), fit(*rest)][1])
+    seeds, fit, data = [], loop.fit, blobs(1)
+    monkeypatch.setattr(loop, "fit", lambda *rest: [seeds.append(rest[4]), fit(*rest)][1])
     alone = FineTuning(lenet(), recipe=QUICK, seed=2, progress=False).learn_task("a", data)
     chain = SequentialFineTuning(lenet(), recipe=QUICK, seed=2, progress=False)
     chain.learn_task("a", data)

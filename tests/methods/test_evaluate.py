@@ -197,7 +197,7 @@ def test_raw_inputs_are_prepared_by_every_verb_of_every_method(evaluated):
         ("hybrid", {"granularity": "unit"}, "hybrid has no setting 'granularity'"),
         ("separate", {"recipe": {"epoch": 1}}, "no entry 'epoch'; did you mean epochs"),
         ("separate", {"recipe": 3}, "a recipe must be a Recipe or a mapping"),
-        ("separate", {"recipe": {"lr": -1}}, "a recipe needs lr > 0"),
+        ("separate", {"recipe": {"lr": -1}}, "lr must be a number of at least 0, got -1"),
         ("impresslearn", {"preset": "papr"}, "no preset named 'papr'"),
         ("impresslearn", {"random_masks": -1}, "random_masks must be an integer of at least 0"),
     ],

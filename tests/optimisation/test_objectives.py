@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from impresslearn.optimisation.objectives import (
-    cross_entropy,
     entropies,
     information_maximisation,
     mean_entropy,
@@ -17,16 +16,6 @@ from impresslearn.optimisation.objectives import (
 def sure_of(*classes, size=4):
     """Logits that leave no doubt."""
     return 1000 * torch.eye(size)[list(classes)]
-
-
-def test_cross_entropy_and_its_smoothing_by_hand():
-    logits, targets = torch.tensor([[0.0, math.log(3)], [0.0, 0.0]]), torch.tensor([0, 1])
-    # -ln(1/4) and -ln(1/2)
-    plain = (math.log(4) + math.log(2)) / 2
-    assert cross_entropy(logits, targets).item() == pytest.approx(plain)
-    to_all = -torch.log_softmax(logits, dim=1).mean().item()
-    smooth = cross_entropy(logits, targets, 0.3).item()
-    assert smooth == pytest.approx(0.7 * plain + 0.3 * to_all)
 
 
 def test_entropies_by_hand():

@@ -347,7 +347,7 @@ def nested(levels):
 )
 def test_a_note_that_no_store_can_keep_is_refused_first(note, monkeypatch):
     monkeypatch.setattr(
-        "impresslearn.learner.learning.train_masks_in_turn", lambda *_: pytest.fail("was trained")
+        "impresslearn.learner.learning.solve", lambda *_: pytest.fail("was trained")
     )
     with pytest.raises(il.InputError, match="a note must"):
         quick_learner().learn_basis("a", blobs(0), note=note)

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from impresslearn.coefficients.mixing import Coefficients, CoefficientSpec, mixed_weights
-from impresslearn.coefficients.parameters import TrainableCoefficients, trainable_coefficients
+from impresslearn.coefficients.parameters import trainable_coefficients
 from impresslearn.data import BatchSource
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import TrainingPhase
-from impresslearn.optimisation.loop import FitResult, Recipe, fit
-from impresslearn.optimisation.objectives import cross_entropy, unit_norm_penalty
+from impresslearn.optimisation.loop import FitResult, Recipe, TaskTraining, Trainable
+from impresslearn.optimisation.objectives import unit_norm_penalty
 from impresslearn.optimisation.progress import Progress, silent
 
 COEFFICIENT_RECIPE = Recipe(
@@ -52,30 +52,28 @@ def learn_coefficients(
     """
     training = training or CoefficientTraining()
     phase = phase or TrainingPhase.begin(backbone)
-    trained = trainable_coefficients(bank, backbone.weights, training.spec)
-    smoothing = training.recipe.label_smoothing
-
-    def loss(inputs: Tensor, targets: Tensor) -> Tensor:
-        weights, price = priced_weights(backbone, bank, trained, training, len(source))
-        logits = phase.forward(backbone, weights, inputs)[:, :num_classes]
-        return cross_entropy(logits, targets, smoothing) + price
-
-    result = fit(trained.parameters, loss, source, training.recipe, seed, progress)
+    trained = trainable_numbers(backbone, bank, training, len(source))
+    task = TaskTraining(backbone, source, num_classes, training.recipe, phase, seed, progress)
+    result = task.fit(trained)
     return trained.result(), result
 
 
-def priced_weights(
-    backbone: Backbone,
-    bank: MaskBank,
-    trained: TrainableCoefficients,
-    training: CoefficientTraining,
-    examples: int,
-) -> tuple[dict[str, Tensor], Tensor | float]:
-    """The weights that coefficients make, and what these cost beside the mean cross-entropy."""
-    coefficients = trained.coefficients()
-    price: Tensor | float = 0.0
-    if training.spec.bit_price:  # in nats an example
-        price = trained.bits() * (training.spec.bit_price * math.log(2) / examples)
-    if training.penalty:
-        price = price + training.penalty * unit_norm_penalty(coefficients.alpha)
-    return mixed_weights(bank, backbone.weights, coefficients), price
+def trainable_numbers(
+    backbone: Backbone, bank: MaskBank, training: CoefficientTraining, examples: int
+) -> Trainable:
+    """Equal coefficients over all masks of the bank, to be trained on so many examples.
+
+    With `bit_price` their code length costs, with `penalty` λ times the penalty of eq. 2.
+    """
+    trained = trainable_coefficients(bank, backbone.weights, training.spec)
+
+    def weights() -> tuple[dict[str, Tensor], Tensor | float]:
+        coefficients = trained.coefficients()
+        cost: Tensor | float = 0.0
+        if training.spec.bit_price:  # in nats an example
+            cost = trained.bits() * (training.spec.bit_price * math.log(2) / examples)
+        if training.penalty:
+            cost = cost + training.penalty * unit_norm_penalty(coefficients.alpha)
+        return mixed_weights(bank, backbone.weights, coefficients), cost
+
+    return Trainable(trained.parameters, weights, trained.result)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from impresslearn.data import Examples, Label, StreamedExamples, classes_of, to_batches
+from impresslearn.data import Label, classes_of, to_batches
+from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
 from impresslearn.networks import Backbone
-from impresslearn.networks.prediction import Statistics, TaskView
+from impresslearn.networks.inputs import checked_examples
+from impresslearn.networks.prediction import TaskView
 
 
 def labels_of(logits: Tensor, classes: tuple[Label, ...]) -> np.ndarray:
@@ -51,23 +54,23 @@ def labels_by_task(
     return labels
 
 
-def accuracy_of_weights(
+def accuracy_of(
     backbone: Backbone,
-    weights: Mapping[str, Tensor],
-    statistics: Statistics | None,
-    examples: Examples | StreamedExamples,
+    view: TaskView,
+    data: Any,
+    preprocessing: Preprocessing | None = None,
     classes: Sequence[Label] | None = None,
 ) -> float:
-    """Accuracy in [0, 1] of given weights on a task that nothing was learned of.
+    """Accuracy in [0, 1] of a task's weights on labelled data, of that task or an unlearned one.
 
-    weights: of layers; the others keep the backbone's. classes: the task's, where the examples may
-    not show all; class k of them, sorted, is output k. Raises InputError for more classes than
-    outputs.
+    classes: the task's, where the data may not show all; class k of them, sorted, is output k.
+    Raises InputError for more classes than outputs, and data that do not fit the backbone.
     """
+    examples = checked_examples(backbone, data, preprocessing)
     found = tuple(classes_of(examples.labels) if classes is None else classes)
     if len(found) > backbone.num_classes:
         raise InputError(
             f"the data have {len(found)} classes, the backbone only {backbone.num_classes} outputs"
         )
-    view = TaskView(dict(weights), statistics, len(found))
-    return view.accuracy(backbone, to_batches(examples, found, backbone.device))
+    source = to_batches(examples, found, backbone.device)
+    return replace(view, num_classes=len(found)).accuracy(backbone, source)

@@ -18,13 +18,13 @@ from typing_extensions import Unpack
 from impresslearn.coefficients.learning import COEFFICIENT_RECIPE
 from impresslearn.coefficients.mixing import Coefficients, Granularity
 from impresslearn.coefficients.quantisation import Precision
-from impresslearn.data import Label, to_batches
+from impresslearn.data import Label
 from impresslearn.data.preprocessing import Prepared, Preprocessing
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.export import TaskModel, export_module
 from impresslearn.inference import InferenceMethod, InferenceSettings, TaskGuess, guess_task
 from impresslearn.inference.labels import (
-    accuracy_of_weights,
+    accuracy_of,
     check_task_names,
     labels_by_task,
     labels_of,
@@ -35,17 +35,17 @@ from impresslearn.masks import POPUP_RECIPE, Allocation, ScoreRule, draw_masks
 from impresslearn.masks.bank import MaskBank
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks import Backbone, create_backbone
-from impresslearn.networks.inputs import checked_examples, checked_inputs
-from impresslearn.networks.prediction import Statistics
+from impresslearn.networks.inputs import checked_inputs
+from impresslearn.networks.prediction import Statistics, TaskView
 from impresslearn.optimisation.loop import Recipe
-from impresslearn.optimisation.progress import Progress, progress_for
+from impresslearn.optimisation.progress import progress_for
 from impresslearn.state.known_tasks import known_tasks
 from impresslearn.state.settings import LearnerSettings
 from impresslearn.state.state import LearnerState
 from impresslearn.state.tasks import TaskTable
 from impresslearn.store import write_store
 from impresslearn.store.writing import Weights
-from impresslearn.validation import ReadOnlySettings, check_integer, check_seed
+from impresslearn.validation import ReadOnlySettings, check_integer, check_name, check_seed
 
 
 class ImpressLearner(ReadOnlySettings):
@@ -153,8 +153,7 @@ class ImpressLearner(ReadOnlySettings):
         more classes than the backbone has outputs.
         """
         seeds = None if seed is None else [seed]
-        bar = self._progress(f"basis {name}")
-        self._trainer.learn_masks([name], data, bar, seeds=seeds, note=note)
+        self._trainer.learn_masks([name], data, seeds=seeds, note=note)
         return self
 
     def learn_homogeneous(
@@ -175,8 +174,7 @@ class ImpressLearner(ReadOnlySettings):
         """
         count = check_integer("count", count, 1)
         names = [f"{name}/{number}" if number else name for number in range(count)]
-        bar = self._progress(f"{count} masks of {name}")
-        self._trainer.learn_masks(names, data, bar, seeds=seeds, batched=batched, note=note)
+        self._trainer.learn_masks(names, data, seeds=seeds, batched=batched, note=note)
         return self
 
     def add_random_masks(self, count: int, *, seed: int | None = None) -> ImpressLearner:
@@ -206,8 +204,8 @@ class ImpressLearner(ReadOnlySettings):
         data: whatever `as_examples` takes; a few labelled examples suffice. note: as in
         `learn_basis`. Raises as that, and InputError while the bank is empty.
         """
-        bar = self._progress(f"task {name}")
-        self._trainer.learn_task(name, data, bar, seed=seed, note=note)
+        seeds = None if seed is None else [seed]
+        self._trainer.learn_tasks({check_name(name): data}, seeds=seeds, note=note)
         return self
 
     def learn_tasks(
@@ -220,7 +218,7 @@ class ImpressLearner(ReadOnlySettings):
         other sizes follow); by default on a GPU only. A network for which it would not be the same
         learns one by one: one that gathers norm statistics or draws random numbers, say.
         """
-        self._trainer.learn_tasks(tasks, batched, self._progress)
+        self._trainer.learn_tasks(tasks, batched=batched)
         return self
 
     def prepare(self, inputs: Any) -> Tensor:
@@ -258,10 +256,8 @@ class ImpressLearner(ReadOnlySettings):
 
     def score(self, data: Any, task: str) -> float:
         """The accuracy of a task on labelled data, in [0, 1]."""
-        learned = self.tasks_.learned(task)
-        examples = checked_examples(self.backbone, data, self.settings.preprocessing)
-        source = to_batches(examples, learned.classes, self.backbone.device)
-        return self._state.view(learned).accuracy(self.backbone, source)
+        kept = self.tasks_.learned(task)
+        return self._accuracy(self._state.view(kept), data, kept.classes)
 
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
         """The accuracy in [0, 1] on a task that was not learned, of the equal mixture of all masks.
@@ -269,9 +265,9 @@ class ImpressLearner(ReadOnlySettings):
         That (every α = 1/N) is where learning a task starts; without a mask it is the frozen
         network. classes: the task's, sorted, where the data may not show all.
         """
-        examples = checked_examples(self.backbone, data, self.settings.preprocessing)
-        weights, statistics = self._state.equal_mixture(), self.shared_statistics_
-        return accuracy_of_weights(self.backbone, weights, statistics, examples, classes)
+        mixture = self._state.equal_mixture()
+        view = TaskView(mixture, self.shared_statistics_, self.backbone.num_classes)
+        return self._accuracy(view, data, classes)
 
     def infer_task(
         self,
@@ -359,11 +355,11 @@ class ImpressLearner(ReadOnlySettings):
 
     @property
     def _trainer(self) -> Trainer:
-        return Trainer(self._state, self.settings)
-
-    def _progress(self, title: str) -> Progress:
-        return progress_for(self.progress).titled(title)
+        return Trainer(self._state, self.settings, progress_for(self.progress).titled)
 
     def _labels(self, inputs: Tensor, task: str) -> np.ndarray:
         learned = self.tasks_.learned(task)
         return labels_of(self._state.view(learned).logits(self.backbone, inputs), learned.classes)
+
+    def _accuracy(self, view: TaskView, data: Any, classes: Sequence[Label] | None) -> float:
+        return accuracy_of(self.backbone, view, data, self.settings.preprocessing, classes)

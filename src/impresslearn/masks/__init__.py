@@ -34,12 +34,11 @@ from impresslearn.masks.sparsity import Allocation
 from impresslearn.masks.training import (
     POPUP_RECIPE,
     PRUNING_RECIPE,
-    MaskTraining,
     PrunedMask,
     TrainedMask,
     prune,
     train_mask,
-    train_masks_in_turn,
+    trainable_scores,
 )
 
 __all__ = [
@@ -48,7 +47,6 @@ __all__ = [
     "Allocation",
     "MaskBank",
     "MaskSource",
-    "MaskTraining",
     "Overlap",
     "PopupScores",
     "PrunedMask",
@@ -73,6 +71,6 @@ __all__ = [
     "signed_mask",
     "symmetric_difference",
     "train_mask",
-    "train_masks_in_turn",
+    "trainable_scores",
     "union",
 ]

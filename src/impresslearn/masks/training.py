@@ -8,22 +8,20 @@ ones is left. Either mask is then applied to the frozen, untrained network.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from impresslearn.data import BatchSource, to_batches
+from impresslearn.data import to_batches
 from impresslearn.masks.edge_popup import PopupScores, ScoreRule, top_mask
 from impresslearn.masks.sparsity import Allocation, ones_per_layer
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import training_examples
 from impresslearn.networks.prediction import Statistics, TrainingPhase
-from impresslearn.optimisation.loop import FitResult, Recipe, fit
-from impresslearn.optimisation.objectives import cross_entropy
-from impresslearn.optimisation.progress import Progress, progress_for, silent
+from impresslearn.optimisation.loop import FitResult, Recipe, TaskTraining, Trainable
+from impresslearn.optimisation.progress import progress_for
 from impresslearn.validation import check_integer, check_seed
 
 POPUP_RECIPE = Recipe(optimizer="adam", lr=0.03, schedule="cosine", epochs=2, min_steps=300)
@@ -59,33 +57,6 @@ class PrunedMask:
     statistics: Statistics | None = None
 
 
-@dataclass(frozen=True)
-class MaskTraining:
-    """A task that weights of a network are trained on, through a mask or under one.
-
-    source: batches with class indices; num_classes: the outputs that count; phase: where norm
-    statistics go.
-    """
-
-    backbone: Backbone
-    source: BatchSource
-    num_classes: int
-    recipe: Recipe
-    phase: TrainingPhase
-    progress: Progress = silent
-
-    def fit(
-        self, parameters: list[Tensor], weights: Callable[[], dict[str, Tensor]], seed: int
-    ) -> FitResult:
-        """Minimises the cross-entropy of the network with these weights over the parameters."""
-
-        def loss(inputs: Tensor, targets: Tensor) -> Tensor:
-            logits = self.phase.forward(self.backbone, weights(), inputs)[:, : self.num_classes]
-            return cross_entropy(logits, targets, self.recipe.label_smoothing)
-
-        return fit(parameters, loss, self.source, self.recipe, seed, self.progress)
-
-
 def train_mask(
     backbone: Backbone,
     data: Any,
@@ -104,9 +75,12 @@ def train_mask(
     their "score" or its "magnitude". seed: draws the scores and the order of the data.
     Raises InputError for data and settings that cannot be used.
     """
-    task = _task(backbone, data, recipe, progress)
+    task = _task(backbone, data, recipe, seed, progress)
     ones = ones_per_layer(backbone.layers, sparsity, allocation)
-    return _train(task, ones, check_seed(seed), score_rule)
+    scores = PopupScores.create(backbone.layers, ones, task.seed, score_rule, backbone.device)
+    result = task.fit(trainable_scores(scores, backbone))
+    kept = dict(zip(backbone.weights, (score.detach() for score in scores.tensors), strict=True))
+    return TrainedMask(scores.masks(), kept, result, task.phase.statistics)
 
 
 def prune(
@@ -125,14 +99,14 @@ def prune(
     Each of the `rounds` trains all weights with `recipe` and keeps the same share of what is left,
     so that the last one ends at `sparsity`. The other settings are those of `train_mask`.
     """
-    task = _task(backbone, data, recipe, progress)
+    task = _task(backbone, data, recipe, seed, progress)
     ones = ones_per_layer(backbone.layers, sparsity, allocation)
-    seed, rounds = check_seed(seed), check_integer("rounds", rounds, 1)
+    rounds = check_integer("rounds", rounds, 1)
     initial = {name: value.clone() for name, value in backbone.weights.items()}
     mask = {name: torch.ones_like(value, dtype=torch.bool) for name, value in initial.items()}
     trained = initial
     for number in range(1, rounds + 1):
-        trained = _train_weights(task, mask, seed)
+        trained = _train_weights(task, mask)
         for layer, count in zip(backbone.layers, ones, strict=True):
             keep = round(layer.numel * (count / layer.numel) ** (number / rounds))
             keep = count if number == rounds else keep
@@ -142,43 +116,27 @@ def prune(
     return PrunedMask(mask, initial, trained, task.phase.statistics)
 
 
-def train_masks_in_turn(
-    task: MaskTraining, ones: Sequence[int], seeds: Sequence[int], score_rule: ScoreRule
-) -> list[TrainedMask]:
-    """A mask of one task from each seed; norm statistics of the first go to the task's `phase`.
-
-    Where all tasks share them, the other masks are trained on those that the first one gathered.
-    """
-    trained, first = [], task.phase
-    for seed in seeds:
-        trained.append(_train(task, ones, seed, score_rule))
-        task = replace(task, phase=TrainingPhase.begin(task.backbone, first.statistics))
-    return trained
+def trainable_scores(scores: PopupScores, backbone: Backbone) -> Trainable:
+    """Popup scores and the masked weights that they make; the result is the mask."""
+    return Trainable(scores.tensors, lambda: (scores.weights(backbone.weights), 0.0), scores.masks)
 
 
-def _task(backbone: Backbone, data: Any, recipe: Recipe, progress: bool | str) -> MaskTraining:
+def _task(
+    backbone: Backbone, data: Any, recipe: Recipe, seed: int, progress: bool | str
+) -> TaskTraining:
     examples, classes = training_examples(backbone, data)
     source, phase = to_batches(examples, classes, backbone.device), TrainingPhase.begin(backbone)
-    return MaskTraining(backbone, source, len(classes), recipe, phase, progress_for(progress))
+    shown = progress_for(progress)
+    return TaskTraining(backbone, source, len(classes), recipe, phase, check_seed(seed), shown)
 
 
-def _train(
-    task: MaskTraining, ones: Sequence[int], seed: int, score_rule: ScoreRule
-) -> TrainedMask:
-    backbone = task.backbone
-    scores = PopupScores.create(backbone.layers, ones, seed, score_rule, backbone.device)
-    result = task.fit(scores.tensors, lambda: scores.weights(backbone.weights), seed)
-    kept = dict(zip(backbone.weights, (score.detach() for score in scores.tensors), strict=True))
-    return TrainedMask(scores.masks(), kept, result, task.phase.statistics)
-
-
-def _train_weights(task: MaskTraining, mask: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
+def _train_weights(task: TaskTraining, mask: dict[str, Tensor]) -> dict[str, Tensor]:
     """All weights under a mask, trained from their first values."""
     first = task.backbone.weights
     weights = {name: value.clone().requires_grad_(True) for name, value in first.items()}
 
-    def masked() -> dict[str, Tensor]:
-        return {name: weight * mask[name] for name, weight in weights.items()}
+    def masked() -> tuple[dict[str, Tensor], float]:
+        return {name: weight * mask[name] for name, weight in weights.items()}, 0.0
 
-    task.fit(list(weights.values()), masked, seed)
+    task.fit(Trainable(list(weights.values()), masked, lambda: None))
     return {name: weight.detach() for name, weight in weights.items()}

@@ -23,16 +23,10 @@ from typing_extensions import Unpack
 from impresslearn.coefficients.quantisation import PRECISIONS, restore_tensors, store_tensors
 from impresslearn.data import Label
 from impresslearn.errors import InputError, MissingDependencyError
-from impresslearn.methods.finetuning import (
-    FineTuning,
-    Trainable,
-    TrainingSettings,
-    Weights,
-    share_settings,
-)
+from impresslearn.methods.finetuning import FineTuning, TrainingSettings, share_settings
 from impresslearn.networks import Backbone
 from impresslearn.networks.layers import MaskableLayer
-from impresslearn.optimisation.loop import Recipe
+from impresslearn.optimisation.loop import Recipe, Trainable, Weights
 from impresslearn.state.tasks import TaskInfo
 from impresslearn.streams import import_torchvision
 from impresslearn.validation import ReadOnlySettings, check_integer
@@ -136,19 +130,19 @@ class Adapter(ReadOnlySettings):
             name: value for name, value in adapted.named_parameters() if value.requires_grad
         }
 
-        def weights() -> Weights:
+        def weights() -> tuple[Weights, float]:
             frozen = self.backbone.weights
+            deltas = {layer: module.get_delta_weight(ADAPTER) for layer, module in layers}
             return {
-                layer.name: frozen[layer.name]
-                + module.get_delta_weight(ADAPTER).reshape(layer.shape)
-                for layer, module in layers
-            }
+                layer.name: frozen[layer.name] + delta.reshape(layer.shape)
+                for layer, delta in deltas.items()
+            }, 0.0
 
-        def kept() -> tuple[Weights, int]:
+        def result() -> tuple[Weights, int]:
             size = self._round(trained)
-            return {layer: weight.detach() for layer, weight in weights().items()}, size
+            return weights()[0], size
 
-        return Trainable(list(trained.values()), weights, kept)
+        return Trainable(list(trained.values()), weights, result)
 
     def _adapted(self) -> nn.Module:
         """A copy of the network with an adapter in each maskable layer, from this seed."""

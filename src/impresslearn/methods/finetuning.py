@@ -1,14 +1,14 @@
 """Fine-tuning: weights of its own for every task, or one network trained on task after task.
 
 `FineTuning` forgets nothing: with a whole network a task it is the upper bound in accuracy and in
-bytes, and what it trains may be anything that a `Trainable` makes weights of. Beside it
-`SequentialFineTuning`, which forgets, is the lower bound.
+bytes, and what it trains may be any `Trainable`. Beside it `SequentialFineTuning`, which forgets,
+is the lower bound.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,12 +18,11 @@ from typing_extensions import TypedDict, Unpack
 
 from impresslearn.data import Label, to_batches
 from impresslearn.data.preprocessing import Preprocessing
-from impresslearn.inference.labels import accuracy_of_weights, labels_of
+from impresslearn.inference.labels import accuracy_of, labels_of
 from impresslearn.networks import Backbone
-from impresslearn.networks.inputs import checked_examples, checked_inputs, training_examples
+from impresslearn.networks.inputs import checked_inputs, training_examples
 from impresslearn.networks.prediction import TaskView, TrainingPhase
-from impresslearn.optimisation.loop import Recipe, fit
-from impresslearn.optimisation.objectives import cross_entropy
+from impresslearn.optimisation.loop import Recipe, TaskTraining, Trainable, Weights
 from impresslearn.optimisation.progress import progress_for
 from impresslearn.state.tasks import (
     TaskInfo,
@@ -35,8 +34,6 @@ from impresslearn.state.tasks import (
 from impresslearn.validation import ReadOnlySettings, check_seed
 
 FINETUNING_RECIPE = Recipe(optimizer="adam", lr=0.001, schedule="cosine", epochs=3, min_steps=300)
-
-Weights = dict[str, Tensor]
 
 
 class TrainingSettings(TypedDict, total=False):
@@ -54,36 +51,24 @@ def share_settings(method: ReadOnlySettings, tuned: FineTuning) -> None:
         setattr(method, name, getattr(tuned, name))
 
 
-@dataclass(frozen=True)
-class Trainable:
-    """The parameters that one task trains, and the network's weights that they make.
-
-    weights: as the parameters are now; kept: as a learned task computes with them, and the bytes
-    that they are kept in.
-    """
-
-    parameters: Sequence[Tensor]
-    weights: Callable[[], Weights]
-    kept: Callable[[], tuple[Weights, int]]
-
-
 def copied_weights(weights: Mapping[str, Tensor]) -> Trainable:
     """Copies of all weights to train, kept as they are."""
     copies = {layer: weight.clone().requires_grad_(True) for layer, weight in weights.items()}
 
-    def kept() -> tuple[Weights, int]:
+    def result() -> tuple[Weights, int]:
         trained = {layer: weight.detach() for layer, weight in copies.items()}
         return trained, tensor_bytes(trained.values())
 
-    return Trainable(list(copies.values()), lambda: copies, kept)
+    return Trainable(list(copies.values()), lambda: (copies, 0.0), result)
 
 
 class FineTuning(ReadOnlySettings):
     """Trains weights of its own for every task, by default a copy of all maskable ones.
 
     Every task starts from the frozen network, has norm statistics of its own, and leaves those
-    before it untouched. trains: gives what the next task trains; role: what `tasks_` calls it. The
-    other settings are those of `ImpressLearner`.
+    before it untouched. trains: gives what the next task trains, whose result is the weights that
+    it computes with and the bytes that they are kept in; role: what `tasks_` calls it. The other
+    settings are those of `ImpressLearner`.
 
     As an upper bound it wants a backbone made for training: on permuted MNIST Kaiming normal
     weights reach 97.8% after 3 epochs, signed constants of gain 2, which suit masks, 96.1%.
@@ -131,11 +116,13 @@ class FineTuning(ReadOnlySettings):
 
     def score(self, data: Any, task: str) -> float:
         """Accuracy in [0, 1]. Raises UnknownTaskError for a task that was not learned."""
-        return self._accuracy(data, find_task(task, self._infos).classes, self._views[task])
+        classes = find_task(task, self._infos).classes
+        return accuracy_of(self.backbone, self._views[task], data, self.preprocessing, classes)
 
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
         """Accuracy of the frozen network on an unlearned task: nothing is shared."""
-        return self._accuracy(data, classes, TaskView({}, None, self.backbone.num_classes))
+        frozen = TaskView({}, None, self.backbone.num_classes)
+        return accuracy_of(self.backbone, frozen, data, self.preprocessing, classes)
 
     def _learn(
         self,
@@ -146,19 +133,14 @@ class FineTuning(ReadOnlySettings):
         phase: TrainingPhase,
     ) -> None:
         check_new_name(name, self._infos)
-        backbone, recipe = self.backbone, self.recipe
-        examples, classes = training_examples(backbone, data, self.preprocessing)
-        trainable = trains()
-
-        def loss(inputs: Tensor, targets: Tensor) -> Tensor:
-            logits = phase.forward(backbone, trainable.weights(), inputs)
-            return cross_entropy(logits[:, : len(classes)], targets, recipe.label_smoothing)
-
-        source = to_batches(examples, classes, backbone.device)
-        progress = progress_for(self.progress).titled(f"task {name}")
-        fit(trainable.parameters, loss, source, recipe, seed, progress)
+        examples, classes = training_examples(self.backbone, data, self.preprocessing)
+        source = to_batches(examples, classes, self.backbone.device)
+        progress, trainable = progress_for(self.progress).titled(f"task {name}"), trains()
+        TaskTraining(self.backbone, source, len(classes), self.recipe, phase, seed, progress).fit(
+            trainable
+        )
         with torch.no_grad():
-            weights, size = trainable.kept()
+            weights, size = trainable.result()
         breakdown = {
             "weights": size,
             "statistics": tensor_bytes((phase.statistics or {}).values()),
@@ -167,10 +149,6 @@ class FineTuning(ReadOnlySettings):
         total = sum(breakdown.values())
         self._views[name] = TaskView(weights, phase.statistics, len(classes))
         self._infos[name] = TaskInfo(name, self.role, classes, 0, total, breakdown)
-
-    def _accuracy(self, data: Any, classes: Sequence[Label] | None, view: TaskView) -> float:
-        examples = checked_examples(self.backbone, data, self.preprocessing)
-        return accuracy_of_weights(self.backbone, view.weights, view.statistics, examples, classes)
 
 
 class SequentialFineTuning(ReadOnlySettings):
@@ -225,4 +203,5 @@ class SequentialFineTuning(ReadOnlySettings):
 
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
         """Accuracy of the network as it is now on an unlearned task."""
-        return self._tuned._accuracy(data, classes, self._network)
+        tuned = self._tuned
+        return accuracy_of(tuned.backbone, self._network, data, tuned.preprocessing, classes)

@@ -20,15 +20,9 @@ from impresslearn.masks import POPUP_RECIPE, Allocation, PopupScores, ScoreRule
 from impresslearn.masks.bank import MaskBank
 from impresslearn.masks.codec import encode_mask
 from impresslearn.masks.sparsity import ones_per_layer
-from impresslearn.methods.finetuning import (
-    FineTuning,
-    Trainable,
-    TrainingSettings,
-    Weights,
-    share_settings,
-)
+from impresslearn.methods.finetuning import FineTuning, TrainingSettings, share_settings
 from impresslearn.networks import Backbone
-from impresslearn.optimisation.loop import Recipe
+from impresslearn.optimisation.loop import Recipe, Trainable, Weights
 from impresslearn.state.tasks import TaskInfo, check_new_name, tensor_bytes
 from impresslearn.validation import ReadOnlySettings
 
@@ -125,14 +119,14 @@ class Hybrid(ReadOnlySettings):
         ones, device = [self._head_ones], backbone.device
         scores = PopupScores.create(head, ones, self.seed, "score", device)
 
-        def weights() -> Weights:
+        def weights() -> tuple[Weights, float]:
             mixed = mixed_weights(self.bank, backbone.weights, body)
-            return mixed | scores.weights(backbone.weights)
+            return mixed | scores.weights(backbone.weights), 0.0
 
-        def kept() -> tuple[Weights, int]:
+        def result() -> tuple[Weights, int]:
             """Body coefficients in float32, and the mask of the head as a store codes it."""
             masks = scores.masks()
             rows = [masks[layer.name].reshape(layer.units, -1).cpu().numpy() for layer in head]
-            return weights(), tensor_bytes(alphas) + len(encode_mask(rows))
+            return weights()[0], tensor_bytes(alphas) + len(encode_mask(rows))
 
-        return Trainable([*alphas, *scores.tensors], weights, kept)
+        return Trainable([*alphas, *scores.tensors], weights, result)

@@ -18,12 +18,12 @@ from impresslearn.data import Label
 from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
 from impresslearn.inference import InferenceMethod, InferenceSettings, TaskGuess
-from impresslearn.inference.labels import accuracy_of_weights, labels_of
+from impresslearn.inference.labels import accuracy_of, labels_of
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.loading import load
 from impresslearn.masks import Allocation, ScoreRule
 from impresslearn.networks import Backbone
-from impresslearn.networks.inputs import checked_examples, training_examples
+from impresslearn.networks.inputs import training_examples
 from impresslearn.networks.prediction import TaskView
 from impresslearn.optimisation.loop import Recipe
 from impresslearn.state.tasks import (
@@ -149,7 +149,7 @@ class SingleMask(ReadOnlySettings):
     def predict(self, inputs: Any, task: str) -> np.ndarray:
         """(n,) labels."""
         classes, learner = find_task(task, self.tasks_).classes, self._learner
-        view = _mask_view(learner, learner.bank_.names[0], len(classes))
+        view = _mask_view(learner, learner.bank_.names[0])
         return labels_of(view.logits(learner.backbone, learner.prepare(inputs)), classes)
 
     def score(self, data: Any, task: str) -> float:
@@ -172,13 +172,12 @@ def single_mask_accuracy(
     read them. Norm statistics are those of the mask's own task where it has any, else those that a
     task starts from.
     """
-    examples = checked_examples(learner.backbone, data, learner.settings.preprocessing)
-    view = _mask_view(learner, mask, learner.backbone.num_classes)
-    return accuracy_of_weights(learner.backbone, view.weights, view.statistics, examples, classes)
+    view, preprocessing = _mask_view(learner, mask), learner.settings.preprocessing
+    return accuracy_of(learner.backbone, view, data, preprocessing, classes)
 
 
-def _mask_view(learner: ImpressLearner, mask: str, num_classes: int) -> TaskView:
+def _mask_view(learner: ImpressLearner, mask: str) -> TaskView:
     weights = masked_weights(learner.bank_, learner.backbone.weights, mask)
     with_task = mask in learner.tasks_
     statistics = learner.statistics_of(mask) if with_task else learner.shared_statistics_
-    return TaskView(weights, statistics, num_classes)
+    return TaskView(weights, statistics, learner.backbone.num_classes)

@@ -1,6 +1,7 @@
-"""The one optimisation loop, `fit`, and its settings, `Recipe`.
+"""The one optimisation loop, `fit`, its settings, `Recipe`, and what tasks train with it.
 
-It minimises a loss over tensors, whatever they mean: popup scores, coefficients or a whole network.
+`fit` minimises a loss over tensors. A `Trainable` is the tensors that a task trains (popup scores,
+coefficients or a whole network); a `TaskTraining` runs the loop for it on the task's batches.
 """
 
 from __future__ import annotations
@@ -13,14 +14,18 @@ from numbers import Integral
 from typing import Any, Literal, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from impresslearn.data import BatchSource
 from impresslearn.errors import InputError, TrainingError
+from impresslearn.networks import Backbone
+from impresslearn.networks.prediction import TrainingPhase
 from impresslearn.optimisation.progress import Progress, silent
 from impresslearn.validation import check_integer, check_number
 
-COUNTS = ("min_steps", "batch_size")
+COUNTS = {"min_steps": 0, "batch_size": 1}
+"""The least that each may be."""
 NUMBERS = (
     "lr",
     "momentum",
@@ -37,6 +42,7 @@ CHECK_EVERY = 50
 SMALLEST_BATCH = 16
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+Weights = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -65,29 +71,23 @@ class Recipe:
     label_smoothing: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in COUNTS:
-            object.__setattr__(self, name, check_integer(name, getattr(self, name), 0))
+        for name, least in COUNTS.items():
+            object.__setattr__(self, name, check_integer(name, getattr(self, name), least))
         for name in NUMBERS:
             value = getattr(self, name)
             if value is not None or name != "momentum":
-                number = check_number(name, value)
+                number = check_number(name, value, 0)
                 # Whole numbers stay ints: finished jobs are found by their text.
                 plain = int(value) if isinstance(value, Integral) else number
                 object.__setattr__(self, name, plain)
         for name, known in WORDS.items():
-            if getattr(self, name) not in known:
-                raise InputError(
-                    f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}"
-                )
-        if not 0 < self.batch_fraction <= 1:
-            raise InputError(f"batch_fraction must lie in (0, 1], got {self.batch_fraction!r}")
-        if not 0 <= self.label_smoothing < 1:
-            raise InputError(f"label_smoothing must lie in [0, 1), got {self.label_smoothing!r}")
-        if not self.lr > 0 or self.batch_size < 1 or min(self.epochs, self.warmup_epochs) < 0:
+            if (word := getattr(self, name)) not in known:
+                raise InputError(f"{name} must be one of {', '.join(known)}, got {word!r}")
+        if not (self.lr > 0 and 0 < self.batch_fraction <= 1 and self.label_smoothing < 1):
             raise InputError(
-                "a recipe needs lr > 0, batch_size >= 1, epochs >= 0 and warmup_epochs >= 0, got "
-                f"lr={self.lr}, batch_size={self.batch_size}, epochs={self.epochs}, "
-                f"warmup_epochs={self.warmup_epochs}"
+                "a recipe needs lr > 0, batch_fraction in (0, 1] and label_smoothing in [0, 1), "
+                f"got lr={self.lr}, batch_fraction={self.batch_fraction}, "
+                f"label_smoothing={self.label_smoothing}"
             )
 
     def total_steps(self, examples: int) -> int:
@@ -162,6 +162,50 @@ def fit(
             f"parameters became NaN or infinite; lower the learning rate {recipe.lr}"
         )
     return FitResult(total, float(torch.stack(recent).mean()))
+
+
+@dataclass(frozen=True)
+class Trainable:
+    """The numbers that a task trains, and the weights of the frozen network that they make.
+
+    weights: the effective weights by layer name, as the parameters are now, and what these cost
+    beside the mean cross-entropy (nats); result: what is kept of the numbers in the end.
+    """
+
+    parameters: Sequence[Tensor]
+    weights: Callable[[], tuple[Weights, Tensor | float]]
+    result: Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class TaskTraining:
+    """A task that weights of a frozen network are trained on.
+
+    source: batches with class indices; num_classes: the outputs that count; phase: where norm
+    statistics go; seed, progress: as of `fit`.
+    """
+
+    backbone: Backbone
+    source: BatchSource
+    num_classes: int
+    recipe: Recipe
+    phase: TrainingPhase
+    seed: int = 0
+    progress: Progress = silent
+
+    def fit(self, trained: Trainable) -> FitResult:
+        """Minimises cross-entropy and cost over the parameters. Raises as the function `fit`."""
+
+        def loss(inputs: Tensor, targets: Tensor) -> Tensor:
+            weights, cost = trained.weights()
+            return self.loss(weights, inputs, targets) + cost
+
+        return fit(trained.parameters, loss, self.source, self.recipe, self.seed, self.progress)
+
+    def loss(self, weights: Weights, inputs: Tensor, targets: Tensor) -> Tensor:
+        """The mean cross-entropy of a batch in nats, with the recipe's label smoothing."""
+        logits = self.phase.forward(self.backbone, weights, inputs)[:, : self.num_classes]
+        return F.cross_entropy(logits, targets, label_smoothing=self.recipe.label_smoothing)
 
 
 def _endless(

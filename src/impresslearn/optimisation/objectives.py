@@ -1,4 +1,4 @@
-"""Objectives: cross-entropy, entropies of predictions, and the penalty of eq. 2."""
+"""Objectives beside cross-entropy: entropies of predictions, and the penalty of eq. 2."""
 
 from __future__ import annotations
 
@@ -7,14 +7,6 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-
-
-def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-    """Mean cross-entropy in nats; logits (n, K), targets (n,) class indices.
-
-    smoothing: the share of every target that is spread evenly over all classes.
-    """
-    return F.cross_entropy(logits, targets, label_smoothing=smoothing)
 
 
 def entropies(logits: Tensor) -> Tensor:

@@ -21,7 +21,6 @@ from impresslearn.masks.bank import MaskBank
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import TrainingPhase
-from impresslearn.optimisation.objectives import cross_entropy
 
 Step = Callable[[], object]
 LR = 1e-5
@@ -112,7 +111,7 @@ def _step_on(
     """Through the frozen network with the weights that the parameters give."""
     phase = TrainingPhase.begin(backbone)
     return _step(
-        parameters, lambda: cross_entropy(phase.forward(backbone, weights(), inputs), targets)
+        parameters, lambda: F.cross_entropy(phase.forward(backbone, weights(), inputs), targets)
     )
 
 

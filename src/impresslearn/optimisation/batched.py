@@ -10,8 +10,8 @@ import io
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
 from typing import Any, TypeVar
 
 import torch
@@ -20,8 +20,7 @@ from torch import Tensor
 from impresslearn.data import TensorBatches, random_state
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import TrainingPhase
-from impresslearn.optimisation.loop import Recipe, fit
-from impresslearn.optimisation.objectives import cross_entropy
+from impresslearn.optimisation.loop import FitResult, TaskTraining, Trainable, Weights, fit
 from impresslearn.optimisation.progress import Progress, silent
 
 MEMORY = 2 * 1024**3
@@ -34,34 +33,8 @@ TOLERANCE = 0.01
 """How far the logits of a batched pass may be off, as a share of the largest: TF32 counts as the
 same, another draw does not."""
 
-Weights = dict[str, Tensor]
+Problem = tuple[TaskTraining, Trainable]
 Key = TypeVar("Key")
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One of many optimisations over the same network.
-
-    parameters: what it changes; weights: the effective weights they make, and what they cost beside
-    the mean cross-entropy; source, seed: its data and their order; result: what it found.
-    """
-
-    parameters: list[Tensor]
-    weights: Callable[[], tuple[Weights, Tensor | float]]
-    source: TensorBatches
-    seed: int
-    result: Callable[[], Any]
-
-
-@dataclass(frozen=True)
-class SharedTraining:
-    """What problems side by side have in common: network, norms, number of classes and recipe."""
-
-    backbone: Backbone
-    phase: TrainingPhase
-    num_classes: int
-    recipe: Recipe
-    progress: Progress = silent
 
 
 def side_by_side(backbone: Backbone, batched: bool | None) -> bool:
@@ -70,51 +43,61 @@ def side_by_side(backbone: Backbone, batched: bool | None) -> bool:
 
 
 def solve(
-    shared: SharedTraining, keys: Sequence[Key], problem: Callable[[Key], Problem]
-) -> Iterator[tuple[Sequence[Key], list[Any] | None]]:
-    """Solves problems side by side, as many at a time as fit into memory.
+    keys: Sequence[Key],
+    problem: Callable[[Key], Problem],
+    batched: bool = False,
+    progress: Progress = silent,
+) -> Iterator[tuple[Key, Problem, FitResult | None]]:
+    """Solves problems over one network with one recipe in turn, made when their turn comes.
 
-    Yields keys with the results of their problems, or None for those to be solved one by one.
+    batched: as many at a time as fit into memory, if each one's phase and classes are the same;
+    they have no result of their own, and `progress` tells of them.
     """
-    most, phase = 1, shared.phase
-    gathers = phase.mode == "train" and phase.statistics is not None
-    if len(keys) > 1 and not gathers:
+    most = 1
+    if batched and len(keys) > 1:
         # In a thread of its own: that has its own views of the network, with whatever they count.
         with ThreadPoolExecutor(1) as thread:
-            most = thread.submit(how_many, shared, [problem(key) for key in keys[:2]]).result()
-    while most > 1 and len(keys) > 1:
-        some, found = keys[:most], None
-        problems = [problem(key) for key in some]
+            most = thread.submit(how_many, [problem(key) for key in keys[:2]]).result()
+    while keys:
+        some = keys[:most]
+        problems = [problem(key) for key in some] if len(some) > 1 else []
         try:
-            found = _run(shared, problems)
+            if problems:
+                _run(problems, progress)
         except torch.OutOfMemoryError:
             most = len(some) // 2
             continue
         except Exception:  # one by one says which of them fails, and why
-            pass
+            problems = []
+        if problems:
+            yield from zip(some, problems, repeat(None))
+        for key in some[len(problems) :]:
+            alone = problem(key)
+            yield key, alone, alone[0].fit(alone[1])
         keys = keys[len(some) :]
-        yield some, found
-    if keys:
-        yield keys, None
 
 
-def how_many(shared: SharedTraining, problems: Sequence[Problem]) -> int:
+def how_many(problems: Sequence[Problem]) -> int:
     """How many problems like these two to run at once; 1 where a batched pass is not the same.
 
-    It is not where torch cannot batch what the network does, or where that draws random numbers or
-    counts its passes. Tried on both problems' first batches, twice in turn and once batched: logits
-    must agree, and all that Python code may draw from must be as it was (torch itself refuses to
-    draw in a batched pass).
+    It is not where norm statistics are gathered, where torch cannot batch what the network does, or
+    where that draws random numbers or counts its passes. Tried on both problems' first batches,
+    twice in turn and once batched: logits must agree, and all that Python code may draw from must
+    be as it was (torch itself refuses to draw in a batched pass).
     """
-    backbone, phase = shared.backbone, shared.phase
-    size = shared.recipe.batch_for(len(problems[0].source))
+    training = problems[0][0]
+    backbone, phase = training.backbone, training.phase
+    gathers = phase.mode == "train" and phase.statistics is not None
+    if gathers or not isinstance(training.source, TensorBatches):
+        return 1
+    size = training.recipe.batch_for(len(training.source))
     devices = [backbone.device] if backbone.device.type == "cuda" else []
     saved = random_state.state()
 
     def in_turn() -> tuple[Tensor, Tensor]:
         inputs, _ = next(SideBySide(problems).batches(size))
         parts = zip(problems, inputs.unbind(1), strict=True)
-        logits = [phase.forward(backbone, each.weights()[0], part) for each, part in parts]
+        logits = [phase.forward(backbone, each.weights()[0], part) for (_, each), part in parts]
         return inputs, torch.stack(logits)
 
     try:
@@ -124,55 +107,51 @@ def how_many(shared: SharedTraining, problems: Sequence[Problem]) -> int:
             inputs, second = in_turn()
             if _drawn_from(backbone, phase) != before:
                 return 1
-            weights = _stacked([each.weights()[0] for each in problems])
+            weights = _stacked([each.weights()[0] for _, each in problems])
             batched = torch.vmap(partial(phase.forward, backbone), in_dims=(0, 1))(weights, inputs)
         allowed = TOLERANCE * float(first.abs().max())
         if any(float((each - batched).abs().max()) > allowed for each in (first, second)):
             return 1
-        return max(1, MEMORY // max(1, _bytes_of(shared, problems, inputs)))
+        return max(1, MEMORY // max(1, _bytes_of(problems, inputs)))
     except Exception:  # whatever it is: if it is an error one by one too, that will say so
         return 1
     finally:
         random_state.restore(saved)
 
 
-def _run(shared: SharedTraining, problems: Sequence[Problem]) -> list[Any]:
-    def one_loss(weights: Weights, inputs: Tensor, targets: Tensor) -> Tensor:
-        logits = shared.phase.forward(shared.backbone, weights, inputs)[:, : shared.num_classes]
-        return cross_entropy(logits, targets, shared.recipe.label_smoothing)
+def _run(problems: Sequence[Problem], progress: Progress) -> None:
+    training = problems[0][0]
 
     def loss(inputs: Tensor, targets: Tensor) -> Tensor:
-        made = [problem.weights() for problem in problems]
-        weights = _stacked([weights for weights, _ in made])
-        losses = torch.vmap(one_loss, in_dims=(0, 1, 1))(weights, inputs, targets)
-        return losses.sum() + sum(price for _, price in made)
+        weights, costs = zip(*(trained.weights() for _, trained in problems), strict=True)
+        losses = torch.vmap(training.loss, in_dims=(0, 1, 1))(_stacked(weights), inputs, targets)
+        return losses.sum() + sum(costs)
 
-    parameters = [tensor for problem in problems for tensor in problem.parameters]
-    seed = problems[0].seed
-    fit(parameters, loss, SideBySide(problems), shared.recipe, seed, shared.progress)
-    return [problem.result() for problem in problems]
+    parameters = [tensor for _, trained in problems for tensor in trained.parameters]
+    fit(parameters, loss, SideBySide(problems), training.recipe, training.seed, progress)
 
 
 class SideBySide:
-    """Batches (b, K, ...) and (b, K) of K sources of one size, each in its own order."""
+    """Batches (b, K, ...) and (b, K) of K problems of one size, each in the order of its seed."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        self._sources = [problem.source for problem in problems]
-        self._generators = [torch.Generator().manual_seed(each.seed) for each in problems]
+        self._trainings = [training for training, _ in problems]
+        self._generators = [torch.Generator().manual_seed(each.seed) for each in self._trainings]
 
     def __len__(self) -> int:
-        return len(self._sources[0])
+        return len(self._trainings[0].source)
 
     def batches(
         self, batch_size: int, generator: torch.Generator | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Batches in the orders of the sources' own seeds; `generator` is not used."""
+        """Batches of all; `generator` is not used."""
         each_one = [
-            source.batches(batch_size, each)
-            for source, each in zip(self._sources, self._generators, strict=True)
+            training.source.batches(batch_size, own)
+            for training, own in zip(self._trainings, self._generators, strict=True)
         ]
         for parts in zip(*each_one, strict=True):
-            yield tuple(torch.stack(each, dim=1) for each in zip(*parts, strict=True))  # type: ignore[misc]
+            inputs, targets = zip(*parts, strict=True)
+            yield torch.stack(inputs, dim=1), torch.stack(targets, dim=1)
 
 
 def _stacked(weights: Sequence[Weights]) -> Weights:
@@ -204,7 +183,7 @@ def _drawn_from(backbone: Backbone, phase: TrainingPhase) -> bytes:
     return content.getvalue()
 
 
-def _bytes_of(shared: SharedTraining, problems: Sequence[Problem], inputs: Tensor) -> int:
+def _bytes_of(problems: Sequence[Problem], inputs: Tensor) -> int:
     """About the memory that one problem more takes while it is optimised.
 
     Counted is what the last problem adds: the frozen weights and the bank, say, are there once.
@@ -218,13 +197,15 @@ def _bytes_of(shared: SharedTraining, problems: Sequence[Problem], inputs: Tenso
 
     alive, before = [], 0
     with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-        for problem, part in zip(problems, inputs.unbind(1), strict=True):
+        for (training, trained), part in zip(problems, inputs.unbind(1), strict=True):
             before = sum(kept.values())
-            made = problem.weights()
+            made = trained.weights()
             for weight in made[0].values():
                 count(weight)
-            alive.append((made, shared.phase.forward(shared.backbone, made[0], part)))
-    first, last = problems[0], problems[-1]
-    parameters = sum(tensor.nbytes for tensor in last.parameters)
-    data = 0 if last.source is first.source else last.source.inputs.nbytes
+            alive.append((made, training.phase.forward(training.backbone, made[0], part)))
+    source = training.source
+    data = source.inputs.nbytes if isinstance(source, TensorBatches) else 0
+    if source is problems[0][0].source:
+        data = 0
+    parameters = sum(tensor.nbytes for tensor in trained.parameters)
     return COPIES * (sum(kept.values()) - before) + STATES * parameters + data + inputs.nbytes
