@@ -36,7 +36,7 @@ from impresslearn.experiments.sources import (
     with_absolute_root,
 )
 from impresslearn.experiments.targets import Plan, Planned, Target
-from impresslearn.experiments.targets.tables import filled, read_tables
+from impresslearn.experiments.targets.plan import filled, read_tables
 from impresslearn.experiments.trials import (
     VALUES,
     rows_of_trials,

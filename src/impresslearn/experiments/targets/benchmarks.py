@@ -6,12 +6,11 @@ A seed stands for a network and an order of tasks.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from impresslearn.experiments.jobs import Job
-from impresslearn.experiments.targets.plan import check_scale
-from impresslearn.experiments.targets.tables import read_tables, table_of
+from impresslearn.experiments.targets.plan import check_scale, read_tables, table_of
 from impresslearn.experiments.work.evaluation import infer_task
 from impresslearn.experiments.work.training import learn_task, train_mask
 from impresslearn.learner.presets import preset as find_preset
@@ -51,49 +50,37 @@ class Benchmark:
         """Positions of the tasks that are learned anew."""
         return range(self.basis, self.basis + self.unseen)
 
-    def place(self, seed: int, task: int, order: int | None = None) -> dict[str, Any]:
-        """The settings that say where: stream, task and network. order: another stream's seed."""
+    def in_order(self, order: int) -> Benchmark:
+        """The same with another seed for the stream than for the network."""
+        return replace(self, stream={**self.stream, "seed": order})
+
+    def place(self, seed: int, task: int) -> dict[str, Any]:
+        """The settings that say where: stream, task and network."""
         return {
-            "stream": {**self.stream, "seed": seed if order is None else order},
+            "stream": {"seed": seed, **self.stream},
             "task": task,
             "backbone": {**self.backbone, "seed": seed},
         }
 
     def mask_job(
-        self,
-        seed: int,
-        task: int,
-        sparsity: float,
-        order: int | None = None,
-        scores: int = 0,
-        **changes: Any,
+        self, seed: int, task: int, sparsity: float, scores: int = 0, **changes: Any
     ) -> Job:
         """Trains a mask on a task, from the scores of a seed."""
         settings = {**self.mask, "sparsity": sparsity, "seed": scores, **changes}
-        return Job(train_mask, self.place(seed, task, order) | settings)
+        return Job(train_mask, self.place(seed, task) | settings)
 
-    def heterogeneous(
-        self, seed: int, count: int, sparsity: float, order: int | None = None
-    ) -> tuple[Job, ...]:
+    def heterogeneous(self, seed: int, count: int, sparsity: float) -> tuple[Job, ...]:
         """One mask of each of the first tasks."""
-        return tuple(self.mask_job(seed, task, sparsity, order) for task in range(count))
+        return tuple(self.mask_job(seed, task, sparsity) for task in range(count))
 
     def homogeneous(self, seed: int, count: int, sparsity: float) -> tuple[Job, ...]:
         """Masks of the first task, from different scores."""
         scores = range(HOMOGENEOUS, HOMOGENEOUS + count)
         return tuple(self.mask_job(seed, 0, sparsity, scores=each) for each in scores)
 
-    def task_job(
-        self,
-        seed: int,
-        task: int,
-        needs: tuple[Job, ...],
-        order: int | None = None,
-        **changes: Any,
-    ) -> Job:
-        """Learns a task over masks."""
-        settings = {**self.task, "seed": 0, **changes}
-        return Job(learn_task, self.place(seed, task, order) | settings, needs)
+    def task_job(self, seed: int, task: int, needs: tuple[Job, ...] = (), **changes: Any) -> Job:
+        """Learns a task over masks, of needed jobs or random ones."""
+        return Job(learn_task, self.place(seed, task) | {**self.task, "seed": 0, **changes}, needs)
 
     def gn_job(self, seed: int, task: int, masks: tuple[Job, ...], method: str, **more: Any) -> Job:
         """Finds one basis task of the bank without its name."""
@@ -108,12 +95,8 @@ class Benchmark:
 
     def described(self) -> dict[str, Any]:
         """The settings as they go into a record."""
-        return {
-            "stream": dict(self.stream),
-            "backbone": dict(self.backbone),
-            "mask": dict(self.mask),
-            "task": dict(self.task),
-            "sparsities": list(self.sparsities),
+        named = ("stream", "backbone", "mask", "task", "sparsities")
+        return {name: getattr(self, name) for name in named} | {
             "basis_tasks": self.basis,
             "unseen_tasks": self.unseen,
             "unlabelled_inputs": self.gn_inputs,

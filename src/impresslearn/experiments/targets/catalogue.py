@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
 from impresslearn.errors import InputError
 from impresslearn.experiments.targets import frontier, masks, parameters, tasks
 from impresslearn.experiments.targets.benchmarks import Benchmark, find_benchmark
-from impresslearn.experiments.targets.plan import Plan, Planned, Row, Target
-from impresslearn.experiments.targets.tables import Table, filled, read_tables, resolved, table_of
+from impresslearn.experiments.targets.plan import (
+    Plan,
+    Planned,
+    Row,
+    Table,
+    Target,
+    filled,
+    read_tables,
+    resolved,
+    table_of,
+)
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,12 @@ def find_target(name: str) -> Target:
     texts = {key: entry[key] for key in ("title", "claim", "expects", "cost")}
     if name == "parameters":
         return Target(name, **texts, plan=parameters.plan)
-    return Target(name, **texts, plan=partial(_plan, name, entry["benchmarks"]))
+
+    def plan(scale: str) -> Plan:
+        find = GRIDS[name].benchmark
+        return plan_on(name, [find(benchmark, scale) for benchmark in entry["benchmarks"]], scale)
+
+    return Target(name, **texts, plan=plan)
 
 
 def plan_on(name: str, benchmarks: Sequence[Benchmark], scale: str) -> Plan:
@@ -73,22 +85,17 @@ def plan_on(name: str, benchmarks: Sequence[Benchmark], scale: str) -> Plan:
         settings=described if len(benchmarks) > 1 else benchmarks[0].described(),
         # Where orders of one network's tasks are compared, they are what is drawn.
         seeds=sorted({each.columns.get("order", each.columns["seed"]) for each in planned}),
-        figures=list(_figures(entry["figures"], [benchmark.name for benchmark in benchmarks])),
+        figures=list(_figures(entry["figures"], list(described))),
         tables=entry["tables"],
         finish=grid.finish,
     )
-
-
-def _plan(name: str, benchmarks: Sequence[str], scale: str) -> Plan:
-    find = GRIDS[name].benchmark
-    return plan_on(name, [find(benchmark, scale) for benchmark in benchmarks], scale)
 
 
 def _entry(name: str) -> Table:
     return table_of(read_tables("targets.toml"), f"target.{name}")
 
 
-def _figures(templates: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Iterator[Table]:
+def _figures(templates: Sequence[Table], names: Sequence[str]) -> Iterator[Table]:
     for template in templates:
         figure = resolved(read_tables("targets.toml"), template)
         each = range(len(names)) if "{benchmark}" in figure["title"] else [0]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from math import isinf
 from typing import Any
 
-from impresslearn.experiments.targets.plan import Plan, Row, check_scale
-from impresslearn.experiments.targets.tables import Table, read_tables
+from impresslearn.experiments.targets.plan import Plan, Row, Table, check_scale, read_tables
 from impresslearn.networks import create_backbone
 
 

@@ -1,17 +1,30 @@
-"""What a target is: a plan of jobs, the rows that they become, and how those are shown."""
+"""What a target is: a plan of jobs, the rows that they become, and how those are shown.
+
+Much of it is said in the TOML files beside this one, where a table changes what it says of those
+that it is `like`.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache, reduce
+from importlib.resources import files
 from typing import Any
 
 from impresslearn.errors import InputError
 from impresslearn.experiments.jobs import Job
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 SCALES = ("smoke", "small", "paper")
 ROW_VALUES = ("task", "accuracy", "bytes_per_task")
 Row = dict[str, Any]
+Table = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -68,3 +81,38 @@ def check_scale(scale: str) -> str:
     if scale not in SCALES:
         raise InputError(f"scale must be one of {', '.join(SCALES)}, got {scale!r}")
     return scale
+
+
+@lru_cache
+def read_tables(file: str) -> Table:
+    """What a TOML file beside this one holds."""
+    return tomllib.loads(files(__package__).joinpath(file).read_text("utf-8"))
+
+
+def table_of(tables: Table, path: str) -> Table:
+    """The table of a path with dots, `like` resolved."""
+    return resolved(tables, reduce(lambda table, key: table[key], path.split("."), tables))
+
+
+def resolved(tables: Table, table: Table) -> Table:
+    """The table on top of those that `like` names, which are paths with dots."""
+    own = dict(table)
+    like = own.pop("like", [])
+    paths = [like] if isinstance(like, str) else like
+    return reduce(_changed, [*(table_of(tables, path) for path in paths), own], {})
+
+
+def _changed(table: Table, change: Table) -> Table:
+    """The table with entries replaced, those of inner tables one by one."""
+    found = dict(table)
+    for key, value in change.items():
+        both = isinstance(value, dict) and isinstance(found.get(key), dict)
+        found[key] = _changed(found[key], value) if both else value
+    return found
+
+
+def filled(value: Any, word: str, name: str) -> Any:
+    """The value with a name for "{word}" in its texts."""
+    if isinstance(value, dict):
+        return {key: filled(inner, word, name) for key, inner in value.items()}
+    return value.replace(f"{{{word}}}", name) if isinstance(value, str) else value

@@ -81,7 +81,8 @@ def task_order(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
     most = MOST_MASKS[benchmark.name] if scale == "small" else max(benchmark.counts)
     counts = [count for count in benchmark.counts if count <= most]
     for sparsity, count, order in product(benchmark.sparsities, counts, ORDERS):
-        masks = benchmark.heterogeneous(seed, count, sparsity, order)
+        ordered = benchmark.in_order(order)
+        masks = ordered.heterogeneous(seed, count, sparsity)
         columns = {
             "method": "heterogeneous",
             "benchmark": benchmark.name,
@@ -91,7 +92,7 @@ def task_order(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
             "masks": count,
         }
         for task in benchmark.unseen_tasks():
-            yield Planned(benchmark.task_job(seed, task, masks, order), columns)
+            yield Planned(ordered.task_job(seed, task, masks), columns)
 
 
 def with_tests(rows: list[Row]) -> list[Row]:
