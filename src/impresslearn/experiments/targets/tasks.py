@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import product
+from statistics import fmean
 from typing import Any
 
 from scipy.stats import ttest_ind
@@ -12,7 +13,7 @@ from scipy.stats import ttest_ind
 from impresslearn.experiments.jobs import Job
 from impresslearn.experiments.targets.benchmarks import Benchmark, find_benchmark
 from impresslearn.experiments.targets.plan import Planned, Row
-from impresslearn.experiments.work.streams import learn_stream
+from impresslearn.experiments.work.training import learn_stream
 from impresslearn.streams.draws import draw_angles
 
 BASIS, UNSEEN = 10, 10
@@ -102,23 +103,16 @@ def with_tests(rows: list[Row]) -> list[Row]:
     """
     groups: dict[tuple, dict[int, list[float]]] = {}
     for row in rows:
-        place = (row["benchmark"], row["masks"], row["sparsity"])
+        place = tuple((key, row[key]) for key in ("benchmark", "masks", "sparsity"))
         groups.setdefault(place, {}).setdefault(row["order"], []).append(row["accuracy"])
     tests = []
-    for (benchmark, masks, sparsity), by_order in groups.items():
+    for place, by_order in groups.items():
         first, second = (by_order[order] for order in ORDERS)
-        found = ttest_ind(first, second, equal_var=False)
-        difference = 100 * (sum(second) / len(second) - sum(first) / len(first))
-        tests.append(
-            {
-                "method": "t-test",
-                "benchmark": benchmark,
-                "masks": masks,
-                "sparsity": sparsity,
-                "p_value": float(found.pvalue),
-                "difference": round(difference, 2),
-            }
-        )
+        found = {
+            "p_value": float(ttest_ind(first, second, equal_var=False).pvalue),
+            "difference": round(100 * (fmean(second) - fmean(first)), 2),
+        }
+        tests.append({"method": "t-test", **dict(place), **found})
     return rows + tests
 
 
@@ -135,46 +129,27 @@ def forgetting(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
         some = [*range(5), *range(basis, basis + 5)]
         searches.append(["alpha", 128 if smoke else 2000, some])
         labels = None if smoke else STREAM_LABELS
-        yield _stream(benchmark, "none", basis, tasks, 0.9, labels, searches)
+        size = {"basis": basis, "tasks": tasks, "sparsity": 0.9, "labels": labels}
+        yield _stream(benchmark, "none", {**size, "searches": searches})
     elif scale != "smoke":
+        size = {"basis": 2, "tasks": 5, "sparsity": 0.8, "labels": None}
         parts: dict[str, Any] = {
             key: {**part, "recipe": {**part["recipe"], "epochs": IMAGE_EPOCHS}}
             for key, part in (("mask", benchmark.mask), ("task", benchmark.task))
         }
         for norm in NORMS:
-            backbone = {**benchmark.backbone, "norm": norm}
-            short = replace(benchmark, backbone=backbone, **parts)
-            yield _stream(short, norm, 2, 5, 0.8, None, [])
+            short = replace(benchmark, backbone={**benchmark.backbone, "norm": norm}, **parts)
+            yield _stream(short, norm, {**size, "searches": []})
 
 
-def _stream(
-    benchmark: Benchmark,
-    norm: str,
-    basis: int,
-    tasks: int,
-    sparsity: float,
-    labels: int | None,
-    searches: list[list],
-) -> Planned:
+def _stream(benchmark: Benchmark, norm: str, settings: Mapping[str, Any]) -> Planned:
     seed = benchmark.seeds[0]
     place = benchmark.place(seed, 0)
-    settings = {
-        "stream": place["stream"],
-        "backbone": place["backbone"],
-        "mask": dict(benchmark.mask),
-        "coefficients": dict(benchmark.task),
-        "sparsity": sparsity,
-        "granularity": "unit",
-        "basis": basis,
-        "tasks": tasks,
-        "seed": 0,
-        "labels": labels,
-        "searches": searches,
-    }
-    columns = {
-        "method": "ImpressLearn", "benchmark": benchmark.name, "norm": norm, "seed": seed
-    }  # fmt: skip
-    return Planned(Job(learn_stream, settings), columns, ("rows",))
+    del place["task"]
+    recipes = {"mask": benchmark.mask, "coefficients": benchmark.task}
+    job = Job(learn_stream, {**place, **recipes, "granularity": "unit", "seed": 0, **settings})
+    columns = {"method": "ImpressLearn", "benchmark": benchmark.name, "norm": norm, "seed": seed}
+    return Planned(job, columns, ("rows",))
 
 
 def by_task(rows: list[Row]) -> list[Row]:

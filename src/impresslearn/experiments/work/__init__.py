@@ -1,6 +1,5 @@
 """The functions of jobs: what an experiment does once its settings are plain values.
 
-`inputs` turns settings into tasks, networks and banks; `training` trains masks and learns tasks,
-`streams` learns many tasks in one learner, `evaluation` judges masks and finds the task of
-unlabelled inputs.
+`inputs` turns settings into tasks, networks and banks; `training` trains masks and learns tasks and
+streams; `evaluation` judges masks and finds the task of unlabelled inputs.
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -12,12 +11,7 @@ import torch
 from impresslearn.coefficients.mixing import mixed_weights, one_hot_coefficients
 from impresslearn.data import Examples, StreamedExamples, classes_of, to_batches
 from impresslearn.experiments.jobs import Outcome, Place, job_function
-from impresslearn.experiments.work.inputs import (
-    load_backbone,
-    load_bank,
-    load_task,
-    statistics_of,
-)
+from impresslearn.experiments.work.inputs import load_backbone, load_bank, load_task, statistics_of
 from impresslearn.inference import KnownTask, guess_task
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
@@ -64,8 +58,8 @@ def infer_task(settings: Settings, needs: Sequence[Outcome], place: Place) -> Ou
 
     Settings: stream, task (its position in the stream), position (in the bank), backbone, method
     ("alpha", "one_shot", "halving"), method_settings, inputs (unlabelled examples of the task that
-    are looked at, from the test set), trials. Values: task, found (share of the trials), accuracy
-    on the whole test set, known_accuracy with the right mask.
+    are looked at, from the test set). Values: task, found (1.0 or 0.0), accuracy on the whole test
+    set, known_accuracy with the right mask.
     """
     backbone = load_backbone(settings, place)
     bank = load_bank(backbone, needs)
@@ -76,21 +70,17 @@ def infer_task(settings: Settings, needs: Sequence[Outcome], place: Place) -> Ou
         _basis_task(backbone, bank, position, classes, statistics_of(backbone, outcome))
         for position, outcome in enumerate(needs)
     ]
-    trials = []
-    rng = np.random.default_rng(settings.get("seed", 0))
-    for _ in range(settings.get("trials", 1)):
-        chosen = rng.choice(len(test), min(settings["inputs"], len(test)), replace=False)
-        how = settings.get("method_settings", {})
-        guess = guess_task(backbone, bank, choices, test.inputs[chosen], settings["method"], **how)
-        best = int(guess.best)
-        view = guess.mixture or choices[best].view()
-        trials.append((float(best == settings["position"]), _accuracy(view, backbone, test)))
+    count = min(settings["inputs"], len(test))
+    chosen = np.random.default_rng(0).choice(len(test), count, replace=False)
+    how = settings.get("method_settings", {})
+    guess = guess_task(backbone, bank, choices, test.inputs[chosen], settings["method"], **how)
+    best, right = int(guess.best), settings["position"]
     return Outcome(
         {
             "task": name,
-            "found": mean(found for found, _ in trials),
-            "accuracy": mean(accuracy for _, accuracy in trials),
-            "known_accuracy": _accuracy(choices[settings["position"]].view(), backbone, test),
+            "found": float(best == right),
+            "accuracy": _accuracy(guess.mixture or choices[best].view(), backbone, test),
+            "known_accuracy": _accuracy(choices[right].view(), backbone, test),
         }
     )
 

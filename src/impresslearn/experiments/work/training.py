@@ -1,7 +1,7 @@
-"""Jobs that train a mask, or learn one task by coefficients, an adapter or all weights.
+"""Jobs that learn: a mask, a task by coefficients, an adapter or all weights, a whole stream.
 
-Settings of all: stream, task, backbone, seed, and labels (see `load_task`). Values of all: task,
-accuracy, bytes_per_task.
+Settings of those of one task: stream, task, backbone, seed, and labels (see `load_task`). Values of
+all these: task, accuracy, bytes_per_task.
 """
 
 from __future__ import annotations
@@ -9,8 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
+
+from impresslearn.data import Examples
 from impresslearn.experiments.jobs import Outcome, Place, job_function
-from impresslearn.experiments.work.inputs import load_backbone, load_bank, load_task, mask_blob
+from impresslearn.experiments.work.inputs import (
+    TaskData,
+    load_backbone,
+    load_bank,
+    load_task,
+    mask_blob,
+)
 from impresslearn.learner import ImpressLearner
 from impresslearn.methods import Adapter, FineTuning, Hybrid
 from impresslearn.optimisation.loop import Recipe
@@ -25,6 +34,8 @@ COEFFICIENTS = {
     "penalty": 0.0,
 }
 """What "task" jobs mean where they do not say; part of what their keys stand for."""
+MOST_INPUTS = 1000
+"""Test inputs a task whose logits are compared at the end of a stream."""
 
 
 @job_function("mask")
@@ -45,14 +56,12 @@ def train_mask(settings: Settings, needs: Sequence[Outcome], place: Place) -> Ou
     learner.learn_basis(task.name, task.train, seed=settings["seed"])
     info, mask = learner.tasks_[task.name], learner.bank_.infos[0]
     values = {
-        "task": task.name,
-        "accuracy": learner.score(task.test, task.name),
         "ones": list(mask.ones),
         "loss": info.history["metrics"].get("loss"),
         "mask_bytes": info.breakdown["mask"],
-        "bytes_per_task": info.bytes,
     }
-    return Outcome(values, mask_blob(mask.coded or b"", learner.statistics_of(task.name)))
+    blob = mask_blob(mask.coded or b"", learner.statistics_of(task.name))
+    return _judged(learner, task, values, blob)
 
 
 @job_function("task")
@@ -61,7 +70,7 @@ def learn_task(settings: Settings, needs: Sequence[Outcome], place: Place) -> Ou
 
     recipe, and what is in COEFFICIENTS. A further value: how many numbers were learned.
     """
-    backbone = load_backbone(settings, place)
+    backbone, task = load_backbone(settings, place), load_task(settings, place)
     learner = ImpressLearner(
         backbone,
         bank=load_bank(backbone, needs, settings.get("random")),
@@ -69,62 +78,95 @@ def learn_task(settings: Settings, needs: Sequence[Outcome], place: Place) -> Ou
         progress=False,
         **{key: settings.get(key, default) for key, default in COEFFICIENTS.items()},
     )
-    task = load_task(settings, place)
     learner.learn_task(task.name, task.train, seed=settings["seed"])
-    return Outcome(
-        {
-            "task": task.name,
-            "accuracy": learner.score(task.test, task.name),
-            "bytes_per_task": learner.tasks_[task.name].bytes,
-            "numbers": learner.coefficients_[task.name].numel,
-        }
-    )
+    return _judged(learner, task, {"numbers": learner.coefficients_[task.name].numel})
 
 
 @job_function("hybrid", version=2)
 def learn_hybrid(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
     """As "task" with a trained mask for the head, of the given sparsity and allocation."""
-    backbone = load_backbone(settings, place)
-    hybrid = Hybrid(
-        backbone,
-        load_bank(backbone, needs, settings.get("random")),
-        sparsity=settings["sparsity"],
-        allocation=settings["allocation"],
-        **_common(settings),
-    )
-    return _learned(hybrid, settings, place)
+    bank = load_bank(load_backbone(settings, place), needs, settings.get("random"))
+    head = {"sparsity": settings["sparsity"], "allocation": settings["allocation"]}
+    return _learned(Hybrid, settings, place, bank=bank, **head)
 
 
 @job_function("finetuning", version=2)
 def fine_tune(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
     """All weights of the network trained on one task, the upper bound: recipe."""
-    return _learned(
-        FineTuning(load_backbone(settings, place), **_common(settings)), settings, place
-    )
+    return _learned(FineTuning, settings, place)
 
 
 @job_function("adapter")
 def learn_adapter(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
     """A low-rank adapter of PEFT: kind, rank, precision, recipe."""
     given = {key: settings[key] for key in ("kind", "rank", "precision")}
-    adapter = Adapter(load_backbone(settings, place), **given, **_common(settings))
-    return _learned(adapter, settings, place)
+    return _learned(Adapter, settings, place, **given)
 
 
-def _common(settings: Settings) -> dict[str, Any]:
-    return {
-        "recipe": Recipe(**settings["recipe"]), "seed": settings["seed"], "progress": False
-    }  # fmt: skip
-
-
-def _learned(method: Adapter | FineTuning | Hybrid, settings: Settings, place: Place) -> Outcome:
-    """The job's task, learned by a baseline and judged."""
-    task = load_task(settings, place)
-    method.learn_task(task.name, task.train)
-    return Outcome(
-        {
-            "task": task.name,
-            "accuracy": method.score(task.test, task.name),
-            "bytes_per_task": method.tasks_[task.name].bytes,
-        }
+def _learned(
+    kind: type[Adapter | FineTuning | Hybrid], settings: Settings, place: Place, **more: Any
+) -> Outcome:
+    """The job's task, learned by a baseline of this kind and judged."""
+    task, recipe = load_task(settings, place), Recipe(**settings["recipe"])
+    method = kind(
+        load_backbone(settings, place), recipe=recipe, seed=settings["seed"], progress=False, **more
     )
+    method.learn_task(task.name, task.train)
+    return _judged(method, task)
+
+
+def _judged(
+    method: Any, task: TaskData, more: Mapping[str, Any] | None = None, blob: bytes | None = None
+) -> Outcome:
+    values = {
+        "task": task.name,
+        "accuracy": method.score(task.test, task.name),
+        "bytes_per_task": method.tasks_[task.name].bytes,
+    }
+    return Outcome({**values, **(more or {})}, blob)
+
+
+@job_function("stream", version=2)
+def learn_stream(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
+    """The tasks of a stream in order, the first `basis` of them as masks, the others as numbers.
+
+    Settings: stream, backbone, mask (allocation, rule, recipe), coefficients (recipe, penalty),
+    sparsity, granularity, basis, tasks, seed; labels: examples a task, all by default; searches:
+    [method, inputs, positions] each, the tasks there being looked for among all.
+    Values: rows, one for each task: task, role, accuracy and bytes_per_task when it was learned,
+    accuracy_at_end, identical (whether its logits at the end are the same bits), and of each search
+    whether it found the task, "found by METHOD from INPUTS" -> 1.0 or 0.0.
+    """
+    mask, coefficients = settings["mask"], settings["coefficients"]
+    learner = ImpressLearner(
+        load_backbone(settings, place),
+        sparsity=settings["sparsity"],
+        granularity=settings["granularity"],
+        allocation=mask["allocation"],
+        score_rule=mask["rule"],
+        basis_recipe=Recipe(**mask["recipe"]),
+        task_recipe=Recipe(**coefficients["recipe"]),
+        penalty=coefficients["penalty"],
+        progress=False,
+        cache_bytes=0,  # weights that were kept would hide a change of what they are made of
+    )
+    rows, before = [], []
+    for number in range(settings["tasks"]):
+        name, train, test = load_task({**settings, "task": number}, place)
+        assert isinstance(test, Examples)
+        learn = learner.learn_basis if number < settings["basis"] else learner.learn_task
+        learn(name, train, seed=settings["seed"])
+        info = learner.tasks_[name]
+        before.append(learner.logits(test.inputs[:MOST_INPUTS], name))
+        row = {"task": name, "role": info.role, "accuracy": learner.score(test, name)}
+        rows.append({**row, "bytes_per_task": info.bytes})
+    for number, (row, logits) in enumerate(zip(rows, before, strict=True)):
+        name, _, test = load_task({**settings, "task": number}, place)
+        assert isinstance(test, Examples)
+        row["accuracy_at_end"] = learner.score(test, name)
+        row["identical"] = torch.equal(logits, learner.logits(test.inputs[:MOST_INPUTS], name))
+        for method, inputs, positions in settings["searches"]:
+            if number in positions:
+                guess = learner.infer_task(test.inputs[:inputs], method=method)
+                row[f"found by {method} from {inputs}"] = float(guess.best == name)
+    return Outcome({"rows": rows})
