@@ -13,9 +13,8 @@ import typer
 from typer.testing import CliRunner
 
 from impresslearn.cli import main
-from impresslearn.cli.app import app
+from impresslearn.cli.app import PACKAGES, app
 from impresslearn.cli.arguments import option_field, option_groups
-from impresslearn.cli.env import PACKAGES
 from impresslearn.errors import UnknownTaskError
 
 COMMANDS = (
@@ -132,7 +131,7 @@ def test_env_tells_what_is_there(monkeypatch):
     lines = CliRunner().invoke(app, ["env"]).stdout.splitlines()
     assert [line.split()[0] for line in lines] == list(facts)
     monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.setattr("impresslearn.cli.env.PACKAGES", ("torch", "no-such-package"))
+    monkeypatch.setattr("impresslearn.cli.app.PACKAGES", ("torch", "no-such-package"))
     for arguments in ([], ["--json"]):
         result = CliRunner().invoke(app, ["env", *arguments])
         assert result.exit_code == 0

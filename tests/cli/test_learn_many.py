@@ -5,40 +5,27 @@ import pytest
 import torch
 
 from impresslearn import Examples, InputError
-from impresslearn.cli.data_files import (
-    data_of,
-    inputs_of,
-    new_preprocessing,
-    note_of,
-    reader_for,
-    shape_of,
-    usual_inputs,
-)
+from impresslearn.cli.data_files import inputs_settings, kept_inputs, reader_for
+from impresslearn.cli.learn_many import new_preprocessing
 from impresslearn.cli.learn_options import data_sets_in
-from impresslearn.data import data_fingerprint
 from impresslearn.data.files import FileReader
 from toys import blobs, quick_learner
 
 
-def test_what_a_task_keeps_of_its_data(tmp_path):
-    examples = Examples(blobs()[0], blobs()[1].numpy())
+def test_what_a_task_keeps_of_its_inputs(tmp_path):
     given = FileReader(label_column="y", size=8, mean=(0.1, 0.2, 0.3))
-    note = note_of(examples, given, quick_learner())
-    assert data_fingerprint(examples).startswith(note["data"])
-    assert note["inputs"] == {"size": 8, "mean": [0.1, 0.2, 0.3]}
-    learner = quick_learner().learn_basis("a", examples, note=note)
+    kept = {"size": 8, "mean": [0.1, 0.2, 0.3]}
+    assert inputs_settings(given) == kept
+    learner = quick_learner()
+    assert kept_inputs(learner) == {}
+    learner.learn_basis("a", blobs(), note={"inputs": kept})
+    learner.learn_basis("b", blobs(1), note={"data": 3, "inputs": [1]})
     info = learner.tasks_["a"]
-    assert (data_of(info), inputs_of(info)) == (note["data"], note["inputs"])
-    assert usual_inputs(learner.tasks_) == note["inputs"]
-    assert usual_inputs(quick_learner().tasks_) == {}
+    assert kept_inputs(learner, info) == kept_inputs(learner) == kept
+    assert kept_inputs(learner, learner.tasks_["b"]) == {}
     for task in (None, info):
         later = reader_for(learner, FileReader(size=4), tmp_path, task)
         assert (later.size, later.mean, later.std) == (4, [0.1, 0.2, 0.3], None)
-
-
-def test_a_note_of_another_kind_tells_nothing():
-    info = quick_learner().learn_basis("a", blobs(), note={"data": 3, "inputs": [1]}).tasks_["a"]
-    assert (data_of(info), inputs_of(info)) == (None, {})
 
 
 def test_standardising():
@@ -49,7 +36,6 @@ def test_standardising():
     flat = Examples(torch.ones(4, 2), np.zeros(4, int))
     with pytest.raises(InputError, match="cannot be standardised"):
         new_preprocessing(FileReader(), flat, standardise=True)
-    assert shape_of(flat) == (2,)
 
 
 def test_data_sets_of_a_folder(tmp_path):

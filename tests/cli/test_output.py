@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from impresslearn.cli import main, output
-from impresslearn.cli.predictions import Predictions
+from impresslearn.cli.predict import _print_rows
 from impresslearn.errors import InputError, visible
 
 EVIL = "cat\t0.99\nrow2\x1b[2J\x9b2J\u202e\x85\u2028\r\udcff"
@@ -26,13 +26,12 @@ def test_only_what_is_not_printable_is_escaped(text, shown):
     assert visible(shown) == shown
 
 
-def rows(name):
-    return Predictions("a", (name,), (name,), np.ones((1, 1)))
-
+ROW = {"name": EVIL, "label": EVIL, "confidence": 1.0, "probabilities": [1.0]}
+FILE = {"name": np.str_("\udcff.png"), "label": np.str_("\udcff.png"), "confidence": 1.0}
 
 WAYS = {
-    "rows": (lambda: rows(EVIL).show(True), f"{SHOWN}\t{SHOWN}\t1.0000\t{SHOWN}="),
-    "file": (lambda: rows(np.str_("\udcff.png")).show(), "\\udcff.png\t\\udcff.png\t1.0000\n"),
+    "rows": (lambda: _print_rows([ROW], (EVIL,)), f"{SHOWN}\t{SHOWN}\t1.0000\t{SHOWN}="),
+    "file": (lambda: _print_rows([FILE], ("a",)), "\\udcff.png\t\\udcff.png\t1.0000\n"),
     "table": (lambda: output.print_table([EVIL], [[EVIL]]), f"{SHOWN}\n{SHOWN}"),
     "facts": (lambda: output.print_facts([(EVIL, EVIL)]), f"{SHOWN}  {SHOWN}"),
     "line": (lambda: output.say(EVIL), SHOWN),

@@ -10,7 +10,7 @@ from odd_targets import target_of
 from typer.testing import CliRunner
 
 from impresslearn.cli.app import app
-from impresslearn.cli.reproduce import _duration
+from impresslearn.cli.experiments import _duration
 from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.experiments import estimate
 from impresslearn.experiments.executors import Workers

@@ -14,7 +14,7 @@ import typer
 from typer.testing import CliRunner
 
 from impresslearn import ImpressLearnError
-from impresslearn.cli.run import run
+from impresslearn.cli.experiments import run
 from impresslearn.experiments.configuration import read_configuration
 from impresslearn.experiments.configured_run import plan_run, run_plan
 from impresslearn.report import markdown_of, read_record, write_report

@@ -7,7 +7,7 @@ import samples
 import typer
 from typer.testing import CliRunner
 
-from impresslearn.cli.report import report
+from impresslearn.cli.experiments import report
 from impresslearn.errors import InputError
 from impresslearn.report import (
     markdown_of,

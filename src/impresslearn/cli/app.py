@@ -1,21 +1,25 @@
-"""The application: its options and the list of its commands."""
+"""The application: its options, the list of its commands, and `impresslearn env`."""
 
-from typing import Annotated
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from impresslearn.cli.bench import bench
-from impresslearn.cli.demo import demo
-from impresslearn.cli.env import env
-from impresslearn.cli.infer import infer
+from impresslearn.cli.arguments import AsJson
+from impresslearn.cli.experiments import bench, demo, report, reproduce, run
 from impresslearn.cli.learn import learn
-from impresslearn.cli.output import say
-from impresslearn.cli.predict import predict
-from impresslearn.cli.report import report
-from impresslearn.cli.reproduce import reproduce
-from impresslearn.cli.run import run
+from impresslearn.cli.output import print_facts, print_json, say
+from impresslearn.cli.predict import infer, predict
 from impresslearn.cli.serve import serve
 from impresslearn.cli.store import store
+
+PACKAGES = (
+    *("impresslearn", "torch", "numpy", "numba", "llvmlite", "scikit-learn"),
+    *("torchvision", "altair", "typer", "rich"),
+)
 
 # Plain help and errors: importing rich would cost half of the time that `--help` may take.
 app = typer.Typer(
@@ -47,14 +51,51 @@ def impresslearn(
     """Continual learning in which every new task costs a handful of numbers."""
 
 
-app.command()(demo)
-app.command()(learn)
-app.command()(predict)
-app.command()(infer)
+def env(as_json: AsJson = False) -> None:
+    """Print versions, processor, threads and CUDA devices."""
+    facts: dict[str, Any] = {"python": platform.python_version(), "system": platform.platform()}
+    for package in PACKAGES:
+        try:
+            facts[package] = version(package)
+        except PackageNotFoundError:
+            facts[package] = None
+    usable = getattr(os, "sched_getaffinity", None)
+    cores = len(usable(0)) if usable is not None else os.cpu_count()
+    facts |= {"cpu": _cpu_name(), "cores": cores} | _torch_facts()
+    if as_json:
+        print_json(facts)
+        return
+    facts["cuda_devices"] = ", ".join(facts["cuda_devices"]) or "none"
+    print_facts((name, "not available" if v is None else v) for name, v in facts.items())
+
+
+def _cpu_name() -> str | None:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:  # not Linux
+        pass
+    return platform.processor() or platform.machine() or None
+
+
+def _torch_facts() -> dict[str, Any]:
+    """Threads and CUDA; all unknown where torch is missing or its libraries do not load."""
+    facts: dict[str, Any] = {"threads": None, "cuda": None, "cuda_devices": []}
+    try:
+        import torch
+
+        facts["threads"] = torch.get_num_threads()
+        facts["cuda"] = torch.version.cuda
+        count = torch.cuda.device_count()
+        facts["cuda_devices"] = [torch.cuda.get_device_name(index) for index in range(count)]
+    except Exception as error:  # a broken installation is what this command is there to show
+        facts["torch_error"] = str(error).partition("\n")[0]
+    return facts
+
+
+for command in (demo, learn, predict, infer):
+    app.command()(command)
 app.add_typer(store, name="store")
-app.command()(serve)
-app.command()(run)
-app.command()(reproduce)
-app.command()(report)
-app.command()(bench)
-app.command()(env)
+for command in (serve, run, reproduce, report, bench, env):
+    app.command()(command)

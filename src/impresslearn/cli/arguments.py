@@ -26,22 +26,11 @@ def option(metavar: str | None, text: str, *names: str, **settings: Any) -> Any:
 
 
 Store = Annotated[Path, typer.Argument(metavar="STORE", help="The store's file.")]
-Inputs = Annotated[
-    Path,
-    typer.Argument(metavar="INPUT", help="An image, a folder of images, .npy, .npz or .csv."),
-]
 AsJson = Annotated[bool, option(None, "Print one JSON document and nothing else.", "--json")]
 Quiet = Annotated[bool, option(None, "Print nothing but errors.", "--quiet", "-q")]
 Device = Annotated[str, option("NAME", "Where to compute: cpu, cuda, cuda:1.")]
-Processes = Annotated[
-    int | None, option("N", "Jobs at a time; by default as many as cores.", min=1)
-]
-DryRun = Annotated[bool, option(None, "Check, and list what would run.", "--dry-run")]
 Only = Annotated[
     list[str] | None, option("NAME", "Only this task; may be repeated. By default all.")
-]
-IsPrepared = Annotated[
-    bool, option(None, "The inputs are as the network takes them, not raw.", "--prepared")
 ]
 
 
@@ -73,14 +62,8 @@ class FileOptions:
         """The reader of such files. Raises InputError for texts that are no numbers."""
         from impresslearn.data.files import FileReader
 
-        shape, mean, std = (
-            None if text is None else _numbers(name, text, kind)
-            for name, text, kind in (
-                ("--shape", self.shape, int),
-                ("--mean", self.mean, float),
-                ("--std", self.std, float),
-            )
-        )
+        shape = _numbers("--shape", self.shape, int)
+        mean, std = _numbers("--mean", self.mean, float), _numbers("--std", self.std, float)
         mean, std = (each[0] if each and len(each) == 1 else each for each in (mean, std))
         return FileReader(self.label_column, self.header, shape, self.size, mean, std)
 
@@ -115,10 +98,10 @@ def option_groups(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def settings_of(pairs: Iterable[str], option: str = "--set") -> dict[str, Any]:
-    """KEY=VALUE texts as a dictionary; values are JSON, and texts where they are not."""
+def settings_of(pairs: Iterable[str]) -> dict[str, Any]:
+    """KEY=VALUE texts of --set as a dictionary; values are JSON, and texts where they are not."""
     found: dict[str, Any] = {}
-    for key, text in _split(pairs, option, "KEY=VALUE"):
+    for key, text in _split(pairs, "--set", "KEY=VALUE").items():
         try:
             found[key] = json.loads(text)
         except ValueError:
@@ -128,7 +111,8 @@ def settings_of(pairs: Iterable[str], option: str = "--set") -> dict[str, Any]:
 
 def named_paths(pairs: Iterable[str], option: str) -> dict[str, Path]:
     """NAME=PATH texts as a dictionary; every path must be there."""
-    return {name: existing(Path(text)) for name, text in _split(pairs, option, "NAME=PATH")}
+    found = _split(pairs, option, "NAME=PATH")
+    return {name: existing(Path(text)) for name, text in found.items()}
 
 
 def existing(path: Path) -> Path:
@@ -138,19 +122,21 @@ def existing(path: Path) -> Path:
     return path
 
 
-def _split(pairs: Iterable[str], option: str, form: str) -> list[tuple[str, str]]:
+def _split(pairs: Iterable[str], option: str, form: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for pair in pairs:
-        key, sign, text = pair.partition("=")
-        if not key or not sign or not text:
+        key, _, text = pair.partition("=")
+        if not key or not text:
             raise InputError(f"{option} takes {form}, got {pair!r}")
         if key in found:
             raise InputError(f"{option} was given twice for {key!r}")
         found[key] = text
-    return list(found.items())
+    return found
 
 
-def _numbers(option: str, text: str, kind: type) -> tuple[Any, ...]:
+def _numbers(option: str, text: str | None, kind: type) -> Any:
+    if text is None:
+        return None
     try:
         return tuple(kind(part) for part in text.split(","))
     except ValueError:

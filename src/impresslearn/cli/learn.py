@@ -1,18 +1,15 @@
 """`impresslearn learn`: tasks into a store, which is created where there is none."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from impresslearn.cli.arguments import AsJson, Device, FileOptions, Quiet, Store, option_groups
 from impresslearn.cli.learn_options import StoreOptions, TaskOptions, TrainingOptions
 from impresslearn.cli.output import print_json, remark, say
 from impresslearn.errors import ImpressLearnError
+from impresslearn.report.quantities import duration, percent, size
 
 if TYPE_CHECKING:
-    from impresslearn.cli.learn_many import Outcome
-    from impresslearn.learner import ImpressLearner
+    from impresslearn.networks import Backbone
 
 
 @option_groups
@@ -32,80 +29,43 @@ def learn(
     same data, is skipped: after an interruption, run the same command again. A new store has no
     masks yet: learn its first tasks with --basis, or give it --random-masks.
     """
-    from impresslearn.cli.learn_many import learn_jobs, open_for_learning, prepare_store
+    from impresslearn.cli.learn_many import learn_jobs, prepare_store
 
     jobs, given = sources.jobs(), files.reader()
     created = prepare_store(store, jobs, given, training, new.settings())
     spoken = not quiet and not as_json
     if created is not None and spoken:
-        say(_created(store, created))
-    outcomes: list[Outcome] = []
-    with (
-        _telling_what_is_kept(store, len(jobs), outcomes),
-        open_for_learning(store, training, device=device, progress=not quiet) as learner,
-    ):
-        for outcome in learn_jobs(learner, jobs, given, training):
-            outcomes.append(outcome)
+        say(f"created {store}: {_network(created.backbone)}")
+    done: list[dict[str, Any]] = []
+    try:
+        for told in learn_jobs(store, jobs, given, training, device=device, progress=not quiet):
+            done.append(told)
             if spoken:
-                say(_line(outcome))
+                say(_line(told))
+    except (KeyboardInterrupt, ImpressLearnError) as error:
+        if done or isinstance(error, KeyboardInterrupt):
+            kept = f"{len(done)} of {len(jobs)} tasks are kept in {store}"
+            remark(f"{kept}; run the same command again to carry on")
+        raise
     if as_json:
-        done = [_plain(outcome) for outcome in outcomes]
         print_json({"store": str(store), "created": created is not None, "tasks": done})
 
 
-@contextmanager
-def _telling_what_is_kept(store: Path, jobs: int, done: "list[Outcome]") -> Iterator[None]:
-    """Says on an interruption or error what was not lost."""
-    try:
-        yield
-    except (KeyboardInterrupt, ImpressLearnError) as error:
-        if done or isinstance(error, KeyboardInterrupt):
-            remark(
-                f"{len(done)} of {jobs} tasks are kept in {store}; "
-                "run the same command again to carry on"
-            )
-        raise
-
-
-def _created(store: Path, learner: "ImpressLearner") -> str:
-    backbone = learner.backbone
-    shape = backbone.input_shape
-    sizes = "" if shape is None else "x".join("*" if size is None else str(size) for size in shape)
+def _network(backbone: "Backbone") -> str:
+    sizes = "x".join("*" if size is None else str(size) for size in backbone.input_shape or ())
     taken = f" for {sizes} inputs" if sizes else ""
-    return (
-        f"created {store}: {backbone.name}{taken}, {backbone.num_classes} outputs, "
-        f"{backbone.num_maskable:,} weights"
-    )
+    weights = f"{backbone.num_maskable:,} weights"
+    return f"{backbone.name}{taken}, {backbone.num_classes} outputs, {weights}"
 
 
-def _line(outcome: "Outcome") -> str:
+def _line(told: dict[str, Any]) -> str:
     """What became of a task, for a person."""
-    from impresslearn.report.quantities import duration, percent, size
-
-    told = _plain(outcome)
     line = f"{told['task']}: {told['status']}"
-    if outcome.learned:
+    if told["status"] == "learned":
         line += f" in {duration(told['seconds'])} from {told['examples']:,} examples"
     line += f", {told['classes']} classes, {size(told['bytes'])}"
-    if outcome.accuracy is not None:
-        line += f", accuracy {percent(outcome.accuracy)}"
-    if outcome.unrounded_accuracy is not None:
-        line += f" (float32: {percent(outcome.unrounded_accuracy)})"
+    if told["accuracy"] is not None:
+        line += f", accuracy {percent(told['accuracy'])}"
+    if told["float32_accuracy"] is not None:
+        line += f" (float32: {percent(told['float32_accuracy'])})"
     return line
-
-
-def _plain(outcome: "Outcome") -> dict[str, Any]:
-    """What became of a task, for a machine."""
-    task = outcome.task
-    metrics = task.history.get("metrics", {})
-    return {
-        "task": task.name,
-        "status": "learned" if outcome.learned else "already learned",
-        "role": task.role,
-        "classes": len(task.classes),
-        "bytes": task.bytes,
-        "examples": metrics.get("examples"),
-        "seconds": metrics.get("seconds"),
-        "accuracy": outcome.accuracy,
-        "float32_accuracy": outcome.unrounded_accuracy,
-    }

@@ -1,28 +1,26 @@
 """Learns data sets into a store, one by one, leaving out those that are there already.
 
 A task is there already if it bears the name and was learned from the same data, so that a list
-that was interrupted carries on where it stopped when it is given again. `prepare_store` first, then
-`open_for_learning`, then `learn_jobs`.
+that was interrupted carries on where it stopped when it is given again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from impresslearn.cli.data_files import (
-    data_of,
-    new_preprocessing,
-    note_of,
-    reader_for,
-    shape_of,
-    short_fingerprint,
-    usual_inputs,
-)
+from impresslearn.cli.data_files import inputs_settings, kept_inputs, reader_for
 from impresslearn.cli.learn_options import DataSet, Job, TrainingOptions
-from impresslearn.data import Examples, StreamedExamples, classes_of, to_batches
+from impresslearn.data import (
+    Examples,
+    Preprocessing,
+    StreamedExamples,
+    classes_of,
+    data_fingerprint,
+    to_batches,
+)
 from impresslearn.data.files import FileReader
 from impresslearn.errors import InputError, MissingDataError
 from impresslearn.learner import ImpressLearner
@@ -32,20 +30,6 @@ from impresslearn.networks.inputs import checked_examples
 from impresslearn.state.settings import restored_settings
 from impresslearn.state.tasks import TaskInfo
 from impresslearn.store import describe_store
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of one job.
-
-    learned: False where the task was there already; accuracy: on the test data, in [0, 1];
-    unrounded_accuracy: with its coefficients in float32, where they are kept in fewer bits.
-    """
-
-    task: TaskInfo
-    learned: bool
-    accuracy: float | None = None
-    unrounded_accuracy: float | None = None
 
 
 def prepare_store(
@@ -74,68 +58,79 @@ def prepare_store(
     if not path.parent.is_dir():
         raise MissingDataError(f"there is no folder {path.parent} to create {path.name} in")
     raw = replace(given, mean=None, std=None)
-    first = raw.examples(jobs[0].train.path, jobs[0].train.labels)
-    preprocessing = new_preprocessing(given, first, training.standardise)
+    first = raw.examples(*jobs[0].train)
     classes = len(classes_of(first.labels))
     if new.classes is None:
-        others = (raw.examples(job.train.path, job.train.labels) for job in jobs[1:])
+        others = (raw.examples(*job.train) for job in jobs[1:])
         classes = max([classes, *(len(classes_of(each.labels)) for each in others)])
     settings = {} if training.precision is None else {"precision": training.precision}
-    learner = create_learner(new, classes, shape_of(first), preprocessing=preprocessing, **settings)
+    preprocessing = new_preprocessing(given, first, training.standardise)
+    one = first.dataset[0][0] if isinstance(first, StreamedExamples) else first.inputs[0]
+    learner = create_learner(new, classes, one.shape, preprocessing=preprocessing, **settings)
     learner.save(path)
     return learner
 
 
-def open_for_learning(
-    path: Path, training: TrainingOptions, *, device: str = "cpu", progress: bool | str = "auto"
-) -> ImpressLearner:
-    """The store's learner with the settings of this run, and as many random masks as it asks for.
+def new_preprocessing(
+    given: FileReader, first: Examples | StreamedExamples, standardise: bool = False
+) -> Preprocessing:
+    """What a new store does to its inputs; first: data of its first task, not normalised.
 
-    Close it afterwards.
+    standardise: whether mean and deviation are measured on them where none is given.
     """
-    which = "task_recipe" if training.masks is None else "basis_recipe"
-    kept = restored_settings(describe_store(path)["settings"])
-    settings: dict[str, Any] = {which: replace(kept[which], **training.recipe())}
-    if training.precision is not None:
-        settings["precision"] = training.precision
-    learner = open_store(path, device=device, progress=progress, **settings)
-    try:
-        held = sum(info.source == "random" for info in learner.bank_.infos)
-        if held < (training.random_masks or 0):
-            learner.add_random_masks((training.random_masks or 0) - held)
-        return learner
-    except BaseException:
-        learner.close()
-        raise
+    settings = inputs_settings(given) | {"pixels": first.pixels}
+    if standardise and given.mean is None and given.std is None:
+        return Preprocessing.standardising(first, **settings)
+    return Preprocessing(**settings)
 
 
 def learn_jobs(
-    learner: ImpressLearner, jobs: Sequence[Job], given: FileReader, training: TrainingOptions
-) -> Iterator[Outcome]:
-    """Learns one job after another, each committed before the next begins.
+    path: Path,
+    jobs: Sequence[Job],
+    given: FileReader,
+    training: TrainingOptions,
+    *,
+    device: str = "cpu",
+    progress: bool | str = "auto",
+) -> Iterator[dict[str, Any]]:
+    """Learns one job after another into a store, each committed before the next begins.
 
-    Raises InputError for a task that is there already in another role, or from other data.
+    Yields what became of each, as plain values. The store gets as many random masks as `training`
+    asks for. Raises InputError for a task that is there already in another role, or from other
+    data.
     """
-    for job in jobs:
-        known = learner.tasks_.get(job.name)
-        if known is not None:
-            _check_same(learner, known, job, given, training)
-        else:
-            _check_kept(learner, given, training)
-            _learn(learner, job, given, training.masks)
-        yield _outcome(learner, job, given, known)
+    which = "task_recipe" if training.masks is None else "basis_recipe"
+    recipe = restored_settings(describe_store(path)["settings"])[which]
+    settings: dict[str, Any] = {which: replace(recipe, **training.recipe())}
+    if training.precision is not None:
+        settings["precision"] = training.precision
+    with open_store(path, device=device, progress=progress, **settings) as learner:
+        held = sum(info.source == "random" for info in learner.bank_.infos)
+        if training.random_masks is not None and held < training.random_masks:
+            learner.add_random_masks(training.random_masks - held)
+        for job in jobs:
+            known = learner.tasks_.get(job.name)
+            if known is None:
+                _learn(learner, job, given, training)
+            else:
+                _check_same(learner, known, job, given, training)
+            yield _outcome(learner, job, given, learned=known is None)
 
 
 def _read(
     learner: ImpressLearner, given: FileReader, data: DataSet, task: TaskInfo | None = None
 ) -> Examples | StreamedExamples:
     """Labelled examples, as a learner (and a task, where one is named) takes files."""
-    return reader_for(learner, given, data.path, task).examples(data.path, data.labels)
+    return reader_for(learner, given, data.path, task).examples(*data)
 
 
-def _learn(learner: ImpressLearner, job: Job, given: FileReader, masks: int | None) -> None:
-    examples = _read(learner, given, job.train)
-    note = note_of(examples, reader_for(learner, given, job.train.path), learner)
+def _learn(learner: ImpressLearner, job: Job, given: FileReader, training: TrainingOptions) -> None:
+    _check_normalisation(learner, given, training)
+    examples, masks = _read(learner, given, job.train), training.masks
+    note: dict[str, Any] = {"data": _fingerprint(examples)}
+    kept = inputs_settings(reader_for(learner, given, job.train.path))
+    if learner.settings.preprocessing is None and kept:
+        note["inputs"] = kept
     if masks is None:
         learner.learn_task(job.name, examples, note=note)
     elif masks == 1:
@@ -144,11 +139,18 @@ def _learn(learner: ImpressLearner, job: Job, given: FileReader, masks: int | No
         learner.learn_homogeneous(job.name, examples, masks, note=note)
 
 
-def _check_kept(learner: ImpressLearner, given: FileReader, training: TrainingOptions) -> None:
+def _fingerprint(examples: Examples | StreamedExamples) -> str:
+    """128 bits of the data's fingerprint, as they are kept with a task."""
+    return data_fingerprint(examples)[:32]
+
+
+def _check_normalisation(
+    learner: ImpressLearner, given: FileReader, training: TrainingOptions
+) -> None:
     """Raises InputError for a normalisation that the learner would not keep with its tasks."""
     kept = learner.settings.preprocessing
     asked = training.standardise or given.mean or given.std
-    if kept is None and asked and not usual_inputs(learner.tasks_):
+    if kept is None and asked and not kept_inputs(learner):
         raise InputError(
             "the store was created without preprocessing and would not apply it later; normalise "
             "the data yourself, or create a new store with these settings"
@@ -163,39 +165,49 @@ def _check_kept(learner: ImpressLearner, given: FileReader, training: TrainingOp
 def _check_same(
     learner: ImpressLearner, task: TaskInfo, job: Job, given: FileReader, training: TrainingOptions
 ) -> None:
+    there = f"task {job.name!r} is there already"
     if task.role != training.role:
-        raise InputError(
-            f"task {job.name!r} is there already, as a {task.role} task, not as a "
-            f"{training.role} one"
-        )
-    kept = data_of(task)
-    if kept is None:
-        raise InputError(
-            f"task {job.name!r} is there already and its history does not tell from which data; "
-            "choose another name"
-        )
-    if short_fingerprint(_read(learner, given, job.train, task)) != kept:
-        raise InputError(
-            f"task {job.name!r} is there already, learned from other data than {job.train.path} "
-            "as it is read now; tasks never change: choose another name, or remove it first"
-        )
+        raise InputError(f"{there}, as a {task.role} task, not as a {training.role} one")
+    match task.history:
+        case {"metrics": {"note": {"data": str(kept)}}}:
+            if _fingerprint(_read(learner, given, job.train, task)) != kept:
+                raise InputError(
+                    f"{there}, learned from other data than {job.train.path} as it is read now; "
+                    "tasks never change: choose another name, or remove it first"
+                )
+        case _:
+            raise InputError(
+                f"{there} and its history does not tell from which data; choose another name"
+            )
 
 
-def _outcome(
-    learner: ImpressLearner, job: Job, given: FileReader, known: TaskInfo | None
-) -> Outcome:
-    info = learner.tasks_[job.name]
-    if job.test is None:
-        return Outcome(info, known is None)
-    examples = _read(learner, given, job.test, info)
-    accuracy = learner.score(examples, job.name)
-    return Outcome(info, known is None, accuracy, _unrounded_accuracy(learner, info, examples))
+def _outcome(learner: ImpressLearner, job: Job, given: FileReader, learned: bool) -> dict[str, Any]:
+    """What became of a task; its accuracies, in [0, 1], are those on its test data."""
+    task = learner.tasks_[job.name]
+    metrics = task.history.get("metrics", {})
+    told = {
+        "task": task.name,
+        "status": "learned" if learned else "already learned",
+        "role": task.role,
+        "classes": len(task.classes),
+        "bytes": task.bytes,
+        "examples": metrics.get("examples"),
+        "seconds": metrics.get("seconds"),
+        "accuracy": None,
+        "float32_accuracy": None,
+    }
+    if job.test is not None:
+        examples = _read(learner, given, job.test, task)
+        told["accuracy"] = learner.score(examples, job.name)
+        told["float32_accuracy"] = _unrounded_accuracy(learner, task, examples)
+    return told
 
 
 def _unrounded_accuracy(learner: ImpressLearner, task: TaskInfo, examples: Any) -> float | None:
-    kept = learner.tasks_.learned(task.name).coefficients
-    view = learner._state.unrounded_view(learner.tasks_.learned(task.name))
-    if view is None or kept is None or kept.precision == "float32":
+    """Of the task learned last before its coefficients were rounded, where they were."""
+    kept = learner.tasks_.learned(task.name)
+    view = learner._state.unrounded_view(kept)
+    if view is None or kept.coefficients is None or kept.coefficients.precision == "float32":
         return None
     ready = checked_examples(learner.backbone, examples, learner.settings.preprocessing)
     source = to_batches(ready, task.classes, learner.backbone.device)

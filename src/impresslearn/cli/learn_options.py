@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from impresslearn.cli.arguments import existing, named_paths, option_field, settings_of
 from impresslearn.errors import InputError, MissingDataError
@@ -13,20 +13,14 @@ if TYPE_CHECKING:
     from impresslearn.learner.creation import CreationSettings
 
 
-TASK_FILES = frozenset({".npz", ".csv"})
-"""Suffixes of files that hold a task's inputs and labels."""
-
-
-@dataclass(frozen=True)
-class DataSet:
+class DataSet(NamedTuple):
     """A data set by its path; labels: of .npy inputs."""
 
     path: Path
     labels: Path | None = None
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """A task to learn under a name; test: what its accuracy is measured on."""
 
     name: str
@@ -56,8 +50,8 @@ class TaskOptions:
 
     def jobs(self) -> list[Job]:
         """The tasks to learn. Raises InputError where the options do not fit together."""
-        tests = self.test or []
-        if (self.data is None) == (self.tasks is None):
+        data, tests = self.data or [], self.test or []
+        if bool(data) == (self.tasks is not None):
             raise InputError("give the examples with --data, or a folder of them with --tasks")
         if self.tasks is not None:
             if self.task is not None:
@@ -67,31 +61,27 @@ class TaskOptions:
             train = data_sets_in(self.tasks)
             test = data_sets_in(Path(tests[0])) if tests else {}
         else:
-            paths, test_paths = self._named(self.data or [], tests)
-            train = {name: DataSet(path, self.labels) for name, path in paths.items()}
-            test = {name: DataSet(path, self.test_labels) for name, path in test_paths.items()}
-            unknown = [name for name in test if name not in train]
-            if unknown:
-                raise InputError(
-                    f"--test names {unknown[0]!r}, which is none of the tasks to learn"
-                )
-        several = self.tasks is not None or len(train) > 1
-        if several and (self.labels is not None or self.test_labels is not None):
+            train = self._named(data, "--data", self.labels)
+            test = self._named(tests, "--test", self.test_labels)
+            if unknown := [name for name in test if name not in train]:
+                raise InputError(f"--test names {unknown[0]!r}, none of the tasks to learn")
+        if (self.labels or self.test_labels) and (self.tasks is not None or len(train) > 1):
             raise InputError("--labels and --test-labels belong to a single task's data")
         return [Job(name, data, test.get(name)) for name, data in train.items()]
 
-    def _named(self, data: list[str], test: list[str]) -> tuple[dict[str, Path], dict[str, Path]]:
-        """Paths of training and test data by the names of their tasks."""
+    def _named(self, given: list[str], option: str, labels: Path | None) -> dict[str, DataSet]:
+        """Data sets of an option by the names of their tasks."""
         if self.task is None:
-            if len(data) == 1 and "=" not in data[0]:
-                raise InputError("name the task with --task NAME, or with --data NAME=PATH")
-            return named_paths(data, "--data"), named_paths(test, "--test")
-        if len(data) > 1 or len(test) > 1:
+            if len(given) == 1 and "=" not in given[0]:
+                raise InputError(f"name the task with --task NAME, or with {option} NAME=PATH")
+            paths = named_paths(given, option)
+        elif len(given) > 1:
             raise InputError(
                 "--task names a single task; learn several with --data NAME=PATH, without --task"
             )
-        tests = [existing(Path(path)) for path in test]
-        return {self.task: existing(Path(data[0]))}, dict(zip([self.task], tests, strict=False))
+        else:
+            paths = {self.task: existing(Path(given[0]))} if given else {}
+        return {name: DataSet(path, labels) for name, path in paths.items()}
 
 
 @dataclass(frozen=True)
@@ -135,8 +125,7 @@ class TrainingOptions:
 
     def recipe(self) -> dict[str, Any]:
         """The fields of a `Recipe` that were given."""
-        fields = ("epochs", "min_steps", "lr", "batch_size")
-        named = {name: getattr(self, name) for name in fields}
+        named = {name: getattr(self, name) for name in ("epochs", "min_steps", "lr", "batch_size")}
         return {name: value for name, value in named.items() if value is not None}
 
 
@@ -184,7 +173,7 @@ def data_sets_in(folder: Path) -> dict[str, DataSet]:
         raise MissingDataError(f"there is no folder {folder}")
     found: dict[str, DataSet] = {}
     for path in sorted(folder.iterdir()):
-        is_task = path.is_dir() or path.suffix.lower() in TASK_FILES
+        is_task = path.is_dir() or path.suffix.lower() in (".npz", ".csv")
         if path.name.startswith(".") or not is_task:
             continue
         name = path.name if path.is_dir() else path.stem

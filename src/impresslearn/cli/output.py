@@ -15,6 +15,7 @@ from impresslearn.errors import visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
 LARGEST_TABLE = 2000
 """Rows that are laid out; each takes about 0.4 ms."""
 
@@ -54,6 +55,15 @@ def print_json(value: Any) -> None:
     if not _can_be_shown(text):
         text = json.dumps(value, indent=1, allow_nan=False)
     print(text, flush=True)
+
+
+def answer(as_json: bool, told: Any, *lines: str) -> None:
+    """The result as JSON for a machine, or as lines for a person."""
+    if as_json:
+        print_json(told)
+    else:
+        for line in lines:
+            say(line)
 
 
 def _can_be_shown(text: str) -> bool:

@@ -1,23 +1,40 @@
 """`impresslearn serve`: predictions over HTTP."""
 
-from enum import Enum
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Any, cast
 
-from impresslearn.cli.arguments import Store, option
-
-
-class LogLevel(str, Enum):
-    """What is logged, from least to most."""
-
-    critical = "critical"
-    error = "error"
-    warning = "warning"
-    info = "info"
-    debug = "debug"
+from impresslearn.cli.arguments import Store, option, option_field, option_groups
 
 
+@dataclass(frozen=True)
+class LimitOptions:
+    """Limits of a server, where others than its own are asked for."""
+
+    max_bytes: int | None = option_field("N", "Bytes of one request's body; 16 MiB.", min=1)
+    max_rows: int | None = option_field("N", "Inputs in one request; 4096.", min=1)
+    max_candidates: int | None = option_field(
+        "N", "Tasks that one inference may choose among; 10000.", min=1
+    )
+    max_tasks: int | None = option_field("N", "Tasks in one mixed batch; 256.", min=1)
+    max_memory: int | None = option_field(
+        "N",
+        "Bytes that one request's activations, its logits, or the tasks of an inference may each "
+        "take; 4 GiB.",
+        min=1,
+    )
+    max_peer_connections: int | None = option_field(
+        "N",
+        "Connections of one address, of 256 in all; 64. Behind a reverse proxy, which is one "
+        "address, give it all of them: 256.",
+        min=1,
+    )
+    threads: int | None = option_field("N", "Predictions computed at a time; 2.", min=1)
+
+
+@option_groups
 def serve(
     store: Store,
+    limits: LimitOptions,
     host: Annotated[str, option("NAME", "The address to listen on.")] = "127.0.0.1",
     port: Annotated[
         int, option("N", "The port to listen on; 0 takes a free one.", min=0, max=65535)
@@ -40,34 +57,9 @@ def serve(
             "takes every name.",
         ),
     ] = None,
-    max_bytes: Annotated[int, option("N", "Bytes of one request's body.", min=1)] = 16 * 1024**2,
-    max_rows: Annotated[int, option("N", "Inputs in one request.", min=1)] = 4096,
-    max_candidates: Annotated[
-        int, option("N", "Tasks that one inference may choose among.", min=1)
-    ] = 10_000,
-    max_tasks: Annotated[int, option("N", "Tasks in one mixed batch.", min=1)] = 256,
-    max_memory: Annotated[
-        int,
-        option(
-            "N",
-            "Bytes that one request's activations, its logits, or the tasks of an inference may "
-            "each take.",
-            min=1,
-        ),
-    ] = 4 * 1024**3,
-    max_peer_connections: Annotated[
-        int,
-        option(
-            "N",
-            "Connections of one address, of 256 in all. Behind a reverse proxy, which is one "
-            "address, give it all of them: 256.",
-            min=1,
-        ),
-    ] = 64,
-    threads: Annotated[int, option("N", "Predictions computed at a time.", min=1)] = 2,
     log_level: Annotated[
-        LogLevel, option("LEVEL", "What is logged on stderr: critical to debug.")
-    ] = LogLevel.info,
+        str, option("LEVEL", "What is logged on stderr: critical, error, warning, info or debug.")
+    ] = "info",
 ) -> None:
     """Answer predictions over HTTP: by task, in mixed batches, and with the task unknown.
 
@@ -76,15 +68,7 @@ def serve(
     """
     from impresslearn.serve import ServeSettings, run_server
 
-    settings = ServeSettings(
-        token=token,
-        hosts=tuple(allow_host or ()),
-        max_bytes=max_bytes,
-        max_rows=max_rows,
-        max_tasks=max_tasks,
-        max_candidates=max_candidates,
-        max_memory=max_memory,
-        max_peer_connections=max_peer_connections,
-        threads=threads,
-    )
-    run_server(store, settings, host=host, port=port, log_level=log_level.value)
+    given = {name: value for name, value in vars(limits).items() if value is not None}
+    settings = ServeSettings(token=token, hosts=tuple(allow_host or ()), **given)
+    level = cast("Any", log_level)  # another one is refused there
+    run_server(store, settings, host=host, port=port, log_level=level)

@@ -12,16 +12,17 @@ import typer
 
 from impresslearn.cli.arguments import AsJson, Only, Store, option
 from impresslearn.cli.output import (
+    answer,
     confirmed,
     counted,
     print_facts,
     print_json,
     print_table,
     remark,
-    say,
 )
 from impresslearn.cli.store_export import export
 from impresslearn.errors import InputError, StoreError
+from impresslearn.report.quantities import size
 
 if TYPE_CHECKING:
     from impresslearn.state.tasks import TaskInfo
@@ -60,7 +61,7 @@ def ls(
             return
         headings = ("task", "role", "classes", "masks", "bytes", "learned at")
         rows = ([str(each or "") for each in facts.values()] for facts in listed)
-        rows = ([*row[:-1], row[-1][:19].replace("T", " ")] for row in rows)
+        rows = ([*row, learned[:19].replace("T", " ")] for *row, learned in rows)
         print_table(headings, rows, right=("classes", "masks", "bytes"))
     if 0 < count < total:
         remark(f"… and {total - count:,} more; --limit 0 lists all {total:,}")
@@ -76,7 +77,6 @@ def show(
     if task is not None:
         _show_task(store, task, as_json)
         return
-    from impresslearn.report.quantities import size
     from impresslearn.store import describe_store
 
     told = describe_store(store)
@@ -119,11 +119,9 @@ def verify(store: Store, as_json: AsJson = False) -> None:
         line = " ".join(str(error).split())
         print_json({"store": str(store), "sound": False, "error": line})
         raise typer.Exit(2) from None
-    if as_json:
-        print_json({"store": str(store), "sound": True, **counts})
-    else:
-        held = ", ".join(counted(counts[f"{thing}s"], thing) for thing in ("task", "mask"))
-        say(f"{store} is sound: {held}")
+    held = f"{counted(counts['tasks'], 'task')}, {counted(counts['masks'], 'mask')}"
+    told = {"store": str(store), "sound": True, **counts}
+    answer(as_json, told, f"{store} is sound: {held}")
 
 
 store.command()(export)
@@ -143,23 +141,18 @@ def import_(
     from impresslearn.store import import_tasks
 
     names = import_tasks(store, source, task or None)
-    if as_json:
-        print_json({"store": str(store), "source": str(source), "imported": names})
-    else:
-        say(f"{counted(len(names), 'task')} of {source} copied into {store}")
+    told = {"store": str(store), "source": str(source), "imported": names}
+    answer(as_json, told, f"{counted(len(names), 'task')} of {source} copied into {store}")
 
 
 @store.command()
 def compact(store: Store, as_json: AsJson = False) -> None:
     """Give back the room of removed tasks."""
-    from impresslearn.report.quantities import size
     from impresslearn.store import compact_store
 
     before, after = compact_store(store)
-    if as_json:
-        print_json({"store": str(store), "bytes_before": before, "bytes_after": after})
-    else:
-        say(f"{store}: {size(before)} before, {size(after)} now")
+    told = {"store": str(store), "bytes_before": before, "bytes_after": after}
+    answer(as_json, told, f"{store}: {size(before)} before, {size(after)} now")
 
 
 @store.command()
@@ -178,23 +171,16 @@ def rm(
 
     names = list(dict.fromkeys(tasks))
     if not yes:
-        _confirm(store, names)
+        if not _is_terminal():
+            raise InputError("removing cannot be undone: pass --yes where nobody can be asked")
+        shown = ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
+        if not confirmed(f"Remove {counted(len(names), 'task')} from {store} ({shown})?"):
+            remark("nothing was removed")
+            raise typer.Exit(1)
     kept = remove_tasks(store, names)
-    if as_json:
-        print_json({"store": str(store), "removed": names, "masks_kept": kept})
-        return
-    say(f"{counted(len(names), 'task')} removed from {store}")
-    for mask, count in kept.items():
-        say(f"mask {mask!r} stays: combined by {counted(count, 'task')}")
-
-
-def _confirm(store: Path, names: list[str]) -> None:
-    if not _is_terminal():
-        raise InputError("removing tasks cannot be undone: pass --yes where nobody can be asked")
-    shown = ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
-    if not confirmed(f"Remove {counted(len(names), 'task')} from {store} ({shown})?"):
-        remark("nothing was removed")
-        raise typer.Exit(1)
+    told = {"store": str(store), "removed": names, "masks_kept": kept}
+    stay = (f"mask {mask!r} stays: combined by {counted(n, 'task')}" for mask, n in kept.items())
+    answer(as_json, told, f"{counted(len(names), 'task')} removed from {store}", *stay)
 
 
 def _is_terminal() -> bool:
@@ -203,7 +189,6 @@ def _is_terminal() -> bool:
 
 def _show_task(store: Path, name: str, as_json: bool) -> None:
     from impresslearn.learner.loading import open_store
-    from impresslearn.report.quantities import size
 
     with open_store(store, readonly=True, progress=False) as learner:
         task = learner.tasks_[name]

@@ -15,8 +15,10 @@ from impresslearn.cli.arguments import (
     option,
     option_groups,
 )
-from impresslearn.cli.output import counted, print_json, print_table, remark, say
+from impresslearn.cli.data_files import kept_inputs, reader_for
+from impresslearn.cli.output import answer, counted, print_table, remark, say
 from impresslearn.errors import InputError
+from impresslearn.report.quantities import percent, size
 
 if TYPE_CHECKING:
     from impresslearn.data.files import FileReader
@@ -56,24 +58,34 @@ def export(
     is written; the store itself is left alone.
     """
     from impresslearn.learner.loading import open_store
+    from impresslearn.learner.rounding import rounded
 
     _check(store, out, example, overwrite)
-    given = files.reader()
+    if data and precision is None:
+        raise InputError("--data measures what --precision changes; give both")
+    given, kept_as_store = files.reader(), out.suffix.lower() == SUFFIX
+    changes: tuple[Rounding, ...] = ()
     with open_store(store, readonly=True, progress=False) as learner:
         names = list(dict.fromkeys(task)) if task else list(learner.tasks_)
-        if out.suffix.lower() != SUFFIX and len(names) != 1:
+        if not kept_as_store and len(names) != 1:
             raise InputError(f"{out} takes one task of {len(names)}; name it with --task")
-        kept, changes = _rounded(learner, precision, data or [], given)
-        if out.suffix.lower() == SUFFIX:
-            kept.save(out, tasks=names if task else None, overwrite=overwrite)
+        written = learner
+        if precision is not None:
+            examples = {
+                name: reader_for(learner, given, path, learner.tasks_[name]).examples(path)
+                for name, path in named_paths(data or (), "--data").items()
+            }
+            result = rounded(learner, precision, examples)
+            written, changes = result.learner, result.changes
+        if kept_as_store:
+            written.save(out, tasks=names if task else None, overwrite=overwrite)
         else:
-            _export_task(kept, out, names[0], example, given)
+            _export_task(written, out, names[0], example, given)
     told = [vars(change) for change in changes if change.task in set(names)]
-    if as_json:
-        print_json({"out": str(out), "tasks": names, "rounding": told})
-        return
-    _print_changes(told)
-    say(f"{out}: {counted(len(names), 'task')}, {out.stat().st_size:,} bytes")
+    if told and not as_json:
+        _print_changes(told)
+    line = f"{out}: {counted(len(names), 'task')}, {out.stat().st_size:,} bytes"
+    answer(as_json, {"out": str(out), "tasks": names, "rounding": told}, line)
 
 
 def _check(store: Path, out: Path, example: Path | None, overwrite: bool) -> None:
@@ -91,57 +103,32 @@ def _check(store: Path, out: Path, example: Path | None, overwrite: bool) -> Non
         existing(example)
 
 
-def _rounded(
-    learner: "ImpressLearner", precision: str | None, data: list[str], given: "FileReader"
-) -> "tuple[ImpressLearner, tuple[Rounding, ...]]":
-    from impresslearn.cli.data_files import reader_for
-    from impresslearn.learner.rounding import rounded
-
-    if precision is None:
-        if data:
-            raise InputError("--data measures what --precision changes; give both")
-        return learner, ()
-    examples = {
-        name: reader_for(learner, given, path, learner.tasks_[name]).examples(path)
-        for name, path in named_paths(data, "--data").items()
-    }
-    result = rounded(learner, precision, examples)
-    return result.learner, result.changes
-
-
 def _export_task(
     learner: "ImpressLearner", out: Path, name: str, example: Path | None, given: "FileReader"
 ) -> None:
-    from impresslearn.cli.data_files import inputs_of, reader_for
     from impresslearn.export import export_task
 
     task, inputs = learner.tasks_[name], None
-    kept = inputs_of(task)
     if example is not None:
         inputs = reader_for(learner, given, example, task).inputs(example).inputs
     export_task(learner.task_model(name), out, example=inputs)
-    normalised = [f"{key} {kept[key]}" for key in ("mean", "std") if key in kept]
-    if normalised:
-        how = ", ".join(normalised)
+    kept = kept_inputs(learner, task)
+    if how := ", ".join(f"{key} {kept[key]}" for key in ("mean", "std") if key in kept):
         remark(f"the file does not normalise: take inputs as the task was learned from, {how}")
 
 
 def _print_changes(changes: list[dict[str, Any]]) -> None:
-    from impresslearn.report.quantities import percent, size
-
-    if not changes:
-        return
-    measured = [each for each in changes if each["accuracy_before"] is not None]
-    rows = (
+    rows = [
         [
             each["task"],
             *(size(each[f"bytes_{when}"]) for when in ("before", "after")),
             *(percent(each[f"accuracy_{when}"]) for when in ("before", "after")),
         ]
-        for each in measured
-    )
-    headings = ("task", "bytes before", "after", "accuracy before", "after")
-    if measured:
+        for each in changes
+        if each["accuracy_before"] is not None
+    ]
+    if rows:
+        headings = ("task", "bytes before", "after", "accuracy before", "after")
         print_table(headings, rows, right=headings[1:])
     before, after = (sum(each[f"bytes_{when}"] for each in changes) for when in ("before", "after"))
     say(f"all tasks: {size(before)} before, {size(after)} now")
