@@ -1,5 +1,6 @@
 """Where compiled loops cannot be had, others compute the same, with one warning at most."""
 
+import functools
 import os
 import subprocess
 import sys
@@ -8,7 +9,7 @@ import warnings
 import pytest
 
 from impresslearn.kernels import compiling
-from impresslearn.kernels.compiling import UnsupportedProcessorError, none_if_unusable
+from impresslearn.kernels.compiling import UnsupportedProcessorError, usable
 
 pytest.importorskip("numba", reason="the compiled kernels need Numba")
 
@@ -50,24 +51,26 @@ def in_a_new_process(code, **environment):
 
 def test_the_first_failure_is_told_and_what_is_absent_is_none(monkeypatch):
     monkeypatch.setattr(compiling, "_warned", [])
+    failures = {
+        "cpu": ModuleNotFoundError("none", name="numba"),
+        "tables": UnsupportedProcessorError("this one"),
+        "moved": ModuleNotFoundError("no numba.core.registry", name="numba.core.registry"),
+        "broken": TypeError("no such lanes"),
+    }
     calls = []
 
-    def load(error):
-        def fail():
-            calls.append(error)
-            raise error
+    def fail(name):
+        calls.append(name)
+        raise failures[name.rpartition(".")[2]]
 
-        return none_if_unusable(fail)
-
-    moved = load(ModuleNotFoundError("no numba.core.registry", name="numba.core.registry"))
+    monkeypatch.setattr(compiling, "import_module", fail)
+    fresh = functools.cache(usable.__wrapped__)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert load(ModuleNotFoundError("none", name="numba"))() is None
-        assert load(UnsupportedProcessorError("this one"))() is None
+        assert fresh("cpu") is fresh("tables") is None
         with pytest.warns(RuntimeWarning, match=r"\(no numba.core.registry\); slower ones"):
-            assert moved() is None
-        assert load(TypeError("no such lanes"))() is None
-        assert moved() is None
+            assert fresh("moved") is None
+        assert fresh("broken") is fresh("moved") is None
     assert len(calls) == 4
 
 

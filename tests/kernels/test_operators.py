@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from impresslearn.errors import InputError
-from impresslearn.kernels import implementation, mask_sums, mix, ops, pack, reference, unpack
+from impresslearn.kernels import functions, implementation, mask_sums, mix, pack, reference, unpack
 
 OPS = torch.ops.impresslearn
 
@@ -36,7 +36,7 @@ def plain_mix(bits, alpha, weight):
 def backend(request, monkeypatch):
     """Each implementation that may serve the operators."""
     if request.param == "reference":
-        monkeypatch.setattr(ops, "implementation", lambda device: reference)
+        monkeypatch.setattr(functions, "implementation", lambda device: reference)
     return request.param
 
 
@@ -79,7 +79,7 @@ def test_finite_differences(per_unit):
 def test_only_the_wanted_gradient_is_computed(monkeypatch):
     bits, alpha, weight = draw()
     counting = Mock(wraps=implementation(torch.device("cpu")))
-    monkeypatch.setattr(ops, "implementation", lambda device: counting)
+    monkeypatch.setattr(functions, "implementation", lambda device: counting)
     mix(bits, alpha, weight.detach()).sum().backward()
     mix(bits, alpha.detach(), weight).sum().backward()
     assert [call[0] for call in counting.mock_calls] == ["mix", "mask_sums", "mix", "mix"]

@@ -69,14 +69,15 @@ def test_any_array_of_numbers_is_taken_and_without_numba_a_partition_serves(monk
     values = draw("normal", 100_000)[::2]
     values.flags.writeable = False
     check(values, 5000)
-    monkeypatch.setattr(selection, "_loops", lambda: None)
+    monkeypatch.setattr(selection, "usable", lambda name: None)
     check(values, 5000)
-    assert selection.keep_above(values, values, 0.5, False) is None
-    assert selection.signed_product(values, values, values) is None
 
 
 @pytest.mark.parametrize("magnitude", [False, True])
-def test_keeping_and_signed_products(magnitude):
+@pytest.mark.parametrize("numba", [False, True])
+def test_keeping_and_signed_products(magnitude, numba, monkeypatch):
+    if not numba:
+        monkeypatch.setattr(selection, "usable", lambda name: None)
     scores, weight = draw("normal", 501), draw("normal", 501, seed=1)
     scores[3] = 0
     ranked = np.abs(scores) if magnitude else scores

@@ -12,7 +12,7 @@ import sys
 import pytest
 import torch
 
-from impresslearn.kernels import implementation, mask_sums, mix, ops, pack, reference, unpack
+from impresslearn.kernels import functions, implementation, mask_sums, mix, pack, reference, unpack
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 needs_triton = pytest.mark.skipif(
@@ -218,7 +218,9 @@ class TestInterpreted:
         calls = []
         drawn = draw(5, 4, 45, per_unit)
         for kernels in (cuda, reference):
-            monkeypatch.setattr(ops, "implementation", lambda device, kernels=kernels: kernels)
+            monkeypatch.setattr(
+                functions, "implementation", lambda device, kernels=kernels: kernels
+            )
             calls.append(gradients(*drawn))
         for found, expected in zip(*calls, strict=True):
             torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)

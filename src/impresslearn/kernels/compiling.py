@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -40,27 +41,23 @@ def compiled(signature: Any) -> Callable[[Callable], Any]:
     return compile_loop
 
 
-def none_if_unusable(load: Callable[[], ModuleType]) -> Callable[[], ModuleType | None]:
-    """A decorator: the module that `load` imports, once a process, or None where that fails.
+@functools.cache
+def usable(name: str) -> ModuleType | None:
+    """A module of this package, imported once a process, or None where that fails.
 
     A package that is not installed and `UnsupportedProcessorError` pass in silence; the first of
     all other failures is a warning.
     """
-
-    @functools.cache
-    def loaded() -> ModuleType | None:
-        try:
-            return load()
-        except Exception as error:
-            absent = isinstance(error, ModuleNotFoundError) and "." not in (error.name or "")
-            if not (absent or isinstance(error, UnsupportedProcessorError) or _warned):
-                line = str(error).strip().split("\n", 1)[0]
-                _warned.append(line)
-                warnings.warn(
-                    f"compiled loops cannot be used here ({line}); slower ones compute the same",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
-            return None
-
-    return loaded
+    try:
+        return import_module(f"impresslearn.kernels.{name}")
+    except Exception as error:
+        absent = isinstance(error, ModuleNotFoundError) and "." not in (error.name or "")
+        if not (absent or isinstance(error, UnsupportedProcessorError) or _warned):
+            line = str(error).strip().split("\n", 1)[0]
+            _warned.append(line)
+            warnings.warn(
+                f"compiled loops cannot be used here ({line}); slower ones compute the same",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return None

@@ -26,15 +26,6 @@ def count_at_least(values, threshold):
     return count
 
 
-@compiled(FLOAT(FLOATS, FLOAT))
-def _smallest_at_least(values, threshold):
-    smallest = np.float32(np.inf)
-    for value in values:
-        if threshold <= value < smallest:
-            smallest = value
-    return smallest
-
-
 @compiled(types.Tuple((FLOAT, COUNT))(FLOATS, COUNT, FLOAT, FLOAT))
 def narrow(values, count, low, high):
     """(threshold, how many reach it); (nan, 0) with NaN among them, (0, -1) outside the bracket."""
@@ -45,13 +36,8 @@ def narrow(values, count, low, high):
     if numbers != values.size:
         return np.float32(np.nan), 0
     at_low, at_high = count_at_least(values, low), count_at_least(values, high)
-    if at_low < count:
+    if not at_low >= count > at_high:
         return np.float32(0), -1
-    if at_high >= count:
-        if at_high == count:
-            return _smallest_at_least(values, high), at_high
-        return np.float32(0), -1
-    # at_low >= count > at_high: the threshold is in [low, high).
     for _ in range(PASSES):
         if at_low - at_high <= NARROW:
             break

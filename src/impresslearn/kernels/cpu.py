@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from impresslearn.kernels import tiles
-from impresslearn.kernels.compiling import none_if_unusable
+from impresslearn.kernels.compiling import usable
 
 PARTIAL_BLOCKS = 16
 WHOLE_ROWS = 16
@@ -44,7 +44,7 @@ def _run(kernel: Kernel, units: int, block: int, work: int, scratch: int) -> Non
     Each has zeros at its own address, on a line of the cache, `scratch` bytes of them. span codes
     the rows as first * 2**32 + last; shares begin at whole blocks of rows.
     """
-    threads = _threads(work)
+    threads = max(1, torch.get_num_threads()) if work >= SMALL_WORK else 1
     room = torch.zeros(threads * scratch + 64, dtype=torch.uint8)
     address = room.data_ptr() + -room.data_ptr() % 64
     if threads == 1:
@@ -62,10 +62,6 @@ def _run(kernel: Kernel, units: int, block: int, work: int, scratch: int) -> Non
         other.result()
 
 
-def _threads(work: int) -> int:
-    return max(1, torch.get_num_threads()) if work >= SMALL_WORK else 1
-
-
 def _block(units: int, work: int) -> int:
     """Rows whose sums are added up first: set by the work, so that threads change no bit."""
     if work < SMALL_WORK:
@@ -73,17 +69,10 @@ def _block(units: int, work: int) -> int:
     return -(-units // (PARTIAL_BLOCKS * WHOLE_ROWS)) * WHOLE_ROWS
 
 
-@none_if_unusable
-def _tables() -> ModuleType:
-    from impresslearn.kernels import tables
-
-    return tables
-
-
 def _loops(count: int, fan_in: int, per_unit: bool) -> ModuleType:
     """Chosen by shapes only, so that a task's weights are the same at every call."""
     enough = count >= MANY_MASKS and (fan_in >= LONG_UNIT or not per_unit)
-    return (_tables() if enough and fan_in else None) or tiles
+    return (usable("tables") if enough and fan_in else None) or tiles
 
 
 def mix(bits: Tensor, alpha: Tensor, weight: Tensor) -> Tensor:

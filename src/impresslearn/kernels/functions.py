@@ -1,127 +1,143 @@
 """Differentiable mixing of masks into weights, for one layer or all layers of a network at once.
 
+`mix` computes W ⊙ Σ_t α_t M^t and `mask_sums` its adjoint Σ_j left_j right_j M^t_j; each is the
+other's derivative, to any order. Tensors on the CPU go to the Numba kernels and those on a GPU to
+Triton's, where these can be used, everything else to the reference.
+
 An operator call costs some 50 µs, as much as mixing a small layer, so eager code runs all layers in
-one autograd function that calls the kernels directly (docs/decisions.md has the figures). The two
-functions are each other's derivative, and batch over tasks under `vmap`. While torch compiles or
-exports, the registered operators stand in for them.
+one autograd function that calls the kernels directly (docs/decisions.md has the figures), and
+batches over tasks under `vmap`. While torch compiles or exports, the registered operators
+`impresslearn::mix` and `impresslearn::mask_sums` stand in for them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from impresslearn.errors import InputError
-from impresslearn.kernels import ops
-from impresslearn.kernels.layout import row_bytes
+from impresslearn.kernels import reference
+from impresslearn.kernels.compiling import usable
 
 
-class _Mix(torch.autograd.Function):
-    """Layers' bits, alphas and weights, one after another, to their mixed weights."""
+def implementation(device: torch.device) -> ModuleType:
+    """The module whose `mix` and `mask_sums` serve this device."""
+    return (device.type in ("cpu", "cuda") and usable(device.type)) or reference
 
-    @staticmethod
-    def forward(layers: int, *tensors: Tensor) -> tuple[Tensor, ...]:
-        bits, alphas, weights = _thirds(layers, tensors)
-        kernels = ops.implementation(weights[0].device)
-        return tuple(map(kernels.mix, bits, alphas, weights))
+
+class _ByLayer(torch.autograd.Function):
+    """A function of `by_unit`, whether each layer's alphas are per unit, and three tensors a layer.
+
+    The layers' first tensors, the bits, come first, then their second and their third ones.
+    """
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: Any) -> None:
-        ctx.layers = inputs[0]
+        ctx.by_unit = inputs[0]
         ctx.save_for_backward(*inputs[1:])
+
+    @classmethod
+    def vmap(cls, info: Any, in_dims: tuple, by_unit: tuple[bool, ...], *tensors: Tensor) -> tuple:
+        dims = in_dims[1:]
+        parts = []
+        for index in range(info.batch_size):
+            pairs = zip(tensors, dims, strict=True)
+            one = [each if dim is None else each.select(dim, index) for each, dim in pairs]
+            parts.append(cls.apply(by_unit, *one))
+        return tuple(map(torch.stack, zip(*parts, strict=True))), (0,) * len(by_unit)
+
+    @staticmethod
+    def saved(ctx: Any) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor], bool, bool]:
+        """What `setup_context` kept, and whether the second and third ones need gradients."""
+        layers = len(ctx.by_unit)
+        needed = ctx.needs_input_grad[1 + layers :]
+        return *_thirds(ctx.saved_tensors), any(needed[:layers]), any(needed[layers:])
+
+
+class _Mix(_ByLayer):
+    """Bits, alphas and weights to mixed weights."""
+
+    @staticmethod
+    def forward(by_unit: tuple[bool, ...], *tensors: Tensor) -> tuple[Tensor, ...]:
+        bits, alphas, weights = _thirds(tensors)
+        return tuple(map(implementation(weights[0].device).mix, bits, alphas, weights))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple:
-        layers = ctx.layers
-        bits, alphas, weights = _thirds(layers, ctx.saved_tensors)
-        to_alphas = to_weights = (None,) * layers
-        if any(ctx.needs_input_grad[1 + layers : 1 + 2 * layers]):
-            by_unit = tuple(alpha.dim() == 2 for alpha in alphas)
+        by_unit = ctx.by_unit
+        bits, alphas, weights, alphas_learn, weights_learn = _ByLayer.saved(ctx)
+        to_alphas = to_weights = (None,) * len(by_unit)
+        if alphas_learn:
             # Most backward passes are not differentiated again and need no node in a graph.
             run = _Sums.apply if torch.is_grad_enabled() or _transformed() else _Sums.forward
-            sums = run(layers, by_unit, *bits, *grads, *weights)
+            sums = run(by_unit, *bits, *grads, *weights)
             to_alphas = tuple(s.to(a.dtype) for s, a in zip(sums, alphas, strict=True))
-        if any(ctx.needs_input_grad[1 + 2 * layers :]):
-            to_weights = _Mix.apply(layers, *bits, *alphas, *grads)
-        return None, *(None,) * layers, *to_alphas, *to_weights
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple, layers: int, *tensors: Tensor) -> tuple:
-        parts = [
-            _Mix.apply(layers, *_slices(tensors, in_dims[1:], index))
-            for index in range(info.batch_size)
-        ]
-        return _stacked(parts), (0,) * layers
+        if weights_learn:
+            to_weights = _Mix.apply(by_unit, *bits, *alphas, *grads)
+        return None, *(None,) * len(by_unit), *to_alphas, *to_weights
 
 
 class _PlainMix(torch.autograd.Function):
     """`_Mix` outside of `torch.func` transforms, whose `setup_context` costs 0.03 ms a call."""
 
     @staticmethod
-    def forward(ctx: Any, layers: int, *tensors: Tensor) -> tuple[Tensor, ...]:
-        ctx.layers = layers
-        ctx.save_for_backward(*tensors)
-        return _Mix.forward(layers, *tensors)
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, ...]:
+        _Mix.setup_context(ctx, inputs, None)
+        return _Mix.forward(*inputs)
 
     backward = _Mix.backward
 
 
-class _Sums(torch.autograd.Function):
-    """Layers' bits, left and right factors, one after another, to their sums under each mask."""
+class _Sums(_ByLayer):
+    """Bits, left and right factors to their sums under each mask."""
 
     @staticmethod
-    def forward(layers: int, by_unit: tuple[bool, ...], *tensors: Tensor) -> tuple[Tensor, ...]:
-        bits, left, right = _thirds(layers, tensors)
-        kernels = ops.implementation(left[0].device)
-        return tuple(map(kernels.mask_sums, bits, left, right, by_unit))
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple, output: Any) -> None:
-        ctx.layers = inputs[0]
-        ctx.save_for_backward(*inputs[2:])
+    def forward(by_unit: tuple[bool, ...], *tensors: Tensor) -> tuple[Tensor, ...]:
+        bits, left, right = _thirds(tensors)
+        return tuple(map(implementation(left[0].device).mask_sums, bits, left, right, by_unit))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple:
-        layers = ctx.layers
-        bits, left, right = _thirds(layers, ctx.saved_tensors)
-        to_left = to_right = (None,) * layers
-        if any(ctx.needs_input_grad[2 + layers : 2 + 2 * layers]):
-            mixed = _Mix.apply(layers, *bits, *grads, *right)
-            to_left = tuple(m.to(x.dtype) for m, x in zip(mixed, left, strict=True))
-        if any(ctx.needs_input_grad[2 + 2 * layers :]):
-            mixed = _Mix.apply(layers, *bits, *grads, *left)
-            to_right = tuple(m.to(x.dtype) for m, x in zip(mixed, right, strict=True))
-        return None, None, *(None,) * layers, *to_left, *to_right
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple, layers: int, by_unit: Any, *tensors: Tensor) -> tuple:
-        parts = [
-            _Sums.apply(layers, by_unit, *_slices(tensors, in_dims[2:], index))
-            for index in range(info.batch_size)
-        ]
-        return _stacked(parts), (0,) * layers
+        by_unit = ctx.by_unit
+        bits, left, right, *needed = _ByLayer.saved(ctx)
+        found: list[Tensor | None] = []
+        for factors, others, need in zip((left, right), (right, left), needed, strict=True):
+            mixed = _Mix.apply(by_unit, *bits, *grads, *others) if need else (None,) * len(by_unit)
+            found += [
+                None if each is None else each.to(factor.dtype)
+                for each, factor in zip(mixed, factors, strict=True)
+            ]
+        return None, *(None,) * len(by_unit), *found
 
 
 def mix_layers(
     bits: Sequence[Tensor], alphas: Sequence[Tensor], weights: Sequence[Tensor]
 ) -> list[Tensor]:
     """`mix` for every layer of a network at once; one bits, alpha and weight a layer."""
-    for each in zip(bits, alphas, weights, strict=True):
-        _check_mix(*each)
+    for packed, alpha, weight in zip(bits, alphas, weights, strict=True):
+        _check_bits(packed, weight)
+        if alpha.shape not in (packed.shape[:1], packed.shape[:2]):
+            raise InputError(
+                f"coefficients of shape {tuple(alpha.shape)} do not fit {packed.shape[0]} masks of "
+                f"{packed.shape[1]} units; expected ({packed.shape[0]},) or "
+                f"{tuple(packed.shape[:2])}"
+            )
+        _check_device(packed, alpha, weight)
     if _traced(weights[0]):
-        return [ops.mix_op(*each) for each in zip(bits, alphas, weights, strict=True)]
+        return [_mix_op(*each) for each in zip(bits, alphas, weights, strict=True)]
     run = _Mix if _transformed() else _PlainMix
-    return list(run.apply(len(bits), *bits, *alphas, *weights))
+    return list(run.apply(tuple(alpha.dim() == 2 for alpha in alphas), *bits, *alphas, *weights))
 
 
 def mix(bits: Tensor, alpha: Tensor, weight: Tensor) -> Tensor:
     """W ⊙ Σ_t α_t M^t (eq. 1), straight from packed bits.
 
-    bits: (N, units, row_bytes) uint8 as `layout.pack` makes them; alpha: (N,), or (N, units) for
+    bits: (N, units, row_bytes) uint8 as `pack` makes them; alpha: (N,), or (N, units) for
     coefficients per output unit; weight: (units, ...) float32, float16 or bfloat16. Returns a
     tensor like weight, differentiable in alpha and weight. Raises InputError for shapes, types or
     devices that do not belong together.
@@ -139,8 +155,8 @@ def mask_sums(bits: Tensor, left: Tensor, right: Tensor, per_unit: bool = False)
     _check_bits(bits, left)
     _check_device(bits, left, right)
     if _traced(left):
-        return ops.mask_sums_op(bits, left, right, per_unit)
-    return _Sums.apply(1, (per_unit,), bits, left, right)[0]
+        return _sums_op(bits, left, right, per_unit)
+    return _Sums.apply((per_unit,), bits, left, right)[0]
 
 
 def _traced(tensor: Tensor) -> bool:
@@ -153,34 +169,14 @@ def _transformed() -> bool:
     return torch._C._are_functorch_transforms_active()
 
 
-def _thirds(layers: int, tensors: Sequence[Tensor]) -> tuple[Sequence[Tensor], ...]:
+def _thirds(tensors: Sequence[Tensor]) -> tuple[Sequence[Tensor], ...]:
+    layers = len(tensors) // 3
     return tensors[:layers], tensors[layers : 2 * layers], tensors[2 * layers :]
-
-
-def _slices(tensors: Sequence[Tensor], dims: Sequence[int | None], index: int) -> list[Tensor]:
-    return [
-        tensor if dim is None else tensor.select(dim, index)
-        for tensor, dim in zip(tensors, dims, strict=True)
-    ]
-
-
-def _stacked(parts: Sequence[Sequence[Tensor]]) -> tuple[Tensor, ...]:
-    return tuple(torch.stack(each) for each in zip(*parts, strict=True))
-
-
-def _check_mix(bits: Tensor, alpha: Tensor, weight: Tensor) -> None:
-    _check_bits(bits, weight)
-    if alpha.shape not in ((bits.shape[0],), (bits.shape[0], bits.shape[1])):
-        raise InputError(
-            f"coefficients of shape {tuple(alpha.shape)} do not fit {bits.shape[0]} masks of "
-            f"{bits.shape[1]} units; expected ({bits.shape[0]},) or {tuple(bits.shape[:2])}"
-        )
-    _check_device(bits, alpha, weight)
 
 
 def _check_bits(bits: Tensor, weight: Tensor) -> None:
     # The kernels read by address: bits of another width would send them past the end.
-    expected = (weight.shape[0], row_bytes(prod(weight.shape[1:])))
+    expected = (weight.shape[0], reference.row_bytes(prod(weight.shape[1:])))
     if bits.dim() != 3 or tuple(bits.shape[1:]) != expected or bits.dtype != torch.uint8:
         raise InputError(
             f"bits of shape {tuple(bits.shape)} and {bits.dtype} do not mask a weight of shape "
@@ -194,3 +190,47 @@ def _check_device(bits: Tensor, *others: Tensor) -> None:
             raise InputError(
                 f"tensors must lie on the device of the bits, {bits.device}, got {other.device}"
             )
+
+
+@torch.library.custom_op("impresslearn::mix", mutates_args=())
+def _mix_op(bits: Tensor, alpha: Tensor, weight: Tensor) -> Tensor:
+    return implementation(weight.device).mix(bits, alpha, weight)
+
+
+@_mix_op.register_fake
+def _(bits: Tensor, alpha: Tensor, weight: Tensor) -> Tensor:
+    return torch.empty(weight.shape, dtype=weight.dtype, device=weight.device)
+
+
+@torch.library.custom_op("impresslearn::mask_sums", mutates_args=())
+def _sums_op(bits: Tensor, left: Tensor, right: Tensor, per_unit: bool) -> Tensor:
+    return implementation(left.device).mask_sums(bits, left, right, per_unit)
+
+
+@_sums_op.register_fake
+def _(bits: Tensor, left: Tensor, right: Tensor, per_unit: bool) -> Tensor:
+    shape = bits.shape[:2] if per_unit else bits.shape[:1]
+    return torch.empty(shape, dtype=torch.float32, device=left.device)
+
+
+def _save(ctx: Any, inputs: tuple, output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:3])
+
+
+def _mix_backward(ctx: Any, grad: Tensor) -> tuple:
+    bits, alpha, weight = ctx.saved_tensors
+    _, alpha_learns, weight_learns = ctx.needs_input_grad
+    sums = _sums_op(bits, grad, weight, alpha.dim() == 2).to(alpha.dtype) if alpha_learns else None
+    return None, sums, _mix_op(bits, alpha, grad) if weight_learns else None
+
+
+def _sums_backward(ctx: Any, grad: Tensor) -> tuple:
+    bits, left, right = ctx.saved_tensors
+    needed = ctx.needs_input_grad
+    to_left = _mix_op(bits, grad, right).to(left.dtype) if needed[1] else None
+    to_right = _mix_op(bits, grad, left).to(right.dtype) if needed[2] else None
+    return None, to_left, to_right, None
+
+
+_mix_op.register_autograd(_mix_backward, setup_context=_save)
+_sums_op.register_autograd(_sums_backward, setup_context=_save)

@@ -1,17 +1,49 @@
-"""Reference implementation of mixing and its adjoint, in plain torch, one mask at a time.
+"""Packed binary masks, and the reference implementation of mixing and its adjoint.
 
-Every other implementation is compared with these two functions. Both work on any device and
-never hold more than one unpacked mask.
+A layer's mask is (units, fan_in) booleans, packed into (units, row_bytes) bytes: weight 8b+k of a
+row is bit k of byte b, and every row starts on an even byte so that a kernel can read 16 weights
+of one output unit at a time. Padding bits are zero. N masks of a layer stand one after another,
+(N, units, row_bytes), so that appending a mask moves nothing.
+
+Every other implementation is compared with `mix` and `mask_sums` here: plain torch, on any device,
+one unpacked mask at a time.
 """
 
 from __future__ import annotations
 
 from math import prod
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from impresslearn.kernels.layout import unpack
+WORD_BITS = 16
+
+
+def row_bytes(fan_in: int) -> int:
+    """Bytes that one row of `fan_in` weights takes."""
+    return 2 * ((fan_in + WORD_BITS - 1) // WORD_BITS)
+
+
+def pack(mask: Tensor) -> Tensor:
+    """Booleans (..., units, fan_in) to bytes (..., units, row_bytes), uint8, same device."""
+    packed = np.packbits(mask.detach().cpu().numpy().astype(bool), axis=-1, bitorder="little")
+    bits = torch.zeros((*mask.shape[:-1], row_bytes(mask.shape[-1])), dtype=torch.uint8)
+    bits[..., : packed.shape[-1]] = torch.from_numpy(packed)
+    return bits.to(mask.device)
+
+
+def unpack(bits: Tensor, fan_in: int) -> Tensor:
+    """Bytes (..., units, row_bytes) to booleans (..., units, fan_in), same device."""
+    shifts = torch.arange(8, device=bits.device, dtype=torch.uint8)
+    spread = (bits.unsqueeze(-1) >> shifts) & 1
+    return spread.flatten(-2)[..., :fan_in].bool()
+
+
+def popcount(bits: Tensor) -> Tensor:
+    """Ones in each leading entry: (N, ...) uint8 to (N,) int64, on the CPU."""
+    counts = np.bitwise_count(bits.cpu().numpy())
+    return torch.from_numpy(counts.sum(axis=tuple(range(1, counts.ndim)), dtype=np.int64))
 
 
 def mix(bits: Tensor, alpha: Tensor, weight: Tensor) -> Tensor:

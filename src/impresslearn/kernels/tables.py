@@ -10,7 +10,7 @@ of interleaved runs:
     with this file            3.3     14.0
 
 It needs AVX-512 with VBMI and GFNI; where these or the inner parts of Numba that it uses are
-missing, `tiles` serve. To delete it: remove this file, its tests and `_tables` in `cpu`.
+missing, `tiles` serve. To delete it: remove this file, its tests and the choice in `cpu._loops`.
 
 The sum over four masks of their coefficients takes one of 16 values for any weight, and so does the
 sum over four weights under any mask (the "four Russians"). A table of 16 floats is one vector, and

@@ -114,8 +114,8 @@ class _Popup(torch.autograd.Function):
             return grad * weight, None, None, None
         if _plain(grad, weight, scores):
             flat = (tensor.detach().flatten().numpy() for tensor in (grad, weight, scores))
-            if (product := signed_product(*flat)) is not None:
-                return torch.from_numpy(product).view(grad.shape), None, None, None
+            product = torch.from_numpy(signed_product(*flat))
+            return product.view(grad.shape), None, None, None
         return grad * weight * scores.sign(), None, None, None
 
 
@@ -128,7 +128,7 @@ def _fused(scores: Tensor, weight: Tensor, ones: int, rule: ScoreRule) -> Tensor
     if reached != ones:
         return None
     kept = keep_above(flat.numpy(), weight.detach().flatten().numpy(), threshold, magnitude)
-    return None if kept is None else torch.from_numpy(kept).view(weight.shape)
+    return torch.from_numpy(kept).view(weight.shape)
 
 
 def _threshold(ranked: Tensor, ones: int) -> tuple[float, int]:
