@@ -38,8 +38,8 @@ def find_classes(mask: NDArray[np.bool_]) -> tuple[Integers, Integers]:
     if mask.all() or not mask.any():
         return single
     weights = mask.astype(np.float32)  # counting is then matrix products
-    rows = _quantile(weights.sum(1), START_ROWS)
-    columns = _quantile(weights.sum(0), START_COLUMNS)
+    rows = sorted_places(weights.sum(1)) * START_ROWS // units
+    columns = sorted_places(weights.sum(0)) * START_COLUMNS // fan_in
     rows, columns = _move(weights, rows, columns)
     for _ in range(ROUNDS):
         before = rows.max(), columns.max()
@@ -84,30 +84,29 @@ def _join(
     weights: NDArray[np.float32], rows: Integers, columns: Integers
 ) -> tuple[Integers, Integers]:
     """Pairs of classes made one, the best pair first, while that saves bits."""
+    labels = [rows, columns]
     while True:
-        ones, sizes = _count(weights @ _one_hot(columns), rows, columns)
-        row_gain, row_pair = _best_pair(ones, sizes, len(rows))
-        column_gain, column_pair = _best_pair(ones.T, sizes.T, len(columns))
-        if max(row_gain, column_gain) <= 0:
-            return rows, columns
-        if row_gain >= column_gain:
-            rows = _joined(rows, row_pair)
-        else:
-            columns = _joined(columns, column_pair)
+        ones, sizes = _count(weights @ _one_hot(labels[1]), *labels)
+        down = _best_pair(ones, sizes, len(rows))
+        across = _best_pair(ones.T, sizes.T, len(columns))
+        axis, (gain, first, second) = (0, down) if down[0] >= across[0] else (1, across)
+        if gain <= 0:
+            return labels[0], labels[1]
+        labels[axis] = _numbered(np.where(labels[axis] == second, first, labels[axis]))
 
 
-def _best_pair(ones: Counts, sizes: Counts, labels: int) -> tuple[float, tuple[int, int]]:
+def _best_pair(ones: Counts, sizes: Counts, labels: int) -> tuple[float, int, int]:
     """Bits that the best join of two classes of axis 0 saves, and the two classes."""
     classes = len(ones)
     if classes == 1:
-        return 0.0, (0, 0)
+        return 0.0, 0, 0
     apart = _entropy(ones, sizes).sum(1)
     together = _entropy(ones[:, None] + ones, sizes[:, None] + sizes).sum(2)
     gain = apart[:, None] + apart - together
     np.fill_diagonal(gain, -np.inf)
     first, second = divmod(int(gain.argmax()), classes)
     told = labels * np.log2(classes / (classes - 1)) + BLOCK_BITS * ones.shape[1]
-    return float(gain[first, second] + told), (first, second)
+    return float(gain[first, second] + told), first, second
 
 
 def _bits(weights: NDArray[np.float32], rows: Integers, columns: Integers) -> float:
@@ -124,25 +123,14 @@ def _count(along: NDArray[np.float32], rows: Integers, columns: Integers) -> tup
 
 def _entropy(ones: Counts, sizes: Counts) -> Counts:
     """Bits of the weights of each block, drawn independently at the block's density."""
-    return _x_log_x(sizes) - _x_log_x(ones) - _x_log_x(sizes - ones)
-
-
-def _x_log_x(counts: Counts) -> Counts:
-    return counts * np.log2(np.maximum(counts, 1))
-
-
-def _joined(labels: Integers, pair: tuple[int, int]) -> Integers:
-    return _numbered(np.where(labels == pair[1], pair[0], labels))
+    counts = (sizes, ones, sizes - ones)
+    all_weights, of_ones, of_zeros = (each * np.log2(np.maximum(each, 1)) for each in counts)
+    return all_weights - of_ones - of_zeros
 
 
 def _numbered(labels: Integers) -> Integers:
     """The same classes, numbered without gaps."""
     return np.unique(labels, return_inverse=True)[1]
-
-
-def _quantile(values: NDArray[np.float32], count: int) -> Integers:
-    """Which of `count` parts of equal size each value lies in."""
-    return sorted_places(values) * count // len(values)
 
 
 def _one_hot(labels: Integers) -> NDArray[np.float32]:

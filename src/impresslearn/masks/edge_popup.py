@@ -83,13 +83,15 @@ def top_mask(scores: Tensor, ones: int, score_rule: ScoreRule = "magnitude") -> 
     if not 0 <= ones <= scores.numel():
         raise InputError(f"cannot keep {ones} of {scores.numel()} weights")
     ranked = scores.detach().abs() if score_rule == "magnitude" else scores.detach()
-    if 0 < ones < ranked.numel():
-        threshold, reached = _threshold(ranked, ones)
-        mask = ranked >= threshold
-        return mask if reached == ones else _without_last_ties(ranked, mask, threshold, ones)
-    if torch.isnan(ranked).any():
-        _refuse_nan()
-    return torch.full_like(ranked, ones > 0, dtype=torch.bool)
+    if ranked.numel() == 0:
+        return torch.zeros_like(ranked, dtype=torch.bool)
+    threshold, reached = _threshold(ranked, max(ones, 1))
+    mask = ranked >= threshold
+    if reached > ones:
+        flat, tied = mask.flatten(), (ranked == threshold).flatten().nonzero().flatten()
+        flat[tied[len(tied) - (reached - ones) :]] = False
+        mask = flat.view_as(mask)
+    return mask
 
 
 def popup(scores: Tensor, weight: Tensor, ones: int, score_rule: ScoreRule = "magnitude") -> Tensor:
@@ -121,7 +123,7 @@ class _Popup(torch.autograd.Function):
 
 def _fused(scores: Tensor, weight: Tensor, ones: int, rule: ScoreRule) -> Tensor | None:
     """weight ⊙ mask in one pass on the CPU; None where that cannot be, or where scores tie."""
-    if not (_plain(scores, weight) and 0 < ones < scores.numel() and rule in RULES):
+    if not (_plain(scores, weight) and 0 < ones <= scores.numel() and rule in RULES):
         return None
     flat, magnitude = scores.detach().flatten(), rule == "magnitude"
     threshold, reached = _threshold(flat.abs() if magnitude else flat, ones)
@@ -140,21 +142,8 @@ def _threshold(ranked: Tensor, ones: int) -> tuple[float, int]:
         reached = int((ranked >= threshold).sum())
         threshold = math.nan if torch.isnan(ranked).any() else threshold
     if math.isnan(threshold):
-        _refuse_nan()
+        raise TrainingError("edge-popup scores became NaN; lower the learning rate")
     return threshold, reached
-
-
-def _without_last_ties(ranked: Tensor, mask: Tensor, threshold: float, ones: int) -> Tensor:
-    """The mask less the last of the scores that equal the threshold."""
-    tied = (ranked == threshold).flatten().nonzero().flatten()
-    surplus = int(mask.sum()) - ones
-    exact = mask.flatten().clone()
-    exact[tied[len(tied) - surplus :]] = False
-    return exact.view_as(mask)
-
-
-def _refuse_nan() -> None:
-    raise TrainingError("edge-popup scores became NaN; lower the learning rate")
 
 
 def _plain(*tensors: Tensor) -> bool:

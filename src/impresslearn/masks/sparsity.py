@@ -7,9 +7,10 @@ layers (the head above all) keep more, with the total kept exact.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Literal, get_args
+
+import numpy as np
 
 from impresslearn.errors import InputError
 from impresslearn.networks.layers import MaskableLayer
@@ -46,48 +47,31 @@ def ones_per_layer(
         return tuple(max(1, round(density * layer.numel)) for layer in layers)
     if allocation != "erdos_renyi":
         raise InputError(f"allocation must be one of {', '.join(ALLOCATIONS)}, got {allocation!r}")
+    sizes = np.array([layer.numel for layer in layers])
     cap = DENSITY_CAP if density <= DENSITY_CAP else 1.0
-    shares = _capped_densities(layers, density, cap)
-    exact = [share * layer.numel for share, layer in zip(shares, layers, strict=True)]
-    return _round_to_total(exact, layers, round(density * sum(layer.numel for layer in layers)))
-
-
-def _capped_densities(layers: Sequence[MaskableLayer], density: float, cap: float) -> list[float]:
-    """Densities proportional to (fan_in + fan_out) / numel, none above the cap."""
-    kept = density * sum(layer.numel for layer in layers)
-    weights = [layer.fan_in + layer.units for layer in layers]
-    capped: set[int] = set()
-    while True:
-        rest = kept - cap * sum(layers[i].numel for i in capped)
-        free = sum(weight for i, weight in enumerate(weights) if i not in capped)
-        scale = rest / free if free else 0.0
-        over = {
-            i
-            for i, layer in enumerate(layers)
-            if i not in capped and scale * weights[i] > cap * layer.numel
-        }
-        if not over:
-            return [
-                cap if i in capped else scale * weights[i] / layer.numel
-                for i, layer in enumerate(layers)
-            ]
-        capped |= over
-
-
-def _round_to_total(
-    exact: Sequence[float], layers: Sequence[MaskableLayer], total: int
-) -> tuple[int, ...]:
-    """Whole numbers near `exact` that add up to `total`: largest remainders first."""
-    counts = [
-        min(layer.numel, max(1, math.floor(x))) for x, layer in zip(exact, layers, strict=True)
-    ]
-    by_remainder = sorted(range(len(exact)), key=lambda i: counts[i] - exact[i])
-    while (missing := total - sum(counts)) != 0:
+    exact = sizes * _capped_densities(layers, sizes, density, cap)
+    total = round(density * int(sizes.sum()))
+    counts = np.minimum(sizes, np.maximum(1, np.floor(exact).astype(np.int64)))
+    by_remainder = np.argsort(counts - exact, kind="stable")
+    while missing := total - int(counts.sum()):
         step = 1 if missing > 0 else -1
-        order = by_remainder if missing > 0 else by_remainder[::-1]
-        movable = [i for i in order if 1 <= counts[i] + step <= layers[i].numel]
+        movable = [i for i in by_remainder[::step] if 1 <= counts[i] + step <= sizes[i]]
         if not movable:
             break
-        for i in movable[: abs(missing)]:
-            counts[i] += step
-    return tuple(counts)
+        counts[movable[: abs(missing)]] += step
+    return tuple(counts.tolist())
+
+
+def _capped_densities(
+    layers: Sequence[MaskableLayer], sizes: np.ndarray, density: float, cap: float
+) -> np.ndarray:
+    """Densities proportional to (fan_in + fan_out) / numel, none above the cap."""
+    weights = np.array([layer.fan_in + layer.units for layer in layers])
+    capped = np.zeros(len(layers), dtype=bool)
+    while True:
+        free = weights[~capped].sum()
+        scale = (density * sizes.sum() - cap * sizes[capped].sum()) / free if free else 0.0
+        over = ~capped & (scale * weights > cap * sizes)
+        if not over.any():
+            return np.where(capped, cap, scale * weights / sizes)
+        capped |= over
