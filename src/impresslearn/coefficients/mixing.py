@@ -174,17 +174,24 @@ def mixed_weights(
     weights: the backbone's maskable weights, in the bank's layer order. Raises InputError unless
     the coefficients fit the bank's layers and number of masks.
     """
-    _check(coefficients, bank)
+    if len(coefficients.alpha) != len(bank.layers) or coefficients.num_masks > len(bank):
+        raise InputError(
+            f"coefficients for {coefficients.num_masks} masks and {len(coefficients.alpha)} layers "
+            f"do not fit a bank of {len(bank)} masks and {len(bank.layers)} layers"
+        )
+    for dimension, scales in enumerate(coefficients.groups[1:]):
+        wanted = [(layer.shape[dimension],) for layer in bank.layers]
+        if scales is not None and [tuple(scale.shape) for scale in scales] != wanted:
+            found = [tuple(scale.shape) for scale in scales]
+            raise InputError(f"scales of shapes {found} do not fit the layers; expected {wanted}")
     bits = [bank.bits(number, coefficients.num_masks) for number in range(len(bank.layers))]
     frozen = [weights[layer.name] for layer in bank.layers]
     mixed = {}
     for number, weight in enumerate(mix_layers(bits, coefficients.alpha, frozen)):
-        if coefficients.output_scale is not None:
-            scale = coefficients.output_scale[number]
-            weight = weight * scale.to(weight.dtype).reshape(-1, *[1] * (weight.dim() - 1))
-        if coefficients.input_scale is not None:
-            scale = coefficients.input_scale[number]
-            weight = weight * scale.to(weight.dtype).reshape(1, -1, *[1] * (weight.dim() - 2))
+        for dimension, scales in enumerate(coefficients.groups[1:]):
+            if scales is not None:
+                trailing = [1] * (weight.dim() - 1 - dimension)
+                weight = weight * scales[number].to(weight.dtype).reshape(-1, *trailing)
         mixed[bank.layers[number].name] = weight
     return mixed
 
@@ -196,19 +203,3 @@ def masked_weights(bank: MaskBank, weights: Mapping[str, Tensor], name: str) -> 
     frozen = [weights[layer.name] for layer in bank.layers]
     mixed = mix_layers([bits[None] for bits in packed], alone, frozen)
     return dict(zip((layer.name for layer in bank.layers), mixed, strict=True))
-
-
-def _check(coefficients: Coefficients, bank: MaskBank) -> None:
-    if len(coefficients.alpha) != len(bank.layers) or coefficients.num_masks > len(bank):
-        raise InputError(
-            f"coefficients for {coefficients.num_masks} masks and {len(coefficients.alpha)} layers "
-            f"do not fit a bank of {len(bank)} masks and {len(bank.layers)} layers"
-        )
-    scales = (
-        (coefficients.output_scale, [(layer.shape[0],) for layer in bank.layers]),
-        (coefficients.input_scale, [(layer.shape[1],) for layer in bank.layers]),
-    )
-    for tensors, shapes in scales:
-        if tensors is not None and [tuple(scale.shape) for scale in tensors] != shapes:
-            found = [tuple(scale.shape) for scale in tensors]
-            raise InputError(f"scales of shapes {found} do not fit the layers; expected {shapes}")

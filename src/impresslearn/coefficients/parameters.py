@@ -1,19 +1,17 @@
 """Trainable coefficients: as real numbers, or quantised while they are trained.
 
-`FloatCoefficients` are the coefficients themselves. `QuantisedCoefficients` make each tensor
-offset + step · n: the whole numbers n, the step and the offset are all learned. The forward pass
-uses n rounded, as it will be kept; the gradient passes the rounding as if it were not there
-(straight-through). The code length of n, by a Laplace density whose width is learned too, is part
-of the loss, so that numbers which do not earn their bits stay at zero. `levels` writes them near
-that length.
+With `bit_price` each tensor is offset + step · n: the whole numbers n, the step and the offset are
+all learned. The forward pass uses n rounded, as it will be kept; the gradient passes the rounding
+as if it were not there (straight-through). The code length of n, by a Laplace density whose width
+is learned too, is part of the loss, so that numbers which do not earn their bits stay at zero.
+`levels` writes them near that length.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import repeat
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -41,19 +39,37 @@ SMALLEST_STEP = 2.0**-24
 """The smallest that float16 knows."""
 
 
-class TrainableCoefficients(Protocol):
-    """Coefficients under optimisation. parameters: the leaf tensors to optimise."""
+class TrainableCoefficients:
+    """Coefficients under optimisation, as they are or on grids.
 
-    parameters: list[Tensor]
+    parameters: the leaf tensors to optimise.
+    """
+
+    def __init__(self, start: Coefficients, on_grids: Sequence[_OnGrid] = ()) -> None:
+        self._start, self._on_grids = start, on_grids
+        self.parameters = [each for tensor in on_grids for each in tensor.parameters]
+        if not on_grids:
+            self.parameters = [tensor.requires_grad_(True) for tensor in start.tensors()]
 
     def coefficients(self) -> Coefficients:
         """The coefficients that the parameters stand for, differentiable in them."""
+        if not self._on_grids:
+            return self._start
+        return self._start.like(tensor.values() for tensor in self._on_grids)
 
-    def bits(self) -> Tensor | float:
-        """Their code length, about, differentiable; 0 where it is not counted."""
+    def bits(self) -> Tensor:
+        """The code length of whole numbers, about, differentiable."""
+        return torch.stack([tensor.bits() for tensor in self._on_grids]).sum()
 
+    @torch.no_grad()
     def result(self) -> Coefficients:
         """What was learned, without gradient."""
+        if not self._on_grids:
+            return self._start.detach()
+        grids = tuple(tensor.grid() for tensor in self._on_grids)
+        pairs = zip(grids, self._on_grids, strict=True)
+        values = [grid.offset + grid.step * tensor.exact().round() for grid, tensor in pairs]
+        return self._start.like(values, grids)
 
 
 def trainable_coefficients(
@@ -67,55 +83,15 @@ def trainable_coefficients(
     device = next(iter(weights.values())).device
     start = uniform_coefficients(bank.layers, len(bank), spec, device)
     if spec is None or spec.bit_price is None:
-        return FloatCoefficients(start)
-    return QuantisedCoefficients(start, bank, weights)
-
-
-class FloatCoefficients:
-    """The coefficients themselves."""
-
-    def __init__(self, start: Coefficients) -> None:
-        self._coefficients = start
-        self.parameters = [tensor.requires_grad_(True) for tensor in start.tensors()]
-
-    def coefficients(self) -> Coefficients:
-        return self._coefficients
-
-    def bits(self) -> float:
-        return 0.0
-
-    def result(self) -> Coefficients:
-        return self._coefficients.detach()
-
-
-class QuantisedCoefficients:
-    """Coefficients as whole numbers, all zero at first, on a learned grid for each tensor."""
-
-    def __init__(self, start: Coefficients, bank: MaskBank, weights: Mapping[str, Tensor]) -> None:
-        self._start = start
-        firsts = _first_grids(start.num_masks, bank, weights)
-        scales = [*(start.output_scale or ()), *(start.input_scale or ())]
-        around_one = Grid(FIRST_SCALE_STEP, 1.0)
-        self._tensors = [
-            *map(_OnGrid, start.alpha, firsts, repeat(LEVELS_PER_UNIT)),
-            *map(_OnGrid, scales, repeat(around_one), repeat(SCALE_LEVELS_PER_UNIT)),
-        ]
-        self.parameters = [each for tensor in self._tensors for each in tensor.parameters]
-
-    def coefficients(self) -> Coefficients:
-        return self._start.like(tensor.values() for tensor in self._tensors)
-
-    def bits(self) -> Tensor:
-        return torch.stack([tensor.bits() for tensor in self._tensors]).sum()
-
-    @torch.no_grad()
-    def result(self) -> Coefficients:
-        grids = tuple(tensor.grid() for tensor in self._tensors)
-        values = [
-            grid.offset + grid.step * tensor.levels()
-            for grid, tensor in zip(grids, self._tensors, strict=True)
-        ]
-        return self._start.like(values, grids)
+        return TrainableCoefficients(start)
+    firsts = _first_grids(start.num_masks, bank, weights)
+    scales = [*start.tensors()][len(start.alpha) :]
+    around_one = Grid(FIRST_SCALE_STEP, 1.0)
+    on_grids = [
+        *map(_OnGrid, start.alpha, firsts, repeat(LEVELS_PER_UNIT)),
+        *map(_OnGrid, scales, repeat(around_one), repeat(SCALE_LEVELS_PER_UNIT)),
+    ]
+    return TrainableCoefficients(start, on_grids)
 
 
 class _OnGrid:
@@ -132,13 +108,12 @@ class _OnGrid:
 
     def values(self) -> Tensor:
         step, offset = self._first.step * self._step.exp(), self._first.offset * (1 + self._shift)
-        return offset + step * _Rounded.apply(self._exact())
+        exact = self.exact()
+        rounded = exact + (exact.round() - exact).detach()  # straight-through
+        return offset + step * rounded
 
     def bits(self) -> Tensor:
-        return laplace_bits(self._exact(), self._width.exp()).sum()
-
-    def levels(self) -> Tensor:
-        return self._exact().round()
+        return laplace_bits(self.exact(), self._width.exp()).sum()
 
     def grid(self) -> Grid:
         """As it is kept, in float16."""
@@ -147,20 +122,8 @@ class _OnGrid:
         kept = torch.tensor([max(step, SMALLEST_STEP), offset], dtype=torch.float16)
         return Grid(float(kept[0]), float(kept[1]))
 
-    def _exact(self) -> Tensor:
+    def exact(self) -> Tensor:
         return (self._factor * self._numbers).clamp(-LARGEST, LARGEST)
-
-
-class _Rounded(torch.autograd.Function):
-    """Rounding with a straight-through gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, exact: Tensor) -> Tensor:
-        return exact.round()
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return grad
 
 
 def laplace_bits(exact: Tensor, width: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -26,9 +27,8 @@ from impresslearn.errors import InputError
 Precision = Literal["float32", "float16", "int8", "int5", "int4", "coded"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 """From most to fewest bits."""
-_BITS = {"int8": 8, "int5": 5, "int4": 4}
-_TOP_OF_CODED = 7
-"""The largest whole number, in magnitude, of coefficients that were not learned on grids."""
+_BITS = {"int8": 8, "int5": 5, "int4": 4, "coded": 4}
+"""Of a whole number; of a coded one, where it was not learned on a grid."""
 
 
 @dataclass(frozen=True)
@@ -113,89 +113,53 @@ def store_tensors(
     if not all(torch.isfinite(tensor).all() for tensor in tensors):
         raise InputError("coefficients hold NaN or infinite values and cannot be stored")
     arrays = [tensor.detach().cpu().float().numpy() for tensor in tensors]
-    if precision == "coded":
-        return _coded(arrays, grids or tuple(_grid_for(array) for array in arrays))
-    centred = (number >= around_zero for number in range(len(arrays)))
-    return [_store(*each, precision) for each in zip(arrays, centred, strict=True)], b""
+    if precision not in _BITS:
+        kept = arrays if precision == "float32" else map(_float16, arrays)
+        return [StoredTensor(each.shape, each.tobytes()) for each in kept], b""
+    coded, bits = precision == "coded", _BITS[precision]
+    levels, steps, offsets = [], [], []
+    for number, values in enumerate(arrays):
+        shifted = coded or number >= around_zero
+        if coded and grids:
+            step, offset = _float16([grids[number].step]), _float16(grids[number].offset)
+        else:
+            step, middle = None, np.median(values) if coded else (values.max() + values.min()) / 2
+            offset = _float16(middle if shifted else 0.0)
+        columns = (values - np.float32(offset)).reshape(-1, 1 if coded else prod(values.shape[1:]))
+        step = _best_steps(columns, _top(bits)) if step is None else step
+        levels.append(_round(columns, step, LARGEST if coded else _top(bits)))
+        steps.append(step.tobytes())
+        offsets.append(offset.tobytes() if shifted else b"")
+    if coded:
+        payloads, stream = encode_levels(levels)
+    else:
+        payloads, stream = [_pack(each + _top(bits), bits) for each in levels], b""
+    shapes = (values.shape for values in arrays)
+    return list(map(StoredTensor, shapes, payloads, steps, offsets)), stream
 
 
 def restore_tensors(
     parts: Sequence[StoredTensor], precision: str, levels: bytes = b""
 ) -> tuple[list[Tensor], tuple[Grid, ...] | None]:
     """The tensors in float32, and the grids of coded ones. Raises ValueError for damage."""
-    if precision == "coded":
-        return _decoded(parts, levels)
-    return [_restore(part, precision) for part in parts], None
-
-
-def _coded(arrays: Sequence[np.ndarray], grids: Sequence[Grid]) -> tuple[list[StoredTensor], bytes]:
-    kept = [(_float16(grid.step), _float16(grid.offset)) for grid in grids]
-    levels = [
-        _round(array - np.float32(offset), step, LARGEST)
-        for array, (step, offset) in zip(arrays, kept, strict=True)
-    ]
-    models, coded = encode_levels(levels)
-    parts = [
-        StoredTensor(array.shape, model, step.tobytes(), offset.tobytes())
-        for array, model, (step, offset) in zip(arrays, models, kept, strict=True)
-    ]
-    return parts, coded
-
-
-def _decoded(parts: Sequence[StoredTensor], coded: bytes) -> tuple[list[Tensor], tuple[Grid, ...]]:
-    counts = [int(np.prod(part.shape)) for part in parts]
-    found = decode_levels([part.payload for part in parts], counts, coded)
-    grids = [
-        Grid(*(float(np.frombuffer(kept, np.float16)[0]) for kept in (part.steps, part.offset)))
-        for part in parts
-    ]
-    values = [
-        torch.from_numpy(
-            (levels * np.float32(grid.step) + np.float32(grid.offset))
-            .astype(np.float32)
-            .reshape(part.shape)
-        )
-        for levels, grid, part in zip(found, grids, parts, strict=True)
-    ]
-    return values, tuple(grids)
-
-
-def _grid_for(values: np.ndarray) -> Grid:
-    """The grid of least squared error around the median, where nothing was learned on one."""
-    offset = float(_float16(np.median(values)))
-    steps = _best_steps((values - np.float32(offset)).reshape(-1, 1), _TOP_OF_CODED)
-    return Grid(float(steps[0]), offset)
-
-
-def _store(values: np.ndarray, centred: bool, precision: str) -> StoredTensor:
-    if precision in ("float32", "float16"):
-        kept = values.astype(np.float32) if precision == "float32" else _float16(values)
-        return StoredTensor(values.shape, kept.tobytes())
-    top = 2 ** (_BITS[precision] - 1) - 1
-    offset = _float16((values.max() + values.min()) / 2 if centred else 0.0)
-    columns = (values - np.float32(offset)).reshape(len(values), -1)
-    steps = _best_steps(columns, top)
-    levels = _round(columns, steps, top)
-    return StoredTensor(
-        values.shape,
-        _pack(levels + top, _BITS[precision]),
-        steps.tobytes(),
-        offset.tobytes() if centred else b"",
-    )
-
-
-def _restore(part: StoredTensor, precision: str) -> Tensor:
-    if precision in ("float32", "float16"):
-        values = np.frombuffer(part.payload, dtype=precision).astype(np.float32)
-        return torch.from_numpy(values.reshape(part.shape))
-    bits = _BITS[precision]
-    count = int(np.prod(part.shape))
-    levels = _unpack(part.payload, bits, count) - (2 ** (bits - 1) - 1)
-    steps = np.frombuffer(part.steps, dtype=np.float16).astype(np.float32)
-    values = levels.reshape(part.shape[0], -1).astype(np.float32) * steps
-    if part.offset:
-        values = values + np.frombuffer(part.offset, dtype=np.float16).astype(np.float32)
-    return torch.from_numpy(values.reshape(part.shape).astype(np.float32))
+    if precision not in _BITS:
+        floats = (np.frombuffer(part.payload, precision).reshape(part.shape) for part in parts)
+        return [torch.from_numpy(each.astype(np.float32)) for each in floats], None
+    coded, bits = precision == "coded", _BITS[precision]
+    counts = [prod(part.shape) for part in parts]
+    if coded:
+        found = decode_levels([part.payload for part in parts], counts, levels)
+    else:
+        pairs = zip(parts, counts, strict=True)
+        found = [_unpack(part.payload, bits, count) - _top(bits) for part, count in pairs]
+    tensors, grids = [], []
+    for part, whole in zip(parts, found, strict=True):
+        steps = np.frombuffer(part.steps, np.float16).astype(np.float32)
+        offset = np.frombuffer(part.offset or bytes(2), np.float16).astype(np.float32)
+        values = whole.reshape(-1, len(steps)).astype(np.float32) * steps + offset
+        tensors.append(torch.from_numpy(values.reshape(part.shape)))
+        grids.append(Grid(float(steps[0]), float(offset[0])))
+    return tensors, tuple(grids) if coded else None
 
 
 def _best_steps(columns: np.ndarray, top: int) -> np.ndarray:
@@ -206,12 +170,16 @@ def _best_steps(columns: np.ndarray, top: int) -> np.ndarray:
     least = np.full(columns.shape[1], np.inf)
     for shrink in np.linspace(1.0, 0.5, 26):
         steps = _float16(np.maximum(widest * shrink, least_step))
-        error = ((_round(columns, steps, top) * steps.astype(np.float32) - columns) ** 2).sum(
-            axis=0
-        )
+        found = _round(columns, steps, top) * steps.astype(np.float32)
+        error = ((found - columns) ** 2).sum(axis=0)
         better = error < least
         best, least = np.where(better, steps, best), np.where(better, error, least)
     return best
+
+
+def _top(bits: int) -> int:
+    """The largest whole number, in magnitude, of so many bits."""
+    return 2 ** (bits - 1) - 1
 
 
 def _float16(values: Any) -> np.ndarray:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,6 +23,8 @@ from torch import Tensor
 from impresslearn.errors import InputError
 from impresslearn.kernels import reference
 from impresslearn.kernels.compiling import usable
+
+Value = TypeVar("Value")
 
 
 def implementation(device: torch.device) -> ModuleType:
@@ -51,13 +53,6 @@ class _ByLayer(torch.autograd.Function):
             parts.append(cls.apply(by_unit, *one))
         return tuple(map(torch.stack, zip(*parts, strict=True))), (0,) * len(by_unit)
 
-    @staticmethod
-    def saved(ctx: Any) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor], bool, bool]:
-        """What `setup_context` kept, and whether the second and third ones need gradients."""
-        layers = len(ctx.by_unit)
-        needed = ctx.needs_input_grad[1 + layers :]
-        return *_thirds(ctx.saved_tensors), any(needed[:layers]), any(needed[layers:])
-
 
 class _Mix(_ByLayer):
     """Bits, alphas and weights to mixed weights."""
@@ -70,7 +65,8 @@ class _Mix(_ByLayer):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple:
         by_unit = ctx.by_unit
-        bits, alphas, weights, alphas_learn, weights_learn = _ByLayer.saved(ctx)
+        bits, alphas, weights = _thirds(ctx.saved_tensors)
+        _, alphas_learn, weights_learn = map(any, _thirds(ctx.needs_input_grad[1:]))
         to_alphas = to_weights = (None,) * len(by_unit)
         if alphas_learn:
             # Most backward passes are not differentiated again and need no node in a graph.
@@ -104,7 +100,8 @@ class _Sums(_ByLayer):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple:
         by_unit = ctx.by_unit
-        bits, left, right, *needed = _ByLayer.saved(ctx)
+        bits, left, right = _thirds(ctx.saved_tensors)
+        _, *needed = map(any, _thirds(ctx.needs_input_grad[1:]))
         found: list[Tensor | None] = []
         for factors, others, need in zip((left, right), (right, left), needed, strict=True):
             mixed = _Mix.apply(by_unit, *bits, *grads, *others) if need else (None,) * len(by_unit)
@@ -169,9 +166,9 @@ def _transformed() -> bool:
     return torch._C._are_functorch_transforms_active()
 
 
-def _thirds(tensors: Sequence[Tensor]) -> tuple[Sequence[Tensor], ...]:
-    layers = len(tensors) // 3
-    return tensors[:layers], tensors[layers : 2 * layers], tensors[2 * layers :]
+def _thirds(values: Sequence[Value]) -> tuple[Sequence[Value], ...]:
+    layers = len(values) // 3
+    return values[:layers], values[layers : 2 * layers], values[2 * layers :]
 
 
 def _check_bits(bits: Tensor, weight: Tensor) -> None:

@@ -39,11 +39,11 @@ ZEROS, ONES, MIXED = 0, 1, 2
 
 
 class Palette(NamedTuple):
-    """The levels that a layer's blocks may have: `count` of them from `lowest` on, `step` apart."""
+    """The densities that a layer's blocks may have: levels from `lowest` on, `step` apart."""
 
     lowest: int
     step: int
-    count: int
+    levels: int
 
     def level(self, code: int) -> int:
         """The level of a block with this code, which is not ZEROS or ONES."""
@@ -109,8 +109,8 @@ def _write_layer(coder: stream.queue.RangeEncoder, mask: Mask) -> None:
         write(each, count)
     write(palette.lowest + LAST_LEVEL, LEVELS)
     write(palette.step.bit_length() - 1, STEPS)
-    write(palette.count - 1, LEVELS)
-    write(codes, MIXED + palette.count)
+    write(palette.levels - 1, LEVELS)
+    write(codes, MIXED + palette.levels)
     for block, code in zip(blocks, codes.tolist(), strict=True):
         if code >= MIXED:
             coder.encode(block.astype(np.int32).ravel(), _weights_at(palette.level(code)))
@@ -128,7 +128,7 @@ def _read_layer(coder: stream.queue.RangeDecoder, units: int, fan_in: int) -> Ma
         labels.append(read(classes[-1], length))
     lowest, exponent, last = (int(read(size)[0]) for size in (LEVELS, STEPS, LEVELS))
     palette = Palette(lowest - LAST_LEVEL, 1 << exponent, 1 + last)
-    codes = read(MIXED + palette.count, classes[0] * classes[1])
+    codes = read(MIXED + palette.levels, classes[0] * classes[1])
     if palette.level(int(codes.max())) > LAST_LEVEL:
         raise StoreError("a stored mask is damaged: it has a density that does not exist")
     grouped = np.zeros((units, fan_in), np.bool_)
@@ -148,7 +148,7 @@ def _choose_levels(ones: Integers, sizes: Integers) -> tuple[Palette, Integers]:
     mixed = (ones > 0) & (ones < sizes)
     codes = np.where(ones > 0, ONES, ZEROS)
     if not mixed.any():
-        return Palette(lowest=0, step=1, count=1), codes
+        return Palette(lowest=0, step=1, levels=1), codes
     p = np.array([density(level) for level in range(-LAST_LEVEL, LAST_LEVEL + 1)])
     zeros = sizes - ones
     bits = -np.outer(ones[mixed], np.log2(p)) - np.outer(zeros[mixed], np.log2(1 - p))
@@ -158,7 +158,7 @@ def _choose_levels(ones: Integers, sizes: Integers) -> tuple[Palette, Integers]:
         lowest = int(index.min())
         candidate = Palette(lowest - LAST_LEVEL, step, 1 + (int(index.max()) - lowest) // step)
         total = bits[np.arange(len(index)), index].sum() + codes.size * np.log2(
-            MIXED + candidate.count
+            MIXED + candidate.levels
         )
         if total < best:
             best, palette = total, candidate
@@ -168,11 +168,12 @@ def _choose_levels(ones: Integers, sizes: Integers) -> tuple[Palette, Integers]:
 
 def _places(labels: Sequence[Integers], classes: Sequence[int]) -> list[tuple[slice, slice]]:
     """Where each block lies once rows and columns are sorted by class."""
-    spans = []
+    spans: list[list[slice]] = []
     for each, count in zip(labels, classes, strict=True):
         ends = np.cumsum(np.bincount(each, minlength=count)).tolist()
         spans.append([slice(*pair) for pair in pairwise([0, *ends])])
-    return list(product(*spans))
+    down, across = spans
+    return list(product(down, across))
 
 
 def _most_classes(labels: int) -> int:
