@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 from impresslearn import create_backbone
 from impresslearn.cli.app import app
 from impresslearn.errors import ImpressLearnError, InputError
-from impresslearn.experiments import bench
-from impresslearn.experiments.bench import run_bench
+from impresslearn.experiments.bench import cases
+from impresslearn.experiments.bench.cases import run_bench
 from impresslearn.experiments.bench.steps import (
     coefficient_step,
     dense_step,
@@ -28,7 +28,7 @@ def test_wrong_kernels_are_not_timed(monkeypatch):
         mix = staticmethod(lambda bits, alpha, weight: weight + 1)
         mask_sums = staticmethod(reference.mask_sums)
 
-    monkeypatch.setattr(bench, "implementation", lambda device: Wrong)
+    monkeypatch.setattr(cases, "implementation", lambda device: Wrong)
     with pytest.raises(ImpressLearnError, match="do not match"):
         next(run_bench("mix"))
 

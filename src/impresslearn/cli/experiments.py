@@ -278,7 +278,7 @@ def bench(
     """
     from rich.table import Table
 
-    from impresslearn.experiments.bench import run_bench
+    from impresslearn.experiments.bench.cases import run_bench
 
     table = Table("figure", "value", "reference", "ratio", "meaning", box=None)
     for column in table.columns[1:4]:
@@ -287,15 +287,15 @@ def bench(
     # A moving bar would disturb what is measured; on a terminal the figures' names have to do.
     progress = Progress(not sys.stderr.isatty(), "bench")
     for record in run_bench(only, threads, progress):
-        plain = record.plain()
-        records.append(plain)
-        remark(f"{record.name} …")
+        records.append(record)
+        remark(f"{record['name']} …")
+        unit, alone = record["unit"], record["reference"] is None
         table.add_row(
-            record.name,
-            f"{plain['value']:g} {record.unit}",
-            "–" if record.reference is None else f"{plain['reference']:g} {record.unit}",
-            "–" if record.ratio is None else f"{record.ratio:.2f}",
-            record.meaning,
+            record["name"],
+            f"{record['value']:g} {unit}",
+            "–" if alone else f"{record['reference']:g} {unit}",
+            "–" if alone else f"{record['ratio']:.2f}",
+            record["meaning"],
         )
     print_rich(table)
     if json_file is not None:

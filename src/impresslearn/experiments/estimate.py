@@ -1,7 +1,7 @@
 """Estimates a run's time: steps of the jobs that are missing, times a measured step of each kind.
 
-A step is timed on random inputs of the benchmark's shape, on the network and with the number of
-masks that the job has. Making the data and judging a task come on top, as a share of the steps.
+A step is timed on random inputs of the benchmark's shape and the job's network and number of masks.
+Making the data and judging a task come on top, as a share of the steps.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import torch
@@ -25,16 +26,16 @@ from impresslearn.inference.task_inference import ALPHA_RECIPE
 from impresslearn.masks import random_bank
 from impresslearn.optimisation.loop import Recipe
 
-TRAIN_SIZES = {"digits": 1348, "mnist": 60_000, "cifar100": 2400, "imagenet": 13_000}
-"""Training examples of a task, by what the stream's name holds."""
+STREAMS = {
+    "digits": (1348, 8), "mnist": (60_000, 28), "cifar100": (2400, 32), "imagenet": (13_000, 224),
+}  # fmt: skip
+"""Training examples of a task and the images' height, by what the stream's name holds."""
 SMALLER = {"subset": 4, "size": 13}
-"""What the settings of a stream with fewer examples divide that by."""
+"""What these settings of a stream divide the number of examples by."""
 OVERHEAD = 1.4
 """Time of a whole job over that of its steps: an assumption, not a measurement."""
 OTHER_SECONDS = 0.5
 """A job without training."""
-HEIGHTS = {"cifar100": 32, "imagenet": 224}
-"""Of a stream's images, where its settings do not say."""
 SMALL, FEW = 32, (2, 6)
 """Height of the images that a step is timed on, and how many."""
 MOST_MASKS = 8
@@ -78,11 +79,8 @@ def _seconds(job: Job) -> float:
 def _training(settings: Settings, recipe: Settings, masks: int) -> float:
     """All steps of a recipe: of coefficients over masks, or of scores where there are none."""
     chosen, stream = Recipe(**recipe), settings["stream"]
-    examples = settings.get("labels")
-    if not examples:
-        examples = _by_name(TRAIN_SIZES, stream)
-        if "size" in stream or stream.get("subset"):
-            examples //= SMALLER["size" if "size" in stream else "subset"]
+    fewer = [divisor for key, divisor in SMALLER.items() if stream.get(key)]
+    examples = settings.get("labels") or _size(stream)[0] // prod(fewer)
     return chosen.total_steps(examples) * _step(settings, masks, chosen.batch_for(examples))
 
 
@@ -94,13 +92,13 @@ def _step(settings: Settings, masks: int, batch: int) -> float:
     if "resnet" not in settings["backbone"]["name"]:
         return _timed(network, min(masks, MOST_MASKS), batch)
     few, more = (_timed(network, MOST_MASKS if masks else 0, count) for count in FEW)
-    height = settings["stream"].get("size") or _by_name(HEIGHTS, settings["stream"])
+    height = settings["stream"].get("size") or _size(settings["stream"])[1]
     each = max(0.0, more - few) / (FEW[1] - FEW[0])
     return few + each * max(0.0, batch * (height / SMALL) ** 2 - FEW[0])
 
 
-def _by_name(values: Mapping[str, int], stream: Settings) -> int:
-    return next(value for key, value in values.items() if key in stream["name"])
+def _size(stream: Settings) -> tuple[int, int]:
+    return next(value for key, value in STREAMS.items() if key in stream["name"])
 
 
 @lru_cache(maxsize=256)

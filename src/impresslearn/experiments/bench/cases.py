@@ -1,10 +1,16 @@
-"""What `impresslearn bench` measures: steps, whole epochs and tasks, memory, compile time."""
+"""What `impresslearn bench` measures: steps, whole epochs and tasks, memory, compile time.
+
+Each figure stands beside its reference in the same run.
+"""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from os import environ
 
 import numpy as np
 import torch
@@ -13,13 +19,13 @@ from torch.utils.data import DataLoader, Dataset
 
 from impresslearn.coefficients.mixing import one_hot_coefficients
 from impresslearn.data import Examples
+from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.experiments.bench.measuring import (
     SPEEDUP,
     Action,
     Record,
     figure,
     minima,
-    printed_by,
     seconds_of,
 )
 from impresslearn.experiments.bench.steps import (
@@ -32,12 +38,13 @@ from impresslearn.experiments.bench.steps import (
 )
 from impresslearn.inference import OBJECTIVES
 from impresslearn.inference.superposition import Superposition
-from impresslearn.kernels import implementation
+from impresslearn.kernels import implementation, pack, reference
 from impresslearn.learner import ImpressLearner
 from impresslearn.masks import add_random_masks, random_bank
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone, create_backbone
 from impresslearn.optimisation.loop import Recipe
+from impresslearn.optimisation.progress import Progress, silent
 
 MASKS = 100
 IMAGES, BATCH = 60_000, 128
@@ -155,11 +162,11 @@ def epochs() -> Iterator[Record]:
     ours = ImpressLearner(backbone, bank=bank, task_recipe=once, progress=False)
     popup = Recipe(lr=0.03, epochs=1, batch_size=BATCH)
     ours_popup = ImpressLearner(backbone, basis_recipe=popup, progress=False)
-    for name, learn, reference in (
+    for name, learn, their_step in (
         ("coefficient_epoch", ours.learn_task, loop_step(backbone, bank, *batch)),
         ("popup_epoch", ours_popup.learn_basis, sorted_popup_step(backbone, *batch)),
     ):
-        theirs = (loading + _mean_seconds(reference)) * -(-IMAGES // BATCH)
+        theirs = (loading + _mean_seconds(their_step)) * -(-IMAGES // BATCH)
         value = seconds_of(partial(learn, "epoch", Examples(inputs, labels)))
         yield figure(name, value, theirs, 1, SPEEDUP, "s")
 
@@ -220,14 +227,14 @@ def memory() -> Iterator[Record]:
         "bank_bytes", float(bank.nbytes), MASKS * backbone.num_maskable / 8, 1, unit="bytes"
     )
     for masks in (10, 1000):
-        growth = max(0.0, printed_by(_PEAK, str(masks)))
+        growth = max(0.0, _printed_by(_PEAK, str(masks)))
         yield figure(f"peak_growth_{masks}_masks", growth, None, 1, unit="MiB")
 
 
 def compiling() -> Iterator[Record]:
     """Seconds until both kernels have run for few and many masks: without a cache, and with one."""
     with tempfile.TemporaryDirectory() as cache:
-        first, *later = (printed_by(_COMPILE, NUMBA_CACHE_DIR=cache) for _ in range(4))
+        first, *later = (_printed_by(_COMPILE, NUMBA_CACHE_DIR=cache) for _ in range(4))
     yield figure("first_use", first, None, 1, unit="s")
     yield figure("later_use", min(later), None, 3, unit="s")
 
@@ -245,6 +252,50 @@ CASES: dict[str, Callable[[], Iterator[Record]]] = {
     "compile": compiling,
 }
 """What `run_bench(only=...)` may be given."""
+
+
+def run_bench(
+    only: str | None = None, threads: int = 1, progress: Progress = silent
+) -> Iterator[Record]:
+    """Yields records as they are measured; nothing before the kernels match their reference.
+
+    only: one of `CASES`; threads: torch's and the kernels' own, restored afterwards. Raises
+    InputError for an unknown case and ImpressLearnError where a kernel is wrong.
+    """
+    if only is not None and only not in CASES:
+        raise InputError(f"no measurement named {only!r}; choose from {', '.join(CASES)}")
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        check_kernels()
+        names = list(CASES) if only is None else [only]
+        with progress.track(len(names)) as advance:
+            for name in names:
+                yield from CASES[name]()
+                advance()
+    finally:
+        torch.set_num_threads(before)
+
+
+def check_kernels() -> None:
+    """Raises ImpressLearnError unless the kernels agree with the reference, gradients included."""
+    chosen = implementation(torch.device("cpu"))
+    generator = torch.Generator().manual_seed(0)
+    for masks, units, fan_in in ((1, 1, 1), (7, 13, 37), (33, 30, 784)):
+        bits = pack(torch.rand((masks, units, fan_in), generator=generator) < 0.3)
+        weight, grad = torch.randn((2, units, fan_in), generator=generator)
+        for by_unit in (False, True):
+            alpha = torch.randn((masks, units) if by_unit else masks, generator=generator)
+            (ours, our_sums), (truth, true_sums) = (
+                (each.mix(bits, alpha, weight), each.mask_sums(bits, grad, weight, by_unit))
+                for each in (chosen, reference)
+            )
+            if not (_close(ours, truth) and _close(our_sums, true_sums)):
+                raise ImpressLearnError("the kernels do not match their reference")
+
+
+def _close(ours: torch.Tensor, truth: torch.Tensor) -> bool:
+    return torch.allclose(ours, truth, rtol=1e-4, atol=1e-4)
 
 
 class _TransformedImages(Dataset):
@@ -271,6 +322,20 @@ def _batch(size: int = BATCH, shape: Sequence[int] = (784,)) -> tuple[Tensor, Te
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn((size, *shape), generator=generator)
     return inputs, torch.randint(0, 10, (size,), generator=generator)
+
+
+def _printed_by(code: str, *arguments: str, **environment: str) -> float:
+    """The number that a Python program prints last, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        env={**environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise ImpressLearnError(f"a measuring process failed: {done.stderr.strip()[-200:]}")
+    return float(done.stdout.strip().splitlines()[-1])
 
 
 def _mean_seconds(action: Action) -> float:

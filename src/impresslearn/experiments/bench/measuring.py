@@ -6,54 +6,16 @@ minimum of each counts: noise only ever adds time.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from os import environ
 from typing import Any
 
 import torch
 
-from impresslearn.errors import ImpressLearnError
-
 Action = Callable[[], object]
+Record = dict[str, Any]
 BLOCK = 5
-COST, SPEEDUP, ALONE = "value / reference", "reference / value", "value alone"
-
-
-@dataclass(frozen=True)
-class Record:
-    """One measured figure.
-
-    value and reference in `unit`; n: repeats behind the figure; meaning: which ratio is of
-    interest, COST (smaller is better), SPEEDUP (larger is better) or none without a reference.
-    """
-
-    name: str
-    value: float
-    unit: str
-    reference: float | None
-    meaning: str
-    threads: int
-    n: int
-    device: str = "cpu"
-
-    @property
-    def ratio(self) -> float | None:
-        """As `meaning` says."""
-        if self.reference is None:
-            return None
-        ratio = self.value / self.reference
-        return ratio if self.meaning == COST else 1 / ratio
-
-    def plain(self) -> dict[str, Any]:
-        """As plain values, rounded to four digits."""
-        return {
-            key: float(f"{value:.4g}") if isinstance(value, float) else value
-            for key, value in (asdict(self) | {"ratio": self.ratio}).items()
-        }
+COST, SPEEDUP = "value / reference", "reference / value"
 
 
 def figure(
@@ -64,9 +26,27 @@ def figure(
     meaning: str = COST,
     unit: str = "ms",
 ) -> Record:
-    """A record of what was measured with the present number of threads."""
-    meaning = ALONE if reference is None else meaning
-    return Record(name, value, unit, reference, meaning, torch.get_num_threads(), n)
+    """What was measured with the present number of threads, as plain values of four digits.
+
+    value and reference in `unit`; n: repeats behind the figure; meaning: which ratio is of
+    interest, COST (smaller is better), SPEEDUP (larger is better) or none without a reference.
+    """
+    ratio = reference and (value / reference if meaning == COST else reference / value)
+    return {
+        "name": name,
+        "value": _rounded(value),
+        "unit": unit,
+        "reference": _rounded(reference),
+        "ratio": _rounded(ratio),
+        "meaning": "value alone" if reference is None else meaning,
+        "threads": torch.get_num_threads(),
+        "device": "cpu",
+        "n": n,
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.4g}")
 
 
 def minima(
@@ -94,17 +74,3 @@ def seconds_of(action: Action) -> float:
     begin = time.perf_counter()
     action()
     return time.perf_counter() - begin
-
-
-def printed_by(code: str, *arguments: str, **environment: str) -> float:
-    """The number that a Python program prints last, in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        env={**environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise ImpressLearnError(f"a measuring process failed: {done.stderr.strip()[-200:]}")
-    return float(done.stdout.strip().splitlines()[-1])
