@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from impresslearn import networks as networks
     from impresslearn import streams as streams
     from impresslearn.data import Examples as Examples
-    from impresslearn.data.preprocessing import Prepared as Prepared
-    from impresslearn.data.preprocessing import Preprocessing as Preprocessing
+    from impresslearn.data import Prepared as Prepared
+    from impresslearn.data import Preprocessing as Preprocessing
     from impresslearn.errors import ImpressLearnError as ImpressLearnError
     from impresslearn.errors import InputError as InputError
     from impresslearn.errors import MissingDataError as MissingDataError
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from impresslearn.hub import push_to_hub as push_to_hub
     from impresslearn.inference import TaskGuess as TaskGuess
     from impresslearn.learner import ImpressLearner as ImpressLearner
-    from impresslearn.learner.loading import load as load
-    from impresslearn.learner.loading import open_store as open_store
-    from impresslearn.learner.presets import list_presets as list_presets
-    from impresslearn.learner.presets import preset as preset
-    from impresslearn.learner.rounding import rounded as rounded
+    from impresslearn.learner import list_presets as list_presets
+    from impresslearn.learner import load as load
+    from impresslearn.learner import open_store as open_store
+    from impresslearn.learner import preset as preset
+    from impresslearn.learner import rounded as rounded
+    from impresslearn.masks import MaskBank as MaskBank
     from impresslearn.masks import disjoint_bank as disjoint_bank
     from impresslearn.masks import random_bank as random_bank
-    from impresslearn.masks.bank import MaskBank as MaskBank
     from impresslearn.methods import FineTuning as FineTuning
     from impresslearn.methods import Hybrid as Hybrid
     from impresslearn.methods import SupSup as SupSup
@@ -50,47 +50,21 @@ if TYPE_CHECKING:
 
     __version__: str
 
-_HOME = {
-    "adapt": "impresslearn.networks",
-    "Backbone": "impresslearn.networks",
-    "compare": "impresslearn.methods",
-    "create_backbone": "impresslearn.networks",
-    "disjoint_bank": "impresslearn.masks",
-    "evaluate": "impresslearn.methods",
-    "Examples": "impresslearn.data",
-    "FineTuning": "impresslearn.methods",
-    "from_hub": "impresslearn.hub",
-    "Hybrid": "impresslearn.methods",
-    "ImpressLearner": "impresslearn.learner",
-    "ImpressLearnError": "impresslearn.errors",
-    "InputError": "impresslearn.errors",
-    "list_backbones": "impresslearn.networks",
-    "list_presets": "impresslearn.learner.presets",
-    "load": "impresslearn.learner.loading",
-    "MaskBank": "impresslearn.masks.bank",
-    "masks": "impresslearn.masks",
-    "methods": "impresslearn.methods",
-    "MissingDataError": "impresslearn.errors",
-    "MissingDependencyError": "impresslearn.errors",
-    "networks": "impresslearn.networks",
-    "open_store": "impresslearn.learner.loading",
-    "Prepared": "impresslearn.data.preprocessing",
-    "Preprocessing": "impresslearn.data.preprocessing",
-    "preset": "impresslearn.learner.presets",
-    "push_to_hub": "impresslearn.hub",
-    "random_bank": "impresslearn.masks",
-    "Recipe": "impresslearn.optimisation.loop",
-    "register_backbone": "impresslearn.networks",
-    "rounded": "impresslearn.learner.rounding",
-    "single_mask_accuracy": "impresslearn.methods",
-    "StoreError": "impresslearn.errors",
-    "streams": "impresslearn.streams",
-    "SupSup": "impresslearn.methods",
-    "TaskGuess": "impresslearn.inference",
-    "TrainingError": "impresslearn.errors",
-    "UnknownTaskError": "impresslearn.errors",
+_NAMES = {
+    "data": "Examples Prepared Preprocessing",
+    "errors": "ImpressLearnError InputError MissingDataError MissingDependencyError StoreError"
+    " TrainingError UnknownTaskError",
+    "hub": "from_hub push_to_hub",
+    "inference": "TaskGuess",
+    "learner": "ImpressLearner list_presets load open_store preset rounded",
+    "masks": "MaskBank disjoint_bank random_bank",
+    "methods": "FineTuning Hybrid SupSup compare evaluate single_mask_accuracy",
+    "networks": "Backbone adapt create_backbone list_backbones register_backbone",
+    "optimisation.loop": "Recipe",
 }
+_HOME = {name: f"impresslearn.{room}" for room, names in _NAMES.items() for name in names.split()}
 """Public name -> the module that defines it; a sub-module is its own home."""
+_HOME |= {room: f"impresslearn.{room}" for room in ("masks", "methods", "networks", "streams")}
 
 __all__ = sorted([*_HOME, "__version__"])
 
@@ -100,7 +74,7 @@ def __getattr__(name: str) -> Any:
         value: Any = _version()
     elif name in _HOME:
         module = import_module(_HOME[name])
-        value = module if module.__name__ == f"{__name__}.{name}" else getattr(module, name)
+        value = module if _HOME[name] == f"{__name__}.{name}" else getattr(module, name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value

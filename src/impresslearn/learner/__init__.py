@@ -1,23 +1,15 @@
 """`ImpressLearner`, how it is created, loaded and rounded, and its presets."""
 
-from impresslearn.learner.creation import CreationSettings, check_agreement, create_learner
-from impresslearn.learner.learner import ImpressLearner
-from impresslearn.learner.loading import load, open_store, verify_store
-from impresslearn.learner.presets import Preset, list_presets, preset
-from impresslearn.learner.rounding import Rounded, Rounding, rounded
-
-__all__ = [
-    "CreationSettings",
-    "ImpressLearner",
-    "Preset",
-    "Rounded",
-    "Rounding",
-    "check_agreement",
-    "create_learner",
-    "list_presets",
-    "load",
-    "open_store",
-    "preset",
-    "rounded",
-    "verify_store",
-]
+from impresslearn.learner.creation import CreationSettings as CreationSettings
+from impresslearn.learner.creation import check_agreement as check_agreement
+from impresslearn.learner.creation import create_learner as create_learner
+from impresslearn.learner.learner import ImpressLearner as ImpressLearner
+from impresslearn.learner.loading import load as load
+from impresslearn.learner.loading import open_store as open_store
+from impresslearn.learner.loading import verify_store as verify_store
+from impresslearn.learner.presets import Preset as Preset
+from impresslearn.learner.presets import list_presets as list_presets
+from impresslearn.learner.presets import preset as preset
+from impresslearn.learner.rounding import Rounded as Rounded
+from impresslearn.learner.rounding import Rounding as Rounding
+from impresslearn.learner.rounding import rounded as rounded

@@ -1,43 +1,22 @@
 """Methods of continual learning behind one protocol, and their evaluation on streams."""
 
-from impresslearn.methods.adapters import Adapter
-from impresslearn.methods.evaluation import Method, compare, evaluate
-from impresslearn.methods.finetuning import FineTuning, SequentialFineTuning
-from impresslearn.methods.hybrid import Hybrid
-from impresslearn.methods.metrics import (
-    average_accuracy,
-    backward_transfer,
-    forgetting,
-    forward_transfer,
-)
-from impresslearn.methods.registry import (
-    create_method,
-    list_methods,
-    method_settings,
-    register_method,
-)
-from impresslearn.methods.results import Comparison, Evaluation
-from impresslearn.methods.supsup import SingleMask, SupSup, single_mask_accuracy
-
-__all__ = [
-    "Adapter",
-    "Comparison",
-    "Evaluation",
-    "FineTuning",
-    "Hybrid",
-    "Method",
-    "SequentialFineTuning",
-    "SingleMask",
-    "SupSup",
-    "average_accuracy",
-    "backward_transfer",
-    "compare",
-    "create_method",
-    "evaluate",
-    "forgetting",
-    "forward_transfer",
-    "list_methods",
-    "method_settings",
-    "register_method",
-    "single_mask_accuracy",
-]
+from impresslearn.methods.adapters import Adapter as Adapter
+from impresslearn.methods.evaluation import Comparison as Comparison
+from impresslearn.methods.evaluation import Evaluation as Evaluation
+from impresslearn.methods.evaluation import Method as Method
+from impresslearn.methods.evaluation import compare as compare
+from impresslearn.methods.evaluation import evaluate as evaluate
+from impresslearn.methods.finetuning import FineTuning as FineTuning
+from impresslearn.methods.finetuning import SequentialFineTuning as SequentialFineTuning
+from impresslearn.methods.hybrid import Hybrid as Hybrid
+from impresslearn.methods.metrics import average_accuracy as average_accuracy
+from impresslearn.methods.metrics import backward_transfer as backward_transfer
+from impresslearn.methods.metrics import forgetting as forgetting
+from impresslearn.methods.metrics import forward_transfer as forward_transfer
+from impresslearn.methods.registry import create_method as create_method
+from impresslearn.methods.registry import list_methods as list_methods
+from impresslearn.methods.registry import method_settings as method_settings
+from impresslearn.methods.registry import register_method as register_method
+from impresslearn.methods.supsup import SingleMask as SingleMask
+from impresslearn.methods.supsup import SupSup as SupSup
+from impresslearn.methods.supsup import single_mask_accuracy as single_mask_accuracy
