@@ -46,9 +46,9 @@ def labels_by_task(
     for position, name in enumerate(names):
         positions.setdefault(name, []).append(position)
     parts = {name: predict(inputs[index], name) for name, index in positions.items()}
-    everything = np.concatenate(list(parts.values())) if parts else np.array([])
     one_kind = len({part.dtype.kind for part in parts.values()}) <= 1
-    labels = np.empty(len(names), dtype=everything.dtype if one_kind else object)
+    together = np.concatenate([*parts.values()] or [[]])
+    labels = np.empty(len(names), dtype=together.dtype if one_kind else object)
     for name, index in positions.items():
         labels[index] = parts[name]
     return labels

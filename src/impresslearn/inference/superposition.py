@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from impresslearn.coefficients.mixing import Coefficients, mixed_weights
 from impresslearn.kernels import mix_layers
@@ -33,29 +34,32 @@ class Superposition:
             if coefficients.input_scale is not None
         }
         self._mixable = [i for i in range(len(tasks)) if i not in self._dense]
-        self._alphas = self._stack([tasks[i] for i in self._mixable])
+        mixable = [tasks[i] for i in self._mixable]
+        by_unit = any(each.granularity == "unit" or each.output_scale for each in mixable)
+        alphas = [_by_unit(each, bank.layers) if by_unit else each.alpha for each in mixable]
+        # (C, N) or (C, N, units) a layer, zero for masks that a task was learned without.
+        self._alphas = [
+            pad_sequence(list(layer), batch_first=True) for layer in zip(*alphas, strict=True)
+        ]
 
     def weights(self, shares: Tensor) -> dict[str, Tensor]:
         """Layer name -> Σ_c β_c W_c. shares: (C,), or (C, layers) for a share per layer."""
         names = [layer.name for layer in self.bank.layers]
         frozen = [self.backbone.weights[name] for name in names]
         columns = [shares if shares.dim() == 1 else shares[:, i] for i in range(len(names))]
-        parts: list[list[Tensor]] = [[] for _ in names]
         if self._mixable:
             alphas = [
                 torch.tensordot(column[self._mixable], stack, dims=1)
                 for column, stack in zip(columns, self._alphas, strict=True)
             ]
             bits = [self.bank.bits(number, len(alpha)) for number, alpha in enumerate(alphas)]
-            for place, mixed in zip(parts, mix_layers(bits, alphas, frozen), strict=True):
-                place.append(mixed)
+            total = dict(zip(names, mix_layers(bits, alphas, frozen), strict=True))
+        else:
+            total = dict(zip(names, map(torch.zeros_like, frozen), strict=True))
         for position, dense in self._dense.items():
-            for name, place, column in zip(names, parts, columns, strict=True):
-                place.append(column[position] * dense[name])
-        weights = {}
-        for name, place, weight in zip(names, parts, frozen, strict=True):
-            weights[name] = sum(place[1:], start=place[0]) if place else torch.zeros_like(weight)
-        return weights
+            for name, column in zip(names, columns, strict=True):
+                total[name] = total[name] + column[position] * dense[name]
+        return total
 
     def uniform(self, active: Tensor | None = None, per_layer: bool = False) -> Tensor:
         """Equal shares of the active tasks (all by default), zero for the others."""
@@ -63,26 +67,6 @@ class Superposition:
         chosen = slice(None) if active is None else active
         shares[chosen] = 1 / len(shares[chosen])
         return shares[:, None].repeat(1, len(self.bank.layers)) if per_layer else shares
-
-    def _stack(self, tasks: Sequence[Coefficients]) -> list[Tensor]:
-        """A tensor a layer: (C, N), or (C, N, units) where any task needs it."""
-        if not tasks:
-            return []
-        depth = max(coefficients.num_masks for coefficients in tasks)
-        by_unit = any(
-            coefficients.granularity == "unit" or coefficients.output_scale is not None
-            for coefficients in tasks
-        )
-        layers = self.bank.layers
-        rows = [_by_unit(each, layers) if by_unit else each.alpha for each in tasks]
-        stacked = []
-        for number, layer in enumerate(layers):
-            shape = (depth, layer.units) if by_unit else (depth,)
-            layer_alphas = torch.zeros((len(tasks), *shape), device=self.backbone.device)
-            for place, alphas in enumerate(rows):
-                layer_alphas[place, : len(alphas[number])] = alphas[number]
-            stacked.append(layer_alphas)
-        return stacked
 
 
 def _by_unit(coefficients: Coefficients, layers: Sequence[MaskableLayer]) -> list[Tensor]:

@@ -143,14 +143,14 @@ def guess_task(
     papers. recipe, penalty (λ of eq. 2) and seed belong to "alpha". shared: norm
     statistics of all tasks. Raises InputError for no task, no input, or an unknown method.
     """
-    if method not in METHODS:
-        raise InputError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    words = {"method": (method, METHODS), "objective": (objective, OBJECTIVES)}
+    for name, (word, known) in words.items():
+        if word not in known:
+            raise InputError(f"{name} must be one of {', '.join(known)}, got {word!r}")
     if not tasks:
         raise InputError("there is no task to choose from; learn one first")
     if len(inputs) == 0:
         raise InputError("the data hold no example")
-    if objective not in OBJECTIVES:
-        raise InputError(f"objective must be one of {', '.join(OBJECTIVES)}, got {objective!r}")
     search = _Search(
         Superposition(backbone, bank, [task.coefficients for task in tasks]),
         OBJECTIVES[objective],
@@ -160,10 +160,8 @@ def guess_task(
     mixture = None
     if method == "alpha":
         mixture, order = search.optimise(inputs, recipe, penalty, seed)
-    elif method == "one_shot":
-        order = search.one_shot(inputs)
     else:
-        order = search.halving(inputs)
+        order = search.one_shot(inputs) if method == "one_shot" else search.halving(inputs)
     shortlist = [tasks[i] for i in order[:SHORTLIST]]
     guess = _judge(backbone, tasks, shortlist, inputs[:JUDGED_INPUTS], method)
     if mixture is None:
@@ -184,25 +182,20 @@ class _Search:
     shared: Statistics | None
 
     @property
-    def _device(self) -> torch.device:
-        return self.superposition.backbone.device
-
-    @property
     def _mode(self) -> Mode:
         # Running statistics of different tasks cannot be superposed; those of the batch can be had.
         per_task = self.superposition.backbone.has_task_statistics
         return "batch" if per_task else "eval"
 
     def loss(self, shares: Tensor, inputs: Tensor) -> Tensor:
-        weights = self.superposition.weights(shares)
-        backbone = self.superposition.backbone
+        weights, backbone = self.superposition.weights(shares), self.superposition.backbone
         logits = backbone.forward(weights, inputs.to(backbone.dtype), self.shared, self._mode)
         return self.objective(logits[:, : self.num_classes])
 
     def gradient(self, inputs: Tensor, active: Tensor | None = None) -> Tensor:
         """(C,): how the objective changes with each task's share, at equal shares."""
         shares = self.superposition.uniform(active).requires_grad_(True)
-        chunk = inputs[:SUPERPOSED_INPUTS].to(self._device)
+        chunk = inputs[:SUPERPOSED_INPUTS].to(shares.device)
         return torch.autograd.grad(self.loss(shares, chunk), shares)[0]
 
     def one_shot(self, inputs: Tensor) -> list[int]:
@@ -221,7 +214,7 @@ class _Search:
         while len(active) > 1:
             lost = []
             for pair in zip(active[::2], active[1::2], strict=False):
-                slopes = self.gradient(inputs, torch.tensor(pair, device=self._device))
+                slopes = self.gradient(inputs, torch.tensor(pair))
                 lost.append(max(pair, key=slopes.tolist().__getitem__))
             dropped = lost + dropped
             active = [task for task in active if task not in set(lost)]
@@ -231,10 +224,7 @@ class _Search:
         self, inputs: Tensor, recipe: Recipe, penalty: float, seed: int
     ) -> tuple[TaskView, list[int]]:
         shares = self.superposition.uniform(per_layer=True).requires_grad_(True)
-        device = self._device
-        unlabelled = TensorBatches(
-            inputs.to(device), torch.zeros(len(inputs), dtype=torch.long, device=device)
-        )
+        no_labels = torch.zeros(len(inputs), dtype=torch.long, device=shares.device)
 
         def loss(batch: Tensor, _: Tensor) -> Tensor:
             value = self.loss(shares, batch)
@@ -242,11 +232,10 @@ class _Search:
                 value = value + penalty * unit_norm_penalty(list(shares.unbind(dim=1)))
             return value
 
-        fit([shares], loss, unlabelled, recipe, seed)
+        fit([shares], loss, TensorBatches(inputs.to(shares.device), no_labels), recipe, seed)
         found = shares.detach()
-        view = TaskView(
-            self.superposition.weights(found), self.shared, self.num_classes, self._mode
-        )
+        weights = self.superposition.weights(found)
+        view = TaskView(weights, self.shared, self.num_classes, self._mode)
         return view, found.abs().mean(dim=1).argsort(descending=True).tolist()
 
 
@@ -274,22 +263,18 @@ def _judge(
     on its own and on foreign inputs. Losses count in units of `TEMPERATURE`, times the root of the
     number of inputs: inputs of one batch are not independent evidence.
     """
-    losses, excess = [], []
-    for task in shortlist:
-        loss, entropy = _losses(backbone, task.view(), inputs)
-        losses.append(loss)
-        excess.append(entropy - _foreign_level(task.profile))
+    judged = [_losses(backbone, task.view(), inputs) for task in shortlist]
+    losses = [loss for loss, _ in judged]
     best = min(range(len(shortlist)), key=losses.__getitem__)
+    excess = judged[best][1] - _foreign_level(shortlist[best].profile)
     strength = math.sqrt(len(inputs)) / TEMPERATURE
-    levels = torch.tensor([*losses, losses[best] - excess[best]], dtype=torch.float64)
+    levels = torch.tensor([*losses, losses[best] - excess], dtype=torch.float64)
     *likely, unknown = (-strength * levels).softmax(dim=0).tolist()
-    posterior = dict.fromkeys((task.name for task in tasks), 0.0)
-    posterior.update(zip((task.name for task in shortlist), likely, strict=True))
-    name = shortlist[best].name
-    rivals = [unknown, *(likely[i] for i in range(len(likely)) if i != best)]
+    named = dict(zip((task.name for task in shortlist), likely, strict=True))
+    rivals = [unknown, *likely[:best], *likely[best + 1 :]]
     return TaskGuess(
-        best=name,
-        posterior=posterior,
+        best=shortlist[best].name,
+        posterior=dict.fromkeys((task.name for task in tasks), 0.0) | named,
         unknown_probability=unknown,
         entropy=float(torch.special.entr(levels.new_tensor([*likely, unknown])).sum()),
         margin=likely[best] - max(rivals),

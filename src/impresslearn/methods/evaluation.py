@@ -60,18 +60,31 @@ def evaluate(
     Raises InputError for a method without the verbs and for scores outside [0, 1]; errors of the
     method name the task.
     """
-    tasks = _tasks_of(stream, check_integer("basis", basis, 0))
+    tasks = list(from_arrays(stream) if isinstance(stream, Mapping) else stream)
+    if len(tasks) < 2:
+        raise InputError(f"an evaluation needs at least two tasks, the stream has {len(tasks)}")
+    if check_integer("basis", basis, 0) > len(tasks):
+        raise InputError(f"basis = {basis}, but the stream has only {len(tasks)} tasks")
     for verb in ("learn_task", "score"):
         if not callable(getattr(method, verb, None)):
             raise InputError(
                 "a method needs learn_task(name, data), predict(inputs, task) and "
                 f"score(data, task); {type(method).__name__} has no {verb}"
             )
-    started, tests = time.perf_counter(), _TestSets()
+    started = time.perf_counter()
     learned: set[str] = set()
+    held: dict[str, Examples] = {}
+
+    def test_set(task: Task) -> Examples | StreamedExamples:
+        if task.name in held:
+            return held[task.name]
+        test, size = task.test, sum(each.inputs.nbytes for each in held.values())
+        if isinstance(test, Examples) and size + test.inputs.nbytes <= HELD_BYTES:
+            held[task.name] = test
+        return test
 
     def row() -> list[float]:
-        return [_accuracy(method, task, tests.of(task), task.name in learned) for task in tasks]
+        return [_accuracy(method, task, test_set(task), task.name in learned) for task in tasks]
 
     with progress_for(progress).titled("evaluation").track(len(tasks)) as advance:
         matrix = [row()]
@@ -114,15 +127,6 @@ def compare(
     )
 
 
-def _tasks_of(stream: Stream | Mapping[str, Sequence[Any]], basis: int) -> list[Task]:
-    tasks = list(from_arrays(stream) if isinstance(stream, Mapping) else stream)
-    if len(tasks) < 2:
-        raise InputError(f"an evaluation needs at least two tasks, the stream has {len(tasks)}")
-    if basis > len(tasks):
-        raise InputError(f"basis = {basis}, but the stream has only {len(tasks)} tasks")
-    return tasks
-
-
 def _accuracy(
     method: Method, task: Task, test: Examples | StreamedExamples, learned: bool
 ) -> float:
@@ -139,20 +143,3 @@ def _accuracy(
             f"got {value!r}"
         )
     return float(value)
-
-
-class _TestSets:
-    """Test examples, kept as long as there is room."""
-
-    def __init__(self) -> None:
-        self._kept: dict[str, Examples] = {}
-        self._bytes = 0
-
-    def of(self, task: Task) -> Examples | StreamedExamples:
-        if task.name in self._kept:
-            return self._kept[task.name]
-        test = task.test
-        if isinstance(test, Examples) and self._bytes + test.inputs.nbytes <= HELD_BYTES:
-            self._kept[task.name] = test
-            self._bytes += test.inputs.nbytes
-        return test

@@ -15,7 +15,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from dataclasses import fields as fields_of
 from difflib import get_close_matches
 from functools import partial
 from typing import Any
@@ -38,9 +37,7 @@ Factory = Callable[..., Method]
 
 @dataclass(frozen=True)
 class _Entry:
-    """settings: the names that a method takes, None for any; recipes: its own defaults, before
-    those of the preset.
-    """
+    """settings: the names that are taken, None for any; recipes: defaults before the preset's."""
 
     make: Factory
     settings: tuple[str, ...] | None
@@ -65,12 +62,14 @@ def create_method(
     out of range.
     """
     entry, values = _entry(name), method_settings(name, **settings)
-    if entry.settings is not None:
-        recipes = {key: Recipe(**values[key]) for key in ("recipe", *RECIPES) if key in values}
-        return entry.make(backbone, seed=seed, progress=progress, **values | recipes)
-    given = {"seed": seed, "progress": progress}
-    parameters = inspect.signature(entry.make).parameters
-    return entry.make(backbone, **{k: v for k, v in given.items() if k in parameters}, **values)
+    if entry.settings is None:
+        given = {"seed": seed, "progress": progress}
+        parameters = inspect.signature(entry.make).parameters
+        return entry.make(backbone, **{k: given[k] for k in given if k in parameters}, **values)
+    values |= {key: Recipe(**values[key]) for key in ("recipe", *RECIPES) if key in values}
+    random_masks = check_integer("random_masks", values.pop("random_masks", 0), 0)
+    method: Any = entry.make(backbone, seed=seed, progress=progress, **values)
+    return method.add_random_masks(random_masks) if random_masks else method
 
 
 def method_settings(name: str, **settings: Any) -> dict[str, Any]:
@@ -130,44 +129,30 @@ def _changed(recipe: Recipe, change: Recipe | Mapping[str, Any]) -> Recipe:
         return change
     if not isinstance(change, Mapping):
         raise InputError(f"a recipe must be a Recipe or a mapping of its entries, got {change!r}")
-    known = [each.name for each in fields_of(Recipe)]
     for key in change:
-        if key not in known:
-            raise InputError(f"a recipe has no entry {key!r}; {_hint(key, known)}")
+        if key not in vars(recipe):
+            raise InputError(f"a recipe has no entry {key!r}; {_hint(key, vars(recipe))}")
     return replace(recipe, **change)
 
 
-def _with_random_masks(
-    kind: type[ImpressLearner] | type[Hybrid],
-    backbone: Backbone,
-    *,
-    random_masks: int = 0,
-    **settings: Any,
-) -> Method:
-    method = kind(backbone, **settings)
-    if check_integer("random_masks", random_masks, 0):
-        method.add_random_masks(random_masks)
-    return method
-
-
-def _hybrid(backbone: Backbone, *, task_recipe: Recipe, **settings: Any) -> Method:
-    return _with_random_masks(Hybrid, backbone, recipe=task_recipe, **settings)
+def _hybrid(backbone: Backbone, *, task_recipe: Recipe, **settings: Any) -> Hybrid:
+    return Hybrid(backbone, recipe=task_recipe, **settings)
 
 
 _COMMON = ("recipe", "preprocessing")
 _MASKS = (*_COMMON, "preset", "sparsity", "allocation", "score_rule", "basis_recipe")
 _BANK = (*_MASKS, "random_masks", "task_recipe")
+_SCALES = ("granularity", "output_scale", "input_scale")
+_COEFFICIENTS = (*_BANK, *_SCALES, "precision", "bit_price", "penalty")
 _ADAPTERS = (*_COMMON, "rank", "precision")
-_COEFFICIENTS = (
-    "granularity", "output_scale", "input_scale", "precision", "bit_price", "penalty",
-)  # fmt: skip
+_TUNED = {"recipe": FINETUNING_RECIPE}
 _entries: dict[str, _Entry] = {
-    "impresslearn": _Entry(partial(_with_random_masks, ImpressLearner), (*_BANK, *_COEFFICIENTS)),
+    "impresslearn": _Entry(ImpressLearner, _COEFFICIENTS),
     "supsup": _Entry(SupSup, _MASKS),
     "single_mask": _Entry(SingleMask, _MASKS),
     "hybrid": _Entry(_hybrid, _BANK, {"task_recipe": HYBRID_RECIPE}),
-    "finetuning": _Entry(SequentialFineTuning, _COMMON, {"recipe": FINETUNING_RECIPE}),
-    "separate": _Entry(FineTuning, _COMMON, {"recipe": FINETUNING_RECIPE}),
+    "finetuning": _Entry(SequentialFineTuning, _COMMON, _TUNED),
+    "separate": _Entry(FineTuning, _COMMON, _TUNED),
     "lora": _Entry(partial(Adapter, kind="lora"), _ADAPTERS, {"recipe": ADAPTER_RECIPES["lora"]}),
     "vera": _Entry(partial(Adapter, kind="vera"), _ADAPTERS, {"recipe": ADAPTER_RECIPES["vera"]}),
 }
