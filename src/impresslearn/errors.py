@@ -53,7 +53,10 @@ def visible(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        each if _is_shown(each) else each.encode("unicode_escape").decode() for each in text
+        each
+        if each.isprintable() or each in JOINERS or category(each) == "Zs"
+        else each.encode("unicode_escape").decode()
+        for each in text
     )
 
 
@@ -64,7 +67,3 @@ def visible_within(value: Any) -> Any:
     if isinstance(value, dict):
         return {visible_within(key): visible_within(part) for key, part in value.items()}
     return [visible_within(part) for part in value] if isinstance(value, list) else value
-
-
-def _is_shown(each: str) -> bool:
-    return each.isprintable() or each in JOINERS or category(each) == "Zs"

@@ -73,7 +73,12 @@ def new_file(place: Path, *, overwrite: bool = True) -> Iterator[Path]:
                 temporary.chmod(place.stat().st_mode & 0o777)
             os.replace(temporary, place)
         else:
-            _link(temporary, place)
+            try:
+                os.link(temporary, place)
+            except OSError:
+                if place.exists():
+                    raise FileExistsError(place) from None
+                os.replace(temporary, place)  # this file system has no links
         with suppress(OSError):  # which some network file systems refuse for a folder
             _synchronise(place.parent)
     finally:
@@ -86,18 +91,6 @@ def reason_of(error: BaseException) -> str:
     """What went wrong, in one line: the system's words where it has some."""
     line = str(getattr(error, "strerror", None) or error).split("\n", 1)[0]
     return line or type(error).__name__
-
-
-def _link(temporary: Path, place: Path) -> None:
-    """Gives a file a second name, which must be free."""
-    try:
-        os.link(temporary, place)
-    except FileExistsError:
-        raise
-    except OSError:  # this file system has no links
-        if place.exists():
-            raise FileExistsError(place) from None
-        os.replace(temporary, place)
 
 
 def _synchronise(path: Path) -> None:

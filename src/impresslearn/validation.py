@@ -17,8 +17,7 @@ from impresslearn.errors import FixedSettingError, InputError
 
 LARGEST = sys.float_info.max
 DEEPEST = 32
-"""Levels of JSON: reading deep ones needs room on the stack, of which a later reader may have less.
-"""
+"""Levels of JSON: a later reader may have less room on the stack."""
 
 
 class ReadOnlySettings:

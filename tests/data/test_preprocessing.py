@@ -63,7 +63,7 @@ def test_normalisation_comes_last(tmp_path):
             for shape in [(), 3, (0, 3), (2.0,), (True,), "28", ("a",)]
         ),
         *(
-            ({"size": size}, "^size must be a whole number of pixels from 1 to 8192")
+            ({"size": size}, "^size must be an integer from 1 to 8192")
             for size in [0, 2.0, True, "9", 8193]
         ),
         *(

@@ -72,7 +72,7 @@ def test_a_subset_is_read_only_where_asked_for(tmp_path, monkeypatch):
     [
         ({"train_images": np.zeros((400, 3, 32, 32), np.uint8)}, "train_images must be"),
         ({"test_images": np.zeros((100, 32, 32, 3), np.float32)}, "test_images must be"),
-        ({"test_labels": np.zeros(99, np.int64)}, r"test_labels must be \(100,\) integers"),
+        ({"test_labels": np.zeros(99, np.int64)}, "positions in the 100 class_names"),
         ({"train_labels": np.full(400, 100)}, "positions in the 100 class_names"),
         ({"class_names": np.array([{}], dtype=object)}, "is no archive of"),
         (None, "is no archive of"),

@@ -2,13 +2,13 @@
 
 A `DataLoader` that only selects and batches is as good as its data set, or as the part that it
 draws. What puts batches together in its own way, or gives items only in a row, is read once and
-held; where such a reading draws at random, holding it would freeze an augmentation, so it is
-refused.
+held, and refused where it draws at random: holding it would freeze an augmentation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
@@ -89,8 +89,7 @@ def _converted(data: Any, memory_limit: int, workers: int) -> Examples | Streame
 
 
 def _from_loader(loader: DataLoader, memory_limit: int) -> Examples | StreamedExamples:
-    collate = loader.collate_fn
-    plain = collate in (default_collate, default_convert)
+    collate, plain = loader.collate_fn, loader.collate_fn in (default_collate, default_convert)
     if type(loader).__iter__ is not DataLoader.__iter__:  # whose own draws are not the data's
         return _held(lambda: iter(loader), memory_limit, watched=False)
     if isinstance(loader.dataset, IterableDataset):
@@ -130,16 +129,13 @@ def _keys(loader: DataLoader) -> tuple[Sequence[Any], list[list[Any]] | None]:
 def _held(begin: Callable[[], Iterator[Any]], limit: int, watched: bool = True) -> Examples:
     """All batches of one reading, which `begin` begins; watched: whether only the data draw."""
     before, size = random_state.state(), 0
-    inputs: list[Tensor] = []
-    labels: list[Any] = []
-    opening = []
-    for number, (values, targets) in enumerate(_read(begin)):
-        if number < PROBED:
-            opening.append((values, targets))
-        if inputs and form_of(values[0]) != form_of(inputs[0][0]):
+    batches: list[tuple[Tensor, list[Any]]] = []
+    for values, labels in _read(begin):
+        batches.append((values, labels))
+        if form_of(values[0]) != form_of(batches[0][0][0]):
             raise InputError(
                 "the inputs of a DataLoader must share one shape and type, got "
-                f"{form_of(inputs[0][0])} and {form_of(values[0])}"
+                f"{form_of(batches[0][0][0])} and {form_of(values[0])}"
             )
         size += 4 * values.numel()
         if size > limit:
@@ -147,18 +143,17 @@ def _held(begin: Callable[[], Iterator[Any]], limit: int, watched: bool = True) 
                 f"the data take more memory than the limit of {limit:,} bytes and give "
                 "items only in a row; give a Dataset with __getitem__, which can be streamed"
             )
-        inputs.append(values)
-        labels += targets
-    if not inputs:
+    if not batches:
         raise InputError("the data hold no example")
     drew = watched and random_state.state() != before
-    if drew or not all(map(same, opening, _again(begin))):
+    if drew or not all(map(same, batches, _again(begin))):
         raise InputError(
             "reading the data again gives other values (an augmentation, or a shuffle), but what "
             "an IterableDataset or a collate function gives is read only once; draw in the "
             "__getitem__ of a Dataset, or give Examples with augment"
         )
-    return pair(torch.cat(inputs), labels)
+    inputs, labels_of = zip(*batches, strict=True)
+    return pair(torch.cat(inputs), list(chain.from_iterable(labels_of)))
 
 
 def _read(begin: Callable[[], Iterator[Any]]) -> Iterator[tuple[Tensor, list[Any]]]:
@@ -184,10 +179,8 @@ def _read(begin: Callable[[], Iterator[Any]]) -> Iterator[tuple[Tensor, list[Any
 
 def _again(begin: Callable[[], Iterator[Any]]) -> Iterator[tuple[Tensor, list[Any]]]:
     """The first batches of another reading; none of what can be read only once."""
-    try:
+    with suppress(InputError):
         yield from islice(_read(begin), PROBED)
-    except InputError:
-        return
 
 
 def _batch_of_one(item: Any) -> Any:

@@ -89,7 +89,9 @@ def from_dataset(
             return replace(pair(list(values), labels), pixels=pixels)
     known = _known_labels(items)
     if known is None:
-        known = _read_labels(items, workers if not fits and randomness != "own" else 0)
+        reading = workers if not fits and randomness != "own" else 0
+        read = loaded(items, reading, torch.Generator().manual_seed(0), batch_size=64)
+        known = label_array([label for _, labels in read for label in labels])
     # A generator of the data set's own would be copied to each worker, which all draw the same.
     workers = 0 if randomness == "own" else live_workers if fits else workers
     return StreamedExamples(items, known, workers, pixels=pixels)
@@ -167,8 +169,3 @@ def _kept_labels(dataset: Dataset) -> np.ndarray | None:
     targets = getattr(dataset, "targets", None)
     changed = getattr(dataset, "target_transform", None) is not None
     return None if changed or not isinstance(targets, (list, Tensor)) else label_array(targets)
-
-
-def _read_labels(items: Items, workers: int) -> np.ndarray:
-    read = loaded(items, workers, torch.Generator().manual_seed(0), batch_size=64)
-    return label_array([label for _, labels in read for label in labels])

@@ -97,13 +97,6 @@ def raw(values: Any) -> Tensor:
         raise InputError(f"inputs must be a numeric tensor or array, got {given}") from None
 
 
-def kinds(values: Tensor) -> tuple[bool, bool]:
-    """Whether values are uint8, and whether they are integers of another type."""
-    integers = not (values.is_floating_point() or values.is_complex() or values.is_quantized)
-    uint8 = values.dtype == torch.uint8
-    return uint8, integers and not uint8 and values.dtype != torch.bool
-
-
 def as_inputs(values: Any) -> Tensor:
     """(n, ...) inputs as a float tensor: uint8 pixels are scaled to [0, 1], others become float32.
 
@@ -130,10 +123,18 @@ def as_inputs(values: Any) -> Tensor:
     return tensor
 
 
+def with_kind(values: Any) -> tuple[Tensor, bool, bool]:
+    """`as_inputs`, and whether the values are uint8, or integers of another type."""
+    given = raw(values)
+    integers = not (given.is_floating_point() or given.is_complex() or given.is_quantized)
+    pixels = given.dtype == torch.uint8
+    return as_inputs(given), pixels, integers and not pixels and given.dtype != torch.bool
+
+
 def pair(inputs: Any, labels: Any) -> Examples:
     """Inputs and labels that belong together by their positions."""
-    values = raw(inputs)
-    return Examples(as_inputs(values), label_array(labels), None, *kinds(values))
+    values, pixels, integers = with_kind(inputs)
+    return Examples(values, label_array(labels), None, pixels, integers)
 
 
 def data_fingerprint(examples: Examples | StreamedExamples) -> str:

@@ -24,7 +24,7 @@ from impresslearn.data.images import SUFFIXES, class_images, flat_images, image_
 from impresslearn.data.labels import label_array
 from impresslearn.data.paths import existing, naming, shorten, some
 from impresslearn.data.preprocessing import Numbers, Preprocessing
-from impresslearn.data.tables import open_table, text_labels
+from impresslearn.data.tables import read_labels, read_table, text_labels
 from impresslearn.errors import InputError
 
 EXAMPLE_FORMS = (
@@ -151,8 +151,7 @@ class FileReader:
             if suffix == ".npy":
                 labels = label_array(_read_npy(path, self.memory_limit))
             else:
-                texts = self._label_lines(path) if suffix == ".txt" else self._label_cells(path)
-                labels = text_labels(texts)
+                labels = text_labels(self._label_texts(path))
             if not len(labels):
                 raise InputError(f"{path} holds no label")
             return labels
@@ -171,8 +170,7 @@ class FileReader:
         _refuse(path, size=self.size)
         if suffix == ".csv":
             self._check_size(path)
-            table = open_table(path, self.label_column, self.header, labelled=labelled)
-            inputs, texts = table.read()
+            inputs, texts = read_table(path, self.label_column, self.header, labelled=labelled)
             return inputs, text_labels(texts) if labelled else None
         if labelled:
             _refuse(path, label_column=self.label_column, header=self.header)
@@ -186,13 +184,10 @@ class FileReader:
             raise InputError(f"{path} holds inputs only; give the file of their labels with labels")
         return _read_npy(path, self.memory_limit), None
 
-    def _label_cells(self, path: Path) -> list[str]:
+    def _label_texts(self, path: Path) -> list[str]:
         self._check_size(path)
-        how = (self.label_column, self.header)
-        return open_table(path, *how, labelled=True, only_labels=True).labels()
-
-    def _label_lines(self, path: Path) -> list[str]:
-        self._check_size(path)
+        if path.suffix.lower() == ".csv":
+            return read_labels(path, self.label_column, self.header)
         lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").split("\n")]
         while lines and not lines[-1]:
             lines.pop()

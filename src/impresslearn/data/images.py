@@ -1,8 +1,4 @@
-"""Reads image files, for folders of classes, single files and streams.
-
-`class_images` lists CLASS/IMAGE files, `flat_images` those of one folder; `image_files` makes the
-`Dataset` that reads them one by one, so that `as_examples` can hold or stream them.
-"""
+"""Lists and reads image files, for folders of classes, single files and streams."""
 
 from __future__ import annotations
 
@@ -100,8 +96,8 @@ class ImageFiles(Dataset):
         wanted = self.preprocessing or Preprocessing()
         grey = wanted.shape is not None and prod(wanted.shape) == prod(self.shape)
         with _opened(path) as image:
-            if wanted.size is None and _shape(image) != self.shape:
-                (height, width), (first, other) = _shape(image), self.shape
+            if wanted.size is None and image.size != self.shape[::-1]:
+                (width, height), (first, other) = image.size, self.shape
                 raise InputError(
                     f"{path} has {width}x{height} pixels, the first image {other}x{first}; "
                     "give a size to resize all of them to"
@@ -123,7 +119,7 @@ def image_files(files: Sequence[Path], preprocessing: Preprocessing | None = Non
     if preprocessing is not None and preprocessing.size is not None:
         return ImageFiles(files, (preprocessing.size, preprocessing.size), preprocessing)
     with naming(files[0]), _opened(files[0]) as first:
-        return ImageFiles(files, _shape(first), preprocessing)
+        return ImageFiles(files, (first.height, first.width), preprocessing)
 
 
 def _images(folder: Path) -> list[Path]:
@@ -173,7 +169,3 @@ def _square(image: PillowImage.Image, side: int) -> PillowImage.Image:
     (left, right), (top, bottom) = edges
     box = (left, top, right, bottom)
     return image.resize((side, side), Image.Resampling.BILINEAR, box=box)
-
-
-def _shape(image: PillowImage.Image) -> tuple[int, int]:
-    return image.height, image.width

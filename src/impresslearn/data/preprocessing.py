@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from impresslearn.data.examples import Examples, StreamedExamples, as_inputs, kinds, raw
+from impresslearn.data.examples import Examples, StreamedExamples, as_inputs, raw, with_kind
 from impresslearn.errors import InputError
-from impresslearn.validation import LARGEST
+from impresslearn.validation import LARGEST, check_integer
 
 Numbers = float | Sequence[float]
 LARGEST_SIZE = 8192
@@ -61,11 +61,8 @@ class Preprocessing:
                 raise InputError(
                     f"shape must be whole numbers from 1, as in (1, 28, 28), got {self.shape!r}"
                 )
-        size = self.size
-        if size is not None and (type(size) is not int or not 1 <= size <= LARGEST_SIZE):
-            raise InputError(
-                f"size must be a whole number of pixels from 1 to {LARGEST_SIZE}, got {size!r}"
-            )
+        if self.size is not None:
+            object.__setattr__(self, "size", check_integer("size", self.size, 1, LARGEST_SIZE + 1))
         if self.pixels is not None and not isinstance(self.pixels, bool):
             raise InputError(f"pixels must be True, False or None, got {self.pixels!r}")
         object.__setattr__(self, "shape", shape)
@@ -83,11 +80,10 @@ class Preprocessing:
             raise InputError(
                 "the data are too large to measure their mean and standard deviation; give them"
             )
-        if isinstance(data, Examples):
-            values, pixels, integers = data.inputs, data.pixels, data.integers
-        else:
-            given = raw(data)
-            values, (pixels, integers) = as_inputs(given), kinds(given)
+        held = isinstance(data, Examples)
+        values, pixels, integers = (
+            (data.inputs, data.pixels, data.integers) if held else with_kind(data)
+        )
         if not settings.keys() <= {"shape", "size", "pixels"}:
             raise InputError("mean and std are measured; settings are shape, size and pixels")
         made = cls(**dict[str, Any](pixels=pixels) | settings)
@@ -116,8 +112,7 @@ class Preprocessing:
         shape would have to be shuffled, and for as many means as there are neither channels nor
         columns.
         """
-        given = raw(inputs)
-        return self.prepare(as_inputs(given), *kinds(given))
+        return self.prepare(*with_kind(inputs))
 
     def apply_to(self, examples: Examples | StreamedExamples) -> Examples | StreamedExamples:
         """Raw labelled examples as the network takes them; streamed ones as they are read.

@@ -1,7 +1,6 @@
 """Saves, restores and seeds the global random generators of torch, numpy and Python.
 
-A `Dataset` that augments draws from them while it is read. Whether it does shows in their state;
-`drawing` seeds them for a reading and puts them back.
+A `Dataset` that augments draws from them while it is read, which shows in their state.
 """
 
 from __future__ import annotations

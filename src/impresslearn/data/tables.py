@@ -11,7 +11,6 @@ import math
 import re
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -26,72 +25,56 @@ LABEL_NAMES = ("label", "target", "class", "y")
 WHOLE = re.compile(r"[+-]?[0-9]{1,18}(\.0*)?")  # at most 18 digits always fit int64
 
 
-@dataclass(frozen=True)
-class Table:
-    """The columns of a .csv file, by name or number, and its rows of data, read one by one.
+def read_table(
+    path: Path, label_column: str | int | None, header: bool | None, *, labelled: bool
+) -> tuple[np.ndarray, list[str]]:
+    """(n, columns) finite float32 inputs, and n texts of labels, if there is a column of them.
 
-    label: the position of the label column; rows: where each stands, and its cells.
+    label_column: a name, or a position from 0 (-1: the last), as a number or in digits; by default
+    the one column that bears one of `LABEL_NAMES`. header: whether the first row names the columns;
+    by default it does if none of its cells is a number, or if one is named like a label and the
+    others are numbered consecutively. labelled: whether there must be a label column.
+    Raises InputError for an empty file, where it is undecided what the columns are, for a label
+    column that is not there, columns without a name, a row of another length and a cell that is no
+    finite number.
     """
-
-    columns: list[str]
-    label: int | None
-    rows: Iterator[tuple[str, list[str]]]
-
-    def read(self) -> tuple[np.ndarray, list[str]]:
-        """(n, columns) finite float32 inputs, and n texts of labels, if there is a column of them.
-
-        Raises InputError for a row of another length and a cell that is no finite number.
-        """
-        numbers = array("f")
-        labels: list[str] = []
-        others = [place for place in range(len(self.columns)) if place != self.label]
-        if not others:
-            raise InputError("there is no column besides that of the labels")
-        for place, cells in self.rows:
-            if len(cells) != len(self.columns):
-                raise InputError(f"{place} has {len(cells)} cells, expected {len(self.columns)}")
-            if self.label is not None:
-                labels.append(self._label_in(place, cells, self.label))
-                del cells[self.label]
-            row = _float32(cells)
-            if row is None:
-                faults = ((column, _fault(cells[i])) for i, column in enumerate(others))
-                column, fault = next(each for each in faults if each[1])
-                raise InputError(f"{place}, column {self.columns[column]} {fault}")
-            numbers.extend(row)
-        if not numbers:
-            raise InputError("the table holds a header and no row below it")
-        return np.frombuffer(numbers, dtype=np.float32).reshape(-1, len(others)), labels
-
-    def labels(self) -> list[str]:
-        """The texts of the label column alone."""
-        return [self._label_in(place, cells, self.label or 0) for place, cells in self.rows]
-
-    def _label_in(self, place: str, cells: list[str], label: int) -> str:
-        text = cells[label].strip() if label < len(cells) else ""
-        if not text:
-            raise InputError(f"{place}, column {self.columns[label]} is empty, expected a label")
-        return text
+    columns, label, rows = _opened(path, label_column, header, labelled)
+    others = [column for i, column in enumerate(columns) if i != label]
+    if not others:
+        raise InputError("there is no column besides that of the labels")
+    numbers = array("f")
+    labels: list[str] = []
+    for place, cells in rows:
+        if len(cells) != len(columns):
+            raise InputError(f"{place} has {len(cells)} cells, expected {len(columns)}")
+        if label is not None:
+            labels.append(_label_in(place, cells, label, columns))
+            del cells[label]
+        row = _float32(cells)
+        if row is None:
+            faults = zip(others, map(_fault, cells), strict=True)
+            column, fault = next(each for each in faults if each[1])
+            raise InputError(f"{place}, column {column} {fault}")
+        numbers.extend(row)
+    if not numbers:
+        raise InputError("the table holds a header and no row below it")
+    return np.frombuffer(numbers, dtype=np.float32).reshape(-1, len(others)), labels
 
 
-def open_table(
+def read_labels(path: Path, label_column: str | int | None, header: bool | None) -> list[str]:
+    """The texts of the label column alone, or of the only column; settings as of `read_table`."""
+    columns, label, rows = _opened(path, label_column, header, True, only_labels=True)
+    return [_label_in(place, cells, label or 0, columns) for place, cells in rows]
+
+
+def _opened(
     path: Path,
     label_column: str | int | None,
     header: bool | None,
-    *,
     labelled: bool,
     only_labels: bool = False,
-) -> Table:
-    """A .csv file whose first row is read.
-
-    label_column: a name, or a position from 0 (-1: the last), as a number or in digits; by default
-    the one column that bears one of `LABEL_NAMES`, or the single one of a file of `only_labels`.
-    header: whether the first row names the columns; by default it does if none of its cells is a
-    number, or if one is named like a label and the others are numbered consecutively. labelled:
-    whether there must be a label column.
-    Raises InputError for an empty file, where it is undecided what the columns are, for a label
-    column that is not there, and for columns without a name.
-    """
+) -> tuple[list[str], int | None, Iterator[tuple[str, list[str]]]]:
+    """Columns by name or number, the label's position, and rows: where each stands, its cells."""
     if not isinstance(label_column, (str, type(None))) and type(label_column) is not int:
         raise InputError(f"label_column must be a name or a position, got {label_column!r}")
     lines = _lines(path)
@@ -118,7 +101,14 @@ def open_table(
     columns = [repr(shorten(cell)) if header else str(i) for i, cell in enumerate(cells, 1)]
     data = lines if header else chain([(number, first)], lines)
     rows = ((f"row {row} (line {line})", cells) for row, (line, cells) in enumerate(data, 1))
-    return Table(columns, label, rows)
+    return columns, label, rows
+
+
+def _label_in(place: str, cells: list[str], label: int, columns: list[str]) -> str:
+    text = cells[label].strip() if label < len(cells) else ""
+    if not text:
+        raise InputError(f"{place}, column {columns[label]} is empty, expected a label")
+    return text
 
 
 def text_labels(texts: Sequence[str]) -> np.ndarray:

@@ -24,6 +24,7 @@ from impresslearn.data import (
 from impresslearn.data.images import class_images, image_files
 from impresslearn.errors import ImpressLearnError, InputError, MissingDataError
 from impresslearn.streams.stream import LabelledData, Loader, Stream, Task
+from impresslearn.validation import check_name
 
 PARTS = {2: ("train", "test"), 3: ("train", "validation", "test")}
 
@@ -82,8 +83,7 @@ def load_images(
 
 
 def _array_task(name: str, parts: Sequence[Any]) -> Task:
-    if not isinstance(name, str) or not name:
-        raise InputError(f"a task name must be a non-empty string, got {name!r}")
+    check_name(name)
     if not isinstance(parts, (tuple, list)) or len(parts) not in PARTS:
         came = f"{len(parts)} parts" if isinstance(parts, (tuple, list)) else type(parts).__name__
         raise InputError(
@@ -105,12 +105,12 @@ def _given(examples: LabelledData) -> LabelledData:
 
 
 def _folder_task(folder: Path, preprocessing: Preprocessing) -> Task:
-    places = {"train": "train", "test": "test", "validation": "val"}
+    places = {"train": "train", "test": "test"}
+    if (folder / "val").is_dir():
+        places["validation"] = "val"
     loaders: dict[str, Loader] = {}
     labels: dict[str, tuple[Label, ...]] = {}
     for key, place in places.items():
-        if key == "validation" and not (folder / place).is_dir():
-            continue
         images = class_images(folder / place)
         files = list(chain.from_iterable(images.values()))
         labels[key], loaders[key] = tuple(images), partial(load_images, files, preprocessing)

@@ -8,15 +8,12 @@ between versions (NEP 19), so a stream is the same stream for everybody.
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from impresslearn.errors import InputError
-from impresslearn.validation import check_integer
+from impresslearn.validation import check_integer, check_number
 
 PURPOSES = ("angles", "permutation", "classes", "test", "validation", "train_size")
 
@@ -29,11 +26,11 @@ def seeded(seed: int, purpose: str, *keys: int) -> np.random.RandomState:
 
 def check_fraction(name: str, value: object, *, zero: bool = True) -> float:
     """The value as a float. Raises InputError unless it is in [0, 1), or in (0, 1) if not zero."""
-    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not real or not 0 <= value < 1 or (value == 0 and not zero):  # type: ignore[operator]
+    fraction = check_number(name, value, 0)
+    if fraction >= 1 or (fraction == 0 and not zero):
         bounds = "[0, 1)" if zero else "(0, 1)"
         raise InputError(f"{name} must be a fraction in {bounds}, got {value!r}")
-    return float(value)  # type: ignore[arg-type]
+    return fraction
 
 
 def draw_angles(tasks: int, seed: int, angles: Sequence[int] | None = None) -> tuple[int, ...]:
@@ -47,11 +44,8 @@ def draw_angles(tasks: int, seed: int, angles: Sequence[int] | None = None) -> t
     if not isinstance(angles, Iterable):
         raise InputError(f"angles must be a sequence of whole degrees, got {angles!r}")
     chosen = tuple(check_integer("an angle (degrees)", angle, 0, 360) for angle in angles)
-    if not chosen:
-        raise InputError("angles must hold at least one angle, got none")
-    repeated = sorted({angle for angle in chosen if chosen.count(angle) > 1})
-    if repeated:
-        raise InputError(f"angles must be distinct, got {repeated[0]} more than once")
+    if not chosen or len(set(chosen)) < len(chosen):
+        raise InputError(f"angles must be at least one, and distinct, got {list(chosen)}")
     return chosen
 
 
@@ -70,11 +64,6 @@ def spread_angles(tasks: int, seed: int) -> tuple[int, ...]:
         away = np.abs(np.arange(360) - chosen[-1])
         distance = np.minimum(distance, np.minimum(away, 360 - away))
     return tuple(chosen)
-
-
-def draw_permutation(pixels: int, seed: int, index: int) -> Tensor:
-    """(pixels,) int64, the order of task `index`: drawn from (seed, index) and nothing else."""
-    return torch.from_numpy(seeded(seed, "permutation", index).permutation(pixels))
 
 
 def draw_class_groups(

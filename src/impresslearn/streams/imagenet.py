@@ -1,8 +1,7 @@
 """Split ImageNet: tasks of ten classes each, cut from an image folder that you have.
 
-ImageNet itself at 224 pixels, Tiny-ImageNet at 64, or any folder of the same layout. Only file
-names are held. A task's images become one tensor where they fit in memory and are read anew each
-epoch where they do not (ten ImageNet classes at 224 pixels: 8 GB).
+ImageNet itself at 224 pixels, Tiny-ImageNet at 64, or any folder of the same layout. A task's
+images become one tensor where they fit in memory and are read anew each epoch where they do not.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Rotated and permuted MNIST: each task shows all of MNIST, or of small digits, in its own way.
 
-The small digits are scikit-learn's `load_digits` (1,797 images of 8x8 of the UCI optical
-recognition set): no download, and a task is made in milliseconds, for demonstrations and tests.
-MNIST's 70,000 images are held once as bytes (55 MB); a task's tensors (a few hundred MB in float32)
-are made when asked for.
+The small digits are scikit-learn's `load_digits` (1,797 images of 8x8): no download, and a task is
+made in milliseconds, for demonstrations and tests.
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ import torch
 from impresslearn.streams.draws import (
     check_fraction,
     draw_angles,
-    draw_permutation,
     hold_out,
     seeded,
     spread_angles,
@@ -123,7 +120,8 @@ def _permuted(name: str, splits: Splits, tasks: int, seed: int) -> Stream:
     count = splits.train.images[0, 0].numel()
     made = []
     for index in range(tasks):
-        transform = partial(permute_pixels, order=draw_permutation(count, seed, index))
+        order = torch.from_numpy(seeded(seed, "permutation", index).permutation(count))
+        transform = partial(permute_pixels, order=order)
         settings = {"permutation": index, "seed": seed}
         made.append(image_task(f"permuted-{index}", splits, settings, transform))
     return Stream(name, tuple(made))

@@ -70,18 +70,16 @@ class Splits:
     @classmethod
     def of(cls, raw: RawImages, mean: tuple[float, ...], std: tuple[float, ...]) -> Splits:
         """A published data set; images in colour have the names of their classes as labels."""
-        parts = []
-        for images, labels in (
-            (raw.train_images, raw.train_labels),
-            (raw.test_images, raw.test_labels),
-        ):
+
+        def pixels(images: np.ndarray, labels: np.ndarray) -> Pixels:
             tensor = torch.from_numpy(images)
-            if len(mean) == 3:
-                tensor, labels = tensor.permute(0, 3, 1, 2), np.asarray(raw.class_names)[labels]
-            else:
-                tensor = tensor.unsqueeze(1)
-            parts.append(Pixels(tensor, labels, mean=mean, std=std))
-        return cls(*parts)
+            if len(mean) == 1:
+                return Pixels(tensor.unsqueeze(1), labels, mean=mean, std=std)
+            names = np.asarray(raw.class_names)[labels]
+            return Pixels(tensor.permute(0, 3, 1, 2), names, mean=mean, std=std)
+
+        train = pixels(raw.train_images, raw.train_labels)
+        return cls(train, pixels(raw.test_images, raw.test_labels))
 
     def hold_out(self, validation: float, seed: int) -> Splits:
         """These splits with a stratified fraction of the training examples held out."""

@@ -68,11 +68,11 @@ def create_stream(name: str, **settings: Any) -> Stream:
     Raises InputError for an unknown name or setting, and whatever the function raises.
     """
     known = stream_settings(name)
-    open_ended = any(each.kind is each.VAR_KEYWORD for each in known.values())
-    unknown = [setting for setting in settings if setting not in known and not open_ended]
-    if unknown:
-        raise InputError(f"{name} has no setting {unknown[0]!r}; it has {', '.join(known)}")
-    for key, each in known.items():
-        if each.default is each.empty and key not in settings and each.kind is not each.VAR_KEYWORD:
+    named = {key: each for key, each in known.items() if each.kind is not each.VAR_KEYWORD}
+    for key in settings:
+        if key not in known and len(named) == len(known):
+            raise InputError(f"{name} has no setting {key!r}; it has {', '.join(known)}")
+    for key, each in named.items():
+        if each.default is each.empty and key not in settings:
             raise InputError(f"{name} needs the setting {key!r}")
     return _functions[name](**settings)

@@ -2,16 +2,14 @@
 
 A `Task` holds functions of no arguments, not tensors, so a stream of 110 permuted MNIST tasks holds
 the pixels once. Nothing is cached: every access to `task.train` makes the examples anew, so keep
-the result where it is used more than once. A `Stream` is an immutable, ordered sequence of tasks
-with distinct names. Learners take the examples; they know neither class.
+the result where it is used more than once.
 """
 
 from __future__ import annotations
 
 import difflib
-import operator
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, SupportsIndex, overload
 
@@ -78,9 +76,6 @@ class Stream(Sequence[Task]):
     def __len__(self) -> int:
         return len(self.tasks)
 
-    def __iter__(self) -> Iterator[Task]:
-        return iter(self.tasks)
-
     def __contains__(self, item: object) -> bool:
         return item in self.names if isinstance(item, str) else item in self.tasks
 
@@ -99,12 +94,7 @@ class Stream(Sequence[Task]):
                 hint = f"did you mean {', '.join(close)}?" if close else f"it has {self!r}"
                 raise UnknownTaskError(f"stream {self.name!r} has no task {key!r}; {hint}")
             return self.tasks[self.names.index(key)]
-        try:
-            return self.tasks[operator.index(key)]
-        except IndexError:
-            raise IndexError(
-                f"stream {self.name!r} has {len(self)} tasks; there is no task {key}"
-            ) from None
+        return self.tasks[key]
 
     def __repr__(self) -> str:
         shown = ", ".join(self.names[:4]) + (", …" if len(self) > 4 else "")

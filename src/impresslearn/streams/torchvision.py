@@ -1,8 +1,8 @@
 """Imports torchvision even where its build does not match torch, and reads its data sets.
 
-Such a build fails on import with "operator torchvision::nms does not exist" (pytorch issue 157648),
-although nothing here needs its compiled operators. `import_torchvision` then declares their schemas
-and imports again: data sets, models and transforms work, and only the operators stay unavailable.
+Such a build fails on import with "operator torchvision::nms does not exist" (pytorch issue 157648).
+`import_torchvision` then declares the schemas of its compiled operators and imports again: data
+sets, models and transforms work, and only the operators stay unavailable.
 """
 
 from __future__ import annotations
@@ -59,23 +59,21 @@ def import_torchvision(module: str = "torchvision") -> ModuleType:
 
 
 def load_mnist(root: str | Path, download: bool) -> RawImages:
-    """MNIST from ROOT/MNIST/raw: 60,000 and 10,000 images of 28x28.
-
-    A local copy is used without touching the network; otherwise it is fetched if `download`.
-    Raises MissingDataError where neither works, MissingDependencyError without torchvision.
-    """
-    return _load("MNIST", Path(root), Path("MNIST", "raw"), download)
+    """MNIST from ROOT/MNIST/raw: 60,000 and 10,000 images of 28x28; errors as of `load_images`."""
+    return load_images("MNIST", Path(root), Path("MNIST", "raw"), download)
 
 
 def load_cifar100(root: str | Path, download: bool) -> RawImages:
-    """CIFAR-100 with its fine labels from ROOT/cifar-100-python: 50,000 and 10,000 of 32x32x3.
+    """CIFAR-100 with its fine labels from ROOT/cifar-100-python: 50,000 and 10,000 of 32x32x3."""
+    return load_images("CIFAR100", Path(root), Path("cifar-100-python"), download)
 
-    Errors and the use of a local copy as in `load_mnist`.
+
+def load_images(name: str, root: Path, folder: Path, download: bool) -> RawImages:
+    """A data set of torchvision; a local copy is used without touching the network.
+
+    Raises MissingDataError where there is none and it cannot be fetched, MissingDependencyError
+    without torchvision.
     """
-    return _load("CIFAR100", Path(root), Path("cifar-100-python"), download)
-
-
-def _load(name: str, root: Path, folder: Path, download: bool) -> RawImages:
     data_set: Callable[..., Any] = getattr(import_torchvision("torchvision.datasets"), name)
     try:
         train, test = data_set(root, train=True, download=download), data_set(root, train=False)
@@ -87,8 +85,5 @@ def _load(name: str, root: Path, folder: Path, download: bool) -> RawImages:
             f"no usable {name} in {root / folder} ({reason}): put its files there or point root "
             f"at a copy{advice}"
         ) from error
-    inputs = (np.asarray(each.data) for each in (train, test))
-    labels = (np.asarray(each.targets, dtype=np.int64) for each in (train, test))
-    (train_images, test_images), (train_labels, test_labels) = inputs, labels
-    classes = tuple(train.classes)
-    return RawImages(train_images, train_labels, test_images, test_labels, classes)
+    parts = [(np.asarray(of.data), np.asarray(of.targets, np.int64)) for of in (train, test)]
+    return RawImages(*parts[0], *parts[1], tuple(train.classes))
