@@ -44,13 +44,15 @@ def asked(inputs=ROWS, task="new 0", **more):
         (asked(task=["new 0"]), 422, "2 inputs came with 1 task names"),
         (asked(task=["new 0", "new0"]), 404, "no task named 'new0' among 6; close: 'new 0'"),
         (asked(task="\x00\x1b[31m\x7f\x9b\u202e"), 404, "\\x00\\x1b[31m\\x7f\\x9b\\u202e"),
-        (asked("x"), 422, "inputs: must be numbers in equally nested lists, got a str"),
+        (asked("x"), 422, "inputs: must be lists that hold numbers, got shape ()"),
+        (asked([["x"]]), 422, "inputs: must be numbers in equally nested lists, got a str"),
         (asked([[], []]), 422, "inputs: must be lists that hold numbers, got shape (2, 0)"),
         (asked([[1.0]]), 422, "lenet_300_100 expects 16 values an input"),
-        (asked([[1.0], [1, 2]]), 422, "equal length at every depth"),
+        (asked([[1.0], [1, 2]]), 422, "equally nested lists, got a list"),
         (asked([[1.0, True] * 8]), 422, "nested lists, got a bool"),
         (asked([[None] * 16]), 422, "nested lists, got a NoneType"),
-        (asked([[[[[[[[[[1]]]]]]]]]]), 422, "nested lists, got a list"),
+        (asked([[[[[[[[[[1]]]]]]]]]]), 422, "hold numbers, got shape (1, 1, 1,"),
+        ('{"inputs": ' + 99 * "[" + 99 * "]" + ', "task": "a"}', 422, "hold numbers, got shape"),
         (asked([[10**400] * 16]), 422, "inputs: there is a number that no float can hold"),
         (asked([[1e300] * 16]), 422, "16 NaN or infinite values"),
         (asked([[1e38] * 16]), 422, "no finite numbers; the inputs are too"),
@@ -205,7 +207,7 @@ def test_options_belong_to_one_place(client, path, body, status, line):
     ],
 )
 def test_errors_from_below(direct, monkeypatch, raised, status, line):
-    def fail(*_):
+    def fail(self):
         raise raised
 
     monkeypatch.setattr("impresslearn.serve.service.Service.health", fail)

@@ -17,7 +17,7 @@ except ImportError:
     ) from None
 
 from impresslearn.serve.app import create_app
+from impresslearn.serve.limits import ServeSettings
 from impresslearn.serve.server import run_server
-from impresslearn.serve.settings import ServeSettings
 
 __all__ = ["ServeSettings", "create_app", "run_server"]

@@ -27,9 +27,8 @@ from impresslearn.learner.loading import open_store
 from impresslearn.serve import schemas
 from impresslearn.serve.bodies import JSON, NPY, media_type
 from impresslearn.serve.errors import add_error_handlers
-from impresslearn.serve.limits import RequestLimits
+from impresslearn.serve.limits import RequestLimits, ServeSettings
 from impresslearn.serve.service import Service
-from impresslearn.serve.settings import ServeSettings
 
 DESCRIPTION = (
     "Predictions of many tasks that share one frozen network. Inputs come as JSON numbers, or as "
@@ -93,16 +92,12 @@ def create_app(
     app.state.settings = settings
     add_error_handlers(app)
     app.add_middleware(RequestLimits, settings=settings)
-
-    @app.get("/health")
-    def health() -> schemas.Health:
-        """What is served, and that its store can be read."""
-        return service.health()
-
+    app.add_api_route("/health", service.health)
     guarded = APIRouter()
     if settings.token is not None:
         guarded = APIRouter(dependencies=[Depends(_check_token)], responses=_problems(401))
-    _add_lookups(guarded, service)
+    guarded.add_api_route("/tasks", service.tasks, responses=_problems(422))
+    guarded.add_api_route("/task", service.task, responses=_problems(404, 422))
     _add_predictions(guarded, service, pool)
     _add_documentation(guarded, app)
     app.include_router(guarded)
@@ -129,60 +124,39 @@ async def _check_token(
         raise HTTPException(401, line, {"WWW-Authenticate": "Bearer"})
 
 
-def _add_lookups(router: APIRouter, service: Service) -> None:
-    @router.get("/tasks", responses=_problems(422))
-    def tasks(query: Annotated[schemas.PageQuery, Query()]) -> schemas.TaskPage:
-        """The tasks, page by page, in the order they were learned."""
-        return service.tasks(query)
-
-    @router.get("/task", responses=_problems(404, 422))
-    def task(query: Annotated[schemas.TaskQuery, Query()]) -> schemas.TaskDetails:
-        """One task. Its name stands in the query, because a path does not carry every name."""
-        return service.task(query.name)
-
-
 def _add_predictions(router: APIRouter, service: Service, pool: ThreadPoolExecutor) -> None:
-    async def compute(request: Request, work: Callable[[str, bytes], BaseModel]) -> Response:
-        """work(media type, body) in one of the pool's threads, which writes its JSON too."""
-        kind = media_type(request.headers)
-        body = await request.body()
+    async def compute(
+        request: Request, read: Callable[[str, bytes], Any], answer: Callable[[Any], BaseModel]
+    ) -> Response:
+        """answer(read(media type, body)), computed and written by one of the pool's threads."""
+        kind, body = media_type(request.headers), await request.body()
 
-        def answer() -> bytes:
-            return work(kind, body).model_dump_json().encode()
+        def work() -> bytes:
+            return answer(read(kind, body)).model_dump_json().encode()
 
-        content = await asyncio.get_running_loop().run_in_executor(pool, answer)
+        content = await asyncio.get_running_loop().run_in_executor(pool, work)
         request.state.hold(len(body) + len(content))
         return Response(content, media_type=JSON)
 
+    problems = _problems(400, 404, 408, 413, 415, 422)
+    body = _body(schemas.PredictRequest)
+
     @router.post(
-        "/predict",
-        response_model=schemas.Predictions,
-        responses=_problems(400, 404, 408, 413, 415, 422),
-        openapi_extra=_body(schemas.PredictRequest),
+        "/predict", response_model=schemas.Predictions, responses=problems, openapi_extra=body
     )
     async def predict(
         request: Request, query: Annotated[schemas.PredictQuery, Query()]
     ) -> Response:
         """Labels, and on request logits, of inputs whose tasks are known."""
+        read = partial(schemas.PredictRequest.read, query)
+        return await compute(request, read, service.predict)
 
-        def work(kind: str, body: bytes) -> schemas.Predictions:
-            return service.predict(schemas.PredictRequest.read(kind, body, query))
+    body = _body(schemas.InferRequest)
 
-        return await compute(request, work)
-
-    @router.post(
-        "/infer",
-        response_model=schemas.Inference,
-        responses=_problems(400, 404, 408, 413, 415, 422),
-        openapi_extra=_body(schemas.InferRequest),
-    )
+    @router.post("/infer", response_model=schemas.Inference, responses=problems, openapi_extra=body)
     async def infer(request: Request, query: Annotated[schemas.InferQuery, Query()]) -> Response:
         """Which task inputs belong to, and its predictions; all rows must be of one task."""
-
-        def work(kind: str, body: bytes) -> schemas.Inference:
-            return service.infer(schemas.InferRequest.read(kind, body, query))
-
-        return await compute(request, work)
+        return await compute(request, partial(schemas.InferRequest.read, query), service.infer)
 
 
 def _add_documentation(router: APIRouter, app: FastAPI) -> None:

@@ -10,7 +10,6 @@ import io
 import json
 import threading
 from collections.abc import Mapping
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -86,23 +85,16 @@ def as_array(nested: Any) -> np.ndarray:
     """
     if isinstance(nested, np.ndarray):
         return nested
-    shape: list[int] = []
-    level = [nested]
-    while level and type(level[0]) is list and len(shape) < MOST_DIMENSIONS:
-        width = len(level[0])
-        if any(type(part) is not list or len(part) != width for part in level):
-            raise InputError("lists must be of equal length at every depth")
-        shape.append(width)
-        level = list(chain.from_iterable(level))
-    kinds = set(map(type, level))
+    values = np.array(nested, dtype=object)  # where lists are not of equal length, they stay lists
+    if not 1 <= values.ndim <= MOST_DIMENSIONS or not values.size:
+        raise InputError(f"must be lists that hold numbers, got shape {values.shape}")
+    kinds = set(map(type, values.flat))
     if strange := kinds - {int, float}:
         found = min(kind.__name__ for kind in strange)
         raise InputError(f"must be numbers in equally nested lists, got a {found}")
-    if not shape or not level:
-        raise InputError(f"must be lists that hold numbers, got shape {tuple(shape)}")
-    whole = kinds == {int} and min(level) >= -MOST_EXACT and max(level) <= MOST_EXACT
+    whole = kinds == {int} and values.min() >= -MOST_EXACT and values.max() <= MOST_EXACT
     try:
-        return np.array(level, dtype=np.int64 if whole else np.float64).reshape(shape)
+        return values.astype(np.int64 if whole else np.float64)
     except OverflowError:
         raise InputError("there is a number that no float can hold") from None
 

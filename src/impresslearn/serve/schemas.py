@@ -99,8 +99,8 @@ class InputsRequest(Options):
     inputs: Inputs
 
     @classmethod
-    def read(cls, kind: str, body: bytes, query: PredictQuery | InferQuery) -> Self:
-        """The request of a body of this media type, and of the query that came with it.
+    def read(cls, query: PredictQuery | InferQuery, kind: str, body: bytes) -> Self:
+        """The request of a query and of the body, of this media type, that came with it.
 
         Options in the wrong place are refused, so that none is silently without effect.
         """

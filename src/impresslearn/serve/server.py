@@ -26,7 +26,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from impresslearn.errors import InputError
 from impresslearn.learner import ImpressLearner
 from impresslearn.serve.app import create_app
-from impresslearn.serve.settings import ServeSettings
+from impresslearn.serve.limits import ServeSettings
 
 logger = logging.getLogger("impresslearn.serve")
 

@@ -13,10 +13,11 @@ from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import islice
 from math import isfinite, prod
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from fastapi import Query
 from starlette.exceptions import HTTPException
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
@@ -29,6 +30,7 @@ from impresslearn.inference.task_inference import SUPERPOSED_INPUTS
 from impresslearn.learner import ImpressLearner
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import BATCH
+from impresslearn.serve.limits import ServeSettings
 from impresslearn.serve.schemas import (
     Health,
     Inference,
@@ -40,9 +42,9 @@ from impresslearn.serve.schemas import (
     TaskDetails,
     TaskPage,
     TaskProbability,
+    TaskQuery,
     TaskSummary,
 )
-from impresslearn.serve.settings import ServeSettings
 from impresslearn.state.known_tasks import superposition_bytes
 from impresslearn.state.tasks import TaskInfo
 
@@ -60,7 +62,7 @@ class Service:
         self._bytes_per_input = lru_cache(256)(partial(activation_bytes, learner.backbone))
 
     def health(self) -> Health:
-        """What is served. Raises StoreError for a store that cannot be read."""
+        """What is served, and that its store can be read."""
         backbone = self.learner.backbone
         raw = self.learner.settings.preprocessing
         return Health(
@@ -72,19 +74,18 @@ class Service:
             masks=len(self.learner.bank_),
         )
 
-    def tasks(self, page: PageQuery) -> TaskPage:
-        """A part of the tasks, in the order they were learned."""
-        table, end = self.learner.tasks_, page.offset + page.limit
+    def tasks(self, query: Annotated[PageQuery, Query()]) -> TaskPage:
+        """The tasks, page by page, in the order they were learned."""
+        table, start, end = self.learner.tasks_, query.offset, query.offset + query.limit
         total, tasks = len(table), []
-        for name in list(islice(table, page.offset, end)):
+        for name in list(islice(table, start, end)):
             with suppress(UnknownTaskError):  # removed since its name was read
                 tasks.append(TaskSummary(**_fields(table[name])))
-        following = end if end < total else None
-        return TaskPage(total=total, offset=page.offset, next=following, tasks=tasks)
+        return TaskPage(total=total, offset=start, next=end if end < total else None, tasks=tasks)
 
-    def task(self, name: str) -> TaskDetails:
-        """Everything about a task but its numbers. Raises UnknownTaskError."""
-        return TaskDetails(**_fields(self.learner.tasks_[name]))
+    def task(self, query: Annotated[TaskQuery, Query()]) -> TaskDetails:
+        """One task. Its name stands in the query, because a path does not carry every name."""
+        return TaskDetails(**_fields(self.learner.tasks_[query.name]))
 
     def predict(self, request: PredictRequest) -> Predictions:
         """Labels, and logits if asked for; the same numbers as `ImpressLearner.predict`."""
@@ -114,13 +115,9 @@ class Service:
             for name, probability in sorted(guess.posterior.items(), key=lambda pair: -pair[1])
             if probability > 0
         ]
+        verdict = ("task", "best", "unknown", "unknown_probability", "entropy", "margin")
         return Inference(
-            task=guess.task,
-            best=guess.best,
-            unknown=guess.unknown,
-            unknown_probability=guess.unknown_probability,
-            entropy=guess.entropy,
-            margin=guess.margin,
+            **{name: getattr(guess, name) for name in verdict},
             posterior=ranked,
             labels=None if guess.unknown else found.labels,
             logits=found.logits,
@@ -128,26 +125,25 @@ class Service:
 
     def _predicted(self, values: Tensor, names: list[str], with_logits: bool) -> Predictions:
         """Labels, and logits on request, of rows whose tasks are named."""
-        rows: dict[str, list[int]] = {}
-        for row, name in enumerate(names):
-            rows.setdefault(name, []).append(row)
-        if len(rows) > (most := self.settings.max_tasks):
-            line = f"{len(rows):,} tasks are more than the limit of {most:,} a batch; send several"
-            raise HTTPException(413, line)
-        tasks = {name: self.learner.tasks_.learned(name) for name in rows}
+        distinct = dict.fromkeys(names)
+        if len(distinct) > (most := self.settings.max_tasks):
+            line = f"{len(distinct):,} tasks are more than the limit of {most:,} a batch"
+            raise HTTPException(413, f"{line}; send several")
+        tasks = {name: self.learner.tasks_.learned(name) for name in distinct}
         if with_logits:
-            count = sum(len(rows[name]) * len(task.classes) for name, task in tasks.items())
+            count = sum(len(tasks[name].classes) for name in names)
             self._check_memory(count * LOGIT_BYTES, f"{count:,} logits", "send fewer rows")
-        labels = np.empty(len(names), dtype=object)
-        logits: list[list[float]] = [[] for _ in names]
-        for name, index in rows.items():
-            view = self.learner._state.view(tasks[name])
-            outputs = view.logits(self.learner.backbone, values[index])
-            labels[index] = labels_of(outputs, tasks[name].classes)
+        labels, logits = np.empty((2, len(names)), dtype=object)
+        of_rows = np.array(names, dtype=object)
+        for name, task in tasks.items():
+            rows = np.flatnonzero(of_rows == name)
+            view = self.learner._state.view(task)
+            outputs = view.logits(self.learner.backbone, values[rows])
+            labels[rows] = labels_of(outputs, task.classes)
             if with_logits:
-                for row, numbers in zip(index, outputs.double().tolist(), strict=True):
+                for row, numbers in zip(rows, outputs.double().tolist(), strict=True):
                     logits[row] = numbers
-        return Predictions(labels=labels.tolist(), logits=logits if with_logits else None)
+        return Predictions(labels=labels.tolist(), logits=logits.tolist() if with_logits else None)
 
     def _prepared(self, request: InputsRequest, batch: int, gradient: bool) -> Tensor:
         """The inputs as the network takes them, if their rows and activations are few enough.
