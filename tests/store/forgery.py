@@ -16,7 +16,7 @@ import pytest
 
 import impresslearn as il
 from impresslearn.store.contents import Contents
-from impresslearn.store.database import Database
+from impresslearn.store.file import StoreFile
 from impresslearn.store.rows import new_sum, row_checksum
 
 
@@ -40,8 +40,7 @@ def forge_head(path: Path, change: Callable[[dict, dict], tuple[Any, Any]]) -> N
 
 def forge_task(path: Path, name: str, /, **columns: Any) -> None:
     """Rewrites a task."""
-    with closing(Database(path)) as database, database.transaction():
-        contents = Contents(database)
+    with closing(Contents(StoreFile.at(path))) as contents, contents.database.transaction():
         row = contents.task(name)
         contents.remove_task(name)
         contents.add_task(replace(row, **columns))

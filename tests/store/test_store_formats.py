@@ -8,18 +8,17 @@ files of its own.
 import hashlib
 import json
 import shutil
-import sqlite3
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from forgery import sql
-from storekit import digests, files
+from storekit import digests
 
 import impresslearn as il
 from impresslearn.learner.loading import verify_store
-from impresslearn.store import describe_store, schema
+from impresslearn.store import describe_store
 from toys import FEATURES, blobs
 
 DATA = Path(__file__).parent / "data"
@@ -95,7 +94,7 @@ def old(tmp_path):
 
 def version(path):
     with sql(path) as connection:
-        return schema.version_of(connection)
+        return connection.execute("PRAGMA user_version").fetchone()[0]
 
 
 def test_it_can_be_learned_into(old):
@@ -112,75 +111,3 @@ def test_who_only_reads_takes_it_as_it_is(old):
         assert digests(learner) == expected
     assert describe_store(old)["tasks"] == len(expected)
     assert (old.read_bytes(), version(old)) == (before, 1)
-
-
-@pytest.fixture
-def older(path, monkeypatch):
-    """A store of what is now an older format, which lacks a column."""
-    end = "    created_at TEXT NOT NULL,\n    checksum BLOB NOT NULL"
-    tables = schema.TABLES.replace(f"{end}\n);", f"{end},\n    extra TEXT\n);")
-    assert tables != schema.TABLES
-    for name, value in (("TABLES", tables), ("VERSION", 3), ("SAME_TABLES", ())):
-        monkeypatch.setattr(schema, name, value)
-    return path
-
-
-def add_column(connection):
-    connection.execute("ALTER TABLE tasks ADD COLUMN extra TEXT")
-
-
-def test_an_older_format_is_brought_up_to_date(older, monkeypatch):
-    def step(connection):
-        other = sqlite3.connect(older, timeout=0)
-        with pytest.raises(sqlite3.OperationalError, match="locked"):
-            other.execute("BEGIN IMMEDIATE")
-        other.close()
-        add_column(connection)
-
-    monkeypatch.setitem(schema.MIGRATIONS, 2, add_column)
-    before = older.read_bytes()
-    assert verify_store(older)["tasks"] == 3
-    with pytest.raises(il.StoreError, match="older format 2; open it for writing once"):
-        il.open_store(older, readonly=True)
-    assert older.read_bytes() == before
-    monkeypatch.setitem(schema.MIGRATIONS, 2, step)
-    with il.open_store(older) as first, il.open_store(older) as second:
-        assert list(first.tasks_) == list(second.tasks_)
-    assert version(older) == 3
-    with il.open_store(older, readonly=True) as learner:
-        assert digests(learner) == digests(older)
-
-
-def broken(connection):
-    add_column(connection)
-    connection.execute("DELETE FROM tasks")
-    raise sqlite3.OperationalError("database or disk is full")
-
-
-def cut_short(connection):
-    add_column(connection)
-    raise KeyboardInterrupt
-
-
-def foreign(connection):
-    connection.execute("CREATE TABLE extra (a)")
-
-
-@pytest.mark.parametrize(
-    ("step", "error", "words"),
-    [
-        (broken, il.StoreError, "the disk is full"),
-        (cut_short, KeyboardInterrupt, "^$"),
-        (foreign, il.StoreError, "its tables are not those"),
-        (None, il.StoreError, "there is no format 2"),
-    ],
-)
-def test_a_migration_that_fails_changes_nothing(older, monkeypatch, step, error, words):
-    before = older.read_bytes()
-    if step is not None:
-        monkeypatch.setitem(schema.MIGRATIONS, 2, step)
-    for verb in (il.load, il.open_store):
-        with pytest.raises(error, match=words):
-            verb(older)
-    assert files(older.parent) == ["a.impress"]
-    assert older.read_bytes() == before

@@ -39,9 +39,8 @@ from impresslearn.networks.inputs import checked_inputs
 from impresslearn.networks.prediction import Statistics, TaskView
 from impresslearn.optimisation.loop import Recipe
 from impresslearn.optimisation.progress import progress_for
-from impresslearn.state.known_tasks import known_tasks
 from impresslearn.state.settings import LearnerSettings
-from impresslearn.state.state import LearnerState
+from impresslearn.state.state import LearnerState, known_tasks
 from impresslearn.state.tasks import TaskTable
 from impresslearn.store import write_store
 from impresslearn.store.writing import Weights

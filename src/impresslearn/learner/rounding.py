@@ -54,12 +54,10 @@ def rounded(
         learner.tasks_.learned(name)
     tasks = {task.name: _round(learner, task, precision) for task in learner.tasks_.all()}
     bank = learner.bank_.to(learner.backbone.device)
-    backend = MemoryBackend(bank)
-    backend.tasks.update(tasks)
+    backend = MemoryBackend(bank, tasks, learner.shared_statistics_)
     settings = restored_settings(learner.settings.plain()) | {"precision": precision}
     copy = ImpressLearner(learner.backbone, progress=learner.progress, **settings)
     state = LearnerState(learner.backbone, bank, learner.cache_bytes, backend)
-    state.adopt_shared(learner.shared_statistics_)
     copy._bind(state)
     changes = (_change(learner, copy, name, data.get(name)) for name in learner.tasks_)
     return Rounded(copy, tuple(changes))

@@ -45,7 +45,7 @@ from impresslearn.serve.schemas import (
     TaskQuery,
     TaskSummary,
 )
-from impresslearn.state.known_tasks import superposition_bytes
+from impresslearn.state.state import superposition_bytes
 from impresslearn.state.tasks import TaskInfo
 
 PROBED_SIZE = 64

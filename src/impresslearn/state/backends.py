@@ -7,7 +7,7 @@ tells the state what other processes have committed to the same file since.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
@@ -36,27 +36,23 @@ class Backend(Protocol):
         """Raises InputError where commits are refused."""
         ...
 
-    def add_masks(self, first: int, masks: Sequence[PackedMask]) -> None:
-        """Keeps masks at the positions first, first + 1, …, which are free."""
+    def add_masks(self, masks: Sequence[PackedMask]) -> None:
+        """Keeps masks behind those that are there."""
+        ...
+
+    def new_masks(self, known: int) -> Generator[PackedMask, None, None]:
+        """The masks that others have added to the first `known`, as they are at one moment.
+
+        Raises StoreError where masks were removed, so that the known ones are not the first.
+        """
         ...
 
     def share(self, statistics: Statistics) -> None:
         """Keeps the norm statistics that all tasks share."""
         ...
 
-    def masks_beyond(self, known: int) -> bool:
-        """Whether others have added masks to the first `known`.
-
-        Raises StoreError where masks were removed, so that the known ones are not the first.
-        """
-        ...
-
-    def masks_after(self, known: int) -> Iterator[PackedMask]:
-        """The masks at positions known, known + 1, … that others have added."""
-        ...
-
     def shared(self) -> Statistics | None:
-        """The shared norm statistics that others have kept."""
+        """The norm statistics that all tasks share."""
         ...
 
     def close(self) -> None:
@@ -71,32 +67,34 @@ class MemoryBackend:
     nothing that will be refused, shows them no task without its masks and statistics.
     """
 
-    def __init__(self, bank: MaskBank) -> None:
-        self.tasks: MutableMapping[str, LearnedTask] = _Growing()
+    def __init__(
+        self,
+        bank: MaskBank,
+        tasks: Mapping[str, LearnedTask] | None = None,
+        shared: Statistics | None = None,
+    ) -> None:
+        self.tasks: MutableMapping[str, LearnedTask] = _Growing(tasks or {})
         self._bank = bank
-        self._shared: Statistics | None = None
+        self._shared = shared
 
     def transaction(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def snapshot(self) -> AbstractContextManager[None]:
-        return nullcontext()
+    snapshot = transaction
 
     def check_writable(self) -> None:
         """Nothing to do: memory takes every commit."""
 
-    def add_masks(self, first: int, masks: Sequence[PackedMask]) -> None:
-        for info, packed in masks[max(0, len(self._bank) - first) :]:
-            self._bank.adopt(info, [bits.to(self._bank.device) for bits in packed])
+    def add_masks(self, masks: Sequence[PackedMask]) -> None:
+        for info, packed in masks:
+            if info.name not in self._bank:
+                self._bank.adopt(info, [bits.to(self._bank.device) for bits in packed])
+
+    def new_masks(self, known: int) -> Generator[PackedMask, None, None]:
+        yield from ()
 
     def share(self, statistics: Statistics) -> None:
         self._shared = statistics
-
-    def masks_beyond(self, known: int) -> bool:
-        return False
-
-    def masks_after(self, known: int) -> Iterator[PackedMask]:
-        return iter(())
 
     def shared(self) -> Statistics | None:
         return self._shared

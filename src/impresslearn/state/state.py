@@ -4,14 +4,16 @@ Learning ends here: a task is judged on its own inputs and then kept whole or no
 nothing that is kept ever changes. Learners decide what to optimise; they change no state
 themselves. Commits go to a backend first (memory, or a store's file) and to memory after it, so
 that memory never holds what the file does not. Effective weights of the tasks used last are cached.
+`known_tasks` are those that task inference chooses among.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,14 +29,14 @@ from impresslearn.coefficients.mixing import (
 from impresslearn.coefficients.quantisation import store_coefficients
 from impresslearn.data import Examples, Label, StreamedExamples
 from impresslearn.errors import InputError, StoreError, TrainingError
-from impresslearn.inference import PROFILED_INPUTS, entropy_profile
+from impresslearn.inference import PROFILED_INPUTS, KnownTask, entropy_profile
 from impresslearn.kernels.forking import ForkableLock
 from impresslearn.masks.bank import MaskBank, PackedMask, coded_mask, packed_mask
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import some_inputs
 from impresslearn.networks.prediction import Statistics, TaskView, TrainingPhase, WeightCache
 from impresslearn.state.backends import Backend, MemoryBackend
-from impresslearn.state.tasks import LearnedTask, TaskTable
+from impresslearn.state.tasks import ROLES, LearnedTask, TaskTable
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,8 @@ class TrainingRun:
 class LearnerState:
     """The committed state of one learner.
 
-    bank, tasks: as in `ImpressLearner`; shared: norm statistics of all tasks, or None; backend:
-    keeps every commit. `bank` and `shared` hold what other processes committed up to now.
+    backend: keeps every commit. `bank`, `tasks` and `shared` (norm statistics of all tasks) hold
+    what other processes committed up to now.
     """
 
     def __init__(
@@ -81,7 +83,7 @@ class LearnerState:
 
     @property
     def bank(self) -> MaskBank:
-        """The masks."""
+        """The masks, as in `ImpressLearner`."""
         self.catch_up()
         return self._bank
 
@@ -98,14 +100,10 @@ class LearnerState:
         Raises StoreError where the bank has other masks in their places, which were appended to it
         without a commit, and where others have removed masks.
         """
-        with self._adopting:
-            if not self.backend.masks_beyond(self._kept):
-                return
-            with self.backend.snapshot():
-                self.backend.masks_beyond(self._kept)  # as it is in this snapshot
-                for mask in self.backend.masks_after(self._kept):
-                    self._adopt(self._kept, mask)
-                    self._kept += 1
+        with self._adopting, closing(self.backend.new_masks(self._kept)) as masks:
+            for mask in masks:
+                self._adopt(self._kept, mask)
+                self._kept += 1
 
     @contextmanager
     def still(self) -> Iterator[None]:
@@ -113,16 +111,11 @@ class LearnerState:
         with self._committing, self._adopting, self.backend.snapshot():
             yield
 
-    def adopt_shared(self, statistics: Statistics | None) -> None:
-        """Takes over shared norm statistics that were committed elsewhere."""
-        self._shared = statistics
-
     def check_new_masks(self, names: Sequence[str]) -> None:
         """Raises InputError unless the first is free as a task's name, and all as masks' names."""
         self.check_new_task(names[0])
-        for name in names:
-            if name in self.bank:
-                raise InputError(f"the bank holds a mask named {name!r}; choose another name")
+        self.catch_up()
+        self._check_names(names)
 
     def check_new_task(self, name: str) -> None:
         """Raises InputError unless a task of that name can be committed."""
@@ -278,14 +271,19 @@ class LearnerState:
         with self._committing:
             with self.backend.transaction():
                 bank = self.bank  # with what others committed before this transaction began
-                self._check_free([info.name for info, _ in masks], shared)
+                self._check_names(info.name for info, _ in masks)
+                if shared is not None and self.shared is not None:
+                    raise InputError(
+                        "another task was learned meanwhile and fixed the norm statistics that all "
+                        "tasks share; learn this one again"
+                    )
                 if task is not None:
                     self.tasks.check_new(task.name)
                 first = len(bank)
                 if masks and task is not None:
                     task = replace(task, num_masks=first + 1)
                 unsaved = [bank.packed(position) for position in range(self._kept, first)]
-                self.backend.add_masks(self._kept, [*unsaved, *masks])
+                self.backend.add_masks([*unsaved, *masks])
                 if shared is not None:
                     self.backend.share(shared)
                 if task is not None:
@@ -297,17 +295,60 @@ class LearnerState:
             if shared is not None:
                 self._shared = shared
 
-    def _check_free(self, names: Sequence[str], shared: Statistics | None) -> None:
+    def _check_names(self, names: Iterable[str]) -> None:
         for name in names:
             if name in self._bank:
                 raise InputError(f"the bank holds a mask named {name!r}; choose another name")
-        if shared is not None and self.shared is not None:
-            raise InputError(
-                "another task was learned meanwhile and fixed the norm statistics that all tasks "
-                "share; learn this one again"
-            )
 
 
 def _history(recipe: Mapping[str, Any], run: TrainingRun) -> dict[str, Any]:
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
     return {"recipe": dict(recipe), "metrics": dict(run.metrics), "created_at": now}
+
+
+def known_tasks(state: LearnerState, among: str | Sequence[str]) -> list[KnownTask]:
+    """ "all" tasks, those of role "basis" or "learned", or the named ones.
+
+    Raises InputError for another word and UnknownTaskError for a name that was never learned.
+    """
+    return [
+        KnownTask(
+            task.name,
+            len(task.classes),
+            state.coefficients(task),
+            partial(state.view, task),
+            task.profile,
+        )
+        for task in _chosen(state, among)
+    ]
+
+
+def superposition_bytes(state: LearnerState, among: str | Sequence[str]) -> int:
+    """Bytes that `Superposition` needs for these tasks, known before any is unpacked.
+
+    Arguments and errors as `known_tasks`.
+    """
+    layers, weights = state.backbone.layers, state.backbone.weights
+    count = depth = dense = 0
+    by_unit = False
+    for task in _chosen(state, among):
+        stored = task.coefficients
+        count, depth = count + 1, max(depth, task.num_masks)
+        if stored is not None:
+            dense += stored.input_scale is not None
+            by_unit |= stored.output_scale is not None or len(stored.alpha[0].shape) == 2
+    numbers = sum(layer.units if by_unit else 1 for layer in layers)
+    one_dense = sum(weights[layer.name].nbytes for layer in layers)
+    # Each is there about three times: coefficients as they are kept, unpacked and stacked, weights
+    # themselves, times a share, and in the sum's gradient.
+    return 3 * (4 * count * depth * numbers + dense * one_dense)
+
+
+def _chosen(state: LearnerState, among: str | Sequence[str]) -> Iterator[LearnedTask]:
+    if among == "all":
+        return state.tasks.all()
+    if among in ROLES:
+        return (task for task in state.tasks.all() if task.role == among)
+    if isinstance(among, str):
+        raise InputError(f"among must be all, {', '.join(ROLES)} or task names, got {among!r}")
+    return map(state.tasks.learned, among)

@@ -2,8 +2,8 @@
 
 `opening` opens, loads and describes stores, `writing` makes new ones, `editing` changes them.
 Below: `backend` binds a learner to the file, `contents` reads and writes `rows` with their
-checksums, `database` gives rows and transactions over `connections` to one `file`, `schema` has the
-tables; `encoding` turns tasks and masks into rows and back, `network` the frozen network.
+checksums, `database` gives rows and transactions over `connections` to one `file` of the tables in
+`schema`; `encoding` turns tasks and masks into rows and back, `network` the frozen network.
 """
 
 from impresslearn.store.editing import compact_store, import_tasks, remove_tasks

@@ -22,7 +22,7 @@ from impresslearn.store.encoding import (
     encode_statistics,
     encode_task,
 )
-from impresslearn.store.rows import UNREADABLE, MaskRow, TaskRow
+from impresslearn.store.rows import MaskRow, TaskRow
 
 
 class StoredTasks(MutableMapping[str, LearnedTask]):
@@ -30,7 +30,7 @@ class StoredTasks(MutableMapping[str, LearnedTask]):
 
     def __init__(self, contents: Contents, backbone: Backbone) -> None:
         self.contents = contents
-        self.backbone = backbone
+        self._backbone = backbone
         self._masks = 0  # that are known to be there
 
     def __getitem__(self, name: str) -> LearnedTask:
@@ -40,7 +40,7 @@ class StoredTasks(MutableMapping[str, LearnedTask]):
         return self.decoded(row)
 
     def __setitem__(self, name: str, task: LearnedTask) -> None:
-        row = encode_task(task, self.backbone)
+        row = encode_task(task, self._backbone)
         with self.contents.database.transaction():
             self.contents.add_task(row)
 
@@ -63,23 +63,19 @@ class StoredTasks(MutableMapping[str, LearnedTask]):
 
     def decoded(self, row: TaskRow) -> LearnedTask:
         """The task of a row. Raises StoreError for one that cannot be."""
-        try:
+        with self.contents.readable(f"task {row.name!r}"):
             if row.num_masks > self._masks:  # else a few bytes could stand for any number of them
                 self._masks = self.contents.mask_count()
-            return decode_task(row, self.backbone, self._masks)
-        except UNREADABLE as error:
-            raise self.contents.damaged(f"task {row.name!r}: {error}") from None
+            return decode_task(row, self._backbone, self._masks)
 
 
 class _TasksInBatches(ValuesView[LearnedTask]):
-    """The values of `StoredTasks` without a look-up by name for each."""
+    """The values without a look-up by name for each."""
 
-    def __init__(self, tasks: StoredTasks) -> None:
-        super().__init__(tasks)
-        self._tasks = tasks
+    _mapping: StoredTasks
 
     def __iter__(self) -> Iterator[LearnedTask]:
-        return map(self._tasks.decoded, self._tasks.contents.tasks())
+        return map(self._mapping.decoded, self._mapping.contents.tasks())
 
 
 class StoreBackend:
@@ -92,41 +88,42 @@ class StoreBackend:
         self.transaction = contents.database.transaction
         self.snapshot = contents.database.snapshot
         self.check_writable = contents.database.check_writable
-        self.close = contents.database.close
+        self.close = contents.close
         self._bank_id = ""
 
-    def add_masks(self, first: int, masks: Sequence[PackedMask]) -> None:
-        for position, mask in enumerate(masks, first):
-            self.contents.add_mask(position, encode_mask(mask, self.backbone.layers))
+    def add_masks(self, masks: Sequence[PackedMask]) -> None:
+        for mask in masks:
+            self.contents.add_mask(encode_mask(mask, self.backbone.layers))
+
+    def new_masks(self, known: int) -> Iterator[PackedMask]:
+        if self._has_more_than(known):
+            with self.snapshot():
+                self._has_more_than(known)  # of the same bank as in this snapshot
+                yield from map(self.decoded_mask, self.contents.masks(known))
+
+    def decoded_mask(self, row: MaskRow) -> PackedMask:
+        """The mask of a row. Raises StoreError for one that cannot be."""
+        with self.contents.readable(f"mask {str(row.name)[:80]!r}"):
+            return decode_mask(row, self.backbone.layers)
 
     def share(self, statistics: Statistics) -> None:
         self.contents.share(encode_statistics(statistics))
 
-    def masks_beyond(self, known: int) -> bool:
+    def shared(self) -> Statistics | None:
+        kept, backbone = self.contents.shared(), self.backbone
+        if kept is None and backbone.shares_statistics and self.contents.state().tasks:
+            missing = "the norm statistics that all its tasks share are missing"
+            raise self.contents.file.damaged(missing)
+        with self.contents.readable("its shared norm statistics"):
+            return None if kept is None else decode_statistics(kept, backbone)
+
+    def _has_more_than(self, known: int) -> bool:
+        """Whether there are more masks. Raises StoreError where known ones were removed."""
         current, state = self.contents.bank()
         if known and current != self._bank_id:
             raise StoreError(
-                f"masks were removed from {self.contents.database.file.path} since it was opened; "
+                f"masks were removed from {self.contents.file.path} since it was opened; "
                 "open it again"
             )
         self._bank_id = current
         return state.masks > known
-
-    def masks_after(self, known: int) -> Iterator[PackedMask]:
-        return map(self.decoded_mask, self.contents.masks(known))
-
-    def decoded_mask(self, row: MaskRow) -> PackedMask:
-        """The mask of a row. Raises StoreError for one that cannot be."""
-        try:
-            return decode_mask(row, self.backbone.layers)
-        except UNREADABLE as error:
-            raise self.contents.damaged(f"mask {str(row.name)[:80]!r}: {error}") from None
-
-    def shared(self) -> Statistics | None:
-        kept, backbone = self.contents.shared(), self.backbone
-        if kept is None and backbone.shares_statistics and self.contents.state().tasks:
-            raise self.contents.damaged("the norm statistics that all its tasks share are missing")
-        try:
-            return None if kept is None else decode_statistics(kept, backbone)
-        except UNREADABLE as error:
-            raise self.contents.damaged(str(error)) from None

@@ -2,14 +2,15 @@
 
 A checksum is checked whenever its row is read. Rows are added inside `Database.transaction`; counts
 and sums in `state` change with them, so that a commit is whole or absent and a lost row is noticed.
-Knows rows, not networks.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import uuid
+import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
@@ -17,8 +18,10 @@ from typing import Any
 from impresslearn import __version__
 from impresslearn.errors import InputError
 from impresslearn.store.database import Database
+from impresslearn.store.file import StoreFile
 from impresslearn.store.rows import (
     SIZE,
+    UNREADABLE,
     Head,
     MaskRow,
     State,
@@ -44,11 +47,21 @@ LONGEST_TEXT = 2**22
 
 
 class Contents:
-    """The rows of one store."""
+    """The rows of one store; new: of one that is made. Raises what `Database` raises."""
 
-    def __init__(self, database: Database) -> None:
-        self.database = database
-        self.damaged = database.file.damaged
+    def __init__(self, file: StoreFile, new: bool = False) -> None:
+        self.file = file
+        self.database = Database(file, new)
+        # Also where nobody calls it, at the latest when the process ends.
+        self.close = weakref.finalize(self, self.database.close)
+
+    @contextmanager
+    def readable(self, what: str) -> Iterator[None]:
+        """Turns what decoding a row raises that cannot be one into a StoreError."""
+        try:
+            yield
+        except UNREADABLE as error:
+            raise self.file.damaged(f"{what}: {error}") from None
 
     def write_head(self, backbone: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         """The first rows of a new store."""
@@ -60,17 +73,12 @@ class Contents:
     def head(self) -> Head:
         """The head. Raises StoreError for one that was damaged."""
         if self._number("SELECT length(backbone) + length(settings) FROM head") > LONGEST_TEXT:
-            raise self.damaged("its head is too long")
-        name, created_at, version, backbone, settings = self._head_values()
-        try:
-            described, chosen = from_json(object, backbone), from_json(object, settings)
-        except (TypeError, ValueError, RecursionError):
-            raise self.damaged("its head is no JSON") from None
-        if not isinstance(described, dict) or not isinstance(chosen, dict):
-            raise self.damaged("its head describes no network")
-        if not all(isinstance(text, str) for text in (name, created_at, version)):
-            raise self.damaged("its head does not tell where it comes from")
-        return Head(name, created_at, version, described, chosen)
+            raise self.file.damaged("its head is too long")
+        *origin, backbone, settings = self._head_values()
+        with self.readable("its head cannot be"):
+            if not all(isinstance(text, str) for text in origin):
+                raise ValueError("it does not tell where it comes from")
+            return Head(*origin, from_json(dict, backbone), from_json(dict, settings))
 
     def state(self) -> State:
         """The state as last committed."""
@@ -80,12 +88,12 @@ class Contents:
         """A word that changes when masks are removed, and the state as last committed."""
         row = self.database.row("SELECT head.uuid, state.* FROM head, state")
         if row is None or row_checksum("state", row[2:-1]) != row[-1]:
-            raise self.damaged("its counts are not what was written")
+            raise self.file.damaged("its counts are not what was written")
         state = State(*row[2:-1])
         if not all(type(count) is int and count >= 0 for count in (state.masks, state.tasks)):
-            raise self.damaged("its counts are no numbers")
+            raise self.file.damaged("its counts are no numbers")
         if not all(type(s) is bytes and len(s) == SIZE for s in (state.masks_sum, state.tasks_sum)):
-            raise self.damaged("its sums are no checksums")
+            raise self.file.damaged("its sums are no checksums")
         return row[0], state
 
     def share(self, statistics: bytes) -> None:
@@ -97,9 +105,7 @@ class Contents:
         if state.shared == checksum:
             return
         if state.shared is not None:
-            raise InputError(
-                f"{self.database.file.path} has other norm statistics that all its tasks share"
-            )
+            raise InputError(f"{self.file.path} has other norm statistics that all its tasks share")
         self._insert("shared", (1, statistics))
         self._write_state(replace(state, shared=checksum))
 
@@ -109,7 +115,7 @@ class Contents:
             expected = self.state().shared
             row = self.database.row("SELECT statistics FROM shared")
         if (None if row is None else row_checksum("shared", row)) != expected:
-            raise self.damaged("its shared norm statistics are not what was written")
+            raise self.file.damaged("its shared norm statistics are not what was written")
         return None if row is None else row[0]
 
     def add_tensor(self, name: str, content: bytes) -> None:
@@ -125,11 +131,10 @@ class Contents:
         """Bytes of the network's weights."""
         return self._number("SELECT coalesce(sum(length(data)), 0) FROM tensors")
 
-    def add_mask(self, position: int, mask: MaskRow) -> None:
-        """A mask at a position, counted from 0, that must be the next one."""
-        count, checksum = self.state().masks, row_checksum("masks", (position, *mask.values()))
-        if position != count:
-            raise InputError(f"mask {mask.name!r} is to be number {position}, not {count}")
+    def add_mask(self, mask: MaskRow) -> None:
+        """A mask behind the others."""
+        position = self.state().masks
+        checksum = row_checksum("masks", (position, *mask.values()))
         taken = f"the bank holds a mask named {mask.name!r} already"
         self._insert("masks", (position + 1, *mask.values(), checksum), mask.name, taken)
         self._count("masks", added=[checksum])
@@ -202,10 +207,10 @@ class Contents:
             return self._checked(row)
         # A damaged index would hide a task: look through the table before saying no.
         if self.database.row("SELECT 1 FROM tasks NOT INDEXED WHERE name = ?", [name]):
-            raise self.damaged("the index of its tasks is incomplete")
+            raise self.file.damaged("the index of its tasks is incomplete")
         count = self.database.row("SELECT (SELECT count(*) FROM tasks), tasks FROM state")
         if count is None or count[0] != count[1]:
-            raise self.damaged("tasks are missing")
+            raise self.file.damaged("tasks are missing")
         return None
 
     def has_task(self, name: str) -> bool:
@@ -234,7 +239,7 @@ class Contents:
         """Raises StoreError unless all pages are sound and hold exactly what was committed."""
         found = self.database.row("PRAGMA integrity_check(1)")
         if found != ("ok",):
-            raise self.damaged(str(found[0] if found else "no answer to an integrity check"))
+            raise self.file.damaged(str(found[0] if found else "no answer to an integrity check"))
         state = self.state()
         for table, count, total in (
             ("masks", state.masks, state.masks_sum),
@@ -242,27 +247,27 @@ class Contents:
         ):
             rows = self.database.rows(f"SELECT checksum FROM {table}")
             if (len(rows), new_sum(bytes(SIZE), (row[0] for row in rows))) != (count, total):
-                raise self.damaged(f"its {table} are not those that were committed")
+                raise self.file.damaged(f"its {table} are not those that were committed")
 
     def _head_values(self) -> tuple:
         row = self.database.row("SELECT * FROM head")
         if row is None or row_checksum("head", row[1:-1]) != row[-1]:
-            raise self.damaged("its head is not what was written")
+            raise self.file.damaged("its head is not what was written")
         return row[1:-1]
 
     def _mask(self, position: int) -> MaskRow:
         row = self.database.row("SELECT * FROM masks WHERE id = ?", [position + 1])
         if row is None:
-            raise self.damaged(f"mask number {position} is missing")
+            raise self.file.damaged(f"mask number {position} is missing")
         mask = MaskRow(*row[1:-1])
         if row_checksum("masks", (position, *mask.values())) != row[-1]:
-            raise self.damaged(f"mask {str(mask.name)[:80]!r} is not what was written")
+            raise self.file.damaged(f"mask {str(mask.name)[:80]!r} is not what was written")
         return mask
 
     def _checked(self, row: tuple) -> TaskRow:
         task = TaskRow(*row[:-1])
         if row_checksum("tasks", task.values()) != row[-1]:
-            raise self.damaged(f"task {str(task.name)[:80]!r} is not what was written")
+            raise self.file.damaged(f"task {str(task.name)[:80]!r} is not what was written")
         return task
 
     def _batches(self, query: str, size: int) -> Iterator[tuple]:
@@ -285,7 +290,7 @@ class Contents:
         self.database.write("INSERT OR IGNORE INTO documents (text) VALUES (?)", text)
         row = self.database.row("SELECT id FROM documents WHERE text = ?", [text])
         if row is None:
-            raise self.damaged("the index of its documents is incomplete")
+            raise self.file.damaged("the index of its documents is incomplete")
         return row[0]
 
     def _insert(
@@ -299,7 +304,7 @@ class Contents:
         except sqlite3.IntegrityError as error:
             if taken is not None and self._has(table, name):
                 raise InputError(taken) from None
-            raise self.damaged(str(error)) from None
+            raise self.file.damaged(str(error)) from None
 
     def _count(
         self, table: str, added: Sequence[bytes] = (), removed: Sequence[bytes] = ()

@@ -4,6 +4,10 @@ Two connections, one to read and one to write, serve all threads. Any number of 
 while one writes (SQLite's write-ahead log); a second writer waits for `timeout` seconds. Inside a
 transaction a thread reads what it wrote; other threads read what was committed. Commits are
 synchronous: what was committed survives a power cut.
+
+SQLite must not be used across a fork: a child inherits the notes that SQLite keeps on its locks,
+but not the locks, so another process could take its log away. A fork therefore waits until no
+thread is inside a statement; the child lets go of what it inherited and connects anew.
 """
 
 from __future__ import annotations
@@ -20,63 +24,56 @@ from typing import Any
 from impresslearn.errors import InputError, StoreError
 from impresslearn.store.connections import (
     LONGEST_VALUE,
-    Connections,
-    Slot,
     allow_values,
     connect,
     create,
     longest_value,
 )
-from impresslearn.store.file import StoreFile
+from impresslearn.store.file import Identity, StoreFile
+
+PATIENCE = 10.0
+"""Seconds that a fork waits for each connection."""
+
+
+class Slot:
+    """A place for a connection, None until it is needed, and its lock."""
+
+    def __init__(self) -> None:
+        self.connection: sqlite3.Connection | None = None
+        self.lock = threading.RLock()
+
+    def close(self) -> None:
+        """Closes the connection, if there is one."""
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.close()
 
 
 class Database:
-    """A store's file.
+    """A store's file; new: make it, of which nothing is certain before it is closed.
 
-    readonly: refuse to write (and need no permission to). copy_old: as in `connections.connect`,
-    for `readonly` only. Raises StoreError, here and in every method, for a file that is no store,
-    is damaged, in use, gone, or cannot be written.
+    Raises StoreError, here and in every method, for a file that is no store, is damaged, in use,
+    gone, or cannot be written; OSError where a new one cannot be made.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike,
-        *,
-        readonly: bool = False,
-        timeout: float = 60.0,
-        copy_old: bool = False,
-    ) -> None:
-        self._begin(StoreFile.at(path, readonly, timeout), copy_old)
+    def __init__(self, file: StoreFile, new: bool = False) -> None:
+        self.file = file
+        self._closed = False
+        self._writer: int | None = None  # the thread inside a transaction
+        self._identity: Identity | None = None  # of the file that was opened first
+        self.reading, self.writing = Slot(), Slot()
+        with _listing:
+            _open.add(self)
         try:
-            if not readonly:
-                self._connection(self._connections.writing)
-            self._connection(self._connections.reading)
+            if new:
+                self.writing.connection, self._identity = create(file), file.identity()
+                return
+            if not file.readonly:
+                self._connection(self.writing)
+            self._connection(self.reading)
         except BaseException:
             self.close()
             raise
-
-    @classmethod
-    def create(cls, file: StoreFile) -> Database:
-        """A new, empty store, of which nothing is certain before it is closed and synchronised.
-
-        Raises OSError where a file cannot be made there.
-        """
-        self = cls.__new__(cls)
-        self._begin(file, copy_old=False)
-        self._connections.writing.connection = create(file)
-        self._connections.identity = file.identity()
-        self._only_writes = True
-        return self
-
-    def _begin(self, file: StoreFile, copy_old: bool) -> None:
-        self.file = file
-        self._copy_old = copy_old
-        self._only_writes = False
-        self._closed = False
-        self._writer: int | None = None  # the thread inside a transaction
-        self._connections = Connections()
-        # Also where nobody calls `close`, at the latest when the process ends.
-        self._finalizer = weakref.finalize(self, self._connections.close, file)
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple]:
         """All rows of a statement; with longer values if it needs them and the file has room."""
@@ -86,8 +83,7 @@ class Database:
             try:
                 return connection.execute(sql, tuple(values)).fetchall()
             except sqlite3.DataError:
-                if not allow_values(connection, longest_value(self.file)):
-                    raise
+                allow_values(connection, longest_value(self.file))
                 return connection.execute(sql, tuple(values)).fetchall()
 
     def row(self, sql: str, values: Sequence[Any] = ()) -> tuple | None:
@@ -96,10 +92,10 @@ class Database:
 
     def write(self, sql: str, *values: Any) -> None:
         """Runs a statement, which must be inside `transaction`; sqlite3.IntegrityError passes."""
-        slot = self._connections.writing
-        with slot.lock, self.file.clear_errors():
-            allow_values(self._connection(slot), LONGEST_VALUE)
-            self._connection(slot).execute(sql, values)
+        with self.writing.lock, self.file.clear_errors():
+            connection = self._connection(self.writing)
+            allow_values(connection, LONGEST_VALUE)
+            connection.execute(sql, values)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -108,26 +104,8 @@ class Database:
         Raises InputError where the file was opened for reading only.
         """
         self.check_writable()
-        slot = self._connections.writing
-        with slot.lock:
-            connection = self._connection(slot)
-            if connection.in_transaction:  # a commit within a commit belongs to it
-                yield
-                return
-            with self.file.clear_errors():
-                connection.execute("BEGIN IMMEDIATE")
-            self._writer = threading.get_ident()
-            try:
-                yield
-                if self._connection(slot) is not connection:
-                    raise StoreError(f"{self.file.path} cannot be written by a forked process")
-                with self.file.clear_errors():
-                    connection.execute("COMMIT")
-            finally:
-                self._writer = None
-                if slot.connection is connection and connection.in_transaction:
-                    with suppress(sqlite3.Error):  # the error that is on its way says more
-                        connection.execute("ROLLBACK")
+        with self._begun(self.writing):
+            yield
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -135,20 +113,8 @@ class Database:
 
         Other threads wait with their reading.
         """
-        slot = self._slot()
-        with slot.lock:
-            connection = self._connection(slot)
-            if connection.in_transaction:
-                yield
-                return
-            with self.file.clear_errors():
-                connection.execute("BEGIN")
-            try:
-                yield
-            finally:
-                if slot.connection is connection:
-                    with suppress(sqlite3.Error):
-                        connection.execute("ROLLBACK")
+        with self._begun(self._slot()):
+            yield
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -156,10 +122,10 @@ class Database:
 
         Raises StoreError while others have it open.
         """
-        with self._connections.both():
+        with self.writing.lock, self.reading.lock:
             with self.file.clear_errors():
-                self._connections.fold(self.file)
-                connection = self._connection(self._connections.writing)
+                self._fold()
+                connection = self._connection(self.writing)
                 connection.execute("BEGIN EXCLUSIVE")
             try:
                 yield
@@ -169,9 +135,9 @@ class Database:
 
     def vacuum(self) -> None:
         """Rewrites the file without its unused room. StoreError while others have it open."""
-        with self._connections.both(), self.file.clear_errors():
-            self._connections.fold(self.file)
-            self._connection(self._connections.writing).execute("VACUUM")
+        with self.writing.lock, self.reading.lock, self.file.clear_errors():
+            self._fold()
+            self._connection(self.writing).execute("VACUUM")
 
     def check_writable(self) -> None:
         """Raises InputError where the file was opened for reading only."""
@@ -181,23 +147,106 @@ class Database:
     def close(self) -> None:
         """Closes the file for all threads; the last one that may write leaves one plain file."""
         self._closed = True
-        self._finalizer()
+        with self.writing.lock, self.reading.lock:
+            with suppress(sqlite3.Error, StoreError):  # in use elsewhere, or full: the log stays
+                if self.writing.connection is not None:
+                    self.writing.connection.execute("PRAGMA busy_timeout = 0")
+                    self._fold()
+            self.reading.close()
+            self.writing.close()
+
+    @contextmanager
+    def _begun(self, slot: Slot) -> Iterator[None]:
+        """A transaction to write or to read; one within another belongs to it."""
+        writes = slot is self.writing
+        with slot.lock:
+            connection = self._connection(slot)
+            if connection.in_transaction:
+                yield
+                return
+            with self.file.clear_errors():
+                connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+            if writes:
+                self._writer = threading.get_ident()
+            try:
+                yield
+                if writes:
+                    if self._connection(slot) is not connection:
+                        raise StoreError(f"{self.file.path} cannot be written by a forked process")
+                    with self.file.clear_errors():
+                        connection.execute("COMMIT")
+            finally:
+                if writes:
+                    self._writer = None
+                if slot.connection is connection and connection.in_transaction:
+                    with suppress(sqlite3.Error):  # the error that is on its way says more
+                        connection.execute("ROLLBACK")
+
+    def _fold(self) -> None:
+        """Writes the log into the file and leaves no log. sqlite3.Error while others use the file.
+
+        A file that was moved keeps its log: the one at its old name may be another's.
+        """
+        self.reading.close()
+        if self.writing.connection is not None and self._identity is not None:
+            self.file.check_same(self._identity)
+            mode = self.writing.connection.execute("PRAGMA journal_mode = DELETE").fetchone()
+            if mode != ("delete",):
+                raise sqlite3.OperationalError("database is locked")
 
     def _slot(self) -> Slot:
         """Where this thread reads: in its own transaction, what it wrote."""
-        writing = self._only_writes or self._writer == threading.get_ident()
-        return self._connections.writing if writing else self._connections.reading
+        return self.writing if self._writer == threading.get_ident() else self.reading
 
     def _connection(self, slot: Slot) -> sqlite3.Connection:
         """The connection of a slot, whose lock is held; a new one at first and after a fork."""
         if self._closed:
             raise StoreError(f"{self.file.path} was closed; open it again")
-        connections = self._connections
-        if connections.identity is not None:
-            self.file.check_same(connections.identity)
+        if self._identity is not None:
+            self.file.check_same(self._identity)
         if slot.connection is None:
-            readonly = self.file.readonly or slot is connections.reading
-            slot.connection, found = connect(replace(self.file, readonly=readonly), self._copy_old)
-            connections.identity = connections.identity or found
-            self.file.check_same(connections.identity)
+            readonly = self.file.readonly or slot is self.reading
+            slot.connection, found = connect(replace(self.file, readonly=readonly))
+            self._identity = self._identity or found
+            self.file.check_same(self._identity)
         return slot.connection
+
+
+_open: weakref.WeakSet[Database] = weakref.WeakSet()
+_listing = threading.RLock()
+_held: list[Slot] = []
+_abandoned: list[sqlite3.Connection] = []
+
+
+def _before_fork() -> None:
+    _listing.acquire()
+    for each in list(_open):
+        slots = (each.writing, each.reading)  # in the order in which a commit takes them
+        _held.extend(slot for slot in slots if slot.lock.acquire(timeout=PATIENCE))
+
+
+def _after_in_parent() -> None:
+    while _held:
+        _held.pop().lock.release()
+    _listing.release()
+
+
+def _after_in_child() -> None:
+    for each in list(_open):
+        for slot in (each.writing, each.reading):
+            connection = slot.connection
+            if connection is not None and (slot not in _held or connection.in_transaction):
+                _abandoned.append(connection)  # closing it could disturb the parent's work
+                slot.connection = None
+            slot.close()
+            slot.lock = threading.RLock()
+    _held.clear()
+    _listing.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=_after_in_parent,
+        after_in_child=_after_in_child,
+    )

@@ -13,7 +13,7 @@ from torch import nn
 from impresslearn.errors import InputError
 from impresslearn.store.backend import StoreBackend, StoredTasks
 from impresslearn.store.contents import Contents
-from impresslearn.store.database import Database
+from impresslearn.store.file import StoreFile
 from impresslearn.store.network import checked_head, network_of
 from impresslearn.store.rows import TaskRow
 from impresslearn.store.writing import distinct
@@ -32,8 +32,7 @@ def remove_tasks(
     task that cannot go.
     """
     wanted = distinct(names)
-    with closing(Database(path, timeout=timeout)) as database, database.transaction():
-        contents = Contents(database)
+    with _changing(path, timeout) as contents, contents.database.transaction():
         positions = contents.mask_positions()
         owned: list[str] = []
         alone: list[str] = []
@@ -81,12 +80,12 @@ def compact_store(path: str | os.PathLike, timeout: float = 60.0) -> tuple[int, 
 
     Raises StoreError while another process has the file open.
     """
-    with closing(Database(path, timeout=timeout)) as database:
-        before = database.file.nbytes()
-        with database.transaction():
-            Contents(database).drop_unused()
-        database.vacuum()
-    return before, database.file.nbytes()
+    with _changing(path, timeout) as contents:
+        before = contents.file.nbytes()
+        with contents.database.transaction():
+            contents.drop_unused()
+        contents.database.vacuum()
+    return before, contents.file.nbytes()
 
 
 def import_tasks(
@@ -105,12 +104,8 @@ def import_tasks(
     is damaged.
     """
     wanted = None if names is None else distinct(names)
-    with (
-        closing(Database(path)) as target,
-        closing(Database(source, readonly=True, copy_old=True)) as origin,
-    ):
-        to, of = Contents(target), Contents(origin)
-        with target.transaction(), origin.snapshot():
+    with _changing(path) as to, closing(Contents(StoreFile.at(source, readonly=True))) as of:
+        with to.database.transaction(), of.database.snapshot():
             head, other = checked_head(to), of.head()
             if any(head.backbone.get(each) != other.backbone.get(each) for each in SAME):
                 raise InputError(f"{source} holds tasks of another network than {path}")
@@ -134,7 +129,7 @@ def import_tasks(
                     raise InputError(f"{path} has a task {name!r} already; nothing was imported")
                 tasks.decoded(task)
                 if task.mask and positions.get(task.mask, task.num_masks) >= task.num_masks:
-                    raise of.damaged(f"task {name!r} has a mask that is not there")
+                    raise of.file.damaged(f"task {name!r} has a mask that is not there")
                 to.add_task(task)
         return chosen
 
@@ -145,10 +140,14 @@ def _import_masks(to: Contents, of: Contents, backend: StoreBackend) -> None:
     for ours, other in zip(to.masks(), of.masks(), strict=False):
         if (ours.name, ours.digest) != (other.name, other.digest):
             raise InputError(
-                f"mask {other.name!r} of {of.database.file.path} is not mask {ours.name!r} of "
-                f"{to.database.file.path}; tasks can only be copied between stores that began with "
-                "the same masks"
+                f"mask {other.name!r} of {of.file.path} is not mask {ours.name!r} of "
+                f"{to.file.path}; tasks can only be copied between stores that began with the same "
+                "masks"
             )
-    for position, mask in enumerate(of.masks(count), count):
+    for mask in of.masks(count):
         backend.decoded_mask(mask)
-        to.add_mask(position, mask)
+        to.add_mask(mask)
+
+
+def _changing(path: str | os.PathLike, timeout: float = 60.0) -> closing[Contents]:
+    return closing(Contents(StoreFile.at(path, timeout=timeout)))

@@ -27,20 +27,12 @@ from impresslearn.masks.codec import decode_mask as decode_bits
 from impresslearn.networks import Backbone
 from impresslearn.networks.layers import MaskableLayer
 from impresslearn.state.tasks import EntropyProfile, LearnedTask
-from impresslearn.store.rows import (
-    UNREADABLE,
-    MaskRow,
-    TaskRow,
-    check_kinds,
-    from_json,
-    to_json,
-)
+from impresslearn.store.rows import UNREADABLE, MaskRow, TaskRow, from_json, to_json
 
-_BITS = {"float32": 32, "float16": 16, "int8": 8, "int5": 5, "int4": 4}
+_BITS = {"float32": 32, "float16": 16, "int8": 8, "int5": 5, "int4": 4, "coded": 1 / 256}
+"""Bits of a number; at least, where it is coded: there is no code below log2(256 / 255) of them."""
 MOST_ENTROPY = 1.001
 """The logarithm of the number of classes, rounded up to what float16 knows."""
-_LEAST_CODED_BITS = 1 / 256
-"""A code in which a number takes less does not exist: log2(256 / 255) at best."""
 
 
 def encode_mask(mask: PackedMask, layers: Sequence[MaskableLayer]) -> MaskRow:
@@ -55,7 +47,7 @@ def encode_mask(mask: PackedMask, layers: Sequence[MaskableLayer]) -> MaskRow:
 
 def decode_mask(row: MaskRow, layers: Sequence[MaskableLayer]) -> PackedMask:
     """The mask of a row. Raises one of UNREADABLE for a row that cannot be one."""
-    check_kinds(row, name=str, source=str)
+    _check_kinds(row, name=str, source=str)
     recipe = from_json(dict, row.recipe)
     ones = tuple(recipe.pop("ones"))
     if len(ones) != len(layers) or not all(type(count) is int for count in ones):
@@ -77,7 +69,7 @@ def _can_redraw(mask: PackedMask, layers: Sequence[MaskableLayer]) -> bool:
     info, packed = mask
     try:
         return _digest(_redraw(layers, info.ones, info.recipe)) == _digest(packed)
-    except (KeyError, TypeError, ValueError, OverflowError):
+    except UNREADABLE:
         return False
 
 
@@ -115,7 +107,7 @@ def encode_task(task: LearnedTask, backbone: Backbone) -> TaskRow:
         form=None if stored is None else to_json(_form(stored)),
         coefficients=None if stored is None else _joined(stored),
         statistics=None if task.statistics is None else encode_statistics(task.statistics),
-        profile=None if profile is None else _entropies(profile),
+        profile=profile and np.array([profile.own, profile.foreign], "<f2").tobytes(),
         recipe=to_json(recipe),
         metrics=to_json(metrics),
         created_at=str(task.history.get("created_at", "")),
@@ -132,34 +124,30 @@ def decode_task(row: TaskRow, backbone: Backbone, masks: int) -> LearnedTask:
 
     Raises one of UNREADABLE for a row that cannot be a task of this network, whoever wrote it.
     """
-    check_kinds(row, name=str, num_masks=int, created_at=str)
+    _check_kinds(row, name=str, num_masks=int, created_at=str)
     if not 1 <= row.num_masks <= masks:
         raise ValueError(f"it combines {row.num_masks} masks of {masks}")
     if (row.mask is None) != (row.coefficients is not None):
         raise ValueError("it has neither a mask nor coefficients, or both")
-    if (row.statistics is not None) != backbone.has_task_statistics:
+    kept = row.statistics
+    if (kept is not None) != backbone.has_task_statistics:
         raise ValueError(f"norm statistics do not fit the norm policy {backbone.norm!r}")
-    classes = _labels(row.classes, backbone.num_classes)
-    coefficients = statistics = profile = None
+    coefficients = None
     if row.coefficients is not None:
         form = from_json(dict, row.form or "")
         coefficients = _split(row.coefficients, form, row.num_masks, backbone.layers)
-    if row.statistics is not None:
-        statistics = decode_statistics(row.statistics, backbone)
-    if row.profile is not None:
-        profile = _profile(row.profile)
     metrics, recipe = from_json(dict, row.metrics), from_json(dict, row.recipe)
     if "seed" in metrics:
         recipe = {"seed": metrics.pop("seed"), **recipe}
     return LearnedTask(
         row.name,
-        classes,
+        _labels(row.classes, backbone.num_classes),
         row.num_masks,
         coefficients,
         row.mask,
         mask_bytes=row.mask_bytes or 0,
-        statistics=statistics,
-        profile=profile,
+        statistics=None if kept is None else decode_statistics(kept, backbone),
+        profile=None if row.profile is None else _profile(row.profile),
         history={"recipe": recipe, "metrics": metrics, "created_at": row.created_at},
         version=row.number,
     )
@@ -175,33 +163,35 @@ def encode_statistics(statistics: Mapping[str, Tensor]) -> bytes:
 
 def decode_statistics(content: bytes, backbone: Backbone) -> dict[str, Tensor]:
     """The statistics of a network. Raises ValueError for another length and impossible values."""
-    start, found = 0, {}
+    reader, found = _Reader(content, "norm statistics of another network"), {}
     for name, like in backbone.initial_statistics().items():
-        size = like.numel() * like.element_size()
-        piece = bytearray(content[start : start + size])
-        if len(piece) != size:
-            raise ValueError("norm statistics of another network")
-        value = torch.frombuffer(piece, dtype=like.dtype).view(like.shape)
+        piece = reader.take(like.numel() * like.element_size())
+        value = torch.frombuffer(bytearray(piece), dtype=like.dtype).view(like.shape)
         variance = name.endswith("running_var")
         if not value.isfinite().all() or (variance and (value < 0).any()):
             raise ValueError(f"the norm statistics {name!r} hold impossible values")
         found[name] = value.to(like.device)
-        start += size
-    if start != len(content):
-        raise ValueError("norm statistics of another network")
+    reader.end()
     return found
+
+
+def _check_kinds(row: MaskRow | TaskRow, **kinds: type) -> None:
+    """Raises TypeError or ValueError unless columns are of these kinds, and the name not empty."""
+    for name, kind in kinds.items():
+        if type(getattr(row, name)) is not kind:
+            raise TypeError(f"its {name} is no {kind.__name__}")
+    if not row.name:
+        raise ValueError("its name is empty")
 
 
 def _labels(text: str, outputs: int) -> tuple[Label, ...]:
     """The labels of a task: different 64-bit integers, or different strings."""
     classes = tuple(from_json(list, text))
-    if not 2 <= len(classes) <= outputs:
-        raise ValueError(f"{len(classes)} classes for {outputs} outputs")
     whole = all(type(label) is int and -(2**63) <= label < 2**63 for label in classes)
     if not whole and not all(type(label) is str for label in classes):
         raise ValueError("labels that are neither 64-bit integers nor strings")
-    if len(set(classes)) < len(classes):
-        raise ValueError("labels that are not distinct")
+    if not 2 <= len(classes) <= outputs or len(set(classes)) < len(classes):
+        raise ValueError(f"{len(set(classes))} different classes for {outputs} outputs")
     return classes
 
 
@@ -223,69 +213,71 @@ def _split(
     content: bytes, form: Mapping[str, Any], num_masks: int, layers: Sequence[MaskableLayer]
 ) -> StoredCoefficients:
     """Coefficients from their bytes; the form and the layers say how many each tensor has."""
-    precision = form["precision"]
-    if precision not in PRECISIONS or form["granularity"] not in ("layer", "unit"):
+    precision, by_unit = form["precision"], form["granularity"] == "unit"
+    if precision not in PRECISIONS or not (by_unit or form["granularity"] == "layer"):
         raise ValueError(f"coefficients of an unknown form {dict(form)!r}")
-    by_unit, coded = form["granularity"] == "unit", precision == "coded"
     fewest = sum(layer.units for layer in layers) if by_unit else len(layers)
-    least_bits = _LEAST_CODED_BITS if coded else _BITS[precision]
-    if not 1 <= num_masks * fewest <= 8 * len(content) / least_bits:
+    if not 1 <= num_masks * fewest <= 8 * len(content) / _BITS[precision]:
         raise ValueError(f"{num_masks} masks in {len(content)} bytes of coefficients")
-    reader = _Reader(content)
+    reader = _Reader(content, "coefficients of another network")
     alpha = tuple(
-        reader.tensor((num_masks, layer.units) if by_unit else (num_masks,), precision, False)
+        _tensor(reader, (num_masks, layer.units) if by_unit else (num_masks,), precision, False)
         for layer in layers
     )
     outputs = inputs = None
     if form["output_scale"]:
-        outputs = tuple(reader.tensor((layer.units,), precision, True) for layer in layers)
+        outputs = tuple(_tensor(reader, (layer.units,), precision, True) for layer in layers)
     if form["input_scale"]:
-        inputs = tuple(reader.tensor((layer.shape[1],), precision, True) for layer in layers)
-    levels = content[reader.place :]
-    if levels and not coded:
-        raise ValueError("more coefficients than the network has layers for")
-    stored = StoredCoefficients(precision, alpha, outputs, inputs, levels)
-    if coded:
-        stored.restore()  # only decoding tells whether the code is whole
+        inputs = tuple(_tensor(reader, (layer.shape[1],), precision, True) for layer in layers)
+    if precision != "coded":
+        reader.end()
+        return StoredCoefficients(precision, alpha, outputs, inputs)
+    stored = StoredCoefficients(precision, alpha, outputs, inputs, levels=reader.rest())
+    stored.restore()  # only decoding tells whether the code is whole
     return stored
 
 
+def _tensor(reader: _Reader, shape: tuple[int, ...], precision: str, centred: bool) -> StoredTensor:
+    if precision == "coded":
+        return StoredTensor(shape, reader.take(MODEL_BYTES), reader.steps(1), reader.numbers(1))
+    if precision in ("float32", "float16"):
+        return StoredTensor(shape, reader.numbers(prod(shape), precision))
+    payload = reader.take(-(-prod(shape) * int(_BITS[precision]) // 8))
+    steps = reader.steps(prod(shape[1:]))
+    return StoredTensor(shape, payload, steps, reader.numbers(1) if centred else b"")
+
+
 class _Reader:
-    """Takes one tensor's bytes after another; place: of the next."""
+    """Takes one piece of a content after another; of: what it is if it has another length."""
 
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-        self.place = 0
+    def __init__(self, content: bytes, of: str) -> None:
+        self._content, self._of, self._place = content, of, 0
 
-    def tensor(self, shape: tuple[int, ...], precision: str, centred: bool) -> StoredTensor:
-        if precision == "coded":
-            model, step = self._take(MODEL_BYTES), self._numbers(1, positive=True)
-            return StoredTensor(shape, model, step, self._numbers(1))
-        if precision in ("float32", "float16"):
-            return StoredTensor(shape, self._numbers(prod(shape), precision))
-        payload = self._take(-(-prod(shape) * _BITS[precision] // 8))
-        steps = self._numbers(prod(shape[1:]), positive=True)
-        return StoredTensor(shape, payload, steps, self._numbers(1) if centred else b"")
+    def take(self, size: int) -> bytes:
+        piece = self._content[self._place : self._place + size]
+        if len(piece) != size:
+            raise ValueError(self._of)
+        self._place += size
+        return piece
 
-    def _numbers(self, count: int, precision: str = "float16", positive: bool = False) -> bytes:
-        piece = self._take(count * _BITS[precision] // 8)
-        numbers = np.frombuffer(piece, precision)
-        if not np.isfinite(numbers).all():
+    def numbers(self, count: int, kind: str = "float16") -> bytes:
+        piece = self.take(count * np.dtype(kind).itemsize)
+        if not np.isfinite(np.frombuffer(piece, kind)).all():
             raise ValueError("coefficients that are NaN or infinite")
-        if positive and not (numbers > 0).all():
+        return piece
+
+    def steps(self, count: int) -> bytes:
+        piece = self.numbers(count)
+        if not (np.frombuffer(piece, "float16") > 0).all():
             raise ValueError("rounding steps that are not positive")
         return piece
 
-    def _take(self, size: int) -> bytes:
-        piece = self._content[self.place : self.place + size]
-        if len(piece) != size:
-            raise ValueError("fewer coefficients than the network has layers for")
-        self.place += size
-        return piece
+    def rest(self) -> bytes:
+        return self._content[self._place :]
 
-
-def _entropies(profile: EntropyProfile) -> bytes:
-    return np.array([profile.own, profile.foreign], dtype="<f2").tobytes()
+    def end(self) -> None:
+        if self.rest():
+            raise ValueError(self._of)
 
 
 def _profile(content: bytes) -> EntropyProfile:

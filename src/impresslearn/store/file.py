@@ -42,7 +42,9 @@ class StoreFile:
     timeout: float
 
     @classmethod
-    def at(cls, path: str | os.PathLike, readonly: bool, timeout: float) -> StoreFile:
+    def at(
+        cls, path: str | os.PathLike, readonly: bool = False, timeout: float = 60.0
+    ) -> StoreFile:
         """Raises InputError for what is no path or no number of seconds."""
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0:
             raise InputError(f"timeout must be a number of seconds, got {timeout!r}")

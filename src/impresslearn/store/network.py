@@ -25,7 +25,7 @@ from impresslearn.networks.layers import maskable_layers
 from impresslearn.networks.registry import OLDER_SPEC
 from impresslearn.state.settings import restored_settings
 from impresslearn.store.contents import Contents
-from impresslearn.store.rows import UNREADABLE, Head
+from impresslearn.store.rows import Head
 
 LARGEST_UNSTORED = 2**27
 """Parameters of a network that is kept and rebuilt as a seed alone: a file of a few bytes must not
@@ -53,14 +53,10 @@ def describe(backbone: Backbone) -> dict[str, Any]:
 def checked_head(contents: Contents) -> Head:
     """The head, with every value of the kind that belongs there, whoever wrote it."""
     head = contents.head()
-    for what, value, check in (
-        ("network", head.backbone, _check_description),
-        ("settings", head.settings, restored_settings),
-    ):
-        try:
-            check(value)
-        except (*UNREADABLE, AttributeError) as error:
-            raise contents.damaged(f"its {what} cannot be: {error!r}") from None
+    with contents.readable("its network cannot be"):
+        _check_description(head.backbone)
+    with contents.readable("its settings cannot be"):
+        restored_settings(head.settings)
     return head
 
 
@@ -97,14 +93,14 @@ def network_of(
     except ImpressLearnError:
         raise
     except Exception as error:  # a file may describe anything, and a caller's builder raise it
-        raise contents.damaged(f"its network: {error}") from None
+        raise contents.file.damaged(f"its network: {error}") from None
     return backbone if str(device) == str(backbone.device) else backbone.to(device)
 
 
 def _rebuilt(
     contents: Contents, description: Mapping[str, Any], module: nn.Module | None
 ) -> Backbone:
-    where, spec = contents.database.file.path, description["spec"]
+    where, spec = contents.file.path, description["spec"]
     layers = [(name, tuple(shape)) for name, shape in description["layers"]]
     if module is not None:
         backbone = _around(module, description, where)
@@ -171,12 +167,12 @@ def _around(module: nn.Module, description: Mapping[str, Any], where: Path) -> B
 
 def _fill(backbone: Backbone, contents: Contents) -> None:
     """Puts the stored tensors in place of the network's own."""
-    own, where = dict(_tensors(backbone.module)), contents.database.file.path
+    own, where = dict(_tensors(backbone.module)), contents.file.path
     for name, content in contents.tensors():
         try:
             tensor = safetensors.torch.load(content)[name]
         except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError):
-            raise contents.damaged(f"the weights {name!r} are no tensor") from None
+            raise contents.file.damaged(f"the weights {name!r} are no tensor") from None
         if name not in own or own[name].shape != tensor.shape or own[name].dtype != tensor.dtype:
             raise StoreError(f"the weights {name!r} of {where} belong to another network")
         with torch.no_grad():

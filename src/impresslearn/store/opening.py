@@ -1,13 +1,10 @@
-"""Opens, loads and describes stores.
-
-`open_state` works on the file; `load_state` reads and verifies everything and lets go of it.
-`writing` makes new files, `editing` changes what a file holds.
-"""
+"""Opens, loads and describes stores."""
 
 from __future__ import annotations
 
 import os
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +16,7 @@ from impresslearn.state.backends import MemoryBackend
 from impresslearn.state.state import LearnerState
 from impresslearn.store.backend import StoreBackend
 from impresslearn.store.contents import Contents
-from impresslearn.store.database import Database
+from impresslearn.store.file import StoreFile
 from impresslearn.store.network import checked_head, network_of
 
 CACHE_BYTES = 256 * 1024**2
@@ -44,11 +41,11 @@ def open_state(
     cache_bytes: int = CACHE_BYTES,
 ) -> Opened:
     """A state whose commits go to the file. Tasks and masks are read when they are needed."""
-    database = Database(path, readonly=readonly, timeout=timeout)
+    contents = Contents(StoreFile.at(path, readonly, timeout))
     try:
-        return _opened(Contents(database), module, device, cache_bytes)
+        return _opened(contents, module, device, cache_bytes)
     except BaseException:
-        database.close()
+        contents.close()
         raise
 
 
@@ -59,42 +56,35 @@ def load_state(
     device: torch.device | str = "cpu",
     cache_bytes: int = CACHE_BYTES,
 ) -> Opened:
-    """Everything of a store in memory, verified; the file is not needed afterwards.
-
-    A file of an older format is brought up to date in memory, and left as it is.
-    """
-    with closing(Database(path, readonly=True, copy_old=True)) as database, database.snapshot():
-        contents = Contents(database)
+    """Everything of a store in memory, verified; the file is not needed afterwards."""
+    with _reading(path) as contents:
         contents.check()
         opened = _opened(contents, module, device, cache_bytes)
-        stored, backend = opened.state, MemoryBackend(opened.state.bank)
-        state = LearnerState(stored.backbone, stored.bank, cache_bytes, backend)
-        state.adopt_shared(stored.shared)
-        for task in stored.tasks.all():
+        stored, bank = opened.state, opened.state.bank
+        tasks = {task.name: task for task in stored.tasks.all()}
+        backend = MemoryBackend(bank, tasks, stored.shared)
+        state = LearnerState(stored.backbone, bank, cache_bytes, backend)
+        for task in tasks.values():
             state.check(task)
-            backend.tasks[task.name] = task
         return Opened(state, opened.settings)
 
 
 def describe_store(path: str | os.PathLike) -> dict[str, Any]:
     """What `store show` prints: network, settings, counts, and where the bytes are."""
-    with closing(Database(path, readonly=True)) as database, database.snapshot():
-        contents = Contents(database)
+    with _reading(path) as contents:
         head, state = checked_head(contents), contents.state()
-        masks = database.row(
-            "SELECT coalesce(sum(length(bits)), 0), count(bits), max(length(bits)) FROM masks"
+        ((stored, trained, largest, tasks),) = contents.database.rows(
+            "SELECT coalesce(sum(length(bits)), 0), count(bits), max(length(bits)), "
+            "(SELECT coalesce(sum(coalesce(length(coefficients), 0) + "
+            "coalesce(length(statistics), 0) + coalesce(length(profile), 0)), 0) FROM tasks) "
+            "FROM masks"
         )
-        tasks = database.row(
-            "SELECT coalesce(sum(coalesce(length(coefficients), 0) + "
-            "coalesce(length(statistics), 0) + coalesce(length(profile), 0)), 0) FROM tasks"
-        )
-        stored, trained, largest = masks or (0, 0, 0)
         return {
             "path": str(path),
             "uuid": head.uuid,
             "created_at": head.created_at,
             "library_version": head.library_version,
-            "file_bytes": database.file.nbytes(),
+            "file_bytes": contents.file.nbytes(),
             "network": head.backbone,
             "weights_bytes": contents.tensor_bytes(),
             "settings": head.settings,
@@ -104,8 +94,16 @@ def describe_store(path: str | os.PathLike) -> dict[str, Any]:
             "bytes_a_stored_mask": round(stored / trained) if trained else None,
             "largest_mask_bytes": largest,
             "tasks": state.tasks,
-            "tasks_bytes": tasks[0] if tasks else 0,
+            "tasks_bytes": tasks,
         }
+
+
+@contextmanager
+def _reading(path: str | os.PathLike) -> Iterator[Contents]:
+    """What a store holds at one moment."""
+    contents = Contents(StoreFile.at(path, readonly=True))
+    with closing(contents), contents.database.snapshot():
+        yield contents
 
 
 def _opened(

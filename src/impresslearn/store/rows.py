@@ -23,7 +23,10 @@ from impresslearn.validation import DEEPEST, nests
 Value = int | float | str | bytes | None
 """What a column may hold; damage can turn an integer into a float, which is told apart."""
 SIZE = 8
-UNREADABLE = (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError)
+UNREADABLE = (
+    *(ValueError, KeyError, TypeError, IndexError, AttributeError),
+    *(OverflowError, RecursionError),
+)
 """What decoding a row raises that cannot be one."""
 
 
@@ -162,12 +165,3 @@ def _finite(text: str) -> float:
 
 
 _DECODER = json.JSONDecoder(parse_constant=_finite, parse_float=_finite)
-
-
-def check_kinds(row: MaskRow | TaskRow, **kinds: type) -> None:
-    """Raises TypeError or ValueError unless columns are of these kinds, and the name not empty."""
-    for name, kind in kinds.items():
-        if type(getattr(row, name)) is not kind:
-            raise TypeError(f"its {name} is no {kind.__name__}")
-    if not row.name:
-        raise ValueError("its name is empty")

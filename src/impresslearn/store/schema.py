@@ -1,4 +1,4 @@
-"""The tables of a store, its marks, and how older files are brought up to date.
+"""The tables of a store and its marks.
 
 A store is one SQLite file. `head` says once and for all what network the tasks belong to; `state`
 counts what was committed and has the checksum of the statistics in `shared`; `documents` holds JSON
@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
-from functools import lru_cache
+from functools import cache
 
 from impresslearn.errors import StoreError
 from impresslearn.store.file import StoreFile
 
 APPLICATION_ID = 0x494D5052  # "IMPR"
 VERSION = 2
-SAME_TABLES = (1,)
-"""Older versions with the present tables: whoever only reads takes a file of them as it is."""
+"""The format. 1 has the same tables, so whoever only reads takes it as it is; whoever writes marks
+it, as software of format 1 would pass over settings of a later head."""
 
 TABLES = """
 CREATE TABLE head (
@@ -79,60 +78,35 @@ CREATE TABLE tasks (
 );
 """
 
-MIGRATIONS: dict[int, Callable[[sqlite3.Connection], object]] = {1: lambda connection: None}
-"""Version -> what brings a file of that version to the next one, inside a transaction.
-
-From 1 to 2 only the mark changes: software of format 1 would pass over settings of a later head.
-"""
-
 
 def create_tables(connection: sqlite3.Connection) -> None:
-    """Makes an empty file a store of the present version, without head and state."""
+    """Makes an empty file a store of the present format, without head and state."""
     connection.executescript(f"BEGIN;{TABLES}COMMIT;")
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {VERSION}")
+    mark(connection)
 
 
-def version_of(connection: sqlite3.Connection) -> int:
-    """The version that a file is marked with."""
-    return connection.execute("PRAGMA user_version").fetchone()[0]
+def mark(connection: sqlite3.Connection) -> None:
+    """Marks a file as one of the present format, unless it is."""
+    if connection.execute("PRAGMA user_version").fetchone()[0] != VERSION:
+        connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
-def is_older(connection: sqlite3.Connection, file: StoreFile) -> bool:
-    """Whether the file has to be brought up to date. Raises StoreError for one that is no store."""
-    mark = connection.execute("PRAGMA application_id").fetchone()[0]
-    if mark != APPLICATION_ID:
+def check(connection: sqlite3.Connection, file: StoreFile) -> None:
+    """Raises StoreError unless the file has our marks and defines exactly what a store does."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if application != APPLICATION_ID:
         raise StoreError(f"{file.path} is an SQLite file, but no store of impresslearn")
-    version = version_of(connection)
     if version > VERSION:
         raise StoreError(
             f"{file.path} was written by a newer impresslearn (format {version}, this one reads "
             f"up to {VERSION}); upgrade impresslearn"
         )
-    return version < VERSION and not (file.readonly and version in SAME_TABLES)
-
-
-def check_tables(connection: sqlite3.Connection, file: StoreFile) -> None:
-    """Raises StoreError unless the file defines exactly what a store does."""
-    if _schema_of(connection) != _expected_schema(TABLES):
+    if version < 1:
+        raise file.damaged(f"there is no format {version}")
+    if _schema_of(connection) != _expected_schema():
         raise file.damaged("its tables are not those of a store")
-
-
-def migrate(connection: sqlite3.Connection, file: StoreFile) -> None:
-    """All steps to the present format in one transaction, unless another process took them."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        for version in range(version_of(connection), VERSION):
-            if version not in MIGRATIONS:
-                raise file.damaged(f"there is no format {version}")
-            MIGRATIONS[version](connection)
-            connection.execute(f"PRAGMA user_version = {version + 1}")
-        check_tables(connection, file)
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 def _schema_of(connection: sqlite3.Connection) -> frozenset[tuple]:
@@ -144,8 +118,8 @@ def _schema_of(connection: sqlite3.Connection) -> frozenset[tuple]:
     )
 
 
-@lru_cache(maxsize=4)
-def _expected_schema(tables: str) -> frozenset[tuple]:
+@cache
+def _expected_schema() -> frozenset[tuple]:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        connection.executescript(tables)
+        connection.executescript(TABLES)
         return _schema_of(connection)

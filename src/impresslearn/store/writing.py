@@ -46,7 +46,7 @@ def write_store(
     """
     _check_weights(state, weights)
     chosen = None if names is None else distinct(names)
-    file = StoreFile.at(path, readonly=False, timeout=0.0)
+    file = StoreFile.at(path, timeout=0.0)
     try:
         place = check_place(path)
     except InputError as error:
@@ -55,9 +55,9 @@ def write_store(
         if place.exists() and not overwrite:
             raise FileExistsError
         with ExitStack() as stack, new_file(place, overwrite=overwrite) as temporary:
-            database = Database.create(replace(file, place=temporary))
-            with closing(database), state.still(), database.transaction():
-                _write(Contents(database), state, settings, weights, chosen)
+            contents = Contents(replace(file, place=temporary), new=True)
+            with closing(contents), state.still(), contents.database.transaction():
+                _write(contents, state, settings, weights, chosen)
             stack.enter_context(_retired(file))
     except FileExistsError:
         line = f"{path} exists already; choose another name or pass overwrite=True"
@@ -101,7 +101,7 @@ def _write(
     if names is not None:
         count = max((learned(name).num_masks for name in names), default=0)
     for position in range(count):
-        contents.add_mask(position, encode_mask(bank.packed(position), layers))
+        contents.add_mask(encode_mask(bank.packed(position), layers))
     if state.shared is not None:
         contents.share(encode_statistics(state.shared))
     for task in state.tasks.all() if names is None else map(learned, names):
@@ -118,7 +118,7 @@ def _retired(file: StoreFile) -> Iterator[None]:
     old = None
     if file.place.exists():
         with suppress(StoreError):  # no store: nothing but its own bytes goes away
-            old = Database(file.path, timeout=PATIENCE)
+            old = Database(replace(file, timeout=PATIENCE))
     else:  # logs without their file are good for nothing
         for suffix in LOGS:
             file.log(suffix).unlink(missing_ok=True)
