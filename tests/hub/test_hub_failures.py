@@ -40,43 +40,32 @@ def test_damaged_download_is_refused_and_can_be_fetched_anew(hub, learner):
     fails(StoreError, f"^model.impress of {REPO} is no store of impresslearn", from_hub, REPO)
 
 
-@pytest.mark.parametrize("where", ["/api/repos/create", "/commit/main"])
-@pytest.mark.parametrize(
-    ("failure", "kind", "line"),
-    [
-        ((401, ""), InputError, NOT_WRITABLE),
-        ((403, ""), InputError, NOT_WRITABLE),
-        ((404, "RepoNotFound"), InputError, NOT_WRITABLE),
-        ((413, ""), InputError, "^the hub refused someone/digits-1 now: status 413"),
-        ((500, ""), MissingDataError, "^the hub cannot serve someone/digits-1 now: status 500"),
-        ((0, ""), MissingDataError, UNREACHABLE),
-    ],
-)
-def test_push_that_is_refused(hub, learner, failure, kind, line, where):
-    hub.broken = lambda request: failure if request.url.path.endswith(where) else None
-    fails(kind, line, push_to_hub, learner, REPO, token=TOKEN)
-    assert len(hub.commits) <= 1
+NO_REPOSITORY = f"^no repository {REPO}, or a private"
+BUSY = f"^the hub cannot serve {REPO} now: status 500"
+REFUSED = [
+    ((401, ""), (InputError, NOT_WRITABLE), (MissingDataError, NO_REPOSITORY)),
+    ((404, "RepoNotFound"), (InputError, NOT_WRITABLE), (MissingDataError, NO_REPOSITORY)),
+    ((403, ""), (InputError, NOT_WRITABLE), (InputError, f"^no permission to read {REPO}: pass")),
+    ((403, "GatedRepo"), None, (InputError, "a gated one is opened by its owner")),
+    ((404, "EntryNotFound"), None, (MissingDataError, "has no file 'model.impress'; pass")),
+    ((404, "RevisionNotFound"), None, (MissingDataError, f"^{REPO} has nothing; name a branch")),
+    ((413, ""), (InputError, f"^the hub refused {REPO} now: status 413"), None),
+    ((500, ""), (MissingDataError, BUSY), (MissingDataError, BUSY)),
+    ((204, ""), None, (MissingDataError, UNREACHABLE)),
+    ((0, ""), (MissingDataError, UNREACHABLE), (MissingDataError, "model.impress is not in the")),
+]
 
 
-@pytest.mark.parametrize(
-    ("failure", "kind", "line"),
-    [
-        ((401, "RepoNotFound"), MissingDataError, f"^no repository {REPO}, or a private"),
-        ((404, "RepoNotFound"), MissingDataError, f"^no repository {REPO}, or a private"),
-        ((401, ""), MissingDataError, f"^no repository {REPO}, or a private"),
-        ((403, ""), InputError, "^no permission to read someone/digits-1: pass token="),
-        ((403, "GatedRepo"), InputError, "a gated one is opened by its owner"),
-        ((404, "EntryNotFound"), MissingDataError, "has no file 'model.impress'; pass the name"),
-        ((404, "RevisionNotFound"), MissingDataError, f"^{REPO} has nothing; name a branch, tag"),
-        ((500, ""), MissingDataError, "^the hub cannot serve someone/digits-1 now: status 500"),
-        ((204, ""), MissingDataError, UNREACHABLE),
-        ((0, ""), MissingDataError, f"^{REPO}: .*, and model.impress is not in the cache; check"),
-    ],
-)
-def test_download_that_is_refused(hub, failure, kind, line):
-    hub.commit("", {"model.impress": b"never sent"})
-    hub.broken = lambda request: failure if "/resolve/" in request.url.path else None
-    fails(kind, line, from_hub, REPO)
+@pytest.mark.parametrize(("failure", "pushed", "loaded"), REFUSED)
+def test_what_the_hub_refuses(hub, learner, failure, pushed, loaded):
+    for where in ("/api/repos/create", "/commit/main") if pushed else ():
+        hub.broken = lambda request, at=where: failure if request.url.path.endswith(at) else None
+        fails(*pushed, push_to_hub, learner, REPO, token=TOKEN)
+        assert len(hub.commits) <= 1
+    if loaded:
+        hub.commit("", {"model.impress": b"never sent"})
+        hub.broken = lambda request: failure if "/resolve/" in request.url.path else None
+        fails(*loaded, from_hub, REPO)
 
 
 def test_what_is_not_there_not_allowed_and_offline(hub, learner, monkeypatch):

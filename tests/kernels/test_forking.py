@@ -14,7 +14,7 @@ from impresslearn.kernels.forking import ForkableLock
 from impresslearn.masks import random_bank
 from impresslearn.networks.prediction import WeightCache
 from impresslearn.optimisation.loop import Recipe
-from impresslearn.state.tasks import TaskTable
+from impresslearn.state.backends import MemoryBackend
 from toys import blobs, lenet, pictures, quick_learner, resnet
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -125,13 +125,13 @@ def test_nobody_sees_a_task_before_what_it_needs(norm, monkeypatch):
         except Exception as error:  # the thread's own error, told by the test
             failures.append(error)
 
-    real = TaskTable.add
+    real = MemoryBackend.add_task
 
     def slow(*arguments):
         real(*arguments)
         time.sleep(0.1)
 
-    monkeypatch.setattr(TaskTable, "add", slow)
+    monkeypatch.setattr(MemoryBackend, "add_task", slow)
     thread = threading.Thread(target=look)
     thread.start()
     learner.learn_task("a", (inputs, labels))

@@ -10,7 +10,7 @@ from impresslearn.inference.superposition import Superposition
 from impresslearn.masks import draw_masks
 from impresslearn.masks.bank import MaskInfo
 from impresslearn.state.state import known_tasks, superposition_bytes
-from impresslearn.state.tasks import LearnedTask, TaskTable, label_map_bytes
+from impresslearn.state.tasks import LearnedTask, TaskTable, check_new_name, label_map_bytes
 from toys import blobs, quick_learner
 
 
@@ -32,23 +32,23 @@ def test_whole_numbers_as_labels_take_the_smallest_type_that_holds_them(labels):
     assert label_map_bytes(tuple(sorted(labels))) == 2 + size
 
 
+def table_of(*tasks):
+    return TaskTable({task.name: task for task in tasks})
+
+
 def test_a_table_is_a_mapping_in_the_order_of_learning_of_new_names():
-    table = TaskTable()
     with pytest.raises(UnknownTaskError, match="no task named 'x': nothing was learned yet"):
-        table["x"]
-    for name in ("b", "a", "c"):
-        table.add(LearnedTask(name, (0, 1), 2, mask="m" if name == "a" else None))
+        TaskTable({})["x"]
+    table = table_of(*(LearnedTask(n, (0, 1), 2, mask="m" if n == "a" else None) for n in "bac"))
     assert [info.role for info in table.values()] == ["learned", "basis", "learned"]
     assert (list(table), "a" in table, "z" in table) == (["b", "a", "c"], True, False)
     assert not hasattr(table, "__setitem__")
     with pytest.raises(InputError, match="'a' was learned already"):
-        table.add(LearnedTask("a", (0, 1), 2))
+        check_new_name("a", table)
 
 
 def test_unknown_names_offer_close_ones():
-    table = TaskTable()
-    for number in range(1000):
-        table.add(LearnedTask(f"rotated-{number}", (0, 1), 2))
+    table = table_of(*(LearnedTask(f"rotated-{number}", (0, 1), 2) for number in range(1000)))
     with pytest.raises(UnknownTaskError, match=r"'rotated-7x' among 1000; close: .*'rotated-7'"):
         table["rotated-7x"]
     for name in ("?", None, 3, ["rotated-1"], np.zeros(2)):

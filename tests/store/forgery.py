@@ -42,7 +42,7 @@ def forge_task(path: Path, name: str, /, **columns: Any) -> None:
     """Rewrites a task."""
     with closing(Contents(StoreFile.at(path))) as contents, contents.database.transaction():
         row = contents.task(name)
-        contents.remove_task(name)
+        contents.remove_task(row)
         contents.add_task(replace(row, **columns))
 
 

@@ -86,30 +86,24 @@ def test_random_masks_do_not_depend_on_their_positions(tmp_path):
     assert back.bank_.names[-2:] == ("random-3", "random-4")
 
 
-@pytest.mark.parametrize("readonly", [True, False])
-def test_who_has_the_store_open_notices(late, readonly):
-    with hasty(late, readonly=readonly) as bound:
-        digest(bound, "late")
-        remove_tasks(late, ["late"])
-        with hasty(late) as other:
-            other.learn_basis("other", blobs(9)).learn_task("over it", blobs(10))
-        verbs = [lambda: digest(bound, "over it"), lambda: bound.bank_, lambda: bound.coefficients_]
-        verbs += [] if readonly else [lambda: bound.learn_task("new", blobs(11))]
-        for verb in verbs:
-            with pytest.raises(il.StoreError, match="masks were removed .* open it again"):
-                verb()
-    assert len(digests(late)) == 5
-
-
-def test_what_is_learned_over_removed_masks_is_not_kept(late, monkeypatch):
-    with hasty(late) as bound:
+def test_who_has_the_store_open_notices(late, monkeypatch):
+    """Also at the end of learning, of which nothing is kept then."""
+    words = "masks were removed .* open it again"
+    with hasty(late) as bound, hasty(late, readonly=True) as reader:
+        digest(reader, "late")
         judge = bound._state._judged
         monkeypatch.setattr(
             bound._state, "_judged", lambda *how: [remove_tasks(late, ["late"]), judge(*how)][1]
         )
-        with pytest.raises(il.StoreError, match="masks were removed"):
+        with pytest.raises(il.StoreError, match=words):
             bound.learn_task("new", blobs(3))
-    assert verify_store(late) == {"tasks": 3, "masks": 4}
+        with hasty(late) as other:
+            other.learn_basis("other", blobs(9)).learn_task("over it", blobs(10))
+        for verb in (lambda x: digest(x, "over it"), lambda x: x.bank_, lambda x: x.coefficients_):
+            for each in (bound, reader):
+                with pytest.raises(il.StoreError, match=words):
+                    verb(each)
+    assert verify_store(late) == {"tasks": 5, "masks": 5}
 
 
 def test_a_removal_that_is_interrupted_changes_nothing(late, monkeypatch):
@@ -171,7 +165,6 @@ def test_importing_between_strangers(path, tmp_path):
     grown(path, two, "y", "x", basis=["y"])
     with pytest.raises(il.InputError, match=r"mask 'y' of .*two is not mask 'x' of .*one"):
         import_tasks(one, two, ["x"])
-    assert import_tasks(path, two, ["x"]) == ["x"]
     quick_learner(lenet(seed=1)).save(other)
     with pytest.raises(il.InputError, match="tasks of another network"):
         import_tasks(path, other)
@@ -208,11 +201,7 @@ def test_importing_into_a_network_of_ones_own_needs_it(tmp_path):
     ("forge", "who", "columns", "words"),
     [
         (forge_mask, 5, {"bits": b"\1garbage!"}, "mask 'late'"),
-        (forge_mask, 5, {"recipe": "{}"}, "mask 'late'"),
-        (forge_mask, 5, {"digest": b"0" * 16}, "mask 'late'"),
         (forge_task, "first", {"coefficients": b"\xff" * 48}, "task 'first'"),
-        (forge_task, "first", {"num_masks": 3}, "task 'first'"),
-        (forge_task, "first", {"metrics": "[]"}, "task 'first'"),
         (forge_task, "late", {"num_masks": 4}, "task 'late' has a mask that is not there"),
     ],
 )

@@ -17,7 +17,6 @@ from impresslearn.coefficients.quantisation import PRECISIONS
 from impresslearn.learner.loading import verify_store
 from impresslearn.store import connections, describe_store, import_tasks
 from impresslearn.store.encoding import encode_statistics
-from impresslearn.store.network import tensor_records
 from toys import pictures, quick_learner, resnet
 
 
@@ -49,44 +48,32 @@ def text(value):
 HEADS = [
     (spec(in_features=10**12), "parameters"),
     (spec(in_features=10**40), "built"),
-    (spec(widths=[10**6, 10**6]), "parameters"),
     (spec(widths=[1] * 5_000), "too many layers"),
-    (spec(widths=[-1]), "widths"),
     (spec(widths="wide"), "widths"),
-    (spec(num_classes=10**9), "parameters"),
     (spec(num_classes=0), "num_classes"),
-    (spec(name="nothing"), "no backbone"),
     (spec(name=["lenet_300_100"]), "damaged"),
     (spec(seed=10**30), "seed"),
     (spec(gain="much"), ""),
-    (spec(init="zero"), "init"),
     (spec(device="cuda"), "device"),
     (network(spec=7), "damaged"),
     (network(spec=None), "module of your own"),
     (network(layers=[["x", [10**9, 10**9]]]), "maskable layers"),
     (network(fingerprint="0"), "SHA-256"),
     (network(num_classes="3"), "num_classes"),
-    (network(parameters=None), "parameters"),
     (network(input_shape=["a"]), "shapes"),
     (network(layers=[7]), "network"),
     (lambda b, s: ({k: v for k, v in b.items() if k != "norm"}, s), "norm"),
-    (text("[" * 100_000 + "]" * 100_000), "head"),
     (text('{"a": ' * 50_000 + "1" + "}" * 50_000), "head"),
     (text("1" * 1_000_000), "head"),
     (text('"' + "x" * 10**8 + '"'), "too long"),
     (text("[]"), "head"),
     (settings(penalty=float("nan")), "head"),
     (settings(sparsity="high"), "settings"),
-    (settings(sparsity=7), "settings"),
     (settings(task_recipe={"lr": [], "x": 1}), "settings"),
     (settings(task_recipe=7), "settings"),
     (lambda b, s: (b, {}), "settings"),
-    (settings(seed=1.5), "seed must be an integer"),
     (settings(score_rule="evil"), "score_rule must be one of"),
-    (settings(output_scale=1), "output_scale must be True or False"),
-    (settings(preprocessing={"std": [0]}), "std must be a number above 0"),
     (settings(preprocessing={"shape": [10**9, -1]}), "shape must be"),
-    (settings(preprocessing={"evil": 1}), "settings"),
     (settings(preprocessing=7), "settings"),
 ]
 
@@ -96,12 +83,6 @@ def test_forged_heads(path, change, words):
     forge_head(path, change)
     for verb in (il.load, il.open_store, verify_store):
         assert words in refused(path, verb)
-
-
-def test_a_seed_of_a_giant_network(tmp_path):
-    small_learner().save(tmp_path / "a", weights="seed")
-    forge_head(tmp_path / "a", spec(in_features=10**8))
-    assert "parameters" in refused(tmp_path / "a")
 
 
 TASKS = [
@@ -167,8 +148,11 @@ def test_forged_rows(path, forge, columns, words):
         assert words in refused(path, verb)
 
 
-def test_many_masks_in_few_bytes(path):
-    """Coefficients of sixty million masks, coded in 88 kB, over a bank of four."""
+def test_few_bytes_that_ask_for_much_memory(path, tmp_path):
+    """The seed of a giant network; coefficients of sixty million masks, coded in 88 kB."""
+    quick_learner().save(tmp_path / "seed", weights="seed")
+    forge_head(tmp_path / "seed", spec(in_features=10**8))
+    assert "parameters" in refused(tmp_path / "seed")
     form = {"precision": "coded", "granularity": "layer"}
     form |= {"output_scale": False, "input_scale": False}
     content = bytes([255, 0, 0, 60, 0, 0]) * 3 + bytes(88_000)
@@ -236,10 +220,7 @@ def test_shared_statistics_that_are_missing(tmp_path):
 def test_weights_that_are_no_numbers(path):
     backbone = il.load(path).backbone
     backbone.module.get_parameter("0.weight").data[0, 0] = float("nan")
-    with sql(path) as connection:
-        for name, content in tensor_records(backbone):
-            connection.execute("UPDATE tensors SET data = ? WHERE name = ?", (content, name))
-    forge_head(path, network(fingerprint=backbone.fingerprint()))
+    quick_learner(backbone).save(path, overwrite=True)
     for verb in (il.load, il.open_store, verify_store):
         assert "NaN or infinite" in refused(path, verb)
 
@@ -249,13 +230,10 @@ def test_weights_that_are_no_numbers(path):
     [
         ("CREATE TRIGGER t AFTER INSERT ON tasks BEGIN DELETE FROM masks; END", "tables"),
         ("CREATE VIEW v AS SELECT * FROM tasks", "tables"),
-        ("CREATE TABLE other (a)", "tables"),
-        ("CREATE INDEX i ON tasks (num_masks)", "tables"),
         ("ALTER TABLE tasks ADD COLUMN other TEXT", "tables"),
         ("DROP TABLE tasks", "tables"),
         ("PRAGMA application_id = 7", "no store"),
         ("PRAGMA user_version = 99", "newer impresslearn (format 99"),
-        ("PRAGMA user_version = 0", "no format 0"),
         ("PRAGMA user_version = -3", "no format -3"),
     ],
 )
@@ -266,23 +244,18 @@ def test_foreign_tables_and_marks(path, command, words):
         assert words in refused(path, verb)
 
 
-def test_files_that_are_no_store(tmp_path):
+def test_what_is_no_store(tmp_path):
+    verbs = il.load, il.open_store, verify_store, describe_store
     for name, content in (("a", b""), ("b", b"text"), ("c", os.urandom(9000)), ("d", bytes(4096))):
         (tmp_path / name).write_bytes(content)
-        for verb in (il.load, il.open_store, verify_store, describe_store):
+        for verb in verbs:
             assert "store" in refused(tmp_path / name, verb)
         assert (tmp_path / name).read_bytes() == content
-
-
-def test_paths_that_are_no_file(tmp_path):
-    save = quick_learner().save
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    paths = [tmp_path, "/dev/zero", tmp_path / "loop", tmp_path / "none" / "a"]
-    if hasattr(os, "mkfifo"):
-        os.mkfifo(tmp_path / "fifo")
-        paths.append(tmp_path / "fifo")
-    for path in [*paths, "\0", 7, None, "x" * 300]:
-        for verb in (il.load, il.open_store, verify_store, describe_store, save):
+    os.mkfifo(tmp_path / "fifo")
+    paths = [tmp_path / name for name in ("", "loop", "fifo", "none/a", "x" * 300)]
+    for path in [*paths, "/dev/zero", "\0", 7, None]:
+        for verb in (*verbs, quick_learner().save):
             refused(path, verb)
     refused(tmp_path / "none")
 

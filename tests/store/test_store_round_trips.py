@@ -1,18 +1,17 @@
 """What is saved comes back: bit by bit, for every kind of network, coefficient, label and norm."""
 
-import functools
 import math
+from functools import partial, reduce
 
 import pytest
 import torch
-from forgery import sql
+from forgery import refused, sql
 from storekit import INPUTS, QUICKLY, digest, digests, files, small_learner
 from torch import nn
 
 import impresslearn as il
 from impresslearn.coefficients.quantisation import PRECISIONS
 from impresslearn.learner.loading import verify_store
-from impresslearn.masks import codec
 from impresslearn.networks import Backbone, registry
 from impresslearn.networks.prediction import TrainingPhase
 from impresslearn.state.tasks import EntropyProfile, label_map_bytes
@@ -34,19 +33,16 @@ def assert_same(one, other, inputs=INPUTS):
     for name, info in one.tasks_.items():
         found = other.tasks_[name]
         assert (found, dict(found.history)) == (info, dict(info.history))
-        assert torch.equal(one.logits(inputs, name), other.logits(inputs, name))
         assert one.tasks_.learned(name).profile == other.tasks_.learned(name).profile
-        ours, theirs = one.statistics_of(name), other.statistics_of(name)
-        assert (ours is None) == (theirs is None)
-        assert all(torch.equal(value, theirs[key]) for key, value in (ours or {}).items())
+        ours, theirs = ([x.logits(inputs, name), x.statistics_of(name)] for x in (one, other))
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
     assert one.bank_.infos == other.bank_.infos
     for layer in range(len(one.bank_.layers)):
         assert torch.equal(one.bank_.bits(layer), other.bank_.bits(layer))
     assert one.backbone.fingerprint() == other.backbone.fingerprint()
     for kept in ("norm", "pretrained", "spec"):
         assert getattr(one.backbone, kept) == getattr(other.backbone, kept)
-    for setting in ("sparsity", "granularity", "precision", "penalty", "seed", "task_recipe"):
-        assert getattr(one, setting) == getattr(other, setting)
+    assert one.settings == other.settings
 
 
 COLUMNS = """
@@ -88,18 +84,6 @@ def test_every_norm_policy(tmp_path, norm, weights):
         assert_same(learner, back, IMAGES)
         assert_counted(back, tmp_path / "a.impress")
         back.learn_task("c", pictures(2))
-
-
-def test_a_mask_is_coded_once(tmp_path, monkeypatch):
-    coded, encode = [], codec._write_layer
-    monkeypatch.setattr(codec, "_write_layer", lambda *how: [coded.append(1), encode(*how)])
-    learner = quick_learner(**QUICKLY).learn_basis("a", blobs(0)).save(tmp_path / "a")
-    il.load(tmp_path / "a").save(tmp_path / "b")
-    assert il.load(tmp_path / "b").tasks_["a"] == learner.tasks_["a"]
-    with il.open_store(tmp_path / "b", **QUICKLY, progress=False) as bound:
-        bound.learn_basis("b", blobs(1))
-        assert bound.tasks_["b"].bytes > 0
-    assert len(coded) == 2 * 3
 
 
 def instance_norms(trained):
@@ -161,9 +145,7 @@ class WithBuffer(ConvNet):
 def test_a_wrong_module(tmp_path, kept, module, words):
     quick_learner(il.adapt(kept()), **QUICKLY).save(tmp_path / "a.impress")
     for verb in (il.load, il.open_store, verify_store):
-        with pytest.raises(il.StoreError, match=words) as caught:
-            verb(tmp_path / "a.impress", module=module)
-        assert len(str(caught.value).splitlines()) == 1
+        assert words in refused(tmp_path / "a.impress", partial(verb, module=module))
 
 
 def test_a_registered_backbone_of_the_user(tmp_path):
@@ -177,8 +159,7 @@ def test_a_registered_backbone_of_the_user(tmp_path):
     for back in both(learner, path):
         assert_same(learner, back)
     del registry._architectures["store_test_net"]
-    with pytest.raises(il.StoreError, match="no backbone 'store_test_net'"):
-        il.load(path)
+    assert "no backbone 'store_test_net'" in refused(path)
     assert_same(learner, il.load(path, module=build(3, width=7)))
 
 
@@ -186,12 +167,9 @@ def test_weights_from_a_seed_must_be_the_same(tmp_path, monkeypatch):
     path, learner, real = tmp_path / "a.impress", small_learner(), registry.fill_weights
     learner.save(path, weights="seed")
     assert_same(learner, il.load(path))
-    monkeypatch.setattr(
-        registry, "fill_weights", lambda m, init, seed, *more: real(m, init, 1, *more)
-    )
+    monkeypatch.setattr(registry, "fill_weights", lambda m, init, _, *more: real(m, init, 1, *more))
     for verb in (il.load, il.open_store):
-        with pytest.raises(il.StoreError, match="SHA-256 differs"):
-            verb(path)
+        assert "SHA-256 differs" in refused(path, verb)
     with pytest.raises(il.InputError, match="yours was adapted"):
         quick_learner(il.adapt(ConvNet())).save(tmp_path / "b", weights="seed")
     with pytest.raises(il.InputError, match="stored or seed"):
@@ -207,33 +185,21 @@ def test_a_network_that_names_no_version_keeps_the_draw_it_had(tmp_path):
     assert back.backbone.spec == backbone.spec | {"init_version": 1}
 
 
-@pytest.mark.parametrize(
-    "labels",
-    [
-        [0, 1, 2], [-5, 2**40, 7], ["ä", "日本", "a b\n"], [True, False, True], ["", " ", "'"],
-        ["x" * 5000, "y", "z"],
-    ],
-    ids=lambda labels: repr(labels)[:20],
-)  # fmt: skip
-def test_every_kind_of_label(tmp_path, labels):
+def test_every_kind_of_label(tmp_path):
     inputs, places = blobs(0)
-    learner = quick_learner(**QUICKLY).add_random_masks(2)
-    learner.learn_task("a", (inputs, [labels[place] for place in places]))
+    learner = quick_learner(**QUICKLY)
+    for back in both(learner, tmp_path / "empty.impress"):
+        assert_same(learner, back)
+    learner.add_random_masks(2)
+    kinds = [0, 1, 2], [-5, 2**40, 7], ["ä", "日本", "a b\n"], [True, False, True], ["", " ", "'"]
+    for number, labels in enumerate([*kinds, ["x" * 5000, "y", "z"]]):
+        learner.learn_task(f"task {number}", (inputs, [labels[place] for place in places]))
     for back in both(learner, tmp_path / "a.impress"):
         assert_same(learner, back)
-        assert list(back.predict(inputs, "a")) == list(learner.predict(inputs, "a"))
-        ours, theirs = learner.tasks_["a"].classes, back.tasks_["a"].classes
-        assert list(map(type, ours)) == list(map(type, theirs))
-
-
-def test_nothing_learned_yet(tmp_path):
-    learner = quick_learner()
-    for back in both(learner, tmp_path / "a.impress"):
-        assert_same(learner, back)
-        with pytest.raises(il.InputError, match="bank is empty"):
-            back.learn_task("a", blobs(0))
-        with pytest.raises(il.UnknownTaskError, match="nothing was learned yet"):
-            back.predict(INPUTS, "a")
+        for name, info in back.tasks_.items():
+            assert list(back.predict(inputs, name)) == list(learner.predict(inputs, name))
+            kinds = list(map(type, info.classes))
+            assert kinds == list(map(type, learner.tasks_[name].classes))
 
 
 def test_some_of_the_tasks(tmp_path):
@@ -255,11 +221,7 @@ def test_some_of_the_tasks(tmp_path):
 def test_masks_of_every_origin(tmp_path):
     """Also one that only claims to be random: it must not be drawn again."""
     learner = small_learner()
-    generator = torch.Generator().manual_seed(0)
-    own = {
-        layer.name: torch.rand(layer.shape, generator=generator) < 0.5
-        for layer in learner.backbone.layers
-    }
+    own = {each.name: torch.rand(each.shape) < 0.5 for each in learner.backbone.layers}
     for source, recipe in (
         ("given", {}),
         ("random", {"seed": 1, "number": 7}),
@@ -305,39 +267,32 @@ def test_a_rounded_copy(path, tmp_path):
     assert digests(path) == before
 
 
-def test_norm_statistics_that_are_not_numbers(tmp_path):
+def test_a_task_of_nan_is_refused_when_it_is_learned(tmp_path, monkeypatch):
+    """And when everything is saved, after one that was kept was spoiled."""
     learner = quick_learner(resnet("per_task"), **QUICKLY).learn_basis("a", pictures(0))
-    kept = learner.tasks_.learned("a").statistics
-    next(iter(kept.values()))[0] = math.nan
+    begin, profile = TrainingPhase.begin, EntropyProfile(math.nan, 0.5)
+
+    def spoiled(*how):
+        phase = begin(*how)
+        next(iter(phase.statistics.values()))[0] = math.inf
+        return phase
+
+    for place, bad in (
+        ("impresslearn.state.state.entropy_profile", lambda *_: profile),
+        ("impresslearn.networks.prediction.TrainingPhase.begin", spoiled),
+    ):
+        with monkeypatch.context() as patch, pytest.raises(il.TrainingError):
+            patch.setattr(place, bad)
+            learner.learn_basis("b", pictures(1))
+        assert (list(learner.tasks_), learner.bank_.names) == (["a"], ("a",))
+    next(iter(learner.tasks_.learned("a").statistics.values()))[0] = math.nan
     with pytest.raises(il.InputError, match="task 'a' cannot be kept: the norm statistics"):
         learner.save(tmp_path / "a.impress")
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("norm", ["per_task", "none"])
-def test_a_task_of_nan_is_refused_when_it_is_learned(norm, monkeypatch):
-    """Not when everything is saved: then one such task would keep all others out."""
-    if norm == "none":
-        profile = EntropyProfile(math.nan, 0.5)
-        monkeypatch.setattr("impresslearn.state.state.entropy_profile", lambda *_: profile)
-        learner, data = quick_learner(**QUICKLY), blobs(0)
-    else:
-        learner, data = quick_learner(resnet(norm), **QUICKLY), pictures(0)
-        begin = TrainingPhase.begin
-
-        def spoiled(*how):
-            phase = begin(*how)
-            next(iter(phase.statistics.values()))[0] = math.inf
-            return phase
-
-        monkeypatch.setattr(TrainingPhase, "begin", spoiled)
-    with pytest.raises(il.TrainingError):
-        learner.learn_basis("a", data)
-    assert (len(learner.tasks_), len(learner.bank_)) == (0, 0)
-
-
 def nested(levels):
-    return functools.reduce(lambda inner, _: [inner], range(levels), [])
+    return reduce(lambda inner, _: [inner], range(levels), [])
 
 
 @pytest.mark.parametrize(

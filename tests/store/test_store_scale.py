@@ -28,7 +28,7 @@ def add_tasks(learner, count, start=0):
     task = learner.tasks_.learned("first")
     with learner._state.backend.transaction():
         for number in range(start, start + count):
-            learner._state.tasks.add(replace(task, name=f"number-{number:06d}"))
+            learner._state.backend.add_task(replace(task, name=f"number-{number:06d}"))
 
 
 def made(path, count):

@@ -13,9 +13,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from impresslearn.errors import InputError
-from impresslearn.export.module import export_module, merged_network, quiet, traced
+from impresslearn.export.module import TaskModel, export_module, merged_network, traced, translating
 from impresslearn.export.onnx import export_onnx
-from impresslearn.export.task import TaskModel
 from impresslearn.files import check_place, write_file
 
 Format = Literal["safetensors", "onnx", "pt2"]
@@ -38,10 +37,8 @@ def export_task(
     name = os.path.splitext(path)[1][1:].lower() if format is None else format
     if name == "safetensors":
         return export_safetensors(task, path)
-    if name == "onnx":
-        return export_onnx(task, path, example)
-    if name == "pt2":
-        return export_program(task, path, example)
+    if name in ("onnx", "pt2"):
+        return (export_onnx if name == "onnx" else export_program)(task, path, example)
     if format is None:
         wanted = ", ".join(f".{each}" for each in FORMATS)
         raise InputError(f"the path of an export must end in {wanted}, got {path}")
@@ -94,7 +91,7 @@ def export_program(task: TaskModel, path: str | os.PathLike, example: Any = None
     check_place(path)
     program = traced(task, export_module(task).cpu(), task.example_inputs(example))
     data = io.BytesIO()
-    with quiet():
-        metadata = json.dumps(task.metadata(), ensure_ascii=False)
+    metadata = json.dumps(task.metadata(), ensure_ascii=False)
+    with translating(f"torch cannot save {task.backbone.name}", "a .safetensors file can be"):
         torch.export.save(program, data, extra_files={METADATA_FILE: metadata})
     return write_file(path, data.getvalue())

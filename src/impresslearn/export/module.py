@@ -1,31 +1,35 @@
 """Exports a task as an ordinary module, its weights and norm statistics put in for good.
 
-Networks of this library become `torch.fx.GraphModule`s, which torch can unpickle without it;
-modules of the user's stay what they are. What the library does around a network, preparing and
-flattening inputs and cutting logits to the task's classes, becomes part of such a graph. The rows
-of the last layer that belong to no class are kept: without them a matrix product may add its terms
-in another order, and logits would differ in their last bits.
+Networks of this library become `torch.fx.GraphModule`s, which torch can unpickle without it. What
+the library does around a network, preparing and flattening inputs and cutting logits to the task's
+classes, becomes part of such a graph. The rows of the last layer that belong to no class are kept:
+without them a matrix product may add its terms in another order, and logits would differ in their
+last bits.
 """
 
 from __future__ import annotations
 
 import copy
+import json
 import math
 import operator
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
+from impresslearn import __version__
+from impresslearn.data import Label, as_inputs
 from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
-from impresslearn.export.task import TaskModel
 from impresslearn.networks import Backbone
 from impresslearn.networks.norms import drop_statistics, settle_instance_norms
+from impresslearn.networks.prediction import TaskView
 
 PACKAGE = __name__.partition(".")[0]
 WRAPPED = "network"
@@ -33,6 +37,79 @@ WRAPPED = "network"
 
 KEPT_BY_DEEPCOPY = "_user_preserved_attributes"
 """The entry of a graph module's `meta` whose attributes torch copies along."""
+
+
+@dataclass(frozen=True)
+class TaskModel:
+    """One task as a model that can be exported, of a learner or any other method.
+
+    view: the task's effective weights and norm statistics; classes: its labels, that of logit k at
+    place k; preprocessing: what the export does to its inputs, None where they come prepared.
+    """
+
+    backbone: Backbone
+    view: TaskView
+    name: str
+    classes: tuple[Label, ...]
+    preprocessing: Preprocessing | None = None
+
+    @property
+    def flattens(self) -> bool:
+        """Whether inputs of any shape are flattened before the network sees them."""
+        shape = self.backbone.input_shape
+        return shape is not None and len(shape) == 1 and shape[0] is not None
+
+    @property
+    def has_spare_outputs(self) -> bool:
+        """Whether the network has more outputs than the task has classes."""
+        return self.view.num_classes < self.backbone.num_classes
+
+    def metadata(self) -> dict[str, str]:
+        """What goes along with every file, all of it text.
+
+        task: its name; classes: a JSON list; backbone: a JSON object, the arguments of
+        `create_backbone` that make the same structure, or null for an adapted module; fingerprint:
+        that of the frozen network, before the task's mask (SHA-256, hexadecimal); preprocessing:
+        what raw inputs go through, a JSON object (the settings of `Preprocessing`) or null, already
+        in the program of .onnx and .pt2, left to the reader of weights; library and
+        library_version: what wrote the file.
+        """
+        raw = self.preprocessing.settings() if self.preprocessing else None
+        return {
+            "task": self.name,
+            "classes": json.dumps(list(self.classes), ensure_ascii=False),
+            "backbone": json.dumps(self.backbone.spec, ensure_ascii=False),
+            "fingerprint": self.backbone.fingerprint(),
+            "preprocessing": json.dumps(raw),
+            "library": "impresslearn",
+            "library_version": __version__,
+        }
+
+    def example_inputs(self, example: object) -> Tensor:
+        """Two inputs (2, ...) on the CPU for tracing: the example's first, or zeros.
+
+        They have the backbone's dtype, or are uint8 where the task takes raw pixels; with a
+        preprocessing they are raw. Raises InputError for an unsuitable example, and without one
+        where a size is free.
+        """
+        backbone, raw = self.backbone, self.preprocessing
+        dtype = torch.uint8 if raw is not None and raw.pixels else backbone.dtype
+        if example is not None:
+            inputs = as_inputs(example)
+            backbone.check_inputs(inputs if raw is None else raw.apply(example))
+            if len(inputs) == 0:
+                raise InputError("example holds no input; expected a batch (n, ...) of one or more")
+            # Tracing takes a batch of one for a size that never changes.
+            return torch.cat([inputs, inputs])[:2].to("cpu", dtype)
+        shape = backbone.input_shape if raw is None or raw.shape is None else raw.shape
+        sizes = [size for size in shape or () if size is not None]
+        if shape is None or len(sizes) < len(shape):
+            accepted = "" if shape is None else " " + str(shape).replace("None", "*")
+            raise InputError(
+                f"{backbone.name} takes inputs of any size{accepted}; pass example=, a batch of "
+                "inputs of the size to export for"
+            )
+        return torch.zeros(2, *sizes, dtype=dtype)
 
 
 def export_module(task: TaskModel) -> nn.Module:
@@ -49,13 +126,14 @@ def export_module(task: TaskModel) -> nn.Module:
     `network` where its inputs have to be flattened, its logits cut, or it has attributes of those
     names. torch traces while a graph is made, and no other thread should call a module meanwhile.
     """
-    module = merged_network(task)
-    own = _is_own(module)
-    module = _without_own_classes(module, {})
+    module = _without_own_classes(merged_network(task), {})
     attributes = {"task": task.name, "classes": task.classes}
     taken = any(hasattr(module, name) for name in attributes)  # and may be what forward works with
+    own = _is_own(task.backbone.module)
     if not own and (task.preprocessing or task.flattens or task.has_spare_outputs or taken):
-        module = _wrapped(module)
+        graph = fx.Graph()
+        graph.output(graph.call_module(WRAPPED, (graph.placeholder("input"),)))
+        module = fx.GraphModule({WRAPPED: module}, graph, type(module).__name__)
     if isinstance(module, fx.GraphModule):
         _surround(module, task)
         module.meta.setdefault(KEPT_BY_DEEPCOPY, {}).update(attributes)
@@ -88,24 +166,22 @@ def traced(task: TaskModel, module: nn.Module, example: Tensor) -> torch.export.
     Raises InputError where torch cannot trace the module with a free batch size.
     """
     shapes = ({0: torch.export.Dim("batch")},)
-    try:
-        with quiet(), torch.no_grad():
-            return torch.export.export(module, (example,), dynamic_shapes=shapes, strict=False)
-    except (MemoryError, torch.OutOfMemoryError):
-        raise
-    except Exception as error:  # torch raises all kinds for what it cannot trace
-        raise InputError(
-            f"torch.export cannot trace {task.backbone.name}: {first_line(error)}; a .safetensors "
-            "file needs no tracing"
-        ) from error
+    failed = f"torch.export cannot trace {task.backbone.name}"
+    with translating(failed, "a .safetensors file needs no tracing"), torch.no_grad():
+        return torch.export.export(module, (example,), dynamic_shapes=shapes, strict=False)
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Without the warnings of torch and its exporters, which are about their own code."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+def translating(failed: str, advice: str) -> Iterator[None]:
+    """Without the warnings of torch's exporters, about their own code; errors as InputError."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # torch and onnxscript raise all kinds
+        raise InputError(f"{failed}: {first_line(error)}; {advice}") from error
 
 
 def first_line(error: BaseException) -> str:
@@ -123,27 +199,17 @@ def _without_own_classes(module: nn.Module, seen: dict[nn.Module, nn.Module]) ->
 
     seen: what took the place of which module, so that a module used twice stays one module.
     """
-    if module not in seen:
-        seen[module] = _graph_of(module) if _is_own(module) else module
-        if seen[module] is module:
-            for name, child in list(module._modules.items()):
-                if child is not None:
-                    module._modules[name] = _without_own_classes(child, seen)
+    if module not in seen and _is_own(module):
+        seen[module] = graph = fx.symbolic_trace(module)
+        for node in graph.graph.nodes:
+            node.type = None  # annotations arrive as strings, with which a graph cannot be pickled
+        graph.recompile()
+    elif module not in seen:
+        seen[module] = module
+        for name, child in list(module._modules.items()):
+            if child is not None:
+                module._modules[name] = _without_own_classes(child, seen)
     return seen[module]
-
-
-def _graph_of(module: nn.Module) -> fx.GraphModule:
-    traced = fx.symbolic_trace(module)
-    for node in traced.graph.nodes:
-        node.type = None  # annotations arrive as strings, with which a graph cannot be pickled
-    traced.recompile()
-    return traced
-
-
-def _wrapped(module: nn.Module) -> fx.GraphModule:
-    graph = fx.Graph()
-    graph.output(graph.call_module(WRAPPED, (graph.placeholder("input"),)))
-    return fx.GraphModule({WRAPPED: module}, graph, type(module).__name__)
 
 
 def _surround(module: fx.GraphModule, task: TaskModel) -> None:
@@ -171,19 +237,17 @@ def _surround(module: fx.GraphModule, task: TaskModel) -> None:
 def _prepared(
     raw: Any, preprocessing: Preprocessing, module: fx.GraphModule, backbone: Backbone
 ) -> Any:
-    """Raw inputs, a node of the graph, after the arithmetic of `Preprocessing.apply`.
+    """Raw inputs, a node of the graph, after the arithmetic of `Preprocessing.apply`, bit for bit.
 
-    Logits are then the learner's bit for bit. What the graph cannot take is refused by its own
-    assertions: torch would otherwise compute something else without a word. The numbers to
-    normalise by become buffers that are no part of the module's state dict.
+    What the graph cannot take is refused by its own assertions: torch would otherwise compute
+    something else. The numbers to normalise by become buffers outside the module's state dict.
     """
     if preprocessing.pixels:
         torch._assert(raw.dtype == torch.uint8, "expected the pixels of raw inputs as uint8")
+        ready = raw.to(torch.float32) / 255
     else:
         torch._assert(raw.is_floating_point(), "expected raw inputs as floats")
-    ready = raw.to(torch.float32)
-    if preprocessing.pixels:
-        ready = ready / 255
+        ready = raw.to(torch.float32)
     if preprocessing.shape is not None:
         shape = tuple(preprocessing.shape)
         # Flat inputs may be folded, and sizes of 1 come and go; anything else would be shuffled.

@@ -6,7 +6,6 @@ are run on random inputs of several batch sizes before anything is written.
 
 from __future__ import annotations
 
-import copy
 import math
 import os
 from dataclasses import replace
@@ -18,9 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from impresslearn.errors import ImpressLearnError, InputError, MissingDependencyError
-from impresslearn.export.module import export_module, first_line, quiet, traced
-from impresslearn.export.task import TaskModel
+from impresslearn.errors import ImpressLearnError, MissingDependencyError
+from impresslearn.export.module import TaskModel, export_module, first_line, traced, translating
 from impresslearn.files import check_place, write_file
 
 INPUT, OUTPUT, BATCH = "input", "logits", "batch"
@@ -67,26 +65,19 @@ def export_onnx(
 
 def _translated(task: TaskModel, module: nn.Module, inputs: Tensor) -> bytes:
     program = traced(task, module, inputs)
-    try:
-        with quiet():
-            translated = torch.onnx.export(
-                program,
-                input_names=[INPUT],
-                output_names=[OUTPUT],
-                dynamic_shapes=({0: BATCH},),
-                dynamo=True,
-                verbose=False,
-            )
-            assert translated is not None  # it is None only where torch writes the file itself
-            translated.model.metadata_props.update(task.metadata())
-            return translated.model_proto.SerializeToString()
-    except (MemoryError, torch.OutOfMemoryError):
-        raise
-    except Exception as error:  # torch and onnxscript raise all kinds here
-        raise InputError(
-            f"{task.backbone.name} cannot be translated to ONNX: {first_line(error)}; a .pt2 or "
-            ".safetensors file can be written without"
-        ) from error
+    failed = f"{task.backbone.name} cannot be translated to ONNX"
+    with translating(failed, "a .pt2 or .safetensors file can be written without"):
+        translated = torch.onnx.export(
+            program,
+            input_names=[INPUT],
+            output_names=[OUTPUT],
+            dynamic_shapes=({0: BATCH},),
+            dynamo=True,
+            verbose=False,
+        )
+        assert translated is not None  # it is None only where torch writes the file itself
+        translated.model.metadata_props.update(task.metadata())
+        return translated.model_proto.SerializeToString()
 
 
 @torch.no_grad()
@@ -132,10 +123,10 @@ def _relative_error(logits: Tensor, expected: Tensor) -> float:
 
 def _rounding(task: TaskModel, raw: Tensor, logits: Tensor) -> float:
     """The relative error of the module itself against float64; 0 where it cannot run in float64."""
-    module = export_module(replace(task, preprocessing=None)).cpu()
+    module = export_module(replace(task, preprocessing=None)).cpu().double()
     values = raw if task.preprocessing is None else task.preprocessing.apply(raw)
     try:
-        exact = copy.deepcopy(module).double()(values.double())
+        exact = module(values.double())
     except (RuntimeError, ValueError):  # a dtype written into the code
         return 0.0
     return _relative_error(logits, exact.double())

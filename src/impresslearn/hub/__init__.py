@@ -1,8 +1,7 @@
 """Learners on a model hub: pushed as one store and a model card, and loaded from there.
 
-`sharing` has the two verbs. Below it: `card` writes the text, `failures` turns the hub client's
-errors into one line. The client, huggingface_hub, is imported when a verb is called; which hub it
-talks to is its own setting (HF_ENDPOINT).
+The client, huggingface_hub, is imported when a verb is called; which hub it talks to is its own
+setting (HF_ENDPOINT).
 """
 
 from impresslearn.hub.sharing import from_hub, push_to_hub

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from types import ModuleType
@@ -20,15 +20,22 @@ import torch
 from torch import nn
 
 from impresslearn import __version__
-from impresslearn.errors import InputError, MissingDependencyError, StoreError
+from impresslearn.errors import (
+    ImpressLearnError,
+    InputError,
+    MissingDataError,
+    MissingDependencyError,
+    StoreError,
+)
 from impresslearn.hub.card import FILENAME, model_card, renewed
-from impresslearn.hub.failures import hub_errors
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.loading import load
 from impresslearn.store import describe_store
 from impresslearn.store.writing import Weights
 
 CARD = "README.md"
+SHOWN = 200
+"""Characters at most of what a server says."""
 LIBRARY = {"library_name": "impresslearn", "library_version": __version__}
 
 
@@ -62,7 +69,7 @@ def push_to_hub(
         learner.save(path, tasks=chosen, weights=weights)
         kept = learner.tasks_.all() if chosen is None else map(learner.tasks_.learned, chosen)
         card = model_card(describe_store(path), kept, repo_id, filename, revision)
-        with hub_errors(repo_id, filename, revision, writing=True):
+        with _hub_errors(repo_id, filename, revision, writing=True):
             api = hub.HfApi(token=token, **LIBRARY)
             api.create_repo(repo_id, private=private, exist_ok=True)
             old = None
@@ -109,7 +116,7 @@ def from_hub(
     damaged or no store; MissingDependencyError without huggingface_hub.
     """
     hub = _hub_client(repo_id, filename)
-    with hub_errors(repo_id, filename, revision):
+    with _hub_errors(repo_id, filename, revision):
         path = hub.hf_hub_download(
             repo_id, filename, revision=revision, token=token, cache_dir=cache_dir, **LIBRARY
         )
@@ -146,3 +153,70 @@ def _hub_client(repo_id: str, filename: str) -> ModuleType:
     if not path.name or path.is_absolute() or ".." in path.parts or str(path) == CARD:
         raise InputError(f"filename must be a path within the repository, got {filename!r}")
     return huggingface_hub
+
+
+@contextmanager
+def _hub_errors(
+    repo_id: str, filename: str, revision: str | None, *, writing: bool = False
+) -> Iterator[None]:
+    """Turns everything that the hub client raises into InputError, MissingDataError, StoreError."""
+    from huggingface_hub import errors
+
+    # That of the HTTP library that the client was built on, which differs between releases.
+    http_error: type[Exception] = errors.HfHubHTTPError.__bases__[0]
+    try:
+        yield
+    except ImpressLearnError:
+        raise
+    except (http_error, OSError, ValueError, RuntimeError) as error:
+        cause: BaseException | None = error
+        if isinstance(error, errors.LocalEntryNotFoundError) and _status(error.__cause__):
+            cause = error.__cause__
+        offline = _status(cause) is None and isinstance(cause, (ConnectionError, http_error))
+        at = "" if revision is None else f" at revision {revision!r}"
+        kind, line = _explained(cause, offline, repo_id, filename, at, writing)
+        raise kind(line) from None
+
+
+def _explained(
+    error: BaseException | None, offline: bool, repo: str, filename: str, at: str, writing: bool
+) -> tuple[type[ImpressLearnError], str]:
+    """The kind of an error and its line; at: " at revision ..." or nothing."""
+    from huggingface_hub import errors
+
+    status = _status(error)
+    uncached = isinstance(error, errors.LocalEntryNotFoundError)
+    missing = isinstance(error, errors.RepositoryNotFoundError) or status == 404
+    if uncached or offline:
+        also = f", and {filename}{at} is not in the cache" if uncached else ""
+        advice = "check the connection, the proxy, HF_ENDPOINT and HF_HUB_OFFLINE"
+        return MissingDataError, f"{repo}: the hub cannot be reached{also}; {advice}"
+    if isinstance(error, errors.EntryNotFoundError):
+        advice = "pass the name of its store as filename=..."
+        return MissingDataError, f"{repo} has no file {filename!r}{at}; {advice}"
+    if isinstance(error, errors.RevisionNotFoundError):
+        advice = "a branch, which must be there" if writing else "a branch, tag or commit of it"
+        return MissingDataError, f"{repo} has nothing{at}; name {advice}"
+    if missing and not writing and not isinstance(error, errors.GatedRepoError):
+        advice = "check its name, and pass token=... or log in to the hub"
+        return MissingDataError, f"no repository {repo}, or a private one: {advice}"
+    if missing or status in (401, 403):
+        advice = "pass token=... with access to it; a gated one is opened by its owner"
+        return InputError, f"no permission to {'write to' if writing else 'read'} {repo}: {advice}"
+    if status is None:
+        line = " ".join(str(error).split())[:SHOWN]
+        if isinstance(error, ValueError):
+            return InputError, f"{repo}: {line}"
+        return (
+            StoreError,
+            f"cannot {'send' if writing else 'download'} {filename} of {repo}: {line}",
+        )
+    said = " ".join(str(getattr(error, "server_message", None) or "without a reason").split())
+    busy = status == 429 or status >= 500
+    line = f"the hub {'cannot serve' if busy else 'refused'} {repo} now: status {status}"
+    return MissingDataError if busy else InputError, f"{line} ({said[:SHOWN]})"
+
+
+def _status(error: BaseException | None) -> int | None:
+    """The status that an HTTP server answered with; None where no answer came."""
+    return getattr(getattr(error, "response", None), "status_code", None)

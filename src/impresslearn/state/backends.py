@@ -7,7 +7,7 @@ tells the state what other processes have committed to the same file since.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
@@ -17,12 +17,12 @@ from impresslearn.state.tasks import LearnedTask
 
 
 class Backend(Protocol):
-    """The protocol of what keeps a state's commits.
+    """The protocol of what keeps a state's commits."""
 
-    tasks: name -> task; inside `transaction`, adding one commits it with everything else.
-    """
-
-    tasks: MutableMapping[str, LearnedTask]
+    @property
+    def tasks(self) -> Mapping[str, LearnedTask]:
+        """All tasks by name."""
+        ...
 
     def transaction(self) -> AbstractContextManager[None]:
         """One commit: everything that is added inside is kept, or on an error none of it."""
@@ -45,6 +45,10 @@ class Backend(Protocol):
 
         Raises StoreError where masks were removed, so that the known ones are not the first.
         """
+        ...
+
+    def add_task(self, task: LearnedTask) -> None:
+        """Keeps a task under its name, which is new."""
         ...
 
     def share(self, statistics: Statistics) -> None:
@@ -73,7 +77,7 @@ class MemoryBackend:
         tasks: Mapping[str, LearnedTask] | None = None,
         shared: Statistics | None = None,
     ) -> None:
-        self.tasks: MutableMapping[str, LearnedTask] = _Growing(tasks or {})
+        self.tasks = _Growing(tasks or {})
         self._bank = bank
         self._shared = shared
 
@@ -92,6 +96,9 @@ class MemoryBackend:
 
     def new_masks(self, known: int) -> Generator[PackedMask, None, None]:
         yield from ()
+
+    def add_task(self, task: LearnedTask) -> None:
+        self.tasks[task.name] = task
 
     def share(self, statistics: Statistics) -> None:
         self._shared = statistics

@@ -36,7 +36,7 @@ from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import some_inputs
 from impresslearn.networks.prediction import Statistics, TaskView, TrainingPhase, WeightCache
 from impresslearn.state.backends import Backend, MemoryBackend
-from impresslearn.state.tasks import ROLES, LearnedTask, TaskTable
+from impresslearn.state.tasks import ROLES, LearnedTask, TaskTable, check_new_name
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class LearnerState:
     def check_new_task(self, name: str) -> None:
         """Raises InputError unless a task of that name can be committed."""
         self.backend.check_writable()
-        self.tasks.check_new(name)
+        check_new_name(name, self.tasks)
 
     def trained(self) -> int:
         """The number of trainings behind the bank and the tasks; a basis task counts once."""
@@ -278,7 +278,7 @@ class LearnerState:
                         "tasks share; learn this one again"
                     )
                 if task is not None:
-                    self.tasks.check_new(task.name)
+                    check_new_name(task.name, self.tasks)
                 first = len(bank)
                 if masks and task is not None:
                     task = replace(task, num_masks=first + 1)
@@ -287,7 +287,7 @@ class LearnerState:
                 if shared is not None:
                     self.backend.share(shared)
                 if task is not None:
-                    self.tasks.add(task)
+                    self.backend.add_task(task)
             with self._adopting:
                 for position, mask in enumerate(masks, first):
                     self._adopt(position, mask)

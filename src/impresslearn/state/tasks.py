@@ -6,7 +6,7 @@ the label map and the entropies that task inference is judged by. `TaskInfo` is 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import islice
@@ -86,11 +86,11 @@ class LearnedTask:
 class TaskTable(Mapping[str, TaskInfo]):
     """The tasks of a learner: name -> `TaskInfo`, in the order they were learned. Read-only.
 
-    tasks: where they are kept; a dictionary by default, a table of a file for a store.
+    tasks: where they are kept, a dictionary or a table of a file.
     """
 
-    def __init__(self, tasks: MutableMapping[str, LearnedTask] | None = None) -> None:
-        self._tasks: MutableMapping[str, LearnedTask] = {} if tasks is None else tasks
+    def __init__(self, tasks: Mapping[str, LearnedTask]) -> None:
+        self._tasks = tasks
 
     def __getitem__(self, name: str) -> TaskInfo:
         return self.learned(name).info()
@@ -117,15 +117,6 @@ class TaskTable(Mapping[str, TaskInfo]):
     def all(self) -> Iterator[LearnedTask]:
         """Every task as it is kept; faster than by name where a file holds them."""
         return iter(self._tasks.values())
-
-    def check_new(self, name: str) -> None:
-        """Raises InputError unless `name` is new and can be a task's."""
-        check_new_name(name, self._tasks)
-
-    def add(self, task: LearnedTask) -> None:
-        """Keeps a task under its name, which must be new."""
-        self.check_new(task.name)
-        self._tasks[task.name] = task
 
 
 def check_new_name(name: str, known: Collection[str]) -> None:

@@ -6,7 +6,7 @@ are there at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping, Sequence, ValuesView
+from collections.abc import Generator, Iterator, Mapping, Sequence, ValuesView
 
 from impresslearn.errors import StoreError
 from impresslearn.masks.bank import PackedMask
@@ -25,12 +25,12 @@ from impresslearn.store.encoding import (
 from impresslearn.store.rows import MaskRow, TaskRow
 
 
-class StoredTasks(MutableMapping[str, LearnedTask]):
-    """name -> task, read from and written to the rows of a store."""
+class StoredTasks(Mapping[str, LearnedTask]):
+    """name -> task, read from the rows of a store."""
 
     def __init__(self, contents: Contents, backbone: Backbone) -> None:
         self.contents = contents
-        self._backbone = backbone
+        self.backbone = backbone
         self._masks = 0  # that are known to be there
 
     def __getitem__(self, name: str) -> LearnedTask:
@@ -38,15 +38,6 @@ class StoredTasks(MutableMapping[str, LearnedTask]):
         if row is None:
             raise KeyError(name)
         return self.decoded(row)
-
-    def __setitem__(self, name: str, task: LearnedTask) -> None:
-        row = encode_task(task, self._backbone)
-        with self.contents.database.transaction():
-            self.contents.add_task(row)
-
-    def __delitem__(self, name: str) -> None:
-        with self.contents.database.transaction():
-            self.contents.remove_task(name)
 
     def __iter__(self) -> Iterator[str]:
         return self.contents.task_names()
@@ -66,7 +57,7 @@ class StoredTasks(MutableMapping[str, LearnedTask]):
         with self.contents.readable(f"task {row.name!r}"):
             if row.num_masks > self._masks:  # else a few bytes could stand for any number of them
                 self._masks = self.contents.mask_count()
-            return decode_task(row, self._backbone, self._masks)
+            return decode_task(row, self.backbone, self._masks)
 
 
 class _TasksInBatches(ValuesView[LearnedTask]):
@@ -84,7 +75,7 @@ class StoreBackend:
     def __init__(self, contents: Contents, backbone: Backbone) -> None:
         self.contents = contents
         self.backbone = backbone
-        self.tasks: MutableMapping[str, LearnedTask] = StoredTasks(contents, backbone)
+        self.tasks = StoredTasks(contents, backbone)
         self.transaction = contents.database.transaction
         self.snapshot = contents.database.snapshot
         self.check_writable = contents.database.check_writable
@@ -95,7 +86,7 @@ class StoreBackend:
         for mask in masks:
             self.contents.add_mask(encode_mask(mask, self.backbone.layers))
 
-    def new_masks(self, known: int) -> Iterator[PackedMask]:
+    def new_masks(self, known: int) -> Generator[PackedMask, None, None]:
         if self._has_more_than(known):
             with self.snapshot():
                 self._has_more_than(known)  # of the same bank as in this snapshot
@@ -105,6 +96,9 @@ class StoreBackend:
         """The mask of a row. Raises StoreError for one that cannot be."""
         with self.contents.readable(f"mask {str(row.name)[:80]!r}"):
             return decode_mask(row, self.backbone.layers)
+
+    def add_task(self, task: LearnedTask) -> None:
+        self.contents.add_task(encode_task(task, self.backbone))
 
     def share(self, statistics: Statistics) -> None:
         self.contents.share(encode_statistics(statistics))

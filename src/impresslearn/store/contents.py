@@ -74,11 +74,12 @@ class Contents:
         """The head. Raises StoreError for one that was damaged."""
         if self._number("SELECT length(backbone) + length(settings) FROM head") > LONGEST_TEXT:
             raise self.file.damaged("its head is too long")
-        *origin, backbone, settings = self._head_values()
+        uuid, created_at, version, backbone, settings = self._head_values()
         with self.readable("its head cannot be"):
-            if not all(isinstance(text, str) for text in origin):
+            if not all(isinstance(text, str) for text in (uuid, created_at, version)):
                 raise ValueError("it does not tell where it comes from")
-            return Head(*origin, from_json(dict, backbone), from_json(dict, settings))
+            described, chosen = from_json(dict, backbone), from_json(dict, settings)
+            return Head(uuid, created_at, version, described, chosen)
 
     def state(self) -> State:
         """The state as last committed."""
@@ -192,11 +193,8 @@ class Contents:
         self._insert("tasks", (None, *columns, checksum), task.name, taken)
         self._count("tasks", added=[checksum])
 
-    def remove_task(self, name: str) -> None:
+    def remove_task(self, task: TaskRow) -> None:
         """Takes a task out, and nothing else."""
-        task = self.task(name)
-        if task is None:
-            raise KeyError(name)
         self.database.write("DELETE FROM tasks WHERE id = ?", task.number)
         self._count("tasks", removed=[row_checksum("tasks", task.values())])
 

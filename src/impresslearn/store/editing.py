@@ -39,7 +39,7 @@ def remove_tasks(
         for name in wanted:
             task = contents.task(name)
             if task is not None:
-                contents.remove_task(name)
+                contents.remove_task(task)
                 owned += _learned_with(task, contents, positions)
             elif name in positions:
                 alone.append(name)

@@ -107,7 +107,7 @@ def encode_task(task: LearnedTask, backbone: Backbone) -> TaskRow:
         form=None if stored is None else to_json(_form(stored)),
         coefficients=None if stored is None else _joined(stored),
         statistics=None if task.statistics is None else encode_statistics(task.statistics),
-        profile=profile and np.array([profile.own, profile.foreign], "<f2").tobytes(),
+        profile=None if profile is None else _entropies(profile),
         recipe=to_json(recipe),
         metrics=to_json(metrics),
         created_at=str(task.history.get("created_at", "")),
@@ -278,6 +278,10 @@ class _Reader:
     def end(self) -> None:
         if self.rest():
             raise ValueError(self._of)
+
+
+def _entropies(profile: EntropyProfile) -> bytes:
+    return np.array([profile.own, profile.foreign], dtype="<f2").tobytes()
 
 
 def _profile(content: bytes) -> EntropyProfile:
