@@ -245,11 +245,8 @@ class Backbone(ReadOnlySettings):
 
     def _view(self, mode: Mode) -> nn.Module:
         views = self._local.__dict__
-        if mode not in views:
-            views[mode] = self._build_view(mode)
-        return views[mode]
-
-    def _build_view(self, mode: Mode) -> nn.Module:
+        if mode in views:
+            return views[mode]
         tensors = chain(self.module.parameters(), self.module.buffers())
         view = copy.deepcopy(self.module, {id(tensor): tensor for tensor in tensors})
         view.train(mode in ("train", "frozen"))
@@ -259,6 +256,7 @@ class Backbone(ReadOnlySettings):
                 norm.eval()
         elif mode == "batch":
             norms.drop_statistics(view)
+        views[mode] = view
         return view
 
     def _logits(self, mode: Mode, tensors: Mapping[str, Tensor], inputs: Tensor) -> Tensor:

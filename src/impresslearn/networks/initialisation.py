@@ -15,16 +15,15 @@ of its own over an array, so that no compiler can fuse two of them and round onc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from math import sqrt
 from typing import Literal, get_args
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from impresslearn.errors import InputError
-from impresslearn.networks.layers import MaskableLayer, maskable_layers
+from impresslearn.networks.layers import maskable_layers
 from impresslearn.validation import check_integer, check_number
 
 Init = Literal["signed_constant", "kaiming_normal"]
@@ -68,9 +67,15 @@ def fill_weights(
     gain, layers = check_gain(gain, init), maskable_layers(module)
     if version not in (1, INIT_VERSION) or isinstance(version, bool):
         raise InputError(f"init_version must be 1 or {INIT_VERSION}, got {version!r}")
-    draw = _torch_normals if version == 1 else _normals
+    seed = check_integer("seed", seed, 0)
+    in_turn = torch.Generator().manual_seed(seed) if version == 1 else None
     with torch.no_grad():
-        for layer, values in zip(layers, draw(layers, check_integer("seed", seed, 0)), strict=True):
+        for place, layer in enumerate(layers):
+            if in_turn is not None:
+                values = torch.randn(layer.shape, generator=in_turn, dtype=torch.float32)
+            else:  # a sequence of its own, whatever the other layers are
+                normals = standard_normals(layer.numel, seed, place)
+                values = torch.from_numpy(normals).reshape(layer.shape)
             if init == "signed_constant":
                 values = torch.where(values < 0, -1.0, 1.0)
             module.get_parameter(layer.name).copy_(values * (gain * sqrt(2 / layer.fan_in)))
@@ -107,16 +112,3 @@ def _log(values: np.ndarray) -> np.ndarray:
     for term in range(TERMS - 1, 0, -1):
         series = series * square + 1 / (2 * term - 1)
     return 2 * ratio * series + (exponent - low) * LOG_2
-
-
-def _normals(layers: Sequence[MaskableLayer], seed: int) -> Iterator[Tensor]:
-    """Each layer's own sequence, whatever the other layers are."""
-    for place, layer in enumerate(layers):
-        yield torch.from_numpy(standard_normals(layer.numel, seed, place)).reshape(layer.shape)
-
-
-def _torch_normals(layers: Sequence[MaskableLayer], seed: int) -> Iterator[Tensor]:
-    """One sequence of torch's for all layers in turn."""
-    generator = torch.Generator().manual_seed(seed)
-    for layer in layers:
-        yield torch.randn(layer.shape, generator=generator, dtype=torch.float32)

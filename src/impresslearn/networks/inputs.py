@@ -29,12 +29,9 @@ def checked_examples(
 
     data: any form that `as_examples` takes.
     """
-    if isinstance(data, Prepared):
-        examples = as_examples(data.data)
-    elif preprocessing is None:
-        examples = as_examples(data)
-    else:
-        examples = preprocessing.apply_to(as_examples(data))
+    examples = as_examples(data.data if isinstance(data, Prepared) else data)
+    if preprocessing is not None and not isinstance(data, Prepared):
+        examples = preprocessing.apply_to(examples)
     if isinstance(examples, Examples):
         backbone.check_inputs(examples.inputs)
     return examples

@@ -7,12 +7,13 @@ architecture works and nothing has to be undone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import chain
 from math import prod
 
-from torch import Tensor, nn
-from torch.nn.parameter import UninitializedParameter
+from torch import nn
+from torch.nn.parameter import is_lazy
 
 from impresslearn.errors import InputError
 
@@ -55,25 +56,10 @@ def maskable_layers(module: nn.Module, skip: Collection[str] = ()) -> tuple[Mask
     Raises InputError if nothing is left, for a name in `skip` that is no maskable layer, and for
     weights that are not plain parameters (lazy, parametrised, pruned).
     """
-    found = [MaskableLayer(name, tuple(weight.shape)) for name, weight in _plain_weights(module)]
-    if not found:
-        kind = type(module).__name__
-        raise InputError(f"{kind} has no maskable layer; expected an nn.Linear or nn.Conv in it")
-    names = [layer.name for layer in found]
-    skipped = {skip} if isinstance(skip, str) else set(skip)
-    if unknown := skipped.difference(names):
-        known = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-        raise InputError(
-            f"skip names {min(unknown)!r}, which is no maskable layer; the layers are {known}"
-        )
-    layers = tuple(layer for layer in found if layer.name not in skipped)
-    if not layers:
-        raise InputError(f"skip leaves none of the {len(found)} maskable layers; keep at least one")
-    return layers
-
-
-def _plain_weights(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    seen: set[int] = set()
+    for name, tensor in chain(module.named_parameters(), module.named_buffers()):
+        if is_lazy(tensor):
+            raise InputError(f"{name} is lazy and has no shape yet; run the module on a batch once")
+    found: dict[int, MaskableLayer] = {}
     for prefix, layer in module.named_modules():
         if not isinstance(layer, MASKABLE):
             continue
@@ -85,8 +71,18 @@ def _plain_weights(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
                 f"{name} is computed from other parameters (parametrised, normed or pruned); "
                 "remove that before masking the module"
             )
-        if isinstance(weight, UninitializedParameter):
-            raise InputError(f"{name} is lazy and has no shape yet; run the module on a batch once")
-        if id(weight) not in seen:
-            seen.add(id(weight))
-            yield name, weight
+        found.setdefault(id(weight), MaskableLayer(name, tuple(weight.shape)))
+    if not found:
+        kind = type(module).__name__
+        raise InputError(f"{kind} has no maskable layer; expected an nn.Linear or nn.Conv in it")
+    names = [layer.name for layer in found.values()]
+    skipped = {skip} if isinstance(skip, str) else set(skip)
+    if unknown := skipped.difference(names):
+        known = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+        raise InputError(
+            f"skip names {min(unknown)!r}, which is no maskable layer; the layers are {known}"
+        )
+    layers = tuple(layer for layer in found.values() if layer.name not in skipped)
+    if not layers:
+        raise InputError(f"skip leaves none of the {len(found)} maskable layers; keep at least one")
+    return layers

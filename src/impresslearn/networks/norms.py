@@ -27,7 +27,6 @@ from impresslearn.errors import InputError
 
 MOST_GROUPS = 32
 """Groups of group norm, as in Wu and He, "Group Normalization" (2018), where they divide."""
-DEFAULT_MOMENTUM = 0.1
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,7 @@ def drop_counters(module: nn.Module) -> None:
     for _, norm in batch_norms(module):
         norm.num_batches_tracked = None
         if norm.momentum is None:
-            norm.momentum = DEFAULT_MOMENTUM
+            norm.momentum = 0.1
 
 
 def drop_statistics(module: nn.Module) -> None:

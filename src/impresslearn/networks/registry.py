@@ -10,13 +10,11 @@ import copy
 import difflib
 import inspect
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
-from torch.nn.parameter import is_lazy
 
 from impresslearn.errors import InputError
 from impresslearn.networks.architectures import lenet_300_100, resnet18, resnet50
@@ -33,42 +31,8 @@ OLDER_SPEC: dict[str, Any] = {"init": "kaiming_normal", "gain": 1.0, "init_versi
 _RESERVED = frozenset({"name", "seed", "init", "gain", "init_version"})
 
 
-@dataclass(frozen=True)
-class _Architecture:
-    """A registered builder of networks, and its norm policies: None for all that build layers."""
-
-    name: str
-    build: Callable[..., nn.Module]
-    norms: Sequence[str] | None
-
-    def arguments(
-        self, num_classes: int, norm: str | None, settings: dict[str, Any]
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What the builder is called with, and the part of it that are its settings."""
-        signature = inspect.signature(self.build)
-        given: dict[str, Any] = {"num_classes": check_integer("num_classes", num_classes, 1)}
-        if "norm" in signature.parameters:
-            given["norm"] = self.norm(norm)
-        try:
-            bound = signature.bind(**given, **settings)
-        except TypeError as error:
-            known = ", ".join(key for key in signature.parameters if key not in given) or "none"
-            raise InputError(f"{self.name}: {error}; its settings are {known}") from None
-        bound.apply_defaults()
-        complete = {**dict(zip(signature.parameters, bound.args, strict=False)), **bound.kwargs}
-        settings = {key: value for key, value in complete.items() if key not in given}
-        settings = plain_json(settings, f"the settings of {self.name}")
-        return given | settings, settings
-
-    def norm(self, norm: str | None) -> str:
-        """The name of a policy that the builder can have, the first one by default."""
-        choices = list_norms(buildable=True) if self.norms is None else self.norms
-        norm = choices[0] if norm is None else norm
-        find_norm(norm, choices, self.name)
-        return norm
-
-
-_architectures: dict[str, _Architecture] = {}
+_architectures: dict[str, tuple[Callable[..., nn.Module], Sequence[str] | None]] = {}
+"""Name -> builder, and the norm policies that it can have: None for all that build layers."""
 
 
 def register_backbone(
@@ -95,7 +59,7 @@ def register_backbone(
         reserved = _RESERVED & set(inspect.signature(builder).parameters)
         if reserved:
             raise InputError(f"the builder of {name} cannot have a setting {min(reserved)!r}")
-        _architectures[name] = _Architecture(name, builder, norms)
+        _architectures[name] = builder, norms
         return builder
 
     return register
@@ -127,18 +91,16 @@ def create_backbone(
     resnet18 and resnet50 take width and in_channels. torch's global random state is left as it was.
     Raises InputError for an unknown name, init, norm or setting and for values out of range.
     """
-    architecture = _architecture(name)
-    norm = architecture.norm(norm)
-    arguments, settings = architecture.arguments(num_classes, norm, settings)
+    build, norm, settings = _planned(name, num_classes, norm, settings)
     seed, gain = check_integer("seed", seed, 0), check_gain(gain, init)
     with torch.random.fork_rng(devices=[]):
         # Not torch.manual_seed, which would seed the accelerators' generators for good.
         torch.default_generator.manual_seed(seed)
-        module = architecture.build(**arguments)
+        module = build()
     fill_weights(module, init, seed, gain, init_version)
     spec = {
         "name": name,
-        "num_classes": arguments["num_classes"],
+        "num_classes": int(num_classes),
         "seed": seed,
         "init": init,
         "norm": norm,
@@ -159,12 +121,11 @@ def count_parameters(name: str, num_classes: int, norm: str | None = None, **set
 
     Raises InputError as `create_backbone`.
     """
-    architecture = _architecture(name)
     settings = {key: value for key, value in settings.items() if key not in _RESERVED}
-    arguments, settings = architecture.arguments(num_classes, norm, settings)
+    build, _, settings = _planned(name, num_classes, norm, settings)
     try:
         with torch.device("meta"):
-            module = architecture.build(**arguments)
+            module = build()
     except (RuntimeError, TypeError, OverflowError) as error:
         line = str(error).split("\n", 1)[0]
         raise InputError(f"{name} cannot be built with {settings}: {line}") from None
@@ -193,9 +154,6 @@ def adapt(
     """
     if not isinstance(module, nn.Module):
         raise InputError(f"adapt takes an nn.Module, got {type(module).__name__}")
-    for name, tensor in chain(module.named_parameters(), module.named_buffers()):
-        if is_lazy(tensor):
-            raise InputError(f"{name} is lazy and has no shape yet; run the module on a batch once")
     layers = maskable_layers(module)
     try:
         frozen = copy.deepcopy(module)
@@ -213,12 +171,32 @@ def adapt(
     )
 
 
-def _architecture(name: str) -> _Architecture:
-    if name in _architectures:
-        return _architectures[name]
-    close = difflib.get_close_matches(str(name), _architectures, n=1)
-    guess = f"did you mean {close[0]!r}? " if close else ""
-    raise InputError(f"no backbone {name!r}; {guess}choose from {', '.join(list_backbones())}")
+def _planned(
+    name: str, num_classes: int, norm: str | None, settings: dict[str, Any]
+) -> tuple[Callable[[], nn.Module], str, dict[str, Any]]:
+    """What builds a network, the name of its norm policy, and all settings of the builder."""
+    if name not in _architectures:
+        close = difflib.get_close_matches(str(name), _architectures, n=1)
+        guess = f"did you mean {close[0]!r}? " if close else ""
+        raise InputError(f"no backbone {name!r}; {guess}choose from {', '.join(list_backbones())}")
+    builder, norms = _architectures[name]
+    choices = list_norms(buildable=True) if norms is None else norms
+    norm = choices[0] if norm is None else norm
+    find_norm(norm, choices, name)
+    signature = inspect.signature(builder)
+    given: dict[str, Any] = {"num_classes": check_integer("num_classes", num_classes, 1)}
+    if "norm" in signature.parameters:
+        given["norm"] = norm
+    try:
+        bound = signature.bind(**given, **settings)
+    except TypeError as error:
+        known = ", ".join(key for key in signature.parameters if key not in given) or "none"
+        raise InputError(f"{name}: {error}; its settings are {known}") from None
+    bound.apply_defaults()
+    complete = {**dict(zip(signature.parameters, bound.args, strict=False)), **bound.kwargs}
+    settings = {key: value for key, value in complete.items() if key not in given}
+    settings = plain_json(settings, f"the settings of {name}")
+    return partial(builder, **given, **settings), norm, settings
 
 
 register_backbone("lenet_300_100")(lenet_300_100)
