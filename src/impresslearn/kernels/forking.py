@@ -53,8 +53,7 @@ def _finish_imports() -> None:
 
 
 def _begun(name: str) -> bool:
-    spec = getattr(sys.modules.get(name), "__spec__", None)
-    return bool(getattr(spec, "_initializing", False))
+    return getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False)
 
 
 if hasattr(os, "register_at_fork"):

@@ -196,7 +196,7 @@ def _nibbles(builder: Any, address: Any, factors: list) -> Callable[[int], Any]:
 @intrinsic(prefer_literal=True)
 def _add_tile(typingctx, words, first, bits, groups, tables, sums):
     """Σ_t alpha_t for the weights of words 0, 8, ... of a chunk: set if `first`, else added."""
-    if not make.literals(words):
+    if not isinstance(words, types.IntegerLiteral):
         return None
     tile = words.literal_value
 

@@ -6,8 +6,7 @@ The 16 mask bits of a word are loaded as a vector of 16 booleans and used as the
 addition (one instruction with AVX-512, a blend and an addition elsewhere). A tile of up to 16 words
 stays in registers while all N masks go by, so each weight is read and written once. Arguments are
 addresses and strides in bytes; `cpu` turns tensors into them. Numba's own code would not use lane
-masks, so the tiles are written in LLVM, through inner parts of Numba; where those have moved, the
-reference serves.
+masks, so the tiles are written in LLVM, through inner parts of Numba.
 
 What that buys: one coefficient step of LeNet-300-100 (batch 128, one thread, Zen 4), minima in ms
 of interleaved runs:
@@ -50,11 +49,6 @@ _WORD = ir.IntType(16)
 def scratch_bytes(count: int) -> int:
     """Room that `sum_rows` needs in a thread: 16 floats a mask, which it finds and leaves zero."""
     return 4 * LANES * count
-
-
-def literals(*arguments: Any) -> bool:
-    """Whether all arguments of an intrinsic are compile-time integers."""
-    return all(isinstance(argument, types.IntegerLiteral) for argument in arguments)
 
 
 def pointer(builder: Any, address: Any, kind: Any) -> Any:
@@ -128,7 +122,7 @@ def _mix_tile(
     typingctx, words, tail, bits, mask_stride, count, alpha, alpha_stride, weight, out, valid
 ):
     """out[tile] = weight[tile] * Σ_t alpha_t * mask_t[tile]; addresses and strides in bytes."""
-    if not literals(words, tail):
+    if not isinstance(words, types.IntegerLiteral) or not isinstance(tail, types.IntegerLiteral):
         return None
     tile, has_tail = words.literal_value, bool(tail.literal_value)
 
@@ -158,7 +152,7 @@ def _mix_tile(
 @intrinsic(prefer_literal=True)
 def _sum_tile(typingctx, words, tail, bits, mask_stride, count, left, right, sums, valid):
     """sums[t, lane] += Σ_word left * right * mask_t, for every mask t."""
-    if not literals(words, tail):
+    if not isinstance(words, types.IntegerLiteral) or not isinstance(tail, types.IntegerLiteral):
         return None
     tile, has_tail = words.literal_value, bool(tail.literal_value)
 

@@ -67,9 +67,11 @@ class Overlap:
 
 def overlap(first: Mask, second: Mask) -> Overlap:
     """How much of two masks is the same, beside what chance would give."""
-    return overlap_of_counts(
-        _ones(intersection(first, second)), _ones(first), _ones(second), _weights(first)
+    shared, one, other = (
+        torch.stack([ones.sum().cpu().double() for ones in mask.values()])
+        for mask in (intersection(first, second), first, second)
     )
+    return overlap_of_counts(shared, one, other, _weights(first))
 
 
 def overlap_of_counts(
@@ -126,10 +128,6 @@ def _combined(
     if shapes[0] != shapes[1]:
         raise InputError("masks can be combined where they cover the same layers; these differ")
     return {name: operation(ones, second[name]) for name, ones in first.items()}
-
-
-def _ones(mask: Mask) -> Tensor:
-    return torch.stack([ones.sum().cpu().double() for ones in mask.values()])
 
 
 def _weights(mask: Mask) -> Tensor:

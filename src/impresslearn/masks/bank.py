@@ -1,9 +1,7 @@
 """The bank of masks: named, binary, one bit a weight, append-only.
 
-A mask comes from anywhere (edge-popup on many tasks, on one task with many seeds, a random draw,
-pruning); the bank only keeps it. Masks are never changed, removed or reordered, so the first n of
-them mean the same for ever, and coefficients learned over n masks stay valid as the bank grows.
-Sources and training make masks, coefficients combine them, the store keeps them.
+Masks are never changed, removed or reordered, so the first n of them mean the same for ever, and
+coefficients learned over n masks stay valid as the bank grows.
 """
 
 from __future__ import annotations
@@ -30,8 +28,7 @@ class MaskInfo:
     """Where a mask comes from.
 
     source: "edge_popup", "random", "pruning" or the caller's own word; recipe: what rebuilds it, as
-    plain values (a random mask is rebuilt from its seed and needs no stored bits); coded: the bits
-    as the store keeps them, once somebody has needed them.
+    plain values; coded: the bits as the store keeps them, once somebody has needed them.
     """
 
     name: str
@@ -135,12 +132,12 @@ class MaskBank:
         if name in self:
             raise InputError(f"the bank already holds a mask named {name!r}; masks never change")
         self.check(mask)
-        info, packed = packed_mask(name, mask, self.layers, source, recipe)
-        self.adopt(info, [bits.to(self.device) for bits in packed])
-        return info
+        added = packed_mask(name, mask, self.layers, source, recipe)
+        self.adopt(*added)
+        return added[0]
 
     def adopt(self, info: MaskInfo, packed: Sequence[Tensor]) -> None:
-        """Adds a mask that is packed already, (units, row_bytes) uint8 a layer, as `bits` gives it.
+        """Adds a mask that is packed already, (units, row_bytes) uint8 a layer, on any device.
 
         Raises InputError for a taken name and for other layers.
         """
@@ -150,7 +147,11 @@ class MaskBank:
         if shapes != [tuple(room.shape[1:]) for room in self._room]:
             raise InputError(f"the packed mask {info.name!r} belongs to other layers")
         if len(self) == len(self._room[0]):
-            self._grow()
+            capacity = len(self) + max(1, len(self) // GROWTH)
+            larger = [room.new_zeros((capacity, *room.shape[1:])) for room in self._room]
+            for room, copy in zip(self._room, larger, strict=True):
+                copy[: len(room)] = room
+            self._room = larger  # all layers or, where memory runs out above, none
         for room, bits in zip(self._room, packed, strict=True):
             # .data: a thread that learns meanwhile may hold earlier rows for its backward pass,
             # which a change of the tensor's version would refuse.
@@ -193,10 +194,10 @@ class MaskBank:
             rows = [unpack(packed, layer.fan_in).float() for packed in bits]
             shared.append(torch.stack([mask_sums(bits, row, row) for row in rows]).cpu().double())
             ones.append(shared[-1].diagonal().clone())
-        numel = torch.tensor([layer.numel for layer in self.layers]).double()
-        both, count = torch.stack(shared), torch.stack(ones)
+        numel = torch.tensor([layer.numel for layer in self.layers]).double()[:, None, None]
+        count = torch.stack(ones)
         first, second = count[:, :, None], count[:, None, :]
-        return overlap_of_counts(both, first, second, numel[:, None, None], chosen)
+        return overlap_of_counts(torch.stack(shared), first, second, numel, chosen)
 
     def check(self, mask: Mapping[str, Tensor]) -> None:
         """Raises InputError unless a mask has booleans of every layer's shape, and no others."""
@@ -211,10 +212,3 @@ class MaskBank:
                     f"the mask of {layer.name} must be booleans of shape {layer.shape}, got "
                     f"{values.dtype} of shape {tuple(values.shape)}"
                 )
-
-    def _grow(self) -> None:
-        capacity = len(self) + max(1, len(self) // GROWTH)
-        larger = [room.new_zeros((capacity, *room.shape[1:])) for room in self._room]
-        for room, copy in zip(self._room, larger, strict=True):
-            copy[: len(room)] = room
-        self._room = larger  # all layers or, where memory runs out above, none

@@ -1,8 +1,8 @@
 """Edge-popup (Ramanujan et al. 2020): a binary mask from trainable scores.
 
-Every weight has a score; a layer's mask keeps the weights with the highest scores, exactly as many
-as asked. The forward pass uses W ⊙ mask; the backward pass treats the mask as if it were the score
-itself (straight-through), so scores get the gradient grad ⊙ W. Selection is partial, never a sort.
+A layer's mask keeps the weights with the highest scores, exactly as many as asked. The forward pass
+uses W ⊙ mask; the backward pass treats the mask as if it were the score itself (straight-through),
+so scores get the gradient grad ⊙ W. Selection is partial, never a sort.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ class PopupScores:
 
 def initial_scores(shapes: Sequence[tuple[int, ...]], generator: torch.Generator) -> list[Tensor]:
     """Scores ~ U(-b, b) with b = 1/sqrt(fan_in): Kaiming uniform with a = √5. float32, CPU."""
-    bounds = [1 / math.sqrt(math.prod(shape[1:])) for shape in shapes]
-    return [
-        torch.empty(shape).uniform_(-bound, bound, generator=generator)
-        for shape, bound in zip(shapes, bounds, strict=True)
-    ]
+    scores = []
+    for shape in shapes:
+        bound = 1 / math.sqrt(math.prod(shape[1:]))
+        scores.append(torch.empty(shape).uniform_(-bound, bound, generator=generator))
+    return scores
 
 
 def top_mask(scores: Tensor, ones: int, score_rule: ScoreRule = "magnitude") -> Tensor:

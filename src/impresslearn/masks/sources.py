@@ -5,8 +5,8 @@
 | random | the asked number of ones in each layer, uniformly drawn | seeds |
 | disjoint | every weight in exactly one of them | seeds |
 
-`register_mask_source` adds one's own: a function of the maskable layers, the number of ones in each
-and a seed. Draws use NumPy's Philox stream of whole numbers, the same on every machine.
+`register_mask_source` adds one's own. Draws use NumPy's Philox stream of whole numbers, the same on
+every machine.
 """
 
 from __future__ import annotations
@@ -119,11 +119,9 @@ def draw_masks(
     layers, prefix = bank.layers, source if prefix is None else prefix
     ones = ones_per_layer(layers, sparsity, allocation)
     drawn = [info for info in bank.infos if info.source in ("random", source)]
-    numbered = [info.name.rpartition("-") for info in drawn]
-    start = max(
-        (1 + int(number) for word, _, number in numbered if word == prefix and number.isdecimal()),
-        default=0,
-    )
+    names = (info.name.rpartition("-") for info in drawn)
+    taken = (int(end) for word, _, end in names if word == prefix and end.isdecimal())
+    start = 1 + max(taken, default=-1)
     masks = []
     for number in range(start, start + count):
         name, kind = f"{prefix}-{number}", "random"
@@ -155,7 +153,9 @@ def add_random_masks(
     prefix: str = "random",
 ) -> MaskBank:
     """Appends `count` random masks, as `draw_masks` draws them; returns the bank."""
-    return _filled(bank, draw_masks(bank, count, sparsity, allocation, seed, prefix))
+    for mask in draw_masks(bank, count, sparsity, allocation, seed, prefix):
+        bank.adopt(*mask)
+    return bank
 
 
 def random_bank(
@@ -179,10 +179,6 @@ def disjoint_bank(
     anything about another: coefficients in few bits do best with such masks (docs/decisions.md).
     """
     bank = MaskBank(layers, device)
-    return _filled(bank, draw_masks(bank, count, seed=seed, source="disjoint"))
-
-
-def _filled(bank: MaskBank, masks: Sequence[PackedMask]) -> MaskBank:
-    for info, packed in masks:
-        bank.adopt(info, [bits.to(bank.device) for bits in packed])
+    for mask in draw_masks(bank, count, seed=seed, source="disjoint"):
+        bank.adopt(*mask)
     return bank

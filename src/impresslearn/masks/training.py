@@ -1,9 +1,8 @@
 """Masks trained on one task: by edge-popup, or by pruning the trained network.
 
-`train_mask` trains scores on the frozen network. `prune` is iterative magnitude pruning (Frankle &
-Carbin 2019), the other source that the paper names: the whole network is trained, the smallest
-weights are pruned, the survivors go back to their first values, and so on until the asked number of
-ones is left. Either mask is then applied to the frozen, untrained network.
+Pruning is iterative, by magnitude (Frankle & Carbin 2019): the whole network is trained, the
+smallest weights are pruned, the survivors go back to their first values, and so on until the asked
+number of ones is left. Either mask is then applied to the frozen, untrained network.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """The networks that come with the library: LeNet-300-100 and residual networks, without biases.
 
-`lenet_300_100` is the fully connected network of the digit experiments (LeCun et al., 1998).
-`resnet18` is the small-image form of residual networks (He et al., "Deep Residual Learning for
-Image Recognition", 2016) that continual learning took from GEM (Lopez-Paz and Ranzato, 2017): a 3x3
-stem, no pooling before the blocks. `resnet50` is the ImageNet form, with the stride of a bottleneck
-in its 3x3 convolution. Both end in a 1x1 convolution as their head, so that every maskable layer is
-a convolution. No weights in the norms.
+LeNet-300-100: LeCun et al., 1998. `resnet18` is the small-image form of residual networks (He et
+al., "Deep Residual Learning for Image Recognition", 2016) that continual learning took from GEM
+(Lopez-Paz and Ranzato, 2017): a 3x3 stem, no pooling before the blocks. `resnet50` is the ImageNet
+form, with the stride of a bottleneck in its 3x3 convolution. Both end in a 1x1 convolution as their
+head. No weights in the norms.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""`Backbone`: a frozen network that every task shares.
+"""`Backbone`: a frozen network that every task shares, run with a task's weights and statistics.
 
-`Backbone` holds the module, lists its maskable layers and runs it with a task's own weights and
-norm statistics. It knows no mask: callers pass the effective weights W ⊙ mask. The forward pass
-never writes to the module. What torch would change while it runs (the attributes that
-`functional_call` swaps, `module.training`) belongs to structural copies that share every tensor,
-one for each mode and thread; buffers that a module may write to are passed in as copies.
+It knows no mask: callers pass the effective weights W ⊙ mask. The forward pass never writes to the
+module. What torch would change while it runs (the attributes that `functional_call` swaps,
+`module.training`) belongs to structural copies that share every tensor, one for each mode and
+thread; buffers that a module may write to are passed in as copies.
 """
 
 from __future__ import annotations
@@ -41,9 +40,8 @@ class Backbone(ReadOnlySettings):
     a shape of one size, such as (784,), accepts any shape with so many values, which are flattened.
     skip: maskable layers to leave frozen. spec: the keyword arguments of `create_backbone` that
     rebuild it, None for an adapted module. pretrained: whether weights and statistics were trained.
-
-    Attributes, besides these: layers, the maskable layers in order; weights, their frozen weights
-    by name. Raises InputError for settings that do not fit the module.
+    Further attributes: layers, the maskable layers in order; weights, their frozen weights by name.
+    Raises InputError for settings that do not fit the module.
     """
 
     weights: dict[str, Tensor]
@@ -63,7 +61,14 @@ class Backbone(ReadOnlySettings):
         self.module = module
         self.num_classes = check_integer("num_classes", num_classes, 1)
         self.norm = norm
-        self.input_shape = None if input_shape is None else _checked_shape(input_shape)
+        if input_shape is not None:
+            if isinstance(input_shape, (int, str)) or len(input_shape) == 0:
+                raise InputError(f"input_shape must be the sizes of one input, got {input_shape!r}")
+            input_shape = tuple(
+                None if size is None else check_integer("input_shape", size, 1)
+                for size in input_shape
+            )
+        self.input_shape = input_shape
         self.spec = spec
         self.pretrained = pretrained
         self.layers: tuple[MaskableLayer, ...] = maskable_layers(module, skip)
@@ -173,20 +178,16 @@ class Backbone(ReadOnlySettings):
         if not isinstance(inputs, Tensor) or inputs.dim() == 0:
             got = "a single number" if isinstance(inputs, Tensor) else type(inputs).__name__
             raise InputError(f"{self.name} expects a batch of inputs as a tensor, got {got}")
-        if self.input_shape is None:
+        shape, wanted = tuple(inputs.shape[1:]), self.input_shape
+        if wanted is None or (
+            prod(shape) == wanted[0] if self._takes_flat else _fits(shape, wanted)
+        ):
             return
-        shape = tuple(inputs.shape[1:])
-        if self._takes_flat:
-            if prod(shape) != self.input_shape[0]:
-                raise InputError(
-                    f"{self.name} expects {self.input_shape[0]} values an input, "
-                    f"got shape {shape} = {prod(shape)}{self._hint(inputs)}"
-                )
-        elif not _fits(shape, self.input_shape):
-            expected = ", ".join("*" if size is None else str(size) for size in self.input_shape)
-            raise InputError(
-                f"{self.name} expects inputs of shape ({expected}), got {shape}{self._hint(inputs)}"
-            )
+        expected, got = f"{wanted[0]} values an input", f"shape {shape} = {prod(shape)}"
+        if not self._takes_flat:
+            sizes = ", ".join("*" if size is None else str(size) for size in wanted)
+            expected, got = f"inputs of shape ({sizes})", f"{shape}"
+        raise InputError(f"{self.name} expects {expected}, got {got}{self._hint(inputs)}")
 
     def to(self, device: torch.device | str) -> Backbone:
         """A copy on that device. Raises InputError for a device that is not there."""
@@ -209,10 +210,7 @@ class Backbone(ReadOnlySettings):
         ]
 
     def fingerprint(self) -> str:
-        """SHA-256 (hex) over names, dtypes, shapes and bytes of all parameters and buffers.
-
-        Equal on every device; a store refuses masks that belong to another network by it.
-        """
+        """SHA-256 (hex) over names, dtypes, shapes and bytes of all parameters and buffers."""
         digest = hashlib.sha256()
         for name, tensor in chain(self.module.named_parameters(), self.module.named_buffers()):
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
@@ -301,8 +299,7 @@ class Backbone(ReadOnlySettings):
         return statistics
 
     def _hint(self, inputs: Tensor) -> str:
-        expected = self.input_shape or ()
-        shape = tuple(inputs.shape)
+        expected, shape = self.input_shape or (), tuple(inputs.shape)
         if self._takes_flat:
             return "; add a batch dimension" if inputs.numel() == expected[0] else ""
         if _fits(shape, expected):
@@ -326,12 +323,6 @@ class Backbone(ReadOnlySettings):
             f"{self.name} cannot take {inputs.dtype} inputs of shape {tuple(inputs.shape)} on "
             f"{inputs.device}: {message}"
         )
-
-
-def _checked_shape(shape: Sequence[int | None]) -> tuple[int | None, ...]:
-    if isinstance(shape, (int, str)) or len(shape) == 0:
-        raise InputError(f"input_shape must be the sizes of one input, got {shape!r}")
-    return tuple(None if size is None else check_integer("input_shape", size, 1) for size in shape)
 
 
 def _fits(shape: Sequence[int], expected: Sequence[int | None]) -> bool:

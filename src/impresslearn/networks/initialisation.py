@@ -6,8 +6,8 @@ et al., "What's Hidden in a Randomly Weighted Neural Network?" (2020). A gain mu
 weights: a mask that keeps a tenth of them shrinks what a layer computes about threefold, which a
 network without norms never gets back.
 
-torch's normal numbers differ between versions and processor families (version 1, as old stores and
-records have them). Version 2 runs the polar method (Marsaglia and Bray, 1964) on NumPy's Philox
+torch's normal numbers (version 1, of old stores and records) differ between versions and processor
+families. Version 2 runs the polar method (Marsaglia and Bray, 1964) on NumPy's Philox
 stream of whole numbers, and all arithmetic is +, -, *, / and the square root in float64, which
 IEEE 754 rounds to one right answer; the logarithm is a series of these. Every operation is a pass
 of its own over an array, so that no compiler can fuse two of them and round once.

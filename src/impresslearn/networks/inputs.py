@@ -25,10 +25,7 @@ TrainingData = tuple[Examples | StreamedExamples, tuple[Label, ...]]
 def checked_examples(
     backbone: Backbone, data: Any, preprocessing: Preprocessing | None = None
 ) -> Examples | StreamedExamples:
-    """Labelled data as the backbone takes it: prepared, unless it comes as `Prepared`.
-
-    data: any form that `as_examples` takes.
-    """
+    """Labelled data, as `as_examples` takes it, prepared unless it comes as `Prepared`."""
     examples = as_examples(data.data if isinstance(data, Prepared) else data)
     if preprocessing is not None and not isinstance(data, Prepared):
         examples = preprocessing.apply_to(examples)
@@ -40,10 +37,7 @@ def checked_examples(
 def training_examples(
     backbone: Backbone, data: Any, preprocessing: Preprocessing | None = None
 ) -> TrainingData:
-    """Data that a task can be learned from, and its classes, sorted.
-
-    Raises InputError for fewer than two classes and for more than the backbone has outputs.
-    """
+    """Data and classes, sorted. Raises InputError unless they are two to the backbone's outputs."""
     examples = checked_examples(backbone, data, preprocessing)
     return examples, task_classes(examples.labels, backbone.num_classes)
 

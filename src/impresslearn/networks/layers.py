@@ -1,8 +1,7 @@
 """The ordered maskable layers of a module: what masks and coefficients are laid out over.
 
-Masks and coefficients are data: a task computes `{name: W ⊙ mask}` for the layers listed here and
-calls the module with those tensors in place of its own. The module is never changed, so any
-architecture works and nothing has to be undone.
+A task computes `{name: W ⊙ mask}` for the layers listed here and calls the module with those
+tensors in place of its own, so any architecture works and nothing has to be undone.
 """
 
 from __future__ import annotations

@@ -75,9 +75,8 @@ def find_norm(
 
 def make_norm(channels: int, norm: str) -> nn.Module:
     """A norm layer over maps (n, channels, height, width). Raises InputError for "none"."""
-    build = find_norm(norm, list_norms(buildable=True), "a norm layer").layer
-    assert build is not None
-    return build(channels)
+    policy = find_norm(norm, list_norms(buildable=True), "a norm layer")
+    return policy.layer(channels)  # type: ignore[misc]
 
 
 def batch_norms(module: nn.Module) -> list[tuple[str, _BatchNorm]]:
@@ -102,10 +101,9 @@ def statistic_names(module: nn.Module) -> tuple[str, ...]:
 
 
 def drop_counters(module: nn.Module) -> None:
-    """Make batch norms keep exponential averages only, in place.
+    """Make batch norms keep exponential averages only (momentum 0.1 for cumulative ones), in place.
 
-    The counter of batches is one more buffer that a forward pass would change, and is needed only
-    for cumulative averages (momentum None), which become exponential ones of momentum 0.1.
+    The counter of batches is one more buffer that a forward pass would change.
     """
     for _, norm in batch_norms(module):
         norm.num_batches_tracked = None
@@ -120,10 +118,9 @@ def drop_statistics(module: nn.Module) -> None:
 
 
 def settle_instance_norms(module: nn.Module) -> None:
-    """Make instance norms normalise the same in every mode, in place.
+    """Make instance norms of a module in its mode normalise the same in every mode, in place.
 
-    To be called on a module in its mode: by running statistics, unless there are none or they are
-    as new, mean 0 and variance 1.
+    By running statistics, unless there are none or they are as new, mean 0 and variance 1.
     """
     for norm in module.modules():
         if isinstance(norm, _InstanceNorm) and norm.running_mean is not None:
@@ -157,9 +154,7 @@ def _drop(norm: _NormBase) -> None:
 
 def _is_new(norm: _NormBase) -> bool:
     mean, variance = norm.running_mean, norm.running_var
-    assert mean is not None
-    assert variance is not None
-    return bool((mean == 0).all() and (variance == 1).all())
+    return bool((mean == 0).all() and (variance == 1).all())  # type: ignore[union-attr]
 
 
 def _group_norm(channels: int) -> nn.Module:

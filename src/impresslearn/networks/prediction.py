@@ -1,8 +1,7 @@
 """Runs the frozen network for one task: norm statistics while learning, logits afterwards.
 
-A `TrainingPhase` holds the norm statistics that a task gathers while it is learned; a `TaskView` is
-all it takes to compute a learned task's logits. `WeightCache` keeps the effective weights of the
-tasks used last, so that predicting again does not mix again.
+`WeightCache` keeps the effective weights of the tasks used last, so that predicting again does not
+mix again.
 """
 
 from __future__ import annotations
@@ -76,12 +75,9 @@ class TaskView:
         """As `logits`, finite or not."""
         parts = [
             backbone.forward(
-                self.weights,
-                chunk.to(backbone.device, backbone.dtype),
-                self.statistics,
-                self.mode,
+                self.weights, part.to(backbone.device, backbone.dtype), self.statistics, self.mode
             )
-            for chunk in inputs.split(even_parts(len(inputs), batch_size))
+            for part in inputs.split(even_parts(len(inputs), batch_size))
         ]
         return torch.cat(parts)[:, : self.num_classes]
 

@@ -1,8 +1,4 @@
-"""The two ways to a `Backbone`: a random network by name, or any module of the user's.
-
-`create_backbone` builds a registered network and fills it from a seed; `register_backbone` adds
-one's own to the names. `adapt` copies and freezes a module that exists already.
-"""
+"""The two ways to a `Backbone`: a random network by name, or any module of the user's."""
 
 from __future__ import annotations
 
