@@ -45,10 +45,9 @@ def learn_coefficients(
 ) -> tuple[Coefficients, FitResult]:
     """The coefficients that minimise cross-entropy plus λ times the penalty of eq. 2.
 
-    Starts from equal α over all masks of the bank; the backbone and the bank are not touched. With
-    `bit_price`, coefficients are quantised in training and their code length is part of the loss.
-    Norm statistics go to `phase`. Raises InputError for an empty bank and TrainingError when the
-    loss leaves the finite numbers.
+    Starts from equal α over all masks of the bank. With `bit_price`, coefficients are quantised in
+    training and their code length is part of the loss. Norm statistics go to `phase`. Raises
+    InputError for an empty bank and TrainingError when the loss leaves the finite numbers.
     """
     training = training or CoefficientTraining()
     phase = phase or TrainingPhase.begin(backbone)

@@ -140,17 +140,16 @@ def uniform_coefficients(
     spec = spec or CoefficientSpec()
     if num_masks < 1:
         raise InputError("the bank is empty; learn a basis task or add random masks first")
-
-    def ones(size: int) -> Tensor:
-        return torch.ones(size, device=device)
-
-    shapes = [
-        (num_masks, layer.units) if spec.granularity == "unit" else (num_masks,) for layer in layers
-    ]
+    by_unit = spec.granularity == "unit"
+    shapes = [(num_masks, layer.units) if by_unit else (num_masks,) for layer in layers]
+    outputs, inputs = (
+        tuple(torch.ones(layer.shape[dimension], device=device) for layer in layers)
+        for dimension in (0, 1)
+    )
     return Coefficients(
         tuple(torch.full(shape, 1 / num_masks, device=device) for shape in shapes),
-        tuple(ones(layer.units) for layer in layers) if spec.output_scale else None,
-        tuple(ones(layer.shape[1]) for layer in layers) if spec.input_scale else None,
+        outputs if spec.output_scale else None,
+        inputs if spec.input_scale else None,
     )
 
 
@@ -161,8 +160,7 @@ def one_hot_coefficients(
     device: torch.device | str = "cpu",
 ) -> Coefficients:
     """Coefficients that give mask `position` itself."""
-    alpha = torch.zeros(num_masks, device=device)
-    alpha[position] = 1
+    alpha = torch.nn.functional.one_hot(torch.tensor(position), num_masks).float().to(device)
     return Coefficients(tuple(alpha.clone() for _ in layers))
 
 

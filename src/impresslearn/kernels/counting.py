@@ -29,11 +29,7 @@ def count_at_least(values, threshold):
 @compiled(types.Tuple((FLOAT, COUNT))(FLOATS, COUNT, FLOAT, FLOAT))
 def narrow(values, count, low, high):
     """(threshold, how many reach it); (nan, 0) with NaN among them, (0, -1) outside the bracket."""
-    numbers = 0
-    for place in range(values.size):
-        if values[place] == values[place]:
-            numbers += 1
-    if numbers != values.size:
+    if count_at_least(values, np.float32(-np.inf)) != values.size:
         return np.float32(np.nan), 0
     at_low, at_high = count_at_least(values, low), count_at_least(values, high)
     if not at_low >= count > at_high:

@@ -14,16 +14,14 @@ missing, `tiles` serve. To delete it: remove this file, its tests and the choice
 
 The sum over four masks of their coefficients takes one of 16 values for any weight, and so does the
 sum over four weights under any mask (the "four Russians"). A table of 16 floats is one vector, and
-one permutation looks up 16 lanes at once; that is one addition for four bits instead of one for
-each, as in `tiles`. In `mix_rows` the lanes are 16 weights and the tables hold sums of four
-coefficients; in `sum_rows` they are 16 masks and the tables hold sums of four products. Either way
-bits must first be turned so that those of a lane come together: 64 bytes of 8 or 16 masks at a
-time, in registers, with loads that never reach past them.
+one permutation looks up 16 lanes at once: one addition for four bits instead of one for each. In
+`mix_rows` the lanes are 16 weights and the tables hold sums of four coefficients; in `sum_rows`
+they are 16 masks and the tables hold sums of four products. Either way bits must first be turned so
+that those of a lane come together: 64 bytes of 8 or 16 masks at a time, in registers.
 
-The rows of a layer follow one another without gaps, so a run of them is one stream of bits; it is
-cut where coefficients or sums change. Words of 16 bits at the ends of rows may be padded, the
-weights are not. Arguments are as in `tiles`. Numba's cache on disk looks at a loop's own file only:
-after a change to the builders in `tiles`, remove the cached code of this file.
+A run of rows is one stream of bits, cut where coefficients or sums change. Words of 16 bits at the
+ends of rows may be padded, the weights are not. Arguments are as in `tiles`. Numba's cache on disk
+looks at a loop's own file only: after a change to `tiles`, remove the cached code of this file.
 """
 
 from __future__ import annotations
@@ -66,8 +64,7 @@ def _constant(kind: Any, values: list[int]) -> Any:
 
 
 def _opaque(builder: Any, value: Any) -> Any:
-    """The value, hidden from the optimiser, which would else replace the instruction that uses it:
-    a multiplication by a power of two by a shift, a general permutation by a dozen simple ones."""
+    """The value, hidden from the optimiser, which would else replace the instruction it is for."""
     return builder.asm(ir.FunctionType(value.type, [value.type]), "", "=v,0", [value], False)
 
 
@@ -98,10 +95,7 @@ def _rows(builder: Any, bits: Any, stride: Any, last: Any, valid: Any, count: in
 
 
 def _woven(builder: Any, rows: list, size: int) -> list:
-    """Elements of `size` bytes: the first of each row, the second of each row, and so on.
-
-    Every quarter of a vector is woven by itself, which takes cheaper instructions.
-    """
+    """Elements of `size` bytes: the first of each row, then the second; by quarters of a row."""
     if len(rows) == 1:
         return rows
     kind = ir.VectorType(ir.IntType(8 * size), CHUNK // size)
@@ -169,8 +163,7 @@ def _turn_sixteen(typingctx, bits, stride, last, valid, to):
 
 def _factors(builder: Any) -> list:
     """What `_nibbles` multiplies by. Made outside of loops: what is opaque is not moved."""
-    shifts = (_constant(WORDS, [1 << (16 - 4 * number)]) for number in (1, 2, 3))
-    return [_opaque(builder, factor) for factor in shifts]
+    return [_opaque(builder, _constant(WORDS, [1 << shift])) for shift in (12, 8, 4)]
 
 
 def _nibbles(builder: Any, address: Any, factors: list) -> Callable[[int], Any]:
