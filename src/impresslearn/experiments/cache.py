@@ -35,7 +35,6 @@ class Cache:
         self.folder = Path(folder) / _surroundings(device)
 
     def __contains__(self, job: Job) -> bool:
-        """Whether a sound outcome is kept."""
         return self.get(job) is not None
 
     def get(self, job: Job) -> Outcome | None:
@@ -44,7 +43,7 @@ class Cache:
         if kept is None:
             return None
         try:
-            blob = self._blob(job).read_bytes() if kept["blob"] is not None else None
+            blob = self._path(job, "bin").read_bytes() if kept["blob"] is not None else None
         except OSError:
             return None
         if kept["blob"] != _digest(blob):
@@ -68,8 +67,8 @@ class Cache:
         }
         text = json.dumps(kept, allow_nan=False)
         if outcome.blob is not None:
-            self._write(self._blob(job), outcome.blob)
-        self._write(self._values(job), text.encode())
+            self._write(self._path(job, "bin"), outcome.blob)
+        self._write(self._path(job, "json"), text.encode())
 
     @contextmanager
     def claim(self, job: Job, timeout: float = -1) -> Iterator[None]:
@@ -89,18 +88,15 @@ class Cache:
     def _read(self, job: Job) -> dict[str, Any] | None:
         """What the file of values says, if it is sound."""
         try:
-            kept = json.loads(self._values(job).read_text(encoding="utf-8"))
+            kept = json.loads(self._path(job, "json").read_text(encoding="utf-8"))
             sound = kept["checksum"] == _checksum(kept["values"]) and kept["seconds"] >= 0
             sound = sound and (kept["blob"] is None or isinstance(kept["blob"], str))
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
         return kept if sound else None
 
-    def _values(self, job: Job) -> Path:
-        return self.folder / job.key[:2] / f"{job.key}.json"
-
-    def _blob(self, job: Job) -> Path:
-        return self.folder / job.key[:2] / f"{job.key}.bin"
+    def _path(self, job: Job, suffix: str) -> Path:
+        return self.folder / job.key[:2] / f"{job.key}.{suffix}"
 
     def _write(self, path: Path, content: bytes) -> None:
         with self._writing():

@@ -25,6 +25,7 @@ from impresslearn.streams import Stream, rotated_digits
 BASIS_TASKS = 5
 NEW_TASKS = 10
 INFERENCE_BATCH = 64
+"""Unlabelled test inputs whose task is looked for, among all tasks."""
 FOREIGN = "single mask of another task (X)"
 
 
@@ -36,45 +37,36 @@ def run_demo(seed: int = 0, progress: bool = False) -> dict[str, Any]:
     backbone = create_backbone(
         "lenet_300_100", 10, seed=seed, in_features=64, **settings.backbone_settings()
     )
+    coefficients: dict[str, Any] = {"output_scale": True, "precision": "int5"}
     # No weights are kept between predictions, so forgetting is measured on weights mixed anew.
     learner = ImpressLearner.from_preset(
-        backbone,
-        "default",
-        output_scale=True,
-        precision="int5",
-        seed=seed,
-        progress=False,
-        cache_bytes=0,
+        backbone, "default", **coefficients, seed=seed, progress=False, cache_bytes=0
     )
     supsup = SupSup(backbone, **settings.mask_settings(), seed=seed, progress=False)
     ours = evaluate(learner, stream, basis=BASIS_TASKS, progress=progress)
     dedicated = evaluate(supsup, new, progress=progress)
     foreign = {task.name: single_mask_accuracy(learner, stream[0].name, task.test) for task in new}
     rows = [*_rows(ours, dedicated, foreign), *_coefficients(learner, new)]
+    tests: dict[str, Any] = {task.name: task.test for task in stream}
+    found = [
+        learner.infer_task(test.inputs[:INFERENCE_BATCH]).best == name
+        for name, test in tests.items()
+    ]
     summary = {
         "forgetting": ours.forgetting,
-        "task_inference_accuracy": _inference_accuracy(learner, stream),
+        "task_inference_accuracy": fmean(found),
         "seconds": round(time.perf_counter() - started, 2),
     }
-    described = {
-        "target": "results",
-        "scale": "demo",
-        "title": "Rotated digits",
-        "claim": "",
-        "data": f"8 x 8 digits, rotated; {BASIS_TASKS} basis tasks with a mask each, then "
-        f"{NEW_TASKS} new tasks that cost some coefficients, over one frozen random network",
-        "settings": {
-            "stream": stream.name,
-            "backbone": backbone.spec,
-            "preset": "default",
-            "coefficients": "layer, with output scales, in int5",
-            "sparsity": learner.settings.sparsity,
-        },
-        "seeds": [seed],
+    used = {
+        "stream": stream.name,
+        "backbone": backbone.spec,
+        "preset": "default",
+        "coefficients": "layer, with output scales, in int5",
+        "sparsity": learner.settings.sparsity,
     }
-    shown = json.loads(files(__package__).joinpath("demo.json").read_text(encoding="utf-8"))
-    seconds = summary["seconds"]
-    return make_record(described, shown | {"rows": [*rows, summary]}, "cpu", seconds, seconds)
+    content = json.loads(files(__package__).joinpath("demo.json").read_text(encoding="utf-8"))
+    content |= {"settings": used, "seeds": [seed], "rows": [*rows, summary]}
+    return make_record(content, "cpu", summary["seconds"], summary["seconds"])
 
 
 def _rows(
@@ -105,10 +97,3 @@ def _coefficients(learner: ImpressLearner, new: Stream) -> Iterator[dict[str, An
         for mask, values in zip(learner.bank_.names, matrix, strict=True):
             for layer, value in zip(learner.backbone.layers, values, strict=True):
                 yield {"task": task, "mask": mask, "layer": layer.name, "coefficient": value}
-
-
-def _inference_accuracy(learner: ImpressLearner, stream: Stream) -> float:
-    """How often the task of 64 unlabelled test inputs is named right, among all tasks."""
-    tests: dict[str, Any] = {task.name: task.test for task in stream}
-    found = {name: learner.infer_task(of.inputs[:INFERENCE_BATCH]) for name, of in tests.items()}
-    return fmean(guess.best == name for name, guess in found.items())

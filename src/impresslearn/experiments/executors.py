@@ -36,11 +36,9 @@ class Executor(Protocol):
     @property
     def capacity(self) -> int:
         """How many jobs it should hold at a time, so that none waits for the next."""
-        ...
 
     def submit(self, job: Job, cache: Cache, place: Place) -> Future[Outcome]:
         """The outcome of a job to come."""
-        ...
 
 
 def run_jobs(
@@ -67,9 +65,10 @@ def _run_all(
 ) -> None:
     """Always runs the first job, in the order given, whose needs are all done."""
     positions = {job.key: position for position, job in enumerate(waiting)}
-    sorter = TopologicalSorter(
-        {positions[job.key]: _positions(job.needs, positions) for job in waiting}
-    )
+    sorter: TopologicalSorter[int] = TopologicalSorter()
+    for job in waiting:
+        needs = {positions[need.key] for need in job.needs if need.key in positions}
+        sorter.add(positions[job.key], *needs)
     sorter.prepare()
     ready: list[int] = []
     running: dict[Future[Outcome], int] = {}
@@ -93,11 +92,6 @@ def _run_all(
     except Exception:  # what is running still ends, and is kept
         wait(future for future in running if not future.cancel())
         raise
-
-
-def _positions(needs: Iterable[Job], positions: dict[str, int]) -> set[int]:
-    """Those of the needs that are not done already."""
-    return {positions[need.key] for need in needs if need.key in positions}
 
 
 class Workers:

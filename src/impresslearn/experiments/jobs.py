@@ -53,7 +53,6 @@ class JobFunction(Protocol):
         self, settings: Mapping[str, Any], needs: Sequence[Outcome], place: Place, /
     ) -> Outcome:
         """The outcome of a job with these settings, from the outcomes of the jobs that it needs."""
-        ...
 
 
 def job_function(kind: str, version: int = 1) -> Callable[[Callable[..., Outcome]], JobFunction]:

@@ -28,24 +28,16 @@ PACKAGES = ("impresslearn", "torch", "numpy", "numba", "scipy", "torchvision", "
 
 
 def make_record(
-    described: Mapping[str, Any],
-    shown: Mapping[str, Any],
-    device: str,
-    seconds: float,
-    job_seconds: float,
+    content: Mapping[str, Any], device: str, seconds: float, job_seconds: float
 ) -> dict[str, Any]:
-    """The record of a finished run.
-
-    described: target, scale, title, claim, data, settings, seeds; shown: rows, figures, tables.
-    """
+    """The record of a finished run. content: from target to seeds, figures, tables and rows."""
     return {
         "format": FORMAT,
-        **described,
+        **content,
         "versions": versions(),
         "hardware": hardware(device),
         "seconds": round(seconds, 1),
         "job_seconds": round(job_seconds, 1),
-        **shown,
     }
 
 

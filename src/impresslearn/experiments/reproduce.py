@@ -66,7 +66,7 @@ def reproduce(
     ]
     if plan.finish is not None:
         rows = [_without_nan(row) for row in plan.finish(rows)]
-    described = {
+    content = {
         "target": target.name,
         "scale": run.scale,
         "title": target.title,
@@ -74,10 +74,12 @@ def reproduce(
         "data": plan.data,
         "settings": dict(plan.settings),
         "seeds": list(plan.seeds),
+        "figures": list(plan.figures),
+        "tables": list(plan.tables),
+        "rows": rows,
     }
-    shown = {"figures": list(plan.figures), "tables": list(plan.tables), "rows": rows}
     spent = time.perf_counter() - started, cache.seconds(in_order(jobs))
-    record = make_record(described, shown, run.place.device, *spent)
+    record = make_record(content, run.place.device, *spent)
     write_record(record, run.out / f"{target.name}.json")
     return record
 
