@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,3 +55,4 @@ def server(store: Path) -> Iterator[Server]:
     options = ("--max-bytes", "100000", "--log-level", "warning")
     with serving(store, *options, IMPRESSLEARN_TOKEN=TOKEN) as running:
         yield running
+        running.ends_well(signal.SIGTERM)

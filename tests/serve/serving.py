@@ -97,7 +97,7 @@ def serving(
     """
     command = ["-m", "impresslearn", "serve", str(store), "--port", "0", *options]
     process = subprocess.Popen(
-        [sys.executable, *(command if code is None else ("-c", code, str(store)))],
+        [sys.executable, *(["-c", code, str(store)] if code else command)],
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | environment,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from itertools import pairwise
 
 import numpy as np
@@ -13,8 +13,7 @@ from fastapi.testclient import TestClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as numbers
-from serving import NPY, npy
-from starlette.exceptions import HTTPException
+from serving import npy
 
 from impresslearn import Recipe, __version__, open_store
 from impresslearn.serve import ServeSettings, create_app
@@ -24,15 +23,17 @@ from toys import blobs, pictures, quick_learner, resnet
 INPUTS = blobs(50)[0][:7]
 NAMES = ["basis 0", "basis 1", "basis 2", "new 0", "new 1", "pets/at home?"]
 MIXED = ["new 0", "basis 2", "pets/at home?", "new 0", "new 1", "basis 2", "new 0"]
-both_forms = pytest.mark.parametrize("form", ["json", "npy"])
+FORMS = ["application/json", "application/x-npy", "application/octet-stream; x=y"]
+every_form = pytest.mark.parametrize("form", FORMS)
 
 
-def ask(client, path, form, inputs, **options):
+def ask(client, path, inputs, form=FORMS[1], **options):
     """The answer, with the options where the form of the body has them."""
-    if form == "json":
+    if form == FORMS[0]:
         answer = client.post(path, json={"inputs": inputs.tolist(), **options})
     else:
-        answer = client.post(path, params=options, content=npy(inputs), headers=NPY)
+        kind = {"Content-Type": form}
+        answer = client.post(path, params=options, content=npy(inputs), headers=kind)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -42,9 +43,10 @@ def same(answer, expected):
 
 
 @pytest.mark.parametrize("task", [*NAMES, MIXED], ids=str)
-@both_forms
+@every_form
 def test_predictions_equal_the_learners_bit_for_bit(client, direct, task, form):
-    answer = ask(client, "/predict", form, INPUTS, task=task, logits=True)
+    assert ask(client, "/predict", INPUTS, form, task=task)["logits"] is None
+    answer = ask(client, "/predict", INPUTS, form, task=task, logits=True)
     assert answer["labels"] == direct.predict(INPUTS, task).tolist()
     names = [task] * 7 if isinstance(task, str) else task
     for name in set(names):
@@ -52,18 +54,10 @@ def test_predictions_equal_the_learners_bit_for_bit(client, direct, task, form):
         assert same([answer["logits"][row] for row in rows], direct.logits(INPUTS[rows], name))
 
 
-@pytest.mark.parametrize(
-    "array",
-    [
-        INPUTS.numpy().reshape(7, 4, 4),
-        np.asfortranarray(INPUTS.numpy()),
-        *(INPUTS.numpy().astype(kind) for kind in (">f4", "f8", "f2")),
-        *(np.arange(32, dtype=kind).reshape(2, 16) for kind in (np.uint8, np.int64)),
-    ],
-    ids=["folded", "fortran", "big-endian", "double", "half", "bytes", "integers"],
-)
-def test_arrays_of_any_kind_mean_what_they_mean_to_the_learner(client, direct, array):
-    answer = ask(client, "/predict", "npy", array, task="new 0", logits=True)
+@pytest.mark.parametrize("kind", [">f4", "f8", "f2", "u1", "i8"])
+def test_arrays_of_any_kind_mean_what_they_mean_to_the_learner(client, direct, kind):
+    array = np.asfortranarray(INPUTS.numpy().reshape(7, 4, 4).astype(kind))
+    answer = ask(client, "/predict", array, task="new 0", logits=True)
     native = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
     assert same(answer["logits"], direct.logits(native, "new 0"))
 
@@ -76,46 +70,32 @@ KINDS = st.one_of(
 ARRAYS = KINDS.flatmap(
     lambda kind: numbers.arrays(kind, numbers.array_shapes(min_dims=1, max_dims=4))
 )
-DAMAGE = st.lists(st.tuples(st.integers(0, 223), st.integers(0, 255)), max_size=4)
 
 
 @settings(deadline=None)
-@given(ARRAYS, st.booleans(), DAMAGE)
-def test_bodies_are_the_arrays_that_were_sent(array, fortran, damage):
-    body = npy(np.asfortranarray(array) if fortran else array)
-    found = parse_npy(body)
+@given(ARRAYS, st.booleans())
+def test_bodies_are_the_arrays_that_were_sent(array, fortran):
+    found = parse_npy(npy(np.asfortranarray(array) if fortran else array))
     assert found.dtype == array.dtype.newbyteorder("=")
     assert np.array_equal(found, array, equal_nan=array.dtype.kind == "f")
     if array.dtype.kind == "f":
         assert np.array_equal(as_array(array.tolist()), array, equal_nan=True)
-    damaged = bytearray(body)
-    for place, value in damage:
-        damaged[place % len(body)] = value
-    with suppress(HTTPException):
-        assert parse_npy(bytes(damaged)).nbytes <= len(body)
 
 
+def test_whole_numbers_stay_whole():
+    for kind, row in ((int, [0, -(2**53)]), (float, [2**70, 0]), (float, [0, 255.0])):
+        found = as_array([row])
+        assert (found.dtype, found.tolist()) == (kind, np.array([row], float).tolist())
+
+
+@every_form
 @pytest.mark.parametrize(
-    ("kind", "row"), [(np.int64, [0, -(2**53)]), (np.float64, [2**70, 0]), (np.float64, [0, 255.0])]
+    ("among", "method"),
+    [("all", "halving"), ("learned", "one_shot"), (["new 0", "new 1", "new 0"], "halving")],
 )
-def test_whole_numbers_stay_whole(kind, row):
-    found = as_array([row])
-    assert (found.dtype, found.tolist()) == (kind, np.array([row], float).tolist())
-
-
-def test_octet_streams_are_npy_bodies_too_and_logits_come_only_when_asked(client):
-    headers = {"Content-Type": "application/octet-stream; x=y"}
-    answer = client.post("/predict?task=new%200", content=npy(INPUTS), headers=headers)
-    assert answer.status_code == 200
-    assert answer.json()["logits"] is None
-
-
-@both_forms
-@pytest.mark.parametrize("among", ["all", "learned", ["new 0", "new 1", "new 0"]])
-@pytest.mark.parametrize("method", ["halving", "one_shot"])
 def test_inference_equals_the_learners(client, direct, form, among, method):
     inputs = blobs(51)[0]
-    answer = ask(client, "/infer", form, inputs, among=among, method=method, logits=True)
+    answer = ask(client, "/infer", inputs, form, among=among, method=method, logits=True)
     known = among if isinstance(among, str) else among[:2]
     guess = direct.infer_task(inputs, among=known, method=method)
     assert (answer["task"], answer["best"], answer["unknown"]) == ("new 1", "new 1", False)
@@ -131,7 +111,7 @@ def test_inference_equals_the_learners(client, direct, form, among, method):
 def test_foreign_inputs_get_no_labels(client, direct):
     inputs = 0.01 * torch.randn(200, 16, generator=torch.Generator().manual_seed(1))
     assert direct.infer_task(inputs).unknown
-    answer = ask(client, "/infer", "npy", inputs)
+    answer = ask(client, "/infer", inputs)
     assert (answer["task"], answer["unknown"]) == (None, True)
     assert (answer["labels"], answer["logits"]) == (None, None)
     assert answer["best"] in NAMES
@@ -139,8 +119,8 @@ def test_foreign_inputs_get_no_labels(client, direct):
 
 def test_health_and_tasks_page_by_page_and_one_by_one(client, direct):
     kept = {"network": "lenet_300_100", "input_shape": [16], "preprocessing": None}
-    counts = {"status": "ok", "version": __version__, "tasks": 6, "masks": 3}
-    assert client.get("/health").json() == counts | kept
+    kept |= {"status": "ok", "version": __version__, "tasks": 6, "masks": 3}
+    assert client.get("/health").json() == kept
     found, offset = [], 0
     while offset is not None:
         page = client.get("/tasks", params={"limit": 4, "offset": offset}).json()
@@ -150,13 +130,10 @@ def test_health_and_tasks_page_by_page_and_one_by_one(client, direct):
     assert [task["name"] for task in found] == NAMES
     for task in found:
         info = direct.tasks_[task["name"]]
-        kept = {"role": info.role, "num_masks": info.num_masks, "bytes": info.bytes}
-        assert task == {"name": info.name, "num_classes": 3, **kept}
+        known = vars(info) | {"num_classes": 3, "classes": list(info.classes)}
+        assert task == {name: known[name] for name in task}
         details = client.get("/task", params={"name": info.name}).json()
-        assert details["classes"] == list(info.classes)
-        assert details["breakdown"] == info.breakdown
-        assert details["history"]["recipe"] == info.history["recipe"]
-        assert set(details) == {*task, "classes", "breakdown", "history"}
+        assert details == json.loads(json.dumps(known, default=dict))
 
 
 def test_tasks_learned_meanwhile_are_served_at_once(direct, tmp_path):
@@ -169,7 +146,7 @@ def test_tasks_learned_meanwhile_are_served_at_once(direct, tmp_path):
             other.learn_basis("late basis", blobs(70))
             other.learn_task("late", blobs(71))
             expected = other.logits(INPUTS, "late")
-        answer = ask(client, "/predict", "json", INPUTS, task="late", logits=True)
+        answer = ask(client, "/predict", INPUTS, task="late", logits=True)
         assert same(answer["logits"], expected)
         assert client.get("/health").json()["masks"] == 4
         assert client.get("/tasks").json()["tasks"][-1]["name"] == "late"
@@ -185,8 +162,7 @@ def test_a_learner_in_memory_is_served_and_threads_do_not_disturb_one_another():
     with TestClient(create_app(learner, ServeSettings(threads=3))) as client:
 
         def right(number):
-            options = {"task": f"basis {number % 3}", "logits": True}
-            answer = ask(client, "/predict", "npy", inputs, **options)
+            answer = ask(client, "/predict", inputs, task=f"basis {number % 3}", logits=True)
             return same(answer["logits"], expected[number % 3])
 
         with ThreadPoolExecutor(6) as pool:

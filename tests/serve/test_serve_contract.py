@@ -10,7 +10,7 @@ import os
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from serving import JSON
+from serving import JSON, NPY
 
 from toys import blobs
 
@@ -74,8 +74,7 @@ def test_operations_and_their_problems_are_documented(client):
     }
     for path in ("/predict", "/infer"):
         contents = document["paths"][path]["post"]["requestBody"]["content"]
-        kinds = {"application/json", "application/x-npy", "application/octet-stream"}
-        assert set(contents) == kinds
+        assert set(contents) == {*JSON.values(), *NPY.values(), "application/octet-stream"}
         for example in contents["application/json"]["schema"]["examples"]:
             inputs = blobs(50)[0][: len(example["inputs"])].tolist()
             text = json.dumps(example | {"inputs": inputs})

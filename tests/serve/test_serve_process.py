@@ -1,4 +1,4 @@
-"""A server as it really runs: bytes on a socket, signals, another process that learns, load.
+"""A server as it really runs, and its command: bytes on a socket, signals, load, options.
 
 IMPRESSLEARN_LOAD_SECONDS: how long the load lasts (5).
 """
@@ -6,6 +6,7 @@ IMPRESSLEARN_LOAD_SECONDS: how long the load lasts (5).
 from __future__ import annotations
 
 import http.client
+import importlib
 import json
 import os
 import signal
@@ -14,13 +15,15 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
 from serving import JSON, NPY, exchange, npy, serving
+from typer.testing import CliRunner
 
-from impresslearn import open_store
-from impresslearn.errors import InputError
+from impresslearn.cli.app import app
+from impresslearn.errors import InputError, MissingDependencyError
 from impresslearn.serve import ServeSettings, run_server
 from impresslearn.serve.server import _peer, announce, with_loopback_hosts
 from toys import FEATURES, blobs
@@ -76,14 +79,10 @@ def test_a_refused_body_that_does_not_come_ends_the_connection(server, more, sta
     assert least <= seconds < least + 5
 
 
-@pytest.mark.parametrize(
-    "content", [b"nonsense\r\n\r\n", b"GET /health HTTP/1.1\r\nX: " + 200_000 * b"x"]
-)
-def test_bytes_that_are_no_request(server, content):
-    with suppress(ConnectionError):  # closed while we were still sending
-        answer, _ = raw(server, content)
-        assert answer.startswith("HTTP/1.1 400")
-        assert "Traceback" not in answer
+def test_bytes_that_are_no_request(server):
+    for content in (b"nonsense\r\n\r\n", b"GET /health HTTP/1.1\r\nX: " + 200_000 * b"x"):
+        with suppress(ConnectionError):  # closed while we were still sending
+            assert raw(server, content)[0].startswith("HTTP/1.1 400")
 
 
 @pytest.mark.slow
@@ -154,17 +153,16 @@ def test_a_peer_is_an_address_or_a_network():
     assert [peers.index(each) for each in peers] == [0, 1, 2, 2, 4, 5, 5]
 
 
-@pytest.mark.parametrize(
-    ("host", "address", "token", "served", "warned"),
-    [
-        ("127.0.0.2", "127.0.0.2", None, "a.b localhost 127.0.0.1 [::1] 127.0.0.2", False),
-        ("me", "127.0.1.1", None, "a.b localhost 127.0.0.1 [::1] me 127.0.1.1", False),
-        ("::1", "::1", None, "a.b localhost 127.0.0.1 [::1]", False),
-        ("me", "10.0.0.1", "s3cret", "a.b", False),
-        ("0.0.0.0", "0.0.0.0", None, "a.b", True),
-        ("::", "::", None, "a.b", True),
-    ],
-)
+ADDRESSES = [
+    ("127.0.0.2", "127.0.0.2", None, "a.b localhost 127.0.0.1 [::1] 127.0.0.2", False),
+    ("me", "127.0.1.1", None, "a.b localhost 127.0.0.1 [::1] me 127.0.1.1", False),
+    ("::1", "::1", None, "a.b localhost 127.0.0.1 [::1]", False),
+    ("me", "10.0.0.1", "s3cret", "a.b", False),
+    ("::", "::", None, "a.b", True),
+]
+
+
+@pytest.mark.parametrize(("host", "address", "token", "served", "warned"), ADDRESSES)
 def test_loopback_serves_this_machine_only_and_open_addresses_are_warned_of(
     capsys, caplog, host, address, token, served, warned
 ):
@@ -189,73 +187,100 @@ def test_tokens_and_hosts_are_those_of_the_command(server):
     assert (status, "'evil.org:" in answer["error"]) == (421, True)
 
 
-@pytest.mark.parametrize(
-    ("host", "port"), [("127.0.0.1", None), ("no such host", 0), ("127.0.0.1", 99999)]
-)
-def test_an_address_that_cannot_be_used_is_one_line(server, store, host, port):
-    line = "Address already in use" if port is None else ""
-    port = server.port if port is None else port
-    with pytest.raises(InputError, match=f"cannot listen on {host}:{port}: .*{line}"):
-        run_server(store, host=host, port=port)
-
-
-def requests_of(learner):
-    """Requests of every kind, malformed ones too: path, body, headers, status, and what must be in
-    the answer."""
-    mixed = ["new 0", "basis 1", "pets/at home?", "new 1"] * 2
-    body = {"inputs": INPUTS.tolist(), "task": mixed}
-    labels = {"labels": learner.predict(INPUTS, mixed).tolist()}
-    logits = {"logits": learner.logits(INPUTS, "new 0").tolist()}
-    among = "/infer?among=new%200&among=new%201"
-    guess = learner.infer_task(INPUTS, among=["new 0", "new 1"])
-    return [
-        *4 * [("/predict", json.dumps(body), JSON, 200, labels)],
-        *4 * [(f"{PATH}&logits=true", npy(INPUTS), NPY, 200, logits)],
-        (among, npy(INPUTS), NPY, 200, {"best": guess.best, "entropy": guess.entropy}),
-        (PATH, npy(np.zeros((4096, FEATURES), np.float32)), NPY, 200, {"logits": None}),
-        ("/tasks?limit=5", None, {}, 200, {"next": 5}),
-        ("/predict", b"{", JSON, 400, {}),
-        (PATH, npy(np.full((2, FEATURES), np.nan)), NPY, 422, {}),
-        ("/predict?task=none", npy(INPUTS), NPY, 404, {}),
-        (PATH, npy(np.zeros((4097, 1))), NPY, 413, {}),
-    ]
+def test_an_address_that_cannot_be_used_is_one_line(server, store):
+    taken = ("127.0.0.1", server.port, "Address already in use")
+    for host, port, line in (taken, ("no such host", 0, ""), ("127.0.0.1", 99999, "")):
+        with pytest.raises(InputError, match=f"cannot listen on {host}:{port}: .*{line}"):
+            run_server(store, host=host, port=port)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
-def test_load_brings_no_error_and_no_growth_and_new_tasks_are_served(direct, tmp_path):
-    path = tmp_path / "tasks.store"
-    direct.save(path)
-    requests = requests_of(direct)
+def test_load_brings_no_error_and_no_growth(server, direct):
+    """Requests of every kind, malformed ones too, by four clients at once."""
+    mixed = ["new 0", "basis 1", "pets/at home?", "new 1"] * 2
+    body = json.dumps({"inputs": INPUTS.tolist(), "task": mixed})
+    requests = [
+        ("/predict", body, JSON, 200, {"labels": direct.predict(INPUTS, mixed).tolist()}),
+        (
+            f"{PATH}&logits=true",
+            npy(INPUTS),
+            NPY,
+            200,
+            {"logits": direct.logits(INPUTS, "new 0").tolist()},
+        ),
+        ("/infer", npy(INPUTS), NPY, 200, {"entropy": direct.infer_task(INPUTS).entropy}),
+        (PATH, MANY, NPY, 200, {"logits": None}),
+        ("/tasks?limit=5", None, {}, 200, {"next": 5}),
+        ("/predict", b"{", JSON, 400, {}),
+        ("/predict?task=none", npy(INPUTS), NPY, 404, {}),
+        (PATH, npy(np.zeros((4097, 1))), NPY, 413, {}),
+    ]
 
-    def client(seed, seconds):
-        """Some requests until then; how many were answered, and what was wrong."""
-        draw, wrong, count = np.random.default_rng(seed), [], 0
-        until = time.monotonic() + seconds
+    def ask(seconds):
+        """Asks until then; returns what went wrong."""
+        until, wrong = time.monotonic() + seconds, []
         with server.connect() as connection:
-            while count < 4 * len(requests) or time.monotonic() < until:
-                *asked, status, right = requests[draw.integers(len(requests))]
-                found, answer = exchange(connection, "POST" if asked[1] else "GET", *asked)
-                if found != status or not right.items() <= answer.items():
-                    wrong.append((asked[0], found, str(answer)[:200]))
-                count += 1
-        return count, wrong
+            while time.monotonic() < until:
+                for path, body, kind, status, right in requests:
+                    method = "POST" if body else "GET"
+                    found, answer = exchange(connection, method, path, body, kind | ALLOWED)
+                    if found != status or not right.items() <= answer.items():
+                        wrong.append((path, found, str(answer)[:200]))
+        return wrong
 
-    with serving(path, "--log-level", "warning") as server, ThreadPoolExecutor(4) as pool:
-        list(pool.map(client, range(4), 4 * [0]))
+    for seconds in (1, LOAD_SECONDS):  # allocators keep what they took first
         start = server.memory()
-        running = [pool.submit(client, seed, LOAD_SECONDS) for seed in range(4)]
-        with open_store(path, progress=False) as other:
-            for number in range(3):
-                other.learn_task(f"late {number}", blobs(80 + number))
-                asked = f"/predict?task=late%20{number}&logits=true"
-                status, answer = server.ask("POST", asked, npy(INPUTS), NPY)
-                assert status == 200
-                assert answer["logits"] == other.logits(INPUTS, f"late {number}").tolist()
-        counts, wrong = zip(*(each.result() for each in running), strict=True)
-        assert server.memory() - start < GROWTH
-        log = list(server.log)
-        server.ends_well(signal.SIGTERM)
-    assert not any(wrong), wrong
-    assert sum(counts) > 10 * LOAD_SECONDS
-    assert not [line for line in log if "ERROR" in line or "Traceback" in line]
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(ask, 4 * [seconds])) == [[]] * 4
+    assert server.memory() - start < GROWTH
+    assert not [line for line in server.log if "ERROR" in line or "Traceback" in line]
+
+
+# The command
+
+
+def run(*arguments, **environment):
+    return CliRunner().invoke(app, ["serve", *arguments], env=environment)
+
+
+def test_every_option_arrives_and_defaults_are_the_librarys(monkeypatch):
+    made = []
+    monkeypatch.setattr(
+        "impresslearn.serve.run_server", lambda *given, **how: made.append((*given, how))
+    )
+    numbers = "max_bytes max_rows max_candidates max_tasks max_memory threads max_peer_connections"
+    given = {name: 5 + place for place, name in enumerate(numbers.split())}
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
+    rest = "--host 127.0.0.2 --port 9 --token abc --log-level error --allow-host a --allow-host b"
+    for more in ((), (*options, *rest.split())):
+        assert run("tasks.store", *more, IMPRESSLEARN_TOKEN="x").exit_code == 0
+    path, settings = Path("tasks.store"), ServeSettings(token="abc", hosts=("a", "b"), **given)
+    place = {"host": "127.0.0.2", "port": 9, "log_level": "error"}
+    usual = {"host": "127.0.0.1", "port": 8000, "log_level": "info"}
+    assert made == [(path, ServeSettings(token="x"), usual), (path, settings, place)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ("", "Missing argument"),
+        ("a --port 65536", "'--port'"),
+        ("a --threads 0", "'--threads'"),
+        ("no-store --port 0", "there is no store"),
+        ("no-store --log-level loud", "log_level must be one of critical, error"),
+    ],
+)
+def test_unusable_arguments_are_refused(arguments, line):
+    result = run(*arguments.split())
+    assert result.exit_code in (1, 2)
+    assert line in result.output + str(result.exception)
+
+
+@pytest.mark.parametrize("missing", ["fastapi", "uvicorn"])
+def test_a_missing_package_is_named(monkeypatch, missing):
+    for module in [name for name in sys.modules if name.startswith("impresslearn.serve")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(MissingDependencyError, match="pip install 'impresslearn"):
+        importlib.import_module("impresslearn.serve")
