@@ -240,7 +240,7 @@ def test_learning_that_diverges(kind):
     before = state(learner)
     wild = Recipe(lr=1e38, schedule="constant", epochs=0, min_steps=4)
     diverging = ImpressLearner(learner.backbone, task_recipe=wild, progress=False)
-    diverging._bind(learner._state)
+    diverging._state = learner._state
     message = "lower the learning rate"
     refused(message, diverging.learn_task, "new", data(2), error=TrainingError)
     assert_as_if_nothing_had_happened(learner, before, fresh(kind), data)

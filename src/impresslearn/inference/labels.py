@@ -47,7 +47,7 @@ def labels_by_task(
         positions.setdefault(name, []).append(position)
     parts = {name: predict(inputs[index], name) for name, index in positions.items()}
     one_kind = len({part.dtype.kind for part in parts.values()}) <= 1
-    together = np.concatenate([*parts.values()] or [[]])
+    together = np.concatenate(list(parts.values()) or [np.array([])])
     labels = np.empty(len(names), dtype=together.dtype if one_kind else object)
     for name, index in positions.items():
         labels[index] = parts[name]

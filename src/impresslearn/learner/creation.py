@@ -71,11 +71,13 @@ def create_learner(
         **given.network,
     }
     backbone = create_backbone(**arguments)
-    spec = backbone.spec or {}
+    spec, sizes = backbone.spec or {}, {"in_features": prod(shape)}
+    if len(shape) == 3:
+        sizes["in_channels"] = shape[0]
     inferred = {
-        name: value
-        for name, value in _sizes(shape).items()
-        if name in spec and name not in given.network and spec[name] != value
+        name: size
+        for name, size in sizes.items()
+        if name not in given.network and spec.get(name, size) != size
     }
     if inferred:
         backbone = create_backbone(**arguments | inferred)
@@ -92,33 +94,21 @@ def check_agreement(given: CreationSettings, description: Mapping[str, Any], whe
 
     description: of the store, as `describe_store` gives it.
     """
-    spec = description["network"]["spec"] or {}
-    kept = description["settings"]
-    named: dict[str, tuple[Any, Any]] = {
-        "backbone": (given.backbone, spec.get("name")),
-        "classes": (given.classes, description["network"]["num_classes"]),
-        "norm": (given.norm, description["network"]["norm"]),
-        **{name: (value, spec.get(name)) for name, value in given.network.items()},
-        **{name: (value, kept.get(name)) for name, value in given.learner_settings().items()},
-    }
-    for name, (wanted, found) in named.items():
-        if wanted is not None and wanted != found:
-            raise InputError(f"{where} was created with {name} {found!r}, not {wanted!r}")
-    if given.preset is None:
-        return
-    chosen = find_preset(given.preset)
-    own = {**chosen.backbone_settings(), **chosen.learner_settings()}
-    own |= {name: own[name].settings() for name in RECIPES}
-    for name, wanted in own.items():
-        found = spec.get(name, kept.get(name))
-        if name not in named and wanted != found:
+    network = description["network"]
+    spec = network["spec"] or {}
+    kept = {**spec, **description["settings"], "backbone": spec.get("name")}
+    kept |= {"classes": network["num_classes"], "norm": network["norm"]}
+    told = {"backbone": given.backbone, "classes": given.classes, "norm": given.norm}
+    told |= {**given.network, **given.learner_settings()}
+    implied: dict[str, Any] = {}
+    if given.preset is not None:
+        chosen = find_preset(given.preset)
+        implied = {**chosen.backbone_settings(), **chosen.learner_settings()}
+        implied |= {name: implied[name].settings() for name in RECIPES}
+    told = {name: wanted for name, wanted in told.items() if wanted is not None}
+    for name, wanted in (implied | told).items():
+        if wanted != kept.get(name):
+            source = "" if name in told else f" as in the preset {given.preset!r}"
             raise InputError(
-                f"{where} was created with {name} {found!r}, not {wanted!r} as in the preset "
-                f"{given.preset!r}"
+                f"{where} was created with {name} {kept.get(name)!r}, not {wanted!r}{source}"
             )
-
-
-def _sizes(shape: Sequence[int]) -> dict[str, int]:
-    """What a network has to know of its inputs, by the names of the backbones' settings."""
-    sizes = {"in_features": prod(shape)}
-    return sizes | {"in_channels": shape[0]} if len(shape) == 3 else sizes

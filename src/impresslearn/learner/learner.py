@@ -348,10 +348,6 @@ class ImpressLearner(ReadOnlySettings):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _bind(self, state: LearnerState) -> None:
-        """Continues from what was committed elsewhere."""
-        self._state = state
-
     @property
     def _trainer(self) -> Trainer:
         return Trainer(self._state, self.settings, progress_for(self.progress).titled)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -29,10 +30,7 @@ def load(
     the learner's, such as progress=False. Raises StoreError for a file that is no store, is
     damaged, or belongs to another network.
     """
-    _check_settings(settings)
-    cache = settings.get("cache_bytes", CACHE_BYTES)
-    loaded = load_state(path, module=module, device=device, cache_bytes=cache)
-    return _learner(loaded, settings, path, in_memory=True)
+    return _learner(load_state, path, settings, module=module, device=device)
 
 
 def open_store(
@@ -51,20 +49,8 @@ def open_store(
     or call `close`. readonly: learning is refused; timeout: seconds to wait for another process's
     commit. Otherwise as `load`.
     """
-    _check_settings(settings)
-    opened = open_state(
-        path,
-        module=module,
-        device=device,
-        readonly=readonly,
-        timeout=timeout,
-        cache_bytes=settings.get("cache_bytes", CACHE_BYTES),
-    )
-    try:
-        return _learner(opened, settings, path, in_memory=False)
-    except BaseException:
-        opened.state.backend.close()
-        raise
+    how = {"module": module, "device": device, "readonly": readonly, "timeout": timeout}
+    return _learner(open_state, path, settings, **how)
 
 
 def verify_store(path: str | os.PathLike, module: nn.Module | None = None) -> dict[str, int]:
@@ -79,31 +65,37 @@ def verify_store(path: str | os.PathLike, module: nn.Module | None = None) -> di
 
 
 def _learner(
-    opened: Opened, settings: dict[str, Any], path: Any, in_memory: bool
+    read: Callable[..., Opened], path: Any, settings: dict[str, Any], **how: Any
 ) -> ImpressLearner:
-    backbone = opened.state.backbone
-    try:
-        kept = restored_settings(opened.settings)
-        ImpressLearner(backbone, **kept)
-    except (TypeError, KeyError, ValueError, AttributeError, OverflowError) as error:
-        raise StoreError(f"the settings of a learner in {path} cannot be used: {error}") from None
-    own = kept["preprocessing"]
-    wanted = settings.get("preprocessing", own)
-    # Older stores have none: what their tasks were learned from may be said for a copy in memory.
-    if wanted != own and not (in_memory and "preprocessing" not in opened.settings):
+    known = set(inspect.signature(ImpressLearner).parameters) - {"backbone", "bank"}
+    for name in sorted(settings.keys() - known):
         raise InputError(
-            f"the tasks of {path} were learned with the preprocessing {own}, not with {wanted}; "
-            "give inputs that are prepared otherwise as Prepared(inputs)"
+            f"there is no setting {name!r} to override; there are {', '.join(sorted(known))}"
         )
-    learner = ImpressLearner(backbone, **kept | settings)
-    learner._bind(opened.state)
+    opened = read(path, cache_bytes=settings.get("cache_bytes", CACHE_BYTES), **how)
+    try:
+        kept = _kept_settings(opened, path)
+        own = kept["preprocessing"]
+        wanted = settings.get("preprocessing", own)
+        # Older stores have none: a copy in memory may be told what its tasks were learned from.
+        untold = read is load_state and "preprocessing" not in opened.settings
+        if wanted != own and not untold:
+            raise InputError(
+                f"the tasks of {path} were learned with the preprocessing {own}, not with {wanted};"
+                " give inputs that are prepared otherwise as Prepared(inputs)"
+            )
+        learner = ImpressLearner(opened.state.backbone, **kept | settings)
+    except BaseException:
+        opened.state.backend.close()
+        raise
+    learner._state = opened.state
     return learner
 
 
-def _check_settings(settings: dict[str, Any]) -> None:
-    known = set(inspect.signature(ImpressLearner).parameters) - {"backbone", "bank"}
-    odd = sorted(set(settings) - known)
-    if odd:
-        raise InputError(
-            f"there is no setting {odd[0]!r} to override; there are {', '.join(sorted(known))}"
-        )
+def _kept_settings(opened: Opened, path: Any) -> dict[str, Any]:
+    try:
+        kept = restored_settings(opened.settings)
+        ImpressLearner(opened.state.backbone, **kept)
+    except (TypeError, KeyError, ValueError, AttributeError, OverflowError) as error:
+        raise StoreError(f"the settings of a learner in {path} cannot be used: {error}") from None
+    return kept

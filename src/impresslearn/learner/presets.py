@@ -38,17 +38,12 @@ class Preset:
 
     def mask_settings(self) -> dict[str, Any]:
         """Keyword arguments that concern trained masks, for `SupSup`."""
-        return {
-            "allocation": self.allocation,
-            "basis_recipe": self.basis_recipe,
-            "score_rule": self.score_rule,
-            "sparsity": self.sparsity,
-        }
+        names = ("allocation", "basis_recipe", "score_rule", "sparsity")
+        return {name: getattr(self, name) for name in names}
 
     def learner_settings(self) -> dict[str, Any]:
         """Keyword arguments for `ImpressLearner`."""
-        own = {"task_recipe": self.task_recipe, "penalty": self.penalty}
-        return self.mask_settings() | own
+        return self.mask_settings() | {"task_recipe": self.task_recipe, "penalty": self.penalty}
 
 
 PRESETS = {

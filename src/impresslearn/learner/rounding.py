@@ -52,18 +52,17 @@ def rounded(
     data = data or {}
     for name in data:
         learner.tasks_.learned(name)
-    tasks = {task.name: _round(learner, task, precision) for task in learner.tasks_.all()}
+    tasks = {task.name: _round(task, precision) for task in learner.tasks_.all()}
     bank = learner.bank_.to(learner.backbone.device)
     backend = MemoryBackend(bank, tasks, learner.shared_statistics_)
     settings = restored_settings(learner.settings.plain()) | {"precision": precision}
     copy = ImpressLearner(learner.backbone, progress=learner.progress, **settings)
-    state = LearnerState(learner.backbone, bank, learner.cache_bytes, backend)
-    copy._bind(state)
+    copy._state = LearnerState(learner.backbone, bank, learner.cache_bytes, backend)
     changes = (_change(learner, copy, name, data.get(name)) for name in learner.tasks_)
     return Rounded(copy, tuple(changes))
 
 
-def _round(learner: ImpressLearner, task: LearnedTask, precision: str) -> LearnedTask:
+def _round(task: LearnedTask, precision: str) -> LearnedTask:
     kept = task.coefficients
     if kept is None or PRECISIONS.index(precision) <= PRECISIONS.index(kept.precision):
         return task

@@ -52,11 +52,12 @@ def import_peft() -> ModuleType:
     try:
         return importlib.import_module("peft")
     except ImportError as error:
-        if isinstance(error, ModuleNotFoundError) and error.name == "peft":
-            raise MissingDependencyError(
-                "this needs PEFT: pip install 'impresslearn[peft]'"
-            ) from None
-        raise MissingDependencyError(f"PEFT cannot be imported: {error}") from error
+        missing = isinstance(error, ModuleNotFoundError) and error.name == "peft"
+        raise MissingDependencyError(
+            "this needs PEFT: pip install 'impresslearn[peft]'"
+            if missing
+            else f"PEFT cannot be imported: {error}"
+        ) from error
 
 
 class Adapter(ReadOnlySettings):
@@ -87,9 +88,15 @@ class Adapter(ReadOnlySettings):
             raise InputError(f"kind must be {' or '.join(KINDS)}, got {kind!r}")
         if precision not in PRECISIONS:
             raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
-        if kind == "vera" and any(len(layer.shape) > 2 for layer in backbone.layers):
-            raise InputError('PEFT has VeRA for linear layers only; use kind="lora"')
-        _check_adaptable(backbone)
+        for layer in backbone.layers:
+            if not _module(layer):
+                raise InputError(
+                    "PEFT adapts layers inside a module; wrap the layer in nn.Sequential"
+                )
+            if kind == "vera" and len(layer.shape) > 2:
+                raise InputError('PEFT has VeRA for linear layers only; use kind="lora"')
+            if getattr(backbone.module.get_submodule(_module(layer)), "groups", 1) != 1:
+                raise InputError(f"adapters need ungrouped convolutions; {layer.name} has groups")
         self.kind = kind
         self.rank = check_integer("rank", rank, 1)
         self.precision = precision
@@ -122,20 +129,18 @@ class Adapter(ReadOnlySettings):
         return self._tuned.zero_shot_score(data, classes)
 
     def _trains(self) -> Trainable:
-        adapted = self._adapted()
-        layers: list[tuple[MaskableLayer, Any]] = [
-            (layer, adapted.get_submodule(_module(layer))) for layer in self.backbone.layers
-        ]
+        adapted, frozen = self._adapted(), self.backbone.weights
+        modules: dict[str, Any] = {
+            layer.name: adapted.get_submodule(_module(layer)) for layer in self.backbone.layers
+        }
         trained: dict[str, Tensor] = {
             name: value for name, value in adapted.named_parameters() if value.requires_grad
         }
 
         def weights() -> tuple[Weights, float]:
-            frozen = self.backbone.weights
-            deltas = {layer: module.get_delta_weight(ADAPTER) for layer, module in layers}
             return {
-                layer.name: frozen[layer.name] + delta.reshape(layer.shape)
-                for layer, delta in deltas.items()
+                layer: frozen[layer] + module.get_delta_weight(ADAPTER).reshape(frozen[layer].shape)
+                for layer, module in modules.items()
             }, 0.0
 
         def result() -> tuple[Weights, int]:
@@ -147,17 +152,12 @@ class Adapter(ReadOnlySettings):
     def _adapted(self) -> nn.Module:
         """A copy of the network with an adapter in each maskable layer, from this seed."""
         targets = "|".join(re.escape(_module(layer)) for layer in self.backbone.layers)
-        config: Any
+        common = {"r": self.rank, "target_modules": targets}
         if self.kind == "lora":
-            config = self._peft.LoraConfig(
-                r=self.rank, lora_alpha=LORA_SCALE * self.rank, target_modules=targets
-            )
+            config = self._peft.LoraConfig(lora_alpha=LORA_SCALE * self.rank, **common)
         else:
             config = self._peft.VeraConfig(
-                r=self.rank,
-                target_modules=targets,
-                d_initial=VERA_START,
-                projection_prng_key=self.seed,
+                d_initial=VERA_START, projection_prng_key=self.seed, **common
             )
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(self.seed)
@@ -177,15 +177,6 @@ class Adapter(ReadOnlySettings):
         for column, value in zip(columns, values, strict=True):
             column.copy_(value)
         return sum(part.nbytes for part in stored) + len(levels)
-
-
-def _check_adaptable(backbone: Backbone) -> None:
-    for layer in backbone.layers:
-        if not _module(layer):
-            raise InputError("PEFT adapts layers inside a module; wrap the layer in nn.Sequential")
-        module = backbone.module.get_submodule(_module(layer))
-        if getattr(module, "groups", 1) != 1:
-            raise InputError(f"adapters need ungrouped convolutions; {layer.name} has groups")
 
 
 def _module(layer: MaskableLayer) -> str:

@@ -16,11 +16,12 @@ from impresslearn.coefficients.mixing import mixed_weights, uniform_coefficients
 from impresslearn.data import Label
 from impresslearn.errors import InputError
 from impresslearn.learner import ImpressLearner
-from impresslearn.masks import POPUP_RECIPE, Allocation, PopupScores, ScoreRule
+from impresslearn.masks import PopupScores
 from impresslearn.masks.bank import MaskBank
 from impresslearn.masks.codec import encode_mask
 from impresslearn.masks.sparsity import ones_per_layer
-from impresslearn.methods.finetuning import FineTuning, TrainingSettings, share_settings
+from impresslearn.methods.finetuning import FineTuning, share_settings
+from impresslearn.methods.supsup import MaskSettings
 from impresslearn.networks import Backbone
 from impresslearn.optimisation.loop import Recipe, Trainable, Weights
 from impresslearn.state.tasks import TaskInfo, check_new_name, tensor_bytes
@@ -33,9 +34,8 @@ class Hybrid(ReadOnlySettings):
     """Learns coefficients for the hidden layers and a mask for the head, task by task.
 
     bank: masks to combine, as it is when a task is learned; empty by default, for `learn_basis` to
-    fill. sparsity, allocation: of trained masks, and so of the head's; basis_recipe, score_rule:
-    how `learn_basis` trains them (a head's weights are ranked by their score); recipe: how
-    coefficients and heads are trained. The other settings are those of `ImpressLearner`.
+    fill. recipe: how coefficients and heads are trained. settings: as of `SupSup`; sparsity and
+    allocation are those of heads too, whose weights are ranked by their score.
     """
 
     backbone: Backbone
@@ -47,31 +47,26 @@ class Hybrid(ReadOnlySettings):
         backbone: Backbone,
         bank: MaskBank | None = None,
         *,
-        sparsity: float = 0.9,
-        allocation: Allocation = "erdos_renyi",
-        basis_recipe: Recipe = POPUP_RECIPE,
-        score_rule: ScoreRule = "magnitude",
-        **settings: Unpack[TrainingSettings],
+        recipe: Recipe = HYBRID_RECIPE,
+        **settings: Unpack[MaskSettings],
     ) -> None:
         if len(backbone.layers) < 2:
             raise InputError("a hybrid needs a body and a head: at least two maskable layers")
-        settings.setdefault("recipe", HYBRID_RECIPE)
-        self._tuned = FineTuning(backbone, **settings, trains=self._trains, role="learned")
-        share_settings(self, self._tuned)
-        self._learner = ImpressLearner(
-            backbone,
-            bank=bank,
-            sparsity=sparsity,
-            allocation=allocation,
-            basis_recipe=basis_recipe,
-            score_rule=score_rule,
-            seed=self.seed,
-            preprocessing=self._tuned.preprocessing,
-        )
+        self._learner = ImpressLearner(backbone, bank=bank, **settings)
         chosen, self.bank = self._learner.settings, self._learner.bank_
-        self.sparsity, self.allocation = chosen.sparsity, chosen.allocation
-        self.basis_recipe, self.score_rule = basis_recipe, chosen.score_rule
-        self._head_ones = ones_per_layer(backbone.layers, sparsity, allocation)[-1]
+        self._tuned = FineTuning(
+            backbone,
+            recipe=recipe,
+            seed=chosen.seed,
+            preprocessing=chosen.preprocessing,
+            progress=self._learner.progress,
+            trains=self._trains,
+            role="learned",
+        )
+        share_settings(self, self._tuned)
+        for name in ("sparsity", "allocation", "basis_recipe", "score_rule"):
+            setattr(self, name, getattr(chosen, name))
+        self._head_ones = ones_per_layer(backbone.layers, chosen.sparsity, chosen.allocation)[-1]
 
     @property
     def tasks_(self) -> Mapping[str, TaskInfo]:
