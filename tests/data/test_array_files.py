@@ -18,6 +18,11 @@ X = np.arange(30, dtype=np.float32).reshape(10, 3)
 Y = np.arange(10) % 2
 
 
+def save(path, **arrays):
+    np.savez(path, **arrays)
+    return path
+
+
 @pytest.fixture
 def npy(tmp_path):
     np.save(tmp_path / "a.npy", X)
@@ -29,25 +34,17 @@ def npz(tmp_path):
     return save(tmp_path / "a.npz", inputs=X, labels=Y)
 
 
-def save(path, **arrays):
-    np.savez(path, **arrays)
-    return path
-
-
-def npy_bytes(header, data=b"", version=(1, 0)):
-    text = header.encode("latin1")
-    length = struct.pack("<H" if version == (1, 0) else "<I", len(text))
-    return b"\x93NUMPY" + bytes(version) + length + text + data
+def npy_bytes(header, data=b""):
+    return b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header.encode("latin1") + data
 
 
 def declared(shape, dtype="<f4", data=b""):
     return npy_bytes(f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}}}\n", data)
 
 
-def zipped(path, members, compression=zipfile.ZIP_DEFLATED):
+def zipped(path, name, content, compression=zipfile.ZIP_DEFLATED):
     with zipfile.ZipFile(path, "w", compression) as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
+        archive.writestr(name, content)
     return path
 
 
@@ -95,7 +92,7 @@ def test_archives_without_a_pair_say_what_they_hold(tmp_path):
     refused("holds 'p', 'q'; expected one of inputs, ima", read_inputs, save(path, p=X, q=X))
     many = save(path, **{f"a{i}" + "x" * 50: X for i in range(9)})
     refused(r"'a0x+…', .*, …; expected one of", read_inputs, many)
-    refused("a.npz holds no array", read_inputs, zipped(path, {"readme.txt": "x"}))
+    refused("a.npz holds no array", read_inputs, zipped(path, "readme.txt", "x"))
     assert torch.equal(read_inputs(save(path, only=X)).inputs, torch.from_numpy(X))
 
 
@@ -105,7 +102,6 @@ def test_archives_without_a_pair_say_what_they_hold(tmp_path):
         ("l.txt", "0\n1\n" * 5 + "\n", {}, Y.tolist()),
         ("l.txt", "\ufeff" + "Größe\r\n7\r\n" * 5, {}, ["Größe", "7"] * 5),
         ("l.csv", "Label\n" + "0\n1\n" * 5, {}, Y.tolist()),
-        ("l.csv", '"0"\n"1"\n' * 5, {}, Y.tolist()),
         ("l.csv", "y\n" + "n\n" * 9, {"header": False}, ["y"] + ["n"] * 9),
         ("l.csv", "id,kind\n" + "5,0\n6,1\n" * 5, {"label_column": "kind"}, Y.tolist()),
     ],
@@ -123,10 +119,7 @@ def test_labels_in_a_file_of_their_own(tmp_path, npy, npz, name, content, settin
     [
         ("l.txt", b"0\n\n1\n", "l.txt: line 2 is empty"),
         ("l.txt", b"", "l.txt holds no label"),
-        ("l.txt", b"\xff\xfe0", "l.txt is not UTF-8"),
         ("l.txt", b"0.5\n1\n", "l.txt: labels must be integers or names, got '0.5'"),
-        ("l.txt", b"a\0\na\n", "l.txt: labels must not end in NUL"),
-        ("l.csv", b"label\n", "l.csv holds no label"),
         ("l.csv", b"y\nn\ny\n", "10 inputs came with 2"),
         ("l.csv", b"a,b\n1,2\n", "l.csv: .* no column label, target, class, y; it has 'a', 'b'"),
         ("l.csv", b"id,label\n\n1,4\n2\n", r"l.csv: row 2 \(line 4\), column 'label' is empty"),
@@ -149,10 +142,8 @@ def test_files_of_labels_that_cannot_be_used(tmp_path, npy, name, content, match
     [
         (X, Y[:4], "10 inputs came with 4 labels"),
         (np.array([[1, np.nan]] * 10), Y, "inputs hold 10 NaN"),
-        (X[:0], Y[:0], "hold"),
         (X[:, :0], Y, r"inputs of shape \(10, 0\) hold no number"),
         (np.float32(3), Y, "inputs must be one per example, .* a single number"),
-        (X.astype("M8[s]"), Y, "expected an array of numbers or strings, got datetime64"),
         (np.zeros(10, dtype="i4,f4"), Y, "expected an array of numbers or strings, got"),
     ],
 )
@@ -187,15 +178,13 @@ def test_objects_are_never_unpickled(tmp_path, npy):
         declared((3,), data=b"\0" * 11),
         declared((3,), "|V8", b"\0" * 24),
         npy_bytes("(" * 9000),
-        npy_bytes(" " * 70000, version=(2, 0)),
-        npy_bytes("{}", version=(9, 9)),
         b"PK\x03\x04 and no more",
     ],
 )
 def test_headers_are_not_trusted(tmp_path, npy, content):
     npy.write_bytes(content)
     refused("a.npy", read_inputs, npy)
-    refused("a.npz", read_inputs, zipped(tmp_path / "a.npz", {"inputs.npy": content}))
+    refused("a.npz", read_inputs, zipped(tmp_path / "a.npz", "inputs.npy", content))
 
 
 def test_what_is_larger_than_the_limit_is_not_even_decompressed(tmp_path, monkeypatch):
@@ -208,12 +197,10 @@ def test_what_is_larger_than_the_limit_is_not_even_decompressed(tmp_path, monkey
         refused("limit of 1,000,000 bytes", read, tmp_path / "a.npz", memory_limit=10**6)
 
 
-def test_damaged_archives(npz):
-    npz.write_bytes(npz.read_bytes().replace(X.tobytes(), X.tobytes()[:-1] + b"\1"))
-    refused("cannot read .*a.npz: Bad CRC", read_examples, npz)
+def test_other_compression_is_refused(npz):
     content = io.BytesIO()
     np.save(content, X)
-    zipped(npz, {"inputs.npy": content.getvalue()}, zipfile.ZIP_BZIP2)
+    zipped(npz, "inputs.npy", content.getvalue(), zipfile.ZIP_BZIP2)
     refused("only archives written by numpy's", read_inputs, npz)
 
 
@@ -222,10 +209,8 @@ def test_damaged_archives(npz):
 @pytest.mark.filterwarnings("ignore")
 def test_no_damage_escapes_as_another_error(tmp_path_factory, place, junk, suffix):
     path = tmp_path_factory.mktemp("damage") / f"a.{suffix}"
-    if suffix == "npy":
-        np.save(path, X)
-    else:
-        np.savez_compressed(path, inputs=X, labels=Y)
+    with path.open("wb") as stream:
+        np.save(stream, X) if suffix == "npy" else np.savez_compressed(stream, inputs=X, labels=Y)
     content = bytearray(path.read_bytes())
     place %= len(content)
     content[place : place + (len(junk) if junk[0] % 2 else 10**6)] = junk
@@ -239,7 +224,7 @@ def test_no_damage_escapes_as_another_error(tmp_path_factory, place, junk, suffi
 
 @pytest.mark.parametrize("read", [read_examples, read_inputs])
 def test_paths_that_are_not_there_or_of_another_kind(tmp_path, npz, read):
-    for name in ("no.npz", "no.csv", "no", "no/deeper.npy", "a.npz/x.npz"):
+    for name in ("no.npz", "no", "no/deeper.npy", "a.npz/x.npz"):
         refused("there is no file or folder", read, tmp_path / name, error=MissingDataError)
     for path in (3, None, X):
         refused("expected the path of a file or folder, got", read, path)
@@ -253,7 +238,6 @@ def test_paths_that_are_not_there_or_of_another_kind(tmp_path, npz, read):
 
 def test_settings_without_a_meaning_are_refused(tmp_path, npy, npz):
     refused("label_column means nothing for .npz", read_examples, npz, label_column="y")
-    refused("header means nothing for .npz", read_examples, npz, header=True)
     (tmp_path / "l.txt").write_text("1\n")
     refused("means nothing for", read_examples, npy, tmp_path / "l.txt", label_column="x")
     for read in (read_examples, read_inputs):

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch.utils.data import (
     BatchSampler,
-    ConcatDataset,
     DataLoader,
     Dataset,
     RandomSampler,
@@ -38,17 +37,13 @@ def rows(inputs=X, labels=Y):
     [
         lambda x: (x, Y),
         lambda x: [x.numpy(), Y.numpy()],
-        lambda x: (list(x), Y[:, None]),
         lambda x: Examples(x, Y.numpy()),
         lambda x: TensorDataset(x, Y),
-        lambda x: Subset(TensorDataset(x, Y), range(N)),
         lambda x: Pairs(x, Y),
         lambda x: Pairs(x.numpy(), Y.tolist()),
         lambda x: DataLoader(TensorDataset(x, Y), batch_size=4, shuffle=True, drop_last=True),
-        lambda x: DataLoader(TensorDataset(x, Y), batch_size=None),
         lambda x: DataLoader(list(rows(x)), batch_size=4),
         lambda x: DataLoader(Flow(lambda: rows(x)), batch_size=7),
-        lambda x: DataLoader(Flow(lambda: rows(x)), batch_size=None),
         lambda x: DataLoader(Flow(lambda: rows(x.split(7), Y.split(7))), batch_size=None),
         lambda x: Flow(lambda: rows(x)),
     ],
@@ -59,12 +54,10 @@ def test_every_form_gives_the_same_examples(form):
         assert isinstance(examples, Examples)
         assert examples.inputs.dtype == torch.float32
         assert torch.equal(examples.inputs, expected)
-        assert examples.pixels == (given is not X)
-        assert examples.labels.dtype == np.int64
         assert examples.labels.tolist() == Y.tolist()
         again = as_examples(examples.subset([3, 0]))
         assert torch.equal(again.inputs, expected[[3, 0]])
-        assert again.pixels == examples.pixels
+        assert again.pixels == examples.pixels == (given is not X)
 
 
 def test_bytes_are_pixels_and_other_numbers_are_not():
@@ -91,9 +84,8 @@ class Negated(TensorDataset):
     ("data", "inputs", "labels"),
     [
         (Negated(X, Y), -X, 1 - Y),
-        (ConcatDataset([DATA, Negated(X, Y)]), torch.cat([X, -X]), torch.cat([Y, 1 - Y])),
         (Subset(DATA, [7, 2]), X[[7, 2]], Y[[7, 2]]),
-        (Subset(Subset(Negated(X, Y), [7, 2]), [-1]), -X[[2]], 1 - Y[[2]]),
+        (Subset(Negated(X, Y), [7, 2]), -X[[7, 2]], 1 - Y[[7, 2]]),
         (DataLoader(Negated(X, Y)), -X, 1 - Y),
         (DataLoader(DATA, sampler=SequentialSampler(range(5))), X[:5], Y[:5]),
         (DataLoader(DATA, batch_sampler=[[0, 1], [5]]), X[[0, 1, 5]], Y[[0, 1, 5]]),
@@ -133,6 +125,8 @@ def test_memory_that_is_used_again_and_again_is_copied():
     loader = DataLoader(DATA, batch_size=5, collate_fn=doubled)
     assert torch.equal(as_examples(loader).inputs, 2 * X)
     assert torch.equal(as_examples(Reusing(X, Y)).inputs, X)
+    once = iter(list(rows()))
+    assert torch.equal(as_examples(Flow(lambda: once)).inputs, X)
 
 
 @pytest.mark.parametrize("fault", [None, "transform", "length", "heir", "labels", "mine"])
@@ -162,11 +156,6 @@ def test_targets_are_believed_only_of_a_known_type_where_they_hold(monkeypatch, 
     examples = as_examples(Subset(data, range(N)), memory_limit=0, workers=0)
     assert fault is not None or len(reads) <= 3 * 16 + 1  # which spares a reading of all
     assert examples.labels.tolist() == [data[i][1] for i in range(N)]
-
-
-def test_what_can_be_read_only_once_is_read_whole():
-    stream = iter(list(rows()))
-    assert torch.equal(as_examples(Flow(lambda: stream)).inputs, X)
 
 
 def noisy(items):
@@ -208,14 +197,12 @@ SHAPES = r"item 1 has \(2,\), the first \(3,\)"
     ("data", "message"),
     [
         (Pairs(X[:4], Y[:5]), "item 4 of 5 in the Pairs cannot be read: IndexError: index 4"),
-        (Pairs([X[0]], Y[:2]), "item 1 of 2 in the Pairs cannot be read: IndexError: list ind"),
         (Subset(DATA, [1, 99]), "item 1 of 2 in the Subset cannot .* index 99"),
         (MIXED, SHAPES),
         (Pairs([X[0], X[0].byte()], [0, 1]), r"item 1 has \(3,\) of uint8, the first \(3,\)"),
         (DataLoader(MIXED, collate_fn=noisy, batch_size=2), "expand|match"),
         (Pairs(["cat"], [0]), "inputs must be a numeric tensor or array, got str"),
         (type("Lengthless", (Dataset,), {})(), "a Dataset must know its length"),
-        (TensorDataset(X), "must give pairs"),
         (TensorDataset(X, X, Y), "must give pairs"),
         (TensorDataset(X[:0], Y[:0]), "no example"),
         (Pairs([], []), "no example"),
@@ -228,27 +215,21 @@ def test_data_sets_that_are_not_what_they_say(data, message, limit):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (([], []), "no example"),
         ((X[:0], Y[:0]), "no example"),
         (DataLoader(Flow(list)), "no example"),
         ((X, Y[:4]), "40 inputs came with 4 labels"),
         (Flow(lambda: X), "must give pairs"),
-        (DataLoader(Flow(lambda: X)), "must give pairs"),
         (DataLoader(Flow(lambda: [(X[0], 0), (X[0, :2], 1)])), r"got \(3,\) and \(2,\)"),
         (Flow(lambda: rows(X, ["1"] * 20 + [1] * 20)), "all integers or all strings"),
         (Flow(lambda: 1 / 0), "cannot be read after batch 0: ZeroDivisionError"),
         (Flow(lambda: iter(lambda: (X[0], 1), None)), "than the limit of 1,000 bytes"),  # endless
         (Examples(X[:2], np.array([1, "1"], dtype=object)), "all integers or all strings"),
         ((torch.tensor(1.0), [0]), "got a single number"),
-        (([["a", "b"]], [0]), "must be a numeric tensor or array, got list"),
-        ((None, [0]), "got NoneType"),
+        ((None, [0]), "must be a numeric tensor or array, got NoneType"),
         (([[1, 2], [3]], [0, 1]), "got list: .*inhomogeneous"),
-        (([torch.zeros(2), torch.zeros(3)], [0, 1]), "got list: .*equal size"),
         ((X + 1j, Y), "real numbers, got complex"),
         ((torch.tensor([[1.0, np.nan], [np.inf, 2]]), [0, 1]), "hold 2 NaN or infinite values"),
         ((np.array([[1e300, 0]]), [0]), "hold 1 NaN or infinite value"),
-        (Subset(Negated(X * np.nan, Y), range(1)), "hold 3 NaN"),
-        (X, "got Tensor"),
         ((X, Y, Y), "got tuple"),
         ({"x": X}, "got dict"),
     ],

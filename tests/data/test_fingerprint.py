@@ -1,3 +1,5 @@
+"""The fingerprint of a data set: stores and job caches compare it with that of an earlier day."""
+
 import hashlib
 import json
 

@@ -48,7 +48,6 @@ def test_labels_keep_their_values(labels, expected):
     ("labels", "message"),
     [
         ([1, "1"], "must be all integers or all strings, got 1, '1'"),
-        ([True, 2, 1], "must be all integers or all strings, got True, "),
         ([b"a", "a"], "must be all integers or all strings, got b'a', 'a'"),
         ([None, "a"], "must be all integers or all strings, got None, 'a'"),
         (["a\0", "a"], r"must not end in NUL, .* got 'a.x00'"),
@@ -59,17 +58,13 @@ def test_labels_keep_their_values(labels, expected):
         (torch.tensor([2**63, 1], dtype=torch.uint64), "must fit 64 bits with a sign"),
         (np.array([1e300, 1]), "as floats must be below 9,007,199,254,740,992, .* got 1e.300"),
         ([-(2.0**53), 1], "as floats must be below"),
-        (np.array([2**24, 1], np.float32), "as floats must be below 16,777,216"),
         ([np.float32(2**24 + 1), np.float32(2**24)], "as floats must be below 16,777,216"),
         (torch.tensor([256.0, 1.0], dtype=torch.bfloat16), "as floats must be below 256,"),
         ([np.array([4097], np.float16), np.array([4098], np.float16)], "must be below 2,048,"),
-        (np.array([3, 2.0**63], np.longdouble), "must be below"),
         (np.ma.masked_equal([0, 1], 1), "must not be masked"),
         ([[1, 0], [0, 1]], r"got shape \(2, 2\); of one-hot rows give .* labels.argmax\(1\)"),
-        ([torch.tensor([0, 1])] * 2, r"got shape \(2, 2\); of one-hot rows"),
         ([[1, 2], [3]], r"got shape \(2, 2\)$"),
         ([1j, 2j], "integers or strings, got 1j"),
-        ([0.5, 1.0], "integers or strings, got 0.5"),
         ([np.nan, 1.0], "integers or strings, got nan"),
         (3, r"got shape \(\)"),
     ],
@@ -85,8 +80,7 @@ def test_labels_that_would_merge_or_cannot_be_kept_are_refused(labels, message):
 def test_classes_are_sorted_plain_values():
     assert classes_of(np.array([5, -1, 5])) == task_classes(np.array([5, -1]), 2) == (-1, 5)
     assert classes_of(np.array(["b", "a"])) == ("a", "b")
-    kinds = [type(classes_of(np.array(labels))[0]) for labels in ([5, -1], ["b"])]
-    assert kinds == [int, str]
+    assert type(classes_of(np.array([5, -1]))[0]) is int
 
 
 def test_a_label_is_found_by_its_value_and_kind():

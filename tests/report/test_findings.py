@@ -7,11 +7,11 @@ import samples
 from typer.testing import CliRunner
 
 from impresslearn.cli.app import app
-from impresslearn.errors import InputError
 from impresslearn.experiments.configuration import read_configuration
 from impresslearn.experiments.record import write_record
 from impresslearn.report import markdown_of, read_findings, read_records, unshown
 from impresslearn.report.records import FINDINGS as FILE
+from toys import refused
 
 NEW = samples.overlap() | {"scale": "small"}
 OLD = NEW | {"finding": "Masks overlap\tby chance."}
@@ -39,10 +39,9 @@ def test_a_report_shows_the_finding(tmp_path, record, findings, shown):
     assert ("Found here: " in markdown_of(read)) == bool(shown)
 
 
-@pytest.mark.parametrize("scale", ["small", "smoke"])
 @pytest.mark.parametrize("there", [None, NEW, OLD])
 @pytest.mark.parametrize("before", [{}, {"overlap": {"small": "First."}, "x": {"y": "z"}}])
-def test_measuring_again_erases_no_finding(tmp_path, there, before, scale):
+def test_measuring_again_erases_no_finding(tmp_path, there, before):
     path, expected = tmp_path / "overlap.json", before
     if there is not None:
         samples.write(tmp_path, there)
@@ -51,7 +50,7 @@ def test_measuring_again_erases_no_finding(tmp_path, there, before, scale):
     if there is OLD:
         both = ("First. " if before else "") + OLD["finding"]
         expected = before | {"overlap": {"small": both}}
-    for _ in range(2):
+    for scale in ("small", "smoke"):
         write_record(NEW | {"scale": scale}, path)
     assert read_findings(tmp_path) == expected
     assert (tmp_path / FILE).exists() == bool(expected)
@@ -77,10 +76,8 @@ def test_a_finding_without_its_record_is_told(tmp_path, options, count):
 
 
 def test_a_run_of_that_name_is_refused(tmp_path):
-    path = tmp_path / "findings.toml"
-    path.write_text("")
-    with pytest.raises(InputError, match=r"its record would be findings\.json"):
-        read_configuration(path)
+    (tmp_path / FILE).with_suffix(".toml").write_text("")
+    refused(r"record would be findings\.json", read_configuration, tmp_path / "findings.toml")
 
 
 def test_the_project_s_own_findings_have_their_records(request):

@@ -64,7 +64,7 @@ UNEQUAL = [
 ]
 MEANS = {("a", 1): 0.5, ("a", 2): 0.7, ("b", 1): 0.6, ("b", 3): 0.65, ("c", 1): 0.8}
 STEPS = [row for (m, n), mean in MEANS.items() for row in valued(mean, masks=n, method=m)]
-FRONTIER = LINE | {"frontier": True, "points": ["masks"]}
+FRONTIER = LINE | {"frontier": True, "points": ["masks"], "ours": ["a", "b"]}
 TESTED = [
     {"masks": 10, "sparsity": 0.9, "p_value": 0.04, "difference": -1.2},
     {"masks": 2, "sparsity": 0.8, "p_value": 0.0004, "difference": 3.1},
@@ -78,8 +78,7 @@ FOUND = [{"method": "a", "masks": 3, "found": value} for value in (True, True, F
     [
         (BOX, valued(*TWENTY), "bar", [QUARTILES | {"mean": statistics.fmean(TWENTY), "rows": 20}]),
         (BOX, valued(0.1, 0.2), "circle", [{"value": 0.1}, {"value": 0.2}]),  # few are points
-        (BAR, valued(0.8), "bar", [{"x": "5", "group": "a", "mean": 0.8, "average": "80.0%"}]),
-        (BAR | {"y": "found"}, FOUND, "bar", [{"mean": 0.75, "average": "75.0%"}]),
+        (BAR | {"y": "found"}, FOUND, "bar", [{"x": "3", "mean": 0.75, "average": "75.0%"}]),
         # an interval ends where accuracies do
         (LINE, valued(0.5, 0.7), "line", [{"x": 5, "low": 0, "interval": "60.0 ± 127.1%"}]),
         (LINE | {"x": "bytes"}, UNEQUAL, "line", [{"x": x} for x in (30, 31, 32, 10, 11, 12)]),
@@ -90,13 +89,7 @@ FOUND = [{"method": "a", "masks": 3, "found": value} for value in (True, True, F
             [{"x": 31, "at": "masks 3"}, {"x": 11, "at": "masks 1"}],
         ),
         # what no cheaper mean reaches
-        (FRONTIER, STEPS, "line", [{"x": 1, "mean": 0.8}]),
-        (
-            FRONTIER | {"ours": ["a", "b"]},
-            STEPS,
-            "line",
-            [{"x": 1, "mean": 0.6}, {"x": 2, "mean": 0.7}],
-        ),
+        (FRONTIER, STEPS, "line", [{"x": 1, "mean": 0.6}, {"x": 2, "mean": 0.7}]),
         (
             TESTS,
             TESTED,
@@ -118,14 +111,8 @@ def test_marks_hold_the_numbers(figure, rows, kind, expected):
     ("figure", "rows", "channel", "expected"),
     [
         (BOX, each_with("masks", [100, 5, 20], 0.5), "x", {"domain": ["5", "20", "100"]}),
-        (BAR, each_with("masks", ["fc2", "fc10"], 0.5), "x", {"domain": ["fc2", "fc10"]}),
         # two values are never one place
-        (
-            BOX,
-            each_with("masks", [0.123456, 0.123457], 0.5),
-            "x",
-            {"domain": ["0.123456", "0.123457"]},
-        ),
+        (BOX, each_with("masks", [1.23456, 1.23457], 0.5), "x", {"domain": ["1.23456", "1.23457"]}),
         (LINE | {"log_x": True}, each_with("masks", [1, 1000], 0.5), "x", {"type": "log"}),
         (BAR, valued(0.8) + valued(0.99, masks=3), "y", {"zero": True}),
         (BOX, valued(0.5) + valued(0.99, masks=3), "y", {"type": "log"}),  # of the error
@@ -136,7 +123,6 @@ def test_marks_hold_the_numbers(figure, rows, kind, expected):
             for values, domain in (
                 ([0.1, 0.4], [0.1, 0.4]),
                 ([-0.1, 0.4], [-0.4, 0, 0.4]),
-                ([0.2], [0, 0.2]),
                 ([0], [-1, 0]),
             )
         ),
@@ -158,9 +144,8 @@ def test_points_are_not_joined_and_a_logarithm_knows_no_zero():
 
 def test_an_interval_does_not_dwarf_the_means():
     rows = [{"masks": n, "method": "a", "gain": n + by} for n in (1, 2) for by in (-9, 9)]
-    assert all(
-        0 < m["low"] < m["high"] < 3 for m in marks(chart(LINE | {"y": "gain"}, rows), "line")
-    )
+    drawn = marks(chart(LINE | {"y": "gain"}, rows), "line")
+    assert all(0 < mark["low"] < mark["high"] < 3 for mark in drawn)
 
 
 def test_places_in_a_stream_have_their_task_s_name():

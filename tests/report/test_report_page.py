@@ -13,11 +13,11 @@ import pytest
 import samples
 from samples import EVIL
 
-from impresslearn.errors import InputError
 from impresslearn.report import parse_record, write_report
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
+TILE = {"title": "A", "value": "accuracy", "caption": "as is"}
 INKS = {"dark": "#e8eaed", "light": "#1d2129"}
 
 
@@ -106,28 +106,17 @@ def test_names_are_no_markup(page):
     assert [tag for tag, _ in page.tags].count("script") == 2
 
 
-def test_highlights_are_tiles_and_no_targets(tmp_path):
-    path, tile = tmp_path / "demo.html", {"title": "A", "value": "accuracy", "caption": "as is"}
-    record = samples.overlap() | {"scale": "demo", "highlights": [tile]}
-    write_report([parse_record(record)], path, title="A demo")
-    shown = Page(path).shown
-    for expected in ("A demo", "as is", "20.0%"):
-        assert expected in shown
-    assert "targets" not in shown
-
-
-@pytest.mark.parametrize("scale", ["custom", "smoke"])
-def test_a_custom_run_is_described_as_one(tmp_path, scale):
-    shown = Page(written(tmp_path, samples.overlap() | {"scale": scale, "claim": ""})).shown
-    assert "runs of your own: 1" in shown
-    for absent in ("targets", "smoke", "The paper"):
-        assert absent not in shown
-
-
-def test_says_that_it_cannot_write(tmp_path):
-    (tmp_path / "report.html").mkdir()
-    with pytest.raises(InputError, match="cannot write"):
-        written(tmp_path, samples.overlap())
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({"scale": "demo", "highlights": [TILE]}, ("as is", "20.0%")),
+        *(({"scale": of, "claim": ""}, ("runs of your own: 1",)) for of in ("custom", "smoke")),
+    ],
+)
+def test_a_demo_and_a_custom_run_are_described_as_such(tmp_path, more, expected):
+    shown = Page(written(tmp_path, samples.overlap() | {"claim": ""} | more)).shown
+    assert all(each in shown for each in expected)
+    assert not any(absent in shown for absent in ("targets", "smoke", "The paper"))
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Result records: whatever is wrong is named in one line, with file and place, before drawing."""
 
 import json
+import re
 
 import pytest
 import samples
@@ -8,10 +9,10 @@ from samples import ABSENT, changed
 
 from impresslearn.errors import InputError
 from impresslearn.report import parse_record, read_record, read_records, write_report
+from toys import refused
 
 GOOD = samples.comparison()
 FIGURE = {"kind": "box", "x": "masks", "y": "accuracy"}
-HEAT = {"kind": "heatmap", "x": "masks", "y": "sparsity", "value": "accuracy"}
 MEANS = {"columns": ["method"], "values": ["accuracy"]}
 PLAIN = "a text, a finite number or a truth value"
 
@@ -27,12 +28,9 @@ PLAIN = "a text, a finite number or a truth value"
         (("seconds",), float("inf"), "seconds must be a finite number, got inf"),
         (("rows", 4), {}, "rows[4] Dictionary must have at least 1 item"),
         (("rows", 4, "accuracy"), float("nan"), f"rows[4].accuracy must be {PLAIN}, got nan"),
-        (("rows", 4, "accuracy"), 10**400, f"rows[4].accuracy must be {PLAIN}"),
         (("rows", 4, "accuracy"), 91.2, "rows[4].accuracy must be a fraction in [0, 1], got 91.2"),
         (("rows", 4, "accuracy"), "0.9", "accuracy must be a number in all rows, got '0.9'"),
         (("rows", 4, "bytes"), -1, "bytes must be a number of at least 0"),
-        (("rows", 4, "p_value"), 1.5, "p_value must be a probability in [0, 1], got 1.5"),
-        (("rows", 4, "difference"), 170, "difference must be a difference in percentage"),
         (("rows", 0, "method"), 3, "rows[0].method must be a text in all rows, got 3"),
         (("figures", 0), FIGURE | {"log_x": True}, "figures[0] a box figure has no 'log_x'"),
         (("figures", 0), FIGURE | {"kind": "heatmap"}, "figures[0] a heatmap figure needs 'value'"),
@@ -40,29 +38,15 @@ PLAIN = "a text, a finite number or a truth value"
         (("figures", 0), FIGURE | {"y": "method"}, "y names 'method', which is no number"),
         (("figures", 0), FIGURE | {"where": {"way": 1}}, "where.way names 'way', which no row has"),
         (("figures", 0), FIGURE | {"where": {"masks": None}}, "where.masks[0] must be a text"),
-        (("figures", 0), HEAT | {"text": "p"}, "figures[0]: text names 'p'"),
         (("tables", 0), MEANS | {"values": []}, "tables[0] needs columns and values, or"),
-        (("tables", 0), MEANS | {"columns": ["way"]}, "names 'way'"),
         (("tables", 0), MEANS | {"values": ["task"]}, "'task', which is no number"),
         (("tables", 0), {"header": ["a"], "rows_verbatim": [[1], [1, 2]]}, "must have 1 cells"),
         (("tables", 0), {"header": ["a"], "rows_verbatim": [[{}]]}, "rows_verbatim[0][0] must be"),
-        (
-            ("highlights",),
-            [{"value": "method"}],
-            "highlights[0]: value names 'method', which is no",
-        ),
+        (("highlights",), [{"value": "method"}], "highlights[0]: value names 'method', which is"),
         # nothing to show
-        (
-            ("figures",),
-            [FIGURE | {"where": {"sparsity": 1}}],
-            "mnist: figures[0]: no row has masks",
-        ),
-        (("figures",), [FIGURE | {"reference": {"method": "y"}}], "figures[0]: reference: no row"),
-        (
-            ("tables",),
-            [MEANS | {"where": {"seed": 9}}],
-            "permuted-mnist: tables[0]: no row has acc",
-        ),
+        (("figures", 0), FIGURE | {"where": {"sparsity": 1}}, "mnist: figures[0]: no row has mask"),
+        (("figures", 0), FIGURE | {"reference": {"method": "y"}}, "figures[0]: reference: no row"),
+        (("tables", 0), MEANS | {"where": {"seed": 9}}, "mnist: tables[0]: no row has acc"),
     ],
 )
 def test_names_what_is_wrong_before_it_writes(tmp_path, place, value, message):
@@ -83,31 +67,23 @@ def test_an_empty_entry_is_none():
     ("name", "content", "message"),
     [
         ("overlap.json", b"{", "is no JSON"),
-        ("overlap.json", b"\xff\xfe", "is no JSON"),
         ("overlap.json", b"[]", "the record must be a valid dictionary"),
         ("overlap.json", b"[" * 100_000, "is no JSON"),
         ("other.json", json.dumps(GOOD).encode(), "target must be the file's name 'other'"),
         ("findings.json", b"{", "is no JSON"),
-        ("findings.json", b"[]", "must be a valid dictionary, got []"),
         ("findings.json", b'{"x": {"y": 3}}', "x.y must be a valid string, got 3"),
     ],
 )
 def test_names_the_file(tmp_path, name, content, message):
     samples.write(tmp_path, samples.overlap())
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(InputError) as caught:
-        read_records(tmp_path)
-    assert str(caught.value).startswith(f"{tmp_path / name}: ")
-    assert message in str(caught.value)
+    refused(re.escape(f"{tmp_path / name}: ") + ".*" + message, read_records, tmp_path)
 
 
 def test_a_directory_of_records(tmp_path):
-    with pytest.raises(InputError, match="has no result records"):
-        read_records(tmp_path)
-    with pytest.raises(InputError, match="there is no"):
-        read_records(tmp_path / "nowhere")
-    with pytest.raises(InputError, match="cannot be read"):
-        read_record(tmp_path)
+    refused("has no result records", read_records, tmp_path)
+    refused("there is no", read_records, tmp_path / "nowhere")
+    refused("cannot be read", read_record, tmp_path)
     samples.write(tmp_path, samples.overlap(), GOOD)
     (tmp_path / "cache").mkdir()
     (tmp_path / ".hidden.json").write_text("{")

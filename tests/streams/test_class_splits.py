@@ -1,5 +1,7 @@
 """Streams whose tasks are groups of classes, or folders: CIFAR-100, ImageNet, image folders."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -47,31 +49,26 @@ def test_a_subset_is_read_only_where_asked_for(tmp_path, monkeypatch):
 
     monkeypatch.setattr(cifar, "load_cifar100", nothing)
 
-    def missing(message, **settings):
-        refused(message, split_cifar100, root=tmp_path, error=MissingDataError, **settings)
-
-    missing(r"^no full copy$")
-    missing(r"cifar100-subset\.npz: put the archive there", subset=True)
+    make = partial(split_cifar100, root=tmp_path)
+    refused(r"^no full copy$", make, error=MissingDataError)
+    refused("npz: put the archive there", make, subset=True, error=MissingDataError)
     np.savez(tmp_path / "cifar100-subset.npz", **vars(toy_raw(per_class=2)))
-    missing("pass subset=True")
-    task = split_cifar100(root=tmp_path, subset=True)[0]
+    refused("pass subset=True", make, error=MissingDataError)
+    task = make(subset=True)[0]
     assert task.settings["subset"] is True
     assert len(task.train) == 10
     for settings, message in (
         ({"tasks": 21}, "21 tasks of 5 classes need 105 classes, there are 100"),
-        ({"tasks": 0}, "tasks must be"),
         ({"classes_per_task": 0}, "classes_per_task must be"),
         ({"tasks": None, "classes_per_task": 101}, "only 100 classes"),
-        ({"validation": 1.0}, "validation"),
     ):
-        refused(message, split_cifar100, root=tmp_path, **settings)
+        refused(message, make, **settings)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"train_images": np.zeros((400, 3, 32, 32), np.uint8)}, "train_images must be"),
-        ({"test_images": np.zeros((100, 32, 32, 3), np.float32)}, "test_images must be"),
         ({"test_labels": np.zeros(99, np.int64)}, "positions in the 100 class_names"),
         ({"train_labels": np.full(400, 100)}, "positions in the 100 class_names"),
         ({"class_names": np.array([{}], dtype=object)}, "is no archive of"),
@@ -89,10 +86,7 @@ def test_unusable_archives_are_refused(tmp_path, changes, message):
 
 def test_the_real_subset(cifar100_root):
     stream = split_cifar100(root=cifar100_root, subset=True, validation=0.1)
-    task = stream[0]
-    assert len(stream) == 20
-    assert (task.train.inputs.shape, task.test.inputs.shape[0]) == ((540, 3, 32, 32), 250)
-    assert set(task.train.labels) == set(task.test.labels) == set(task.classes)
+    assert (len(stream), len(stream[0].train), len(stream[0].test)) == (20, 540, 250)
     every = torch.cat([task.train.inputs for task in stream])
     assert every.mean((0, 2, 3)).abs().max() < 0.05
     assert (every.std((0, 2, 3)) - 1).abs().max() < 0.05
@@ -169,13 +163,8 @@ def test_a_folder_of_tasks(tmp_path):
 
 
 def test_unusable_folders_are_refused(image_root, tmp_path):
-    def missing(message, make, root):
-        refused(message, make, root, error=MissingDataError)
-
+    missing = partial(refused, error=MissingDataError)
     missing("no image folder at nowhere/train", split_imagenet, "nowhere")
-    few = "4 tasks of 2 classes need 8 classes, there are 6"
-    refused(few, split_imagenet, image_root, tasks=4, classes_per_task=2)
-    refused("size must be", split_imagenet, image_root, size=0)
     write_image(image_root / "train" / "n9" / "0.png", grey(3))
     untested = r"class 'n9' has no folder in .*val"
     refused(untested, split_imagenet, image_root, classes_per_task=7)
@@ -192,7 +181,5 @@ def test_unusable_folders_are_refused(image_root, tmp_path):
 def test_real_tiny_imagenet(tiny_imagenet_root):
     stream = split_imagenet(tiny_imagenet_root, size=64)
     assert [len(task.classes) for task in stream] == [10] * 4
-    test = stream[0].test
-    assert test.inputs.shape == (200, 3, 64, 64)
-    assert test.inputs.mean((0, 2, 3)).abs().max() < 0.5
-    assert set(test.labels) == set(stream[0].classes)
+    assert stream[0].test.inputs.shape == (200, 3, 64, 64)
+    assert stream[0].test.inputs.mean((0, 2, 3)).abs().max() < 0.5

@@ -43,9 +43,7 @@ def test_spread_angles_keep_their_distance_whatever_their_number(seed):
     [
         (0, None, "tasks must be an integer from 1 to 360, got 0"),
         (361, None, "from 1 to 360, got 361"),
-        (2.5, None, "got 2.5"),
         (5, [400], "an angle .* from 0 to 359, got 400"),
-        (5, [-1], "got -1"),
         (5, [10.5], "got 10.5"),
         (5, [10, 20, 10], "distinct, got .10, 20, 10."),
         (5, [], "at least one"),
@@ -84,5 +82,3 @@ def test_hold_out_splits_everything_in_two():
     for fraction, count in ((0.01, 0), (0.99, 10)):
         message = f"test={fraction} of 10 examples is {count}"
         refused(message, hold_out, np.zeros(10), fraction, 0, "test")
-    held = hold_out(np.repeat([0, 1], [17, 23]), 0.25, 0, "test")[1]  # quotas of 4.25 and 5.75
-    assert np.bincount(held >= 17).tolist() == [4, 6]  # the largest remainder gets the odd one

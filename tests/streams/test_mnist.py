@@ -63,12 +63,9 @@ def test_asking_for_validation_changes_neither_test_nor_angles():
     [
         ({"tasks": 0}, "tasks"),
         ({"validation": 1.5}, r"validation must be a fraction in \[0, 1\), got 1.5"),
-        ({"validation": float("nan")}, "validation"),
         ({"test": 0.0}, r"test must be a fraction in \(0, 1\), got 0.0"),
         ({"test": "a"}, "test must be a number"),
-        ({"seed": -1}, "seed must be an integer"),
         ({"seed": 2**32}, "seed must be an integer"),
-        ({"seed": 1.0}, "seed must be an integer"),
     ],
 )
 def test_unusable_settings_are_refused(settings, message, tmp_path):

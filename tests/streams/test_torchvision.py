@@ -53,7 +53,6 @@ assert torchvision.datasets is datasets
     ("fault", "message"),
     [
         (ModuleNotFoundError("gone", name="torchvision"), r"pip install 'impresslearn\[vision\]'"),
-        (ImportError("no PIL"), "cannot be imported: no PIL"),
         (RuntimeError("bad build"), "cannot be imported: bad build"),
     ],
 )
@@ -73,15 +72,10 @@ def test_absent_data_say_where_they_were_looked_for_and_what_to_do(load, tmp_pat
     advice = {False: "or pass download=True$", True: "no route to host.*: put its files there"}
     for download, hint in advice.items():
         refused(f"{folder}.*{hint}", load, tmp_path, download, error=MissingDataError)
-
-
-@needs_torchvision
-@pytest.mark.usefixtures("no_network")
-def test_broken_files_are_missing_data(tmp_path):
-    (tmp_path / "MNIST" / "raw").mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
-        (tmp_path / "MNIST" / "raw" / f"{name}-ubyte").write_bytes(b"\0\0\x08\x01 too short")
-    refused("no usable MNIST in", load_mnist, tmp_path, True, error=MissingDataError)
+        (folder / f"{name}-ubyte").write_bytes(b"\0\0\x08\x01 too short")
+    refused("no usable .* in", load, tmp_path, True, error=MissingDataError)
 
 
 @pytest.mark.usefixtures("no_network")
