@@ -14,10 +14,13 @@ from impresslearn import Backbone, ImpressLearner, Recipe, create_backbone
 from impresslearn.data import Examples, StreamedExamples
 from impresslearn.data.files import FileReader, NamedInputs
 from impresslearn.errors import InputError
+from impresslearn.networks.layers import MaskableLayer
 
 FEATURES = 16
 WIDTHS = (24, 12)
 QUICK = Recipe(lr=0.03, epochs=0, min_steps=60, batch_size=32)
+
+LAYERS = (MaskableLayer("conv.weight", (4, 2, 3, 3)), MaskableLayer("head.weight", (3, 20)))
 
 Data = tuple[Tensor, Tensor]
 
@@ -85,6 +88,13 @@ def read_examples(path: Any, labels: Any = None, **settings: Any) -> Examples | 
 def read_inputs(path: Any, **settings: Any) -> NamedInputs:
     """Inputs of a file, with the settings of a `FileReader`."""
     return FileReader(**settings).inputs(path)
+
+
+def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
+    """Whether two masks, or sets of weights, are equal."""
+    return first.keys() == second.keys() and all(
+        torch.equal(each, second[name]) for name, each in first.items()
+    )
 
 
 def refused(

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from impresslearn.coefficients.mixing import Coefficients, CoefficientSpec, uniform_coefficients
 from impresslearn.coefficients.quantisation import PRECISIONS, store_coefficients
 from impresslearn.errors import InputError
-from impresslearn.networks.layers import MaskableLayer
+from toys import LAYERS
 
-LAYERS = (MaskableLayer("conv.weight", (4, 2, 3, 3)), MaskableLayer("head.weight", (3, 20)))
 BITS = {"int8": 8, "int5": 5, "int4": 4}
 
 

@@ -7,13 +7,12 @@ import pytest
 import torch
 
 from impresslearn.kernels import pack, reference
+from impresslearn.kernels.compiling import usable
 
-tiles = pytest.importorskip("impresslearn.kernels.tiles", exc_type=ImportError)
 
-
-@pytest.fixture
-def loops():
-    return tiles
+@pytest.fixture(params=["tiles", "tables"])
+def loops(request):
+    return usable(request.param) or pytest.skip(f"{request.param} cannot be used here")
 
 
 @pytest.mark.parametrize("count", [1, 16, 37, 130])

@@ -1,8 +1,10 @@
-"""The compiled loops against the reference. All fresh memory is filled with NaN.
+"""Every implementation against the reference. All fresh memory is filled with NaN.
 
-`test_tables` runs the same tests for the loops over tables.
+On the CPU these are the two kinds of compiled loops; with TRITON_INTERPRET=1 in the environment,
+Triton's kernels in its interpreter (`test_triton_kernels` starts such a process).
 """
 
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,34 +13,32 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from impresslearn.kernels import pack, reference, unpack
+from impresslearn.kernels import functions, mask_sums, mix, pack, reference, unpack
+from impresslearn.kernels.compiling import usable
 
-cpu = pytest.importorskip("impresslearn.kernels.cpu", exc_type=ImportError)
-tiles = pytest.importorskip("impresslearn.kernels.tiles", exc_type=ImportError)
-
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 PER_UNIT = pytest.mark.parametrize("per_unit", [False, True], ids=["layer", "unit"])
+DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+each_view = pytest.mark.parametrize(
+    "view",
+    [
+        lambda bits: bits[::3],
+        lambda bits: bits[:1].expand(4, -1, -1),
+        lambda bits: bits.transpose(0, 1).contiguous().transpose(0, 1),
+        lambda bits: torch.cat([bits, bits], dim=2)[:, :, : bits.shape[2]],
+        lambda bits: odd_bytes(bits, 1, 0),
+        lambda bits: odd_bytes(bits, 0, 3),
+    ],
+    ids=["every-third", "repeated", "units-first", "wide-rows", "odd-offset", "odd-stride"],
+)
 
 
-@pytest.fixture(autouse=True)
-def loops(monkeypatch):
-    """The module whose loops run, at any number of masks."""
-    monkeypatch.setattr(cpu, "MANY_MASKS", 10**9)
-    return tiles
-
-
-@pytest.fixture(autouse=True)
-def _poisoned_memory():
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(True)  # torch.empty then hands out NaN
-    yield
-    torch.use_deterministic_algorithms(before)
-
-
-@pytest.fixture
-def threads():
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
+def odd_bytes(bits, offset, gap):
+    """The same bits, `offset` bytes into their memory and with `gap` bytes between masks."""
+    step = bits[0].numel() + gap
+    room = torch.full((offset + len(bits) * step,), 255, dtype=torch.uint8, device=bits.device)
+    view = room.as_strided(bits.shape, (step, bits.shape[2], 1), offset)
+    return view.copy_(bits)
 
 
 def draw(count, units, fan_in, per_unit=False, seed=0, dtype=torch.float32, density=0.4):
@@ -50,27 +50,91 @@ def draw(count, units, fan_in, per_unit=False, seed=0, dtype=torch.float32, dens
     return bits, alpha, left, right
 
 
-def check(bits, alpha, left, right):
-    """Mixing, and sums by layer and by unit."""
-    inputs = bits, alpha, left, right
-    copies = [tensor.clone() for tensor in inputs]
-    mixed, expected = cpu.mix(bits, alpha, left), reference.mix(bits, alpha, left)
-    assert (mixed.dtype, mixed.shape) == (left.dtype, left.shape)
-    if len(bits) < cpu.MANY_MASKS:  # both add in the masks' order, then multiply once
-        assert torch.equal(mixed, expected)
-    else:  # tables add four coefficients first
-        size = reference.mix(bits, alpha.float().abs(), left.float().abs()).double()
-        rounding = 0 if left.dtype == torch.float32 else torch.finfo(left.dtype).eps
-        error = (mixed.double() - expected.double()).abs()
-        assert (error <= (2e-6 + rounding) * size + 1e-30 + rounding * 1e-3).all()
+def check_sums(sums, bits, left, right, per_unit):
+    """Within float32's rounding of the sum in float64."""
     product = left.double() * right.double()
-    terms = unpack(bits, product[0].numel()) * product.reshape(len(product), -1)
-    for per_unit, dims in ((False, (1, 2)), (True, 2)):
-        sums = cpu.mask_sums(bits, left, right, per_unit)
-        assert (sums.dtype, sums.shape) == (torch.float32, terms.sum(dims).shape)
-        error = (sums.double() - terms.sum(dims)).abs()
-        assert (error <= 1e-6 * terms.abs().sum(dims) + 1e-30).all()
-    assert all(map(torch.equal, inputs, copies))
+    product = product.reshape(len(product), left.shape[1:].numel())
+    terms, dims = unpack(bits, product.shape[1]) * product, 2 if per_unit else (1, 2)
+    assert (sums.dtype, sums.shape) == (torch.float32, terms.sum(dims).shape)
+    error = (sums.double() - terms.sum(dims)).abs()
+    assert (error <= 1e-6 * terms.abs().sum(dims) + 1e-30).all()
+
+
+def gradients(bits, alpha, left, right):
+    """Both functions' values, and their first and second derivatives in every argument."""
+    per_unit = alpha.dim() == 2
+    alpha, left, right = (tensor.clone().requires_grad_() for tensor in (alpha, left, right))
+    mixed = mix(bits, alpha, left)
+    sums = mask_sums(bits, left, right, per_unit)
+    first = torch.autograd.grad(
+        (mixed * right.detach()).sum(), (alpha, left), create_graph=True
+    ) + torch.autograd.grad((sums * alpha.detach()).sum(), (left, right), create_graph=True)
+    size = sum(each.float().square().mean() for each in first)
+    second = torch.autograd.grad(size, (alpha, left, right))
+    return [tensor.detach() for tensor in (mixed, sums, *first, *second)]
+
+
+@pytest.fixture(params=["cuda"] if INTERPRETED else ["tiles", "tables"])
+def loops(request, monkeypatch):
+    """The module whose loops run, at any number of masks."""
+    module = usable(request.param)
+    if module is None:
+        pytest.skip(f"{request.param} cannot be used here")
+    if not INTERPRETED:
+        for limit in ("MANY_MASKS", "LONG_UNIT"):
+            monkeypatch.setattr(usable("cpu"), limit, 1 if request.param == "tables" else 10**9)
+    return module
+
+
+@pytest.fixture
+def kernels(loops):
+    """The module whose `mix` and `mask_sums` are called."""
+    return loops if INTERPRETED else usable("cpu")
+
+
+@pytest.fixture
+def check(kernels, loops):
+    """Compares mixing, and sums by layer and by unit, with the reference."""
+
+    def compare(bits, alpha, left, right):
+        inputs = bits, alpha, left, right
+        copies = [tensor.clone() for tensor in inputs]
+        mixed, expected = kernels.mix(bits, alpha, left), reference.mix(bits, alpha, left)
+        assert (mixed.dtype, mixed.shape) == (left.dtype, left.shape)
+        if loops is usable("tables"):  # which add four coefficients first
+            size = reference.mix(bits, alpha.float().abs(), left.float().abs()).double()
+            rounding = 0 if left.dtype == torch.float32 else torch.finfo(left.dtype).eps
+            error = (mixed.double() - expected.double()).abs()
+            assert (error <= (2e-6 + rounding) * size + 1e-30 + rounding * 1e-3).all()
+        elif INTERPRETED and left.dtype == torch.bfloat16:  # cut off, where a GPU rounds
+            torch.testing.assert_close(mixed, expected, rtol=2**-7, atol=0)
+        else:  # both add in the masks' order, then multiply once
+            assert torch.equal(mixed, expected)
+        for per_unit in (False, True):
+            sums = kernels.mask_sums(bits, left, right, per_unit)
+            check_sums(sums, bits, left, right, per_unit)
+        assert all(map(torch.equal, inputs, copies))
+
+    return compare
+
+
+@pytest.fixture(autouse=True)
+def _poisoned_memory():
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)  # torch.empty then hands out NaN
+    assert torch.empty(1000).isnan().all()
+    yield
+    torch.use_deterministic_algorithms(before)
+
+
+@pytest.fixture
+def threads():
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+LARGE = [(1, 300, 784), (1000, 1, 1), (1000, 17, 300), (100, 300, 784), (3, 1000, 17)]
 
 
 @PER_UNIT
@@ -78,24 +142,13 @@ def check(bits, alpha, left, right):
     ("count", "units", "fan_in"),
     [
         *((7, 3, fan_in) for fan_in in (1, 2, 15, 16, 17, 31, 63, 64, 65, 127, 128, 255, 257)),
-        (1, 300, 784),
-        (1000, 1, 1),
-        (1000, 17, 300),
-        (100, 300, 784),
-        (3, 1000, 17),
-        (0, 4, 20),
-        (3, 4, 0),
+        *((5, 7, fan_in) for fan_in in (511, 512, 513, 784)),
+        *([(1, 37, 784), (100, 10, 100)] if INTERPRETED else LARGE),
+        *((0, 4, 20), (3, 0, 20), (3, 4, 0), (0, 0, 0)),
     ],
 )
-def test_sizes(count, units, fan_in, per_unit):
+def test_sizes(check, count, units, fan_in, per_unit):
     check(*draw(count, units, fan_in, per_unit))
-
-
-def test_no_units():
-    bits, _, left, right = draw(3, 0, 20)
-    assert cpu.mix(bits, torch.ones(3), left).shape == (0, 20)
-    assert cpu.mask_sums(bits, left, right, False).tolist() == [0.0] * 3
-    assert cpu.mask_sums(bits, left, right, True).shape == (3, 0)
 
 
 @given(
@@ -104,37 +157,29 @@ def test_no_units():
     fan_in=st.integers(1, 330),
     per_unit=st.booleans(),
     density=st.sampled_from([0.0, 0.05, 0.5, 1.0]),
-    dtype=st.sampled_from([torch.float32, torch.float16, torch.bfloat16]),
+    dtype=st.sampled_from(DTYPES),
     seed=st.integers(0, 99),
 )
 @settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=10 if INTERPRETED else 80,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-def test_random_shapes(count, units, fan_in, per_unit, density, dtype, seed):
+def test_random_shapes(check, count, units, fan_in, per_unit, density, dtype, seed):
     bits, alpha, left, right = draw(count, units, fan_in, per_unit, seed, dtype, density)
     check(bits, alpha, left, right)
     check(bits, alpha.to(dtype), left, right)  # mixed in float32 and rounded once
 
 
-@pytest.mark.parametrize(
-    "view",
-    [
-        lambda bits: bits[3:],
-        lambda bits: bits[::3],
-        lambda bits: bits[:1].expand(4, -1, -1),
-        lambda bits: bits.transpose(0, 1).contiguous().transpose(0, 1),
-        lambda bits: torch.cat([bits, bits], dim=2)[:, :, : bits.shape[2]],
-    ],
-    ids=["last", "every-third", "repeated", "units-first", "wide-rows"],
-)
-def test_views_of_a_bank(view):
+@each_view
+def test_views_of_a_bank(check, view):
     bits, alpha, left, right = draw(10, 6, 37, per_unit=True)
     bits = view(bits)
     check(bits, alpha[: len(bits)], left, right)
     check(bits, alpha[: len(bits), 0], left, right)  # a strided vector of coefficients
 
 
-def test_weights_and_gradients_in_any_layout():
+def test_weights_and_gradients_in_any_layout(check):
     bits, alpha, left, right = draw(10, 8, 45, per_unit=True)
     image = right.reshape(8, 5, 3, 3).to(memory_format=torch.channels_last)
     assert not image.is_contiguous()
@@ -143,55 +188,78 @@ def test_weights_and_gradients_in_any_layout():
     check(bits, alpha, left, torch.ones(()).expand(8, 45))
 
 
-def test_what_a_mask_leaves_out_does_not_reach_its_sum():
+def test_what_a_mask_leaves_out_does_not_reach_its_sum(kernels):
     bits = pack(torch.tensor([[[True, False]], [[False, True]]]))
     left = torch.tensor([[2.0, float("nan")]])
-    sums = cpu.mask_sums(bits, left, torch.ones(1, 2), False)
+    sums = kernels.mask_sums(bits, left, torch.ones(1, 2), False)
     assert sums[0] == 2
     assert sums[1].isnan()
 
 
 @PER_UNIT
-@pytest.mark.parametrize("units", [5, 100, 101])
-def test_results_do_not_depend_on_the_number_of_threads(threads, units, per_unit):
-    bits, alpha, left, right = draw(150, units, 784, per_unit)
-    results = []
-    for number in (1, 2, 3):
-        threads(number)
-        mixed = cpu.mix(bits, alpha, left)
-        results.append((mixed, cpu.mask_sums(bits, left, right, per_unit)))
-    names = {thread.name for thread in threading.enumerate()}
-    if units > 5:  # all in one block
-        assert any(name.startswith("impresslearn-mix") for name in names), "no thread took part"
-    assert all(all(map(torch.equal, each, results[0])) for each in results)
-    check(bits, alpha, left, right)
+def test_every_gradient(kernels, per_unit, monkeypatch):
+    found, drawn = [], draw(5, 4, 45, per_unit)
+    for chosen in (kernels, reference):
+        monkeypatch.setattr(functions, "implementation", lambda _, chosen=chosen: chosen)
+        found.append(gradients(*drawn))
+    for ours, expected in zip(*found, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_every_thread_has_scratch_of_its_own(threads, loops, monkeypatch):
-    threads(3)
-    bits, alpha, left, right = draw(150, 100, 784)
-    given = {"mix_rows": [], "sum_rows": []}
-    for name, place in (("mix_rows", -2), ("sum_rows", 6)):
-        found = given[name]
-        monkeypatch.setattr(loops, name, lambda *a, f=found, p=place: f.append(a[p]))
-    cpu.mix(bits, alpha, left)
-    cpu.mask_sums(bits, left, right, False)
-    for found in given.values():
-        first, second, third = sorted(found)
-        assert min(second - first, third - second) >= loops.scratch_bytes(150)
-        assert first % 64 == second % 64 == 0
+@pytest.mark.skipif(INTERPRETED, reason="of the CPU")
+class TestThreads:
+    @PER_UNIT
+    @pytest.mark.parametrize("units", [5, 100, 101])
+    def test_results_do_not_depend_on_their_number(self, check, kernels, threads, units, per_unit):
+        bits, alpha, left, right = draw(150, units, 784, per_unit)
+        results = []
+        for number in (1, 2, 3):
+            threads(number)
+            mixed = kernels.mix(bits, alpha, left)
+            results.append((mixed, kernels.mask_sums(bits, left, right, per_unit)))
+        names = {thread.name for thread in threading.enumerate()}
+        if units > 5:  # all in one block
+            assert any(name.startswith("impresslearn-mix") for name in names), "no thread took part"
+        assert all(all(map(torch.equal, each, results[0])) for each in results)
+        check(bits, alpha, left, right)
+
+    def test_each_has_scratch_of_its_own(self, kernels, threads, loops, monkeypatch):
+        threads(3)
+        bits, alpha, left, right = draw(150, 100, 784)
+        given = {"mix_rows": [], "sum_rows": []}
+        for name, place in (("mix_rows", -2), ("sum_rows", 6)):
+            found = given[name]
+            monkeypatch.setattr(loops, name, lambda *a, f=found, p=place: f.append(a[p]))
+        kernels.mix(bits, alpha, left)
+        kernels.mask_sums(bits, left, right, False)
+        for found in given.values():
+            first, second, third = sorted(found)
+            assert min(second - first, third - second) >= loops.scratch_bytes(150)
+            assert first % 64 == second % 64 == 0
+
+    def test_calls_from_several_at_once(self, kernels, threads):
+        threads(2)
+        cases = [draw(40, 16, 784, seed % 2 == 0, seed) for seed in range(12)]
+
+        def both(case):
+            bits, alpha, *factors = case
+            sums = kernels.mask_sums(bits, *factors, alpha.dim() == 2)
+            return kernels.mix(bits, alpha, factors[0]), sums
+
+        alone = [both(case) for case in cases]
+        with ThreadPoolExecutor(4) as pool:
+            at_once = list(pool.map(both, cases * 5, timeout=60))
+        for number, results in enumerate(at_once):
+            assert all(map(torch.equal, results, alone[number % 12]))
 
 
-def test_calls_from_several_threads_at_once(threads):
-    threads(2)
-    cases = [draw(40, 16, 784, seed % 2 == 0, seed) for seed in range(12)]
-
-    def both(case):
-        bits, alpha, left, right = case
-        return cpu.mix(bits, alpha, left), cpu.mask_sums(bits, left, right, alpha.dim() == 2)
-
-    alone = [both(case) for case in cases]
-    with ThreadPoolExecutor(4) as pool:
-        at_once = list(pool.map(both, cases * 5, timeout=60))
-    for number, results in enumerate(at_once):
-        assert all(map(torch.equal, results, alone[number % 12]))
+@pytest.mark.skipif(INTERPRETED, reason="of the CPU")
+def test_tables_are_for_many_masks_and_tiles_serve_without_them(monkeypatch):
+    cpu, calls = usable("cpu"), []
+    monkeypatch.setattr(cpu, "usable", calls.append)
+    bits, weight = pack(torch.ones(100, 2, 300, dtype=torch.bool)), torch.ones(2, 300)
+    assert cpu.mix(bits[:4], torch.ones(4), weight)[0, 0] == 4
+    assert calls == []
+    assert cpu.mix(bits, torch.ones(100), weight)[0, 0] == 100
+    assert cpu.mask_sums(bits, weight, weight, False)[0] == 600
+    assert calls == ["tables", "tables"]

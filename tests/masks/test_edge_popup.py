@@ -23,14 +23,16 @@ VALUES = st.one_of(
 
 
 @given(
-    values=st.lists(VALUES, min_size=1, max_size=40),
+    values=st.lists(VALUES, min_size=2, max_size=40),
     share=st.floats(0, 1),
     rule=st.sampled_from(RULES),
+    dtype=st.sampled_from([torch.float32, torch.float64, torch.float16]),
 )
 @settings(max_examples=300, deadline=None)
-def test_the_mask_is_that_of_a_stable_sort(values, share, rule):
-    scores = torch.tensor(values)
-    ones = round(share * len(values))
+def test_the_mask_is_that_of_a_stable_sort(values, share, rule, dtype):
+    """Among equal scores the earlier position wins: that of the shape, not of the memory."""
+    scores = torch.tensor(values[: len(values) // 2 * 2]).to(dtype).reshape(-1, 2).T
+    ones = round(share * scores.numel())
     mask = top_mask(scores, ones, rule)
     assert mask.dtype == torch.bool
     assert int(mask.sum()) == ones
@@ -45,21 +47,6 @@ def test_large_layers(rule):
     coarse = (scores * 4).round()  # thousands of ties
     for ones in (1, 23_520, 117_600, 235_199):
         assert torch.equal(top_mask(coarse, ones, rule), oracle(coarse, ones, rule))
-
-
-def test_among_equal_scores_the_earlier_position_wins():
-    assert top_mask(torch.zeros(2, 3), 4).tolist() == [[True, True, True], [True, False, False]]
-    assert top_mask(torch.tensor([1.0, 2, 1, 1]), 3).tolist() == [True, True, True, False]
-    transposed = torch.zeros(3, 2).T  # positions are those of the shape, not of the memory
-    assert top_mask(transposed, 2).tolist() == [[True, True, False], [False, False, False]]
-
-
-def test_double_and_half_scores():
-    scores = torch.randn(7, 9, generator=torch.Generator().manual_seed(0))
-    for dtype in (torch.float64, torch.float16):
-        assert torch.equal(
-            top_mask(scores.to(dtype), 20, "score"), oracle(scores.to(dtype), 20, "score")
-        )
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -95,15 +82,6 @@ def test_popup_masks_forward_and_passes_straight_through_backward(rule, levels):
     sign = scores.detach().sign() if rule == "magnitude" else 1
     torch.testing.assert_close(scores.grad, upstream * weight.detach() * sign)
     assert weight.grad is None
-
-
-def test_a_descent_step_brings_the_useful_weight_back():
-    scores = torch.tensor([1.0, 0.9], requires_grad=True)
-    weight = torch.tensor([1.0, 3.0])
-    optimizer = torch.optim.SGD([scores], lr=0.1)
-    (popup(scores, weight, 1).sum() - 3).square().backward()
-    optimizer.step()
-    assert top_mask(scores, 1).tolist() == [False, True]
 
 
 def test_initial_scores_are_uniform_within_one_over_root_fan_in():

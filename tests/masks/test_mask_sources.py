@@ -18,15 +18,7 @@ from impresslearn.masks import (
 )
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks.layers import MaskableLayer
-from toys import quick_learner
-
-LAYERS = (MaskableLayer("conv.weight", (4, 2, 3, 3)), MaskableLayer("head.weight", (3, 20)))
-
-
-def same(first, second):
-    return first.keys() == second.keys() and all(
-        torch.equal(mask, second[name]) for name, mask in first.items()
-    )
+from toys import LAYERS, quick_learner, same
 
 
 @pytest.mark.parametrize("count", [1, 7, 100])

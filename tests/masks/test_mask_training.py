@@ -20,7 +20,7 @@ from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks import create_backbone
 from impresslearn.networks.inputs import training_examples
 from impresslearn.networks.prediction import TaskView
-from toys import ConvNet, pictures
+from toys import ConvNet, pictures, same
 
 FEW_STEPS = Recipe(optimizer="adam", lr=0.05, epochs=0, min_steps=40, batch_size=32)
 NOTHING = Recipe(epochs=0, min_steps=0)
@@ -39,10 +39,6 @@ def clouds():
     centre = torch.randn(10, generator=generator)
     inputs = torch.randn(128, 10, generator=generator) + 1.5 * centre * (2 * targets[:, None] - 1)
     return inputs, ["left" if target else "right" for target in targets]
-
-
-def same(first, second):
-    return all(map(torch.equal, first.values(), second.values()))
 
 
 def accuracy(backbone, weights, data, statistics=None):
@@ -125,17 +121,6 @@ def test_pruning_keeps_the_ones_asked_for_and_gives_the_weights_back(backbone, c
         assert same(prune(backbone, clouds, **settings).mask, pruned.mask)
     assert same(backbone.weights, frozen)
     assert accuracy(backbone, masked(pruned.trained, pruned.mask), clouds) > 0.95
-
-
-def test_a_lottery_ticket_can_be_rewound_and_trained_again(backbone, clouds):
-    """The mask over the first weights, as a network of its own that a user trains."""
-    pruned = prune(backbone, clouds, sparsity=0.8, recipe=FEW_STEPS)
-    ticket = adapt(backbone.module)
-    with torch.no_grad():
-        for name, weight in masked(pruned.initial, pruned.mask).items():
-            ticket.module.get_parameter(name).copy_(weight)
-    again = prune(ticket, clouds, sparsity=0.8, rounds=1, recipe=FEW_STEPS)
-    assert accuracy(ticket, masked(again.trained, pruned.mask), clouds) > 0.95
 
 
 def test_survivors_of_a_round_are_survivors_of_the_one_before(backbone, clouds, monkeypatch):

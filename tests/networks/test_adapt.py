@@ -81,6 +81,7 @@ def test_statistics_start_at_those_of_the_module_unless_it_goes_by_the_batch(ima
     assert module[1].running_mean.abs().sum() > 0
     for norm in ("shared", "per_task"):
         statistics = adapt(module, norm=norm).initial_statistics()
+        assert list(statistics) == ["1.running_mean", "1.running_var"]
         assert torch.equal(statistics["1.running_mean"], module[1].running_mean)
     backbone = adapt(module, norm="batch")
     assert backbone.initial_statistics() == {}

@@ -15,6 +15,7 @@ from torch import nn
 from impresslearn.errors import InputError
 from impresslearn.networks import create_backbone, initialisation
 from impresslearn.networks.initialisation import fill_weights, standard_normals
+from impresslearn.networks.registry import OLDER_SPEC
 
 PLAIN_PROCESSOR = {  # without the vector instructions of this one
     "ATEN_CPU_CAPABILITY": "default",
@@ -131,8 +132,8 @@ def test_a_sequence_depends_on_its_seed_and_place_alone(monkeypatch):
 
 
 def test_version_1_is_what_torch_draws():
-    old = {"seed": 4, "init": "kaiming_normal", "init_version": 1}
-    backbone = create_backbone("lenet_300_100", 3, in_features=20, **old)
+    """In stores and jobs from before there was a choice, or another default."""
+    backbone = create_backbone("lenet_300_100", 3, seed=4, in_features=20, **OLDER_SPEC)
     generator = torch.Generator().manual_seed(4)
     for layer in backbone.layers:
         values = torch.randn(layer.shape, generator=generator) * (2 / layer.fan_in) ** 0.5
