@@ -5,7 +5,7 @@ import math
 import pytest
 
 import impresslearn as il
-from impresslearn.methods import metrics
+from impresslearn.methods import results as metrics
 from toys import QUICK, blobs, lenet, quick_learner
 
 TINY = {"epochs": 0, "min_steps": 60, "batch_size": 32}

@@ -92,9 +92,8 @@ class TaskGuess:
 
     best: the most likely task; posterior: task -> probability (with `unknown_probability` they add
     up to 1; tasks that were not shortlisted have 0); entropy: of that distribution, in nats;
-    margin: probability of the best minus that of the next hypothesis, unknown included; unknown:
-    whether "none of these" is the most likely; mixture: for method "alpha" the optimised weights,
-    or the best task's own where those fit the inputs better.
+    margin: probability of the best minus that of the next hypothesis, unknown included; mixture:
+    for method "alpha" the optimised weights, or the best task's own where those fit better.
     """
 
     best: str

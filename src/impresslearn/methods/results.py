@@ -1,17 +1,84 @@
-"""Results of evaluations: as a table, in a notebook, and as plain rows."""
+"""Results of evaluations: the measures of continual learning, as a table and as plain rows.
+
+The measures are computed from an accuracy matrix: T + 1 rows of T accuracies. Row i holds the
+accuracy on every task of the stream, by its place in the order, when i tasks are learned; row 0 is
+the state before any task. So the task at place j (0 to T - 1) is learned in the rows from j + 1 on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum, isnan
 from typing import Any
 
-from impresslearn.methods import metrics
+from impresslearn.errors import InputError
 from impresslearn.report.cells import cells_of
 
 Row = dict[str, Any]
+Matrix = Sequence[Sequence[float]]
 MEASURES = ("average_accuracy", "forgetting", "backward_transfer", "forward_transfer")
+
+
+def check_matrix(matrix: Matrix) -> int:
+    """The number of tasks T. Raises InputError for a matrix of another shape and for T below 2."""
+    tasks = len(matrix) - 1
+    if tasks < 2 or any(len(row) != tasks for row in matrix):
+        lengths = sorted({len(row) for row in matrix})
+        raise InputError(
+            "an accuracy matrix has T + 1 rows of T accuracies for T >= 2 tasks, "
+            f"got {len(matrix)} rows of {', '.join(map(str, lengths)) or 'none'}"
+        )
+    return tasks
+
+
+def average_accuracy(matrix: Matrix, learned: int | None = None) -> float:
+    """The mean accuracy over the tasks learned so far; by default over all, at the end.
+
+    1/i Σ_{j<i} R[i][j] for i learned tasks (ACC of Lopez-Paz and Ranzato, 2017, for i = T).
+    Raises InputError for a number of tasks outside 1 to T.
+    """
+    tasks = check_matrix(matrix)
+    count = tasks if learned is None else learned
+    if not 1 <= count <= tasks:
+        raise InputError(f"learned must be 1 to {tasks} tasks, got {count}")
+    return fsum(matrix[count][:count]) / count
+
+
+def forgetting(matrix: Matrix) -> float:
+    """How far the tasks fell from their best: 1/(T-1) Σ_{j<T-1} max_{j<i<T} R[i][j] - R[T][j].
+
+    Chaudhry et al., "Riemannian Walk for Incremental Learning" (2018), with the best taken over the
+    states since the task was learned. The last task is left out: it has had no time to be
+    forgotten. 0 where nothing changes; negative where tasks got better afterwards.
+    """
+    tasks = check_matrix(matrix)
+    lost = [
+        max(matrix[i][j] for i in range(j + 1, tasks)) - matrix[tasks][j] for j in range(tasks - 1)
+    ]
+    return fsum(lost) / len(lost)
+
+
+def backward_transfer(matrix: Matrix) -> float:
+    """What later tasks did to earlier ones: 1/(T-1) Σ_{j<T-1} R[T][j] - R[j+1][j].
+
+    Lopez-Paz and Ranzato, "Gradient Episodic Memory for Continual Learning" (2017). Negative where
+    tasks are forgotten; unlike `forgetting` it starts from the accuracy right after learning.
+    """
+    tasks = check_matrix(matrix)
+    return fsum(matrix[tasks][j] - matrix[j + 1][j] for j in range(tasks - 1)) / (tasks - 1)
+
+
+def forward_transfer(matrix: Matrix) -> float | None:
+    """What earlier tasks did for later ones before these were learned; None where it is unknown.
+
+    1/(T-1) Σ_{0<j<T} R[j][j] - R[0][j] (Lopez-Paz and Ranzato, 2017). R[j][j] is the accuracy on a
+    task when all before it are learned and it is not; R[0][j], their b̄, that of the method before
+    any task. It is unknown where a method cannot answer before it learns (NaN in the matrix).
+    """
+    tasks = check_matrix(matrix)
+    gain = fsum(matrix[j][j] - matrix[0][j] for j in range(1, tasks)) / (tasks - 1)
+    return None if isnan(gain) else gain
 
 
 @dataclass(frozen=True)
@@ -19,7 +86,7 @@ class Evaluation:
     """The accuracies, bytes and time of one method on a stream.
 
     tasks: names in the order they were learned; matrix: T + 1 rows of T accuracies, row i when i
-    tasks are learned (see `metrics`), NaN where the method cannot answer before it has learned;
+    tasks are learned, NaN where the method cannot answer before it has learned;
     bytes, roles: by task name, what learning a task added and how the task is kept, where the
     method says so; seconds: of all learning and scoring.
     """
@@ -33,22 +100,22 @@ class Evaluation:
     @property
     def average_accuracy(self) -> float:
         """The mean accuracy over all tasks at the end."""
-        return metrics.average_accuracy(self.matrix)
+        return average_accuracy(self.matrix)
 
     @property
     def forgetting(self) -> float:
         """How far tasks fell from their best accuracy."""
-        return metrics.forgetting(self.matrix)
+        return forgetting(self.matrix)
 
     @property
     def backward_transfer(self) -> float:
         """How far accuracies moved since right after learning."""
-        return metrics.backward_transfer(self.matrix)
+        return backward_transfer(self.matrix)
 
     @property
     def forward_transfer(self) -> float | None:
         """What earlier tasks did for later ones before these were learned; None if unknown."""
-        return metrics.forward_transfer(self.matrix)
+        return forward_transfer(self.matrix)
 
     def summary(self) -> dict[str, float | None]:
         """The measures by name, `bytes_per_task` (None where unknown) and `seconds`."""
