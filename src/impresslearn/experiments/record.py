@@ -13,6 +13,7 @@ import os
 import platform
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -31,11 +32,16 @@ def make_record(
     content: Mapping[str, Any], device: str, seconds: float, job_seconds: float
 ) -> dict[str, Any]:
     """The record of a finished run. content: from target to seeds, figures, tables and rows."""
+    versions, hardware = {"python": platform.python_version()}, {"machine": platform.machine()}
+    for package in PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[package] = version(package)
+    gpu = {"gpu": torch.cuda.get_device_name(device)} if device.startswith("cuda") else {}
     return {
         "format": FORMAT,
         **content,
-        "versions": versions(),
-        "hardware": hardware(device),
+        "versions": versions,
+        "hardware": {**hardware, "cores": os.cpu_count(), **gpu},
         "seconds": round(seconds, 1),
         "job_seconds": round(job_seconds, 1),
     }
@@ -56,39 +62,16 @@ def write_record(record: Mapping[str, Any], path: Path) -> None:
 
     A finding that an older record kept in the same file moves to the file of findings.
     """
-    _save_finding(path)
+    before = None
+    with suppress(InputError):  # there is none, or it is no record
+        before = read_json(path)
+    if before is not None:
+        findings = read_findings(path.parent)
+        kept = with_kept(findings, before)
+        if kept != findings:
+            text = json.dumps(kept, indent=1, ensure_ascii=False) + "\n"
+            write_file(path.parent / FINDINGS, text)
     body = {key: value for key, value in record.items() if key != "rows"}
     head = json.dumps(body, indent=1, ensure_ascii=False, allow_nan=False)
     rows = ",\n  ".join(json.dumps(r, ensure_ascii=False, allow_nan=False) for r in record["rows"])
     write_file(path, f'{head[:-2]},\n "rows": [\n  {rows}\n ]\n}}\n', folders=True)
-
-
-def _save_finding(path: Path) -> None:
-    try:
-        before = read_json(path)
-    except InputError:  # there is none, or it is no record
-        return
-    findings = read_findings(path.parent)
-    kept = with_kept(findings, before)
-    if kept != findings:
-        text = json.dumps(kept, indent=1, ensure_ascii=False) + "\n"
-        write_file(path.parent / FINDINGS, text)
-
-
-def versions() -> dict[str, str]:
-    """Versions of what the numbers depend on."""
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def hardware(device: str) -> dict[str, Any]:
-    """The machine, in words."""
-    found: dict[str, Any] = {"machine": platform.machine(), "cores": os.cpu_count()}
-    if device.startswith("cuda"):
-        found["gpu"] = torch.cuda.get_device_name(device)
-    return found
