@@ -1,13 +1,15 @@
 """`impresslearn` with targets for the tests only: `python odd_targets.py reproduce tiny`.
 
 tiny: real jobs, seconds in all; marks: jobs that note that they ran and wait a little; missing,
-undefined, killed, fault: one job of theirs cannot be done.
+undefined, unreadable, killed: one job of theirs cannot be done. `python odd_targets.py lose OUT`
+runs tiny on a Ray cluster of two nodes on this machine, one of which is killed midway.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Any
 
 from impresslearn.errors import MissingDataError
 from impresslearn.experiments.jobs import Job, Outcome, Place, job_function
+from impresslearn.experiments.reproduce import Run, reproduce
 from impresslearn.experiments.targets.benchmarks import Benchmark
 from impresslearn.experiments.targets.catalogue import plan_on
 from impresslearn.experiments.targets.plan import Plan, Planned, Target
@@ -39,6 +42,8 @@ BENCHMARK = Benchmark(
     gn_inputs=32,
     gn_tasks=2,
 )  # fmt: skip
+BEFORE = 8
+"""Outcomes before a node is killed."""
 
 
 @job_function("mark")
@@ -77,24 +82,47 @@ def marks(count: int, wait: float, method: str = "") -> Plan:
     return Plan(planned, "none", {}, (0,))
 
 
-PLANS = {
-    "tiny": lambda scale: plan_on("rotated-mnist", [BENCHMARK], scale),
-    "marks": lambda _: marks(24, 0.1),
-    **{
-        method: lambda _, method=method: marks(8, 0.3, method)
-        for method in ("missing", "killed", "undefined", "unreadable")
-    },
-}
-
-
 def target_of(name: str) -> Target:
     """One of the targets above."""
-    return Target(name, name, "", "", "", PLANS[name])
+
+    def plan(scale: str) -> Plan:
+        if name == "tiny":
+            return plan_on("rotated-mnist", [BENCHMARK], scale)
+        return marks(24, 0.1) if name == "marks" else marks(8, 0.3, name)
+
+    return Target(name, name, "", "", "", plan)
+
+
+def lose_a_node(out: Path) -> None:
+    """Writes how many jobs were told of, and how many nodes are left, beside the record."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    cluster, kept = Cluster(), []
+    common = {"num_cpus": 1, "object_store_memory": 80 * 1024**2, "include_dashboard": False}
+    cluster.add_node(**common)
+    second = cluster.add_node(**common)
+    os.environ["RAY_ADDRESS"] = cluster.address
+
+    def report(job: object, _: object) -> None:
+        kept.append(job)
+        if len(kept) == BEFORE:
+            cluster.remove_node(second, allow_graceful=False)
+
+    settings = Run("smoke", Place(), out, executor="ray")
+    with settings.open_executor() as workers:
+        reproduce(target_of("tiny"), settings, workers, report)
+    (out / "reported").write_text(f"{len(kept)} jobs, {len(cluster.list_all_nodes())} node left")
+    ray.shutdown()
+    cluster.shutdown()
 
 
 if __name__ == "__main__":
-    from impresslearn import cli
-    from impresslearn.experiments import targets
+    if sys.argv[1] == "lose":
+        lose_a_node(Path(sys.argv[2]))
+    else:
+        from impresslearn import cli
+        from impresslearn.experiments import targets
 
-    targets.find_target = target_of
-    cli.main()
+        targets.find_target = target_of
+        cli.main()

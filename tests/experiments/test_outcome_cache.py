@@ -54,14 +54,9 @@ def changed(before: bytes, after: bytes):
 
 DAMAGE = {
     "truncated values": (".json", lambda content: content[:-20]),
-    "a list": (".json", lambda content: b"[]"),
-    "other fields": (".json", lambda content: b"{}"),
-    "another value": changed(b'"total": 3', b'"total": 4'),
     "a value that is no number": changed(b'"total": 3', b'"total": NaN'),
-    "no checksum": changed(b'"checksum"', b'"chequesum"'),
     "no time": changed(b'"seconds": 0.5', b'"seconds": null'),
     "no blob said": changed(b'"blob": "', b'"blob": 5, "b": "'),
-    "no UTF-8": changed(b'"mark"', b'"m\xffrk"'),
     "too deep": (".json", lambda content: b"[" * 100_000),
     "lost values": (".json", None),
     "a flipped bit": (".bin", lambda content: flipped(content, 50)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 from commands import REAL, marks, outcomes, run
@@ -10,8 +11,7 @@ from odd_targets import target_of
 from typer.testing import CliRunner
 
 from impresslearn.cli.app import app
-from impresslearn.cli.experiments import _duration
-from impresslearn.errors import ImpressLearnError, InputError
+from impresslearn.errors import ImpressLearnError, InputError, MissingDependencyError
 from impresslearn.experiments import estimate
 from impresslearn.experiments.executors import Workers
 from impresslearn.experiments.jobs import Place
@@ -36,6 +36,10 @@ def test_an_estimate_needs_no_data_and_leaves_nothing(tmp_path, monkeypatch):
     assert tuple(found) == target_names()
     assert all(0 <= entry["minutes"] < 1e9 for entry in found.values())
     assert found["rotated-mnist"]["jobs"]["mask"] > 0
+    monkeypatch.setattr(estimate, "_timed", lambda *_: 10)
+    one = typed("overlap", "--dry-run", "--processes", 2)
+    assert one == "overlap          about 140 minutes; jobs to run: 20 mask, 2 overlap\n"
+    assert " days; jobs" in typed("rotated-mnist", "--scale", "paper", "--dry-run")
     assert not list(tmp_path.iterdir())
 
 
@@ -48,12 +52,6 @@ def test_a_step_is_really_timed(tmp_path, monkeypatch):
     assert 0.5 < images["split-cifar100"]["minutes"] < 5000
 
 
-def test_durations_are_readable():
-    assert [_duration(minutes) for minutes in (0.2, 12, 600, 1e5)] == [
-        "0.2 minutes", "12 minutes", "10 hours", "69 days",
-    ]  # fmt: skip
-
-
 def test_the_list():
     listed = json.loads(typed("--list", "--json"))
     assert tuple(entry["name"] for entry in listed) == target_names()
@@ -62,19 +60,18 @@ def test_the_list():
     assert all(name in text for name in target_names())
 
 
-ERRORS = {
-    "no target": ((), "name a target, or all; --list shows them"),
-    "unknown target": (("mnist",), "no target 'mnist'; choose from all, rotated-mnist, "),
-    "unknown scale": (("overlap", "--scale", "big"), "scale must be one of smoke, small, paper, "),
-    "unknown scale, dry": (("all", "--scale", "", "--dry-run"), "scale must be one of"),
-    "unknown executor": (("overlap", "--executor", "slurm"), "executor must be local or ray, got"),
-    "unknown device": (("overlap", "--device", "toaster"), "device 'toaster' cannot be used"),
-}
-
-
-@pytest.mark.parametrize("case", ERRORS)
-def test_what_cannot_be_used_gives_one_line(tmp_path, monkeypatch, case):
-    arguments, message = ERRORS[case]
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "name a target, or all; --list shows them"),
+        (("mnist",), "no target 'mnist'; choose from all, rotated-mnist, "),
+        (("overlap", "--scale", "big"), "scale must be one of smoke, small, paper, "),
+        (("all", "--scale", "", "--dry-run"), "scale must be one of"),
+        (("overlap", "--executor", "slurm"), "executor must be local or ray, got"),
+        (("overlap", "--device", "toaster"), "device 'toaster' cannot be used"),
+    ],
+)
+def test_what_cannot_be_used_gives_one_line(tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=message):
         typed(*arguments)
@@ -125,6 +122,12 @@ def test_a_derived_number_that_is_not_defined_is_null(tmp_path):
     reproduce(target, Run("smoke", Place(), tmp_path), Workers(1))
     written = json.loads((tmp_path / "odd.json").read_text())
     assert written["rows"] == [{"p_value": None, "masks": 3}]
+
+
+def test_without_ray_the_error_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingDependencyError, match=r"pip install 'impresslearn\[ray\]'"):
+        Run("smoke", Place(), tmp_path, executor="ray").open_executor()
 
 
 @pytest.mark.slow

@@ -104,7 +104,7 @@ def learn_adapter(settings: Settings, needs: Sequence[Outcome], place: Place) ->
 
 
 def _learned(
-    kind: type[Adapter | FineTuning | Hybrid], settings: Settings, place: Place, **more: Any
+    kind: type[Adapter | FineTuning | Hybrid], settings: Settings, place: Place, /, **more: Any
 ) -> Outcome:
     """The job's task, learned by a baseline of this kind and judged."""
     task, recipe = load_task(settings, place), Recipe(**settings["recipe"])

@@ -1,4 +1,6 @@
-"""Runs that are killed, interrupted, or lose a worker: nothing kept is lost, nothing lingers."""
+"""Runs that are killed, interrupted, lose a worker or a machine: nothing kept is lost, nothing
+lingers, and the numbers are those of an undisturbed run.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +10,30 @@ import signal
 import subprocess
 import time
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
-from commands import REAL, finish, marks, members, outcomes, record, run, start, wait_until
+from commands import ODD, REAL, finish, marks, members, outcomes, record, run, start, wait_until
+from odd_targets import target_of
 
+from impresslearn.experiments.jobs import in_order
+
+JOBS = len(in_order(planned.job for planned in target_of("tiny").plan("smoke").planned))
+needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed")
 pytestmark = [
     pytest.mark.skipif(os.name != "posix", reason="needs signals and process groups"),
     pytest.mark.slow,
 ]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The record of the target `tiny` from two processes that nobody disturbed."""
+    out = tmp_path_factory.mktemp("undisturbed")
+    assert run("tiny", "--out", out, "--processes", 2)[::2] == (0, "")
+    return record(out / "tiny.json")
 
 
 def kill_somewhere(process: subprocess.Popen[str], cache: Path, more: int, whole: bool) -> None:
@@ -34,50 +51,31 @@ def kill_somewhere(process: subprocess.Popen[str], cache: Path, more: int, whole
     finish(process)
 
 
-def test_killed_runs_carry_on_with_the_same_numbers(tmp_path, undisturbed):
-    out, cache = tmp_path / "out", tmp_path / "out" / "cache"
-    for more, whole in ((1, False), (4, True)):
-        process = start("tiny", "--out", out, "--processes", 2)
-        kill_somewhere(process, cache, more, whole)
-    assert outcomes(cache) >= 5 or (out / "tiny.json").exists()
-    status, _, err = run("tiny", "--out", out, "--processes", 2)
-    assert (status, err) == (0, "")
-    assert record(out / "tiny.json") == undisturbed
-    assert not [path for path in out.iterdir() if path.name.startswith(".")]
-
-
 def test_one_process_gives_the_same_numbers(tmp_path, undisturbed):
     assert run("tiny", "--out", tmp_path, "--processes", 1)[0] == 0
     assert record(tmp_path / "tiny.json") == undisturbed
 
 
-@pytest.mark.parametrize("end", ["kill", "interrupt"])
+@pytest.mark.parametrize("end", ["kill", "interrupt", "interrupt while processes start"])
 def test_kept_outcomes_are_not_worked_out_again(tmp_path, end):
     arguments = ("marks", "--out", tmp_path, "--data", tmp_path, "--processes", 2)
-    process = start(*arguments)
+    process, cache = start(*arguments), tmp_path / "cache"
     if end == "kill":
-        kill_somewhere(process, tmp_path / "cache", 8, whole=True)
+        kill_somewhere(process, cache, 8, whole=True)
     else:
-        wait_until(lambda: outcomes(tmp_path / "cache") >= 3, "outcomes")
+        early = end != "interrupt"
+        wait_until(
+            lambda: len(members(process.pid)) > 2 if early else outcomes(cache) >= 3, "workers"
+        )
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: all of the group
         assert finish(process)[::2] == (130, "")
         assert members(process.pid) == []
-    before = marks(tmp_path)
-    kept = outcomes(tmp_path / "cache")
-    assert 3 <= kept < 24
+    before, kept = marks(tmp_path), outcomes(cache)
+    assert kept < 24
     assert run(*arguments)[0] == 0
     again = marks(tmp_path)[len(before) :]
     assert sorted(set(before) | set(again)) == list(range(24))
     assert len(again) == 24 - kept
-
-
-def test_an_interrupt_while_processes_start(tmp_path):
-    process = start("marks", "--out", tmp_path, "--data", tmp_path, "--processes", 2)
-    wait_until(lambda: len(members(process.pid)) > 2, "workers")
-    os.killpg(process.pid, signal.SIGINT)
-    status, _, err = finish(process)
-    assert (status, err) == (130, "")
-    assert members(process.pid) == []
 
 
 @pytest.mark.parametrize(
@@ -111,6 +109,41 @@ def test_ten_kills_of_a_real_target(tmp_path):
     for kill in range(10):
         process = start(*arguments, "--out", out, program=REAL)
         kill_somewhere(process, out / "cache", random.randrange(4), whole=bool(kill % 2))
-    assert run(*arguments, "--out", out, program=REAL)[0] == 0
+    assert run(*arguments, "--out", out, program=REAL)[::2] == (0, "")
+    assert not [path for path in out.iterdir() if path.name.startswith(".")]
     quiet, killed = (record(path / "split-imagenet.json") for path in (tmp_path / "quiet", out))
     assert killed == quiet
+
+
+@pytest.fixture
+def no_cluster(monkeypatch):
+    """No cluster that happens to be running."""
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+
+
+@needs_ray
+def test_ray_gives_the_same_numbers(tmp_path, no_cluster, undisturbed):
+    for executor, ran in (("ray", JOBS), ("local", 0)):
+        arguments = ("tiny", "--out", tmp_path, "--executor", executor, "--processes", 2)
+        status, out, _ = run(*arguments)
+        assert (status, out.split(",")[1]) == (0, f" {ran} jobs run")
+        assert record(tmp_path / "tiny.json") == undisturbed
+
+
+@needs_ray
+def test_a_lost_machine_changes_nothing(tmp_path, no_cluster, undisturbed):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([*ODD, "lose", str(tmp_path)], check=True, timeout=300, env=environment)
+    assert (tmp_path / "reported").read_text() == f"{JOBS} jobs, 1 node left"
+    assert record(tmp_path / "tiny.json") == undisturbed
+    assert outcomes(tmp_path / "cache") == JOBS
+
+
+@needs_ray
+def test_an_address_without_a_cluster(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
+    monkeypatch.setenv("RAY_NUM_REDIS_GET_RETRIES", "1")
+    status, _, err = run("tiny", "--out", tmp_path, "--executor", "ray")
+    assert status == 2
+    assert "RAY_ADDRESS" in err.splitlines()[-1]
