@@ -83,24 +83,17 @@ def test_every_error_names_the_file(root, train, way, fault, monkeypatch):
     refused("0.png", WAYS[way], root)
 
 
-@pytest.mark.parametrize("way", [way for way in WAYS if way != "inputs"])
-def test_class_folders_that_cannot_be_used(root, train, way):
-    (train / "cow").mkdir()
-    refused(r"no image below .*cow; expected .*/CLASS/IMAGE files", WAYS[way], root)
-    (train / "cow").rmdir()
-    if way != "imagenet" and os.name == "posix":  # where names are any bytes
-        (train / "bee").rename(train / os.fsdecode(b"b\xff"))
-        refused("no valid Unicode|which train lacks", WAYS[way], root)
-
-
-def test_other_folders_and_files(root, train):
-    nowhere, table = root / "nowhere", root / "table.csv"
-    table.write_text("1,2")
-    refused("no image folder at .*nowhere", as_examples, nowhere, error=MissingDataError)
-    refused("table.csv is a file; .*, or read it with FileReader", as_examples, table)
+def test_folders_and_files_that_cannot_be_used(root, train):
+    image = train / "ant" / "0.png"
+    refused("no image folder at .*nowhere", as_examples, root / "nowhere", error=MissingDataError)
+    refused("0.png is a file; .*, or read it with FileReader", as_examples, image)
     refused("no image in .*; its sub-folders are not searched", read_inputs, train)
-    refused("no image below", read_examples, train / "ant")
-    refused("cannot read .*0.png; expected an image fo", read_examples, train / "ant" / "0.png")
+    refused("cannot read .*0.png; expected an image fo", read_examples, image)
+    (train / "bee").rename(train / os.fsdecode(b"b\xff"))
+    refused("no valid Unicode", read_examples, train)
+    (train / "cow").mkdir()
+    for way in WAYS.keys() - {"inputs"}:
+        refused(r"no image below .*cow; expected .*/CLASS/IMAGE files", WAYS[way], root)
 
 
 @pytest.mark.filterwarnings("error")

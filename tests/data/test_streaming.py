@@ -1,5 +1,7 @@
 """Data beyond memory, or drawn at random, are read anew each epoch; batches of both kinds."""
 
+import hashlib
+import json
 import os
 import random
 from dataclasses import replace
@@ -7,10 +9,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 from impresslearn import Recipe
-from impresslearn.data import Examples, StreamedExamples, as_examples, classes_of, to_batches
+from impresslearn.data import (
+    Examples,
+    StreamedExamples,
+    as_examples,
+    classes_of,
+    data_fingerprint,
+    to_batches,
+)
 from impresslearn.errors import ImpressLearnError, InputError, MissingDataError
 from toys import Pairs, blobs, quick_learner, refused
 
@@ -69,9 +78,9 @@ class Broken(Pairs):
     fault = None
 
     def __getitem__(self, index):
-        if index == 3 and self.fault is not None:
-            if self.fault == "death":
-                os._exit(1)
+        if index == 3 and self.fault == "death":
+            os._exit(1)
+        if index == 3 and self.fault:
             raise self.fault
         return super().__getitem__(index)
 
@@ -148,14 +157,10 @@ def test_what_draws_is_never_held():
         assert isinstance(as_examples(Pairs(X, Y, noise)), StreamedExamples)
     assert isinstance(as_examples(DataLoader(Pairs(X, Y, noise), sampler=[7, 2])), StreamedExamples)
     assert isinstance(as_examples(Pairs(X, Y, lambda: torch.zeros(3))), Examples)
-
-
-def test_a_generator_of_the_data_sets_own_is_not_copied_to_workers():
     own = np.random.default_rng(0)
     examples = streamed(DataLoader(Pairs(X, Y, lambda: float(own.random())), num_workers=2))
-    assert examples.workers == 0
-    first, second = (epoch(examples)[0] for _ in range(2))
-    assert not torch.equal(first, second)
+    assert examples.workers == 0  # which would all draw the same
+    assert not torch.equal(epoch(examples)[0], epoch(examples)[0])
 
 
 def test_a_learner_repeats_what_it_learned_from_live_data():
@@ -172,3 +177,27 @@ def test_a_learner_repeats_what_it_learned_from_live_data():
     (first, score), (second, again) = learned(0), learned(1)
     assert all(map(torch.equal, first, second))
     assert score == again
+
+
+def test_fingerprints():
+    """Stores and job caches compare them with those of an earlier day."""
+    x, y = torch.arange(12.0).reshape(4, 3), np.array([0, 1, 0, 1])
+    kind = {"count": 4, "dtype": "torch.float32", "kind": "Examples", "labels": "i"}
+    head = json.dumps({**kind, "shape": [4, 3]}).encode()
+    digest = hashlib.sha256(head + x.numpy().tobytes() + y.astype("<i8").tobytes()).hexdigest()
+    for same in (
+        Examples(x.clone().requires_grad_(), y.astype(np.int32)),
+        Examples(x.t().contiguous().t(), y, augment=lambda batch, generator: batch),
+    ):
+        assert data_fingerprint(same) == digest
+    inputs = [x, x.nextafter(x + 1), x.reshape(4, 1, 3), x.half(), x.bfloat16(), x.flip(0)]
+    texts = [["a", "b", "c,d", "e"], ["a", "b,c", "d", "e"]]
+    digests = [data_fingerprint(Examples(each, y)) for each in inputs]
+    digests += [
+        data_fingerprint(Examples(x, np.array(of))) for of in (1 - y, y.astype(str), *texts)
+    ]
+    for each in (y, 1 - y, y[:2]):  # of streamed data only the labels count
+        digests.append(data_fingerprint(StreamedExamples(TensorDataset(x), each)))
+        assert data_fingerprint(StreamedExamples(TensorDataset(-x), each, 3)) == digests[-1]
+    assert len(set(digests)) == len(digests)
+    assert data_fingerprint(Examples(x, np.array(texts[0], dtype="U9"))) in digests

@@ -29,10 +29,9 @@ def test_tasks_of_cifar_have_disjoint_named_classes_and_their_own_images(monkeyp
     monkeypatch.setattr(cifar, "load_cifar100", toy_raw)
     stream = split_cifar100()
     assert (len(stream), stream.names[:2]) == (20, ("cifar100-00", "cifar100-01"))
-    assert {name for task in stream for name in task.classes} == set(NAMES)
+    assert sorted(name for task in stream for name in task.classes) == sorted(NAMES)
     task = stream[3]
     assert sorted(task.settings["classes"]) == list(task.classes)
-    assert task.train.inputs.shape == (20, 3, 32, 32)
     for image, label in zip(task.train.inputs, task.train.labels, strict=True):
         grey = 2 * NAMES.index(label) / 255
         expected = (torch.full((3,), grey) - torch.tensor(cifar.MEAN)) / torch.tensor(cifar.STD)
@@ -40,7 +39,6 @@ def test_tasks_of_cifar_have_disjoint_named_classes_and_their_own_images(monkeyp
         assert (image[:, 2, 9] > 0).tolist() == [False, True, False]
     assert split_cifar100(tasks=2)[1].classes == stream[1].classes
     assert split_cifar100(seed=1)[1].classes != stream[1].classes
-    assert [len(task.classes) for task in split_cifar100(tasks=5, classes_per_task=20)] == [20] * 5
 
 
 def test_a_subset_is_read_only_where_asked_for(tmp_path, monkeypatch):
