@@ -14,8 +14,12 @@ from typer.testing import CliRunner
 
 import impresslearn as il
 from impresslearn.cli.app import app
+from impresslearn.cli.data_files import reader_for
+from impresslearn.cli.learn_many import new_preprocessing
+from impresslearn.cli.learn_options import data_sets_in
+from impresslearn.data.files import FileReader
 from impresslearn.errors import InputError, MissingDataError, StoreError, UnknownTaskError
-from toys import blobs
+from toys import blobs, quick_learner
 
 QUICK = ("--epochs", "0", "--min-steps", "60", "--batch-size", "32")
 NEW = ("--set", "widths=[24,12]", "--sparsity", "0.7", *QUICK)
@@ -82,6 +86,11 @@ def error_of(*arguments, kind=InputError):
     return str(result.exception)
 
 
+def npz(path):
+    with np.load(path) as archive:
+        return torch.from_numpy(archive["inputs"]), archive["labels"]
+
+
 def process(*arguments, **settings):
     return subprocess.Popen(
         [sys.executable, "-m", "impresslearn", *map(str, arguments)],
@@ -123,11 +132,6 @@ def test_rounding_is_reported_beside_the_accuracy_in_float32(folder, tmp_path):
     assert rounded[0]["accuracy"] == learner.score(npz(folder / "test/b.npz"), "b")
 
 
-def npz(path):
-    with np.load(path) as archive:
-        return torch.from_numpy(archive["inputs"]), archive["labels"]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_list_carries_on(folder, tmp_path, ending):
@@ -148,19 +152,12 @@ def test_an_interrupted_list_carries_on(folder, tmp_path, ending):
 
 def test_settings_of_the_store_hold_for_later_tasks(folder, store):
     data = f"d={folder / 'tasks/d.npz'}"
-    for option, value in (
-        ("--sparsity", "0.5"),
-        ("--seed", "1"),
-        ("--classes", "5"),
-        ("--backbone", "resnet18"),
-        ("--norm", "group"),
-        ("--granularity", "unit"),
-        ("--no-output-scale", None),
-        ("--set", "widths=[24,13]"),
-        ("--preset", "paper_lenet"),
+    for option in (
+        *("--sparsity=0.5", "--seed=1", "--classes=5", "--backbone=resnet18", "--norm=group"),
+        *("--granularity=unit", "--no-output-scale", "--set=widths=[24,13]"),
+        "--preset=paper_lenet",
     ):
-        given = [option] if value is None else [option, value]
-        assert "was created with" in error_of("learn", store, "--data", data, *given)
+        assert "was created with" in error_of("learn", store, "--data", data, option)
     same = ("--preset", "default", "--sparsity", 0.7)
     run("learn", store, "--data", data, *same, "--lr", 0.01, *QUICK)
     assert il.load(store).tasks_["d"].history["recipe"]["lr"] == 0.01
@@ -176,22 +173,45 @@ def test_a_name_with_other_data_or_another_role_is_refused(folder, store):
     assert "does not tell from which data" in error_of("learn", store, "--data", mine)
 
 
-def test_homogeneous_masks(folder, tmp_path):
-    path = tmp_path / "s.impress"
-    data = f"a={folder / 'basis/a.npz'}"
-    run("learn", path, "--data", data, "--homogeneous", 3, *NEW, "--output-scale")
-    assert il.load(path).bank_.names == ("a", "a/1", "a/2")
-    assert run_json("learn", path, "--data", data, "--basis")["tasks"][0]["role"] == "basis"
-
-
-def test_a_network_may_have_more_outputs_than_the_first_task_needs(folder, tmp_path):
+def test_homogeneous_masks_and_outputs_for_all_tasks(folder, tmp_path):
     inputs, labels = blobs(9, classes=5)
     np.savez(tmp_path / "wide.npz", inputs=inputs.numpy(), labels=labels.numpy())
-    first, more = f"b={folder / 'tasks/b.npz'}", ("--data", f"w={tmp_path / 'wide.npz'}")
+    first, more = f"a={folder / 'basis/a.npz'}", ("--data", f"w={tmp_path / 'wide.npz'}")
     for outputs, given in ((5, more), (7, ("--classes", 7))):
         path = tmp_path / str(outputs)
-        run("learn", path, "--data", first, *given, "--random-masks", 4, *NEW)
+        run("learn", path, "--data", first, *given, "--homogeneous", 3, *NEW)
         assert il.load(path).backbone.num_classes == outputs
+    assert il.load(path).bank_.names == ("a", "a/1", "a/2")
+    assert run_json("learn", path, "--data", first, "--basis")["tasks"][0]["role"] == "basis"
+
+
+def test_standardising():
+    examples = il.Examples(3 + 2 * torch.randn(500, 16), np.zeros(500, int))
+    found = new_preprocessing(FileReader(), examples, standardise=True)
+    assert (found.mean, found.std) == (pytest.approx(3, abs=0.2), pytest.approx(2, abs=0.2))
+    assert new_preprocessing(FileReader(mean=1.0), examples, standardise=True).mean == 1
+
+
+def test_how_a_tasks_inputs_were_read_holds_later(tmp_path):
+    kept = {"size": 8, "mean": [0.1, 0.2, 0.3]}
+    learner = quick_learner()
+    assert reader_for(learner, FileReader(size=4), tmp_path) == FileReader(size=4)
+    learner.learn_basis("a", blobs(), note={"inputs": kept})
+    learner.learn_basis("b", blobs(1), note={"data": 3, "inputs": [1]})
+    for task in (None, learner.tasks_["a"]):
+        later = reader_for(learner, FileReader(size=4), tmp_path, task)
+        assert (later.size, later.mean, later.std) == (4, [0.1, 0.2, 0.3], None)
+    assert reader_for(learner, FileReader(), tmp_path, learner.tasks_["b"]) == FileReader()
+
+
+def test_data_sets_of_a_folder(tmp_path):
+    for name in ("b.npz", "a.CSV", "notes.txt", ".hidden.csv", "x.npy"):
+        (tmp_path / name).touch()
+    (tmp_path / "c.d").mkdir()
+    assert list(data_sets_in(tmp_path)) == ["a", "b", "c.d"]
+    (tmp_path / "b.csv").touch()
+    with pytest.raises(InputError, match="would both be task 'b'"):
+        data_sets_in(tmp_path)
 
 
 def test_csv_and_standardised_inputs_are_read_the_same_way_later(tmp_path):
@@ -284,7 +304,7 @@ def test_a_file_that_is_no_store_is_left_alone(folder, tmp_path):
 
 @pytest.mark.slow
 def test_prediction_in_a_process_of_its_own(folder, ready):
-    expected = il.load(ready).predict(npz_inputs(folder / "new.npy"), task="b")
+    expected = il.load(ready).predict(torch.from_numpy(np.load(folder / "new.npy")), task="b")
     before = ready.read_bytes()
     running = process("predict", ready, folder / "new.npy", "--task", "b")
     lines, remarks = running.communicate(timeout=60)
@@ -294,10 +314,6 @@ def test_prediction_in_a_process_of_its_own(folder, ready):
     assert [int(cell[1]) for cell in cells] == expected.tolist()
     assert all(0 < float(cell[2]) <= 1 for cell in cells)
     assert ready.read_bytes() == before
-
-
-def npz_inputs(path):
-    return torch.from_numpy(np.load(path))
 
 
 def test_prediction_scores_and_infers(folder, ready):
@@ -331,12 +347,11 @@ def test_inference_among_some(folder, ready):
 
 
 def test_unusable_inputs_are_one_line(folder, ready, tmp_path):
-    np.save(tmp_path / "odd.npy", np.zeros((2, 5), np.float32))
-    assert "16 values" in error_of("predict", ready, tmp_path / "odd.npy", "--task", "b")
-    arguments = ("predict", ready, folder / "new.npy", "--task", "B")
-    assert "'b'" in error_of(*arguments, kind=UnknownTaskError)
-    arguments = ("infer", tmp_path / "no.impress", folder / "new.npy")
-    assert "no store" in error_of(*arguments, kind=StoreError)
+    odd, inputs = tmp_path / "odd.npy", folder / "new.npy"
+    np.save(odd, np.zeros((2, 5), np.float32))
+    assert "16 values" in error_of("predict", ready, odd, "--task", "b")
+    assert "'b'" in error_of("predict", ready, inputs, "--task", "B", kind=UnknownTaskError)
+    assert "no store" in error_of("infer", tmp_path / "no.impress", inputs, kind=StoreError)
 
 
 # Stores
@@ -388,20 +403,16 @@ def test_removing_compacting_and_importing(ready, store):
     assert list(il.load(store).tasks_) == ["a", "b"]
 
 
-def test_removing_a_basis_task(store):
-    text = run("store", "rm", store, "a", "--yes")
-    assert text.splitlines()[1] == "mask 'a' stays: combined by 1 task"
+def test_removing_a_basis_task_asks_a_person(monkeypatch, store):
+    monkeypatch.setattr("impresslearn.cli.store._is_terminal", lambda: True)
+    for answer, status, left in (("n\n", 1, ["a", "b"]), ("y\n", 0, ["b"])):
+        result = invoke("store", "rm", store, "a", input=answer)
+        assert "Remove 1 task from" in result.stderr
+        assert result.exit_code == status
+        assert list(il.load(store).tasks_) == left
+    assert "mask 'a' stays: combined by 1 task\n" in result.stdout
     assert run_json("store", "rm", store, "b", "a", "--yes")["masks_kept"] == {}
     assert "0 tasks, 12 masks" in run("store", "verify", store)
-
-
-@pytest.mark.parametrize(("answer", "left"), [("y\n", ["a"]), ("n\n", ["a", "b"])])
-def test_removing_asks_a_person(monkeypatch, store, answer, left):
-    monkeypatch.setattr("impresslearn.cli.store._is_terminal", lambda: True)
-    result = invoke("store", "rm", store, "b", input=answer)
-    assert "Remove 1 task from" in result.stderr
-    assert result.exit_code == (0 if len(left) == 1 else 1)
-    assert list(il.load(store).tasks_) == left
 
 
 def test_exporting_a_smaller_store(folder, ready, tmp_path):
@@ -431,7 +442,7 @@ def test_exporting_a_model(folder, ready, tmp_path):
     learner = il.load(ready)
     module = il.create_backbone(**learner.backbone.spec).module
     module.load_state_dict(load_file(out))
-    inputs = npz_inputs(folder / "new.npy")
+    inputs = torch.from_numpy(np.load(folder / "new.npy"))
     torch.testing.assert_close(module(inputs), learner.logits(inputs, "b"))
 
 
