@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from impresslearn.errors import InputError, TrainingError
-from impresslearn.masks.edge_popup import RULES, initial_scores, popup, top_mask
+from impresslearn.masks.edge_popup import RULES, PopupScores, popup, top_mask
+from impresslearn.networks.layers import MaskableLayer
 
 
 def oracle(scores, ones, rule):
@@ -85,14 +86,11 @@ def test_popup_masks_forward_and_passes_straight_through_backward(rule, levels):
 
 
 def test_initial_scores_are_uniform_within_one_over_root_fan_in():
-    shapes = [(200, 100), (50, 4, 3, 3)]
-    scores = initial_scores(shapes, torch.Generator().manual_seed(3))
-    assert [tuple(score.shape) for score in scores] == shapes
-    again = initial_scores(shapes, torch.Generator().manual_seed(3))
-    assert all(map(torch.equal, scores, again))
-    for score, fan_in in zip(scores, (100, 36), strict=True):
-        bound = fan_in**-0.5
-        assert score.dtype == torch.float32
+    layers = MaskableLayer("a", (200, 100)), MaskableLayer("b", (50, 4, 3, 3))
+    scores = PopupScores.create(layers, (1, 1), seed=3).tensors
+    for score, layer in zip(scores, layers, strict=True):
+        bound = layer.fan_in**-0.5
+        assert (score.shape, score.dtype) == (layer.shape, torch.float32)
         assert score.abs().max() <= bound
         assert score.abs().max() > 0.99 * bound
         assert score.std().item() == pytest.approx(bound / 3**0.5, rel=0.05)

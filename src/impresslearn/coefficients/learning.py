@@ -1,26 +1,51 @@
-"""Learning a new task: its coefficients over the masks of a bank (eqs. 1 and 2)."""
+"""Learning a new task: its coefficients over the masks of a bank (eqs. 1 and 2).
+
+With `bit_price` each tensor is offset + step · n: the whole numbers n, the step and the offset are
+all learned. The forward pass uses n rounded, as it will be kept; the gradient passes the rounding
+as if it were not there (straight-through). The code length of n, by a Laplace density whose width
+is learned too, is part of the loss, so that numbers which do not earn their bits stay at zero.
+`levels` writes them near that length.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 
+import torch
 from torch import Tensor
 
-from impresslearn.coefficients.mixing import Coefficients, CoefficientSpec, mixed_weights
-from impresslearn.coefficients.parameters import trainable_coefficients
-from impresslearn.data import BatchSource
+from impresslearn.coefficients.levels import LARGEST
+from impresslearn.coefficients.mixing import (
+    Coefficients,
+    CoefficientSpec,
+    Grid,
+    mixed_weights,
+    uniform_coefficients,
+)
+from impresslearn.kernels import mix_layers
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
-from impresslearn.networks.prediction import TrainingPhase
-from impresslearn.optimisation.loop import FitResult, Recipe, TaskTraining, Trainable
+from impresslearn.optimisation.loop import Recipe, Trainable
 from impresslearn.optimisation.objectives import unit_norm_penalty
-from impresslearn.optimisation.progress import Progress, silent
 
 COEFFICIENT_RECIPE = Recipe(
     optimizer="adam", lr=0.02, schedule="cosine", epochs=3, min_steps=300, batch_fraction=1 / 8
 )
 """Adam 0.02 with cosine decay, at least 300 steps of small batches (docs/decisions.md)."""
+FIRST_GAIN = 0.5
+"""Coded coefficients start with weights of this times sqrt(2 / fan_in) at most (their r.m.s.)."""
+FIRST_STEP = 0.5
+"""The first step of alphas, as a share of the weights at the start."""
+FIRST_SCALE_STEP = 0.1
+LEVELS_PER_UNIT = 2.5
+"""Whole numbers move so much faster than the recipe's learning rate says (which Adam allows)."""
+SCALE_LEVELS_PER_UNIT = 10.0
+TINY = 1e-30
+SMALLEST_STEP = 2.0**-24
+"""The smallest that float16 knows."""
 
 
 @dataclass(frozen=True)
@@ -30,31 +55,6 @@ class CoefficientTraining:
     spec: CoefficientSpec = field(default_factory=CoefficientSpec)
     recipe: Recipe = COEFFICIENT_RECIPE
     penalty: float = 0.0
-
-
-def learn_coefficients(
-    backbone: Backbone,
-    bank: MaskBank,
-    source: BatchSource,
-    num_classes: int,
-    training: CoefficientTraining | None = None,
-    *,
-    seed: int = 0,
-    phase: TrainingPhase | None = None,
-    progress: Progress = silent,
-) -> tuple[Coefficients, FitResult]:
-    """The coefficients that minimise cross-entropy plus λ times the penalty of eq. 2.
-
-    Starts from equal α over all masks of the bank. With `bit_price`, coefficients are quantised in
-    training and their code length is part of the loss. Norm statistics go to `phase`. Raises
-    InputError for an empty bank and TrainingError when the loss leaves the finite numbers.
-    """
-    training = training or CoefficientTraining()
-    phase = phase or TrainingPhase.begin(backbone)
-    trained = trainable_numbers(backbone, bank, training, len(source))
-    task = TaskTraining(backbone, source, num_classes, training.recipe, phase, seed, progress)
-    result = task.fit(trained)
-    return trained.result(), result
 
 
 def trainable_numbers(
@@ -76,3 +76,123 @@ def trainable_numbers(
         return mixed_weights(bank, backbone.weights, coefficients), cost
 
     return Trainable(trained.parameters, weights, trained.result)
+
+
+class TrainableCoefficients:
+    """Coefficients under optimisation, as they are or on grids.
+
+    parameters: the leaf tensors to optimise.
+    """
+
+    def __init__(self, start: Coefficients, on_grids: Sequence[_OnGrid] = ()) -> None:
+        self._start, self._on_grids = start, on_grids
+        self.parameters = [each for tensor in on_grids for each in tensor.parameters]
+        if not on_grids:
+            self.parameters = [tensor.requires_grad_(True) for tensor in start.tensors()]
+
+    def coefficients(self) -> Coefficients:
+        """The coefficients that the parameters stand for, differentiable in them."""
+        if not self._on_grids:
+            return self._start
+        return self._start.like(tensor.values() for tensor in self._on_grids)
+
+    def bits(self) -> Tensor:
+        """The code length of whole numbers, about, differentiable."""
+        return torch.stack([tensor.bits() for tensor in self._on_grids]).sum()
+
+    @torch.no_grad()
+    def result(self) -> Coefficients:
+        """What was learned, without gradient."""
+        if not self._on_grids:
+            kept = (tensor.detach().clone() for tensor in self._start.tensors())
+            return self._start.like(kept)
+        grids = tuple(tensor.grid() for tensor in self._on_grids)
+        pairs = zip(grids, self._on_grids, strict=True)
+        values = [grid.offset + grid.step * tensor.exact().round() for grid, tensor in pairs]
+        return self._start.like(values, grids)
+
+
+def trainable_coefficients(
+    bank: MaskBank, weights: Mapping[str, Tensor], spec: CoefficientSpec | None
+) -> TrainableCoefficients:
+    """Coefficients over all masks of the bank at their start: the same α everywhere, scales 1.
+
+    weights: the backbone's. α = 1/N; quantised ones start as large as makes each layer's weights as
+    large as the network's own, or FIRST_GAIN of He's where those are larger.
+    """
+    device = next(iter(weights.values())).device
+    start = uniform_coefficients(bank.layers, len(bank), spec, device)
+    if spec is None or spec.bit_price is None:
+        return TrainableCoefficients(start)
+    firsts = _first_grids(start.num_masks, bank, weights)
+    scales = [*start.tensors()][len(start.alpha) :]
+    around_one = Grid(FIRST_SCALE_STEP, 1.0)
+    on_grids = [
+        *map(_OnGrid, start.alpha, firsts, repeat(LEVELS_PER_UNIT)),
+        *map(_OnGrid, scales, repeat(around_one), repeat(SCALE_LEVELS_PER_UNIT)),
+    ]
+    return TrainableCoefficients(start, on_grids)
+
+
+class _OnGrid:
+    """One tensor: offset (1 + o) + step exp(s) round(factor p), for parameters p, s and o."""
+
+    def __init__(self, like: Tensor, first: Grid, factor: float) -> None:
+        self._first = first
+        self._factor = factor
+        self._numbers = torch.zeros_like(like)
+        self._step, self._shift, self._width = (like.new_zeros(()) for _ in range(3))
+        self.parameters = [self._numbers, self._step, self._shift, self._width]
+        for parameter in self.parameters:
+            parameter.requires_grad_(True)
+
+    def values(self) -> Tensor:
+        step, offset = self._first.step * self._step.exp(), self._first.offset * (1 + self._shift)
+        exact = self.exact()
+        rounded = exact + (exact.round() - exact).detach()  # straight-through
+        return offset + step * rounded
+
+    def bits(self) -> Tensor:
+        return laplace_bits(self.exact(), self._width.exp()).sum()
+
+    def grid(self) -> Grid:
+        """As it is kept, in float16."""
+        step = self._first.step * float(self._step.exp())
+        offset = self._first.offset * (1 + float(self._shift))
+        kept = torch.tensor([max(step, SMALLEST_STEP), offset], dtype=torch.float16)
+        return Grid(float(kept[0]), float(kept[1]))
+
+    def exact(self) -> Tensor:
+        return (self._factor * self._numbers).clamp(-LARGEST, LARGEST)
+
+
+def laplace_bits(exact: Tensor, width: Tensor) -> Tensor:
+    """-log2 of the mass that a Laplace density of this width has within 1/2 of each number."""
+    size = exact.abs()
+    near = 1 - (torch.exp(-(0.5 + size) / width) + torch.exp((size - 0.5).clamp(max=0) / width)) / 2
+    far = (size - 0.5) / width - torch.log(-torch.expm1(-1 / width) / 2)
+    return torch.where(size < 0.5, -torch.log(near), far) / math.log(2)
+
+
+@torch.no_grad()
+def _first_grids(num_masks: int, bank: MaskBank, weights: Mapping[str, Tensor]) -> list[Grid]:
+    """The grids of alphas at the start: equal alphas, steps that add up as independent numbers do.
+
+    With masks of density ρ, N ρ alphas meet in a weight.
+    """
+    bits = [bank.bits(number, num_masks) for number in range(len(bank.layers))]
+    frozen = [weights[layer.name] for layer in bank.layers]
+    ones = torch.ones(num_masks, device=bank.device)
+    sums = mix_layers(bits, [ones] * len(bits), frozen)
+    grids = []
+    for number, (layer, weight, total) in enumerate(zip(bank.layers, frozen, sums, strict=True)):
+        own = max(_rms(weight), TINY)
+        wanted = min(own, FIRST_GAIN * math.sqrt(2 / layer.fan_in))
+        met = sum(info.ones[number] for info in bank.infos[:num_masks]) / layer.numel
+        step = FIRST_STEP * wanted / (own * math.sqrt(max(met, 1 / layer.numel)))
+        grids.append(Grid(step, wanted / max(_rms(total), own / layer.numel)))
+    return grids
+
+
+def _rms(tensor: Tensor) -> float:
+    return float(tensor.float().square().mean().sqrt())

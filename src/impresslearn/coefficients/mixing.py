@@ -99,14 +99,6 @@ class Coefficients:
         """All tensors: alphas, then output scales, then input scales."""
         yield from (tensor for group in self.groups for tensor in group or ())
 
-    def detach(self) -> Coefficients:
-        """Copies without gradient."""
-        return self.like((tensor.detach().clone() for tensor in self.tensors()), self.grids)
-
-    def to(self, device: torch.device | str) -> Coefficients:
-        """The same numbers on a device."""
-        return self.like((tensor.to(device) for tensor in self.tensors()), self.grids)
-
     def matrix(self) -> Tensor:
         """(N, layers) float32: the alphas, averaged over units where there is one per unit."""
         columns = [alpha.mean(dim=1) if alpha.dim() == 2 else alpha for alpha in self.alpha]

@@ -4,7 +4,7 @@ Under int8, int5 and int4 rounding happens once, after training. Each alpha vect
 unit's column) gets one float16 step; scales per unit or input get a float16 step and offset a
 layer, since they lie around 1. The step is the one of least squared error. Under "coded" every
 tensor has one float16 step and offset, and its whole numbers are entropy-coded (`levels`); they are
-those that were learned (`parameters`) or, for other coefficients, rounded as in int4. A learner
+those that were learned (`learning`) or, for other coefficients, rounded as in int4. A learner
 predicts with what was stored, `StoredCoefficients.restore()`, never with the unrounded numbers.
 """
 

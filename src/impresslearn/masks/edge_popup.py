@@ -41,10 +41,13 @@ class PopupScores:
         score_rule: ScoreRule = "magnitude",
         device: torch.device | str = "cpu",
     ) -> PopupScores:
-        """Fresh scores drawn from `seed`."""
+        """Fresh scores ~ U(-b, b) with b = 1/sqrt(fan_in): Kaiming uniform with a = √5."""
         generator = torch.Generator().manual_seed(seed)
-        drawn = initial_scores([layer.shape for layer in layers], generator)
-        scores = [score.to(device).requires_grad_(True) for score in drawn]
+        scores = []
+        for layer in layers:
+            bound = 1 / math.sqrt(layer.fan_in)
+            score = torch.empty(layer.shape).uniform_(-bound, bound, generator=generator)
+            scores.append(score.to(device).requires_grad_(True))
         return cls(tuple(layers), tuple(ones), score_rule, scores)
 
     def weights(self, frozen: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -60,15 +63,6 @@ class PopupScores:
             layer.name: top_mask(score, ones, self.score_rule)
             for layer, score, ones in zip(self.layers, self.tensors, self.ones, strict=True)
         }
-
-
-def initial_scores(shapes: Sequence[tuple[int, ...]], generator: torch.Generator) -> list[Tensor]:
-    """Scores ~ U(-b, b) with b = 1/sqrt(fan_in): Kaiming uniform with a = √5. float32, CPU."""
-    scores = []
-    for shape in shapes:
-        bound = 1 / math.sqrt(math.prod(shape[1:]))
-        scores.append(torch.empty(shape).uniform_(-bound, bound, generator=generator))
-    return scores
 
 
 def top_mask(scores: Tensor, ones: int, score_rule: ScoreRule = "magnitude") -> Tensor:
@@ -106,8 +100,14 @@ class _Popup(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, weight: Tensor, ones: int, rule: ScoreRule) -> Tensor:
         ctx.save_for_backward(weight, scores if rule == "magnitude" else None)
-        kept = _fused(scores, weight, ones, rule)
-        return weight * top_mask(scores, ones, rule) if kept is None else kept
+        if _plain(scores, weight) and 0 < ones <= scores.numel() and rule in RULES:
+            flat, magnitude = scores.detach().flatten(), rule == "magnitude"
+            threshold, reached = _threshold(flat.abs() if magnitude else flat, ones)
+            if reached == ones:  # one pass does
+                weights = weight.detach().flatten().numpy()
+                kept = keep_above(flat.numpy(), weights, threshold, magnitude)
+                return torch.from_numpy(kept).view(weight.shape)
+        return weight * top_mask(scores, ones, rule)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple:
@@ -121,21 +121,9 @@ class _Popup(torch.autograd.Function):
         return grad * weight * scores.sign(), None, None, None
 
 
-def _fused(scores: Tensor, weight: Tensor, ones: int, rule: ScoreRule) -> Tensor | None:
-    """weight ⊙ mask in one pass on the CPU; None where that cannot be, or where scores tie."""
-    if not (_plain(scores, weight) and 0 < ones <= scores.numel() and rule in RULES):
-        return None
-    flat, magnitude = scores.detach().flatten(), rule == "magnitude"
-    threshold, reached = _threshold(flat.abs() if magnitude else flat, ones)
-    if reached != ones:
-        return None
-    kept = keep_above(flat.numpy(), weight.detach().flatten().numpy(), threshold, magnitude)
-    return torch.from_numpy(kept).view(weight.shape)
-
-
 def _threshold(ranked: Tensor, ones: int) -> tuple[float, int]:
     """The score of the last weight kept, and how many reach it (more than `ones` if tied)."""
-    if ranked.device.type == "cpu":
+    if ranked.device.type == "cpu" and ranked.dtype != torch.float64:
         threshold, reached = kth_largest(ranked.float().flatten().numpy(), ones)
     else:
         threshold = float(ranked.flatten().kthvalue(ranked.numel() - ones + 1).values)

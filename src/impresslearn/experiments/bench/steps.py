@@ -37,7 +37,7 @@ def plain_step(backbone: Backbone, inputs: Tensor, targets: Tensor) -> Step:
 
 
 def coefficient_step(backbone: Backbone, bank: MaskBank, inputs: Tensor, targets: Tensor) -> Step:
-    """Ours: what `learn_coefficients` does at every step."""
+    """Ours: what learning coefficients does at every step."""
     coefficients = uniform_coefficients(backbone.layers, len(bank), device=backbone.device)
     parameters = [alpha.requires_grad_(True) for alpha in coefficients.alpha]
 

@@ -6,18 +6,21 @@ from dataclasses import replace
 import pytest
 import torch
 
-from impresslearn.coefficients.learning import CoefficientTraining, learn_coefficients
-from impresslearn.coefficients.mixing import CoefficientSpec, mixed_weights, uniform_coefficients
-from impresslearn.coefficients.parameters import (
+from impresslearn.coefficients.learning import (
     FIRST_GAIN,
+    CoefficientTraining,
     laplace_bits,
     trainable_coefficients,
+    trainable_numbers,
 )
+from impresslearn.coefficients.mixing import CoefficientSpec, mixed_weights, uniform_coefficients
 from impresslearn.coefficients.quantisation import store_coefficients
 from impresslearn.data import as_examples, to_batches
 from impresslearn.learner.loading import load
 from impresslearn.learner.rounding import rounded
 from impresslearn.masks import random_bank
+from impresslearn.networks.prediction import TrainingPhase
+from impresslearn.optimisation.loop import TaskTraining
 from impresslearn.state.settings import restored_settings
 from toys import QUICK, blobs, lenet, quick_learner
 
@@ -37,7 +40,9 @@ def learned(spec):
     backbone, (inputs, labels) = lenet(), blobs()
     bank = random_bank(backbone.layers, 20, 0.7)
     source = to_batches(as_examples((inputs, labels)), (0, 1, 2), "cpu")
-    return learn_coefficients(backbone, bank, source, 3, CoefficientTraining(spec, QUICK))[0]
+    trained = trainable_numbers(backbone, bank, CoefficientTraining(spec, QUICK), len(source))
+    TaskTraining(backbone, source, 3, QUICK, TrainingPhase.begin(backbone)).fit(trained)
+    return trained.result()
 
 
 @pytest.mark.parametrize("spec", SPECS)
