@@ -1,8 +1,7 @@
 """Tasks and masks removed from a store or copied into it, room given back, and a file described."""
 
 import pytest
-from forgery import forge_mask, forge_task
-from storekit import QUICKLY, digest, digests, files, hasty, small_learner
+from storekit import QUICKLY, digest, digests, files, forge_mask, forge_task, hasty, small_learner
 
 import impresslearn as il
 from impresslearn.learner.loading import verify_store

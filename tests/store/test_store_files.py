@@ -1,4 +1,4 @@
-"""Saving, overwriting, links, permissions, and what is left in the folder afterwards."""
+"""Saving, overwriting, links, permissions, full disks, and what is left in the folder."""
 
 import contextlib
 import os
@@ -10,13 +10,12 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from forgery import sql
-from storekit import PATHS, digest, digests, files, hasty, reports, small_learner, until
+from storekit import PATHS, digest, digests, files, hasty, reports, small_learner, sql, until
 
 import impresslearn as il
 from impresslearn.learner.loading import verify_store
-from impresslearn.store import describe_store, writing
-from toys import blobs
+from impresslearn.store import compact_store, describe_store, writing
+from toys import blobs, quick_learner
 
 
 @pytest.fixture(scope="module")
@@ -37,16 +36,6 @@ def test_a_name_that_is_taken_meanwhile(tmp_path, larger, monkeypatch):
         larger.save(path)
     assert path.read_text() == "somebody else's"
     assert files(tmp_path) == ["a.impress"]
-
-
-def test_names_that_no_file_can_have(tmp_path, larger):
-    with pytest.raises(il.StoreError, match=r"there is no folder .*none"):
-        larger.save(tmp_path / "none" / "a.impress")
-    with pytest.raises(il.StoreError, match="File name too long"):
-        larger.save(tmp_path / ("x" * 300))
-    long = tmp_path / ("x" * 230 + ".impress")
-    larger.save(long)
-    assert verify_store(long)["tasks"] == 4
 
 
 def test_overwriting(path, larger, tmp_path):
@@ -153,7 +142,7 @@ def test_opening_twice_keeps_the_locks(path, tmp_path, pool):
 
 def test_odd_paths(tmp_path, larger, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in ("a b", "a?b#c%d&mode=memory", "é日", "-wal", "a.impress-wal", "file:a"):
+    for name in ("a b", "a?b#c%d&mode=memory", "é日", "-wal", "a.impress-wal", "file:a", "x" * 240):
         larger.save(name)
         with hasty(name) as learner:
             os.chdir("/")
@@ -221,3 +210,93 @@ def test_garbage_logs_beside_a_store(path, tmp_path, suffix, content):
         assert digests(learner) == before
     with sql(path) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+@pytest.fixture
+def disk(tmp_path, small_store):
+    """A file system of 1 MB, with a store a.impress."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if sys.platform != "linux" or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting is not permitted here")
+    (folder / "a.impress").write_bytes(small_store)
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def fill(disk, leave=0):
+    """Takes all room but `leave` bytes; returns the file that takes it."""
+    ballast = disk / "ballast"
+    with ballast.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError:
+            file.truncate(max(0, ballast.stat().st_size - leave))
+    return ballast
+
+
+@pytest.mark.parametrize("leave", [0, 4096, 8192, 20480, 32768, 40960])
+def test_learning_on_a_full_disk(disk, leave):
+    path, number = disk / "a.impress", 0
+    with hasty(path) as learner:
+        ballast, caught = fill(disk, leave), None
+        while caught is None:
+            expected, masks, number = digests(learner), len(learner.bank_), number + 1
+            verb = learner.learn_basis if number % 2 else learner.learn_task
+            try:
+                verb(f"new-{number}", blobs(number))
+            except il.StoreError as error:
+                caught = str(error)
+        assert "the disk is full" in caught
+        assert caught.count("\n") == 0
+        assert (len(learner.bank_), digests(learner)) == (masks, expected)
+        ballast.unlink()
+        learner.learn_basis(f"new-{number}", blobs(number))
+        expected = digests(learner)
+    assert verify_store(path) == {"tasks": len(expected), "masks": masks + 1}
+    assert digests(path) == expected
+
+
+@pytest.mark.parametrize("leave", [0, 4096, 20480, 40960, 53248])
+def test_saving_on_a_full_disk(disk, leave):
+    path, other = disk / "a.impress", disk / "b.impress"
+    before = path.read_bytes()
+    larger = quick_learner(il.create_backbone("lenet_300_100", 3, in_features=16, widths=[200, 90]))
+    ballast = fill(disk, leave)
+    for target in (path, other):
+        with pytest.raises(il.StoreError, match=f"cannot write {target}: the disk is full"):
+            larger.save(target, overwrite=True)
+    assert path.read_bytes() == before
+    assert files(disk) == ["a.impress", "ballast"]
+    ballast.unlink()
+    larger.save(path, overwrite=True)
+    verify_store(path)
+
+
+def test_compacting_on_a_full_disk(disk):
+    path = disk / "a.impress"
+    before, ballast = digests(path), fill(disk)
+    with contextlib.suppress(il.StoreError):
+        compact_store(path)
+    ballast.unlink()
+    verify_store(path)
+    assert digests(path) == before
+
+
+def test_reading_where_nothing_can_be_written(disk):
+    path, copy = disk / "a.impress", disk / "copy.impress"
+    learner = il.load(path)
+    with il.open_store(path, progress=False):
+        copy.write_bytes(path.read_bytes())  # in the mode that has a log
+    mount = ["mount", "-o", "remount,ro", str(disk)]
+    assert subprocess.run(mount, capture_output=True).returncode == 0
+    for file in (path, copy):
+        assert digests(file) == digests(learner)
+        with il.open_store(file, readonly=True) as reader:
+            assert digests(reader) == digests(learner)
+        with pytest.raises(il.StoreError, match="open it with readonly=True"):
+            il.open_store(file)
+        with pytest.raises(il.StoreError, match=f"cannot write {file}"):
+            learner.save(file, overwrite=True)

@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from forgery import sql
-from storekit import digests
+from storekit import digests, sql
 
 import impresslearn as il
 from impresslearn.learner.loading import verify_store

@@ -5,8 +5,7 @@ from functools import partial, reduce
 
 import pytest
 import torch
-from forgery import refused, sql
-from storekit import INPUTS, QUICKLY, digest, digests, files, small_learner
+from storekit import INPUTS, QUICKLY, digest, digests, files, refused, small_learner, sql
 from torch import nn
 
 import impresslearn as il
@@ -135,7 +134,7 @@ class WithBuffer(ConvNet):
     ("kept", "module", "words"),
     [
         (ConvNet, nn.Linear(16, 3), "maskable layers"),
-        (ConvNet, nn.ReLU(), "is not the network of"),
+        (ConvNet, nn.ReLU(), "cannot be built from this ReLU"),
         (ConvNet, ConvNet, "no nn.Module"),
         (ConvNet, None, "pass one of the same structure as module"),
         (ConvNet, WithBuffer(), "SHA-256"),

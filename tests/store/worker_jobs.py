@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import resource
 import signal
 import sys
@@ -11,7 +12,6 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from mutants import mutant
 from storekit import INPUTS, digest, hasty, small_learner
 
 import impresslearn as il
@@ -135,6 +135,37 @@ def _run(job: str, out: str, arguments: dict[str, Any]) -> None:
         report(["failed", traceback.format_exc()])
     finally:
         os._exit(code)
+
+
+PAGE = 4096
+HOSTILE = (b"\xff" * 9, b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80" * 9, b"\x00" * 4)
+
+
+def mutant(valid: bytes, number: int) -> bytes:
+    """Damaged copy `number` of a store; the same number gives the same damage."""
+    draw, copy = random.Random(number), bytearray(valid)
+    page, other = (PAGE * draw.randrange(len(valid) // PAGE) for _ in range(2))
+    anywhere, cell = draw.randrange(len(valid)), page + 100 * (page == 0) + draw.randrange(40)
+    size = draw.choice((1, 4, 16, 100, 1000))
+    kind = number % 8
+    if kind == 0:
+        for _ in range(draw.choice((1, 1, 2, 8, 64))):
+            copy[draw.randrange(len(copy))] ^= 1 << draw.randrange(8)
+    elif kind < 5:
+        place = (anywhere, draw.randrange(16, 100), cell, cell)[kind - 1]
+        pieces = (draw.randbytes(size), bytes(size)) if kind == 1 else HOSTILE
+        piece = draw.choice(pieces)[: len(valid) - place]
+        copy[place : place + len(piece)] = piece
+    elif kind == 5:
+        del copy[draw.choice((page, anywhere)) :]
+    elif kind == 6:
+        copy += draw.randbytes(draw.choice((1, 512, PAGE, 10 * PAGE)))
+    else:  # swapped, doubled or blank
+        blank = draw.choice((b"\0", b"\xff", b"\r")) * PAGE
+        copy[page : page + PAGE] = draw.choice((valid[other : other + PAGE], blank))
+        if draw.random() < 0.5:
+            copy[other : other + PAGE] = valid[page : page + PAGE]
+    return bytes(copy)
 
 
 if __name__ == "__main__":

@@ -116,15 +116,14 @@ def export_module(task: TaskModel) -> nn.Module:
     """A module that maps inputs (n, ...) to the task's logits (n, K), K its number of classes.
 
     It is in evaluation mode, shares no tensor with the backbone, requires no gradients and lies on
-    the backbone's device. Inputs must have the device of its weights and, unless a preprocessing
-    takes raw ones (uint8 where they are pixels, else any floats), their dtype; the logits are then
-    bit-identical to the learner's for the same batch of up to 1024 inputs. Attributes `task` (the
-    name) and `classes` (a tuple; logit k stands for classes[k]) go along.
+    the backbone's device. Inputs must have the dtype of its weights, unless a preprocessing takes
+    raw ones (uint8 where they are pixels, else any floats); the logits are then bit-identical to
+    the learner's for the same batch of up to 1024 inputs. Attributes `task` (the name) and
+    `classes` (a tuple; logit k stands for classes[k]) go along.
 
-    The parameters of a network of the library's own keep their names, so that the state dict fits
-    `create_backbone(...).module`. A module of the user's comes back as a copy, inside a graph as
-    `network` where its inputs have to be flattened, its logits cut, or it has attributes of those
-    names. torch traces while a graph is made, and no other thread should call a module meanwhile.
+    The state dict of a network of the library's own fits `create_backbone(...).module`. A module of
+    the user's comes back as a copy, inside a graph as `network` where something is added around it.
+    torch traces while a graph is made, and no other thread should call a module meanwhile.
     """
     module = _without_own_classes(merged_network(task), {})
     attributes = {"task": task.name, "classes": task.classes}
@@ -161,10 +160,7 @@ def merged_network(task: TaskModel) -> nn.Module:
 
 
 def traced(task: TaskModel, module: nn.Module, example: Tensor) -> torch.export.ExportedProgram:
-    """The program of a module on the CPU, for batches of any size like `example` (2, ...).
-
-    Raises InputError where torch cannot trace the module with a free batch size.
-    """
+    """The program of a module on the CPU, for batches of any size like `example` (2, ...)."""
     shapes = ({0: torch.export.Dim("batch")},)
     failed = f"torch.export cannot trace {task.backbone.name}"
     with translating(failed, "a .safetensors file needs no tracing"), torch.no_grad():

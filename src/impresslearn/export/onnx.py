@@ -1,8 +1,4 @@
-"""Exports a task as an ONNX file, and checks it against the module that it was made from.
-
-The exporter's translation is not taken on trust: where onnxruntime is installed, the file's bytes
-are run on random inputs of several batch sizes before anything is written.
-"""
+"""Exports a task as an ONNX file, and checks it against the module that it was made from."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Backends, which keep a learner's commits: in memory only, or in a file as well.
 
-A `LearnerState` decides what is committed; its backend keeps it. `MemoryBackend` is a dictionary,
-and the state's own bank. The store's backend writes each commit to a file in one transaction, and
-tells the state what other processes have committed to the same file since.
+A `LearnerState` decides what is committed; its backend keeps it. The store's backend writes each
+commit to a file in one transaction, and tells the state what other processes have committed since.
 """
 
 from __future__ import annotations
@@ -22,46 +21,36 @@ class Backend(Protocol):
     @property
     def tasks(self) -> Mapping[str, LearnedTask]:
         """All tasks by name."""
-        ...
 
     def transaction(self) -> AbstractContextManager[None]:
         """One commit: everything that is added inside is kept, or on an error none of it."""
-        ...
 
     def snapshot(self) -> AbstractContextManager[None]:
         """Everything read inside is of one moment, whatever other processes commit."""
-        ...
 
     def check_writable(self) -> None:
         """Raises InputError where commits are refused."""
-        ...
 
     def add_masks(self, masks: Sequence[PackedMask]) -> None:
         """Keeps masks behind those that are there."""
-        ...
 
     def new_masks(self, known: int) -> Generator[PackedMask, None, None]:
         """The masks that others have added to the first `known`, as they are at one moment.
 
         Raises StoreError where masks were removed, so that the known ones are not the first.
         """
-        ...
 
     def add_task(self, task: LearnedTask) -> None:
         """Keeps a task under its name, which is new."""
-        ...
 
     def share(self, statistics: Statistics) -> None:
         """Keeps the norm statistics that all tasks share."""
-        ...
 
     def shared(self) -> Statistics | None:
         """The norm statistics that all tasks share."""
-        ...
 
     def close(self) -> None:
         """Lets go of files."""
-        ...
 
 
 class MemoryBackend:

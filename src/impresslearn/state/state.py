@@ -75,11 +75,9 @@ class LearnerState:
         # Taken in this order, the second alone by whoever only reads.
         self._committing, self._adopting = ForkableLock(), ForkableLock()
         self._unrounded: tuple[str, Coefficients] | None = None
-        self._shared: Statistics | None = (
-            backbone.initial_statistics()
-            if backbone.shares_statistics and backbone.pretrained
-            else None
-        )
+        self._shared: Statistics | None = None
+        if backbone.shares_statistics and backbone.pretrained:
+            self._shared = backbone.initial_statistics()
 
     @property
     def bank(self) -> MaskBank:
@@ -168,10 +166,10 @@ class LearnerState:
     def coefficients(self, task: LearnedTask) -> Coefficients:
         """A task's coefficients as stored; one-hot on its own mask for a basis task."""
         self._catch_up_to(task)
-        if task.coefficients is not None:
-            return task.coefficients.restore(self.backbone.device)
-        position = self._bank.index(str(task.mask))
         layers, device = self.backbone.layers, self.backbone.device
+        if task.coefficients is not None:
+            return task.coefficients.restore(device)
+        position = self._bank.index(str(task.mask))
         return one_hot_coefficients(layers, position, task.num_masks, device)
 
     def view(self, task: LearnedTask) -> TaskView:
@@ -296,9 +294,8 @@ class LearnerState:
                 self._shared = shared
 
     def _check_names(self, names: Iterable[str]) -> None:
-        for name in names:
-            if name in self._bank:
-                raise InputError(f"the bank holds a mask named {name!r}; choose another name")
+        if taken := [name for name in names if name in self._bank]:
+            raise InputError(f"the bank holds a mask named {taken[0]!r}; choose another name")
 
 
 def _history(recipe: Mapping[str, Any], run: TrainingRun) -> dict[str, Any]:

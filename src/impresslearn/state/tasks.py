@@ -1,8 +1,4 @@
-"""What a learner keeps of a task, and what it costs in bytes.
-
-`LearnedTask` is everything needed to compute a task again: coefficients as stored, norm statistics,
-the label map and the entropies that task inference is judged by. `TaskInfo` is its public summary.
-"""
+"""What a learner keeps of a task, and what it costs in bytes."""
 
 from __future__ import annotations
 
@@ -46,10 +42,11 @@ class TaskInfo:
 
 @dataclass(frozen=True)
 class LearnedTask:
-    """A task as it is kept. For a basis task `coefficients` is None and `mask` names its mask.
+    """A task as it is kept: all that is needed to compute it again.
 
-    history: plain values about how it was learned; version: tells tasks apart that bear the same
-    name one after another, where a store lets a task be removed.
+    For a basis task `coefficients` is None and `mask` names its mask. profile: the entropies that
+    task inference is judged by; history: plain values about how it was learned; version: tells
+    tasks apart that bear the same name one after another, where a store lets a task be removed.
     """
 
     name: str

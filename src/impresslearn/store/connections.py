@@ -34,10 +34,7 @@ ATTEMPTS = 5
 
 
 def connect(file: StoreFile) -> tuple[sqlite3.Connection, Identity]:
-    """A checked connection, and the identity of the file that it is to.
-
-    Raises StoreError for a file that is no store, is damaged or in use, or may not be written.
-    """
+    """A checked connection, and the identity of the file that it is to."""
     for _ in range(ATTEMPTS):
         identity = file.identity()
         connection = _connect(file)

@@ -91,10 +91,11 @@ class Contents:
         if row is None or row_checksum("state", row[2:-1]) != row[-1]:
             raise self.file.damaged("its counts are not what was written")
         state = State(*row[2:-1])
-        if not all(type(count) is int and count >= 0 for count in (state.masks, state.tasks)):
-            raise self.file.damaged("its counts are no numbers")
-        if not all(type(s) is bytes and len(s) == SIZE for s in (state.masks_sum, state.tasks_sum)):
-            raise self.file.damaged("its sums are no checksums")
+        counts, sums = (state.masks, state.tasks), (state.masks_sum, state.tasks_sum)
+        if not all(type(count) is int and count >= 0 for count in counts) or not all(
+            type(each) is bytes and len(each) == SIZE for each in sums
+        ):
+            raise self.file.damaged("its counts or sums cannot be")
         return row[0], state
 
     def share(self, statistics: bytes) -> None:
@@ -206,8 +207,7 @@ class Contents:
         # A damaged index would hide a task: look through the table before saying no.
         if self.database.row("SELECT 1 FROM tasks NOT INDEXED WHERE name = ?", [name]):
             raise self.file.damaged("the index of its tasks is incomplete")
-        count = self.database.row("SELECT (SELECT count(*) FROM tasks), tasks FROM state")
-        if count is None or count[0] != count[1]:
+        if self._number("SELECT count(*) - ifnull((SELECT tasks FROM state), -1) FROM tasks"):
             raise self.file.damaged("tasks are missing")
         return None
 

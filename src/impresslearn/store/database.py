@@ -1,9 +1,8 @@
 """The SQLite database of a store: rows and transactions for all threads of a process.
 
 Two connections, one to read and one to write, serve all threads. Any number of processes may read
-while one writes (SQLite's write-ahead log); a second writer waits for `timeout` seconds. Inside a
-transaction a thread reads what it wrote; other threads read what was committed. Commits are
-synchronous: what was committed survives a power cut.
+while one writes; a second writer waits for `timeout` seconds. Inside a transaction a thread reads
+what it wrote, others what was committed, which survives a power cut.
 
 SQLite must not be used across a fork: a child inherits the notes that SQLite keeps on its locks,
 but not the locks, so another process could take its log away. A fork therefore waits until no
@@ -99,10 +98,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Everything inside is written at the end, or on an error nothing; waits for its turn.
-
-        Raises InputError where the file was opened for reading only.
-        """
+        """Everything inside is written at the end, or on an error nothing; waits for its turn."""
         self.check_writable()
         with self._begun(self.writing):
             yield

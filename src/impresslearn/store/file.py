@@ -1,8 +1,7 @@
 """The path of a store: which file it names, and SQLite's errors as one line.
 
-SQLite's own words are recognised whole, never by a part: a damaged text that it quotes could
-contain any word. No byte of the file is read here: closing a handle of one's own would drop every
-lock that this process has on the file (POSIX).
+No byte of the file is read here: closing a handle of one's own would drop every lock that this
+process has on the file (POSIX).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ REASONS = {
     "string or blob too big": "{} cannot hold or has not written a value of that length",
     "Cannot operate on a closed database.": "{} was closed; open it again",
 }
-"""What SQLite says, and what it means for a store."""
+"""What SQLite says, as a whole: a damaged text that it quotes could contain any word."""
 
 
 @dataclass(frozen=True)
@@ -107,9 +106,7 @@ class StoreFile:
         except (OverflowError, UnicodeDecodeError) as error:
             raise self.damaged(str(error)) from None
         except MemoryError:
-            raise StoreError(
-                f"{self.path} has a value that does not fit in memory, or is damaged"
-            ) from None
+            raise self.damaged("it has a value that does not fit in memory") from None
 
     def _explained(self, message: str) -> StoreError:
         if message in REASONS:
@@ -136,7 +133,5 @@ class StoreFile:
         if not os.access(self.place, os.R_OK):
             return StoreError(f"cannot read {self.path}: permission denied")
         if not self.readonly and not os.access(self.place.parent, os.W_OK):
-            return StoreError(
-                f"cannot write to the folder of {self.path}; open it with readonly=True"
-            )
+            return StoreError(f"cannot write beside {self.path}; open it with readonly=True")
         return StoreError(f"cannot open {self.path}: no permission, or too many open files")

@@ -16,7 +16,6 @@ from typing import Any
 
 import safetensors.torch
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from impresslearn.errors import ImpressLearnError, InputError, StoreError
@@ -90,6 +89,10 @@ def network_of(
     """
     try:
         backbone = _rebuilt(contents, head.backbone, module)
+    except InputError as error:
+        given = "its settings" if module is None else f"this {type(module).__name__}"
+        line = f"the network of {contents.file.path} cannot be built from {given}: {error}"
+        raise StoreError(line) from None
     except ImpressLearnError:
         raise
     except Exception as error:  # a file may describe anything, and a caller's builder raise it
@@ -131,16 +134,13 @@ def _rebuilt(
 def _from_spec(spec: Mapping[str, Any], stored_bytes: int, where: Path) -> Backbone:
     if any(isinstance(each, list) and len(each) > LONGEST_SETTING for each in spec.values()):
         raise StoreError(f"{where} describes a network of too many layers")
-    try:
-        parameters = count_parameters(**spec)
-        if parameters > (stored_bytes or LARGEST_UNSTORED):
-            raise StoreError(
-                f"{where} is damaged: it describes a network of {parameters:.3g} parameters, more "
-                "than it holds"
-            )
-        return create_backbone(**{**OLDER_SPEC, **spec})
-    except InputError as error:
-        raise StoreError(f"the network of {where} cannot be built: {error}") from None
+    parameters = count_parameters(**spec)
+    if parameters > (stored_bytes or LARGEST_UNSTORED):
+        raise StoreError(
+            f"{where} is damaged: it describes a network of {parameters:.3g} parameters, more than "
+            "it holds"
+        )
+    return create_backbone(**{**OLDER_SPEC, **spec})
 
 
 def _around(module: nn.Module, description: Mapping[str, Any], where: Path) -> Backbone:
@@ -149,30 +149,23 @@ def _around(module: nn.Module, description: Mapping[str, Any], where: Path) -> B
     dtype = getattr(torch, description["dtype"], None)
     if not isinstance(dtype, torch.dtype):
         raise StoreError(f"{where} names the unknown number format {description['dtype']!r}")
-    try:
-        if not isinstance(module, nn.Module):
-            raise InputError("it is no nn.Module")
-        layers = maskable_layers(module)
-        skip = [layer.name for layer in layers if layer.name not in kept]
-        if module.get_parameter(layers[0].name).dtype != dtype:
-            module = copy.deepcopy(module).to(dtype)
-        if norm in ("none", "group"):  # which `adapt` does not give where there is batch norm
-            own = copy.deepcopy(module)
-            return Backbone(own, num_classes=outputs, norm=norm, input_shape=shape, skip=skip)
-        return adapt(module, num_classes=outputs, norm=norm, input_shape=shape, skip=skip)
-    except InputError as error:
-        kind = type(module).__name__
-        raise StoreError(f"this {kind} is not the network of {where}: {error}") from None
+    if not isinstance(module, nn.Module):
+        raise InputError("it is no nn.Module")
+    layers = maskable_layers(module)
+    skip = [layer.name for layer in layers if layer.name not in kept]
+    if module.get_parameter(layers[0].name).dtype != dtype:
+        module = copy.deepcopy(module).to(dtype)
+    if norm in ("none", "group"):  # which `adapt` does not give where there is batch norm
+        own = copy.deepcopy(module)
+        return Backbone(own, num_classes=outputs, norm=norm, input_shape=shape, skip=skip)
+    return adapt(module, num_classes=outputs, norm=norm, input_shape=shape, skip=skip)
 
 
 def _fill(backbone: Backbone, contents: Contents) -> None:
     """Puts the stored tensors in place of the network's own."""
     own, where = dict(_tensors(backbone.module)), contents.file.path
     for name, content in contents.tensors():
-        try:
-            tensor = safetensors.torch.load(content)[name]
-        except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError):
-            raise contents.file.damaged(f"the weights {name!r} are no tensor") from None
+        tensor = safetensors.torch.load(content)[name]
         if name not in own or own[name].shape != tensor.shape or own[name].dtype != tensor.dtype:
             raise StoreError(f"the weights {name!r} of {where} belong to another network")
         with torch.no_grad():

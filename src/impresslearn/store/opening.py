@@ -25,7 +25,7 @@ CACHE_BYTES = 256 * 1024**2
 
 @dataclass(frozen=True)
 class Opened:
-    """A store, ready to work with: its state and the learner's settings as plain values."""
+    """The state in a store and the learner's settings as plain values."""
 
     state: LearnerState
     settings: dict[str, Any]

@@ -2,9 +2,8 @@
 
 Every row carries 64 bits of BLAKE2b over its columns, so that a damaged page never gives other
 numbers than were written. The sum of a table's checksums modulo 2^64 is kept beside it: a lost,
-doubled or foreign row changes it, and adding or removing a row costs one addition. This is against
-damage, not against forgery: a checksum proves that a value is what was written, not that this
-library wrote it, so whatever is decoded is checked again.
+doubled or foreign row changes it. This is against damage, not against forgery, so whatever is
+decoded is checked again.
 """
 
 from __future__ import annotations
@@ -116,12 +115,12 @@ def row_checksum(table: str, values: Sequence[Value]) -> bytes:
 
 
 def _encoded(value: Value) -> tuple[bytes, bytes]:
-    if value is None:
-        return b"n", b""
     if isinstance(value, bytes):
         return b"b", value
     if isinstance(value, str):
         return b"t", value.encode("utf-8", "surrogatepass")
+    if value is None:
+        return b"n", b""
     return (b"f" if isinstance(value, float) else b"i"), repr(value).encode()
 
 

@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 
 from impresslearn.errors import InputError, StoreError
 from impresslearn.files import check_place, new_file, reason_of
+from impresslearn.kernels.forking import ForkableLock
 from impresslearn.state.state import LearnerState
 from impresslearn.store.contents import Contents
 from impresslearn.store.database import Database
@@ -24,6 +25,7 @@ from impresslearn.store.file import LOGS, StoreFile
 from impresslearn.store.network import LARGEST_UNSTORED, describe, tensor_records
 
 Weights = Literal["stored", "seed"]
+_replacing = ForkableLock()  # two threads with the old file open would keep each other from it
 PATIENCE = 2.0
 """Seconds to wait for whoever is just closing or replacing the same file."""
 
@@ -58,6 +60,7 @@ def write_store(
             contents = Contents(replace(file, place=temporary), new=True)
             with closing(contents), state.still(), contents.database.transaction():
                 _write(contents, state, settings, weights, chosen)
+            stack.enter_context(_replacing)
             stack.enter_context(_retired(file))
     except FileExistsError:
         line = f"{path} exists already; choose another name or pass overwrite=True"
