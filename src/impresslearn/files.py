@@ -75,6 +75,8 @@ def new_file(place: Path, *, overwrite: bool = True) -> Iterator[Path]:
         else:
             try:
                 os.link(temporary, place)
+            except FileExistsError:  # also of a link that leads nowhere
+                raise
             except OSError:
                 if place.exists():
                     raise FileExistsError(place) from None

@@ -69,7 +69,6 @@ def test_a_lenet_quietly(tmp_path, capfd, recwarn):
         ("convnet batch", 1e-5, False),
         ("convnet per_task", 1e-5, False),
         pytest.param("resnet group", 1e-5, True, marks=pytest.mark.slow),
-        ("tied", 1e-5, True),
         pytest.param("transformer", 1e-5, True, marks=pytest.mark.slow),
         ("float16", 1e-2, False),
         ("float64", 1e-12, False),
