@@ -1,4 +1,4 @@
-"""Tasks and masks removed from a store or copied into it, room given back, and a file described."""
+"""Tasks and masks removed from a store or copied into it and room given back."""
 
 import pytest
 from storekit import QUICKLY, digest, digests, files, forge_mask, forge_task, hasty, small_learner
@@ -6,7 +6,7 @@ from storekit import QUICKLY, digest, digests, files, forge_mask, forge_task, ha
 import impresslearn as il
 from impresslearn.learner.loading import verify_store
 from impresslearn.masks import disjoint_bank
-from impresslearn.store import compact_store, describe_store, import_tasks, remove_tasks
+from impresslearn.store import compact_store, import_tasks, remove_tasks
 from impresslearn.store.contents import Contents
 from toys import ConvNet, blobs, lenet, pictures, quick_learner, resnet
 
@@ -212,14 +212,3 @@ def test_what_is_forged_is_not_imported(late, tmp_path, forge, who, columns, wor
     with pytest.raises(il.StoreError, match=rf"a\.impress is damaged: {words}"):
         import_tasks(target, late, ["late", "first"])
     assert verify_store(target) == {"tasks": 2, "masks": 4}
-
-
-def test_describing(path):
-    found = describe_store(path)
-    assert (found["tasks"], found["masks"], found["masks_as_seed"]) == (3, 4, 2)
-    assert found["file_bytes"] == path.stat().st_size
-    assert found["network"]["spec"]["name"] == "lenet_300_100"
-    assert found["settings"]["sparsity"] == 0.7
-    assert found["weights_bytes"] > 708 * 4
-    quick_learner().save(path, weights="seed", overwrite=True)
-    assert describe_store(path)["weights_bytes"] == 0
