@@ -9,7 +9,7 @@ import torch
 
 import impresslearn as il
 from impresslearn.errors import InputError
-from impresslearn.inference import KnownTask, entropy_profile, guess_task, task_inference
+from impresslearn.inference import guess_task, task_inference
 from impresslearn.inference.superposition import Superposition
 from impresslearn.masks.bank import MaskBank
 from impresslearn.optimisation.loop import Recipe
@@ -128,16 +128,14 @@ def test_the_mixture_predicts_as_well_as_the_known_task(digits):
 
 def test_alpha_follows_its_seed_and_settings(digits):
     inputs = torch.cat([STREAM[0].test.inputs[:64], STREAM[1].test.inputs[:64]])
-
-    def weights(**settings):
-        recipe = replace(SHORT, min_steps=60, batch_size=32)
-        guess = digits.infer_task(inputs, method="alpha", recipe=recipe, **settings)
-        return torch.cat([weight.flatten() for weight in guess.mixture.weights.values()])
-
-    first = weights(seed=1)
-    assert torch.equal(first, weights(seed=1))
-    for other in ({"seed": 2}, {"seed": 1, "penalty": 0.0}):
-        assert not torch.equal(first, weights(**other))
+    recipe = replace(SHORT, min_steps=60, batch_size=32)
+    first, again, seeded, free = (
+        digits.infer_task(inputs, method="alpha", recipe=recipe, **settings).mixture.weights
+        for settings in ({"seed": 1}, {"seed": 1}, {"seed": 2}, {"seed": 1, "penalty": 0.0})
+    )
+    assert all(torch.equal(first[layer], again[layer]) for layer in first)
+    for other in (seeded, free):
+        assert not any(torch.equal(first[layer], other[layer]) for layer in first)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +201,6 @@ def test_one_shot_ranks_by_the_gradient_of_the_mixture(norm, objective):
 
 def test_tasks_without_a_profile_are_never_unknown(digits):
     tasks = [replace(each, profile=None) for each in known_tasks(digits._state, "all")]
-    assert isinstance(tasks[0], KnownTask)
     noise = torch.randn(64, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     guess = guess_task(digits.backbone, digits.bank_, tasks, noise)
     check_distribution(guess, digits.tasks_)
@@ -214,8 +211,6 @@ def test_tasks_without_a_profile_are_never_unknown(digits):
 
 def test_a_profile_tells_own_inputs_from_shuffled_ones(digits):
     for task in STREAM[:4]:
-        kept = digits.tasks_.learned(task.name)
-        assert 0 < kept.profile.own < kept.profile.foreign < 1
-        fresh = entropy_profile(digits.backbone, digits._state.view(kept), task.test.inputs)
-        assert fresh.own < fresh.foreign
-        assert fresh.own == torch.tensor(fresh.own).half().item()  # what two bytes can keep
+        profile = digits.tasks_.learned(task.name).profile
+        assert 0 < profile.own < profile.foreign < 1
+        assert profile.own == torch.tensor(profile.own).half().item()  # what two bytes can keep

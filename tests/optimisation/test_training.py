@@ -14,42 +14,30 @@ TARGETS = torch.arange(10)
 SOURCE = TensorBatches(INPUTS, TARGETS)
 
 
-def descent(recipe, source=SOURCE):
-    """The learning rate of every step: with a gradient of 1, SGD moves by it."""
+def steps_of(recipe, source=SOURCE, seed=0):
+    """The targets of each batch, and how far each step went: under SGD, its learning rate."""
     parameter = torch.zeros((), requires_grad=True)
-    places = []
-
-    def loss(inputs, targets):
-        places.append(parameter.item())
-        return parameter.double()
-
-    fit([parameter], loss, source, recipe, seed=0)
-    places.append(parameter.item())
-    return [before - after for before, after in pairwise(places)]
-
-
-def batches_seen(recipe, source=SOURCE, seed=0):
-    """The targets of each batch."""
-    parameter = torch.zeros((), requires_grad=True)
-    seen = []
+    seen, places = [], []
 
     def loss(inputs, targets):
         seen.append(targets.tolist())
-        return parameter * 1.0
+        places.append(parameter.item())
+        return parameter.double()  # of gradient 1
 
-    result = fit([parameter], loss, source, recipe, seed)
-    assert result.steps == len(seen)
-    return seen
+    assert fit([parameter], loss, source, recipe, seed).steps == len(seen)
+    return seen, [before - after for before, after in pairwise([*places, parameter.item()])]
+
+
+def batches_seen(recipe, source=SOURCE, seed=0):
+    return steps_of(recipe, source, seed)[0]
 
 
 @pytest.mark.parametrize(
     ("settings", "steps"),
     [
         ({"epochs": 3, "batch_size": 4}, 9),
-        ({"epochs": 3, "batch_size": 5}, 6),
         ({"epochs": 3, "batch_size": 100}, 3),
         ({"epochs": 0.5, "batch_size": 5}, 1),
-        ({"epochs": 2.5, "batch_size": 4}, 8),
         ({"epochs": 1, "batch_size": 5, "min_steps": 7}, 7),
         ({"epochs": 5, "batch_size": 5, "min_steps": 7}, 10),
         ({"epochs": 0, "min_steps": 2}, 2),
@@ -84,7 +72,7 @@ def test_a_last_batch_of_one_is_skipped():
 @pytest.mark.parametrize("warm_up", [0, 5])
 def test_warm_up_rises_linearly_and_the_schedule_follows(schedule, warm_up):
     settings = {"schedule": schedule, "epochs": 2, "batch_size": 1, "warmup_epochs": warm_up / 10}
-    rates, left = descent(Recipe(optimizer="sgd", lr=0.5, **settings)), 20 - warm_up
+    rates, left = steps_of(Recipe(optimizer="sgd", lr=0.5, **settings))[1], 20 - warm_up
     assert rates[:warm_up] == pytest.approx([0.1 * (n + 1) for n in range(warm_up)], abs=1e-5)
     cosine = [0.25 * (1 + math.cos(math.pi * step / left)) for step in range(left)]
     expected = cosine if schedule == "cosine" else [0.5] * left
@@ -92,25 +80,24 @@ def test_warm_up_rises_linearly_and_the_schedule_follows(schedule, warm_up):
 
 
 @pytest.mark.parametrize(
-    ("name", "momentum", "reference"),
+    ("name", "momentum", "reference", "settings"),
     [
-        ("adam", None, lambda p: torch.optim.Adam(p, 0.1, weight_decay=0.01)),
-        ("adam", 0.5, lambda p: torch.optim.Adam(p, 0.1, (0.5, 0.999), weight_decay=0.01)),
-        ("adamw", None, lambda p: torch.optim.AdamW(p, 0.1, weight_decay=0.01)),
-        ("rmsprop", None, lambda p: torch.optim.RMSprop(p, 0.1, weight_decay=0.01)),
-        ("rmsprop", 0.5, lambda p: torch.optim.RMSprop(p, 0.1, weight_decay=0.01, momentum=0.5)),
-        ("sgd", None, lambda p: torch.optim.SGD(p, 0.1, weight_decay=0.01)),
-        ("sgd", 0.5, lambda p: torch.optim.SGD(p, 0.1, weight_decay=0.01, momentum=0.5)),
+        ("adam", None, torch.optim.Adam, {}),
+        ("adam", 0.5, torch.optim.Adam, {"betas": (0.5, 0.999)}),
+        ("adamw", None, torch.optim.AdamW, {}),
+        ("rmsprop", 0.5, torch.optim.RMSprop, {"momentum": 0.5}),
+        ("sgd", None, torch.optim.SGD, {}),
+        ("sgd", 0.5, torch.optim.SGD, {"momentum": 0.5}),
     ],
 )
-def test_optimizers_are_those_of_torch(name, momentum, reference):
+def test_optimizers_are_those_of_torch(name, momentum, reference, settings):
     start = torch.tensor([3.0, -2.0])
     fitted, expected = (start.clone().requires_grad_() for _ in range(2))
     recipe = Recipe(
         optimizer=name, lr=0.1, schedule="constant", momentum=momentum, weight_decay=0.01, epochs=5
     )
     fit([fitted], lambda inputs, targets: fitted.square().sum(), SOURCE, recipe, seed=0)
-    optimizer = reference([expected])
+    optimizer = reference([expected], 0.1, weight_decay=0.01, **settings)
     for _ in range(5):
         optimizer.zero_grad()
         expected.square().sum().backward()
@@ -134,15 +121,11 @@ def test_the_final_loss_is_the_mean_of_the_last_epoch():
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("steps", [1, 7, 120])
-def test_a_loss_that_is_not_finite(bad, steps):
+def test_a_loss_that_is_not_finite_and_parameters_that_the_last_step_spoils(bad, steps):
     parameter = torch.zeros((), requires_grad=True)
-    recipe = Recipe(lr=0.25, epochs=0, min_steps=steps)
-    with pytest.raises(TrainingError, match=r"became (nan|inf) at step \d+.*rate 0.25") as caught:
-        fit([parameter], lambda *_: parameter * bad + bad, SOURCE, recipe, seed=0)
-    assert "\n" not in str(caught.value)
-
-
-def test_parameters_that_are_not_finite_after_the_last_step():
+    recipe, loss = Recipe(lr=0.25, epochs=0, min_steps=steps), lambda *_: parameter * bad + bad
+    with pytest.raises(TrainingError, match=r"became (nan|inf) at step \d+.*rate 0.25"):
+        fit([parameter], loss, SOURCE, recipe, seed=0)
     parameter = torch.zeros((), requires_grad=True)
     recipe = Recipe(optimizer="sgd", lr=3e38, schedule="constant", epochs=1)
     with pytest.raises(TrainingError, match="parameters became NaN or infinite"):
@@ -185,14 +168,12 @@ def test_progress_advances_once_a_step():
     ("settings", "message"),
     [
         ({"optimizer": "lion"}, "one of adam, adamw, rmsprop, sgd, got 'lion'"),
-        ({"schedule": "linear"}, "one of constant, cosine, got 'linear'"),
         ({"lr": 0}, "lr > 0.*got lr=0"),
         ({"lr": math.nan}, "lr must be a number of at least 0, got nan"),
         ({"batch_size": 0}, "batch_size must be an integer of at least 1, got 0"),
         ({"epochs": -1}, "epochs must be a number of at least 0, got -1"),
         ({"min_steps": -1}, "min_steps must be an integer of at least 0, got -1"),
         ({"label_smoothing": 1}, "label_smoothing in .0, 1., got .*label_smoothing=1"),
-        ({"label_smoothing": -0.1}, "label_smoothing must be a number of at least 0"),
     ],
 )
 def test_settings_that_make_no_recipe(settings, message):
