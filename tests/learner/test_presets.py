@@ -1,19 +1,19 @@
-"""Presets: what belongs together, and what is recommended."""
+"""Presets, and new learners: what belongs together, is recommended and contradicts a store."""
 
 import pytest
 
-from impresslearn import ImpressLearner, SupSup, create_backbone
+from impresslearn import ImpressLearner, Recipe, SupSup
 from impresslearn.errors import InputError
+from impresslearn.learner import CreationSettings, check_agreement, create_learner
 from impresslearn.learner.presets import list_presets, preset
-from toys import FEATURES, WIDTHS, blobs
+from impresslearn.store import describe_store
+from toys import blobs, lenet, quick_learner
 
 
 @pytest.mark.parametrize("name", list_presets())
 def test_every_preset_makes_a_network_and_learners(name):
     chosen = preset(name)
-    backbone = create_backbone(
-        "lenet_300_100", 3, in_features=FEATURES, widths=WIDTHS, **chosen.backbone_settings()
-    )
+    backbone = lenet(**chosen.backbone_settings())
     learner = ImpressLearner.from_preset(backbone, name, seed=5, progress=False)
     for setting, value in chosen.learner_settings().items():
         assert getattr(learner, setting) == value
@@ -35,9 +35,35 @@ def test_without_arguments_there_is_what_we_recommend():
 
 
 def test_table_2_of_the_paper():
-    lenet, small, large = (preset(name) for name in list_presets()[1:])
-    assert {p.init for p in (lenet, small, large)} == {"kaiming_normal"}
-    assert [p.task_recipe.optimizer for p in (lenet, small, large)] == ["rmsprop", "adam", "adam"]
-    assert [p.task_recipe.lr for p in (lenet, small, large)] == [0.002, 0.02, 0.0025]
-    assert [p.task_recipe.batch_size for p in (lenet, small, large)] == [128, 64, 96]
-    assert [p.penalty for p in (lenet, small, large)] == [0, 0.005, 0.005]
+    found = [preset(name) for name in ("paper_lenet", "paper_resnet18", "paper_resnet50")]
+    recipes = [each.task_recipe for each in found]
+    assert {each.init for each in found} == {"kaiming_normal"}
+    assert [each.optimizer for each in recipes] == ["rmsprop", "adam", "adam"]
+    assert [each.lr for each in recipes] == [0.002, 0.02, 0.0025]
+    assert [each.batch_size for each in recipes] == [128, 64, 96]
+    assert [each.penalty for each in found] == [0, 0.005, 0.005]
+
+
+def test_a_learner_is_created_for_the_shape_of_the_data():
+    learner = create_learner(CreationSettings(network={"widths": [5, 4]}, seed=3), 7, (2, 3, 4))
+    assert learner.backbone.spec["in_features"] == 24
+    assert (learner.backbone.num_classes, learner.backbone.spec["seed"], learner.seed) == (7, 3, 3)
+    learner = create_learner(CreationSettings("resnet18", {"width": 2}, classes=9), 7, (1, 8, 8))
+    assert learner.backbone.spec["in_channels"] == 1
+    assert learner.backbone.num_classes == 9
+
+
+def test_settings_agree_or_are_named(tmp_path):
+    quick_learner(task_recipe=Recipe(lr=0.5)).save(tmp_path / "s")
+    told = describe_store(tmp_path / "s")
+    check_agreement(CreationSettings(), told, "s")
+    check_agreement(CreationSettings("lenet_300_100", {"in_features": 16}, 3, "none", 0), told, "s")
+    for given, words in (
+        (CreationSettings("resnet18"), "backbone 'lenet_300_100', not 'resnet18'"),
+        (CreationSettings(classes=4), "classes 3, not 4"),
+        (CreationSettings(output_scale=True), "output_scale False, not True"),
+        (CreationSettings(network={"depth": 3}), "depth None, not 3"),
+        (CreationSettings(preset="default"), "as in the preset 'default'"),
+    ):
+        with pytest.raises(InputError, match=words):
+            check_agreement(given, told, "s")

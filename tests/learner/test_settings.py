@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from impresslearn import InputError, Preprocessing, Recipe, disjoint_bank, load, open_store
+from impresslearn import Preprocessing, Recipe, disjoint_bank, load, open_store
 from impresslearn.errors import FixedSettingError
 from impresslearn.methods import FineTuning, Hybrid, SequentialFineTuning, SupSup
-from toys import blobs, lenet, quick_learner
+from toys import blobs, lenet, quick_learner, refused
 
 OTHER = {
     "sparsity": 0.5,
@@ -55,8 +55,6 @@ def test_a_backbone_is_what_it_was_made():
     for name in ("module", "num_classes", "norm", "input_shape", "layers", "weights", "pretrained"):
         with pytest.raises(FixedSettingError, match=f"^{name} of a Backbone is fixed"):
             setattr(backbone, name, None)
-    moved = backbone.to("cpu")
-    assert moved.weights.keys() == backbone.weights.keys()
 
 
 @pytest.mark.parametrize(
@@ -82,9 +80,7 @@ def test_a_backbone_is_what_it_was_made():
     ],
 )
 def test_settings_that_cannot_be_used(settings, line):
-    with pytest.raises(InputError, match=line) as caught:
-        quick_learner(**settings)
-    assert "\n" not in str(caught.value)
+    refused(line, quick_learner, **settings)
 
 
 def test_numpy_numbers_become_plain_ones_and_can_be_saved(tmp_path):
@@ -127,15 +123,11 @@ def test_what_no_file_could_keep_is_refused_before_training(given, line, tmp_pat
     quick_learner().add_random_masks(1).save(tmp_path / "s")
     with open_store(tmp_path / "s", task_recipe=WILD, basis_recipe=WILD) as learner:
         for verb in (learner.learn_task, learner.learn_basis):
-            with pytest.raises(InputError, match=line):
-                verb(**{"name": "a", "data": blobs()} | given)
+            refused(line, verb, **{"name": "a", "data": blobs()} | given)
         if "name" in given:
-            with pytest.raises(InputError, match=line):
-                learner.learn_tasks({given["name"]: blobs()})
+            refused(line, learner.learn_tasks, {given["name"]: blobs()})
         if "seed" in given:
-            for draw in (learner.add_random_masks, learner.add_masks):
-                with pytest.raises(InputError, match=line):
-                    draw(1, **given)
-            with pytest.raises(InputError, match=line):
-                learner.learn_homogeneous("a", blobs(), 2, seeds=[0, given["seed"]])
+            refused(line, learner.add_masks, 1, **given)
+            seeds = [0, given["seed"]]
+            refused(line, learner.learn_homogeneous, "a", blobs(), 2, seeds=seeds)
         assert (len(learner.tasks_), len(learner.bank_)) == (0, 1)
