@@ -11,7 +11,7 @@ import impresslearn as il
 from impresslearn import masks, methods, networks, streams
 from impresslearn.experiments.sources import data_digest
 from impresslearn.methods import registry
-from toys import blobs, lenet, pictures, quick_learner
+from toys import blobs, lenet, pictures, quick_learner, refused
 
 
 @pytest.fixture(autouse=True)
@@ -79,8 +79,7 @@ def test_a_method_and_a_stream_are_evaluated_by_their_names():
     assert found["mine"].bytes == found["mine"].roles == {}
     for name in found:
         assert name in str(found)
-    with pytest.raises(il.InputError, match="pairs needs the setting 'tasks'"):
-        streams.create_stream("pairs")
+    refused("pairs needs the setting 'tasks'", streams.create_stream, "pairs")
 
 
 def first_weights(layers, ones, seed):
@@ -106,8 +105,7 @@ def test_a_source_of_masks_fills_a_bank_and_survives_its_file(tmp_path):
         for layer, kept in learner.bank_.mask(name).items():
             assert torch.equal(again.bank_.mask(name)[layer], kept)
     masks.register_mask_source("odd", lambda layers, ones, seed: {"odd": torch.ones(1)})
-    with pytest.raises(il.InputError, match="must cover exactly the maskable layers"):
-        learner.add_masks(1, source="odd")
+    refused("must cover exactly the maskable layers", learner.add_masks, 1, source="odd")
 
 
 def test_a_norm_policy_normalises_networks_made_and_adapted(tmp_path):
@@ -137,5 +135,4 @@ def test_a_norm_policy_normalises_networks_made_and_adapted(tmp_path):
 def test_names_are_taken_once(register, names):
     register("own", None)
     for name in names:
-        with pytest.raises(il.InputError, match=f"'{name}'.* already"):
-            register(name, None)
+        refused(f"'{name}'.* already", register, name, None)
