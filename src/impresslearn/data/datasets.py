@@ -1,8 +1,7 @@
 """Converts a user's `Dataset`: holds it in memory where that is the same, streams it where not.
 
 Items always come from `__getitem__`, labels too; what spares reading them is known for exact types
-only (`TensorDataset`, image files, torchvision's). A data set that draws at random while it is read
-(augmentation) is never held: it is read anew each epoch.
+only (`TensorDataset`, image files, torchvision's). One that draws at random is never held.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Labelled examples, held in memory or read anew each epoch, and the numbers they consist of.
-
-`Examples` are one tensor, of which batches are slices; `StreamedExamples` a `Dataset` that is read
-each epoch, because it does not fit in memory or draws its items at random. Both are what
-`as_examples` makes of a user's data, and what `to_batches` takes.
-"""
+"""Labelled examples, held in memory or read anew each epoch, and the numbers they consist of."""
 
 from __future__ import annotations
 
@@ -60,7 +55,7 @@ class Examples:
 
 @dataclass(frozen=True)
 class StreamedExamples:
-    """Examples that a `Dataset` of (input, label) reads anew each epoch.
+    """Examples of a `Dataset` that does not fit in memory, or draws: it is read anew each epoch.
 
     labels: those that one reading gave; workers: processes that read; pixels, augment: as of
     `Examples`.

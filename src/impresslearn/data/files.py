@@ -196,11 +196,9 @@ class FileReader:
         return lines
 
     def _check_size(self, path: Path) -> None:
-        size = path.stat().st_size
-        if size > self.memory_limit:
-            raise InputError(
-                f"{size:,} bytes of text, more than the limit of {self.memory_limit:,}"
-            )
+        size, limit = path.stat().st_size, self.memory_limit
+        if size > limit:
+            raise InputError(f"{size:,} bytes of text, more than the limit of {limit:,}")
 
 
 def holds_images(path: Path) -> bool:
@@ -255,9 +253,8 @@ def _read_npz(path: Path, limit: int, labelled: bool) -> list[np.ndarray]:
 
 def _plain(array: np.ndarray, limit: int) -> np.ndarray:
     if array.dtype.kind not in "biufcUS":
-        raise InputError(
-            f"expected an array of numbers or strings, got {shorten(str(array.dtype))}"
-        )
+        given = shorten(str(array.dtype))
+        raise InputError(f"expected an array of numbers or strings, got {given}")
     _check_size(array.size * max(array.dtype.itemsize, 4), limit)
     return np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
 

@@ -1,8 +1,7 @@
 """Labels as the user gave them, integers or strings, and as class indices 0..K-1.
 
-All labels pass through `label_array`: what two different values would make one class is refused
-there, and so is what no store or terminal could write. Everything behind it compares labels by
-equality.
+All labels pass through `label_array`, which refuses what would make one class of two values, and
+what no store or terminal could write. Everything behind it compares labels by equality.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 A learner and its store keep one `Preprocessing` beside the network, apply it wherever inputs come
 in, and put it into every export, so that the same raw inputs get the same labels everywhere.
-`Prepared` marks data that it was applied to already.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reads tables of comma-separated values: one row an example, one column the label, if any.
 
-Python's csv reader splits the lines; a row becomes float32 as soon as it is read, so that a table
-takes no more memory than its numbers, and whatever is wrong is told by row, line and column.
+A row becomes float32 as soon as it is read, so that a table takes no more memory than its numbers,
+and whatever is wrong is told by row, line and column.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 A stream is a sequence of tasks; a task has a name, classes and train, validation and test examples
 that are made when asked for. `create_stream("rotated_digits", tasks=5)` is
-`rotated_digits(tasks=5)` for callers that have a name and plain settings; `register_stream` adds
-a name.
+`rotated_digits(tasks=5)` for callers that have a name; `register_stream` adds a name.
 """
 
 from impresslearn.streams.cifar import split_cifar100

@@ -1,8 +1,4 @@
-"""Streams of a user's own data: arrays in hand, or a folder of images.
-
-`from_arrays` checks and converts everything at once, and holds it; `from_folder` holds file names
-and reads a task's images when they are asked for.
-"""
+"""Streams of a user's own data: arrays in hand, or a folder of images."""
 
 from __future__ import annotations
 
@@ -26,11 +22,12 @@ from impresslearn.errors import ImpressLearnError, InputError, MissingDataError
 from impresslearn.streams.stream import LabelledData, Loader, Stream, Task
 from impresslearn.validation import check_name
 
+Part = tuple[tuple[Label, ...], Loader]
 PARTS = {2: ("train", "test"), 3: ("train", "validation", "test")}
 
 
 def from_arrays(tasks: Mapping[str, Sequence[Any]], name: str = "own") -> Stream:
-    """A stream of data in hand.
+    """A stream of data in hand, checked and converted at once.
 
     tasks: task name -> (train, test) or (train, validation, test), in the order of the mapping;
     each part is anything that `as_examples` takes: a pair (inputs, labels), a `Dataset`, a
@@ -89,41 +86,35 @@ def _array_task(name: str, parts: Sequence[Any]) -> Task:
         raise InputError(
             f"task {name!r} needs (train, test) or (train, validation, test), got {came}"
         )
-    labels: dict[str, tuple[Label, ...]] = {}
-    loaders: dict[str, Loader] = {}
+    made: dict[str, Part] = {}
     for key, data in zip(PARTS[len(parts)], parts, strict=True):
         try:
             examples = as_examples(data)
         except ImpressLearnError as error:
             raise type(error)(f"task {name!r}, {key}: {error}") from error
-        labels[key], loaders[key] = classes_of(examples.labels), partial(_given, examples)
-    return _task(name, labels, loaders)
-
-
-def _given(examples: LabelledData) -> LabelledData:
-    return examples
+        made[key] = classes_of(examples.labels), partial(replace, examples)
+    return _task(name, made)
 
 
 def _folder_task(folder: Path, preprocessing: Preprocessing) -> Task:
     places = {"train": "train", "test": "test"}
     if (folder / "val").is_dir():
         places["validation"] = "val"
-    loaders: dict[str, Loader] = {}
-    labels: dict[str, tuple[Label, ...]] = {}
+    made: dict[str, Part] = {}
     for key, place in places.items():
         images = class_images(folder / place)
         files = list(chain.from_iterable(images.values()))
-        labels[key], loaders[key] = tuple(images), partial(load_images, files, preprocessing)
-    return _task(folder.name, labels, loaders)
+        made[key] = tuple(images), partial(load_images, files, preprocessing)
+    return _task(folder.name, made)
 
 
-def _task(
-    name: str, labels: Mapping[str, tuple[Label, ...]], loaders: Mapping[str, Loader]
-) -> Task:
-    for part, known in labels.items():
-        strangers = [label for label in known if label not in labels["train"]]
-        if strangers:
-            raise InputError(
-                f"task {name!r}: the {part} part has label {strangers[0]!r}, which train lacks"
-            )
-    return Task(name, labels["train"], loaders["train"], loaders["test"], loaders.get("validation"))
+def _task(name: str, parts: Mapping[str, Part]) -> Task:
+    """A task of train, test and perhaps validation, each with its labels."""
+    classes, train = parts["train"]
+    for part, (labels, _) in parts.items():
+        for label in labels:
+            if label not in classes:
+                raise InputError(
+                    f"task {name!r}: the {part} part has label {label!r}, which train lacks"
+                )
+    return Task(name, classes, train, parts["test"][1], parts.get("validation", (None, None))[1])

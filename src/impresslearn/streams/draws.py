@@ -1,9 +1,8 @@
 """Draws everything random about a stream from an explicit seed.
 
-Each purpose has its own generator, keyed by (seed, purpose, ...), so that asking for a validation
-split does not change the angles, and task i is the same task however many are asked for. The
-generator is numpy's `RandomState`: unlike `default_rng`, numpy promises that its draws never change
-between versions (NEP 19), so a stream is the same stream for everybody.
+Each purpose has its own generator, so that asking for a validation split does not change the
+angles, and task i is the same task however many are asked for. Of numpy's `RandomState`, unlike
+`default_rng`, the draws never change between versions (NEP 19).
 """
 
 from __future__ import annotations

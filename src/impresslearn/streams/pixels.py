@@ -1,8 +1,4 @@
-"""Base images held once as uint8, from which the tasks of a stream make their tensors.
-
-`Pixels` is one split (images, labels, how to scale them); `Splits` the two or three of a data set;
-`image_task` turns splits and a transform into a `Task`.
-"""
+"""Base images held once as uint8, from which the tasks of a stream make their tensors."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Streams by name, for the command line, for experiments, and for a user's own streams.
-
-Every stream that plain settings describe is here under the name of its function, which is also the
-`name` of the stream it makes (`from_folder` streams are named after their folder).
-"""
+"""Streams by name: those that plain settings describe, and a user's own."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Pixel transforms as single tensor operations over a whole set or batch of images.
 
-`rotate` and `permute_pixels` make the tasks of the rotated and permuted streams; `flip_and_shift`
-is the training augmentation of the CIFAR and ImageNet streams. All take and give (n, c, h, w), on
-any device, and leave their argument alone.
+All take and give (n, c, h, w), on any device, and leave their argument alone.
 """
 
 from __future__ import annotations
