@@ -20,7 +20,7 @@ def _only_here(monkeypatch):
     for module, name in (
         (registry, "_entries"),
         (masks.sources, "_sources"),
-        (streams.registry, "_functions"),
+        (streams, "_functions"),
         (networks.norms, "_policies"),
     ):
         monkeypatch.setattr(module, name, dict(getattr(module, name)))

@@ -4,8 +4,6 @@ The content goes to a new file in the same folder, which then takes the name in 
 error nor a full disk leaves half a file or harms what was there.
 """
 
-from __future__ import annotations
-
 import os
 import uuid
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 What a store could not write is refused here, and NumPy's numbers become Python's.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import numbers

@@ -1,7 +1,5 @@
 """Batches of examples for the training loop, on its device and with class indices for labels."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol

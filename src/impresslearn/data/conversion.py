@@ -5,8 +5,6 @@ draws. What puts batches together in its own way, or gives items only in a row, 
 held, and refused where it draws at random: holding it would freeze an augmentation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace

@@ -4,8 +4,6 @@ Items always come from `__getitem__`, labels too; what spares reading them is kn
 only (`TensorDataset`, image files, torchvision's). One that draws at random is never held.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

@@ -6,8 +6,6 @@ and checked. Nothing is unpickled, and no header is trusted with more memory tha
 allocates what it declares, but touches only what the file holds, and the file is measured first.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

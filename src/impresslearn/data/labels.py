@@ -4,8 +4,6 @@ All labels pass through `label_array`, which refuses what would make one class o
 what no store or terminal could write. Everything behind it compares labels by equality.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

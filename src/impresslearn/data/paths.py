@@ -1,7 +1,5 @@
 """Checks paths, and puts a file's name into whatever goes wrong while the file is read."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 A `Dataset` that augments draws from them while it is read, which shows in their state.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ A row becomes float32 as soon as it is read, so that a table takes no more memor
 and whatever is wrong is told by row, line and column.
 """
 
-from __future__ import annotations
-
 import csv
 import math
 import re

@@ -4,8 +4,6 @@ The data are torchvision's CIFAR100 under ROOT, or, only where `subset=True` say
 archive of the same classes. An accuracy on a subset is not an accuracy on CIFAR-100.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from zipfile import BadZipFile
 

@@ -1,7 +1,5 @@
 """Streams of a user's own data: arrays in hand, or a folder of images."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial

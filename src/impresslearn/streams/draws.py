@@ -5,8 +5,6 @@ angles, and task i is the same task however many are asked for. Of numpy's `Rand
 `default_rng`, the draws never change between versions (NEP 19).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np

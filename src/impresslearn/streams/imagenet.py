@@ -4,8 +4,6 @@ ImageNet itself at 224 pixels, Tiny-ImageNet at 64, or any folder of the same la
 images become one tensor where they fit in memory and are read anew each epoch where they do not.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import chain
 from pathlib import Path

@@ -4,8 +4,6 @@ The small digits are scikit-learn's `load_digits` (1,797 images of 8x8): no down
 made in milliseconds, for demonstrations and tests.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial

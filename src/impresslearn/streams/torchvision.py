@@ -5,8 +5,6 @@ Such a build fails on import with "operator torchvision::nms does not exist" (py
 sets, models and transforms work, and only the operators stay unavailable.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 All take and give (n, c, h, w), on any device, and leave their argument alone.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch
