@@ -9,16 +9,8 @@ from typer.testing import CliRunner
 from impresslearn import create_backbone
 from impresslearn.cli.app import app
 from impresslearn.errors import ImpressLearnError, InputError
-from impresslearn.experiments.bench import cases
+from impresslearn.experiments.bench import cases, steps
 from impresslearn.experiments.bench.cases import run_bench
-from impresslearn.experiments.bench.steps import (
-    coefficient_step,
-    dense_step,
-    loop_step,
-    plain_step,
-    popup_step,
-    sorted_popup_step,
-)
 from impresslearn.kernels import reference
 from impresslearn.masks import random_bank
 
@@ -38,26 +30,20 @@ def test_an_unknown_measurement_names_the_others():
         next(run_bench("mixx"))
 
 
-@pytest.mark.parametrize("make", [coefficient_step, loop_step, dense_step])
-def test_every_way_of_mixing_takes_the_same_step(make, monkeypatch):
+def test_every_way_of_mixing_takes_the_same_step(monkeypatch):
     backbone = create_backbone("lenet_300_100", 10, in_features=20, widths=(9, 5))
-    bank = random_bank(backbone.layers, 4)
-    inputs, targets = torch.randn(8, 20), torch.arange(8) % 10
-    losses = []
+    bank, losses = random_bank(backbone.layers, 4), []
+    batch = torch.randn(8, 20), torch.arange(8) % 10
     real = torch.Tensor.backward
     monkeypatch.setattr(
         torch.Tensor, "backward", lambda self, *a, **k: (losses.append(self.item()), real(self))
     )
-    make(backbone, bank, inputs, targets)()
-    coefficient_step(backbone, bank, inputs, targets)()
-    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-
-
-def test_popup_and_plain_steps_run():
-    backbone = create_backbone("lenet_300_100", 10, in_features=20, widths=(9, 5))
-    inputs, targets = torch.randn(8, 20), torch.arange(8) % 10
-    for make in (plain_step, popup_step, sorted_popup_step):
-        make(backbone, inputs, targets)()
+    for make in (steps.coefficient_step, steps.loop_step, steps.dense_step):
+        make(backbone, bank, *batch)()
+    assert losses == pytest.approx(losses[:1] * 3, rel=1e-5)
+    for make in (steps.plain_step, steps.popup_step, steps.sorted_popup_step):
+        make(backbone, *batch)()
+    assert losses[4] == pytest.approx(losses[5], rel=1e-5)
 
 
 @pytest.mark.slow

@@ -48,29 +48,29 @@ def keys_of(path):
 @pytest.fixture(scope="module")
 def example(tmp_path_factory):
     """The first example of the document, run as it stands."""
-    folder = tmp_path_factory.mktemp("example")
-    (folder / "digits.toml").write_text(EXAMPLES["digits.toml"], encoding="utf-8")
-    summary = command(folder / "digits.toml", "--json", "--processes", 1)
-    return folder, json.loads(summary)
+    folder = written(tmp_path_factory.mktemp("example"), digits__toml=EXAMPLES["digits.toml"])
+    plan = command(folder / "digits.toml", "--dry-run")
+    assert plan.splitlines()[1].split("\t") == ["impresslearn", "0", "to run"]
+    assert "rotated_digits: 6 tasks" in plan
+    assert [path.name for path in folder.iterdir()] == ["digits.toml"], "nothing is written"
+    return folder, json.loads(command(folder / "digits.toml", "--json", "--processes", 1))
 
 
 def test_the_example_gives_the_numbers_of_the_document(example):
     folder, summary = example
     assert (summary["tasks"], summary["seeds"], summary["parts_run"]) == (6, [0, 1], 8)
     assert summary["record"] == str(folder / "results" / "digits.json")
-    found = {each["method"]: each for each in summary["methods"]}
-    assert list(found) == ["impresslearn", "random masks", "supsup", "finetuning"]
-    for name in ("impresslearn", "random masks", "supsup"):
-        assert found[name]["forgetting"] == found[name]["backward_transfer"] == 0
-    assert found["finetuning"]["forgetting"] > 0.05
-    assert found["impresslearn"]["bytes_per_task"] < found["supsup"]["bytes_per_task"]
-    text = DOCUMENT.read_text(encoding="utf-8")
-    for name, each in found.items():
-        line = re.search(rf"^\| {name} \| ([\d.]+)% \| ([-+\d.]+) \|", text, re.MULTILINE)
+    text, found = DOCUMENT.read_text(encoding="utf-8"), summary["methods"]
+    assert len(found) == 4
+    for each in found:
+        line = re.search(rf"^\| {each['method']} \| ([\d.]+)% \| ([-+\d.]+) \|", text, re.MULTILINE)
         assert line is not None, each
         # Other builds of torch round otherwise; what the document says must stay what happens.
         assert 100 * each["average_accuracy"] == pytest.approx(float(line[1]), abs=5)
         assert 100 * each["forgetting"] == pytest.approx(float(line[2]), abs=5)
+        if each["method"] != "finetuning":
+            assert each["forgetting"] == each["backward_transfer"] == 0
+    assert found[0]["bytes_per_task"] < found[2]["bytes_per_task"]
 
 
 def test_the_record_can_be_drawn(example, tmp_path):
@@ -85,19 +85,9 @@ def test_the_record_can_be_drawn(example, tmp_path):
 def test_a_second_run_does_nothing_again(example):
     folder, first = example
     again = json.loads(command(folder / "digits.toml", "--json", "--processes", 1))
-    assert again["parts_run"] == 0
-    assert again["methods"] == first["methods"]
+    assert again == first | {"parts_run": 0}
     plan = json.loads(command(folder / "digits.toml", "--dry-run", "--json"))
     assert all(part["finished"] for part in plan["parts"])
-
-
-def test_a_dry_run_writes_nothing(tmp_path):
-    path = tmp_path / "digits.toml"
-    path.write_text(EXAMPLES["digits.toml"], encoding="utf-8")
-    told = command(path, "--dry-run")
-    assert told.splitlines()[1].split("\t") == ["impresslearn", "0", "to run"]
-    assert "rotated_digits: 6 tasks" in told
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_image_folders_are_found_from_the_file_and_a_change_counts(tmp_path, monkeypatch):

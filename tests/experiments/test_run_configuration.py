@@ -36,15 +36,12 @@ FOLDER = '[stream]\nname = "from_folder"\n'
 CHANGES = [  # what of GOOD is replaced, by what, and what the line says
     ("[run]", "[runs]", "no key 'runs'; did you mean 'run'?"),
     ('name = "permuted_digits"\n', "", "[stream]: needs name"),
-    ("tasks = 3", 'module = "a:b"', "[stream]: needs name"),
     ('"permuted_digits"', "3", "[stream]: name must be a valid string, got 3"),
     ("permuted_digits", "digits", "[stream]: unknown stream 'digits'"),
     ("tasks", "task", "[stream]: permuted_digits has no setting 'task'"),
     ("tasks = 3", "tasks = 1", "at least two tasks"),
     ("tasks = 3", "tasks = 2020-01-01", "[stream]: tasks must be a text, a fin"),
-    ("tasks = 3", "test = inf", "[stream]: test must be a text, a finite"),
     (STREAM, FOLDER, "needs the setting 'root'"),
-    (STREAM, FOLDER + 'root = "x"\n', "no folder"),
     (STREAM, FOLDER + "root = 3\n", "root must be a text"),
     (STREAM, '[stream]\nmodule = "../x:y"\n', 'module must be "file:function"'),
     (STREAM, '[stream]\nmodule = "nope:f"\n', "[stream]: module 'nope:f': there"),
@@ -64,17 +61,14 @@ CHANGES = [  # what of GOOD is replaced, by what, and what the line says
     ("basis = 1", "basis = 1\nsparsity = '0.9'", "'impresslearn': sparsity must be a number"),
     ("basis = 1", 'basis = 1\npreset = "best"', "no preset named 'best'"),
     ("basis = 1", "basis = 1\npreprocessing = 1", "preprocessing is that of the stream"),
-    ("basis = 1", "basis = 1\nrecipe = 3", "(impresslearn): a recipe must be"),
     ("basis = 1", "basis = 1\nrecipe = { epoch = 3 }", "did you mean epochs?"),
-    ("basis = 1", "basis = 1\nrecipe = { lr = -1 }", "(impresslearn): a recipe"),
+    ("basis = 1", "basis = 1\nrecipe = { lr = -1 }", "(impresslearn): lr must"),
     ("basis = 1", "basis = 1\nbackbone = { seed = 1 }", "1: backbone seed is given"),
     ("basis = 1", 'basis = 1\nbackbone = { name = "x" }', "name and module stand in [backbo"),
     ("impresslearn", "supsup", "(supsup): it has no masks of basis tasks"),
     (METHOD, METHOD + METHOD, "two [[method]] are called 'impresslearn'"),
     ("[0]", "[0]\nepochs = 3", "[run] has no key 'epochs'"),
-    ("[0]", "[0.5]", "[run]: seeds 0 must be a valid integer, got 0.5"),
     ("[0]", "[1, 1]", "[run]: seeds must be distinct"),
-    ("[0]", "[-1]", "[run]: seeds 0 must be greater"),
     ("[0]", '[0]\norder = "random"', "[run]: order must be 'shuffled' or 'given'"),
     (GOOD, "stream = ", "is no TOML"),
     (GOOD, "", "the table [stream] is missing"),
@@ -108,13 +102,15 @@ def test_tensorboard_is_missed_before_anything_runs(tmp_path, monkeypatch):
 def test_defaults_and_recipes(tmp_path):
     more = 'recipe = { lr = 0.5 }\ntask_recipe = { lr = 0.25 }\npreset = "paper_lenet"\n'
     found = read_configuration(written(tmp_path, STREAM + BACKBONE + METHOD + more))
-    assert (found.run.seeds, found.run.order, found.run.tensorboard) == ([0], "shuffled", None)
-    assert found.out == tmp_path / "results"
-    assert found.method[0].label == "impresslearn"
-    method = found.method[0].in_keys()
-    assert (method["basis_recipe"]["lr"], method["task_recipe"]["lr"]) == (0.5, 0.25)
-    assert method["task_recipe"]["optimizer"] == "rmsprop"
-    assert method["settings"]["score_rule"] == "score"
+    assert (found.run.seeds, found.run.order, found.out) == ([0], "shuffled", tmp_path / "results")
+    (method,) = found.method
+    assert method.label == "impresslearn"
+    kept = method.in_keys()
+    assert (kept["basis_recipe"]["lr"], kept["task_recipe"]["lr"]) == (0.5, 0.25)
+    assert (kept["task_recipe"]["optimizer"], kept["settings"]["score_rule"]) == (
+        "rmsprop",
+        "score",
+    )
 
 
 def test_a_seed_orders_the_tasks():
