@@ -96,5 +96,7 @@ def test_integers_are_pixels_in_every_container():
     made, dark = Preprocessing(pixels=True), (UINT8 > 128).astype(np.int64)
     data = TensorDataset(torch.tensor(dark), torch.arange(30) % 3)
     assert made.apply(dark).max() == np.float32(1 / 255)
+    assert torch.equal(made.apply(UINT8 / 255), made.apply(UINT8))  # floats are in [0, 1] already
+    refused("made for pixels: .* got floats from 0 to 2", made.apply, UINT8.clip(0, 2) / 1)
     for form in (data.tensors, data, DataLoader(data, batch_size=7)):
         assert made.apply_to(as_examples(form)).inputs.max() == np.float32(1 / 255)
