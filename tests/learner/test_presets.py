@@ -51,6 +51,8 @@ def test_a_learner_is_created_for_the_shape_of_the_data():
     learner = create_learner(CreationSettings("resnet18", {"width": 2}, classes=9), 7, (1, 8, 8))
     assert learner.backbone.spec["in_channels"] == 1
     assert learner.backbone.num_classes == 9
+    narrow = CreationSettings(network={"in_features": 5})  # for a part of the data, say
+    assert create_learner(narrow, 2, (2, 3, 4)).backbone.spec["in_features"] == 5
 
 
 def test_settings_agree_or_are_named(tmp_path):

@@ -73,12 +73,10 @@ class Trainer:
             return training, trainable_scores(scores, backbone)
 
         started = time.perf_counter()
-        masks, fits = [], []
-        for _, (_, trained), fit in solve(
-            chosen, problem, side_by_side(backbone, batched), progress
-        ):
-            masks.append(trained.result())
-            fits.append(fit)
+        solved = solve(chosen, problem, side_by_side(backbone, batched), progress)
+        masks, fits = zip(
+            *((trained.result(), fit) for _, (_, trained), fit in solved), strict=True
+        )
         run = TrainingRun(examples, classes, first, _metrics(examples, started, fits[0], note))
         recipes = map(settings.mask_recipe, chosen)
         state.commit_basis(
