@@ -52,7 +52,7 @@ class Contents:
     def __init__(self, file: StoreFile, new: bool = False) -> None:
         self.file = file
         self.database = Database(file, new)
-        # Also where nobody calls it, at the latest when the process ends.
+        # Called also when this is forgotten, at the latest when the process ends.
         self.close = weakref.finalize(self, self.database.close)
 
     @contextmanager
@@ -91,10 +91,9 @@ class Contents:
         if row is None or row_checksum("state", row[2:-1]) != row[-1]:
             raise self.file.damaged("its counts are not what was written")
         state = State(*row[2:-1])
-        counts, sums = (state.masks, state.tasks), (state.masks_sum, state.tasks_sum)
-        if not all(type(count) is int and count >= 0 for count in counts) or not all(
-            type(each) is bytes and len(each) == SIZE for each in sums
-        ):
+        counted = all(type(count) is int and count >= 0 for count in (state.masks, state.tasks))
+        sums = (state.masks_sum, state.tasks_sum)
+        if not counted or not all(type(each) is bytes and len(each) == SIZE for each in sums):
             raise self.file.damaged("its counts or sums cannot be")
         return row[0], state
 
