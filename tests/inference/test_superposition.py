@@ -1,3 +1,5 @@
+from copy import deepcopy
+
 import pytest
 import torch
 from torch import nn
@@ -51,7 +53,7 @@ def test_weights_and_gradients_are_those_of_the_dense_sum(backbone, kind, per_la
     shape = (len(tasks), len(backbone.layers)) if per_layer else (len(tasks),)
     shares = torch.randn(shape, generator=torch.Generator().manual_seed(9), requires_grad=True)
     superposition = Superposition(backbone, bank, tasks)
-    copies, fingerprint = [each.detach() for each in tasks], backbone.fingerprint()
+    copies, fingerprint = deepcopy(tasks), backbone.fingerprint()
     weights = superposition.weights(shares)
     expected = dense(backbone, bank, tasks, shares)
     assert list(weights) == [layer.name for layer in backbone.layers]
