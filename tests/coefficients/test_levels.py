@@ -3,7 +3,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from impresslearn.coefficients.levels import LARGEST, MODEL_BYTES, decode_levels, encode_levels
+from impresslearn.coefficients.quantisation import (
+    LARGEST,
+    MODEL_BYTES,
+    decode_levels,
+    encode_levels,
+)
 
 
 def laplace(count, width, seed=0):

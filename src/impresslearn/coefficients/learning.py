@@ -4,7 +4,7 @@ With `bit_price` each tensor is offset + step · n: the whole numbers n, the ste
 all learned. The forward pass uses n rounded, as it will be kept; the gradient passes the rounding
 as if it were not there (straight-through). The code length of n, by a Laplace density whose width
 is learned too, is part of the loss, so that numbers which do not earn their bits stay at zero.
-`levels` writes them near that length.
+`quantisation` writes them near that length.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from itertools import repeat
 import torch
 from torch import Tensor
 
-from impresslearn.coefficients.levels import LARGEST
 from impresslearn.coefficients.mixing import (
     Coefficients,
     CoefficientSpec,
@@ -25,6 +24,7 @@ from impresslearn.coefficients.mixing import (
     mixed_weights,
     uniform_coefficients,
 )
+from impresslearn.coefficients.quantisation import LARGEST
 from impresslearn.kernels import mix_layers
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone

@@ -3,23 +3,33 @@
 Under int8, int5 and int4 rounding happens once, after training. Each alpha vector (a layer's, or a
 unit's column) gets one float16 step; scales per unit or input get a float16 step and offset a
 layer, since they lie around 1. The step is the one of least squared error. Under "coded" every
-tensor has one float16 step and offset, and its whole numbers are entropy-coded (`levels`); they are
+tensor has one float16 step and offset, and its whole numbers are entropy-coded; they are
 those that were learned (`learning`) or, for other coefficients, rounded as in int4. A learner
 predicts with what was stored, `StoredCoefficients.restore()`, never with the unrounded numbers.
+
+Coded whole numbers are independent draws, most of them near zero:
+
+    P(0) = z / 256,    P(+-k) = (1 - z / 256) / 2 · (1 - r / 256) (r / 256)^(k - 1),  k >= 1
+
+The two bytes z and r are chosen for each tensor and kept beside it; all tensors of a task share one
+stream of a range coder (`constriction`), so that it is rounded up to whole words once. The model's
+masses are whole fractions of 2^24, so every machine decodes the same numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
+from constriction import stream
+from numpy.typing import NDArray
 from torch import Tensor
 
-from impresslearn.coefficients.levels import LARGEST, decode_levels, encode_levels
 from impresslearn.coefficients.mixing import Coefficients, Grid, in_groups
 from impresslearn.errors import InputError
 
@@ -28,6 +38,15 @@ PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 """From most to fewest bits."""
 _BITS = {"int8": 8, "int5": 5, "int4": 4, "coded": 4}
 """Of a whole number; of a coded one, where it was not learned on a grid."""
+
+
+LARGEST = 127
+"""The largest magnitude that can be coded."""
+WORD = np.dtype("<u4")
+WHOLE = 1 << 24
+MODEL_BYTES = 2
+
+Levels = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -130,11 +149,11 @@ def store_tensors(
         steps.append(step.tobytes())
         offsets.append(offset.tobytes() if shifted else b"")
     if coded:
-        payloads, stream = encode_levels(levels)
+        payloads, content = encode_levels(levels)
     else:
-        payloads, stream = [_pack(each + _top(bits), bits) for each in levels], b""
+        payloads, content = [_pack(each + _top(bits), bits) for each in levels], b""
     shapes = (values.shape for values in arrays)
-    return list(map(StoredTensor, shapes, payloads, steps, offsets)), stream
+    return list(map(StoredTensor, shapes, payloads, steps, offsets)), content
 
 
 def restore_tensors(
@@ -205,3 +224,63 @@ def _pack(levels: np.ndarray, bits: int) -> bytes:
 def _unpack(payload: bytes, bits: int, count: int) -> np.ndarray:
     spread = np.unpackbits(np.frombuffer(payload, dtype=np.uint8), count=bits * count)
     return spread.reshape(count, bits).astype(np.int64) @ (1 << np.arange(bits - 1, -1, -1))
+
+
+def encode_levels(tensors: Sequence[Levels]) -> tuple[list[bytes], bytes]:
+    """Whole numbers of magnitude up to LARGEST: the model of each tensor, and the stream of all.
+
+    Raises ValueError for a larger magnitude.
+    """
+    coder = stream.queue.RangeEncoder()
+    models = []
+    for levels in tensors:
+        if np.abs(levels).max(initial=0) > LARGEST:
+            raise ValueError(f"only whole numbers from -{LARGEST} to {LARGEST} can be coded")
+        zeros, ratio = _fitted(levels)
+        coder.encode((levels.ravel() + LARGEST).astype(np.int32), _model(zeros, ratio))
+        models.append(bytes([zeros, ratio]))
+    return models, coder.get_compressed().astype(WORD).tobytes()
+
+
+def decode_levels(models: Sequence[bytes], counts: Sequence[int], content: bytes) -> list[Levels]:
+    """The flat tensors that `encode_levels` got; counts: how many numbers each has.
+
+    Any bytes give either whole numbers within the bounds or a ValueError.
+    """
+    if len(content) % WORD.itemsize:
+        raise ValueError(f"coded numbers must be whole 32-bit words, got {len(content)} bytes")
+    coder = stream.queue.RangeDecoder(np.frombuffer(content, WORD).astype(np.uint32))
+    found = []
+    for model, count in zip(models, counts, strict=True):
+        if len(model) != MODEL_BYTES or model[0] == 0:
+            raise ValueError("a model of coded numbers needs P(0) above 0")
+        try:
+            symbols = coder.decode(_model(*model), count)
+        except AssertionError:  # how the coder reports words that no message is encoded to
+            raise ValueError("coded numbers are damaged: their words are no message") from None
+        found.append(symbols.astype(np.int64) - LARGEST)
+    if not coder.maybe_exhausted():
+        raise ValueError("coded numbers are damaged or of larger tensors: bytes are left over")
+    return found
+
+
+def _fitted(levels: Levels) -> tuple[int, int]:
+    """z and r of greatest likelihood, rounded."""
+    count, used = levels.size, int(np.count_nonzero(levels))
+    zeros = round(256 * (count - used) / count) if count else 255
+    ratio = round(256 * (1 - used / int(np.abs(levels).sum()))) if used else 0
+    return min(max(zeros, 1), 255), min(ratio, 255)
+
+
+@lru_cache(maxsize=256)
+def _model(zeros: int, ratio: int) -> stream.model.Model:
+    """Every number keeps a mass of at least 1, so that what the model finds absurd can be coded."""
+    left = (WHOLE * (256 - zeros)) // 512
+    tail = []
+    for _ in range(LARGEST):
+        mass = left * (256 - ratio) // 256
+        tail.append(max(mass, 1))
+        left -= mass
+    masses = np.array([*reversed(tail), 0, *tail], dtype=np.int64)
+    masses[LARGEST] = WHOLE - masses.sum()
+    return stream.model.Categorical(masses / WHOLE, perfect=False)

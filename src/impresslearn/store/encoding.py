@@ -16,8 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from impresslearn.coefficients.levels import MODEL_BYTES
-from impresslearn.coefficients.quantisation import PRECISIONS, StoredCoefficients, StoredTensor
+from impresslearn.coefficients.quantisation import (
+    MODEL_BYTES,
+    PRECISIONS,
+    StoredCoefficients,
+    StoredTensor,
+)
 from impresslearn.data import Label
 from impresslearn.errors import InputError
 from impresslearn.kernels import pack, popcount
