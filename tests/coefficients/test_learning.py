@@ -16,7 +16,6 @@ from impresslearn.coefficients.learning import (
 from impresslearn.coefficients.mixing import CoefficientSpec, mixed_weights, uniform_coefficients
 from impresslearn.coefficients.quantisation import store_coefficients
 from impresslearn.data import as_examples, to_batches
-from impresslearn.learner.loading import load
 from impresslearn.learner.rounding import rounded
 from impresslearn.masks import random_bank
 from impresslearn.networks.prediction import TrainingPhase
@@ -112,18 +111,6 @@ def test_a_higher_price_buys_fewer_bytes():
 
     free, dear = size(0), size(0.3)
     assert dear < 0.7 * free
-
-
-def test_a_coded_task_survives_its_file(tmp_path):
-    scales = {"output_scale": True, "input_scale": True}
-    learner = quick_learner(precision="coded", bit_price=0.1, **scales).add_random_masks(20)
-    learner.learn_task("a", blobs()).save(tmp_path / "a.impress")
-    again = load(tmp_path / "a.impress", progress=False)
-    assert (again.precision, again.bit_price) == ("coded", 0.1)
-    assert again.tasks_["a"].bytes == learner.tasks_["a"].bytes
-    inputs = blobs()[0]
-    assert torch.equal(again.logits(inputs, "a"), learner.logits(inputs, "a"))
-    assert again.tasks_["a"].history["recipe"]["bit_price"] == 0.1
 
 
 def test_settings_of_older_files_have_the_default_price():
