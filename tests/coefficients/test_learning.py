@@ -41,6 +41,10 @@ def learned(spec):
     source = to_batches(as_examples((inputs, labels)), (0, 1, 2), "cpu")
     trained = trainable_numbers(backbone, bank, CoefficientTraining(spec, QUICK), len(source))
     TaskTraining(backbone, source, 3, QUICK, TrainingPhase.begin(backbone)).fit(trained)
+    with torch.no_grad():
+        seen, _ = trained.weights()  # in training: rounded as what is kept
+    kept = mixed_weights(bank, backbone.weights, trained.result())
+    assert all((seen[name] - kept[name]).norm() < 2e-3 * kept[name].norm() for name in kept)
     return trained.result()
 
 

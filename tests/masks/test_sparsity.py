@@ -64,6 +64,11 @@ def test_erdos_renyi_by_hand():
     assert ones_per_layer(layers_of((8, 2, 3, 3), (4, 8)), 1 - 19 / 176, "erdos_renyi") == (13, 6)
 
 
+def test_what_is_left_to_round_goes_by_the_remainders():
+    layers = layers_of((1, 1), (3, 1), (4, 6), (6, 4))  # of which the small ones got one too many
+    assert ones_per_layer(layers, 0.9, "erdos_renyi") == (1, 1, 2, 1)
+
+
 def test_no_layer_exceeds_half_until_the_network_does():
     layers = layers_of((20, 20), (2, 4), (30, 30))
     assert ones_per_layer(layers, 0.5, "erdos_renyi")[1] == 4
