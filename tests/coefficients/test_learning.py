@@ -32,14 +32,14 @@ SPECS = [
 
 def coded(spec, masks=12, gain=2.0):
     backbone = lenet(gain=gain)
-    return trainable_coefficients(random_bank(backbone.layers, masks, 0.7), backbone.weights, spec)
+    return trainable_coefficients(random_bank(backbone.layers, masks, 0.7), backbone, spec, 3)
 
 
 def learned(spec):
     backbone, (inputs, labels) = lenet(), blobs()
     bank = random_bank(backbone.layers, 20, 0.7)
     source = to_batches(as_examples((inputs, labels)), (0, 1, 2), "cpu")
-    trained = trainable_numbers(backbone, bank, CoefficientTraining(spec, QUICK), len(source))
+    trained = trainable_numbers(backbone, bank, CoefficientTraining(spec, QUICK), len(source), 3)
     TaskTraining(backbone, source, 3, QUICK, TrainingPhase.begin(backbone)).fit(trained)
     with torch.no_grad():
         seen, _ = trained.weights()  # in training: rounded as what is kept

@@ -129,7 +129,7 @@ def test_survivors_of_a_round_are_survivors_of_the_one_before(backbone, clouds, 
     def spy(task, mask):
         seen.append({name: each.clone() for name, each in mask.items()})
         trained = train(task, mask)
-        for name, weight in trained.items():
+        for name, weight in trained[0].items():
             weight[~mask[name]] = 100.0
             if len(seen) > 1:
                 weight[mask[name]] = 0.0  # a tie with what was pruned, if that counted as zero

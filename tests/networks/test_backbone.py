@@ -223,7 +223,7 @@ def test_inputs_that_do_not_fit(backbone, inputs, message):
     ("norm", "arguments", "message"),
     [
         ("per_task", {"mode": "test"}, "mode must be train, frozen, eval, batch, got 'test'"),
-        ("per_task", {"weights": {"head.bias": torch.zeros(3)}}, "no maskable layer 'head.bias'"),
+        ("per_task", {"weights": {"head.scale": torch.zeros(3)}}, "no maskable layer 'head.scale'"),
         (
             "per_task",
             {"weights": {"head.weight": torch.zeros(4)}},

@@ -67,7 +67,7 @@ def test_json_that_cannot_be_predicted(client, body, status, line):
 UNKNOWN = [
     ({"among": []}, 422, "among: Input should be 'all'"),
     ({"among": ["x"]}, 404, "no task named 'x'"),
-    ({"method": "alpha"}, 422, "method: Input should be 'halving'"),
+    ({"method": "alpha"}, 422, "method: Input should be 'auto'"),
     ({"inputs": [[1e38] * 16]}, 422, "no finite numbers"),
 ]
 

@@ -84,7 +84,9 @@ def infer(
     store: Store,
     inputs: Inputs,
     files: FileOptions,
-    method: Annotated[str, option("NAME", "halving, one_shot or alpha.")] = "halving",
+    method: Annotated[
+        str, option("NAME", "auto, exhaustive, halving, one_shot or alpha.")
+    ] = "auto",
     among: Annotated[
         list[str] | None,
         option(

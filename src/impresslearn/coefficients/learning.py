@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import repeat
+from math import prod
 
 import torch
 from torch import Tensor
@@ -21,7 +22,8 @@ from impresslearn.coefficients.mixing import (
     Coefficients,
     CoefficientSpec,
     Grid,
-    mixed_weights,
+    head_columns,
+    task_weights,
     uniform_coefficients,
 )
 from impresslearn.coefficients.quantisation import LARGEST
@@ -39,10 +41,12 @@ FIRST_GAIN = 0.5
 """Coded coefficients start with weights of this times sqrt(2 / fan_in) at most (their r.m.s.)."""
 FIRST_STEP = 0.5
 """The first step of alphas, as a share of the weights at the start."""
-FIRST_SCALE_STEP = 0.1
+FIRST_SCALE_STEP = FIRST_HEAD_STEP = 0.1
+RESIDUAL_STEP = FIRST_SMALL_STEP = 0.05
+"""Of alphas that add to trained weights, as a share of these; of changes to norms and biases."""
 LEVELS_PER_UNIT = 2.5
 """Whole numbers move so much faster than the recipe's learning rate says (which Adam allows)."""
-SCALE_LEVELS_PER_UNIT = 10.0
+SCALE_LEVELS_PER_UNIT = RESIDUAL_LEVELS_PER_UNIT = 10.0
 TINY = 1e-30
 SMALLEST_STEP = 2.0**-24
 """The smallest that float16 knows."""
@@ -58,13 +62,17 @@ class CoefficientTraining:
 
 
 def trainable_numbers(
-    backbone: Backbone, bank: MaskBank, training: CoefficientTraining, examples: int
+    backbone: Backbone,
+    bank: MaskBank,
+    training: CoefficientTraining,
+    examples: int,
+    num_classes: int,
 ) -> Trainable:
     """Equal coefficients over all masks of the bank, to be trained on so many examples.
 
     With `bit_price` their code length costs, with `penalty` λ times the penalty of eq. 2.
     """
-    trained = trainable_coefficients(bank, backbone.weights, training.spec)
+    trained = trainable_coefficients(bank, backbone, training.spec, num_classes)
 
     def weights() -> tuple[dict[str, Tensor], Tensor | float]:
         coefficients = trained.coefficients()
@@ -73,7 +81,7 @@ def trainable_numbers(
             cost = trained.bits() * (training.spec.bit_price * math.log(2) / examples)
         if training.penalty:
             cost = cost + training.penalty * unit_norm_penalty(coefficients.alpha)
-        return mixed_weights(bank, backbone.weights, coefficients), cost
+        return task_weights(bank, backbone, coefficients), cost
 
     return Trainable(trained.parameters, weights, trained.result)
 
@@ -113,23 +121,32 @@ class TrainableCoefficients:
 
 
 def trainable_coefficients(
-    bank: MaskBank, weights: Mapping[str, Tensor], spec: CoefficientSpec | None
+    bank: MaskBank, backbone: Backbone, spec: CoefficientSpec, num_classes: int
 ) -> TrainableCoefficients:
     """Coefficients over all masks of the bank at their start: the same α everywhere, scales 1.
 
-    weights: the backbone's. α = 1/N; quantised ones start as large as makes each layer's weights as
-    large as the network's own, or FIRST_GAIN of He's where those are larger.
+    α = 1/N; quantised ones start as large as makes each layer's weights as large as the network's
+    own, or FIRST_GAIN of He's where those are larger. A head, changes of small parameters and
+    masks that add to the network's own weights start at 0.
     """
-    device = next(iter(weights.values())).device
-    start = uniform_coefficients(bank.layers, len(bank), spec, device)
-    if spec is None or spec.bit_price is None:
+    start = uniform_coefficients(bank.layers, len(bank), spec, backbone.device)
+    small = tuple(
+        torch.zeros(sum(prod(each.shape) for each in group), device=backbone.device)
+        for group in backbone.small_parameters(spec.tune)
+    )
+    head = head_columns(backbone.new_head(num_classes))
+    start = replace(start, head=head or None, small=small or None, tune=spec.tune if small else ())
+    if spec.bit_price is None:
         return TrainableCoefficients(start)
-    firsts = _first_grids(start.num_masks, bank, weights)
-    scales = [*start.tensors()][len(start.alpha) :]
-    around_one = Grid(FIRST_SCALE_STEP, 1.0)
+    firsts = _first_grids(start.num_masks, bank, backbone.weights, spec.residual)
+    alpha_factor = RESIDUAL_LEVELS_PER_UNIT if spec.residual else LEVELS_PER_UNIT
+    around_one, factor = Grid(FIRST_SCALE_STEP, 1.0), repeat(SCALE_LEVELS_PER_UNIT)
+    scales = (*(start.output_scale or ()), *(start.input_scale or ()))
     on_grids = [
-        *map(_OnGrid, start.alpha, firsts, repeat(LEVELS_PER_UNIT)),
-        *map(_OnGrid, scales, repeat(around_one), repeat(SCALE_LEVELS_PER_UNIT)),
+        *map(_OnGrid, start.alpha, firsts, repeat(alpha_factor)),
+        *map(_OnGrid, scales, repeat(around_one), factor),
+        *map(_OnGrid, head, repeat(Grid(FIRST_HEAD_STEP, 0.0)), factor),
+        *map(_OnGrid, small, repeat(Grid(FIRST_SMALL_STEP, 0.0)), factor),
     ]
     return TrainableCoefficients(start, on_grids)
 
@@ -175,7 +192,9 @@ def laplace_bits(exact: Tensor, width: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _first_grids(num_masks: int, bank: MaskBank, weights: Mapping[str, Tensor]) -> list[Grid]:
+def _first_grids(
+    num_masks: int, bank: MaskBank, weights: Mapping[str, Tensor], residual: bool
+) -> list[Grid]:
     """The grids of alphas at the start: equal alphas, steps that add up as independent numbers do.
 
     With masks of density ρ, N ρ alphas meet in a weight.
@@ -189,6 +208,9 @@ def _first_grids(num_masks: int, bank: MaskBank, weights: Mapping[str, Tensor]) 
         own = max(_rms(weight), TINY)
         wanted = min(own, FIRST_GAIN * math.sqrt(2 / layer.fan_in))
         met = sum(info.ones[number] for info in bank.infos[:num_masks]) / layer.numel
+        if residual:
+            grids.append(Grid(RESIDUAL_STEP / math.sqrt(max(met, 1 / layer.numel)), 0.0))
+            continue
         step = FIRST_STEP * wanted / (own * math.sqrt(max(met, 1 / layer.numel)))
         grids.append(Grid(step, wanted / max(_rms(total), own / layer.numel)))
     return grids

@@ -2,7 +2,9 @@
 
 A task's weights are W ⊙ Σ_t α_t M^t (eq. 1), with one α per mask and layer (`layer`, the paper) or
 per mask and output unit (`unit`), optionally times a learned scale per output unit and per input:
-W ⊙ (Σ_t α_t M^t) ⊙ (s_out s_inᵀ). Coefficients are plain data; nothing is stored in a module.
+W ⊙ (Σ_t α_t M^t) ⊙ (s_out s_inᵀ). On a network that was trained before they start at it:
+W ⊙ (1 + Σ_t α_t M^t). A head of the task's own and changes of norms and biases go beside them.
+Coefficients are plain data; nothing is stored in a module.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal, TypeVar, get_args
+from math import prod
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -18,18 +21,23 @@ from torch import Tensor
 from impresslearn.errors import InputError
 from impresslearn.kernels import mix_layers
 from impresslearn.masks.bank import MaskBank
+from impresslearn.networks import Backbone
+from impresslearn.networks.heads import TUNED, TunedKind
 from impresslearn.networks.layers import MaskableLayer
 from impresslearn.validation import check_number
 
 Granularity = Literal["layer", "unit"]
 GRANULARITIES = get_args(Granularity)
-Value = TypeVar("Value")
+GROUPS = ("alpha", "output_scale", "input_scale", "head", "small")
+"""The tensors of coefficients, in the order that they are kept in."""
 
 
 @dataclass(frozen=True)
 class CoefficientSpec:
     """Which numbers a task learns.
 
+    residual: whether masks add to the network's weights, W ⊙ (1 + Σ α M), which start as they are.
+    tune: which small parameters are learned beside the alphas: those of "norm" layers, and "bias".
     bit_price: None for any real numbers; otherwise they are learned as whole numbers on a grid, and
     a bit of their code costs as much as so many bits of cross-entropy, summed over the examples
     (1: the shortest description of labels and coefficients together).
@@ -39,8 +47,12 @@ class CoefficientSpec:
     output_scale: bool = False
     input_scale: bool = False
     bit_price: float | None = None
+    residual: bool = False
+    tune: tuple[TunedKind, ...] = ()
 
     def __post_init__(self) -> None:
+        if unknown := [kind for kind in self.tune if kind not in TUNED]:
+            raise InputError(f"tune must name {' and '.join(TUNED)} only, got {unknown[0]!r}")
         if self.granularity not in GRANULARITIES:
             raise InputError(
                 f"granularity must be one of {', '.join(GRANULARITIES)}, got {self.granularity!r}"
@@ -62,17 +74,24 @@ class Coefficients:
     """The numbers of one task, a tensor per maskable layer, float32.
 
     alpha: (N,) or (N, units); output_scale: (units,); input_scale: (inputs,), the second dimension
-    of the weight (for convolutions the input channels of a group). grids: one a tensor, in the
-    order of `tensors`, where they were learned on grids.
+    of the weight (for convolutions the input channels of a group). head: of a task with its own,
+    the weights (fan_in, K) and, where the layer has one, the bias (K,). small: of each group of
+    `Backbone.small_parameters(tune)` all that is added to its members, in their units, one after
+    the other. tune, residual: as in `CoefficientSpec`. grids: one a tensor, in the order of
+    `tensors`, where they were learned on grids.
     """
 
     alpha: tuple[Tensor, ...]
     output_scale: tuple[Tensor, ...] | None = None
     input_scale: tuple[Tensor, ...] | None = None
+    head: tuple[Tensor, ...] | None = None
+    small: tuple[Tensor, ...] | None = None
+    tune: tuple[TunedKind, ...] = ()
+    residual: bool = False
     grids: tuple[Grid, ...] | None = None
 
     def __post_init__(self) -> None:
-        if not self.alpha or len({len(alpha) for alpha in self.alpha}) != 1:
+        if len({len(alpha) for alpha in self.alpha}) != 1 and (self.alpha or not self.head):
             raise InputError("coefficients need one alpha per layer, all for the same masks")
 
     @property
@@ -92,11 +111,11 @@ class Coefficients:
 
     @property
     def groups(self) -> tuple[tuple[Tensor, ...] | None, ...]:
-        """Alphas, output scales and input scales; None where there are none."""
-        return self.alpha, self.output_scale, self.input_scale
+        """Alphas, output scales, input scales, head and small; None where there are none."""
+        return tuple(getattr(self, name) for name in GROUPS)
 
     def tensors(self) -> Iterator[Tensor]:
-        """All tensors: alphas, then output scales, then input scales."""
+        """All tensors, group by group."""
         yield from (tensor for group in self.groups for tensor in group or ())
 
     def matrix(self) -> Tensor:
@@ -108,18 +127,16 @@ class Coefficients:
         self, tensors: Iterable[Tensor], grids: tuple[Grid, ...] | None = None
     ) -> Coefficients:
         """Other numbers in the same places; tensors: in the order of `tensors`."""
-        return Coefficients(*in_groups(tensors, self.groups), grids)
+        return Coefficients(
+            **in_groups(tensors, self.groups), tune=self.tune, residual=self.residual, grids=grids
+        )
 
 
-def in_groups(
-    values: Iterable[Value], groups: Sequence[Sequence[Any] | None]
-) -> tuple[tuple[Value, ...], tuple[Value, ...] | None, tuple[Value, ...] | None]:
-    """Splits values into alphas, output and input scales, as many as the given groups have."""
+def in_groups(values: Iterable[Any], groups: Sequence[Sequence[Any] | None]) -> dict[str, Any]:
+    """Splits values into tuples as long as the groups, by name; None where a group is None."""
     left = iter(values)
-    first, *scales = (
-        None if group is None else tuple(islice(left, len(group))) for group in groups
-    )
-    return first or (), scales[0], scales[1]
+    pairs = zip(GROUPS, groups, strict=True)
+    return {name: None if of is None else tuple(islice(left, len(of))) for name, of in pairs}
 
 
 def uniform_coefficients(
@@ -128,7 +145,10 @@ def uniform_coefficients(
     spec: CoefficientSpec | None = None,
     device: torch.device | str = "cpu",
 ) -> Coefficients:
-    """Equal coefficients, α = 1/N and scales 1: the start of every optimisation."""
+    """Equal coefficients: the start of every optimisation.
+
+    Scales are 1 and α = 1/N, or 0 where they add to the network's own weights.
+    """
     spec = spec or CoefficientSpec()
     if num_masks < 1:
         raise InputError("the bank is empty; learn a basis task or add random masks first")
@@ -139,9 +159,13 @@ def uniform_coefficients(
         for dimension in (0, 1)
     )
     return Coefficients(
-        tuple(torch.full(shape, 1 / num_masks, device=device) for shape in shapes),
+        tuple(
+            torch.full(shape, 0.0 if spec.residual else 1 / num_masks, device=device)
+            for shape in shapes
+        ),
         outputs if spec.output_scale else None,
         inputs if spec.input_scale else None,
+        residual=spec.residual,
     )
 
 
@@ -169,7 +193,7 @@ def mixed_weights(
             f"coefficients for {coefficients.num_masks} masks and {len(coefficients.alpha)} layers "
             f"do not fit a bank of {len(bank)} masks and {len(bank.layers)} layers"
         )
-    for dimension, scales in enumerate(coefficients.groups[1:]):
+    for dimension, scales in enumerate(coefficients.groups[1:3]):
         wanted = [(layer.shape[dimension],) for layer in bank.layers]
         if scales is not None and [tuple(scale.shape) for scale in scales] != wanted:
             found = [tuple(scale.shape) for scale in scales]
@@ -178,12 +202,53 @@ def mixed_weights(
     frozen = [weights[layer.name] for layer in bank.layers]
     mixed = {}
     for number, weight in enumerate(mix_layers(bits, coefficients.alpha, frozen)):
-        for dimension, scales in enumerate(coefficients.groups[1:]):
+        if coefficients.residual:
+            weight = frozen[number] + weight
+        for dimension, scales in enumerate(coefficients.groups[1:3]):
             if scales is not None:
                 trailing = [1] * (weight.dim() - 1 - dimension)
                 weight = weight * scales[number].to(weight.dtype).reshape(-1, *trailing)
         mixed[bank.layers[number].name] = weight
     return mixed
+
+
+def task_weights(
+    bank: MaskBank, backbone: Backbone, coefficients: Coefficients
+) -> dict[str, Tensor]:
+    """All that a task computes with in place of the network's own, by parameter name.
+
+    The mixed weights, its head, and the small parameters that it changes. Raises InputError as
+    `mixed_weights`.
+    """
+    changed, groups = {}, backbone.small_parameters(coefficients.tune)
+    for group, changes in zip(groups, coefficients.small or (), strict=True):
+        parts = changes.split([prod(each.shape) for each in group])
+        for each, change in zip(group, parts, strict=True):
+            frozen = backbone.small[each.name]
+            changed[each.name] = frozen + (each.unit * change).reshape(each.shape).to(frozen.dtype)
+    mixed = mixed_weights(bank, backbone.weights, coefficients)
+    return mixed | head_weights(backbone, coefficients.head) | changed
+
+
+def head_columns(head: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+    """A head by parameter name as `Coefficients` hold it: (fan_in, K) and (K,), float32."""
+    return tuple(
+        each.float() if each.ndim == 1 else each.float().flatten(1).t().contiguous()
+        for each in head.values()
+    )
+
+
+def head_weights(backbone: Backbone, head: Sequence[Tensor] | None) -> dict[str, Tensor]:
+    """A task's head, weights (fan_in, K) and perhaps a bias (K,), by parameter name.
+
+    {} for None.
+    """
+    if head is None or backbone.own_head is None:
+        return {}
+    return {
+        name: each.t().reshape(-1, *shape).to(backbone.dtype)
+        for (name, shape), each in zip(backbone.own_head.shapes.items(), head, strict=True)
+    }
 
 
 def masked_weights(bank: MaskBank, weights: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:

@@ -30,8 +30,9 @@ from constriction import stream
 from numpy.typing import NDArray
 from torch import Tensor
 
-from impresslearn.coefficients.mixing import Coefficients, Grid, in_groups
+from impresslearn.coefficients.mixing import GROUPS, Coefficients, Grid, in_groups
 from impresslearn.errors import InputError
+from impresslearn.networks.heads import TunedKind
 
 Precision = Literal["float32", "float16", "int8", "int5", "int4", "coded"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
@@ -70,21 +71,28 @@ class StoredTensor:
 
 @dataclass(frozen=True)
 class StoredCoefficients:
-    """A task's coefficients as they are kept; levels: the coded whole numbers of all tensors."""
+    """A task's coefficients as they are kept; levels: the coded whole numbers of all tensors.
+
+    The other fields are those of `Coefficients`.
+    """
 
     precision: str
     alpha: tuple[StoredTensor, ...]
     output_scale: tuple[StoredTensor, ...] | None = None
     input_scale: tuple[StoredTensor, ...] | None = None
+    head: tuple[StoredTensor, ...] | None = None
+    small: tuple[StoredTensor, ...] | None = None
+    tune: tuple[TunedKind, ...] = ()
+    residual: bool = False
     levels: bytes = b""
 
     @property
     def _groups(self) -> tuple[tuple[StoredTensor, ...] | None, ...]:
-        return self.alpha, self.output_scale, self.input_scale
+        return tuple(getattr(self, name) for name in GROUPS)
 
     @property
     def parts(self) -> tuple[StoredTensor, ...]:
-        """All tensors: alphas, then output scales, then input scales."""
+        """All tensors, group by group."""
         return tuple(part for group in self._groups for part in group or ())
 
     @property
@@ -96,7 +104,8 @@ class StoredCoefficients:
         """The coefficients as float32 tensors. Raises ValueError for a damaged code."""
         values, grids = restore_tensors(self.parts, self.precision, self.levels)
         moved = (value.to(device) for value in values)
-        return Coefficients(*in_groups(moved, self._groups), grids)
+        groups = in_groups(moved, self._groups)
+        return Coefficients(**groups, tune=self.tune, residual=self.residual, grids=grids)
 
 
 def store_coefficients(
@@ -107,19 +116,22 @@ def store_coefficients(
     Raises InputError for another precision, and for values that are not finite or too large for
     the float16 that the precision keeps them or their steps in.
     """
-    parts, levels = store_tensors(
-        coefficients.tensors(), precision, len(coefficients.alpha), coefficients.grids
-    )
-    return StoredCoefficients(precision, *in_groups(parts, coefficients.groups), levels)
+    around_one = [
+        place in (1, 2) for place, group in enumerate(coefficients.groups) for _ in group or ()
+    ]
+    parts, levels = store_tensors(coefficients.tensors(), precision, around_one, coefficients.grids)
+    groups = in_groups(parts, coefficients.groups)
+    tune, residual = coefficients.tune, coefficients.residual
+    return StoredCoefficients(precision, **groups, tune=tune, residual=residual, levels=levels)
 
 
 def store_tensors(
     tensors: Iterable[Tensor],
     precision: str,
-    around_zero: int,
+    with_offset: Sequence[bool],
     grids: tuple[Grid, ...] | None = None,
 ) -> tuple[list[StoredTensor], bytes]:
-    """Rounds tensors, of which the first `around_zero` lie around zero and get no offset.
+    """Rounds tensors; those that lie around zero want no offset.
 
     Beside them come the coded whole numbers of all, under "coded". A tensor (n, columns ...) has a
     step for each column, under "coded" one and an offset for all.
@@ -137,7 +149,7 @@ def store_tensors(
     coded, bits = precision == "coded", _BITS[precision]
     levels, steps, offsets = [], [], []
     for number, values in enumerate(arrays):
-        shifted = coded or number >= around_zero
+        shifted = coded or with_offset[number]
         if coded and grids:
             step, offset = _float16([grids[number].step]), _float16(grids[number].offset)
         else:

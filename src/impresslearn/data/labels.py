@@ -52,15 +52,15 @@ def classes_of(labels: np.ndarray) -> tuple[Label, ...]:
     return tuple(np.unique(labels).tolist())
 
 
-def task_classes(labels: np.ndarray, outputs: int) -> tuple[Label, ...]:
-    """The classes of a training set, for a network with so many outputs.
+def task_classes(labels: np.ndarray, outputs: int | None) -> tuple[Label, ...]:
+    """The classes of a training set, for a network with so many outputs; None for any number.
 
     Raises InputError for a single class, and for more classes than outputs.
     """
     classes = classes_of(labels)
     if len(classes) < 2:
         raise InputError(f"a task needs at least two classes, got only {classes[0]!r}")
-    if len(classes) > outputs:
+    if outputs is not None and len(classes) > outputs:
         raise InputError(
             f"the task has {len(classes)} classes, the backbone only {outputs} outputs; "
             f"create it with num_classes={len(classes)}"

@@ -62,7 +62,7 @@ class TaskModel:
     @property
     def has_spare_outputs(self) -> bool:
         """Whether the network has more outputs than the task has classes."""
-        return self.view.num_classes < self.backbone.num_classes
+        return self.backbone.own_head is None and self.view.num_classes < self.backbone.num_classes
 
     def metadata(self) -> dict[str, str]:
         """What goes along with every file, all of it text.
@@ -149,14 +149,28 @@ def merged_network(task: TaskModel) -> nn.Module:
         raise InputError(f"a task in mode {view.mode!r} is still learned and cannot be exported")
     module = copy.deepcopy(backbone.module).eval()
     settle_instance_norms(module)
+    heads = () if backbone.own_head is None else backbone.own_head.shapes
     for name, weight in view.weights.items():
-        module.get_parameter(name).copy_(weight)
+        if name in heads:
+            _replace_head(module, name, weight)
+        else:
+            module.get_parameter(name).copy_(weight)
     if view.mode == "batch":
         drop_statistics(module)
     elif backbone.has_statistics and view.statistics is not None:
         for name, statistic in view.statistics.items():
             module.get_buffer(name).copy_(statistic)
     return module
+
+
+def _replace_head(module: nn.Module, name: str, value: Tensor) -> None:
+    """Puts a parameter of a last layer with another number of outputs in place."""
+    prefix, _, leaf = name.rpartition(".")
+    layer = module.get_submodule(prefix)
+    setattr(layer, leaf, nn.Parameter(value.clone(), requires_grad=False))
+    for size in ("out_features", "out_channels"):
+        if hasattr(layer, size):
+            setattr(layer, size, len(value))
 
 
 def traced(task: TaskModel, module: nn.Module, example: Tensor) -> torch.export.ExportedProgram:

@@ -64,11 +64,14 @@ def accuracy_of(
     """Accuracy in [0, 1] of a task's weights on labelled data, of that task or an unlearned one.
 
     classes: the task's, where the data may not show all; class k of them, sorted, is output k.
+    Without a head, where tasks have their own, the first class is predicted.
     Raises InputError for more classes than outputs, and data that do not fit the backbone.
     """
     examples = checked_examples(backbone, data, preprocessing)
     found = tuple(classes_of(examples.labels) if classes is None else classes)
-    if len(found) > backbone.num_classes:
+    if backbone.own_head is not None and backbone.own_head.name not in view.weights:
+        view = replace(view, weights=view.weights | backbone.new_head(len(found)))
+    elif backbone.own_head is None and len(found) > backbone.num_classes:
         raise InputError(
             f"the data have {len(found)} classes, the backbone only {backbone.num_classes} outputs"
         )

@@ -3,9 +3,9 @@
 The methods follow what the tasks' superposition predicts: `one_shot` ranks all tasks by one
 gradient at equal shares (Wortsman et al. 2020), `halving` superposes pairs and drops the worse of
 each until one is left, `alpha` optimises the shares per layer (the paper) and also returns the
-mixture it found. The best few of that ranking are then run for real and judged by their own
-predictions, against what each task showed on its own and on foreign inputs: that gives the
-posterior, and "unknown" where the best task is no surer than on foreign inputs.
+mixture it found. The best few of that ranking, or under `exhaustive` all tasks, are then run for
+real and judged by their own predictions, against what each task showed on its own and on foreign
+inputs: that gives the posterior, and "unknown" where the best is no surer than on foreign ones.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from impresslearn.optimisation.objectives import (
     unit_norm_penalty,
 )
 
-InferenceMethod = Literal["halving", "one_shot", "alpha"]
+InferenceMethod = Literal["auto", "exhaustive", "halving", "one_shot", "alpha"]
 METHODS = get_args(InferenceMethod)
 Objective = Literal["information", "entropy"]
 OBJECTIVES: dict[str, Callable[[Tensor], Tensor]] = {
@@ -127,7 +127,7 @@ def guess_task(
     bank: MaskBank,
     tasks: Sequence[KnownTask],
     inputs: Tensor,
-    method: InferenceMethod = "halving",
+    method: InferenceMethod = "auto",
     *,
     objective: Objective = "information",
     recipe: Recipe = ALPHA_RECIPE,
@@ -137,6 +137,8 @@ def guess_task(
 ) -> TaskGuess:
     """Finds the task of a batch of inputs (n, ...), n >= 1, all of one task.
 
+    method: "auto" is "exhaustive" for tasks with heads of their own, which cannot be superposed,
+    and "halving" for others.
     objective: what the superposition minimises: "information" (mean entropy minus entropy of the
     mean; by far the better ranking, and "alpha" does not collapse), or plain "entropy" as in the
     papers. recipe, penalty (λ of eq. 2) and seed belong to "alpha". shared: norm
@@ -150,6 +152,13 @@ def guess_task(
         raise InputError("there is no task to choose from; learn one first")
     if len(inputs) == 0:
         raise InputError("the data hold no example")
+    own_heads = backbone.own_head is not None
+    if method == "auto":
+        method = "exhaustive" if own_heads else "halving"
+    if method == "exhaustive":
+        return _judge(backbone, tasks, tasks, inputs[:JUDGED_INPUTS], method)
+    if own_heads:
+        raise InputError(f'tasks with heads of their own are told by "exhaustive", not {method!r}')
     search = _Search(
         Superposition(backbone, bank, [task.coefficients for task in tasks]),
         OBJECTIVES[objective],

@@ -35,11 +35,12 @@ from impresslearn.masks import POPUP_RECIPE, Allocation, ScoreRule, draw_masks
 from impresslearn.masks.bank import MaskBank
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks import Backbone, create_backbone
+from impresslearn.networks.heads import TunedKind
 from impresslearn.networks.inputs import checked_inputs
 from impresslearn.networks.prediction import Statistics, TaskView
 from impresslearn.optimisation.loop import Recipe
 from impresslearn.optimisation.progress import progress_for
-from impresslearn.state.settings import LearnerSettings
+from impresslearn.state.settings import LearnerSettings, Start
 from impresslearn.state.state import LearnerState, known_tasks
 from impresslearn.state.tasks import TaskTable
 from impresslearn.store import write_store
@@ -59,7 +60,10 @@ class ImpressLearner(ReadOnlySettings):
     task_recipe: how masks and coefficients are optimised. score_rule: whether edge-popup ranks the
     "score" or its "magnitude". seed: of everything that is drawn; each mask or task learned takes
     the next one. preprocessing: what is done to the inputs of every verb, kept with the learner and
-    put into its exports; None takes inputs as they are (uint8 scaled to [0, 1]). progress: True,
+    put into its exports; None takes inputs as they are (uint8 scaled to [0, 1]). start: whether
+    tasks start at a "mixture" of masks (eq. 1) or at the "network" itself, to which masks then add;
+    by default at the network where tasks have heads of their own without a penalty. tune: small
+    parameters that a task learns beside: those of "norm" layers, and each "bias". progress: True,
     False, or "auto" (shown on a terminal). cache_bytes: memory for the weights of the tasks
     predicted last; 0 keeps none. The defaults are those of the preset "default".
 
@@ -87,6 +91,8 @@ class ImpressLearner(ReadOnlySettings):
         score_rule: ScoreRule = "magnitude",
         seed: int = 0,
         preprocessing: Preprocessing | None = None,
+        start: Start | None = None,
+        tune: Sequence[TunedKind] = (),
         progress: bool | str = "auto",
         cache_bytes: int = 256 * 1024**2,
     ) -> None:
@@ -102,6 +108,8 @@ class ImpressLearner(ReadOnlySettings):
         self.settings = LearnerSettings(
             sparsity, allocation, granularity, output_scale, input_scale, precision, bit_price,
             penalty, basis_recipe, task_recipe, score_rule, seed, preprocessing,
+            start or ("mixture" if backbone.own_head is None or penalty else "network"),
+            tuple(tune),
         )  # fmt: skip
         vars(self).update(vars(self.settings))
         self.progress = progress
@@ -272,15 +280,15 @@ class ImpressLearner(ReadOnlySettings):
         self,
         inputs: Any,
         *,
-        method: InferenceMethod = "halving",
+        method: InferenceMethod = "auto",
         among: str | Sequence[str] = "all",
         **settings: Unpack[InferenceSettings],
     ) -> TaskGuess:
         """The task of unlabelled inputs, all of one task.
 
-        method: "halving", "one_shot" or "alpha" (the paper's optimisation of the coefficients; see
-        `guess_task` for its settings). among: "all" tasks, those of role "basis" or "learned", or a
-        sequence of names.
+        method: "exhaustive", "halving", "one_shot" or "alpha" (the paper's optimisation of the
+        coefficients; see `guess_task` for its settings and for "auto"). among: "all" tasks,
+        those of role "basis" or "learned", or a sequence of names.
         """
         return guess_task(
             self.backbone,

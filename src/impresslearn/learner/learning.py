@@ -18,7 +18,7 @@ from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks.inputs import TrainingData, training_examples
 from impresslearn.networks.prediction import TrainingPhase
 from impresslearn.optimisation.batched import Problem, side_by_side, solve
-from impresslearn.optimisation.loop import FitResult, TaskTraining
+from impresslearn.optimisation.loop import FitResult, TaskTraining, with_head
 from impresslearn.optimisation.progress import Progress
 from impresslearn.state.settings import LearnerSettings
 from impresslearn.state.state import LearnerState, TrainingRun
@@ -70,17 +70,22 @@ class Trainer:
             scores = PopupScores.create(
                 backbone.layers, ones, seed, settings.score_rule, backbone.device
             )
-            return training, trainable_scores(scores, backbone)
+            return training, with_head(trainable_scores(scores, backbone), backbone, len(classes))
 
         started = time.perf_counter()
         solved = solve(chosen, problem, side_by_side(backbone, batched), progress)
-        masks, fits = zip(
+        found, fits = zip(
             *((trained.result(), fit) for _, (_, trained), fit in solved), strict=True
         )
+        masks, heads = zip(*found, strict=True)
         run = TrainingRun(examples, classes, first, _metrics(examples, started, fits[0], note))
         recipes = map(settings.mask_recipe, chosen)
         state.commit_basis(
-            dict(zip(names, masks, strict=True)), dict(zip(names, recipes, strict=True)), run
+            dict(zip(names, masks, strict=True)),
+            dict(zip(names, recipes, strict=True)),
+            run,
+            heads[0],
+            settings.precision,
         )
 
     def learn_tasks(
@@ -108,7 +113,7 @@ class Trainer:
             examples, classes = prepared[name]
             source = to_batches(examples, classes, backbone.device)
             phase = TrainingPhase.begin(backbone, state.shared)
-            numbers = trainable_numbers(backbone, state.bank, training, len(source))
+            numbers = trainable_numbers(backbone, state.bank, training, len(source), len(classes))
             progress, seed = self.progress(f"task {name}"), seed_of[name]
             return TaskTraining(
                 backbone, source, len(classes), training.recipe, phase, seed, progress

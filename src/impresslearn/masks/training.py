@@ -7,7 +7,7 @@ number of ones is left. Either mask is then applied to the frozen, untrained net
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from impresslearn.masks.sparsity import Allocation, ones_per_layer
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import training_examples
 from impresslearn.networks.prediction import Statistics, TrainingPhase
-from impresslearn.optimisation.loop import FitResult, Recipe, TaskTraining, Trainable
+from impresslearn.optimisation.loop import FitResult, Recipe, TaskTraining, Trainable, with_head
 from impresslearn.optimisation.progress import progress_for
 from impresslearn.validation import check_integer, check_seed
 
@@ -32,13 +32,15 @@ PRUNING_RECIPE = Recipe(optimizer="adam", lr=0.001, schedule="cosine", epochs=1,
 class TrainedMask:
     """A mask (layer name -> booleans), the scores it was cut from, and how the run ended.
 
-    statistics: the norm statistics gathered in training, None where the network keeps none.
+    statistics: the norm statistics gathered in training, None where the network keeps none. head:
+    that which was trained beside, by parameter name, where tasks have heads of their own.
     """
 
     mask: dict[str, Tensor]
     scores: dict[str, Tensor]
     fit: FitResult
     statistics: Statistics | None = None
+    head: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -47,13 +49,15 @@ class PrunedMask:
 
     initial: the network's own weights; trained: those at the end of the last round. A lottery
     ticket is the mask over `initial`, the pruned network the mask over `trained`. statistics: the
-    norm statistics of the last round, None where the network keeps none.
+    norm statistics of the last round, None where the network keeps none. head: as of
+    `TrainedMask`.
     """
 
     mask: dict[str, Tensor]
     initial: dict[str, Tensor]
     trained: dict[str, Tensor]
     statistics: Statistics | None = None
+    head: dict[str, Tensor] = field(default_factory=dict)
 
 
 def train_mask(
@@ -77,9 +81,11 @@ def train_mask(
     task = _task(backbone, data, recipe, seed, progress)
     ones = ones_per_layer(backbone.layers, sparsity, allocation)
     scores = PopupScores.create(backbone.layers, ones, task.seed, score_rule, backbone.device)
-    result = task.fit(trainable_scores(scores, backbone))
+    trained = with_head(trainable_scores(scores, backbone), backbone, task.num_classes)
+    result = task.fit(trained)
+    mask, head = trained.result()
     kept = dict(zip(backbone.weights, (score.detach() for score in scores.tensors), strict=True))
-    return TrainedMask(scores.masks(), kept, result, task.phase.statistics)
+    return TrainedMask(mask, kept, result, task.phase.statistics, head)
 
 
 def prune(
@@ -103,16 +109,16 @@ def prune(
     rounds = check_integer("rounds", rounds, 1)
     initial = {name: value.clone() for name, value in backbone.weights.items()}
     mask = {name: torch.ones_like(value, dtype=torch.bool) for name, value in initial.items()}
-    trained = initial
+    trained, head = initial, dict[str, Tensor]()
     for number in range(1, rounds + 1):
-        trained = _train_weights(task, mask)
+        trained, head = _train_weights(task, mask)
         for layer, count in zip(backbone.layers, ones, strict=True):
             keep = round(layer.numel * (count / layer.numel) ** (number / rounds))
             keep = count if number == rounds else keep
             # Pruned weights rank below every survivor, also below one that trained to zero.
             ranked = torch.where(mask[layer.name], trained[layer.name].abs(), -1.0)
             mask[layer.name] = top_mask(ranked, keep, "score")
-    return PrunedMask(mask, initial, trained, task.phase.statistics)
+    return PrunedMask(mask, initial, trained, task.phase.statistics, head)
 
 
 def trainable_scores(scores: PopupScores, backbone: Backbone) -> Trainable:
@@ -129,13 +135,18 @@ def _task(
     return TaskTraining(backbone, source, len(classes), recipe, phase, check_seed(seed), shown)
 
 
-def _train_weights(task: TaskTraining, mask: dict[str, Tensor]) -> dict[str, Tensor]:
-    """All weights under a mask, trained from their first values."""
+def _train_weights(
+    task: TaskTraining, mask: dict[str, Tensor]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """All weights under a mask, trained from their first values, and a head of the task's own."""
     first = task.backbone.weights
     weights = {name: value.clone().requires_grad_(True) for name, value in first.items()}
 
     def masked() -> tuple[dict[str, Tensor], float]:
         return {name: weight * mask[name] for name, weight in weights.items()}, 0.0
 
-    task.fit(Trainable(list(weights.values()), masked, lambda: None))
-    return {name: weight.detach() for name, weight in weights.items()}
+    trained = Trainable(list(weights.values()), masked, lambda: None)
+    trained = with_head(trained, task.backbone, task.num_classes)
+    task.fit(trained)
+    _, head = trained.result()
+    return {name: weight.detach() for name, weight in weights.items()}, head

@@ -170,9 +170,9 @@ class Adapter(ReadOnlySettings):
         Matrices lie around zero and are rounded column by column of r, vectors around their middle.
         """
         names = sorted(trained, key=lambda name: trained[name].ndim == 1)
-        matrices = sum(trained[name].ndim > 1 for name in names)
+        vectors = [trained[name].ndim == 1 for name in names]
         columns = [_columns(name, trained[name]) for name in names]
-        stored, levels = store_tensors(columns, self.precision, matrices)
+        stored, levels = store_tensors(columns, self.precision, vectors)
         values, _ = restore_tensors(stored, self.precision, levels)
         for column, value in zip(columns, values, strict=True):
             column.copy_(value)

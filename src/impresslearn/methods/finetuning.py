@@ -18,11 +18,12 @@ from typing_extensions import TypedDict, Unpack
 
 from impresslearn.data import Label, to_batches
 from impresslearn.data.preprocessing import Preprocessing
+from impresslearn.errors import InputError
 from impresslearn.inference.labels import accuracy_of, labels_of
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import checked_inputs, training_examples
 from impresslearn.networks.prediction import TaskView, TrainingPhase
-from impresslearn.optimisation.loop import Recipe, TaskTraining, Trainable, Weights
+from impresslearn.optimisation.loop import Recipe, TaskTraining, Trainable, Weights, with_head
 from impresslearn.optimisation.progress import progress_for
 from impresslearn.state.tasks import (
     TaskInfo,
@@ -33,6 +34,8 @@ from impresslearn.state.tasks import (
 )
 from impresslearn.validation import ReadOnlySettings, check_seed
 
+HEAD_RATE = 10.0
+"""How much faster a head of the task's own learns, from zeros, than weights that were trained."""
 FINETUNING_RECIPE = Recipe(optimizer="adam", lr=0.001, schedule="cosine", epochs=3, min_steps=300)
 
 
@@ -135,19 +138,20 @@ class FineTuning(ReadOnlySettings):
         check_new_name(name, self._infos)
         examples, classes = training_examples(self.backbone, data, self.preprocessing)
         source = to_batches(examples, classes, self.backbone.device)
-        progress, trainable = progress_for(self.progress).titled(f"task {name}"), trains()
+        progress = progress_for(self.progress).titled(f"task {name}")
+        trainable = with_head(trains(), self.backbone, len(classes), HEAD_RATE)
         TaskTraining(self.backbone, source, len(classes), self.recipe, phase, seed, progress).fit(
             trainable
         )
         with torch.no_grad():
-            weights, size = trainable.result()
+            (weights, size), head = trainable.result()
         breakdown = {
-            "weights": size,
+            "weights": size + tensor_bytes(head.values()),
             "statistics": tensor_bytes((phase.statistics or {}).values()),
             "labels": label_map_bytes(classes),
         }
         total = sum(breakdown.values())
-        self._views[name] = TaskView(weights, phase.statistics, len(classes))
+        self._views[name] = TaskView(weights | head, phase.statistics, len(classes))
         self._infos[name] = TaskInfo(name, self.role, classes, 0, total, breakdown)
 
 
@@ -164,6 +168,8 @@ class SequentialFineTuning(ReadOnlySettings):
     progress: bool | str
 
     def __init__(self, backbone: Backbone, **settings: Unpack[TrainingSettings]) -> None:
+        if backbone.own_head is not None:
+            raise InputError('one network for all tasks needs a backbone with head="shared"')
         self._tuned = FineTuning(backbone, **settings)
         share_settings(self, self._tuned)
         self._network = TaskView(backbone.weights, None, backbone.num_classes)

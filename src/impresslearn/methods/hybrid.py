@@ -50,6 +50,8 @@ class Hybrid(ReadOnlySettings):
         recipe: Recipe = HYBRID_RECIPE,
         **settings: Unpack[MaskSettings],
     ) -> None:
+        if backbone.own_head is not None:
+            raise InputError('the hybrid masks the head; it needs a backbone with head="shared"')
         if len(backbone.layers) < 2:
             raise InputError("a hybrid needs a body and a head: at least two maskable layers")
         self._learner = ImpressLearner(backbone, bank=bank, **settings)

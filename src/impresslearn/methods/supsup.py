@@ -125,6 +125,8 @@ class SingleMask(ReadOnlySettings):
     """
 
     def __init__(self, backbone: Backbone, **settings: Unpack[MaskSettings]) -> None:
+        if backbone.own_head is not None:
+            raise InputError('one mask for all tasks needs a backbone with head="shared"')
         self._learner = ImpressLearner(backbone, **settings)
         vars(self).update(vars(self._learner.settings), backbone=backbone)
         self._reused: dict[str, TaskInfo] = {}

@@ -22,7 +22,16 @@ from torch.func import functional_call
 
 from impresslearn.errors import InputError
 from impresslearn.networks import norms
-from impresslearn.networks.layers import MaskableLayer, maskable_layers
+from impresslearn.networks.heads import (
+    HEADS,
+    TUNED,
+    Head,
+    HeadKind,
+    SmallParameter,
+    TunedKind,
+    small_parameters,
+)
+from impresslearn.networks.layers import maskable_layers
 from impresslearn.validation import ReadOnlySettings, check_integer
 
 Mode = Literal["train", "frozen", "eval", "batch"]
@@ -40,11 +49,15 @@ class Backbone(ReadOnlySettings):
     a shape of one size, such as (784,), accepts any shape with so many values, which are flattened.
     skip: maskable layers to leave frozen. spec: the keyword arguments of `create_backbone` that
     rebuild it, None for an adapted module. pretrained: whether weights and statistics were trained.
-    Further attributes: layers, the maskable layers in order; weights, their frozen weights by name.
-    Raises InputError for settings that do not fit the module.
+    head: "shared", one last layer, masked like the others, of whose outputs a task uses the first,
+    or "own": every task brings a last layer with an output a class, and masks cover the rest.
+    Further attributes: layers, the maskable layers in order; weights, their frozen weights by name;
+    small, the frozen scales and shifts of norms and biases by name; own_head, the last layer where
+    every task has its own, else None. Raises InputError for settings that do not fit the module.
     """
 
     weights: dict[str, Tensor]
+    small: dict[str, Tensor]
 
     def __init__(
         self,
@@ -56,7 +69,10 @@ class Backbone(ReadOnlySettings):
         skip: Collection[str] = (),
         spec: dict[str, Any] | None = None,
         pretrained: bool = False,
+        head: HeadKind = "shared",
     ) -> None:
+        if head not in HEADS:
+            raise InputError(f"head must be {' or '.join(HEADS)}, got {head!r}")
         policy = norms.find_norm(norm)
         self.module = module
         self.num_classes = check_integer("num_classes", num_classes, 1)
@@ -71,12 +87,18 @@ class Backbone(ReadOnlySettings):
         self.input_shape = input_shape
         self.spec = spec
         self.pretrained = pretrained
-        self.layers: tuple[MaskableLayer, ...] = maskable_layers(module, skip)
+        self.head = head
+        self.own_head = Head.of(module) if head == "own" else None
+        own, layers = (self.own_head.shapes if self.own_head else {}), maskable_layers(module, skip)
+        self.layers = tuple(layer for layer in layers if layer.name not in own)
+        if not self.layers:
+            raise InputError('nothing but the last layer is left to mask; use head="shared"')
         self._statistics = norms.statistic_names(module)
         if self._statistics and not policy.tracked:
             kept = self._statistics[0]
             raise InputError(f"norm {norm!r} keeps no running statistics, but {kept} is one")
         norms.drop_counters(module)
+        self._small_groups = small_parameters(module, self.own_head)
         for parameter in module.parameters():
             parameter.requires_grad_(False)
             parameter.grad = None
@@ -85,7 +107,7 @@ class Backbone(ReadOnlySettings):
     def __repr__(self) -> str:
         return (
             f"Backbone({self.name}, num_classes={self.num_classes}, norm={self.norm!r}, "
-            f"layers={len(self.layers)}, maskable={self.num_maskable:,})"
+            f"layers={len(self.layers)}, maskable={self.num_maskable:,}, head={self.head!r})"
         )
 
     @property
@@ -133,6 +155,25 @@ class Backbone(ReadOnlySettings):
         """Whether inputs of a batch depend on one another in every mode: norm batch."""
         return any(norm.running_mean is None for _, norm in norms.batch_norms(self.module))
 
+    @property
+    def most_classes(self) -> int | None:
+        """The classes that a task may have; None, any number, with heads of its own."""
+        return self.num_classes if self.own_head is None else None
+
+    def new_head(self, num_classes: int) -> dict[str, Tensor]:
+        """A head for a task of so many classes to start from: zeros, by parameter name.
+
+        {} where all tasks share the network's own.
+        """
+        like = self.weights[self.layers[0].name]
+        return {} if self.own_head is None else self.own_head.zeros(num_classes, like)
+
+    def small_parameters(
+        self, kinds: Collection[TunedKind] = TUNED
+    ) -> tuple[tuple[SmallParameter, ...], ...]:
+        """Scales and shifts of norms, and biases: those groups of these kinds that are there."""
+        return tuple(group for kind, group in self._small_groups if group and kind in kinds)
+
     def initial_statistics(self) -> dict[str, Tensor]:
         """Running statistics for a task to start from, as copies by buffer name.
 
@@ -151,8 +192,9 @@ class Backbone(ReadOnlySettings):
         """Logits (n, num_classes) of the network with these weights.
 
         weights: layer names to effective weights; a layer that is not named keeps its frozen
-        weights. inputs: (n, ...). statistics: all running statistics by buffer name, as
-        `initial_statistics` gives them, which is also the default.
+        weights. A head of the task's own is among them, with a row for each class, and what it
+        changes of `small_parameters`. inputs: (n, ...). statistics: all running statistics by
+        buffer name, as `initial_statistics` gives them, which is also the default.
 
         | mode | dropout | batch norm |
         |---|---|---|
@@ -171,7 +213,10 @@ class Backbone(ReadOnlySettings):
         tensors = {name: buffer.clone() for name, buffer in self._fixed_buffers.items()}
         if mode != "batch":
             tensors |= self._task_statistics(statistics)
-        return self._logits(mode, tensors | dict(weights), inputs)
+        outputs = self.num_classes
+        if self.own_head is not None and self.own_head.name in weights:
+            outputs = len(weights[self.own_head.name])
+        return self._logits(mode, tensors | dict(weights), inputs, outputs)
 
     def check_inputs(self, inputs: Tensor) -> None:
         """Raise InputError unless `inputs` is a batch (n, ...) that fits `input_shape`."""
@@ -219,7 +264,7 @@ class Backbone(ReadOnlySettings):
         return digest.hexdigest()
 
     def __getstate__(self) -> dict[str, Any]:
-        linked = ("weights", "_running_buffers", "_fixed_buffers", "_local")
+        linked = {"weights", "small", "_running_buffers", "_fixed_buffers", "_local"}
         return {name: value for name, value in self.__dict__.items() if name not in linked}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -228,9 +273,9 @@ class Backbone(ReadOnlySettings):
 
     def _link(self) -> None:
         """Refer to the module's tensors as they are now, and forget older views."""
-        vars(self)["weights"] = {
-            layer.name: self.module.get_parameter(layer.name).detach() for layer in self.layers
-        }
+        for kind, some in (("weights", self.layers), ("small", chain(*self.small_parameters()))):
+            names = (each.name for each in some)
+            vars(self)[kind] = {name: self.module.get_parameter(name).detach() for name in names}
         buffers = dict(self.module.named_buffers())
         self._running_buffers = {name: buffers.pop(name) for name in self._statistics}
         self._fixed_buffers = buffers
@@ -257,7 +302,9 @@ class Backbone(ReadOnlySettings):
         views[mode] = view
         return view
 
-    def _logits(self, mode: Mode, tensors: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
+    def _logits(
+        self, mode: Mode, tensors: Mapping[str, Tensor], inputs: Tensor, outputs: int
+    ) -> Tensor:
         flat = inputs.flatten(1) if self._takes_flat else inputs
         try:
             # Not strict: views for batch statistics lack the buffers that others pass in.
@@ -268,21 +315,30 @@ class Backbone(ReadOnlySettings):
             if line := self._explained(error, inputs):
                 raise InputError(line) from error
             raise
-        expected = (len(inputs), self.num_classes)
+        expected = (len(inputs), outputs)
         got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         if got != expected:
             raise InputError(
-                f"{self.name} must return logits {expected}, returned {got}; check num_classes"
+                f"{self.name} must return logits {expected}, returned {got}; check "
+                + (
+                    "num_classes"
+                    if self.own_head is None
+                    else 'its last layer, or use head="shared"'
+                )
             )
         return logits
 
     def _check_weights(self, weights: Mapping[str, Tensor]) -> None:
+        heads = {} if self.own_head is None else self.own_head.shapes
         for name, weight in weights.items():
-            expected = self.weights.get(name)
-            if expected is None:
+            got = tuple(weight.shape)
+            if name in heads:
+                wanted = (got[:1] or (self.num_classes,)) + heads[name]
+            elif (frozen := self.weights.get(name, self.small.get(name))) is not None:
+                wanted = tuple(frozen.shape)
+            else:
                 raise InputError(f"{self.name} has no maskable layer {name!r}")
-            if weight.shape != expected.shape:
-                wanted, got = tuple(expected.shape), tuple(weight.shape)
+            if got != wanted:
                 raise InputError(f"{name} needs weights of shape {wanted}, got {got}")
 
     def _task_statistics(self, statistics: Mapping[str, Tensor] | None) -> Mapping[str, Tensor]:

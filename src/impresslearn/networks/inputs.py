@@ -37,9 +37,9 @@ def checked_examples(
 def training_examples(
     backbone: Backbone, data: Any, preprocessing: Preprocessing | None = None
 ) -> TrainingData:
-    """Data and classes, sorted. Raises InputError unless they are two to the backbone's outputs."""
+    """Data and classes, sorted. Raises InputError for fewer than two, or more than fit."""
     examples = checked_examples(backbone, data, preprocessing)
-    return examples, task_classes(examples.labels, backbone.num_classes)
+    return examples, task_classes(examples.labels, backbone.most_classes)
 
 
 def checked_inputs(

@@ -15,6 +15,7 @@ from torch import nn
 from impresslearn.errors import InputError
 from impresslearn.networks.architectures import lenet_300_100, resnet18, resnet50
 from impresslearn.networks.backbone import Backbone
+from impresslearn.networks.heads import HeadKind
 from impresslearn.networks.initialisation import INIT_VERSION, Init, check_gain, fill_weights
 from impresslearn.networks.layers import maskable_layers
 from impresslearn.networks.norms import convert_batch_norms, find_norm, list_norms, untrained
@@ -135,6 +136,7 @@ def adapt(
     norm: str = "shared",
     input_shape: Sequence[int | None] | None = None,
     skip: Collection[str] = (),
+    head: HeadKind = "shared",
 ) -> Backbone:
     """A frozen copy of any module that maps inputs (n, ...) to logits (n, classes).
 
@@ -164,6 +166,7 @@ def adapt(
         input_shape=input_shape,
         skip=skip,
         pretrained=not untrained(frozen),
+        head=head,
     )
 
 

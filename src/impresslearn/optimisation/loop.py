@@ -177,6 +177,28 @@ class Trainable:
     result: Callable[[], Any]
 
 
+def with_head(
+    trained: Trainable, backbone: Backbone, num_classes: int, rate: float = 1.0
+) -> Trainable:
+    """The same with a head of the task's own, where the network wants one, trained beside it.
+
+    rate: how much faster than the rest the head learns. The result becomes a pair: that of
+    `trained`, and the head by parameter name, {} where all tasks share the network's.
+    """
+    head = {
+        name: each.requires_grad_(True) for name, each in backbone.new_head(num_classes).items()
+    }
+
+    def weights() -> tuple[Weights, Tensor | float]:
+        found, cost = trained.weights()
+        return found | {name: rate * each for name, each in head.items()}, cost
+
+    def result() -> tuple[Any, Weights]:
+        return trained.result(), {name: rate * each.detach() for name, each in head.items()}
+
+    return Trainable([*trained.parameters, *head.values()], weights, result)
+
+
 @dataclass(frozen=True)
 class TaskTraining:
     """A task that weights of a frozen network are trained on.

@@ -19,7 +19,7 @@ from impresslearn.serve.errors import first_problem
 TaskName = Annotated[str, Field(min_length=1, max_length=1024)]
 TaskNames = Annotated[list[TaskName], Field(min_length=1)]
 Among = Literal["all", "basis", "learned"]
-Method = Literal["halving", "one_shot"]
+Method = Literal["auto", "exhaustive", "halving", "one_shot"]
 Label = int | str
 Inputs = Annotated[
     np.ndarray,
@@ -85,7 +85,7 @@ class InferQuery(Options):
     among: list[TaskName] = Field(
         default=["all"], description="Names to choose among, or one word: all, basis, learned."
     )
-    method: Method = Field(default="halving", description="How the tasks are ranked.")
+    method: Method = Field(default="auto", description="How the tasks are ranked.")
 
     def fields(self) -> dict[str, Any]:
         """What the query says, as a JSON body would."""
@@ -140,7 +140,7 @@ class InferRequest(InputsRequest):
     among: Among | TaskNames = Field(
         default="all", description="The tasks to choose among: all, those of a role, or names."
     )
-    method: Method = Field(default="halving", description="How the tasks are ranked.")
+    method: Method = Field(default="auto", description="How the tasks are ranked.")
 
     model_config = ConfigDict(
         json_schema_extra={

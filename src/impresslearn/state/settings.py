@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal, get_args
 
 from impresslearn.coefficients.learning import CoefficientTraining
 from impresslearn.coefficients.mixing import CoefficientSpec, Granularity
@@ -13,11 +13,14 @@ from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
 from impresslearn.masks.edge_popup import RULES, ScoreRule
 from impresslearn.masks.sparsity import ALLOCATIONS, Allocation, check_sparsity
+from impresslearn.networks.heads import TUNED, TunedKind
 from impresslearn.optimisation.loop import Recipe
 from impresslearn.validation import check_flag, check_number, check_seed
 
+Start = Literal["mixture", "network"]
+STARTS: tuple[Start, ...] = get_args(Start)
 RECIPES = ("basis_recipe", "task_recipe")
-OLDER: dict[str, Any] = {"bit_price": 1.0, "preprocessing": None}
+OLDER: dict[str, Any] = {"bit_price": 1.0, "preprocessing": None, "start": "mixture", "tune": ()}
 """Settings that learners in older files do not have, and what they did."""
 
 
@@ -41,6 +44,8 @@ class LearnerSettings:
     score_rule: ScoreRule
     seed: int
     preprocessing: Preprocessing | None
+    start: Start
+    tune: tuple[TunedKind, ...]
 
     def __post_init__(self) -> None:
         checked = {
@@ -53,9 +58,13 @@ class LearnerSettings:
             "penalty": check_number("penalty", self.penalty, 0.0),
             "score_rule": _word("score_rule", self.score_rule, RULES),
             "seed": check_seed(self.seed),
+            "start": _word("start", self.start, STARTS),
+            "tune": tuple(_word("tune", kind, TUNED) for kind in self.tune),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
+        if self.start == "network" and self.penalty:
+            raise InputError('penalty is that of a mixture; with start="network" it must be 0')
         object.__setattr__(self, "granularity", self.coefficient_training.spec.granularity)
         for name in RECIPES:
             _instance(name, getattr(self, name), Recipe)
@@ -66,13 +75,20 @@ class LearnerSettings:
     def coefficient_training(self) -> CoefficientTraining:
         """Which numbers a task learns, and how."""
         price = self.bit_price if self.precision == "coded" else None
-        spec = CoefficientSpec(self.granularity, self.output_scale, self.input_scale, price)
+        spec = CoefficientSpec(
+            self.granularity,
+            self.output_scale,
+            self.input_scale,
+            price,
+            residual=self.start == "network",
+            tune=self.tune,
+        )
         return CoefficientTraining(spec, self.task_recipe, self.penalty)
 
     def plain(self) -> dict[str, Any]:
         """The settings as JSON values."""
         own = {field.name: getattr(self, field.name) for field in fields(self)}
-        own |= {name: own[name].settings() for name in RECIPES}
+        own |= {name: own[name].settings() for name in RECIPES} | {"tune": list(self.tune)}
         if self.preprocessing is not None:
             own["preprocessing"] = self.preprocessing.settings()
         return own
@@ -96,7 +112,7 @@ def restored_settings(plain: Mapping[str, Any]) -> dict[str, Any]:
     Raises KeyError, TypeError or InputError for anything else.
     """
     own = {field.name: (OLDER | dict(plain))[field.name] for field in fields(LearnerSettings)}
-    own |= {name: Recipe(**own[name]) for name in RECIPES}
+    own |= {name: Recipe(**own[name]) for name in RECIPES} | {"tune": tuple(own["tune"])}
     if own["preprocessing"] is not None:
         own["preprocessing"] = Preprocessing(**own["preprocessing"])
     return own

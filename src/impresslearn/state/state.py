@@ -21,9 +21,12 @@ from torch import Tensor
 
 from impresslearn.coefficients.mixing import (
     Coefficients,
+    head_columns,
+    head_weights,
     masked_weights,
     mixed_weights,
     one_hot_coefficients,
+    task_weights,
     uniform_coefficients,
 )
 from impresslearn.coefficients.quantisation import store_coefficients
@@ -130,18 +133,29 @@ class LearnerState:
         masks: Mapping[str, Mapping[str, Tensor]],
         recipes: Mapping[str, Mapping[str, Any]],
         run: TrainingRun,
+        head: Mapping[str, Tensor],
+        precision: str,
     ) -> None:
-        """Adds trained masks, name -> layers; the first one is the mask of the task of its name."""
+        """Adds trained masks, name -> layers; the first one is the mask of the task of its name.
+
+        head: the task's own, {} where it has none, to be rounded to a precision.
+        """
         name, mask = next(iter(masks.items()))
-        layers = self.backbone.layers
+        layers, stored = self.backbone.layers, None
         weights = {layer: self.backbone.weights[layer] * kept for layer, kept in mask.items()}
+        if head:
+            stored = store_coefficients(Coefficients((), head=head_columns(head)), precision)
+            restored = stored.restore(self.backbone.device)
+            weights |= head_weights(self.backbone, restored.head)
         new = [
             coded_mask(packed_mask(each, mask, layers, "edge_popup", recipes[each]), layers)
             for each, mask in masks.items()
         ]
         size = len(new[0][0].coded or b"")
         history = _history(recipes[name], run)
-        task = LearnedTask(name, run.classes, 1, mask=name, mask_bytes=size, history=history)
+        task = LearnedTask(
+            name, run.classes, 1, stored, mask=name, mask_bytes=size, history=history
+        )
         self._commit(self._judged(task, weights, run), run.phase, new)
 
     def commit_learned(
@@ -167,7 +181,7 @@ class LearnerState:
         """A task's coefficients as stored; one-hot on its own mask for a basis task."""
         self._catch_up_to(task)
         layers, device = self.backbone.layers, self.backbone.device
-        if task.coefficients is not None:
+        if task.coefficients is not None and task.mask is None:
             return task.coefficients.restore(device)
         position = self._bank.index(str(task.mask))
         return one_hot_coefficients(layers, position, task.num_masks, device)
@@ -191,7 +205,7 @@ class LearnerState:
         """The task learned last with its coefficients before rounding; None for any other."""
         if self._unrounded is None or self._unrounded[0] != task.name:
             return None
-        weights = mixed_weights(self._bank, self.backbone.weights, self._unrounded[1])
+        weights = task_weights(self._bank, self.backbone, self._unrounded[1])
         return TaskView(weights, self.statistics(task), len(task.classes))
 
     def statistics(self, task: LearnedTask) -> Statistics | None:
@@ -212,10 +226,12 @@ class LearnerState:
     @torch.no_grad()
     def _weights(self, task: LearnedTask) -> dict[str, Tensor]:
         """The task's effective weights, made anew: by its one mask, or mixed over many."""
-        bank, frozen = self._bank, self.backbone.weights
-        if task.coefficients is None:
-            return masked_weights(bank, frozen, str(task.mask))
-        return mixed_weights(bank, frozen, task.coefficients.restore(self.backbone.device))
+        bank, backbone, found = self._bank, self.backbone, task.coefficients
+        numbers = None if found is None else found.restore(backbone.device)
+        if numbers is not None and task.mask is None:
+            return task_weights(bank, backbone, numbers)
+        masked = masked_weights(bank, backbone.weights, str(task.mask))
+        return masked | head_weights(backbone, None if numbers is None else numbers.head)
 
     def _catch_up_to(self, task: LearnedTask) -> None:
         self.catch_up()

@@ -18,7 +18,7 @@ from impresslearn.store.network import checked_head, network_of
 from impresslearn.store.rows import TaskRow
 from impresslearn.store.writing import distinct
 
-SAME = ("fingerprint", "layers", "num_classes", "norm")
+SAME = ("fingerprint", "layers", "num_classes", "norm", "head")
 """What must be equal in the heads of two stores that exchange tasks."""
 
 

@@ -29,6 +29,7 @@ from impresslearn.masks import disjoint_mask, random_mask
 from impresslearn.masks.bank import MaskInfo, PackedMask, coded_mask
 from impresslearn.masks.codec import decode_mask as decode_bits
 from impresslearn.networks import Backbone
+from impresslearn.networks.heads import TUNED
 from impresslearn.networks.layers import MaskableLayer
 from impresslearn.state.tasks import EntropyProfile, LearnedTask
 from impresslearn.store.rows import UNREADABLE, MaskRow, TaskRow, from_json, to_json
@@ -131,21 +132,24 @@ def decode_task(row: TaskRow, backbone: Backbone, masks: int) -> LearnedTask:
     _check_kinds(row, name=str, num_masks=int, created_at=str)
     if not 1 <= row.num_masks <= masks:
         raise ValueError(f"it combines {row.num_masks} masks of {masks}")
-    if (row.mask is None) != (row.coefficients is not None):
-        raise ValueError("it has neither a mask nor coefficients, or both")
+    classes = _labels(row.classes, backbone.most_classes)
+    with_head = backbone.own_head is not None
+    if (row.coefficients is None) != (row.mask is not None and not with_head):
+        raise ValueError("it has neither a mask nor coefficients, or both, or no head")
     kept = row.statistics
     if (kept is not None) != backbone.has_task_statistics:
         raise ValueError(f"norm statistics do not fit the norm policy {backbone.norm!r}")
     coefficients = None
     if row.coefficients is not None:
         form = from_json(dict, row.form or "")
-        coefficients = _split(row.coefficients, form, row.num_masks, backbone.layers)
+        num_masks = None if row.mask is not None else row.num_masks
+        coefficients = _split(row.coefficients, form, num_masks, len(classes), backbone)
     metrics, recipe = from_json(dict, row.metrics), from_json(dict, row.recipe)
     if "seed" in metrics:
         recipe = {"seed": metrics.pop("seed"), **recipe}
     return LearnedTask(
         row.name,
-        _labels(row.classes, backbone.num_classes),
+        classes,
         row.num_masks,
         coefficients,
         row.mask,
@@ -188,24 +192,26 @@ def _check_kinds(row: MaskRow | TaskRow, **kinds: type) -> None:
         raise ValueError("its name is empty")
 
 
-def _labels(text: str, outputs: int) -> tuple[Label, ...]:
-    """The labels of a task: different 64-bit integers, or different strings."""
+def _labels(text: str, outputs: int | None) -> tuple[Label, ...]:
+    """The labels of a task: different 64-bit integers or strings, for so many outputs or any."""
     classes = tuple(from_json(list, text))
     whole = all(type(label) is int and -(2**63) <= label < 2**63 for label in classes)
     if not whole and not all(type(label) is str for label in classes):
         raise ValueError("labels that are neither 64-bit integers nor strings")
-    if not 2 <= len(classes) <= outputs or len(set(classes)) < len(classes):
+    most = len(classes) if outputs is None else outputs
+    if not 2 <= len(classes) <= most or len(set(classes)) < len(classes):
         raise ValueError(f"{len(set(classes))} different classes for {outputs} outputs")
     return classes
 
 
 def _form(stored: StoredCoefficients) -> dict[str, Any]:
+    later = {"tune": list(stored.tune), "residual": stored.residual}
     return {
         "precision": stored.precision,
-        "granularity": "unit" if len(stored.alpha[0].shape) == 2 else "layer",
+        "granularity": "unit" if stored.alpha and len(stored.alpha[0].shape) == 2 else "layer",
         "output_scale": stored.output_scale is not None,
         "input_scale": stored.input_scale is not None,
-    }
+    } | {key: value for key, value in later.items() if value}
 
 
 def _joined(stored: StoredCoefficients) -> bytes:
@@ -214,14 +220,29 @@ def _joined(stored: StoredCoefficients) -> bytes:
 
 
 def _split(
-    content: bytes, form: Mapping[str, Any], num_masks: int, layers: Sequence[MaskableLayer]
+    content: bytes,
+    form: Mapping[str, Any],
+    num_masks: int | None,
+    num_classes: int,
+    backbone: Backbone,
 ) -> StoredCoefficients:
-    """Coefficients from their bytes; the form and the layers say how many each tensor has."""
+    """Coefficients from their bytes; form and network say how many each tensor has.
+
+    num_masks: None for a basis task, of which a head is kept and no alphas.
+    """
+    layers = () if num_masks is None else backbone.layers
+    tune, residual = tuple(form.get("tune", ())), form.get("residual", False)
+    if not set(tune) <= set(TUNED) or len(set(tune)) < len(tune) or type(residual) is not bool:
+        raise ValueError(f"coefficients of an unknown form {dict(form)!r}")
+    num_masks = num_masks or 0
     precision, by_unit = form["precision"], form["granularity"] == "unit"
     if precision not in PRECISIONS or not (by_unit or form["granularity"] == "layer"):
         raise ValueError(f"coefficients of an unknown form {dict(form)!r}")
-    fewest = sum(layer.units for layer in layers) if by_unit else len(layers)
-    if not 1 <= num_masks * fewest <= 8 * len(content) / _BITS[precision]:
+    fewest = num_masks * (sum(layer.units for layer in layers) if by_unit else len(layers))
+    own = {} if backbone.own_head is None else backbone.own_head.shapes
+    heads = [(prod(shape), num_classes) if shape else (num_classes,) for shape in own.values()]
+    fewest += sum(map(prod, heads))
+    if not 1 <= fewest <= 8 * len(content) / _BITS[precision]:
         raise ValueError(f"{num_masks} masks in {len(content)} bytes of coefficients")
     reader = _Reader(content, "coefficients of another network")
     alpha = tuple(
@@ -233,10 +254,16 @@ def _split(
         outputs = tuple(_tensor(reader, (layer.units,), precision, True) for layer in layers)
     if form["input_scale"]:
         inputs = tuple(_tensor(reader, (layer.shape[1],), precision, True) for layer in layers)
+    head = tuple(_tensor(reader, shape, precision, False) for shape in heads) or None
+    small = tuple(
+        _tensor(reader, (sum(prod(each.shape) for each in group),), precision, False)
+        for group in backbone.small_parameters(tune)
+    )
+    parts = (alpha, outputs, inputs, head, small or None, tune, residual)
     if precision != "coded":
         reader.end()
-        return StoredCoefficients(precision, alpha, outputs, inputs)
-    stored = StoredCoefficients(precision, alpha, outputs, inputs, levels=reader.rest())
+        return StoredCoefficients(precision, *parts)
+    stored = StoredCoefficients(precision, *parts, levels=reader.rest())
     stored.restore()  # only decoding tells whether the code is whole
     return stored
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from impresslearn.errors import ImpressLearnError, InputError, StoreError
 from impresslearn.networks import Backbone, adapt, count_parameters, create_backbone
+from impresslearn.networks.heads import HEADS
 from impresslearn.networks.layers import maskable_layers
 from impresslearn.networks.registry import OLDER_SPEC
 from impresslearn.state.settings import restored_settings
@@ -42,6 +43,7 @@ def describe(backbone: Backbone) -> dict[str, Any]:
         "norm": backbone.norm,
         "input_shape": None if backbone.input_shape is None else list(backbone.input_shape),
         "pretrained": backbone.pretrained,
+        "head": backbone.head,
         "layers": [[layer.name, list(layer.shape)] for layer in backbone.layers],
         "parameters": backbone.num_parameters,
         "dtype": str(backbone.dtype).removeprefix("torch."),
@@ -67,6 +69,7 @@ def _check_description(description: Mapping[str, Any]) -> None:
     wrong += [] if isinstance(description["spec"], dict | None) else ["spec"]
     shapes = [shape for _, shape in description["layers"]] if not wrong else []
     shapes += [[size or 1 for size in description["input_shape"] or ()]]
+    wrong += [] if description.get("head", "shared") in HEADS else ["head"]
     if wrong or not all(type(size) is int for shape in shapes for size in shape):
         raise ValueError(f"it says nothing usable of {', '.join(wrong) or 'shapes'}")
 
@@ -152,13 +155,15 @@ def _around(module: nn.Module, description: Mapping[str, Any], where: Path) -> B
     if not isinstance(module, nn.Module):
         raise InputError("it is no nn.Module")
     layers = maskable_layers(module)
-    skip = [layer.name for layer in layers if layer.name not in kept]
+    head = description.get("head", "shared")
+    own = {layers[-1].name} if head == "own" else set()
+    skip = [layer.name for layer in layers if layer.name not in kept | own]
     if module.get_parameter(layers[0].name).dtype != dtype:
         module = copy.deepcopy(module).to(dtype)
     if norm in ("none", "group"):  # which `adapt` does not give where there is batch norm
-        own = copy.deepcopy(module)
-        return Backbone(own, num_classes=outputs, norm=norm, input_shape=shape, skip=skip)
-    return adapt(module, num_classes=outputs, norm=norm, input_shape=shape, skip=skip)
+        frozen, settings = copy.deepcopy(module), {"norm": norm, "input_shape": shape}
+        return Backbone(frozen, num_classes=outputs, skip=skip, head=head, **settings)
+    return adapt(module, num_classes=outputs, norm=norm, input_shape=shape, skip=skip, head=head)
 
 
 def _fill(backbone: Backbone, contents: Contents) -> None:

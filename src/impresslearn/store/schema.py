@@ -17,9 +17,10 @@ from impresslearn.errors import StoreError
 from impresslearn.store.file import StoreFile
 
 APPLICATION_ID = 0x494D5052  # "IMPR"
-VERSION = 2
-"""The format. 1 has the same tables, so whoever only reads takes it as it is; whoever writes marks
-it, as software of format 1 would pass over settings of a later head."""
+VERSION = 3
+"""The format. 1 and 2 have the same tables, so whoever only reads takes them as they are; whoever
+writes marks them, as older software would pass over settings of a later head (2: preprocessing) or
+parts of a task (3: heads, small parameters)."""
 
 TABLES = """
 CREATE TABLE head (

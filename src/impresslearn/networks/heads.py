@@ -1,0 +1,91 @@
+"""What a task may have of its own beside masked weights: a last layer, and small parameters.
+
+A network with `head="own"` gives every task a last layer with an output for each of its classes.
+Small parameters are the scales and shifts of norms, and biases.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from impresslearn.errors import InputError
+from impresslearn.networks.layers import maskable_layers
+
+HeadKind = Literal["shared", "own"]
+HEADS: tuple[HeadKind, ...] = get_args(HeadKind)
+TunedKind = Literal["norm", "bias"]
+TUNED: tuple[TunedKind, ...] = get_args(TunedKind)
+
+
+@dataclass(frozen=True)
+class Head:
+    """The last layer of a network where every task has its own.
+
+    name: that of its weight; shapes: of its weight and perhaps its bias, by parameter name, without
+    the first dimension, the classes.
+    """
+
+    name: str
+    shapes: dict[str, tuple[int, ...]]
+
+    @classmethod
+    def of(cls, module: nn.Module) -> Head:
+        """That of a module. Raises InputError for one whose weights other layers use too."""
+        last = maskable_layers(module)[-1]
+        weight, prefix = module.get_parameter(last.name), last.name.removesuffix("weight")
+        if sum(each is weight for _, each in module.named_parameters(remove_duplicate=False)) > 1:
+            raise InputError(f'the last layer {last.name} shares its weights; use head="shared"')
+        shapes = {last.name: last.shape[1:]}
+        if f"{prefix}bias" in dict(module.named_parameters()):
+            shapes[f"{prefix}bias"] = ()
+        return cls(last.name, shapes)
+
+    def zeros(self, num_classes: int, like: Tensor) -> dict[str, Tensor]:
+        """A head for so many classes to start from, by parameter name."""
+        return {
+            name: torch.zeros((num_classes, *shape), device=like.device, dtype=like.dtype)
+            for name, shape in self.shapes.items()
+        }
+
+
+@dataclass(frozen=True)
+class SmallParameter:
+    """The scale or shift of a norm, or a bias.
+
+    unit: the change that counts as 1, so that changes of different layers are of one size.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    unit: float
+
+
+SmallGroups = tuple[tuple[TunedKind, tuple[SmallParameter, ...]], ...]
+
+
+def small_parameters(module: nn.Module, head: Head | None) -> SmallGroups:
+    """Scales of norms, shifts of norms, and biases of other layers but the head, with their kinds.
+
+    Units: of scales and shifts the root mean square of the scales, of biases that of the layer's
+    weights times the root of their fan-in.
+    """
+    groups: dict[str, list[SmallParameter]] = {"scales": [], "shifts": [], "biases": []}
+    for prefix, layer in module.named_modules():
+        own = dict(layer.named_parameters(prefix, recurse=False))
+        weight = own.get(f"{prefix}.weight" if prefix else "weight")
+        norm, unit = "Norm" in type(layer).__name__, 1.0
+        if weight is not None and weight.any():
+            size = float(weight.detach().float().square().mean().sqrt())
+            unit = size if norm else size * prod(weight.shape[1:]) ** 0.5
+        for name, parameter in own.items():
+            shift = name.rpartition(".")[2] == "bias"
+            if (norm or shift) and (head is None or name not in head.shapes):
+                group = ("shifts" if norm else "biases") if shift else "scales"
+                groups[group].append(SmallParameter(name, tuple(parameter.shape), unit))
+    scales, shifts, biases = map(tuple, groups.values())
+    return ("norm", scales), ("norm", shifts), ("bias", biases)

@@ -1,0 +1,167 @@
+"""Tasks with heads of their own, and tuned norms and biases, over a network trained before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from impresslearn import ImpressLearner, Recipe, adapt, load, open_store, rounded
+from impresslearn.masks import prune, train_mask
+from impresslearn.methods import FineTuning, Hybrid, SequentialFineTuning, SingleMask, SupSup
+from impresslearn.networks import Backbone
+from toys import QUICK, blobs, quick_learner, refused
+
+CLASSES = {"two": 2, "three": 3, "five": 5}
+LONGER = Recipe(lr=0.03, epochs=0, min_steps=150, batch_size=32)
+
+
+def trained() -> nn.Module:
+    """A network whose running statistics are no longer new."""
+    generator = torch.Generator().manual_seed(0)
+    network = nn.Sequential(
+        nn.Linear(16, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(),
+        nn.Linear(32, 3),
+    )  # fmt: skip
+    for parameter in network.parameters():
+        nn.init.normal_(parameter, std=0.3, generator=generator)
+    with torch.no_grad():
+        for _ in range(20):
+            network(2 * torch.randn(64, 16, generator=generator))
+    return network.eval()
+
+
+def own_heads(**settings: Any) -> Backbone:
+    return adapt(trained(), input_shape=(16,), head="own", **settings)
+
+
+def learner_of(backbone: Backbone | None = None, **settings: Any) -> ImpressLearner:
+    settings = {"task_recipe": LONGER, "granularity": "unit"} | settings
+    return quick_learner(backbone or own_heads(), **settings).add_masks(4, source="disjoint")
+
+
+def data_of(name: str) -> tuple[torch.Tensor, torch.Tensor]:
+    return blobs(seed=len(name) + CLASSES[name], classes=CLASSES[name], count=60)
+
+
+@pytest.mark.parametrize("precision", ["float32", "int4", "coded"])
+def test_tasks_of_different_numbers_of_classes(tmp_path: Path, precision: Any) -> None:
+    learner = learner_of(precision=precision, tune=("norm", "bias"), bit_price=0.1)
+    before: dict[str, torch.Tensor] = {}
+    learner.learn_basis("basis", data_of("three"))
+    shown = data_of("two")[0]
+    for name in CLASSES:
+        inputs, labels = data_of(name)
+        learner.learn_task(name, (inputs, labels))
+        assert learner.logits(inputs, name).shape == (60, CLASSES[name])
+        assert learner.score((inputs, labels), name) > 0.9
+        before = {old: learner.logits(shown, old) for old in learner.tasks_} | before
+    for old, logits in before.items():
+        assert torch.equal(learner.logits(shown, old), logits)
+    learner.save(tmp_path / "a.impress")
+    with open_store(tmp_path / "a.impress", module=trained()) as opened:
+        for again in (load(tmp_path / "a.impress", module=trained()), opened):
+            assert again.backbone.head == "own"
+            for name, logits in before.items():
+                assert torch.equal(again.logits(shown, name), logits)
+                assert again.tasks_[name].bytes == learner.tasks_[name].bytes
+        opened.learn_task("later", data_of("five"))
+
+
+def test_learning_starts_at_the_network_itself() -> None:
+    learner = learner_of(task_recipe=Recipe(epochs=0), tune=("norm", "bias"))
+    learner.learn_task("task", data_of("three"))
+    view = learner._state.view(learner.tasks_.learned("task"))
+    frozen = learner.backbone
+    for name, weight in view.weights.items():
+        if name not in frozen.own_head.shapes:
+            assert torch.equal(weight, frozen.module.get_parameter(name))
+
+
+def test_a_mixture_is_where_an_untrained_network_starts(tmp_path: Path) -> None:
+    assert quick_learner().start == "mixture"
+    assert quick_learner(own_heads()).start == "network"
+    assert quick_learner(own_heads(), penalty=0.1).start == "mixture"
+    refused("penalty", quick_learner, own_heads(), penalty=0.1, start="network")
+    refused("tune", quick_learner, own_heads(), tune=("norms",))
+    refused("start", quick_learner, own_heads(), start="anywhere")
+
+
+def test_each_part_is_learned() -> None:
+    """Alphas, head, scales and shifts of norms, and biases all leave their start."""
+    learner = learner_of(tune=("norm", "bias")).learn_task("task", data_of("three"))
+    found = learner.coefficients_["task"]
+    assert found.head
+    assert found.small
+    assert [each.shape for each in found.head] == [(32, 3), (3,)]
+    assert [len(each) for each in found.small] == [32, 32, 64]
+    assert all(each.abs().max() > 0 for each in found.tensors())
+
+
+def test_fewer_bits_and_exported_modules() -> None:
+    learner = learner_of(tune=("norm",)).learn_task("two", data_of("two"))
+    inputs, labels = data_of("two")
+    fewer = rounded(learner, "int4", {"two": (inputs, labels)})
+    assert fewer.changes[0].bytes_after < fewer.changes[0].bytes_before / 4
+    assert fewer.learner.score((inputs, labels), "two") > 0.9
+    module = learner.export("two")
+    assert torch.equal(module(inputs), learner.logits(inputs, "two"))
+    learner.learn_basis("five", data_of("five"))
+    inputs, _ = data_of("five")
+    assert torch.equal(learner.export("five")(inputs), learner.logits(inputs, "five"))
+
+
+def test_which_task() -> None:
+    learner = learner_of()
+    for name in CLASSES:
+        learner.learn_task(name, data_of(name))
+    for name in CLASSES:
+        guess = learner.infer_task(data_of(name)[0])
+        assert (guess.best, guess.method) == (name, "exhaustive")
+    refused("exhaustive", learner.infer_task, data_of("two")[0], method="halving")
+
+
+def test_learning_side_by_side() -> None:
+    data = {name: blobs(seed=number, count=40) for number, name in enumerate("abc")}
+    alone = learner_of(own_heads(), tune=("norm",)).learn_tasks(data)
+    beside = learner_of(own_heads(), tune=("norm",)).learn_tasks(data, batched=True)
+    for name, (inputs, _) in data.items():
+        difference = alone.logits(inputs, name) - beside.logits(inputs, name)
+        assert difference.abs().max() < 1e-3
+
+
+@pytest.mark.parametrize("method", [SupSup, FineTuning])
+def test_other_methods(method: Any) -> None:
+    recipe = {"basis_recipe": LONGER} if method is SupSup else {"recipe": LONGER}
+    learned = method(own_heads(), progress=False, **recipe)
+    for name in CLASSES:
+        learned.learn_task(name, data_of(name))
+    for name in CLASSES:
+        assert learned.score(data_of(name), name) > 0.9
+        assert set(learned.predict(data_of(name)[0], name)) <= set(range(CLASSES[name]))
+
+
+def test_what_needs_a_shared_head() -> None:
+    for method in (SequentialFineTuning, SingleMask, Hybrid):
+        refused('head="shared"', method, own_heads())
+
+
+def test_trained_masks_come_with_their_head() -> None:
+    backbone, data = own_heads(), data_of("five")
+    for found in (
+        train_mask(backbone, data, sparsity=0.5, recipe=QUICK),
+        prune(backbone, data, sparsity=0.5, recipe=QUICK, rounds=1),
+    ):
+        assert found.head["5.weight"].shape == (5, 32)
+        assert found.head["5.bias"].any()
+
+
+def test_a_network_whose_last_layer_cannot_be_replaced() -> None:
+    refused("nothing but the last layer", adapt, nn.Sequential(nn.Linear(4, 3)), head="own")
+    tied = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+    tied[2].weight = tied[0].weight
+    refused("shares its weights", adapt, tied, head="own")
+    refused("head must be", adapt, trained(), head="mine")
