@@ -10,7 +10,10 @@ import torch
 from torch import nn
 
 from impresslearn import ImpressLearner, Recipe, adapt, load, open_store, rounded
-from impresslearn.masks import prune, train_mask
+from impresslearn.coefficients.learning import folded
+from impresslearn.coefficients.mixing import Coefficients, task_weights
+from impresslearn.masks import add_random_masks, prune, train_mask
+from impresslearn.masks.bank import MaskBank
 from impresslearn.methods import FineTuning, Hybrid, SequentialFineTuning, SingleMask, SupSup
 from impresslearn.networks import Backbone
 from toys import QUICK, blobs, quick_learner, refused
@@ -87,6 +90,8 @@ def test_a_mixture_is_where_an_untrained_network_starts(tmp_path: Path) -> None:
     assert quick_learner(own_heads(), penalty=0.1).start == "mixture"
     refused("penalty", quick_learner, own_heads(), penalty=0.1, start="network")
     refused("tune", quick_learner, own_heads(), tune=("norms",))
+    refused("fold_after", quick_learner, own_heads(), fold_after=0.5)
+    refused("fold_after", quick_learner, own_heads(), fold_after=2, tune=("norm",))
     refused("start", quick_learner, own_heads(), start="anywhere")
 
 
@@ -99,6 +104,45 @@ def test_each_part_is_learned() -> None:
     assert [each.shape for each in found.head] == [(32, 3), (3,)]
     assert [len(each) for each in found.small] == [32, 32, 64]
     assert all(each.abs().max() > 0 for each in found.tensors())
+
+
+@pytest.mark.parametrize("precision", ["float32", "coded"])
+def test_norm_statistics_are_folded_into_the_norms(precision: Any) -> None:
+    """What was gathered in training is part of the task; the shared statistics stay as they are."""
+    settings: dict[str, Any] = {"precision": precision, "bit_price": 0.01, "tune": ("norm",)}
+    learner = learner_of(fold_after=1.0, **settings)
+    inputs, labels = data_of("three")
+    shifted = 5 * inputs + 3  # far from what the network's own statistics stand for
+    learner.learn_task("folded", (shifted, labels))
+    assert learner.tasks_["folded"].breakdown["statistics"] == 0
+    assert learner.score((shifted, labels), "folded") > 0.9
+    backbone = learner.backbone
+    for name, each in backbone.initial_statistics().items():
+        assert torch.equal(each, trained().get_buffer(name))
+    changes = learner_of(**settings).learn_task("t", (shifted, labels)).coefficients_["t"].small
+    assert changes is not None
+    own = learner.coefficients_["folded"].small
+    assert own is not None
+    assert own[1].abs().max() > 3 * changes[1].abs().max()
+
+
+def test_folding_changes_no_prediction() -> None:
+    backbone = own_heads()
+    generator = torch.Generator().manual_seed(3)
+    inputs = 4 * torch.randn(50, 16, generator=generator) + 1
+    kept = backbone.initial_statistics()
+    gathered = {name: each.clone() for name, each in kept.items()}
+    for _ in range(40):
+        backbone.forward({}, inputs, gathered, "train")
+    zeros = [torch.zeros(32), torch.zeros(32)]
+    changes = tuple(folded(backbone, ("norm",), zeros, gathered, kept))
+    bank = MaskBank(backbone.layers)
+    add_random_masks(bank, 1)
+    alpha = tuple(torch.zeros(1) for _ in backbone.layers)
+    task = Coefficients(alpha, small=changes, tune=("norm",), residual=True)
+    found = backbone.forward(task_weights(bank, backbone, task), inputs, kept)
+    assert torch.allclose(found, backbone.forward({}, inputs, gathered), atol=1e-4)
+    assert not torch.allclose(found, backbone.forward({}, inputs, kept), atol=0.1)
 
 
 def test_fewer_bits_and_exported_modules() -> None:

@@ -30,6 +30,9 @@ from impresslearn.coefficients.quantisation import LARGEST
 from impresslearn.kernels import mix_layers
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
+from impresslearn.networks.heads import SmallParameter, TunedKind
+from impresslearn.networks.norms import batch_norms
+from impresslearn.networks.prediction import Statistics
 from impresslearn.optimisation.loop import Recipe, Trainable
 from impresslearn.optimisation.objectives import unit_norm_penalty
 
@@ -54,11 +57,15 @@ SMALLEST_STEP = 2.0**-24
 
 @dataclass(frozen=True)
 class CoefficientTraining:
-    """How coefficients are learned: which numbers, the optimisation, and λ of eq. 2 (`penalty`)."""
+    """How coefficients are learned: which numbers, the optimisation, and λ of eq. 2 (`penalty`).
+
+    fold_after: as of `TaskTraining`, for tuned norms.
+    """
 
     spec: CoefficientSpec = field(default_factory=CoefficientSpec)
     recipe: Recipe = COEFFICIENT_RECIPE
     penalty: float = 0.0
+    fold_after: float = 0.0
 
 
 def trainable_numbers(
@@ -83,7 +90,47 @@ def trainable_numbers(
             cost = cost + training.penalty * unit_norm_penalty(coefficients.alpha)
         return task_weights(bank, backbone, coefficients), cost
 
-    return Trainable(trained.parameters, weights, trained.result)
+    def fold(gathered: Statistics, kept: Statistics) -> None:
+        changes = trained.coefficients().small or ()
+        trained.set_small(folded(backbone, training.spec.tune, changes, gathered, kept))
+
+    tunes_norms = "norm" in training.spec.tune and trained.coefficients().small is not None
+    return Trainable(trained.parameters, weights, trained.result, fold if tunes_norms else None)
+
+
+@torch.no_grad()
+def folded(
+    backbone: Backbone,
+    tune: Sequence[TunedKind],
+    changes: Sequence[Tensor],
+    gathered: Statistics,
+    kept: Statistics,
+) -> list[Tensor]:
+    """Changes of small parameters under which the kept norm statistics do as the gathered ones.
+
+    (x - m) / s · γ + b with mean m and deviation s is (x - m₀) / s₀ · γ' + b' for γ' = γ s₀ / s and
+    b' = b + (m₀ - m) γ / s, for each batch norm that has both scales and shifts.
+    """
+    found = [each.clone() for each in changes]
+    places: dict[str, tuple[SmallParameter, Tensor]] = {}
+    for group, values in zip(backbone.small_parameters(tune), found, strict=True):
+        parts = values.split([prod(each.shape) for each in group])
+        places |= {each.name: (each, part) for each, part in zip(group, parts, strict=True)}
+    for prefix, norm in batch_norms(backbone.module):
+        names = [f"{prefix}.{leaf}" if prefix else leaf for leaf in ("weight", "bias")]
+        if not all(name in places for name in names):
+            continue
+        means, deviations = (
+            [statistics[f"{prefix}.{leaf}" if prefix else leaf] for statistics in (kept, gathered)]
+            for leaf in ("running_mean", "running_var")
+        )
+        first, own = ((variance + norm.eps).sqrt() for variance in deviations)
+        (scale, scale_change), (shift, shift_change) = (places[name] for name in names)
+        gamma = backbone.small[scale.name] + scale.unit * scale_change
+        moved = gamma * (means[0] - means[1]) / own
+        shift_change += moved / shift.unit
+        scale_change.copy_((gamma * first / own - backbone.small[scale.name]) / scale.unit)
+    return found
 
 
 class TrainableCoefficients:
@@ -107,6 +154,17 @@ class TrainableCoefficients:
     def bits(self) -> Tensor:
         """The code length of whole numbers, about, differentiable."""
         return torch.stack([tensor.bits() for tensor in self._on_grids]).sum()
+
+    @torch.no_grad()
+    def set_small(self, values: Sequence[Tensor]) -> None:
+        """Sets the changes of small parameters, before rounding."""
+        if not self._on_grids:
+            for tensor, value in zip(self._start.small or (), values, strict=True):
+                tensor.copy_(value)
+            return
+        last = self._on_grids[len(self._on_grids) - len(values) :]
+        for on_grid, value in zip(last, values, strict=True):
+            on_grid.set(value)
 
     @torch.no_grad()
     def result(self) -> Coefficients:
@@ -168,6 +226,11 @@ class _OnGrid:
         exact = self.exact()
         rounded = exact + (exact.round() - exact).detach()  # straight-through
         return offset + step * rounded
+
+    def set(self, values: Tensor) -> None:
+        """Moves the numbers to where they stand for these values, as nearly as the grid allows."""
+        step, offset = self._first.step * self._step.exp(), self._first.offset * (1 + self._shift)
+        self._numbers.copy_((values - offset) / (step * self._factor))
 
     def bits(self) -> Tensor:
         return laplace_bits(self.exact(), self._width.exp()).sum()

@@ -63,7 +63,9 @@ class ImpressLearner(ReadOnlySettings):
     put into its exports; None takes inputs as they are (uint8 scaled to [0, 1]). start: whether
     tasks start at a "mixture" of masks (eq. 1) or at the "network" itself, to which masks then add;
     by default at the network where tasks have heads of their own without a penalty. tune: small
-    parameters that a task learns beside: those of "norm" layers, and each "bias". progress: True,
+    parameters that a task learns beside: those of "norm" layers, and each "bias". fold_after: the
+    share of a training in which batch norms normalise by the batch; what they gather is then folded
+    into the tuned norms (where all tasks share statistics). progress: True,
     False, or "auto" (shown on a terminal). cache_bytes: memory for the weights of the tasks
     predicted last; 0 keeps none. The defaults are those of the preset "default".
 
@@ -93,6 +95,7 @@ class ImpressLearner(ReadOnlySettings):
         preprocessing: Preprocessing | None = None,
         start: Start | None = None,
         tune: Sequence[TunedKind] = (),
+        fold_after: float = 0.0,
         progress: bool | str = "auto",
         cache_bytes: int = 256 * 1024**2,
     ) -> None:
@@ -110,6 +113,7 @@ class ImpressLearner(ReadOnlySettings):
             penalty, basis_recipe, task_recipe, score_rule, seed, preprocessing,
             start or ("mixture" if backbone.own_head is None or penalty else "network"),
             tuple(tune),
+            fold_after,
         )  # fmt: skip
         vars(self).update(vars(self.settings))
         self.progress = progress

@@ -116,7 +116,14 @@ class Trainer:
             numbers = trainable_numbers(backbone, state.bank, training, len(source), len(classes))
             progress, seed = self.progress(f"task {name}"), seed_of[name]
             return TaskTraining(
-                backbone, source, len(classes), training.recipe, phase, seed, progress
+                backbone,
+                source,
+                len(classes),
+                training.recipe,
+                phase,
+                seed,
+                progress,
+                training.fold_after,
             ), numbers
 
         beside = side_by_side(backbone, batched)

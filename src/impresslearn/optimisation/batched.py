@@ -88,7 +88,7 @@ def how_many(problems: Sequence[Problem]) -> int:
     training = problems[0][0]
     backbone, phase = training.backbone, training.phase
     gathers = phase.mode == "train" and phase.statistics is not None
-    if gathers or not isinstance(training.source, TensorBatches):
+    if gathers or training.folds or not isinstance(training.source, TensorBatches):
         return 1
     size = training.recipe.batch_for(len(training.source))
     devices = [backbone.device] if backbone.device.type == "cuda" else []

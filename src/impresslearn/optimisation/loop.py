@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from itertools import islice
+from dataclasses import asdict, dataclass, replace
+from itertools import count, islice
 from numbers import Integral
 from typing import Any, Literal, get_args
 
@@ -20,7 +20,7 @@ from torch import Tensor
 from impresslearn.data import BatchSource
 from impresslearn.errors import InputError, TrainingError
 from impresslearn.networks import Backbone
-from impresslearn.networks.prediction import TrainingPhase
+from impresslearn.networks.prediction import Statistics, TrainingPhase
 from impresslearn.optimisation.progress import Progress, silent
 from impresslearn.validation import check_integer, check_number
 
@@ -169,12 +169,15 @@ class Trainable:
     """The numbers that a task trains, and the weights of the frozen network that they make.
 
     weights: the effective weights by layer name, as the parameters are now, and what these cost
-    beside the mean cross-entropy (nats); result: what is kept of the numbers in the end.
+    beside the mean cross-entropy (nats); result: what is kept of the numbers in the end; fold:
+    given norm statistics and those that the task will be computed with, changes the parameters so
+    that the second give what the first did.
     """
 
     parameters: Sequence[Tensor]
     weights: Callable[[], tuple[Weights, Tensor | float]]
     result: Callable[[], Any]
+    fold: Callable[[Statistics, Statistics], None] | None = None
 
 
 def with_head(
@@ -204,7 +207,8 @@ class TaskTraining:
     """A task that weights of a frozen network are trained on.
 
     source: batches with class indices; num_classes: the outputs that count; phase: where norm
-    statistics go; seed, progress: as of `fit`.
+    statistics go; seed, progress: as of `fit`; fold_after: the share of the steps in which frozen
+    statistics give way to those of the batch, which are then folded into what is trained.
     """
 
     backbone: Backbone
@@ -214,15 +218,39 @@ class TaskTraining:
     phase: TrainingPhase
     seed: int = 0
     progress: Progress = silent
+    fold_after: float = 0.0
+
+    @property
+    def folds(self) -> bool:
+        """Whether norm statistics are gathered and folded while training."""
+        return self.fold_after > 0 and self.phase.mode == "frozen"
 
     def fit(self, trained: Trainable) -> FitResult:
         """Minimises cross-entropy and cost over the parameters. Raises as the function `fit`."""
 
-        def loss(inputs: Tensor, targets: Tensor) -> Tensor:
-            weights, cost = trained.weights()
-            return self.loss(weights, inputs, targets) + cost
+        total = self.recipe.total_steps(len(self.source))
+        last = math.ceil(self.fold_after * total) if trained.fold and self.folds else 0
+        kept = self.phase.statistics or {}
+        gathered = {name: each.clone() for name, each in kept.items()}
+        gathering = replace(self, phase=TrainingPhase("train", gathered))
+        steps = count()
 
-        return fit(trained.parameters, loss, self.source, self.recipe, self.seed, self.progress)
+        def fold() -> None:
+            if last and trained.fold:
+                trained.fold(gathered, kept)
+
+        def loss(inputs: Tensor, targets: Tensor) -> Tensor:
+            step = next(steps)
+            if step == last:
+                fold()
+            weights, cost = trained.weights()
+            return (gathering if step < last else self).loss(weights, inputs, targets) + cost
+
+        recipe = self.recipe
+        result = fit(trained.parameters, loss, self.source, recipe, self.seed, self.progress)
+        if last >= total:
+            fold()
+        return result
 
     def loss(self, weights: Weights, inputs: Tensor, targets: Tensor) -> Tensor:
         """The mean cross-entropy of a batch in nats, with the recipe's label smoothing."""

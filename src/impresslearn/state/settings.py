@@ -20,7 +20,13 @@ from impresslearn.validation import check_flag, check_number, check_seed
 Start = Literal["mixture", "network"]
 STARTS: tuple[Start, ...] = get_args(Start)
 RECIPES = ("basis_recipe", "task_recipe")
-OLDER: dict[str, Any] = {"bit_price": 1.0, "preprocessing": None, "start": "mixture", "tune": ()}
+OLDER: dict[str, Any] = {
+    "bit_price": 1.0,
+    "preprocessing": None,
+    "start": "mixture",
+    "tune": (),
+    "fold_after": 0.0,
+}
 """Settings that learners in older files do not have, and what they did."""
 
 
@@ -46,6 +52,7 @@ class LearnerSettings:
     preprocessing: Preprocessing | None
     start: Start
     tune: tuple[TunedKind, ...]
+    fold_after: float
 
     def __post_init__(self) -> None:
         checked = {
@@ -59,10 +66,15 @@ class LearnerSettings:
             "score_rule": _word("score_rule", self.score_rule, RULES),
             "seed": check_seed(self.seed),
             "start": _word("start", self.start, STARTS),
+            "fold_after": check_number("fold_after", self.fold_after, 0.0),
             "tune": tuple(_word("tune", kind, TUNED) for kind in self.tune),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
+        if self.fold_after > 1:
+            raise InputError(f"fold_after is a share in [0, 1], got {self.fold_after}")
+        if self.fold_after and "norm" not in self.tune:
+            raise InputError('fold_after needs norms that are tuned: tune=("norm",)')
         if self.start == "network" and self.penalty:
             raise InputError('penalty is that of a mixture; with start="network" it must be 0')
         object.__setattr__(self, "granularity", self.coefficient_training.spec.granularity)
@@ -83,7 +95,7 @@ class LearnerSettings:
             residual=self.start == "network",
             tune=self.tune,
         )
-        return CoefficientTraining(spec, self.task_recipe, self.penalty)
+        return CoefficientTraining(spec, self.task_recipe, self.penalty, self.fold_after)
 
     def plain(self) -> dict[str, Any]:
         """The settings as JSON values."""
