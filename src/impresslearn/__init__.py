@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from impresslearn import networks as networks
     from impresslearn import streams as streams
     from impresslearn.data import Examples as Examples
+    from impresslearn.data import Inputs as Inputs
     from impresslearn.data import Prepared as Prepared
     from impresslearn.data import Preprocessing as Preprocessing
     from impresslearn.errors import ImpressLearnError as ImpressLearnError
@@ -45,13 +46,14 @@ if TYPE_CHECKING:
     from impresslearn.networks import adapt as adapt
     from impresslearn.networks import create_backbone as create_backbone
     from impresslearn.networks import list_backbones as list_backbones
+    from impresslearn.networks import masking_report as masking_report
     from impresslearn.networks import register_backbone as register_backbone
     from impresslearn.optimisation.loop import Recipe as Recipe
 
     __version__: str
 
 _NAMES = {
-    "data": "Examples Prepared Preprocessing",
+    "data": "Examples Inputs Prepared Preprocessing",
     "errors": "ImpressLearnError InputError MissingDataError MissingDependencyError StoreError"
     " TrainingError UnknownTaskError",
     "hub": "from_hub push_to_hub",
@@ -59,7 +61,7 @@ _NAMES = {
     "learner": "ImpressLearner list_presets load open_store preset rounded",
     "masks": "MaskBank disjoint_bank random_bank",
     "methods": "FineTuning Hybrid SupSup compare evaluate single_mask_accuracy",
-    "networks": "Backbone adapt create_backbone list_backbones register_backbone",
+    "networks": "Backbone adapt create_backbone list_backbones masking_report register_backbone",
     "optimisation.loop": "Recipe",
 }
 _HOME = {name: f"impresslearn.{room}" for room, names in _NAMES.items() for name in names.split()}

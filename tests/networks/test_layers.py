@@ -1,15 +1,22 @@
-"""Which weights of a module masks cover."""
+"""Which weights of a module masks cover, and how they become parameters again."""
 
 import pytest
+import torch
 from torch import nn
 from torch.nn.utils import prune
 
 from impresslearn.errors import InputError
+from impresslearn.networks import adapt
 from impresslearn.networks.layers import MaskableLayer, maskable_layers
+from models import Columns, Patches, Tied
 
 
 def pair():
     return nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+
+
+def names(module, **chosen):
+    return [layer.name for layer in maskable_layers(module, **chosen)]
 
 
 def test_layers_come_in_module_order_without_biases_norms_and_others():
@@ -34,23 +41,115 @@ def test_layers_come_in_module_order_without_biases_norms_and_others():
     assert (alone.units, alone.fan_in, alone.numel) == (2, 3, 6)
 
 
-def test_skip_leaves_layers_out():
-    assert [layer.name for layer in maskable_layers(pair(), {"0.weight"})] == ["1.weight"]
-    assert [layer.name for layer in maskable_layers(pair(), "1.weight")] == ["0.weight"]
+def test_packed_projections_are_three_layers_and_conv1d_has_its_units_in_columns():
+    packed, separate = nn.MultiheadAttention(6, 2), nn.MultiheadAttention(6, 2, kdim=4, vdim=5)
+    assert [(layer.name, layer.shape) for layer in maskable_layers(packed)] == [
+        *((f"in_proj_weight.{third}", (6, 6)) for third in "qkv"),
+        ("out_proj.weight", (6, 6)),
+    ]
+    assert [(layer.name, layer.shape) for layer in maskable_layers(separate)] == [
+        ("q_proj_weight", (6, 6)),
+        ("k_proj_weight", (6, 4)),
+        ("v_proj_weight", (6, 5)),
+        ("out_proj.weight", (6, 6)),
+    ]
+    first = maskable_layers(Columns())[0]
+    assert (first.name, first.shape, first.units, first.fan_in) == ("0.weight", (24, 16), 24, 16)
 
 
 @pytest.mark.parametrize(
-    ("module", "skip", "message"),
+    ("chosen", "expected"),
     [
-        (pair(), ["0.bias"], "'0.bias', which is no maskable layer; the layers are 0.weight, 1.w"),
-        (pair(), ["0.weight", "1.weight"], "skip leaves none of the 2"),
-        (nn.ReLU(), (), "ReLU has no maskable layer"),
-        (nn.LazyLinear(3), (), "weight is lazy"),
-        (nn.utils.parametrizations.weight_norm(nn.Linear(3, 2)), (), "weight is computed"),
-        (prune.identity(nn.Linear(3, 2), "weight"), (), "weight is computed"),
+        ({"skip": {"0.weight"}}, ["1.weight"]),
+        ({"skip": "1.weight"}, ["0.weight"]),
+        ({"include": ["1*"]}, ["1.weight"]),
+        ({"include": "*", "skip": ["0.*"]}, ["1.weight"]),
     ],
 )
-def test_what_cannot_be_masked_is_one_line(module, skip, message):
+def test_include_and_skip_by_name_or_pattern(chosen, expected):
+    assert names(pair(), **chosen) == expected
+
+
+def test_a_third_or_all_thirds_of_a_packed_weight_are_chosen():
+    packed = nn.MultiheadAttention(6, 2)
+    assert names(packed, include=["in_proj_weight"]) == [f"in_proj_weight.{t}" for t in "qkv"]
+    assert names(packed, skip=["*.k", "out*"]) == ["in_proj_weight.q", "in_proj_weight.v"]
+
+
+def test_embeddings_and_what_is_tied_to_them_are_masked_only_if_included():
+    assert names(Tied()) == ["hidden.weight"]
+    assert names(Tied(), include=["hidden.weight", "out.weight"]) == ["hidden.weight", "out.weight"]
+    assert names(Tied(), include=["*"]) == ["tokens.weight", "hidden.weight"]
+    inputs = torch.arange(6).view(2, 3)
+    for name in ("tokens.weight", "out.weight"):
+        backbone, module = adapt(Tied(), include=[name]), Tied()
+        half = {name: backbone.weights[name] * 0.5}
+        module.load_state_dict(backbone.module.state_dict())
+        module.tokens.weight.data *= 0.5
+        torch.testing.assert_close(backbone.forward(half, inputs), module(inputs))
+
+
+@pytest.mark.parametrize(
+    ("module", "chosen", "message"),
+    [
+        (pair(), {"skip": ["0.bias"]}, "skip names '0.bias', which is no maskable layer; the"),
+        (pair(), {"include": ["1.weigth"]}, "closest are 1.weight, 0.weight$"),
+        (pair(), {"skip": ["x*"]}, "the layers are 0.weight, 1.weight$"),
+        (pair(), {"skip": ["0.weight", "1.weight"]}, "skip leaves none of the 2"),
+        (pair(), {"include": ["0*"], "skip": ["0*"]}, "include and skip leave none"),
+        (nn.ReLU(), {}, "ReLU has no maskable layer"),
+        (nn.Embedding(3, 2), {}, "only embeddings .* include"),
+        (nn.LazyLinear(3), {}, "weight is lazy"),
+        (nn.utils.parametrizations.weight_norm(nn.Linear(3, 2)), {}, "weight is computed"),
+        (prune.identity(nn.Linear(3, 2), "weight"), {}, "weight is computed"),
+    ],
+)
+def test_what_cannot_be_masked_is_one_line(module, chosen, message):
     with pytest.raises(InputError, match=message) as caught:
-        maskable_layers(module, skip)
+        maskable_layers(module, **chosen)
     assert "\n" not in str(caught.value)
+
+
+def test_a_computed_weight_can_be_skipped():
+    module = pair()
+    nn.utils.parametrizations.weight_norm(module[0])
+    assert names(module, skip=["0.weight"]) == ["1.weight"]
+
+
+@pytest.mark.parametrize("make", [Patches, Columns, lambda: Attention(4, 5), lambda: Attention()])
+@pytest.mark.parametrize("gradients", [False, True])
+def test_effective_weights_are_what_the_module_computes_with(make, gradients):
+    backbone, inputs = adapt(make()), inputs_of(make)
+    plain = backbone.forward({}, inputs)
+    torch.testing.assert_close(backbone.forward(backbone.weights, inputs), plain)
+    for layer in backbone.layers:
+        scales = torch.rand(layer.shape).requires_grad_(gradients)
+        effective = {layer.name: backbone.weights[layer.name] * scales}
+        module = make()
+        module.load_state_dict(backbone.module.state_dict())
+        with torch.no_grad():
+            layer.of(module.get_parameter(layer.parameter)).mul_(scales)
+        logits = backbone.forward(effective, inputs)
+        torch.testing.assert_close(logits, module.eval()(inputs), atol=1e-5, rtol=1e-4)
+        assert not torch.allclose(logits, plain, atol=1e-6)
+        if gradients:
+            logits.square().sum().backward()
+            assert scales.grad.abs().sum() > 0
+
+
+class Attention(nn.Module):
+    """Attention over (n, 7, 6), to itself or to its first columns, and a head."""
+
+    def __init__(self, kdim=None, vdim=None):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(6, 2, kdim=kdim, vdim=vdim, batch_first=True)
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, inputs):
+        keys = inputs[..., : self.attention.kdim], inputs[..., : self.attention.vdim]
+        return self.head(self.attention(inputs, *keys, need_weights=False)[0].mean(1))
+
+
+def inputs_of(make):
+    shape = {Patches: (5, 3, 8, 8), Columns: (5, 16)}.get(make, (5, 7, 6))
+    return torch.randn(shape)

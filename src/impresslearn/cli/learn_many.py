@@ -22,6 +22,7 @@ from impresslearn.data import (
     to_batches,
 )
 from impresslearn.data.files import FileReader
+from impresslearn.data.inputs import one_tensor
 from impresslearn.errors import InputError, MissingDataError
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.creation import CreationSettings, check_agreement, create_learner
@@ -65,7 +66,9 @@ def prepare_store(
         classes = max([classes, *(len(classes_of(each.labels)) for each in others)])
     settings = {} if training.precision is None else {"precision": training.precision}
     preprocessing = new_preprocessing(given, first, training.standardise)
-    one = first.dataset[0][0] if isinstance(first, StreamedExamples) else first.inputs[0]
+    one = (
+        first.dataset[0][0] if isinstance(first, StreamedExamples) else one_tensor(first.inputs)[0]
+    )
     learner = create_learner(new, classes, one.shape, preprocessing=preprocessing, **settings)
     learner.save(path)
     return learner

@@ -20,8 +20,10 @@ from impresslearn.data.examples import (
     Examples,
     StreamedExamples,
     as_inputs,
+    as_network_inputs,
     data_fingerprint,
 )
+from impresslearn.data.inputs import Inputs
 from impresslearn.data.labels import Label, classes_of, encode_labels, label_array, task_classes
 from impresslearn.data.preprocessing import Prepared, Preprocessing
 
@@ -30,6 +32,7 @@ __all__ = [
     "Augmentation",
     "BatchSource",
     "Examples",
+    "Inputs",
     "Label",
     "Prepared",
     "Preprocessing",
@@ -38,6 +41,7 @@ __all__ = [
     "TensorBatches",
     "as_examples",
     "as_inputs",
+    "as_network_inputs",
     "classes_of",
     "data_fingerprint",
     "encode_labels",

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from impresslearn.data.examples import Augmentation, Examples, StreamedExamples, as_inputs, raw
+from impresslearn.data.inputs import Inputs
 from impresslearn.data.labels import Label, encode_labels, label_array
 from impresslearn.data.random_state import drawing
 from impresslearn.errors import ImpressLearnError, InputError
@@ -22,7 +23,7 @@ class BatchSource(Protocol):
 
     def batches(
         self, batch_size: int, generator: torch.Generator | None = None
-    ) -> Iterator[tuple[Tensor, Tensor]]:
+    ) -> Iterator[tuple[Tensor | Inputs, Tensor]]:
         """Batches of (inputs, class indices); shuffled if a generator is given, else even parts."""
         ...
 
@@ -45,7 +46,7 @@ def even_parts(count: int, most: int) -> list[int]:
 class TensorBatches:
     """Batches as index slices of tensors that already lie on the device."""
 
-    inputs: Tensor
+    inputs: Tensor | Inputs
     targets: Tensor
     augment: Augmentation | None = None
 
@@ -54,7 +55,7 @@ class TensorBatches:
 
     def batches(
         self, batch_size: int, generator: torch.Generator | None = None
-    ) -> Iterator[tuple[Tensor, Tensor]]:
+    ) -> Iterator[tuple[Tensor | Inputs, Tensor]]:
         if generator is None:
             sizes = even_parts(len(self), batch_size)
             yield from zip(self.inputs.split(sizes), self.targets.split(sizes), strict=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from impresslearn.data.inputs import Inputs
 from impresslearn.data.labels import label_array
 from impresslearn.data.random_state import drawing
 from impresslearn.errors import InputError
 from impresslearn.files import reason_of
 
-Augmentation = Callable[[Tensor, torch.Generator], Tensor]
+Augmentation = Callable[[Any, torch.Generator], Any]
 
 MEMORY_LIMIT = 4 * 1024**3
 """Bytes of inputs, as float32, up to which data are held in memory."""
@@ -28,13 +29,13 @@ MEMORY_LIMIT = 4 * 1024**3
 class Examples:
     """Inputs and labels held in memory.
 
-    inputs: (n, ...) floating point; labels: (n,) array of integers or strings; augment: a
-    function of (batch, generator) applied to training batches only, whose draws all come from that
-    generator; pixels: whether the inputs came as uint8 pixels, scaled to [0, 1] here; integers:
-    whether they came as integers of another type.
+    inputs: (n, ...) floating point, or several tensors; labels: (n,) array of integers or strings;
+    augment: a function of (batch, generator) applied to training batches only, whose draws all come
+    from that generator; pixels: whether the inputs came as uint8 pixels, scaled to [0, 1] here;
+    integers: whether they came as integers of another type.
     """
 
-    inputs: Tensor
+    inputs: Tensor | Inputs
     labels: np.ndarray
     augment: Augmentation | None = None
     pixels: bool = False
@@ -48,7 +49,7 @@ class Examples:
         index = torch.as_tensor(np.asarray(indices), dtype=torch.long)
         return replace(self, inputs=self.inputs[index], labels=self.labels[index.numpy()])
 
-    def inputs_at(self, indices: np.ndarray) -> Tensor:
+    def inputs_at(self, indices: np.ndarray) -> Tensor | Inputs:
         """The inputs at these positions."""
         return self.inputs[torch.from_numpy(indices)]
 
@@ -79,6 +80,11 @@ class StreamedExamples:
 
 def raw(values: Any) -> Tensor:
     """Values as a tensor of their own type. Raises InputError for values that are no numbers."""
+    if isinstance(values, (Mapping, Inputs)):
+        raise InputError(
+            "several inputs an example are held as a dictionary of tensors (n, ...) or as Inputs; "
+            "a Dataset, a file or a preprocessing gives one tensor"
+        )
     try:
         if isinstance(values, (list, tuple)) and values and isinstance(values[0], Tensor):
             values = torch.stack(list(values))
@@ -118,6 +124,34 @@ def as_inputs(values: Any) -> Tensor:
     return tensor
 
 
+def as_network_inputs(values: Any) -> Tensor | Inputs:
+    """`as_inputs`, or of a dictionary or `Inputs` each tensor: integers and booleans are kept.
+
+    Raises InputError as that, for none, for different numbers of rows, and for uint8, which could
+    be ids as well as pixels.
+    """
+    if isinstance(values, Mapping):
+        if not all(isinstance(name, str) for name in values):
+            raise InputError(f"the names of inputs must be strings, got {list(values)}")
+        values = Inputs(**values)
+    if not isinstance(values, Inputs):
+        return as_inputs(values)
+    checked = values.map(_one_of_several)
+    rows = sorted(set(map(len, checked.tensors)))
+    if len(rows) != 1:
+        raise InputError(f"several inputs need one row an example each, got {rows or 'none'}")
+    return checked
+
+
+def _one_of_several(values: Any) -> Tensor:
+    tensor = raw(values)
+    if tensor.dtype == torch.uint8:
+        raise InputError("among several inputs give ids as int64 and pixels as floats, not uint8")
+    if tensor.is_floating_point() or tensor.is_complex() or not tensor.dim():
+        return as_inputs(tensor)
+    return tensor if tensor.dtype == torch.bool else tensor.long()
+
+
 def with_kind(values: Any) -> tuple[Tensor, bool, bool]:
     """`as_inputs`, and whether the values are uint8, or integers of another type."""
     given = raw(values)
@@ -128,6 +162,8 @@ def with_kind(values: Any) -> tuple[Tensor, bool, bool]:
 
 def pair(inputs: Any, labels: Any) -> Examples:
     """Inputs and labels that belong together by their positions."""
+    if isinstance(inputs, (Mapping, Inputs)):
+        return Examples(as_network_inputs(inputs), label_array(labels))
     values, pixels, integers = with_kind(inputs)
     return Examples(values, label_array(labels), None, pixels, integers)
 
@@ -140,15 +176,30 @@ def data_fingerprint(examples: Examples | StreamedExamples) -> str:
     would take an epoch. A data set in memory never has the digest of a streamed one.
     """
     labels = label_array(examples.labels)
-    kind = {"kind": type(examples).__name__, "labels": labels.dtype.kind, "count": len(labels)}
-    content: Any = b""
+    kind: dict[str, Any] = {
+        "kind": type(examples).__name__,
+        "labels": labels.dtype.kind,
+        "count": len(labels),
+    }
+    content: list[Any] = []
     if isinstance(examples, Examples):
-        inputs = examples.inputs.detach().cpu().contiguous()
-        kind |= {"dtype": str(inputs.dtype), "shape": list(inputs.shape)}
-        content = inputs.reshape(-1).view(torch.uint8).numpy().data
+        inputs = examples.inputs
+        if isinstance(inputs, Inputs):
+            tensors = inputs.tensors
+            kind["inputs"] = [[str(name), _form(each)] for name, each in inputs.items()]
+        else:
+            tensors = (inputs,)
+            kind |= _form(inputs)
+        flat = (each.detach().cpu().contiguous().reshape(-1) for each in tensors)
+        content = [each.view(torch.uint8).numpy().data for each in flat]
     digest = hashlib.sha256(json.dumps(kind, sort_keys=True).encode())
-    digest.update(content)
+    for values in content:
+        digest.update(values)
     # The same bytes for equal labels, whatever the width of their array's type.
     texts = labels.dtype.kind == "U"
     digest.update(json.dumps(labels.tolist()).encode() if texts else labels.astype("<i8").tobytes())
     return digest.hexdigest()
+
+
+def _form(inputs: Tensor) -> dict[str, Any]:
+    return {"dtype": str(inputs.dtype), "shape": list(inputs.shape)}

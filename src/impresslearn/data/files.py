@@ -19,6 +19,7 @@ from torch import Tensor
 from impresslearn.data.conversion import as_examples
 from impresslearn.data.examples import MEMORY_LIMIT, Examples, StreamedExamples, as_inputs
 from impresslearn.data.images import SUFFIXES, class_images, flat_images, image_files
+from impresslearn.data.inputs import one_tensor
 from impresslearn.data.labels import label_array
 from impresslearn.data.paths import existing, naming, shorten, some
 from impresslearn.data.preprocessing import Numbers, Preprocessing
@@ -105,7 +106,9 @@ class FileReader:
                 inputs, _ = replace(self, label_column=None)._arrays(path, labelled=False)
             examples = as_examples((inputs, targets))
             assert isinstance(examples, Examples)
-            return replace(examples, inputs=as_inputs(preprocessing.arranged(examples.inputs)))
+            return replace(
+                examples, inputs=as_inputs(preprocessing.arranged(one_tensor(examples.inputs)))
+            )
 
     def inputs(self, path: str | Path) -> NamedInputs:
         """Inputs without labels, and what to call each.
@@ -132,7 +135,9 @@ class FileReader:
                     f"the {len(files)} images of {path} take more memory than the limit of "
                     f"{self.memory_limit:,} bytes; give a part of them at a time"
                 )
-            return NamedInputs(examples.inputs, tuple(file.name for file in files), True)
+            return NamedInputs(
+                one_tensor(examples.inputs), tuple(file.name for file in files), True
+            )
 
     def labels(self, path: str | Path) -> np.ndarray:
         """(n,) labels of a file: .npy, .txt with a label a line, or .csv.

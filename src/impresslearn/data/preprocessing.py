@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from impresslearn.data.examples import Examples, StreamedExamples, as_inputs, raw, with_kind
+from impresslearn.data.inputs import Inputs
 from impresslearn.errors import InputError
 from impresslearn.validation import LARGEST, check_integer
 
@@ -124,12 +125,14 @@ class Preprocessing:
         self._check_kind(examples.pixels)
         return replace(examples, dataset=_PreparedItems(examples.dataset, self))
 
-    def prepare(self, values: Tensor, pixels: bool, integers: bool = False) -> Tensor:
+    def prepare(self, values: Tensor | Inputs, pixels: bool, integers: bool = False) -> Tensor:
         """What `as_inputs` made of raw inputs, prepared.
 
         pixels: whether they came as uint8, scaled to [0, 1] since; integers: as those of another
         type. Errors as of `apply`.
         """
+        if isinstance(values, Inputs):
+            raise InputError("a preprocessing takes one tensor; several inputs go in as Prepared")
         self._check_kind(pixels)
         if self.pixels and not pixels:
             limit = 255 if integers else 1

@@ -223,7 +223,7 @@ def _check_method(
                 f"{len(largest.classes)} classes"
             )
         with torch.no_grad():
-            one = one_input(stream)[None].to(backbone.device, backbone.dtype)
+            one = one_input(stream)[None].to(backbone.device, backbone.input_dtype)
             backbone.forward({}, torch.cat([one, one]))
     with error_prefix(place):
         described = method.in_keys()

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from impresslearn.data import Examples, as_inputs, data_fingerprint
+from impresslearn.data.inputs import one_tensor
 from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.learner.creation import CreationSettings, create_learner
 from impresslearn.networks import Backbone, adapt
@@ -87,7 +88,9 @@ def make_backbone(settings: Mapping[str, Any], stream: Stream, seed: int, folder
 def one_input(stream: Stream) -> Tensor:
     """A test input of the first task."""
     test = stream[0].test
-    return test.inputs[0].clone() if isinstance(test, Examples) else as_inputs(test.dataset[0][0])
+    if isinstance(test, Examples):
+        return one_tensor(test.inputs)[0].clone()
+    return as_inputs(test.dataset[0][0])
 
 
 def with_absolute_root(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:

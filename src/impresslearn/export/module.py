@@ -10,6 +10,7 @@ last bits.
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 import math
 import operator
@@ -24,16 +25,20 @@ import torch
 from torch import Tensor, fx, nn
 
 from impresslearn import __version__
-from impresslearn.data import Label, as_inputs
+from impresslearn.data import Inputs, Label, as_network_inputs
 from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
 from impresslearn.networks import Backbone
+from impresslearn.networks.calls import takes_flat
 from impresslearn.networks.norms import drop_statistics, settle_instance_norms
 from impresslearn.networks.prediction import TaskView
 
 PACKAGE = __name__.partition(".")[0]
 WRAPPED = "network"
 """The name of a user's module inside the graph that flattens its inputs or cuts its logits."""
+
+PLAIN = (bool, int, float, str, type(None), type)
+"""Defaults of parameters that a graph can hold; no default is a type."""
 
 KEPT_BY_DEEPCOPY = "_user_preserved_attributes"
 """The entry of a graph module's `meta` whose attributes torch copies along."""
@@ -56,8 +61,7 @@ class TaskModel:
     @property
     def flattens(self) -> bool:
         """Whether inputs of any shape are flattened before the network sees them."""
-        shape = self.backbone.input_shape
-        return shape is not None and len(shape) == 1 and shape[0] is not None
+        return takes_flat(self.backbone.input_shape)
 
     @property
     def has_spare_outputs(self) -> bool:
@@ -85,22 +89,22 @@ class TaskModel:
             "library_version": __version__,
         }
 
-    def example_inputs(self, example: object) -> Tensor:
+    def example_inputs(self, example: object) -> Tensor | Inputs:
         """Two inputs (2, ...) on the CPU for tracing: the example's first, or zeros.
 
-        They have the backbone's dtype, or are uint8 where the task takes raw pixels; with a
+        They have the backbone's input_dtype, or are uint8 where the task takes raw pixels; with a
         preprocessing they are raw. Raises InputError for an unsuitable example, and without one
         where a size is free.
         """
         backbone, raw = self.backbone, self.preprocessing
-        dtype = torch.uint8 if raw is not None and raw.pixels else backbone.dtype
+        dtype = torch.uint8 if raw is not None and raw.pixels else backbone.input_dtype
         if example is not None:
-            inputs = as_inputs(example)
+            inputs = as_network_inputs(example)
             backbone.check_inputs(inputs if raw is None else raw.apply(example))
             if len(inputs) == 0:
                 raise InputError("example holds no input; expected a batch (n, ...) of one or more")
             # Tracing takes a batch of one for a size that never changes.
-            return torch.cat([inputs, inputs])[:2].to("cpu", dtype)
+            return inputs[torch.arange(2) % len(inputs)].to("cpu", dtype)
         shape = backbone.input_shape if raw is None or raw.shape is None else raw.shape
         sizes = [size for size in shape or () if size is not None]
         if shape is None or len(sizes) < len(shape):
@@ -116,7 +120,7 @@ def export_module(task: TaskModel) -> nn.Module:
     """A module that maps inputs (n, ...) to the task's logits (n, K), K its number of classes.
 
     It is in evaluation mode, shares no tensor with the backbone, requires no gradients and lies on
-    the backbone's device. Inputs must have the dtype of its weights, unless a preprocessing takes
+    the backbone's device. Inputs must have the backbone's input_dtype, unless a preprocessing takes
     raw ones (uint8 where they are pixels, else any floats); the logits are then bit-identical to
     the learner's for the same batch of up to 1024 inputs. Attributes `task` (the name) and
     `classes` (a tuple; logit k stands for classes[k]) go along.
@@ -129,9 +133,14 @@ def export_module(task: TaskModel) -> nn.Module:
     attributes = {"task": task.name, "classes": task.classes}
     taken = any(hasattr(module, name) for name in attributes)  # and may be what forward works with
     own = _is_own(task.backbone.module)
-    if not own and (task.preprocessing or task.flattens or task.has_spare_outputs or taken):
-        graph = fx.Graph()
-        graph.output(graph.call_module(WRAPPED, (graph.placeholder("input"),)))
+    reader = task.backbone.logits_reader
+    around = task.preprocessing or task.flattens or task.has_spare_outputs or reader
+    if not own and (around or taken):
+        graph = _calling(module)
+        if reader is not None:
+            (output,) = (node for node in graph.nodes if node.op == "output")
+            with graph.inserting_before(output):
+                output.args = (graph.call_function(reader, (output.args[0], "logits")),)
         module = fx.GraphModule({WRAPPED: module}, graph, type(module).__name__)
     if isinstance(module, fx.GraphModule):
         _surround(module, task)
@@ -150,7 +159,7 @@ def merged_network(task: TaskModel) -> nn.Module:
     module = copy.deepcopy(backbone.module).eval()
     settle_instance_norms(module)
     heads = () if backbone.own_head is None else backbone.own_head.shapes
-    for name, weight in view.weights.items():
+    for name, weight in backbone.parameters_of(view.weights).items():
         if name in heads:
             _replace_head(module, name, weight)
         else:
@@ -173,12 +182,23 @@ def _replace_head(module: nn.Module, name: str, value: Tensor) -> None:
             setattr(layer, size, len(value))
 
 
-def traced(task: TaskModel, module: nn.Module, example: Tensor) -> torch.export.ExportedProgram:
+def traced(
+    task: TaskModel, module: nn.Module, example: Tensor | Inputs
+) -> torch.export.ExportedProgram:
     """The program of a module on the CPU, for batches of any size like `example` (2, ...)."""
-    shapes = ({0: torch.export.Dim("batch")},)
+    inputs = example if isinstance(example, Inputs) else Inputs(example)
+    batch = torch.export.Dim("batch")
+    shapes = {name: {0: batch} for name in argument_names(module, inputs)}
     failed = f"torch.export cannot trace {task.backbone.name}"
     with translating(failed, "a .safetensors file needs no tracing"), torch.no_grad():
-        return torch.export.export(module, (example,), dynamic_shapes=shapes, strict=False)
+        arguments, named = inputs.arguments, inputs.named
+        return torch.export.export(module, arguments, named, dynamic_shapes=shapes, strict=False)
+
+
+def argument_names(module: nn.Module, inputs: Inputs) -> list[str]:
+    """What a module calls the inputs that it is given."""
+    signature = inspect.signature(module.forward)
+    return list(signature.bind(*inputs.arguments, **inputs.named).arguments)
 
 
 @contextmanager
@@ -220,6 +240,26 @@ def _without_own_classes(module: nn.Module, seen: dict[nn.Module, nn.Module]) ->
             if child is not None:
                 module._modules[name] = _without_own_classes(child, seen)
     return seen[module]
+
+
+def _calling(module: nn.Module) -> fx.Graph:
+    """A graph that calls the module, with its parameters if there are several that can be named."""
+    given = inspect.signature(module.forward).parameters.values()
+    plain = [
+        each
+        for each in given
+        if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+        and isinstance(each.default, PLAIN)
+    ]
+    graph = fx.Graph()
+    if len(plain) < 2:
+        graph.output(graph.call_module(WRAPPED, (graph.placeholder("input"),)))
+        return graph
+    nodes: dict[str, Any] = {
+        each.name: graph.placeholder(each.name, default_value=each.default) for each in plain
+    }
+    graph.output(graph.call_module(WRAPPED, kwargs=nodes))
+    return graph
 
 
 def _surround(module: fx.GraphModule, task: TaskModel) -> None:
@@ -274,4 +314,4 @@ def _prepared(
             module.register_buffer(buffer, kept, persistent=False)
             stored = fx.Proxy(module.graph.get_attr(buffer))
             ready = function(ready, stored.reshape(along_channels))
-    return ready.to(backbone.dtype)
+    return ready.to(backbone.input_dtype)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from impresslearn.data import Inputs
 from impresslearn.errors import ImpressLearnError, MissingDependencyError
 from impresslearn.export.module import TaskModel, export_module, first_line, traced, translating
 from impresslearn.files import check_place, write_file
@@ -36,7 +37,8 @@ def export_onnx(
 ) -> Path:
     """Writes an ONNX model with the input "input" (batch, ...) and the output "logits" (batch, K).
 
-    The batch size is free. example: as in `export_program`. The metadata_props are those of
+    The batch size is free. Several inputs keep their names, or are "input_0", "input_1" and so on.
+    example: as in `export_program`. The metadata_props are those of
     `TaskModel.metadata`. verify: whether the model is compared with the module where onnxruntime is
     installed: ‖difference‖ <= tolerance ‖logits‖ in the Euclidean norm over a batch of random
     inputs. By default tolerance is 1e-5, 1e-2 for float16 and 1e-1 for bfloat16, or ten times the
@@ -59,15 +61,15 @@ def export_onnx(
     return write_file(path, data)
 
 
-def _translated(task: TaskModel, module: nn.Module, inputs: Tensor) -> bytes:
-    program = traced(task, module, inputs)
+def _translated(task: TaskModel, module: nn.Module, inputs: Tensor | Inputs) -> bytes:
+    program, names = traced(task, module, inputs), _names(inputs)
     failed = f"{task.backbone.name} cannot be translated to ONNX"
     with translating(failed, "a .pt2 or .safetensors file can be written without"):
         translated = torch.onnx.export(
             program,
-            input_names=[INPUT],
+            input_names=names,
             output_names=[OUTPUT],
-            dynamic_shapes=({0: BATCH},),
+            dynamic_shapes=tuple({0: BATCH} for _ in names),
             dynamo=True,
             verbose=False,
         )
@@ -78,26 +80,31 @@ def _translated(task: TaskModel, module: nn.Module, inputs: Tensor) -> bytes:
 
 @torch.no_grad()
 def _verify(
-    task: TaskModel, module: nn.Module, data: bytes, inputs: Tensor, tolerance: float | None
+    task: TaskModel,
+    module: nn.Module,
+    data: bytes,
+    inputs: Tensor | Inputs,
+    tolerance: float | None,
 ) -> None:
     """Raises ImpressLearnError unless onnxruntime's logits are those of the module."""
-    generator = torch.Generator().manual_seed(0)
+    generator, dtype = torch.Generator().manual_seed(0), task.backbone.dtype
     by_batch = task.backbone.normalises_by_batch or task.view.mode == "batch"
     # Statistics of a small batch magnify rounding, and those of one input may not exist.
     for rows in (16, 24) if by_batch else (1, 16):
-        values = torch.randn(rows, *inputs.shape[1:], generator=generator).to(inputs.dtype)
-        if inputs.dtype == torch.uint8:  # raw pixels
-            values = torch.randint(256, values.shape, generator=generator).to(torch.uint8)
-        expected = module(values).double()
+        if isinstance(inputs, Inputs):  # of which only the network knows what is an id
+            values = inputs[torch.arange(rows) % len(inputs)]
+        else:
+            values = Inputs(_random(inputs, rows, task.backbone.vocabulary, generator))
+        expected = module(*values.arguments, **values.named).double()
         try:
-            logits = _run(data, values).double()
+            logits = _run(data, dict(zip(_names(inputs), values.tensors, strict=True))).double()
         except Exception as error:  # onnxruntime's errors have no common base
             raise ImpressLearnError(
-                f"onnxruntime cannot run the exported {task.backbone.name} in {inputs.dtype}: "
+                f"onnxruntime cannot run the exported {task.backbone.name} in {dtype}: "
                 f"{first_line(error)}; verify=False writes it all the same"
             ) from error
         found = _relative_error(logits, expected)
-        allowed = TOLERANCE.get(inputs.dtype, 1e-5) if tolerance is None else tolerance
+        allowed = TOLERANCE.get(dtype, 1e-5) if tolerance is None else tolerance
         if tolerance is None and not found <= allowed:
             allowed = max(allowed, ROUNDING * _rounding(task, values, expected))
         if not found <= allowed:  # written so that a NaN fails
@@ -117,20 +124,41 @@ def _relative_error(logits: Tensor, expected: Tensor) -> float:
     return difference / size if size else difference * math.inf
 
 
-def _rounding(task: TaskModel, raw: Tensor, logits: Tensor) -> float:
+def _rounding(task: TaskModel, raw: Inputs, logits: Tensor) -> float:
     """The relative error of the module itself against float64; 0 where it cannot run in float64."""
     module = export_module(replace(task, preprocessing=None)).cpu().double()
-    values = raw if task.preprocessing is None else task.preprocessing.apply(raw)
+    values = raw if task.preprocessing is None else raw.map(task.preprocessing.apply)
+    values = values.to(torch.float64)
     try:
-        exact = module(values.double())
+        exact = module(*values.arguments, **values.named)
     except (RuntimeError, ValueError):  # a dtype written into the code
         return 0.0
     return _relative_error(logits, exact.double())
 
 
-def _run(data: bytes, values: Tensor) -> Tensor:
+def _names(inputs: Tensor | Inputs) -> list[str]:
+    """What the model calls its inputs: "input", or their names, or "input_0" and so on."""
+    if not isinstance(inputs, Inputs):
+        return [INPUT]
+    return [name if isinstance(name, str) else f"{INPUT}_{name}" for name, _ in inputs.items()]
+
+
+def _random(
+    example: Tensor, rows: int, vocabulary: int | None, generator: torch.Generator
+) -> Tensor:
+    """Inputs like the example: normal numbers, pixels, or token ids."""
+    shape = rows, *example.shape[1:]
+    if example.is_floating_point():
+        return torch.randn(shape, generator=generator).to(example.dtype)
+    most = 256 if example.dtype == torch.uint8 else vocabulary or 2
+    return torch.randint(most, shape, generator=generator).to(example.dtype)
+
+
+def _run(data: bytes, values: dict[str, Tensor]) -> Tensor:
     runtime = import_module("onnxruntime")
     options = runtime.SessionOptions()
     options.log_severity_level = 3  # errors only
     session = runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    return torch.from_numpy(session.run([OUTPUT], {INPUT: values.numpy()})[0])
+    return torch.from_numpy(
+        session.run([OUTPUT], {name: each.numpy() for name, each in values.items()})[0]
+    )

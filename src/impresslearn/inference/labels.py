@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from impresslearn.data import Label, classes_of, to_batches
+from impresslearn.data import Inputs, Label, classes_of, to_batches
 from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
 from impresslearn.networks import Backbone
@@ -36,7 +36,9 @@ def check_task_names(tasks: Any, count: int) -> list[str]:
 
 
 def labels_by_task(
-    inputs: Tensor, names: Sequence[str], predict: Callable[[Tensor, str], np.ndarray]
+    inputs: Tensor | Inputs,
+    names: Sequence[str],
+    predict: Callable[[Tensor | Inputs, str], np.ndarray],
 ) -> np.ndarray:
     """predict(inputs of a task, task) for every task, as one array (n,) in the inputs' order.
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from typing_extensions import TypedDict
 
 from impresslearn.coefficients.mixing import Coefficients
-from impresslearn.data import TensorBatches
+from impresslearn.data import Inputs, TensorBatches
 from impresslearn.errors import InputError
 from impresslearn.inference.superposition import Superposition
 from impresslearn.masks.bank import MaskBank
@@ -126,7 +126,7 @@ def guess_task(
     backbone: Backbone,
     bank: MaskBank,
     tasks: Sequence[KnownTask],
-    inputs: Tensor,
+    inputs: Tensor | Inputs,
     method: InferenceMethod = "auto",
     *,
     objective: Objective = "information",
@@ -195,21 +195,21 @@ class _Search:
         per_task = self.superposition.backbone.has_task_statistics
         return "batch" if per_task else "eval"
 
-    def loss(self, shares: Tensor, inputs: Tensor) -> Tensor:
+    def loss(self, shares: Tensor, inputs: Tensor | Inputs) -> Tensor:
         weights, backbone = self.superposition.weights(shares), self.superposition.backbone
-        logits = backbone.forward(weights, inputs.to(backbone.dtype), self.shared, self._mode)
+        logits = backbone.forward(weights, inputs.to(backbone.input_dtype), self.shared, self._mode)
         return self.objective(logits[:, : self.num_classes])
 
-    def gradient(self, inputs: Tensor, active: Tensor | None = None) -> Tensor:
+    def gradient(self, inputs: Tensor | Inputs, active: Tensor | None = None) -> Tensor:
         """(C,): how the objective changes with each task's share, at equal shares."""
         shares = self.superposition.uniform(active).requires_grad_(True)
         chunk = inputs[:SUPERPOSED_INPUTS].to(shares.device)
         return torch.autograd.grad(self.loss(shares, chunk), shares)[0]
 
-    def one_shot(self, inputs: Tensor) -> list[int]:
+    def one_shot(self, inputs: Tensor | Inputs) -> list[int]:
         return self.gradient(inputs).argsort().tolist()
 
-    def halving(self, inputs: Tensor) -> list[int]:
+    def halving(self, inputs: Tensor | Inputs) -> list[int]:
         """Every round superposes two tasks at a time and keeps the better one of each pair.
 
         Superposing all that are left, as a binary search would, fails: the kept half agrees on
@@ -229,12 +229,12 @@ class _Search:
         return active + dropped
 
     def optimise(
-        self, inputs: Tensor, recipe: Recipe, penalty: float, seed: int
+        self, inputs: Tensor | Inputs, recipe: Recipe, penalty: float, seed: int
     ) -> tuple[TaskView, list[int]]:
         shares = self.superposition.uniform(per_layer=True).requires_grad_(True)
         no_labels = torch.zeros(len(inputs), dtype=torch.long, device=shares.device)
 
-        def loss(batch: Tensor, _: Tensor) -> Tensor:
+        def loss(batch: Tensor | Inputs, _: Tensor) -> Tensor:
             value = self.loss(shares, batch)
             if penalty:
                 value = value + penalty * unit_norm_penalty(list(shares.unbind(dim=1)))
@@ -247,21 +247,26 @@ class _Search:
         return view, found.abs().mean(dim=1).argsort(descending=True).tolist()
 
 
-def entropy_profile(backbone: Backbone, view: TaskView, inputs: Tensor) -> EntropyProfile:
+def entropy_profile(backbone: Backbone, view: TaskView, inputs: Tensor | Inputs) -> EntropyProfile:
     """A task's mean entropy on its own inputs, and on the same with shuffled features."""
     own = inputs[:PROFILED_INPUTS]
-    features = own.flatten(1)
-    order = torch.randperm(features.shape[1], generator=torch.Generator().manual_seed(0))
-    foreign = features[:, order.to(features.device)].reshape(own.shape)
+    foreign = own.map(_shuffled) if isinstance(own, Inputs) else _shuffled(own)
     means = [entropies(view.outputs(backbone, each)).mean() for each in (own, foreign)]
     return EntropyProfile(*(float((mean / _most(view)).half()) for mean in means))
+
+
+def _shuffled(inputs: Tensor) -> Tensor:
+    """Inputs (n, ...) with the features of all in one other order."""
+    features = inputs.flatten(1)
+    order = torch.randperm(features.shape[1], generator=torch.Generator().manual_seed(0))
+    return features[:, order.to(features.device)].reshape(inputs.shape)
 
 
 def _judge(
     backbone: Backbone,
     tasks: Sequence[KnownTask],
     shortlist: Sequence[KnownTask],
-    inputs: Tensor,
+    inputs: Tensor | Inputs,
     method: str,
 ) -> TaskGuess:
     """Judges the shortlist: the posterior over it and over "none of them".
@@ -290,7 +295,7 @@ def _judge(
     )
 
 
-def _losses(backbone: Backbone, view: TaskView, inputs: Tensor) -> tuple[float, float]:
+def _losses(backbone: Backbone, view: TaskView, inputs: Tensor | Inputs) -> tuple[float, float]:
     """The information objective and the mean entropy of a task's predictions, over log K."""
     logits, most = view.logits(backbone, inputs), _most(view)
     return float(information_maximisation(logits)) / most, float(mean_entropy(logits)) / most

@@ -18,7 +18,7 @@ from typing_extensions import Unpack
 from impresslearn.coefficients.learning import COEFFICIENT_RECIPE
 from impresslearn.coefficients.mixing import Coefficients, Granularity
 from impresslearn.coefficients.quantisation import Precision
-from impresslearn.data import Label
+from impresslearn.data import Inputs, Label
 from impresslearn.data.preprocessing import Prepared, Preprocessing
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.export import TaskModel, export_module
@@ -232,7 +232,7 @@ class ImpressLearner(ReadOnlySettings):
         self._trainer.learn_tasks(tasks, batched=batched)
         return self
 
-    def prepare(self, inputs: Any) -> Tensor:
+    def prepare(self, inputs: Any) -> Tensor | Inputs:
         """Raw inputs (n, ...) as the network takes them: what every verb does with its own.
 
         Those in `Prepared` are only checked. Raises InputError for unsuitable inputs.
@@ -364,7 +364,7 @@ class ImpressLearner(ReadOnlySettings):
     def _trainer(self) -> Trainer:
         return Trainer(self._state, self.settings, progress_for(self.progress).titled)
 
-    def _labels(self, inputs: Tensor, task: str) -> np.ndarray:
+    def _labels(self, inputs: Tensor | Inputs, task: str) -> np.ndarray:
         learned = self.tasks_.learned(task)
         return labels_of(self._state.view(learned).logits(self.backbone, inputs), learned.classes)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from impresslearn.coefficients.learning import trainable_numbers
-from impresslearn.data import Examples, to_batches
+from impresslearn.data import Examples, Inputs, to_batches
 from impresslearn.errors import InputError
 from impresslearn.masks import PopupScores, trainable_scores
 from impresslearn.masks.sparsity import ones_per_layer
@@ -152,7 +152,7 @@ def _of_one_size(prepared: Mapping[str, TrainingData]) -> list[list[str]]:
     groups: dict[object, list[str]] = {}
     for name, (examples, classes) in prepared.items():
         key: object = name
-        if isinstance(examples, Examples):
+        if isinstance(examples, Examples) and not isinstance(examples.inputs, Inputs):
             key = len(classes), examples.inputs.shape, examples.inputs.dtype
         groups.setdefault(key, []).append(name)
     return list(groups.values())

@@ -25,7 +25,7 @@ from impresslearn.data import Label
 from impresslearn.errors import InputError, MissingDependencyError
 from impresslearn.methods.finetuning import FineTuning, TrainingSettings, share_settings
 from impresslearn.networks import Backbone
-from impresslearn.networks.layers import MaskableLayer
+from impresslearn.networks.layers import MASKABLE, MaskableLayer
 from impresslearn.optimisation.loop import Recipe, Trainable, Weights
 from impresslearn.state.tasks import TaskInfo
 from impresslearn.streams import import_torchvision
@@ -61,14 +61,16 @@ def import_peft() -> ModuleType:
 
 
 class Adapter(ReadOnlySettings):
-    """Trains an adapter of PEFT for every task, on all maskable layers of the frozen network.
+    """Trains an adapter of PEFT for every task, on the maskable linear layers and convolutions.
 
+    Grouped convolutions, packed projections of attention, GPT-2's `Conv1D` and embeddings, which
+    PEFT does not adapt as they are, stay frozen.
     kind: "lora" or "vera", whose layers must all be linear; rank: r; precision: what the trained
     numbers are rounded to after training and kept in, as a learner's coefficients are, with a step
     for each of the r columns (under "coded" one a matrix). The network that predicts is the rounded
     one. The other settings are those of `FineTuning`. Raises MissingDependencyError without PEFT,
-    and InputError for settings that do not fit and networks that PEFT cannot adapt: a bare layer,
-    and grouped convolutions.
+    and InputError for settings that do not fit and networks without a layer to adapt inside a
+    module.
     """
 
     backbone: Backbone
@@ -88,15 +90,18 @@ class Adapter(ReadOnlySettings):
             raise InputError(f"kind must be {' or '.join(KINDS)}, got {kind!r}")
         if precision not in PRECISIONS:
             raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
-        for layer in backbone.layers:
+        self._layers = [each for each in backbone.layers if _is_adaptable(backbone, each)]
+        if not self._layers:
+            raise InputError(
+                "adapters need a linear layer or an ungrouped convolution among the maskable layers"
+            )
+        for layer in self._layers:
             if not _module(layer):
                 raise InputError(
                     "PEFT adapts layers inside a module; wrap the layer in nn.Sequential"
                 )
             if kind == "vera" and len(layer.shape) > 2:
                 raise InputError('PEFT has VeRA for linear layers only; use kind="lora"')
-            if getattr(backbone.module.get_submodule(_module(layer)), "groups", 1) != 1:
-                raise InputError(f"adapters need ungrouped convolutions; {layer.name} has groups")
         self.kind = kind
         self.rank = check_integer("rank", rank, 1)
         self.precision = precision
@@ -131,7 +136,7 @@ class Adapter(ReadOnlySettings):
     def _trains(self) -> Trainable:
         adapted, frozen = self._adapted(), self.backbone.weights
         modules: dict[str, Any] = {
-            layer.name: adapted.get_submodule(_module(layer)) for layer in self.backbone.layers
+            layer.name: adapted.get_submodule(_module(layer)) for layer in self._layers
         }
         trained: dict[str, Tensor] = {
             name: value for name, value in adapted.named_parameters() if value.requires_grad
@@ -151,7 +156,7 @@ class Adapter(ReadOnlySettings):
 
     def _adapted(self) -> nn.Module:
         """A copy of the network with an adapter in each maskable layer, from this seed."""
-        targets = "|".join(re.escape(_module(layer)) for layer in self.backbone.layers)
+        targets = "|".join(re.escape(_module(layer)) for layer in self._layers)
         common = {"r": self.rank, "target_modules": targets}
         if self.kind == "lora":
             config = self._peft.LoraConfig(lora_alpha=LORA_SCALE * self.rank, **common)
@@ -177,6 +182,11 @@ class Adapter(ReadOnlySettings):
         for column, value in zip(columns, values, strict=True):
             column.copy_(value)
         return sum(part.nbytes for part in stored) + len(levels)
+
+
+def _is_adaptable(backbone: Backbone, layer: MaskableLayer) -> bool:
+    owner = backbone.module.get_submodule(layer.parameter.rpartition(".")[0])
+    return not layer.part and isinstance(owner, MASKABLE) and getattr(owner, "groups", 1) == 1
 
 
 def _module(layer: MaskableLayer) -> str:

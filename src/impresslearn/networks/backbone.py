@@ -13,15 +13,22 @@ import hashlib
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
-from math import prod
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
+from impresslearn.data import Inputs
 from impresslearn.errors import InputError
 from impresslearn.networks import norms
+from impresslearn.networks.calls import (
+    Reader,
+    call,
+    check_batch,
+    first_line,
+    reader_of_logits,
+    takes_flat,
+)
 from impresslearn.networks.heads import (
     HEADS,
     TUNED,
@@ -31,14 +38,11 @@ from impresslearn.networks.heads import (
     TunedKind,
     small_parameters,
 )
-from impresslearn.networks.layers import maskable_layers
+from impresslearn.networks.layers import MaskableLayer, joined, maskable_layers, vocabulary_of
 from impresslearn.validation import ReadOnlySettings, check_integer
 
 Mode = Literal["train", "frozen", "eval", "batch"]
 MODES: tuple[Mode, ...] = get_args(Mode)
-
-_INPUT_WORDS = ("shape", "size", "dim", "d input", "channel", "type", "same device")
-"""Words by which torch's errors about unsuitable inputs are told from others."""
 
 
 class Backbone(ReadOnlySettings):
@@ -47,13 +51,17 @@ class Backbone(ReadOnlySettings):
     module: taken over, not copied (`adapt` copies); its parameters stop requiring gradients.
     norm: a policy of `networks.norms`. input_shape: the shape of one input, None for a free size;
     a shape of one size, such as (784,), accepts any shape with so many values, which are flattened.
-    skip: maskable layers to leave frozen. spec: the keyword arguments of `create_backbone` that
-    rebuild it, None for an adapted module. pretrained: whether weights and statistics were trained.
+    skip, include: maskable layers to leave frozen, and those to mask instead of all, by name or
+    pattern. input_dtype: that of inputs, by default that of the weights, or int64 (token ids) where
+    the first layer is an embedding. spec: the keyword arguments of `create_backbone` that rebuild
+    it, None for an adapted module. pretrained: whether weights and statistics were trained.
     head: "shared", one last layer, masked like the others, of whose outputs a task uses the first,
     or "own": every task brings a last layer with an output a class, and masks cover the rest.
     Further attributes: layers, the maskable layers in order; weights, their frozen weights by name;
     small, the frozen scales and shifts of norms and biases by name; own_head, the last layer where
-    every task has its own, else None. Raises InputError for settings that do not fit the module.
+    every task has its own, else None; vocabulary, the rows of an embedding that is the first layer,
+    or None; logits_reader, what takes the logits out of the module's output, None where it is a
+    tensor or none was computed yet. Raises InputError for settings that do not fit the module.
     """
 
     weights: dict[str, Tensor]
@@ -67,6 +75,8 @@ class Backbone(ReadOnlySettings):
         norm: str,
         input_shape: Sequence[int | None] | None = None,
         skip: Collection[str] = (),
+        include: Collection[str] | None = None,
+        input_dtype: torch.dtype | None = None,
         spec: dict[str, Any] | None = None,
         pretrained: bool = False,
         head: HeadKind = "shared",
@@ -85,12 +95,16 @@ class Backbone(ReadOnlySettings):
                 for size in input_shape
             )
         self.input_shape = input_shape
+        if not isinstance(input_dtype, torch.dtype | None):
+            raise InputError(f"input_dtype must be a torch.dtype, got {input_dtype!r}")
+        self.vocabulary = vocabulary_of(module)
+        self._input_dtype = input_dtype or (torch.int64 if self.vocabulary else None)
+        self.logits_reader: Reader | None = None
         self.spec = spec
         self.pretrained = pretrained
         self.head = head
         self.own_head = Head.of(module) if head == "own" else None
-        own, layers = (self.own_head.shapes if self.own_head else {}), maskable_layers(module, skip)
-        self.layers = tuple(layer for layer in layers if layer.name not in own)
+        self.layers = self._masked(skip, include)
         if not self.layers:
             raise InputError('nothing but the last layer is left to mask; use head="shared"')
         self._statistics = norms.statistic_names(module)
@@ -122,8 +136,13 @@ class Backbone(ReadOnlySettings):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The number format of the weights, and of inputs that fit them."""
+        """The number format of the weights."""
         return self.weights[self.layers[0].name].dtype
+
+    @property
+    def input_dtype(self) -> torch.dtype:
+        """The number format of inputs: that of the weights, or int64 for token ids."""
+        return self._input_dtype or self.dtype
 
     @property
     def num_parameters(self) -> int:
@@ -185,7 +204,7 @@ class Backbone(ReadOnlySettings):
     def forward(
         self,
         weights: Mapping[str, Tensor],
-        inputs: Tensor,
+        inputs: Tensor | Inputs,
         statistics: Mapping[str, Tensor] | None = None,
         mode: Mode = "eval",
     ) -> Tensor:
@@ -193,8 +212,8 @@ class Backbone(ReadOnlySettings):
 
         weights: layer names to effective weights; a layer that is not named keeps its frozen
         weights. A head of the task's own is among them, with a row for each class, and what it
-        changes of `small_parameters`. inputs: (n, ...). statistics: all running statistics by
-        buffer name, as `initial_statistics` gives them, which is also the default.
+        changes of `small_parameters`. inputs: (n, ...), or several tensors. statistics: all running
+        statistics by buffer name, as `initial_statistics` gives them, which is also the default.
 
         | mode | dropout | batch norm |
         |---|---|---|
@@ -216,23 +235,22 @@ class Backbone(ReadOnlySettings):
         outputs = self.num_classes
         if self.own_head is not None and self.own_head.name in weights:
             outputs = len(weights[self.own_head.name])
-        return self._logits(mode, tensors | dict(weights), inputs, outputs)
+        return self._logits(mode, tensors | self.parameters_of(weights), inputs, outputs)
 
-    def check_inputs(self, inputs: Tensor) -> None:
+    def parameters_of(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Weights by layer name as tensors by name of the parameters that the module has."""
+        return joined(self.layers, weights, self.module.get_parameter)
+
+    def check_inputs(self, inputs: Tensor | Inputs) -> None:
         """Raise InputError unless `inputs` is a batch (n, ...) that fits `input_shape`."""
-        if not isinstance(inputs, Tensor) or inputs.dim() == 0:
-            got = "a single number" if isinstance(inputs, Tensor) else type(inputs).__name__
-            raise InputError(f"{self.name} expects a batch of inputs as a tensor, got {got}")
-        shape, wanted = tuple(inputs.shape[1:]), self.input_shape
-        if wanted is None or (
-            prod(shape) == wanted[0] if self._takes_flat else _fits(shape, wanted)
-        ):
-            return
-        expected, got = f"{wanted[0]} values an input", f"shape {shape} = {prod(shape)}"
-        if not self._takes_flat:
-            sizes = ", ".join("*" if size is None else str(size) for size in wanted)
-            expected, got = f"inputs of shape ({sizes})", f"{shape}"
-        raise InputError(f"{self.name} expects {expected}, got {got}{self._hint(inputs)}")
+        check_batch(self.name, inputs, self.input_shape)
+
+    def masking(self, names: Collection[str]) -> Backbone:
+        """The same frozen module with these maskable layers. Raises InputError for unknown ones."""
+        twin = copy.copy(self)
+        vars(twin)["layers"] = self._masked((), names)
+        twin._link()
+        return twin
 
     def to(self, device: torch.device | str) -> Backbone:
         """A copy on that device. Raises InputError for a device that is not there."""
@@ -242,7 +260,7 @@ class Backbone(ReadOnlySettings):
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, AssertionError) as error:
-            raise InputError(f"device {device!s} cannot be used: {_first_line(error)}") from None
+            raise InputError(f"device {device!s} cannot be used: {first_line(error)}") from None
         moved._link()
         return moved
 
@@ -263,6 +281,13 @@ class Backbone(ReadOnlySettings):
             digest.update(values.view(torch.uint8).numpy().data)
         return digest.hexdigest()
 
+    def _masked(
+        self, skip: Collection[str], include: Collection[str] | None
+    ) -> tuple[MaskableLayer, ...]:
+        heads = self.own_head.shapes if self.own_head else {}
+        layers = maskable_layers(self.module, skip, include)
+        return tuple(layer for layer in layers if layer.name not in heads)
+
     def __getstate__(self) -> dict[str, Any]:
         linked = {"weights", "small", "_running_buffers", "_fixed_buffers", "_local"}
         return {name: value for name, value in self.__dict__.items() if name not in linked}
@@ -273,18 +298,18 @@ class Backbone(ReadOnlySettings):
 
     def _link(self) -> None:
         """Refer to the module's tensors as they are now, and forget older views."""
-        for kind, some in (("weights", self.layers), ("small", chain(*self.small_parameters()))):
-            names = (each.name for each in some)
-            vars(self)[kind] = {name: self.module.get_parameter(name).detach() for name in names}
+        vars(self)["weights"] = {
+            layer.name: layer.of(self.module.get_parameter(layer.parameter).detach())
+            for layer in self.layers
+        }
+        vars(self)["small"] = {
+            each.name: self.module.get_parameter(each.name).detach()
+            for each in chain(*self.small_parameters())
+        }
         buffers = dict(self.module.named_buffers())
         self._running_buffers = {name: buffers.pop(name) for name in self._statistics}
         self._fixed_buffers = buffers
         self._local = threading.local()
-
-    @property
-    def _takes_flat(self) -> bool:
-        shape = self.input_shape
-        return shape is not None and len(shape) == 1 and shape[0] is not None
 
     def _view(self, mode: Mode) -> nn.Module:
         views = self._local.__dict__
@@ -303,18 +328,17 @@ class Backbone(ReadOnlySettings):
         return view
 
     def _logits(
-        self, mode: Mode, tensors: Mapping[str, Tensor], inputs: Tensor, outputs: int
+        self,
+        mode: Mode,
+        tensors: Mapping[str, Tensor],
+        inputs: Tensor | Inputs,
+        outputs: int,
     ) -> Tensor:
-        flat = inputs.flatten(1) if self._takes_flat else inputs
-        try:
-            # Not strict: views for batch statistics lack the buffers that others pass in.
-            logits = functional_call(self._view(mode), dict(tensors), (flat,), strict=False)
-        except torch.OutOfMemoryError:
-            raise
-        except (RuntimeError, ValueError, AssertionError) as error:
-            if line := self._explained(error, inputs):
-                raise InputError(line) from error
-            raise
+        flat = takes_flat(self.input_shape)
+        logits = call(self.name, self._view(mode), tensors, inputs, flat)
+        if not isinstance(logits, Tensor) and (reader := reader_of_logits(logits)):
+            vars(self)["logits_reader"] = reader
+            logits = reader(logits, "logits")
         expected = (len(inputs), outputs)
         got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         if got != expected:
@@ -353,39 +377,3 @@ class Backbone(ReadOnlySettings):
                 f"{len(self._statistics)} that initial_statistics gives"
             )
         return statistics
-
-    def _hint(self, inputs: Tensor) -> str:
-        expected, shape = self.input_shape or (), tuple(inputs.shape)
-        if self._takes_flat:
-            return "; add a batch dimension" if inputs.numel() == expected[0] else ""
-        if _fits(shape, expected):
-            return "; add a batch dimension: inputs[None]"
-        if len(shape) == len(expected) + 1 > 2 and _fits((shape[-1], *shape[1:-1]), expected):
-            order = ", ".join(map(str, (0, len(expected), *range(1, len(expected)))))
-            return f"; channels come first: inputs.permute({order})"
-        return ""
-
-    def _explained(self, error: Exception, inputs: Tensor) -> str | None:
-        """One line about unsuitable inputs, or None for an error that is about something else."""
-        message = _first_line(error)
-        if "more than 1 value per channel" in message:
-            return (
-                f"{self.name} normalises by the batch and needs more than one value a channel; "
-                f"got inputs of shape {tuple(inputs.shape)}, give a larger batch"
-            )
-        if message.startswith("CUDA") or not any(w in message.lower() for w in _INPUT_WORDS):
-            return None
-        return (
-            f"{self.name} cannot take {inputs.dtype} inputs of shape {tuple(inputs.shape)} on "
-            f"{inputs.device}: {message}"
-        )
-
-
-def _fits(shape: Sequence[int], expected: Sequence[int | None]) -> bool:
-    return len(shape) == len(expected) and all(
-        wanted is None or size == wanted for size, wanted in zip(shape, expected, strict=True)
-    )
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).split("\n", 1)[0]

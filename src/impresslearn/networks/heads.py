@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from impresslearn.errors import InputError
-from impresslearn.networks.layers import maskable_layers
+from impresslearn.networks.layers import last_layer
 
 HeadKind = Literal["shared", "own"]
 HEADS: tuple[HeadKind, ...] = get_args(HeadKind)
@@ -36,7 +36,9 @@ class Head:
     @classmethod
     def of(cls, module: nn.Module) -> Head:
         """That of a module. Raises InputError for one whose weights other layers use too."""
-        last = maskable_layers(module)[-1]
+        last = last_layer(module)
+        if last.part or not last.name.endswith("weight"):
+            raise InputError(f'the last layer {last.name} is no linear one; use head="shared"')
         weight, prefix = module.get_parameter(last.name), last.name.removesuffix("weight")
         if sum(each is weight for _, each in module.named_parameters(remove_duplicate=False)) > 1:
             raise InputError(f'the last layer {last.name} shares its weights; use head="shared"')

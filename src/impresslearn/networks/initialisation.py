@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 from impresslearn.errors import InputError
-from impresslearn.networks.layers import maskable_layers
+from impresslearn.networks.layers import plain_layers
 from impresslearn.validation import check_integer, check_number
 
 Init = Literal["signed_constant", "kaiming_normal"]
@@ -57,14 +57,15 @@ def fill_weights(
     gain: float | None = None,
     version: int = INIT_VERSION,
 ) -> None:
-    """Fills the maskable weights in place, layer by layer; biases and norms stay as they are.
+    """Fills the weights of linear layers and convolutions in place, layer by layer.
 
+    All else stays as the module's builder drew it: biases, norms, projections of attention.
     "kaiming_normal": normal numbers times gain * sqrt(2 / fan_in); "signed_constant": the signs of
     the same numbers times gain * sqrt(2 / fan_in). Drawn on the CPU in float32, whatever the
     module's device and dtype. version: 2, or 1 for torch's numbers. Raises InputError for an
     unknown init or version and a bad seed or gain.
     """
-    gain, layers = check_gain(gain, init), maskable_layers(module)
+    gain, layers = check_gain(gain, init), plain_layers(module)
     if version not in (1, INIT_VERSION) or isinstance(version, bool):
         raise InputError(f"init_version must be 1 or {INIT_VERSION}, got {version!r}")
     seed = check_integer("seed", seed, 0)

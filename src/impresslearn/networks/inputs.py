@@ -5,19 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from impresslearn.data import (
     Examples,
+    Inputs,
     Label,
     StreamedExamples,
     as_examples,
-    as_inputs,
+    as_network_inputs,
     task_classes,
 )
+from impresslearn.data.examples import raw
 from impresslearn.data.preprocessing import Prepared, Preprocessing
+from impresslearn.errors import InputError
 from impresslearn.networks import Backbone
 
+LARGEST_ID = 2**24
+"""Whole numbers below are told apart in float32."""
 TrainingData = tuple[Examples | StreamedExamples, tuple[Label, ...]]
 """Prepared examples of a task and its classes."""
 
@@ -31,6 +37,10 @@ def checked_examples(
         examples = preprocessing.apply_to(examples)
     if isinstance(examples, Examples):
         backbone.check_inputs(examples.inputs)
+    if not backbone.input_dtype.is_floating_point:
+        held = examples.inputs if isinstance(examples, Examples) else None
+        values = some_inputs(examples, 1) if held is None else held
+        _check_ids(backbone, values, examples.pixels)
     return examples
 
 
@@ -44,17 +54,44 @@ def training_examples(
 
 def checked_inputs(
     backbone: Backbone, inputs: Any, preprocessing: Preprocessing | None = None
-) -> Tensor:
-    """Inputs without labels as the backbone takes them: a float tensor, prepared if raw."""
-    if isinstance(inputs, Prepared):
-        values = as_inputs(inputs.data)
+) -> Tensor | Inputs:
+    """Inputs without labels as the backbone takes them: a float tensor, prepared if raw.
+
+    Token ids are floats too until they enter the network, whose `input_dtype` makes integers of
+    them: float32 holds every whole number that can be one.
+    """
+    given = inputs.data if isinstance(inputs, Prepared) else inputs
+    if isinstance(inputs, Prepared) or preprocessing is None:
+        values = as_network_inputs(given)
     else:
-        values = as_inputs(inputs) if preprocessing is None else preprocessing.apply(inputs)
+        values = preprocessing.apply(given)
     backbone.check_inputs(values)
+    if not backbone.input_dtype.is_floating_point:
+        pixels = isinstance(values, Tensor) and raw(given).dtype == torch.uint8
+        _check_ids(backbone, values, pixels)
     return values
 
 
-def some_inputs(examples: Examples | StreamedExamples, count: int) -> Tensor:
+def _check_ids(backbone: Backbone, values: Tensor | Inputs, pixels: bool) -> None:
+    """Raises InputError for numbers that are no ids of the network's vocabulary.
+
+    Which of several inputs are ids only the network knows.
+    """
+    if isinstance(values, Inputs):
+        return
+    most = min(backbone.vocabulary or LARGEST_ID, LARGEST_ID)
+    kind = str(backbone.input_dtype).removeprefix("torch.")
+    takes = f"{backbone.name} takes whole numbers from 0 to {most - 1} (its input_dtype is {kind})"
+    if pixels:
+        raise InputError(f"{takes}; uint8 is read as pixels, give them as int64")
+    if not torch.equal(values, values.floor()):
+        raise InputError(f"{takes}, got fractions; adapt(…, input_dtype=torch.float32) takes them")
+    low, high = map(int, values.aminmax()) if values.numel() else (0, 0)
+    if low < 0 or high >= most:
+        raise InputError(f"{takes}, got {low if low < 0 else high}")
+
+
+def some_inputs(examples: Examples | StreamedExamples, count: int) -> Tensor | Inputs:
     """Up to `count` inputs, spread evenly over the data."""
     places = np.linspace(0, len(examples) - 1, min(count, len(examples)))
     return examples.inputs_at(np.unique(places.astype(int)))

@@ -1,34 +1,49 @@
 """The ordered maskable layers of a module: what masks and coefficients are laid out over.
 
 A task computes `{name: W ⊙ mask}` for the layers listed here and calls the module with those
-tensors in place of its own, so any architecture works and nothing has to be undone.
+tensors in place of its own, so any architecture works and nothing has to be undone. A layer is a
+matrix of weights with its units in rows, which is not always a parameter: the packed projections
+of `nn.MultiheadAttention` are three layers, and GPT-2's `Conv1D` keeps its units in columns.
+`joined` makes parameters of layers again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+import difflib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from itertools import chain
 from math import prod
+from typing import Literal
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from impresslearn.errors import InputError
 
 MASKABLE = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 """Module types whose `weight` has its output units in dimension 0 and can be masked."""
+EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
+
+Part = Literal["", "q", "k", "v", "transposed"]
+Kind = Literal["", "embedding", "tied", "computed"]
+THIRDS: tuple[Part, ...] = ("q", "k", "v")
+"""The row blocks of a packed `in_proj_weight`, in order."""
 
 
 @dataclass(frozen=True)
 class MaskableLayer:
-    """One weight that masks cover.
+    """Weights that masks cover: a parameter, a third of one, or one with rows and columns swapped.
 
-    name: the parameter's qualified name, such as "0.weight"; shape: (units, fan-in dimensions ...).
+    name: the parameter's qualified name, such as "0.weight"; ".q", ".k" or ".v" follows where it is
+    a third. shape: (units, fan-in dimensions ...). part: what it is of the parameter.
     """
 
     name: str
     shape: tuple[int, ...]
+    part: Part = ""
 
     @property
     def units(self) -> int:
@@ -45,43 +60,196 @@ class MaskableLayer:
         """Weights that feed one output unit."""
         return prod(self.shape[1:])
 
+    @property
+    def parameter(self) -> str:
+        """The qualified name of the parameter that holds the weights."""
+        return self.name.rpartition(".")[0] if self.part in THIRDS else self.name
 
-def maskable_layers(module: nn.Module, skip: Collection[str] = ()) -> tuple[MaskableLayer, ...]:
-    """The weights of linear and convolution layers, in module order, without those in `skip`.
+    def of(self, parameter: Tensor) -> Tensor:
+        """The layer's weights, of `shape`, as a view of the parameter."""
+        if self.part == "transposed":
+            return parameter.t()
+        return parameter.chunk(3)[THIRDS.index(self.part)] if self.part else parameter
 
-    A weight that several layers share is listed once, under its first layer's name, and masked
-    wherever it is used. Left out are biases, norms, embeddings, transposed convolutions and the
-    packed `in_proj_weight` of `nn.MultiheadAttention`, whose `out_proj` is listed.
-    Raises InputError if nothing is left, for a name in `skip` that is no maskable layer, and for
-    weights that are not plain parameters (lazy, parametrised, pruned).
+
+@dataclass(frozen=True)
+class Candidate:
+    """A layer that could be masked, and what stands against it by default.
+
+    names: all that its parameter goes by, if several modules share it; kind: "" where it is masked
+    unless it is skipped, "embedding" or "tied" (to one) where it has to be included, "computed"
+    where the weights are no parameter (parametrised, pruned), which masks cannot cover.
+    """
+
+    layer: MaskableLayer
+    names: tuple[str, ...]
+    kind: Kind = ""
+
+    def fits(self, pattern: str) -> bool:
+        """Whether a pattern is the name of the layer or of its parameter, or matches one of them.
+
+        An embedding and a layer tied to it are told apart by their names.
+        """
+        names = {self.layer.name, self.layer.parameter, *(() if self.kind else self.names)}
+        return pattern in names or any(fnmatchcase(name, pattern) for name in names)
+
+
+def maskable_layers(
+    module: nn.Module, skip: Collection[str] = (), include: Collection[str] | None = None
+) -> tuple[MaskableLayer, ...]:
+    """The weights of linear, convolution and attention layers, in module order.
+
+    include: the names to mask instead of all these; skip: names to leave out. Both take patterns
+    such as "*.attn.*". An embedding, or a layer that shares its weight, is masked only if it is
+    included. A weight that several layers share is listed once, under its first layer's name, and
+    masked wherever it is used. Biases, norms, transposed convolutions and recurrent layers are
+    never masked. Raises InputError if nothing is left, for a name that fits no weight, and for
+    weights that are not plain parameters (lazy; parametrised or pruned and not skipped).
+    """
+    found = candidates(module)
+    if not found:
+        kind = type(module).__name__
+        raise InputError(f"{kind} has no maskable layer; expected an nn.Linear or nn.Conv in it")
+    left = chosen_candidates(found, skip, include)
+    if not left and include is None and not skip:
+        raise InputError("only embeddings could be masked; choose them with include")
+    if not left:
+        given = "skip leaves" if include is None else "include and skip leave"
+        raise InputError(f"{given} none of the {len(found)} maskable layers; keep at least one")
+    for each in left:
+        if each.kind == "computed":
+            raise InputError(
+                f"{each.layer.name} is computed from other parameters (parametrised, normed or "
+                "pruned); remove that before masking the module, or skip it"
+            )
+    return tuple(each.layer for each in left)
+
+
+def chosen_candidates(
+    found: Sequence[Candidate], skip: Collection[str], include: Collection[str] | None
+) -> list[Candidate]:
+    """Those that `maskable_layers` lists, or refuses because their weights are computed."""
+    chosen = [each for each in found if each.kind in ("", "computed")]
+    if include is not None:
+        chosen = _named("include", include, found)
+    skipped = _named("skip", skip, found)
+    left: dict[tuple[str, Part], Candidate] = {}
+    for each in chosen:
+        if each not in skipped:
+            left.setdefault((each.names[0], each.layer.part), each)
+    return list(left.values())
+
+
+def plain_layers(module: nn.Module) -> tuple[MaskableLayer, ...]:
+    """The weights of linear layers and convolutions alone, those tied to an embedding included.
+
+    Raises InputError where there is none, or one that is computed.
+    """
+    wanted = [
+        each.layer.name
+        for each in candidates(module)
+        if not each.layer.part and each.kind != "embedding" and _short(each.layer.name) == "weight"
+    ]
+    return maskable_layers(module, include=wanted or None)
+
+
+def candidates(module: nn.Module) -> list[Candidate]:
+    """All weights that masks can cover, in module order; raises InputError for lazy parameters.
+
+    A weight that layers share is one, but that of an embedding and of layers tied to it is two.
     """
     for name, tensor in chain(module.named_parameters(), module.named_buffers()):
         if is_lazy(tensor):
             raise InputError(f"{name} is lazy and has no shape yet; run the module on a batch once")
-    found: dict[int, MaskableLayer] = {}
-    for prefix, layer in module.named_modules():
-        if not isinstance(layer, MASKABLE):
-            continue
-        name = f"{prefix}.weight" if prefix else "weight"
-        # Parametrisation, weight norm and pruning recompute `weight` and keep no such parameter.
-        weight = dict(layer.named_parameters(recurse=False)).get("weight")
-        if weight is None:
+    names: dict[int, list[str]] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    embedded = {id(each.weight) for each in module.modules() if isinstance(each, EMBEDDINGS)}
+    found: dict[tuple[str, Part, Kind], Candidate] = {}
+    for prefix, owner in module.named_modules():
+        for short, part in _weights_of(owner):
+            name = f"{prefix}.{short}" if prefix else short
+            weight = dict(owner.named_parameters(recurse=False)).get(short)
+            kind: Kind = ""
+            # Parametrisation, weight norm and pruning recompute weights and keep no such parameter.
+            if weight is None:
+                weight, kind = getattr(owner, short), "computed"
+            elif id(weight) in embedded:
+                kind = "embedding" if isinstance(owner, EMBEDDINGS) else "tied"
+            full = MaskableLayer(f"{name}.{part}" if part in THIRDS else name, (), part)
+            layer = replace(full, shape=tuple(full.of(weight).shape))
+            shared = tuple(names.get(id(weight), [name]))
+            found.setdefault((shared[0], part, kind), Candidate(layer, shared, kind))
+    return list(found.values())
+
+
+def last_layer(module: nn.Module) -> MaskableLayer:
+    """The last layer that could be masked, embeddings apart: that of the logits, as a rule."""
+    found = candidates(module)
+    return ([each for each in found if each.kind != "embedding"] or found)[-1].layer
+
+
+def vocabulary_of(module: nn.Module) -> int | None:
+    """The rows of an embedding that is the first layer with weights, which takes ids; or None."""
+    leaves = (each for each in module.modules() if next(each.children(), None) is None)
+    first = next((each for each in leaves if any(True for _ in each.parameters())), None)
+    return first.num_embeddings if isinstance(first, EMBEDDINGS) else None
+
+
+def joined(
+    layers: Sequence[MaskableLayer],
+    weights: Mapping[str, Tensor],
+    parameter_of: Callable[[str], Tensor],
+) -> dict[str, Tensor]:
+    """Weights by layer name as tensors by parameter name, each laid out as the parameter is.
+
+    What is the name of no layer stays as it is. parameter_of: gives the frozen parameter, for
+    thirds of it that no weights are given for.
+    """
+    parts = {layer.name: layer for layer in layers if layer.part}
+    found: dict[str, Tensor] = {}
+    thirds: dict[str, list[Tensor]] = {}
+    for name, weight in weights.items():
+        layer = parts.get(name)
+        if layer is None:
+            found[name] = weight
+        elif layer.part == "transposed":
+            found[name] = weight.t().contiguous()
+        else:
+            whole = layer.parameter
+            if whole not in thirds:
+                thirds[whole] = list(parameter_of(whole).chunk(3))
+            thirds[whole][THIRDS.index(layer.part)] = weight
+    return found | {name: torch.cat(rows) for name, rows in thirds.items()}
+
+
+def _weights_of(module: nn.Module) -> Iterator[tuple[str, Part]]:
+    """The weights of one module that can be masked: attribute, and what of it."""
+    if isinstance(module, (*MASKABLE, *EMBEDDINGS)):
+        yield "weight", ""
+    elif isinstance(module, nn.MultiheadAttention):
+        if module._qkv_same_embed_dim:
+            yield from (("in_proj_weight", third) for third in THIRDS)
+        else:
+            yield from ((f"{third}_proj_weight", "") for third in THIRDS)
+    elif type(module).__name__ == "Conv1D" and hasattr(module, "nf"):  # GPT-2's
+        yield "weight", "transposed"
+
+
+def _short(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _named(word: str, patterns: Collection[str], found: Sequence[Candidate]) -> list[Candidate]:
+    """The candidates that fit any pattern. Raises InputError for a pattern that fits none."""
+    patterns = [patterns] if isinstance(patterns, str) else list(patterns)
+    for pattern in patterns:
+        if not any(each.fits(pattern) for each in found):
+            names = [each.layer.name for each in found]
+            close = difflib.get_close_matches(str(pattern), names, n=3)
+            known = ", ".join(close or names[:8]) + (", …" if len(names) > 8 else "")
             raise InputError(
-                f"{name} is computed from other parameters (parametrised, normed or pruned); "
-                "remove that before masking the module"
+                f"{word} names {pattern!r}, which is no maskable layer; "
+                f"the {'closest' if close else 'layers'} are {known}"
             )
-        found.setdefault(id(weight), MaskableLayer(name, tuple(weight.shape)))
-    if not found:
-        kind = type(module).__name__
-        raise InputError(f"{kind} has no maskable layer; expected an nn.Linear or nn.Conv in it")
-    names = [layer.name for layer in found.values()]
-    skipped = {skip} if isinstance(skip, str) else set(skip)
-    if unknown := skipped.difference(names):
-        known = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
-        raise InputError(
-            f"skip names {min(unknown)!r}, which is no maskable layer; the layers are {known}"
-        )
-    layers = tuple(layer for layer in found.values() if layer.name not in skipped)
-    if not layers:
-        raise InputError(f"skip leaves none of the {len(found)} maskable layers; keep at least one")
-    return layers
+    return [each for each in found if any(each.fits(pattern) for pattern in patterns)]

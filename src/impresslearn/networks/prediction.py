@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from impresslearn.data import BatchSource, even_parts
+from impresslearn.data import BatchSource, Inputs, even_parts
 from impresslearn.errors import InputError
 from impresslearn.kernels.forking import ForkableLock
 from impresslearn.networks import Backbone, Mode
@@ -42,9 +42,13 @@ class TrainingPhase:
             return cls("frozen", shared)
         return cls("train", backbone.initial_statistics())
 
-    def forward(self, backbone: Backbone, weights: dict[str, Tensor], inputs: Tensor) -> Tensor:
+    def forward(
+        self, backbone: Backbone, weights: dict[str, Tensor], inputs: Tensor | Inputs
+    ) -> Tensor:
         """Training-mode logits (n, outputs)."""
-        return backbone.forward(weights, inputs.to(backbone.dtype), self.statistics, self.mode)
+        return backbone.forward(
+            weights, inputs.to(backbone.input_dtype), self.statistics, self.mode
+        )
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,9 @@ class TaskView:
     num_classes: int
     mode: Mode = "eval"
 
-    def logits(self, backbone: Backbone, inputs: Tensor, batch_size: int = BATCH) -> Tensor:
+    def logits(
+        self, backbone: Backbone, inputs: Tensor | Inputs, batch_size: int = BATCH
+    ) -> Tensor:
         """Evaluation-mode logits (n, num_classes). Inputs are moved to the backbone's device.
 
         With `batch` norm statistics the inputs of one forward pass depend on one another: those
@@ -71,11 +77,16 @@ class TaskView:
         return logits
 
     @torch.no_grad()
-    def outputs(self, backbone: Backbone, inputs: Tensor, batch_size: int = BATCH) -> Tensor:
+    def outputs(
+        self, backbone: Backbone, inputs: Tensor | Inputs, batch_size: int = BATCH
+    ) -> Tensor:
         """As `logits`, finite or not."""
         parts = [
             backbone.forward(
-                self.weights, part.to(backbone.device, backbone.dtype), self.statistics, self.mode
+                self.weights,
+                part.to(backbone.device, backbone.input_dtype),
+                self.statistics,
+                self.mode,
             )
             for part in inputs.split(even_parts(len(inputs), batch_size))
         ]

@@ -17,7 +17,7 @@ from impresslearn.networks.architectures import lenet_300_100, resnet18, resnet5
 from impresslearn.networks.backbone import Backbone
 from impresslearn.networks.heads import HeadKind
 from impresslearn.networks.initialisation import INIT_VERSION, Init, check_gain, fill_weights
-from impresslearn.networks.layers import maskable_layers
+from impresslearn.networks.layers import last_layer, maskable_layers
 from impresslearn.networks.norms import convert_batch_norms, find_norm, list_norms, untrained
 from impresslearn.validation import check_integer, plain_json
 
@@ -136,23 +136,30 @@ def adapt(
     norm: str = "shared",
     input_shape: Sequence[int | None] | None = None,
     skip: Collection[str] = (),
+    include: Collection[str] | None = None,
+    input_dtype: torch.dtype | None = None,
     head: HeadKind = "shared",
 ) -> Backbone:
     """A frozen copy of any module that maps inputs (n, ...) to logits (n, classes).
+
+    An output with an attribute or a key `logits`, as models of transformers give, is as good.
 
     The module itself is left alone; the copy keeps its weights, device and dtype. num_classes: by
     default the units of the last maskable layer. norm: what tasks do with batch norm, "shared" (the
     module's running statistics, frozen; where these are as new, mean 0 and variance 1, those of the
     first task learned), "per_task" (each task's own, starting there) or "batch"; a module without
     batch norm gets "none". Anything else that a module counts in buffers stays as it is.
-    input_shape: the shape of one input, None for a free size. skip: names of weights to leave
-    unmasked. Not maskable and therefore left frozen: biases, norms, embeddings and the
-    `in_proj_weight` of `nn.MultiheadAttention`.
+    input_shape: the shape of one input, None for a free size. include, skip: names of weights, or
+    patterns such as "*.attn.*", to mask instead of all and to leave unmasked. All are the weights
+    of linear layers, convolutions and attention; an embedding, or a layer that shares its weight,
+    is masked only if it is included, other parameters never; `masking_report` says which is what.
+    input_dtype: what inputs are cast to, by default the dtype of the weights, or int64 (token ids)
+    where the first layer is an embedding.
     Raises InputError for a module that cannot be copied or masked, and for bad settings.
     """
     if not isinstance(module, nn.Module):
         raise InputError(f"adapt takes an nn.Module, got {type(module).__name__}")
-    layers = maskable_layers(module)
+    maskable_layers(module, skip, include)
     try:
         frozen = copy.deepcopy(module)
     except (RuntimeError, TypeError) as error:
@@ -161,10 +168,12 @@ def adapt(
     norm = convert_batch_norms(frozen, norm)
     return Backbone(
         frozen,
-        num_classes=layers[-1].units if num_classes is None else num_classes,
+        num_classes=last_layer(module).units if num_classes is None else num_classes,
         norm=norm,
         input_shape=input_shape,
         skip=skip,
+        include=include,
+        input_dtype=input_dtype,
         pretrained=not untrained(frozen),
         head=head,
     )

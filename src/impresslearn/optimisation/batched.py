@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from impresslearn.data import TensorBatches, random_state
+from impresslearn.data import Inputs, TensorBatches, random_state
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import TrainingPhase
 from impresslearn.optimisation.loop import FitResult, TaskTraining, Trainable, Weights, fit
@@ -122,7 +122,7 @@ def how_many(problems: Sequence[Problem]) -> int:
 def _run(problems: Sequence[Problem], progress: Progress) -> None:
     training = problems[0][0]
 
-    def loss(inputs: Tensor, targets: Tensor) -> Tensor:
+    def loss(inputs: Tensor | Inputs, targets: Tensor) -> Tensor:
         weights, costs = zip(*(trained.weights() for _, trained in problems), strict=True)
         losses = torch.vmap(training.loss, in_dims=(0, 1, 1))(_stacked(weights), inputs, targets)
         return losses.sum() + sum(costs)

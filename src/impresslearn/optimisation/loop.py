@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from impresslearn.data import BatchSource
+from impresslearn.data import BatchSource, Inputs
 from impresslearn.errors import InputError, TrainingError
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import Statistics, TrainingPhase
@@ -41,7 +41,7 @@ WORDS = {"optimizer": get_args(Optimizer), "schedule": get_args(Schedule)}
 CHECK_EVERY = 50
 SMALLEST_BATCH = 16
 
-Loss = Callable[[Tensor, Tensor], Tensor]
+Loss = Callable[[Tensor | Inputs, Tensor], Tensor]
 Weights = dict[str, Tensor]
 
 
@@ -239,7 +239,7 @@ class TaskTraining:
             if last and trained.fold:
                 trained.fold(gathered, kept)
 
-        def loss(inputs: Tensor, targets: Tensor) -> Tensor:
+        def loss(inputs: Tensor | Inputs, targets: Tensor) -> Tensor:
             step = next(steps)
             if step == last:
                 fold()
@@ -252,7 +252,7 @@ class TaskTraining:
             fold()
         return result
 
-    def loss(self, weights: Weights, inputs: Tensor, targets: Tensor) -> Tensor:
+    def loss(self, weights: Weights, inputs: Tensor | Inputs, targets: Tensor) -> Tensor:
         """The mean cross-entropy of a batch in nats, with the recipe's label smoothing."""
         logits = self.phase.forward(self.backbone, weights, inputs)[:, : self.num_classes]
         return F.cross_entropy(logits, targets, label_smoothing=self.recipe.label_smoothing)
@@ -260,7 +260,7 @@ class TaskTraining:
 
 def _endless(
     source: BatchSource, recipe: Recipe, generator: torch.Generator
-) -> Iterator[tuple[Tensor, Tensor]]:
+) -> Iterator[tuple[Tensor | Inputs, Tensor]]:
     size = recipe.batch_for(len(source))
     while True:
         for inputs, targets in source.batches(size, generator):

@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from impresslearn import __version__
+from impresslearn.data.inputs import one_tensor
 from impresslearn.data.preprocessing import Prepared
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.inference.labels import check_task_names, labels_of
@@ -155,7 +156,8 @@ class Service:
             line = f"{len(inputs):,} rows are more than the limit of {most:,} a request"
             raise HTTPException(413, line)
         # Aligned as torch aligns: products of arrays that lie otherwise may differ in the last bit.
-        values = self.learner.prepare(Prepared(inputs) if request.prepared else inputs).clone()
+        given = Prepared(inputs) if request.prepared else inputs
+        values = one_tensor(self.learner.prepare(given)).clone()
         rows, shape = min(len(values), batch), tuple(values.shape[1:])
         needed = rows * self._bytes_per_input(shape) // (1 if gradient else 2)
         self._check_memory(
@@ -198,7 +200,7 @@ def _kept_bytes(backbone: Backbone, shape: tuple[int, ...]) -> int:
         return tensor
 
     weights = {name: each.detach().requires_grad_() for name, each in backbone.weights.items()}
-    inputs = torch.zeros(shape, dtype=backbone.dtype, device=backbone.device)
+    inputs = torch.zeros(shape, dtype=backbone.input_dtype, device=backbone.device)
     with torch.enable_grad(), saved_tensors_hooks(note, lambda tensor: tensor):
         backbone.forward(weights, inputs)
     return sum(sizes)

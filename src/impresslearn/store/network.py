@@ -9,6 +9,7 @@ the fingerprint that was written.
 from __future__ import annotations
 
 import copy
+import operator
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 from impresslearn.errors import ImpressLearnError, InputError, StoreError
 from impresslearn.networks import Backbone, adapt, count_parameters, create_backbone
 from impresslearn.networks.heads import HEADS
-from impresslearn.networks.layers import maskable_layers
+from impresslearn.networks.layers import candidates, maskable_layers
 from impresslearn.networks.registry import OLDER_SPEC
 from impresslearn.state.settings import restored_settings
 from impresslearn.store.contents import Contents
@@ -30,12 +31,20 @@ from impresslearn.store.rows import Head
 LARGEST_UNSTORED = 2**27
 """Parameters of a network that is kept and rebuilt as a seed alone: a file of a few bytes must not
 ask for more memory than that."""
+READERS: dict[Any, Any] = {"getitem": operator.getitem, "getattr": getattr}
 LONGEST_SETTING = 4096
 """Items of a list among a network's settings: each may be a layer."""
 
 
 def describe(backbone: Backbone) -> dict[str, Any]:
-    """What it takes to rebuild the network, but its weights, as plain values."""
+    """What it takes to rebuild the network, but its weights, as plain values.
+
+    input_dtype: that of inputs, where it is not dtype; logits: what reads them from an output.
+    """
+    given, own = backbone.input_dtype, backbone.dtype
+    further = {} if given == own else {"input_dtype": str(given).removeprefix("torch.")}
+    if backbone.logits_reader is not None:
+        further["logits"] = backbone.logits_reader.__name__
     return {
         "name": backbone.name,
         "spec": backbone.spec,
@@ -46,9 +55,9 @@ def describe(backbone: Backbone) -> dict[str, Any]:
         "head": backbone.head,
         "layers": [[layer.name, list(layer.shape)] for layer in backbone.layers],
         "parameters": backbone.num_parameters,
-        "dtype": str(backbone.dtype).removeprefix("torch."),
+        "dtype": str(own).removeprefix("torch."),
         "fingerprint": backbone.fingerprint(),
-    }
+    } | further
 
 
 def checked_head(contents: Contents) -> Head:
@@ -119,6 +128,12 @@ def _rebuilt(
         )
     else:
         backbone = _from_spec(spec, contents.tensor_bytes(), where)
+        names = [name for name, _ in layers]
+        if set(names) < {layer.name for layer in backbone.layers}:
+            backbone = backbone.masking(names)  # those that an older version masked
+    inputs = description.get("input_dtype")
+    vars(backbone)["_input_dtype"] = None if inputs is None else _dtype(inputs, where)
+    vars(backbone)["logits_reader"] = READERS.get(description.get("logits"))
     if [(layer.name, layer.shape) for layer in backbone.layers] != layers:
         raise StoreError(f"the maskable layers of {backbone.name} are not those in {where}")
     _fill(backbone, contents)
@@ -147,23 +162,27 @@ def _from_spec(spec: Mapping[str, Any], stored_bytes: int, where: Path) -> Backb
 
 
 def _around(module: nn.Module, description: Mapping[str, Any], where: Path) -> Backbone:
-    kept = {name for name, _ in description["layers"]}
     norm, shape, outputs = (description[key] for key in ("norm", "input_shape", "num_classes"))
-    dtype = getattr(torch, description["dtype"], None)
-    if not isinstance(dtype, torch.dtype):
-        raise StoreError(f"{where} names the unknown number format {description['dtype']!r}")
+    dtype = _dtype(description["dtype"], where)
     if not isinstance(module, nn.Module):
         raise InputError("it is no nn.Module")
-    layers = maskable_layers(module)
     head = description.get("head", "shared")
-    own = {layers[-1].name} if head == "own" else set()
-    skip = [layer.name for layer in layers if layer.name not in kept | own]
-    if module.get_parameter(layers[0].name).dtype != dtype:
+    kept = {name for name, _ in description["layers"]}
+    include = [name for each in candidates(module) if (name := each.layer.name) in kept] or None
+    layers = maskable_layers(module, include=include)
+    if module.get_parameter(layers[0].parameter).dtype != dtype:
         module = copy.deepcopy(module).to(dtype)
+    settings: dict[str, Any] = {"input_shape": shape, "include": include, "head": head}
     if norm in ("none", "group"):  # which `adapt` does not give where there is batch norm
-        frozen, settings = copy.deepcopy(module), {"norm": norm, "input_shape": shape}
-        return Backbone(frozen, num_classes=outputs, skip=skip, head=head, **settings)
-    return adapt(module, num_classes=outputs, norm=norm, input_shape=shape, skip=skip, head=head)
+        return Backbone(copy.deepcopy(module), num_classes=outputs, norm=norm, **settings)
+    return adapt(module, num_classes=outputs, norm=norm, **settings)
+
+
+def _dtype(name: object, where: Path) -> torch.dtype:
+    found = getattr(torch, str(name), None)
+    if not isinstance(found, torch.dtype):
+        raise StoreError(f"{where} names the unknown number format {name!r}")
+    return found
 
 
 def _fill(backbone: Backbone, contents: Contents) -> None:

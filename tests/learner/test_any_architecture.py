@@ -1,0 +1,180 @@
+"""Attention, token ids, depthwise convolutions, GPT-2's layers: every verb, as on any network."""
+
+from functools import partial
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+import torch
+
+import impresslearn as il
+from impresslearn.data import as_examples, as_network_inputs, data_fingerprint
+from impresslearn.export import export_onnx
+from impresslearn.methods import Adapter
+from models import (
+    MODELS,
+    VOCABULARY,
+    Sentences,
+    Tied,
+    padded,
+    pictured,
+    seeded,
+    sentences,
+)
+from toys import QUICK, Pairs, quick_learner, refused
+
+BRIEF = il.Recipe(lr=0.03, epochs=0, min_steps=25, batch_size=16)
+
+
+def parts(name, **settings):
+    make, data = MODELS[name]
+    return seeded(make), il.adapt(seeded(make), **settings), data
+
+
+def called(module, inputs):
+    """The module called as its inputs ask for."""
+    if isinstance(inputs, torch.Tensor):
+        return module(inputs)
+    several = as_network_inputs(inputs)
+    return module(*several.arguments, **several.named)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_three_tasks_are_learned_kept_and_exported_bit_for_bit(name, tmp_path):
+    module, backbone, data = parts(name)
+    learner = quick_learner(backbone, basis_recipe=BRIEF, task_recipe=BRIEF, cache_bytes=0)
+    learner.add_random_masks(4).learn_basis("a", data(0, 2))
+    inputs = data(7, 3)[0]
+    kept = {}
+    for task, classes in {"b": 3, "c": 4, "d": 2}.items():
+        learner.learn_task(task, data(classes, classes))
+        kept[task] = learner.logits(inputs, task)
+        assert kept[task].shape[1] == classes
+    learner.save(tmp_path / "a.impress")
+    back = il.load(tmp_path / "a.impress", module=module, progress=False)
+    for task, logits in kept.items():
+        assert torch.equal(learner.logits(inputs, task), logits)
+        assert torch.equal(back.logits(inputs, task), logits)
+        assert torch.equal(called(learner.export(task), inputs), logits)
+        assert torch.equal(called(back.export(task), inputs), logits)
+    assert back.backbone.layers == backbone.layers
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_baselines_run_on_them(name):
+    _, backbone, data = parts(name)
+    quiet = {"recipe": QUICK, "progress": False}
+    methods = [il.SupSup(backbone, basis_recipe=QUICK, sparsity=0.5, progress=False)]
+    methods += [il.FineTuning(backbone, **quiet)]
+    methods += [Adapter(backbone, **quiet)] if find_spec("peft") else []
+    for method in methods:
+        method.learn_task("a", data(0, 3)).learn_task("b", data(1, 2))
+        assert method.score(data(0, 3), "a") > 0.4  # of three classes
+        assert set(method.predict(data(1, 2)[0], "b")) <= {0, 1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_onnx_has_equal_logits(name, tmp_path):
+    pytest.importorskip("onnxruntime")
+    _, backbone, data = parts(name)
+    learner = quick_learner(backbone, task_recipe=BRIEF).add_random_masks(4)
+    learner.learn_task("a", data(0, 3))
+    export_onnx(learner.task_model("a"), tmp_path / "a.onnx", data(1, 3)[0])
+
+
+@pytest.mark.parametrize("kind", [torch.int64, torch.int32, torch.float32, "list", "dataset"])
+def test_token_ids_come_as_integers_of_any_kind(kind):
+    _, backbone, _ = parts("sentences")
+    assert (backbone.input_dtype, backbone.vocabulary) == (torch.int64, VOCABULARY)
+    ids, labels = sentences()
+    given = {"list": ids.tolist()}.get(kind, ids)
+    data = Pairs(ids, labels) if kind == "dataset" else (given, labels)
+    if isinstance(kind, torch.dtype):
+        data = ids.to(kind), labels
+    learner = quick_learner(backbone, task_recipe=BRIEF).add_random_masks(4).learn_task("a", data)
+    view = learner.task_model("a").view
+    expected = backbone.forward(view.weights, ids)[:, :3]
+    assert torch.equal(learner.logits(ids.numpy().astype(np.int32), "a"), expected)
+    assert learner.infer_task(ids).best == "a"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda ids: ids.to(torch.uint8), "uint8 is read as pixels, give them as int64"),
+        (lambda ids: ids + 0.5, "got fractions; .*input_dtype=torch.float32"),
+        (lambda ids: ids - 40, r"whole numbers from 0 to 39 .*, got -40$"),
+        (lambda ids: ids + 1, "got 40$"),
+    ],
+)
+def test_numbers_that_are_no_ids_are_one_line(change, message):
+    backbone = parts("sentences")[1]
+    ids, labels = sentences()
+    ids[0, 0], ids[0, 1] = 0, VOCABULARY - 1
+    learner = quick_learner(backbone, task_recipe=BRIEF).add_random_masks(2)
+    refused(message, learner.learn_task, "a", (change(ids), labels))
+    learner.learn_task("a", (ids, labels))
+    refused(message, learner.predict, change(ids), "a")
+    refused("index out of range", backbone.forward, {}, ids + 1)
+
+
+def test_input_dtype_is_chosen_and_kept(tmp_path):
+    class Casting(Sentences):
+        def forward(self, ids):
+            return super().forward((ids * VOCABULARY).long())
+
+    backbone = il.adapt(Casting(), input_dtype=torch.float32)
+    learner = quick_learner(backbone, task_recipe=BRIEF).add_random_masks(2)
+    ids, labels = sentences()
+    learner.learn_task("a", (ids / VOCABULARY, labels)).save(tmp_path / "a.impress")
+    back = il.load(tmp_path / "a.impress", module=Casting(), progress=False)
+    assert back.backbone.input_dtype == torch.float32
+    refused("must be a torch.dtype", partial(il.adapt, Casting()), input_dtype="float32")
+    assert il.adapt(Tied(), num_classes=5).input_dtype == torch.int64
+
+
+def test_a_dictionary_is_checked_and_kept_as_it_is():
+    (given, labels), (inputs, _) = padded(), pictured()
+    examples = as_examples(({**given, "scores": np.ones(len(labels))}, labels.tolist()))
+    tensors = examples.inputs.named
+    kinds = [each.dtype for each in tensors.values()]
+    assert kinds == [torch.int64, torch.int64, torch.float32]
+    part = examples.subset([3, 1])
+    assert torch.equal(part.inputs.named["input_ids"], given["input_ids"][[3, 1]])
+    halves = examples.inputs.split([20, 28])
+    assert [len(each) for each in halves] == [20, 28]
+    assert torch.equal(halves[1].named["attention_mask"], given["attention_mask"][20:])
+    prints = [
+        data_fingerprint(as_examples((each, labels)))
+        for each in (given, given, {**given, "scores": labels})
+    ]
+    assert prints[0] == prints[1] != prints[2]
+    assert repr(as_network_inputs(inputs)) == "Inputs(0: (3, 8, 8) float32, 1: (5,) float32)"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"input_ids": torch.zeros(3, 4)}, r"one row an example each, got \[3, 48\]"),
+        ({"input_ids": torch.zeros(48, 4, dtype=torch.uint8)}, "ids as int64 and pixels as floats"),
+        ({"input_ids": torch.full((48, 4), torch.nan)}, "NaN or infinite"),
+        ({"input_ids": ["a"] * 48}, "must be a numeric tensor"),
+        ({3: torch.zeros(48, 4)}, "names of inputs must be strings"),
+        ({"input_ids": torch.full((48, 10), VOCABULARY)}, "index out of range"),
+    ],
+)
+def test_dictionaries_that_do_not_fit_are_one_line(change, message):
+    given, labels = padded()
+    learner = quick_learner(parts("named")[1], task_recipe=BRIEF).add_random_masks(2)
+    refused(message, learner.learn_task, "a", (given | change, labels))
+    missing = {"attention_mask": given["attention_mask"]}
+    refused("does not take Inputs.*missing", learner.learn_task, "a", (missing, labels))
+
+
+def test_what_takes_one_tensor_says_so(tmp_path):
+    given, labels = padded()
+    refused("takes one tensor", il.Preprocessing(std=2.0).apply_to, as_examples((given, labels)))
+    refused("gives one tensor", as_examples, Pairs([given] * 48, labels))
+    flat = quick_learner().add_random_masks(2)
+    refused("has an input_shape and takes one tensor", flat.learn_task, "a", (given, labels))

@@ -1,0 +1,189 @@
+"""Small networks of the kinds that people have, each with data for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from impresslearn import Inputs
+from toys import Data, blobs, pictures
+
+VOCABULARY, LENGTH = 40, 10
+
+
+class Patches(nn.Module):
+    """A vision transformer over (n, 3, 8, 8) in four patches; attention packs its projections."""
+
+    def __init__(self, classes: int = 4) -> None:
+        super().__init__()
+        self.first = nn.Parameter(0.1 * torch.randn(1, 1, 16))
+        self.places = nn.Parameter(0.1 * torch.randn(1, 5, 16))
+        self.patches = nn.Conv2d(3, 16, 4, stride=4)
+        self.block = nn.TransformerEncoderLayer(16, 2, 32, 0.1, batch_first=True, norm_first=True)
+        self.head = nn.Linear(16, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        tokens = self.patches(images).flatten(2).transpose(1, 2)
+        tokens = (
+            torch.cat([self.first.expand(images.shape[0], -1, -1), tokens], dim=1) + self.places
+        )
+        return self.head(self.block(tokens)[:, 0])
+
+
+class Sentences(nn.Module):
+    """A transformer encoder over token ids (n, length), averaged."""
+
+    def __init__(self, classes: int = 4) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(VOCABULARY, 16)
+        self.block = nn.TransformerEncoderLayer(16, 2, 32, 0.1, batch_first=True)
+        self.head = nn.Linear(16, classes)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.head(self.block(self.tokens(ids)).mean(1))
+
+
+class Depthwise(nn.Module):
+    """Pointwise and depthwise convolutions with batch norm."""
+
+    def __init__(self, classes: int = 4) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 8, 1),
+            nn.Conv2d(8, 16, 3, groups=8, padding=1),
+            nn.BatchNorm2d(16),
+            nn.ReLU(),
+            nn.Conv2d(16, 16, 1, groups=2),
+            nn.ReLU(),
+        )
+        self.head = nn.Linear(16, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(self.body(images).mean((2, 3)))
+
+
+class Conv1D(nn.Module):
+    """A linear layer with its weight as GPT-2 has it: (in, out)."""
+
+    def __init__(self, nf: int, nx: int) -> None:
+        super().__init__()
+        self.nf = nf
+        self.weight = nn.Parameter(torch.randn(nx, nf) / nx**0.5)
+        self.bias = nn.Parameter(torch.zeros(nf))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.addmm(self.bias, inputs, self.weight)
+
+
+class Columns(nn.Sequential):
+    """Two layers with units in columns, and a head, over (n, 16)."""
+
+    def __init__(self, classes: int = 4) -> None:
+        super().__init__(Conv1D(24, 16), nn.GELU(), Conv1D(12, 24), nn.GELU())
+        self.append(nn.Linear(12, classes))
+
+
+class Tied(nn.Module):
+    """Next tokens of ids (n, length) by the embedding itself, of which the first classes count."""
+
+    def __init__(self, classes: int = VOCABULARY) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(VOCABULARY, 8)
+        self.hidden = nn.Linear(8, 8)
+        self.out = nn.Linear(8, VOCABULARY, bias=False)
+        self.out.weight = self.tokens.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.out(F.relu(self.hidden(self.tokens(ids).mean(1))))
+
+
+@dataclass
+class Output:
+    """As models of transformers return it."""
+
+    logits: Tensor
+    hidden_states: Tensor | None = None
+
+
+class Named(nn.Module):
+    """A transformer over named inputs, with padding, in the style of Hugging Face."""
+
+    def __init__(self, classes: int = 4) -> None:
+        super().__init__()
+        self.embeddings = nn.ModuleDict(
+            {"words": nn.Embedding(VOCABULARY, 16), "positions": nn.Embedding(LENGTH, 16)}
+        )
+        self.attention = nn.MultiheadAttention(16, 2, batch_first=True)
+        self.dense = Conv1D(16, 16)
+        self.classifier = nn.Linear(16, classes)
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, **options: Any
+    ) -> Output:
+        mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        places = torch.arange(input_ids.shape[1], device=input_ids.device)
+        hidden = self.embeddings["words"](input_ids) + self.embeddings["positions"](places)
+        hidden = hidden + self.attention(hidden, hidden, hidden, key_padding_mask=mask == 0)[0]
+        kept = (self.dense(hidden.flatten(0, 1)).view_as(hidden) * mask[..., None]).sum(1)
+        return Output(self.classifier(kept / mask.sum(1, keepdim=True)))
+
+
+class Two(nn.Module):
+    """Pictures and numbers beside them, in this order; a dictionary comes out."""
+
+    def __init__(self, classes: int = 4) -> None:
+        super().__init__()
+        self.pictures = nn.Conv2d(3, 8, 3)
+        self.numbers = nn.Linear(5, 8)
+        self.head = nn.Linear(16, classes)
+
+    def forward(self, pictures: Tensor, numbers: Tensor) -> dict[str, Tensor]:
+        seen = F.relu(self.pictures(pictures)).mean((2, 3))
+        return {"logits": self.head(torch.cat([seen, F.relu(self.numbers(numbers))], dim=1))}
+
+
+def padded(seed: int = 0, classes: int = 3) -> tuple[dict[str, Tensor], Tensor]:
+    """Sentences of different lengths, as a tokeniser gives them."""
+    ids, labels = sentences(seed, classes)
+    lengths = 3 + torch.arange(len(ids)) % (LENGTH - 2)
+    mask = (torch.arange(LENGTH) < lengths[:, None]).long()
+    return {"input_ids": ids * mask, "attention_mask": mask}, labels
+
+
+def pictured(seed: int = 0, classes: int = 3) -> tuple[Inputs, Tensor]:
+    """Pictures and five numbers each."""
+    images, labels = pictures(seed, classes)
+    return Inputs(images, torch.randn(len(labels), 5).double().numpy()), labels
+
+
+def sentences(seed: int = 0, classes: int = 3, count: int = 48) -> Data:
+    """Ids (count, 10), of which those of a class prefer a tenth of the vocabulary."""
+    generator = torch.Generator().manual_seed(seed)
+    favourites = torch.randperm(VOCABULARY, generator=generator)[: 4 * classes].view(classes, 4)
+    labels = torch.arange(count) % classes
+    ids = torch.randint(VOCABULARY, (count, LENGTH), generator=generator)
+    liked = favourites[labels].gather(1, torch.randint(4, (count, LENGTH), generator=generator))
+    return torch.where(torch.rand(count, LENGTH, generator=generator) < 0.6, liked, ids), labels
+
+
+def seeded(kind: Callable[[], nn.Module]) -> nn.Module:
+    """A model with the random weights of seed 0."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return kind()
+
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[..., tuple[Any, Tensor]]]] = {
+    "patches": (Patches, pictures),
+    "sentences": (Sentences, sentences),
+    "depthwise": (Depthwise, pictures),
+    "columns": (Columns, blobs),
+    "named": (Named, padded),
+    "two": (Two, pictured),
+}
+"""Name -> model and data for it, a function of seed and classes."""
