@@ -39,14 +39,15 @@ def called(module, inputs):
     return module(*several.arguments, **several.named)
 
 
+@pytest.mark.parametrize("head", ["shared", "own"])
 @pytest.mark.parametrize("name", MODELS)
-def test_three_tasks_are_learned_kept_and_exported_bit_for_bit(name, tmp_path):
-    module, backbone, data = parts(name)
+def test_three_tasks_are_learned_kept_and_exported_bit_for_bit(name, head, tmp_path):
+    module, backbone, data = parts(name, head=head)
     learner = quick_learner(backbone, basis_recipe=BRIEF, task_recipe=BRIEF, cache_bytes=0)
     learner.add_random_masks(4).learn_basis("a", data(0, 2))
     inputs = data(7, 3)[0]
     kept = {}
-    for task, classes in {"b": 3, "c": 4, "d": 2}.items():
+    for task, classes in {"b": 3, "c": 4 if head == "shared" else 6, "d": 2}.items():
         learner.learn_task(task, data(classes, classes))
         kept[task] = learner.logits(inputs, task)
         assert kept[task].shape[1] == classes
@@ -58,6 +59,7 @@ def test_three_tasks_are_learned_kept_and_exported_bit_for_bit(name, tmp_path):
         assert torch.equal(called(learner.export(task), inputs), logits)
         assert torch.equal(called(back.export(task), inputs), logits)
     assert back.backbone.layers == backbone.layers
+    assert learner.infer_task(data(3, 3)[0]).best in learner.tasks_
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -77,9 +79,9 @@ def test_baselines_run_on_them(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_onnx_has_equal_logits(name, tmp_path):
     pytest.importorskip("onnxruntime")
-    _, backbone, data = parts(name)
+    _, backbone, data = parts(name, head="own")
     learner = quick_learner(backbone, task_recipe=BRIEF).add_random_masks(4)
-    learner.learn_task("a", data(0, 3))
+    learner.learn_task("a", data(0, 5))
     export_onnx(learner.task_model("a"), tmp_path / "a.onnx", data(1, 3)[0])
 
 

@@ -56,8 +56,9 @@ def test_embeddings_tied_and_computed_weights_and_what_was_skipped():
     assert "tokens.weight" not in reasons(il.masking_report(Tied(), include=["tokens.weight"]))
     computed = nn.utils.parametrizations.weight_norm(nn.Linear(3, 2))
     assert set(reasons(il.masking_report(computed)).values()) == {"bias", "computed weight"}
-    backbone = il.adapt(Patches(), skip=["*.in_proj_weight.k"])
+    backbone = il.adapt(Patches(), skip=["*.in_proj_weight.k"], head="own")
     found = reasons(il.masking_report(backbone))
+    assert found["head.weight"] == found["head.bias"] == "replaced by a head of every task's own"
     assert found["block.self_attn.in_proj_weight.k"] == "left out by include or skip"
     assert "block.self_attn.in_proj_weight.q" not in found
 
