@@ -145,6 +145,20 @@ def test_folding_changes_no_prediction() -> None:
     assert not torch.allclose(found, backbone.forward({}, inputs, kept), atol=0.1)
 
 
+def test_the_preset_for_trained_networks_is_complete(tmp_path: Path) -> None:
+    few = Recipe(lr=0.02, epochs=5, batch_size=16)
+    learner = ImpressLearner.from_preset(own_heads(), "pretrained", task_recipe=few, progress=False)
+    assert len(learner.bank_) == 40
+    for name in CLASSES:
+        learner.learn_task(name, data_of(name))
+        assert learner.score(data_of(name), name) > 0.8
+    learner.save(tmp_path / "p.impress")
+    again = load(tmp_path / "p.impress", module=trained())
+    shown = data_of("two")[0]
+    assert torch.equal(again.logits(shown, "five"), learner.logits(shown, "five"))
+    refused('head="own"', ImpressLearner.from_preset, adapt(trained()), "pretrained")
+
+
 def test_fewer_bits_and_exported_modules() -> None:
     learner = learner_of(tune=("norm",)).learn_task("two", data_of("two"))
     inputs, labels = data_of("two")

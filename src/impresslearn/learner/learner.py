@@ -124,8 +124,19 @@ class ImpressLearner(ReadOnlySettings):
 
     @classmethod
     def from_preset(cls, backbone: Backbone, name: str, **overrides: Any) -> ImpressLearner:
-        """A learner with the settings of a preset (see `preset`), some overridden."""
-        return cls(backbone, **{**find_preset(name).learner_settings(), **overrides})
+        """A learner with the settings of a preset (see `preset`), some overridden.
+
+        It has the masks of the preset, unless a bank is given. Raises InputError for "pretrained"
+        on a network whose tasks share its head.
+        """
+        chosen = find_preset(name)
+        if chosen.own_head and backbone.own_head is None:
+            line = f'the preset {name!r} is for networks from il.adapt(module, head="own")'
+            raise InputError(line)
+        learner = cls(backbone, **{**chosen.learner_settings(), **overrides})
+        if chosen.masks and not len(learner.bank_):
+            learner.add_masks(chosen.masks, source="disjoint")
+        return learner
 
     def __repr__(self) -> str:
         return f"ImpressLearner({self.backbone!r}, {self.bank_!r}, {self.tasks_!r})"

@@ -6,7 +6,8 @@ the settings of its authors' published code. `default` is the best found here (d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from impresslearn.coefficients.learning import COEFFICIENT_RECIPE
@@ -19,7 +20,9 @@ from impresslearn.optimisation.loop import Recipe
 class Preset:
     """Everything that an experiment fixes before it starts.
 
-    init, gain: of the backbone; the other fields are `ImpressLearner`'s settings of the same names.
+    init, gain: of the backbone. masks: how many random masks that share the weights out a new
+    learner starts with. own_head: whether tasks need heads of their own. more: further settings of
+    the learner. The other fields are `ImpressLearner`'s settings of the same names.
     """
 
     description: str
@@ -31,6 +34,9 @@ class Preset:
     score_rule: ScoreRule = "magnitude"
     sparsity: float = 0.9
     gain: float = 1.0
+    masks: int = 0
+    own_head: bool = False
+    more: Mapping[str, Any] = field(default_factory=dict)
 
     def backbone_settings(self) -> dict[str, Any]:
         """Keyword arguments for `create_backbone`."""
@@ -43,7 +49,8 @@ class Preset:
 
     def learner_settings(self) -> dict[str, Any]:
         """Keyword arguments for `ImpressLearner`."""
-        return self.mask_settings() | {"task_recipe": self.task_recipe, "penalty": self.penalty}
+        own = {"task_recipe": self.task_recipe, "penalty": self.penalty, **self.more}
+        return self.mask_settings() | own
 
 
 PRESETS = {
@@ -54,6 +61,23 @@ PRESETS = {
         allocation="erdos_renyi",
         basis_recipe=POPUP_RECIPE,
         task_recipe=COEFFICIENT_RECIPE,
+    ),
+    "pretrained": Preset(
+        'A trained network, adapted with head="own": masks that add to its weights, tuned norms '
+        "and biases and a head, all coded",
+        init="signed_constant",
+        allocation="erdos_renyi",
+        basis_recipe=POPUP_RECIPE,
+        task_recipe=Recipe(lr=0.02, epochs=40, batch_size=32, min_steps=300, label_smoothing=0.1),
+        masks=40,
+        own_head=True,
+        more={
+            "granularity": "unit",
+            "precision": "coded",
+            "bit_price": 0.01,
+            "tune": ("norm", "bias"),
+            "fold_after": 0.5,
+        },
     ),
     "paper_lenet": Preset(
         "LeNet-300-100 on rotated and permuted MNIST, Table 2: RMSprop 0.002, batch 128, λ = 0",
