@@ -80,6 +80,63 @@ def test_forward_uses_the_given_weights_and_gradients_reach_them():
     assert LENET.forward({}, torch.zeros(0, 784)).shape == (0, 10)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_features_are_what_enters_the_head(mode, images):
+    flat = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 3))
+    for backbone, inputs in (
+        (adapt(flat, norm="per_task"), images),
+        (adapt(nn.Linear(5, 3)), torch.randn(4, 5)),
+        (create_backbone("resnet18", 3, width=2, norm="per_task"), torch.randn(2, 3, 16, 16)),
+        (create_backbone(num_classes=3, in_features=128), images),
+        (adapt(flat, norm="per_task", head="own"), images),
+    ):
+        own = {name: weight / 2 for name, weight in backbone.weights.items()}
+        task, twin = backbone.initial_statistics(), backbone.initial_statistics()
+        found = backbone.features(own, inputs, task, mode)
+        last = backbone.own_head or backbone.layers[-1]
+        head = own.get(last.name, backbone.module.get_parameter(last.name)).flatten(1)
+        bias = getattr(list(backbone.module.modules())[-1], "bias", None)
+        logits = backbone.forward(own, inputs, twin, mode)
+        torch.testing.assert_close(
+            nn.functional.linear(found, head, bias), logits, rtol=1e-4, atol=1e-4
+        )
+        assert all(torch.equal(task[name], twin[name]) for name in task)
+        assert not any(each._forward_pre_hooks for each in backbone._view(mode).modules())
+    gradient = torch.rand(5, 784, requires_grad=True)
+    small = create_backbone(num_classes=3, widths=(5,))
+    small.features({"0.weight": gradient}, torch.rand(2, 784)).sum().backward()
+    assert gradient.grad.abs().sum() > 0
+
+
+class Twice(nn.Module):
+    """Calls its only layer on the inputs and again on what it gave, or on one input at a time."""
+
+    def __init__(self, each=False):
+        super().__init__()
+        self.layer, self.each = nn.Linear(3, 3), each
+
+    def forward(self, inputs):
+        if self.each:
+            return self.layer(inputs[None])[0]
+        return self.layer(self.layer(inputs))
+
+
+def test_features_that_cannot_be_told():
+    for module in (Twice(), Twice(each=True)):
+        backbone = adapt(module)
+        with pytest.raises(
+            InputError, match="Twice has no features: the layer of layer.weight must be"
+        ):
+            backbone.features({}, torch.rand(2, 3))
+        assert not backbone._view("eval").layer._forward_pre_hooks
+    with pytest.raises(InputError, match="mode must be"):
+        SMALL.features({}, torch.zeros(2, 4), mode="test")
+    assert "test" not in SMALL._local.__dict__
+    with pytest.raises(InputError, match="expects 4 values"):
+        SMALL.features({}, torch.zeros(2, 3))
+    assert not any(each._forward_pre_hooks for each in SMALL._view("eval").modules())
+
+
 def test_statistics_are_a_task_s_own_and_updated_in_training_only(images):
     backbone = adapt(Counting(), norm="per_task")
     first, second = backbone.initial_statistics(), backbone.initial_statistics()
@@ -129,7 +186,8 @@ def test_threads_give_the_serial_results_bit_for_bit(images):
     ]
 
     def run(index):
-        return backbone.forward(tasks[index], images, mode=("eval", "batch")[index % 2])
+        compute = (backbone.forward, backbone.features)[index // 2]
+        return compute(tasks[index], images, mode=("eval", "batch")[index % 2])
 
     serial = list(map(run, range(4)))
     with ThreadPoolExecutor(4) as pool:

@@ -25,6 +25,7 @@ from impresslearn.networks.calls import (
     Reader,
     call,
     check_batch,
+    entering,
     first_line,
     reader_of_logits,
     takes_flat,
@@ -225,8 +226,6 @@ class Backbone(ReadOnlySettings):
         Under the norm policy "batch", batch norm uses the statistics of the batch in every mode.
         Raises InputError for an unknown mode, layer or statistic, and for unsuitable inputs.
         """
-        if mode not in MODES:
-            raise InputError(f"mode must be {', '.join(MODES)}, got {mode!r}")
         self.check_inputs(inputs)
         self._check_weights(weights)
         tensors = {name: buffer.clone() for name, buffer in self._fixed_buffers.items()}
@@ -236,6 +235,27 @@ class Backbone(ReadOnlySettings):
         if self.own_head is not None and self.own_head.name in weights:
             outputs = len(weights[self.own_head.name])
         return self._logits(mode, tensors | self.parameters_of(weights), inputs, outputs)
+
+    def features(
+        self,
+        weights: Mapping[str, Tensor],
+        inputs: Tensor | Inputs,
+        statistics: Mapping[str, Tensor] | None = None,
+        mode: Mode = "eval",
+    ) -> Tensor:
+        """(n, f) what enters the head, flattened; arguments and errors as of `forward`.
+
+        The head is the layer that tasks replace, and where they share it the last maskable one;
+        InputError is also raised unless its module is called once a pass, on a batch (n, ...).
+        """
+        name = self.own_head.name if self.own_head else self.layers[-1].parameter
+        with entering(self._view(mode).get_submodule(name.rpartition(".")[0])) as found:
+            logits = self.forward(weights, inputs, statistics, mode)
+        if len(found) != 1 or len(found[0]) != len(logits):
+            raise InputError(
+                f"{self.name} has no features: the layer of {name} must be called once, on a batch"
+            )
+        return found[0].flatten(1)
 
     def parameters_of(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Weights by layer name as tensors by name of the parameters that the module has."""
@@ -312,6 +332,8 @@ class Backbone(ReadOnlySettings):
         self._local = threading.local()
 
     def _view(self, mode: Mode) -> nn.Module:
+        if mode not in MODES:
+            raise InputError(f"mode must be {', '.join(MODES)}, got {mode!r}")
         views = self._local.__dict__
         if mode in views:
             return views[mode]
@@ -342,13 +364,10 @@ class Backbone(ReadOnlySettings):
         expected = (len(inputs), outputs)
         got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         if got != expected:
+            own = self.own_head is not None
+            check = 'its last layer, or use head="shared"' if own else "num_classes"
             raise InputError(
-                f"{self.name} must return logits {expected}, returned {got}; check "
-                + (
-                    "num_classes"
-                    if self.own_head is None
-                    else 'its last layer, or use head="shared"'
-                )
+                f"{self.name} must return logits {expected}, returned {got}; check {check}"
             )
         return logits
 

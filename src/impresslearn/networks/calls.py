@@ -6,7 +6,8 @@ Whatever is wrong with inputs is said in one line, before the call or from torch
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from math import prod
 from typing import Any
 
@@ -73,6 +74,17 @@ def call(
         if line := _explained(name, error, several):
             raise InputError(line) from error
         raise
+
+
+@contextmanager
+def entering(layer: nn.Module) -> Iterator[list[Tensor]]:
+    """What the layer is called with in the meantime, its first argument at each call."""
+    found: list[Tensor] = []
+    hook = layer.register_forward_pre_hook(lambda _, given: found.extend(given[:1]))
+    try:
+        yield found
+    finally:
+        hook.remove()
 
 
 def reader_of_logits(output: Any) -> Reader | None:

@@ -76,21 +76,18 @@ class TaskView:
             )
         return logits
 
-    @torch.no_grad()
     def outputs(
         self, backbone: Backbone, inputs: Tensor | Inputs, batch_size: int = BATCH
     ) -> Tensor:
         """As `logits`, finite or not."""
-        parts = [
-            backbone.forward(
-                self.weights,
-                part.to(backbone.device, backbone.input_dtype),
-                self.statistics,
-                self.mode,
-            )
-            for part in inputs.split(even_parts(len(inputs), batch_size))
-        ]
-        return torch.cat(parts)[:, : self.num_classes]
+        logits = self._in_parts(backbone, backbone.forward, inputs, batch_size)
+        return logits[:, : self.num_classes]
+
+    def features(
+        self, backbone: Backbone, inputs: Tensor | Inputs, batch_size: int = BATCH
+    ) -> Tensor:
+        """(n, f) what enters the head, as of `Backbone.features`; in parts as `logits`."""
+        return self._in_parts(backbone, backbone.features, inputs, batch_size)
 
     @torch.no_grad()
     def accuracy(self, backbone: Backbone, source: BatchSource, batch_size: int = BATCH) -> float:
@@ -100,6 +97,25 @@ class TaskView:
             for inputs, targets in source.batches(batch_size)
         )
         return right / len(source)
+
+    @torch.no_grad()
+    def _in_parts(
+        self,
+        backbone: Backbone,
+        compute: Callable[..., Tensor],
+        inputs: Tensor | Inputs,
+        batch_size: int,
+    ) -> Tensor:
+        parts = [
+            compute(
+                self.weights,
+                part.to(backbone.device, backbone.input_dtype),
+                self.statistics,
+                self.mode,
+            )
+            for part in inputs.split(even_parts(len(inputs), batch_size))
+        ]
+        return torch.cat(parts)
 
 
 class WeightCache:
