@@ -12,6 +12,7 @@ from typing import Any
 from impresslearn.errors import InputError
 from impresslearn.streams.cifar import split_cifar100
 from impresslearn.streams.custom import from_arrays, from_folder
+from impresslearn.streams.customers import mnist_customers
 from impresslearn.streams.imagenet import split_imagenet
 from impresslearn.streams.mnist import (
     permuted_digits,
@@ -32,6 +33,7 @@ __all__ = [
     "from_folder",
     "import_torchvision",
     "list_streams",
+    "mnist_customers",
     "permuted_digits",
     "permuted_mnist",
     "register_stream",
@@ -49,6 +51,7 @@ _functions: dict[str, Callable[..., Stream]] = {
         permuted_digits,
         rotated_mnist,
         permuted_mnist,
+        mnist_customers,
         split_cifar100,
         split_imagenet,
         from_folder,

@@ -12,7 +12,7 @@ import numpy as np
 from impresslearn.errors import InputError
 from impresslearn.validation import check_integer, check_number
 
-PURPOSES = ("angles", "permutation", "classes", "test", "validation", "train_size")
+PURPOSES = ("angles", "permutation", "classes", "test", "validation", "train_size", "customer")
 
 
 def seeded(seed: int, purpose: str, *keys: int) -> np.random.RandomState:
