@@ -181,6 +181,23 @@ def test_a_method_of_ones_own_takes_part(tmp_path):
         keys_of(tmp_path / "blobs.toml")
 
 
+def test_classical_models_take_part(tmp_path):
+    text = """
+    stream = { name = "permuted_digits", tasks = 2 }
+    backbone = { name = "lenet_300_100", widths = [16] }
+    method = [{ name = "logistic_regression", C = 0.1 }, { name = "svc", features = "backbone" }]
+    """
+    path = written(tmp_path, digits__toml=text) / "digits.toml"
+    linear, kernel = json.loads(command(path, "--processes", 1, "--json"))["methods"]
+    assert linear["bytes_per_task"] == 4 * 10 * (64 + 1) + 2
+    assert kernel["bytes_per_task"] > 4 * 10 * 16
+    assert linear["average_accuracy"] > kernel["average_accuracy"] > 0.8
+    assert linear["forward_transfer"] is None
+    before = keys_of(path)
+    written(tmp_path, digits__toml=text.replace("0.1", "0.2"))
+    assert len(before & keys_of(path)) == 1
+
+
 STOP = """
     here = __import__("pathlib").Path(__file__).parent
     if (here / "kill").exists() and list(here.glob("results/cache/*/??/*.json")):

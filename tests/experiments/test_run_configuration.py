@@ -66,6 +66,12 @@ CHANGES = [  # what of GOOD is replaced, by what, and what the line says
     ("basis = 1", "basis = 1\nbackbone = { seed = 1 }", "1: backbone seed is given"),
     ("basis = 1", 'basis = 1\nbackbone = { name = "x" }', "name and module stand in [backbo"),
     ("impresslearn", "supsup", "(supsup): it has no masks of basis tasks"),
+    ("impresslearn", "svc", "(svc): it has no masks of basis tasks"),
+    (
+        METHOD,
+        '[[method]]\nname = "svc"\ngama = 1\n',
+        "svc has no setting 'gama'; did you mean gamma",
+    ),
     (METHOD, METHOD + METHOD, "two [[method]] are called 'impresslearn'"),
     ("[0]", "[0]\nepochs = 3", "[run] has no key 'epochs'"),
     ("[0]", "[1, 1]", "[run]: seeds must be distinct"),

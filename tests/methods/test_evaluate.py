@@ -121,6 +121,7 @@ CASES = {
     "finetuning": {"recipe": {"lr": 0.01, "min_steps": 100}},
     "separate": {"recipe": TINY | {"lr": 0.01}},
 }
+CLASSICAL = ("logistic_regression", "svc")
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +134,8 @@ def evaluated():
     }
     found = {}
     for name in il.methods.list_methods():
-        settings = {"recipe": TINY, "preprocessing": how} | CASES.get(name, {})
+        recipe = {} if name in CLASSICAL else {"recipe": TINY}
+        settings = {**recipe, "preprocessing": how, **CASES.get(name, {})}
         method = il.methods.create_method(name, lenet(), seed=3, **settings)
         assert (method.seed, method.preprocessing) == (3, how)
         found[name] = method, il.evaluate(method, stream, basis=1)
@@ -159,6 +161,7 @@ def test_roles_and_bytes(evaluated):
     assert sizes["single_mask"][1:] == [2, 2]
     network = 4 * lenet().num_maskable
     assert sizes["separate"] == [network + 2] * 3
+    assert sizes["logistic_regression"] == [4 * 3 * (16 + 1) + 2] * 3
     assert sizes["finetuning"] == [network + 2, 2, 2]
     assert sizes["impresslearn"][1] < sizes["supsup"][1] < network
     assert sizes["impresslearn"][0] == sizes["supsup"][0]
@@ -176,7 +179,9 @@ def test_raw_inputs_are_prepared_by_every_verb_of_every_method(evaluated):
         assert accuracy == pytest.approx(method.score(prepared, "first"))
         predicted = method.predict(raw, "first") == labels.numpy()
         assert predicted.mean() == pytest.approx(accuracy)
-        if name not in ("impresslearn", "hybrid"):  # before any task, the random network
+        if name in CLASSICAL:
+            assert math.isnan(result.matrix[0][0])
+        elif name not in ("impresslearn", "hybrid"):  # before any task, the random network
             assert result.matrix[0][0] == pytest.approx(float(right))
         if name in ("separate", "lora", "vera"):  # their tasks share nothing
             assert result.forward_transfer == 0
@@ -189,6 +194,8 @@ def test_raw_inputs_are_prepared_by_every_verb_of_every_method(evaluated):
         ("xyz", {}, "no method 'xyz'; choose from impresslearn, supsup"),
         ("supsup", {"sparsty": 0.5}, "supsup has no setting 'sparsty'; did you mean sparsity"),
         ("hybrid", {"granularity": "unit"}, "hybrid has no setting 'granularity'"),
+        ("svc", {"recipe": {}}, "svc has no setting 'recipe'; choose from preprocessing, features"),
+        ("svc", {"features": "pixels"}, "features must be inputs or backbone, got 'pixels'"),
         ("separate", {"recipe": {"epoch": 1}}, "no entry 'epoch'; did you mean epochs"),
         ("separate", {"recipe": 3}, "a recipe must be a Recipe or a mapping"),
         ("separate", {"recipe": {"lr": -1}}, "lr must be a number of at least 0, got -1"),

@@ -48,7 +48,16 @@ FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 MODULE = re.compile(r"[^\W\d]\w*:[^\W\d]\w*")
 OVER_MASKS = ("impresslearn", "hybrid")
 """Methods of the library that learn over masks: of `basis` tasks, or `random_masks`."""
-WITHOUT_BASIS = ("supsup", "single_mask", "finetuning", "separate", "lora", "vera")
+WITHOUT_BASIS = (
+    "supsup",
+    "single_mask",
+    "finetuning",
+    "separate",
+    "lora",
+    "vera",
+    "logistic_regression",
+    "svc",
+)
 RECIPE_ALONE = ("finetuning", "separate")
 """Methods whose keys hold no settings but their recipe."""
 

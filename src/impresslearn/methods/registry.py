@@ -8,6 +8,7 @@
 | finetuning | `SequentialFineTuning`: one network trained on task after task |
 | separate | `FineTuning`: a network a task |
 | lora, vera | `Adapter` of that kind, through PEFT |
+| logistic_regression, svc | `SklearnClassifier` with that estimator: one a task |
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from impresslearn.errors import InputError
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.presets import preset as find_preset
 from impresslearn.methods.adapters import ADAPTER_RECIPES, Adapter
+from impresslearn.methods.classical import SklearnClassifier
 from impresslearn.methods.evaluation import Method
 from impresslearn.methods.finetuning import FINETUNING_RECIPE, FineTuning, SequentialFineTuning
 from impresslearn.methods.hybrid import HYBRID_RECIPE, Hybrid
@@ -37,11 +39,11 @@ Factory = Callable[..., Method]
 
 @dataclass(frozen=True)
 class _Entry:
-    """settings: the names that are taken, None for any; recipes: defaults before the preset's."""
+    """settings: the names that are taken, None for any; defaults: those before the preset's."""
 
     make: Factory
     settings: tuple[str, ...] | None
-    recipes: Mapping[str, Recipe] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 def create_method(
@@ -84,7 +86,7 @@ def method_settings(name: str, **settings: Any) -> dict[str, Any]:
     for key in settings:
         if key not in entry.settings:
             raise InputError(f"{name} has no setting {key!r}; {_hint(key, entry.settings)}")
-    defaults: dict[str, Any] = dict(entry.recipes)
+    defaults: dict[str, Any] = dict(entry.defaults)
     if "preset" in entry.settings:
         chosen = find_preset(settings.pop("preset", "default")).learner_settings()
         defaults = {key: chosen[key] for key in chosen if key in entry.settings} | defaults
@@ -139,6 +141,13 @@ def _hybrid(backbone: Backbone, *, task_recipe: Recipe, **settings: Any) -> Hybr
     return Hybrid(backbone, recipe=task_recipe, **settings)
 
 
+def _classical(
+    backbone: Backbone, *, estimator: str, progress: bool | str, **settings: Any
+) -> SklearnClassifier:
+    """Without progress: it is fitted in a blink."""
+    return SklearnClassifier(backbone, estimator, **settings)
+
+
 _COMMON = ("recipe", "preprocessing")
 _MASKS = (*_COMMON, "preset", "sparsity", "allocation", "score_rule", "basis_recipe")
 _BANK = (*_MASKS, "random_masks", "task_recipe")
@@ -146,6 +155,8 @@ _SCALES = ("granularity", "output_scale", "input_scale")
 _COEFFICIENTS = (*_BANK, *_SCALES, "precision", "bit_price", "penalty")
 _ADAPTERS = (*_COMMON, "rank", "precision")
 _TUNED = {"recipe": FINETUNING_RECIPE}
+_LINEAR = ("preprocessing", "features", "C")
+_KERNEL = (*_LINEAR, "kernel", "gamma")
 _entries: dict[str, _Entry] = {
     "impresslearn": _Entry(ImpressLearner, _COEFFICIENTS),
     "supsup": _Entry(SupSup, _MASKS),
@@ -155,4 +166,10 @@ _entries: dict[str, _Entry] = {
     "separate": _Entry(FineTuning, _COMMON, _TUNED),
     "lora": _Entry(partial(Adapter, kind="lora"), _ADAPTERS, {"recipe": ADAPTER_RECIPES["lora"]}),
     "vera": _Entry(partial(Adapter, kind="vera"), _ADAPTERS, {"recipe": ADAPTER_RECIPES["vera"]}),
+    "logistic_regression": _Entry(
+        partial(_classical, estimator="logistic_regression"),
+        _LINEAR,
+        {"features": "inputs", "C": 1.0},
+    ),
+    "svc": _Entry(partial(_classical, estimator="svc"), _KERNEL, {"features": "inputs", "C": 10.0}),
 }
