@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from impresslearn.coefficients.mixing import masked_weights
-from impresslearn.data import Examples, Label, StreamedExamples, task_classes, to_batches
+from impresslearn.data import Examples, Inputs, Label, StreamedExamples, task_classes, to_batches
+from impresslearn.data.inputs import one_tensor
 from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
 from impresslearn.files import reason_of
@@ -123,12 +124,13 @@ class SklearnClassifier(ReadOnlySettings):
         values, targets = (np.concatenate(each) for each in zip(*parts, strict=True))
         return values, targets
 
-    def _columns(self, inputs: Tensor, masks: int) -> np.ndarray:
+    def _columns(self, inputs: Tensor | Inputs, masks: int) -> np.ndarray:
         """(n, f) features of inputs, float32."""
-        found = inputs.flatten(1) if self.features == "inputs" else self._activations(inputs, masks)
+        given = self.features == "inputs"
+        found = one_tensor(inputs).flatten(1) if given else self._activations(inputs, masks)
         return found.float().cpu().numpy()
 
-    def _activations(self, inputs: Tensor, masks: int) -> Tensor:
+    def _activations(self, inputs: Tensor | Inputs, masks: int) -> Tensor:
         backbone, bank = self.backbone, self.bank
         weights: Iterable[dict[str, Tensor]] = [{}]
         if bank is not None:
