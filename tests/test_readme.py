@@ -37,6 +37,13 @@ def test_in_code(tmp_path):
     assert (tmp_path / "digits.impress").exists()
 
 
+@pytest.mark.slow
+def test_a_network_that_was_trained_before(tmp_path):
+    accuracy, size, _ = run(tmp_path, code("A network that was trained before")).split()
+    assert float(accuracy) > 0.8
+    assert int(size) < 4000
+
+
 def test_your_own_method_in_ten_lines(tmp_path):
     program = code("Your own method")
     table = run(tmp_path, program)

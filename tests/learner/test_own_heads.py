@@ -16,6 +16,7 @@ from impresslearn.masks import add_random_masks, prune, train_mask
 from impresslearn.masks.bank import MaskBank
 from impresslearn.methods import FineTuning, Hybrid, SequentialFineTuning, SingleMask, SupSup
 from impresslearn.networks import Backbone
+from impresslearn.state.state import superposition_bytes
 from toys import QUICK, blobs, quick_learner, refused
 
 CLASSES = {"two": 2, "three": 3, "five": 5}
@@ -180,6 +181,8 @@ def test_which_task() -> None:
         guess = learner.infer_task(data_of(name)[0])
         assert (guess.best, guess.method) == (name, "exhaustive")
     refused("exhaustive", learner.infer_task, data_of("two")[0], method="halving")
+    learner.learn_basis("basis", data_of("two"))
+    assert superposition_bytes(learner._state, "all") == 4 * learner.backbone.num_maskable
 
 
 def test_learning_side_by_side() -> None:

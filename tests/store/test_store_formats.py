@@ -110,3 +110,13 @@ def test_who_only_reads_takes_it_as_it_is(old):
         assert digests(learner) == expected
     assert describe_store(old)["tasks"] == len(expected)
     assert (old.read_bytes(), version(old)) == (before, 1)
+
+
+def test_old_and_new_stores_of_one_network_exchange_tasks(old, tmp_path):
+    learner = il.load(old, progress=False)
+    learner.learn_task("new", blobs(4))
+    learner.save(tmp_path / "b.impress")
+    assert il.store.import_tasks(old, tmp_path / "b.impress", ["new"]) == ["new"]
+    shown = blobs(4)[0]
+    with il.open_store(old, progress=False) as opened:
+        assert torch.equal(opened.logits(shown, "new"), learner.logits(shown, "new"))

@@ -349,9 +349,12 @@ def superposition_bytes(state: LearnerState, among: str | Sequence[str]) -> int:
         count, depth = count + 1, max(depth, task.num_masks)
         if stored is not None:
             dense += stored.input_scale is not None
-            by_unit |= stored.output_scale is not None or len(stored.alpha[0].shape) == 2
-    numbers = sum(layer.units if by_unit else 1 for layer in layers)
+            by_unit |= stored.output_scale is not None
+            by_unit |= any(len(alpha.shape) == 2 for alpha in stored.alpha)
     one_dense = sum(weights[layer.name].nbytes for layer in layers)
+    if state.backbone.own_head is not None:
+        return one_dense  # such tasks are run one after the other
+    numbers = sum(layer.units if by_unit else 1 for layer in layers)
     # Each is there about three times: coefficients as they are kept, unpacked and stacked, weights
     # themselves, times a share, and in the sum's gradient.
     return 3 * (4 * count * depth * numbers + dense * one_dense)

@@ -107,7 +107,8 @@ def import_tasks(
     with _changing(path) as to, closing(Contents(StoreFile.at(source, readonly=True))) as of:
         with to.database.transaction(), of.database.snapshot():
             head, other = checked_head(to), of.head()
-            if any(head.backbone.get(each) != other.backbone.get(each) for each in SAME):
+            networks = [{"head": "shared", **each.backbone} for each in (head, other)]
+            if any(len({str(each.get(key)) for each in networks}) > 1 for key in SAME):
                 raise InputError(f"{source} holds tasks of another network than {path}")
             ours, theirs = (each.settings.get("preprocessing") for each in (head, other))
             if ours != theirs:
