@@ -180,3 +180,39 @@ def test_what_takes_one_tensor_says_so(tmp_path):
     refused("gives one tensor", as_examples, Pairs([given] * 48, labels))
     flat = quick_learner().add_random_masks(2)
     refused("has an input_shape and takes one tensor", flat.learn_task, "a", (given, labels))
+
+
+def test_several_inputs_are_evaluated_and_learned_side_by_side():
+    backbone = parts("named", head="own")[1]
+    learner = quick_learner(backbone, task_recipe=BRIEF).add_random_masks(2)
+    tasks = {name: padded(seed) for seed, name in enumerate("ab")}
+    learner.learn_tasks(tasks, batched=True)
+    alone = quick_learner(backbone, task_recipe=BRIEF).add_random_masks(2)
+    alone.learn_task("a", tasks["a"])
+    inputs = tasks["a"][0]
+    torch.testing.assert_close(learner.logits(inputs, "a"), alone.logits(inputs, "a"))
+    mixed = learner.predict(inputs, ["a", "b"] * 24)
+    assert (mixed[1::2] == learner.predict(inputs, "b")[1::2]).all()
+    fresh = quick_learner(backbone, task_recipe=QUICK).add_random_masks(2)
+    found = il.evaluate(fresh, {name: (data, data) for name, data in tasks.items()})
+    assert found.matrix[-1] == tuple(fresh.score(data, name) for name, data in tasks.items())
+
+
+def test_a_store_of_before_attention_was_masked_loads(tmp_path):
+    @il.register_backbone("network_with_attention")
+    def build(num_classes):
+        return MODELS["patches"][0](num_classes)
+
+    new = il.create_backbone("network_with_attention", 4)
+    before = [layer.name for layer in new.layers if not layer.part]
+    old = new.masking(before)
+    assert len(before) == len(new.layers) - 3
+    data = MODELS["patches"][1]
+    learner = quick_learner(old, task_recipe=BRIEF).add_random_masks(2).learn_task("a", data())
+    for weights in ("stored", "seed"):
+        learner.save(tmp_path / weights, weights=weights)
+        back = il.load(tmp_path / weights, progress=False)
+        assert back.backbone.layers == old.layers
+        assert torch.equal(back.logits(data()[0], "a"), learner.logits(data()[0], "a"))
+    module = build(4)
+    assert il.load(tmp_path / "stored", module=module).backbone.layers == old.layers
