@@ -58,15 +58,11 @@ class Inputs:
         return self.map(lambda each: each[index])
 
     def __repr__(self) -> str:
-        return f"Inputs({self.form})"
-
-    @property
-    def form(self) -> str:
-        """Shapes and types of a row, in words."""
-        return ", ".join(
+        forms = (
             f"{name}: {tuple(each.shape[1:])} {str(each.dtype).removeprefix('torch.')}"
             for name, each in self.items()
         )
+        return f"Inputs({', '.join(forms)})"
 
     @property
     def nbytes(self) -> int:

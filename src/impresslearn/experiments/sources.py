@@ -36,7 +36,7 @@ from impresslearn.streams import (
     stream_settings,
 )
 
-ADAPT_SETTINGS = ("norm", "input_shape", "num_classes", "skip")
+ADAPT_SETTINGS = ("norm", "input_shape", "num_classes", "skip", "include")
 """Settings of a user's network that are `adapt`'s, not its function's."""
 
 

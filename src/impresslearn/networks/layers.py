@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import chain
 from math import prod
@@ -67,9 +67,7 @@ class MaskableLayer:
 
     def of(self, parameter: Tensor) -> Tensor:
         """The layer's weights, of `shape`, as a view of the parameter."""
-        if self.part == "transposed":
-            return parameter.t()
-        return parameter.chunk(3)[THIRDS.index(self.part)] if self.part else parameter
+        return _view(parameter, self.part)
 
 
 @dataclass(frozen=True)
@@ -148,7 +146,9 @@ def plain_layers(module: nn.Module) -> tuple[MaskableLayer, ...]:
     wanted = [
         each.layer.name
         for each in candidates(module)
-        if not each.layer.part and each.kind != "embedding" and _short(each.layer.name) == "weight"
+        if not each.layer.part
+        and each.kind != "embedding"
+        and each.layer.name.rpartition(".")[2] == "weight"
     ]
     return maskable_layers(module, include=wanted or None)
 
@@ -176,8 +176,8 @@ def candidates(module: nn.Module) -> list[Candidate]:
                 weight, kind = getattr(owner, short), "computed"
             elif id(weight) in embedded:
                 kind = "embedding" if isinstance(owner, EMBEDDINGS) else "tied"
-            full = MaskableLayer(f"{name}.{part}" if part in THIRDS else name, (), part)
-            layer = replace(full, shape=tuple(full.of(weight).shape))
+            own = f"{name}.{part}" if part in THIRDS else name
+            layer = MaskableLayer(own, tuple(_view(weight, part).shape), part)
             shared = tuple(names.get(id(weight), [name]))
             found.setdefault((shared[0], part, kind), Candidate(layer, shared, kind))
     return list(found.values())
@@ -214,7 +214,7 @@ def joined(
         if layer is None:
             found[name] = weight
         elif layer.part == "transposed":
-            found[name] = weight.t().contiguous()
+            found[name] = weight.t().contiguous()  # as an export will have it, bit for bit
         else:
             whole = layer.parameter
             if whole not in thirds:
@@ -228,16 +228,17 @@ def _weights_of(module: nn.Module) -> Iterator[tuple[str, Part]]:
     if isinstance(module, (*MASKABLE, *EMBEDDINGS)):
         yield "weight", ""
     elif isinstance(module, nn.MultiheadAttention):
-        if module._qkv_same_embed_dim:
-            yield from (("in_proj_weight", third) for third in THIRDS)
-        else:
-            yield from ((f"{third}_proj_weight", "") for third in THIRDS)
+        packed = module.in_proj_weight is not None
+        for third in THIRDS:
+            yield ("in_proj_weight", third) if packed else (f"{third}_proj_weight", "")
     elif type(module).__name__ == "Conv1D" and hasattr(module, "nf"):  # GPT-2's
         yield "weight", "transposed"
 
 
-def _short(name: str) -> str:
-    return name.rpartition(".")[2]
+def _view(parameter: Tensor, part: Part) -> Tensor:
+    if part == "transposed":
+        return parameter.t()
+    return parameter.chunk(3)[THIRDS.index(part)] if part else parameter
 
 
 def _named(word: str, patterns: Collection[str], found: Sequence[Candidate]) -> list[Candidate]:
