@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from impresslearn import ImpressLearner, Recipe, adapt, load, open_store, rounded
+from impresslearn import ImpressLearner, Recipe, adapt, create_backbone, load, open_store, rounded
 from impresslearn.coefficients.learning import folded
 from impresslearn.coefficients.mixing import Coefficients, task_weights
 from impresslearn.masks import add_random_masks, prune, train_mask
@@ -17,7 +17,7 @@ from impresslearn.masks.bank import MaskBank
 from impresslearn.methods import FineTuning, Hybrid, SequentialFineTuning, SingleMask, SupSup
 from impresslearn.networks import Backbone
 from impresslearn.state.state import superposition_bytes
-from toys import QUICK, blobs, quick_learner, refused
+from toys import QUICK, blobs, lenet, pictures, quick_learner, refused
 
 CLASSES = {"two": 2, "three": 3, "five": 5}
 LONGER = Recipe(lr=0.03, epochs=0, min_steps=150, batch_size=32)
@@ -86,7 +86,7 @@ def test_learning_starts_at_the_network_itself() -> None:
 
 
 def test_a_mixture_is_where_an_untrained_network_starts(tmp_path: Path) -> None:
-    assert quick_learner().start == "mixture"
+    assert quick_learner().start == quick_learner(lenet(head="own")).start == "mixture"
     assert quick_learner(own_heads()).start == "network"
     assert quick_learner(own_heads(), penalty=0.1).start == "mixture"
     refused("penalty", quick_learner, own_heads(), penalty=0.1, start="network")
@@ -203,6 +203,27 @@ def test_other_methods(method: Any) -> None:
     for name in CLASSES:
         assert learned.score(data_of(name), name) > 0.9
         assert set(learned.predict(data_of(name)[0], name)) <= set(range(CLASSES[name]))
+
+
+@pytest.mark.parametrize("network", ["lenet_300_100", "resnet18"])
+def test_random_networks(tmp_path: Path, network: str) -> None:
+    """Also where the head is a convolution."""
+    sizes: dict[str, Any] = {"in_features": 16, "widths": (24, 12)}
+    data = {name: data_of(name) for name in CLASSES}
+    if network == "resnet18":
+        sizes = {"width": 4, "norm": "group"}
+        data = {name: pictures(classes=count, count=40) for name, count in CLASSES.items()}
+    backbone = create_backbone(network, head="own", **sizes)
+    learner = quick_learner(backbone).learn_basis("basis", data["three"])
+    for name in CLASSES:
+        learner.learn_task(name, data[name])
+        assert learner.logits(data[name][0], name).shape[1] == CLASSES[name]
+    learner.save(tmp_path / "r.impress", weights="seed")
+    again = load(tmp_path / "r.impress")
+    for name in learner.tasks_:
+        inputs = data["five"][0]
+        assert torch.equal(again.logits(inputs, name), learner.logits(inputs, name))
+    assert torch.equal(learner.export("two")(inputs), learner.logits(inputs, "two"))
 
 
 def test_what_needs_a_shared_head() -> None:

@@ -62,10 +62,10 @@ class ImpressLearner(ReadOnlySettings):
     the next one. preprocessing: what is done to the inputs of every verb, kept with the learner and
     put into its exports; None takes inputs as they are (uint8 scaled to [0, 1]). start: whether
     tasks start at a "mixture" of masks (eq. 1) or at the "network" itself, to which masks then add;
-    by default at the network where tasks have heads of their own without a penalty. tune: small
-    parameters that a task learns beside: those of "norm" layers, and each "bias". fold_after: the
-    share of a training in which batch norms normalise by the batch; what they gather is then folded
-    into the tuned norms (where all tasks share statistics). progress: True,
+    by default at a trained network whose tasks have heads of their own, without a penalty. tune:
+    small parameters that a task learns beside: those of "norm" layers, and each "bias". fold_after:
+    the share of a training in which batch norms normalise by the batch; what they gather is then
+    folded into the tuned norms (where all tasks share statistics). progress: True,
     False, or "auto" (shown on a terminal). cache_bytes: memory for the weights of the tasks
     predicted last; 0 keeps none. The defaults are those of the preset "default".
 
@@ -108,10 +108,11 @@ class ImpressLearner(ReadOnlySettings):
         if bank is not None and bank.layers != backbone.layers:
             raise InputError("the bank's masks belong to other layers than the backbone's")
         self.backbone = backbone
+        trained = backbone.pretrained
         self.settings = LearnerSettings(
             sparsity, allocation, granularity, output_scale, input_scale, precision, bit_price,
             penalty, basis_recipe, task_recipe, score_rule, seed, preprocessing,
-            start or ("mixture" if backbone.own_head is None or penalty else "network"),
+            start or ("network" if backbone.own_head and trained and not penalty else "mixture"),
             tuple(tune),
             fold_after,
         )  # fmt: skip

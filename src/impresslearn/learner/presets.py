@@ -72,6 +72,7 @@ PRESETS = {
         masks=40,
         own_head=True,
         more={
+            "start": "network",
             "granularity": "unit",
             "precision": "coded",
             "bit_price": 0.01,

@@ -25,7 +25,7 @@ Builder = TypeVar("Builder", bound=Callable[..., nn.Module])
 
 OLDER_SPEC: dict[str, Any] = {"init": "kaiming_normal", "gain": 1.0, "init_version": 1}
 """What a spec in an older file means where it does not name these settings."""
-_RESERVED = frozenset({"name", "seed", "init", "gain", "init_version"})
+_RESERVED = frozenset({"name", "seed", "init", "gain", "init_version", "head"})
 
 
 _architectures: dict[str, tuple[Callable[..., nn.Module], Sequence[str] | None]] = {}
@@ -75,6 +75,7 @@ def create_backbone(
     norm: str | None = None,
     gain: float | None = None,
     init_version: int = INIT_VERSION,
+    head: HeadKind = "shared",
     **settings: Any,
 ) -> Backbone:
     """A random, frozen network; the same arguments give the same weights, on every machine.
@@ -84,7 +85,8 @@ def create_backbone(
     norms; 2 is the best found at sparsity 0.9) and 1 for kaiming_normal. norm: see
     `networks.norms`; by default "none" for lenet_300_100 and "batch" for the residual networks.
     init_version: 1 draws torch's own normal numbers, as old stores did; they depend on the version
-    of torch and the family of processor. settings: lenet_300_100 takes in_features and widths,
+    of torch and the family of processor. head: whether tasks share the last layer or bring their
+    "own" (see `Backbone`). settings: lenet_300_100 takes in_features and widths,
     resnet18 and resnet50 take width and in_channels. torch's global random state is left as it was.
     Raises InputError for an unknown name, init, norm or setting and for values out of range.
     """
@@ -103,13 +105,14 @@ def create_backbone(
         "norm": norm,
         "gain": gain,
         "init_version": int(init_version),
-    }
+    } | ({"head": head} if head != "shared" else {})
     return Backbone(
         module,
         num_classes=num_classes,
         norm=norm,
         input_shape=getattr(module, "input_shape", None),
         spec=spec | settings,
+        head=head,
     )
 
 
