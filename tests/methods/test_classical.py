@@ -12,9 +12,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
+from impresslearn import Inputs, adapt
 from impresslearn.errors import UnknownTaskError
 from impresslearn.masks import MaskBank, random_bank
 from impresslearn.methods import SklearnClassifier
+from models import MODELS, seeded
 from toys import blobs, lenet, pictures, refused, resnet
 
 X, Y = blobs(0)
@@ -89,6 +91,20 @@ def test_images_and_more_classes_than_the_network_has_outputs():
         method.learn_task("a", (images, labels))
         assert method.tasks_["a"].breakdown["classifier"] == 4 * 4 * (columns + 1)
         assert method.score((images, labels), "a") > 0.9
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_features_of_any_architecture(name):
+    make, data = MODELS[name]
+    backbone = adapt(seeded(make), head="own")
+    method = SklearnClassifier(backbone, features="backbone", C=100)
+    for task, classes in (("a", 3), ("b", 5)):
+        examples = data(0, classes)
+        method.learn_task(task, examples)
+        assert method.score(examples, task) > 0.6
+    if isinstance(examples[0], dict | Inputs):
+        plain = SklearnClassifier(backbone)
+        refused("^only one tensor an example can be taken", plain.learn_task, "a", examples)
 
 
 class Majority:

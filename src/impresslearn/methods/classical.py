@@ -90,9 +90,10 @@ class SklearnClassifier(ReadOnlySettings):
         if self.bank is not None and not len(self.bank):
             raise InputError("the bank is empty; learn a basis task or add random masks first")
         masks = 0 if self.bank is None else len(self.bank)
+        values, targets = self._table(examples, classes, masks)
         fitted = clone(self.estimator, safe=False)
         with _told_in_one_line(fitted):
-            fitted.fit(*self._table(examples, classes, masks))
+            fitted.fit(values, targets)
         breakdown = {"classifier": classifier_bytes(fitted), "labels": label_map_bytes(classes)}
         total = sum(breakdown.values())
         self._fitted[name] = fitted
