@@ -14,6 +14,7 @@ from impresslearn.methods import (
     Hybrid,
     SequentialFineTuning,
     SupSup,
+    bitfit,
     single_mask_accuracy,
 )
 from impresslearn.optimisation import loop
@@ -132,6 +133,31 @@ def test_norm_statistics_are_counted(norm, floats):
     hybrid = Hybrid(backbone, random_bank(backbone.layers, 2), **how).learn_task("a", data)
     head = head_bytes(hybrid, "a")
     assert hybrid.tasks_["a"].bytes == 2 * 20 * 4 + head + 2 * 4 * floats + 2
+
+
+NORM, BIAS = {"body.1.weight", "body.1.bias"}, {"body.0.bias"}
+
+
+@pytest.mark.parametrize("head", ["shared", "own"])
+@pytest.mark.parametrize(
+    ("tune", "names"), [(("norm", "bias"), NORM | BIAS), (["norm"], NORM), (["bias"], BIAS)]
+)
+def test_bitfit_trains_small_parameters_and_a_head(tune, names, head):
+    backbone, data = il.adapt(ConvNet(), head=head), pictures()
+    settings = {"recipe": {"min_steps": 120, "epochs": 0, "lr": 0.05}, "tune": tune}
+    method = il.methods.create_method("bitfit", backbone, **settings).learn_task("a", data)
+    weights = method._views["a"].weights
+    assert weights.keys() == names | {"head.weight", "head.bias"}
+    assert all((weights[name] != backbone.small[name]).any() for name in names)
+    size = 4 * (8 * len(names) + 3 * (8 + 1))
+    assert method.tasks_["a"].breakdown == {"weights": size, "statistics": 4 * 16, "labels": 2}
+    assert method.score(data, "a") > 0.9
+
+
+def test_bitfit_without_small_parameters():
+    refused("lenet_300_100 has no parameters of norm or bias to tune", bitfit, lenet())
+    for tune in ("norm", ["norms"]):
+        refused("tune must be a sequence of norm and bias, got", bitfit, lenet(), tune=tune)
 
 
 BASELINES = [

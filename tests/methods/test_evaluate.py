@@ -121,7 +121,7 @@ CASES = {
     "finetuning": {"recipe": {"lr": 0.01, "min_steps": 100}},
     "separate": {"recipe": TINY | {"lr": 0.01}},
 }
-CLASSICAL = ("logistic_regression", "svc")
+CLASSICAL = ("linear_probe", "logistic_regression", "svc")
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +133,7 @@ def evaluated():
         for name, pair in shifted().items()
     }
     found = {}
-    for name in il.methods.list_methods():
+    for name in set(il.methods.list_methods()) - {"bitfit"}:  # this LeNet has nothing for it
         recipe = {} if name in CLASSICAL else {"recipe": TINY}
         settings = {**recipe, "preprocessing": how, **CASES.get(name, {})}
         method = il.methods.create_method(name, lenet(), seed=3, **settings)
@@ -162,6 +162,7 @@ def test_roles_and_bytes(evaluated):
     network = 4 * lenet().num_maskable
     assert sizes["separate"] == [network + 2] * 3
     assert sizes["logistic_regression"] == [4 * 3 * (16 + 1) + 2] * 3
+    assert sizes["linear_probe"] == [4 * 3 * (12 + 1) + 2] * 3
     assert sizes["finetuning"] == [network + 2, 2, 2]
     assert sizes["impresslearn"][1] < sizes["supsup"][1] < network
     assert sizes["impresslearn"][0] == sizes["supsup"][0]

@@ -53,8 +53,10 @@ WITHOUT_BASIS = (
     "single_mask",
     "finetuning",
     "separate",
+    "bitfit",
     "lora",
     "vera",
+    "linear_probe",
     "logistic_regression",
     "svc",
 )

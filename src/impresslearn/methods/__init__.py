@@ -1,6 +1,7 @@
 """Methods of continual learning behind one protocol, and their evaluation on streams."""
 
 from impresslearn.methods.adapters import Adapter as Adapter
+from impresslearn.methods.bitfit import bitfit as bitfit
 from impresslearn.methods.classical import SklearnClassifier as SklearnClassifier
 from impresslearn.methods.evaluation import Comparison as Comparison
 from impresslearn.methods.evaluation import Evaluation as Evaluation

@@ -7,7 +7,9 @@
 | hybrid | `Hybrid`, over masks as of impresslearn |
 | finetuning | `SequentialFineTuning`: one network trained on task after task |
 | separate | `FineTuning`: a network a task |
+| bitfit | `bitfit`: norms, biases and a head a task |
 | lora, vera | `Adapter` of that kind, through PEFT |
+| linear_probe | logistic regression on the features of the frozen network |
 | logistic_regression, svc | `SklearnClassifier` with that estimator: one a task |
 """
 
@@ -24,6 +26,7 @@ from impresslearn.errors import InputError
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.presets import preset as find_preset
 from impresslearn.methods.adapters import ADAPTER_RECIPES, Adapter
+from impresslearn.methods.bitfit import BITFIT_RECIPE, bitfit
 from impresslearn.methods.classical import SklearnClassifier
 from impresslearn.methods.evaluation import Method
 from impresslearn.methods.finetuning import FINETUNING_RECIPE, FineTuning, SequentialFineTuning
@@ -164,8 +167,14 @@ _entries: dict[str, _Entry] = {
     "hybrid": _Entry(_hybrid, _BANK, {"task_recipe": HYBRID_RECIPE}),
     "finetuning": _Entry(SequentialFineTuning, _COMMON, _TUNED),
     "separate": _Entry(FineTuning, _COMMON, _TUNED),
+    "bitfit": _Entry(bitfit, (*_COMMON, "tune"), {"recipe": BITFIT_RECIPE}),
     "lora": _Entry(partial(Adapter, kind="lora"), _ADAPTERS, {"recipe": ADAPTER_RECIPES["lora"]}),
     "vera": _Entry(partial(Adapter, kind="vera"), _ADAPTERS, {"recipe": ADAPTER_RECIPES["vera"]}),
+    "linear_probe": _Entry(
+        partial(_classical, estimator="logistic_regression", features="backbone"),
+        ("preprocessing", "C"),
+        {"C": 1.0},
+    ),
     "logistic_regression": _Entry(
         partial(_classical, estimator="logistic_regression"),
         _LINEAR,

@@ -1,0 +1,46 @@
+"""Tuning of the small parameters alone: biases, and the scales and shifts of norms.
+
+After BitFit (Ben Zaken et al. 2022), which trains biases and a head. Norms are trained with them,
+as convolutional networks have their biases there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from typing_extensions import Unpack
+
+from impresslearn.errors import InputError
+from impresslearn.methods.finetuning import FineTuning, TrainingSettings, copied_weights
+from impresslearn.networks import Backbone
+from impresslearn.networks.heads import TUNED, TunedKind
+from impresslearn.optimisation.loop import Recipe
+
+BITFIT_RECIPE = Recipe(optimizer="adam", lr=0.003, schedule="cosine", epochs=3, min_steps=300)
+
+
+def bitfit(
+    backbone: Backbone,
+    *,
+    tune: Collection[TunedKind] = TUNED,
+    **settings: Unpack[TrainingSettings],
+) -> FineTuning:
+    """Trains copies of the small parameters and a head for every task; the weights stay frozen.
+
+    tune: which of them, "norm" and "bias". The head is one of the task's own, or where the network
+    is shared whole a copy of its last maskable layer. The other settings, and norm statistics, are
+    those of `FineTuning`. Raises InputError for other kinds and for a network without them.
+    """
+    if isinstance(tune, str) or not set(tune) <= set(TUNED):
+        raise InputError(f"tune must be a sequence of {' and '.join(TUNED)}, got {tune!r}")
+    groups = backbone.small_parameters(tune)
+    if not groups:
+        raise InputError(f"{backbone.name} has no parameters of {' or '.join(tune)} to tune")
+    trained = {each.name: backbone.small[each.name] for group in groups for each in group}
+    if backbone.own_head is None:
+        name = backbone.layers[-1].name
+        bias = f"{name.removesuffix('weight')}bias"
+        trained[name] = backbone.weights[name]
+        trained |= {bias: backbone.small[bias]} if bias in backbone.small else {}
+    settings.setdefault("recipe", BITFIT_RECIPE)
+    return FineTuning(backbone, trains=lambda: copied_weights(trained), role="learned", **settings)
