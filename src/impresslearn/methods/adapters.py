@@ -63,8 +63,9 @@ def import_peft() -> ModuleType:
 class Adapter(ReadOnlySettings):
     """Trains an adapter of PEFT for every task, on the maskable linear layers and convolutions.
 
-    Grouped convolutions, packed projections of attention, GPT-2's `Conv1D` and embeddings, which
-    PEFT does not adapt as they are, stay frozen.
+    GPT-2's `Conv1D` is as good as a linear layer. Grouped convolutions, the packed projections of
+    attention and embeddings, which PEFT does not adapt as they are, stay frozen.
+
     kind: "lora" or "vera", whose layers must all be linear; rank: r; precision: what the trained
     numbers are rounded to after training and kept in, as a learner's coefficients are, with a step
     for each of the r columns (under "coded" one a matrix). The network that predicts is the rounded
@@ -135,8 +136,8 @@ class Adapter(ReadOnlySettings):
 
     def _trains(self) -> Trainable:
         adapted, frozen = self._adapted(), self.backbone.weights
-        modules: dict[str, Any] = {
-            layer.name: adapted.get_submodule(_module(layer)) for layer in self._layers
+        modules: dict[MaskableLayer, Any] = {
+            layer: adapted.get_submodule(_module(layer)) for layer in self._layers
         }
         trained: dict[str, Tensor] = {
             name: value for name, value in adapted.named_parameters() if value.requires_grad
@@ -144,7 +145,8 @@ class Adapter(ReadOnlySettings):
 
         def weights() -> tuple[Weights, float]:
             return {
-                layer: frozen[layer] + module.get_delta_weight(ADAPTER).reshape(frozen[layer].shape)
+                layer.name: frozen[layer.name]
+                + layer.of(module.get_delta_weight(ADAPTER)).reshape(layer.shape)
                 for layer, module in modules.items()
             }, 0.0
 
@@ -186,6 +188,8 @@ class Adapter(ReadOnlySettings):
 
 def _is_adaptable(backbone: Backbone, layer: MaskableLayer) -> bool:
     owner = backbone.module.get_submodule(layer.parameter.rpartition(".")[0])
+    if layer.part == "transposed":
+        return type(owner).__module__ == "transformers.pytorch_utils"
     return not layer.part and isinstance(owner, MASKABLE) and getattr(owner, "groups", 1) == 1
 
 
