@@ -123,7 +123,11 @@ class Named(nn.Module):
         self.classifier = nn.Linear(16, classes)
 
     def forward(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None, **options: Any
+        self,
+        input_ids: Tensor,
+        past: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        **options: Any,
     ) -> Output:
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         places = torch.arange(input_ids.shape[1], device=input_ids.device)

@@ -186,19 +186,30 @@ def traced(
     task: TaskModel, module: nn.Module, example: Tensor | Inputs
 ) -> torch.export.ExportedProgram:
     """The program of a module on the CPU, for batches of any size like `example` (2, ...)."""
-    inputs = example if isinstance(example, Inputs) else Inputs(example)
+    inputs = example
+    if isinstance(inputs, Inputs):
+        module, names = _taking(module, inputs)
+    else:
+        inputs, names = Inputs(inputs), list(inspect.signature(module.forward).parameters)[:1]
     batch = torch.export.Dim("batch")
-    shapes = {name: {0: batch} for name in argument_names(module, inputs)}
+    shapes = {name: {0: batch} for name in names}
     failed = f"torch.export cannot trace {task.backbone.name}"
     with translating(failed, "a .safetensors file needs no tracing"), torch.no_grad():
         arguments, named = inputs.arguments, inputs.named
         return torch.export.export(module, arguments, named, dynamic_shapes=shapes, strict=False)
 
 
-def argument_names(module: nn.Module, inputs: Inputs) -> list[str]:
-    """What a module calls the inputs that it is given."""
-    signature = inspect.signature(module.forward)
-    return list(signature.bind(*inputs.arguments, **inputs.named).arguments)
+def _taking(module: nn.Module, inputs: Inputs) -> tuple[nn.Module, list[str]]:
+    """The module with these parameters alone, in this order, and their names.
+
+    torch.export takes named inputs of a graph for its first parameters.
+    """
+    graph, first = fx.Graph(), len(inputs.arguments)
+    names = [*list(inspect.signature(module.forward).parameters)[:first], *inputs.named]
+    nodes: list[Any] = [graph.placeholder(name) for name in names]
+    named = dict(zip(inputs.named, nodes[first:], strict=True))
+    graph.output(graph.call_module(WRAPPED, tuple(nodes[:first]), named))
+    return fx.GraphModule({WRAPPED: module}, graph), names
 
 
 @contextmanager
