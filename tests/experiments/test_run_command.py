@@ -198,6 +198,32 @@ def test_classical_models_take_part(tmp_path):
     assert len(before & keys_of(path)) == 1
 
 
+def test_heads_of_their_own(tmp_path):
+    """A network of ten outputs, tasks of three classes."""
+    text = """
+    stream = { module = "blobs:make_stream", tasks = 2 }
+    backbone = { module = "blobs:make_network", width = 32, head = "own" }
+    run = { out = "out" }
+
+    [[method]]
+    name = "impresslearn"
+    random_masks = 4
+    granularity = "unit"
+    task_recipe = { epochs = 0, min_steps = 60, lr = 0.03 }
+
+    [[method]]
+    name = "separate"
+    recipe = { epochs = 0, min_steps = 60, lr = 0.01 }
+    """
+    network = MODULE.replace("nn.Linear(width, num_classes)]", "nn.Linear(width, 10)]")
+    path = written(tmp_path, heads__toml=text, blobs__py=network) / "heads.toml"
+    ours, separate = json.loads(command(path, "--processes", 1, "--json"))["methods"]
+    assert min(ours["average_accuracy"], separate["average_accuracy"]) > 0.9
+    written(tmp_path, heads__toml=text.replace('"separate"', '"finetuning"'))
+    with pytest.raises(ImpressLearnError, match='head="shared"'):
+        keys_of(path)
+
+
 STOP = """
     here = __import__("pathlib").Path(__file__).parent
     if (here / "kill").exists() and list(here.glob("results/cache/*/??/*.json")):

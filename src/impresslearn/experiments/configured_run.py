@@ -217,7 +217,7 @@ def _check_method(
     with error_prefix("[backbone]"):
         backbone = make_backbone(settings, stream, seed, folder).to(device)
         largest = max(stream, key=lambda task: len(task.classes))
-        if len(largest.classes) > backbone.num_classes:
+        if len(largest.classes) > (backbone.most_classes or len(largest.classes)):
             raise InputError(
                 f"num_classes = {backbone.num_classes}, but task {largest.name!r} has "
                 f"{len(largest.classes)} classes"

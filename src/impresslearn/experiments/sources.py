@@ -36,7 +36,7 @@ from impresslearn.streams import (
     stream_settings,
 )
 
-ADAPT_SETTINGS = ("norm", "input_shape", "num_classes", "skip", "include")
+ADAPT_SETTINGS = ("norm", "input_shape", "num_classes", "skip", "include", "head")
 """Settings of a user's network that are `adapt`'s, not its function's."""
 
 
@@ -76,7 +76,9 @@ def make_backbone(settings: Mapping[str, Any], stream: Stream, seed: int, folder
         wanted = CreationSettings(settings["name"], given, outputs, seed=seed, **known)
         return create_learner(wanted, classes, one_input(stream).shape).backbone
     adapting = {key: given.pop(key) for key in ADAPT_SETTINGS if key in given}
-    outputs = adapting.setdefault("num_classes", classes)
+    outputs = adapting.get("num_classes", classes)
+    if adapting.get("head") != "own":
+        adapting["num_classes"] = outputs
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         offered = {"num_classes": outputs, "seed": seed}
