@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from impresslearn.data import Inputs as Inputs
     from impresslearn.data import Prepared as Prepared
     from impresslearn.data import Preprocessing as Preprocessing
+    from impresslearn.data import TextEncoder as TextEncoder
     from impresslearn.errors import ImpressLearnError as ImpressLearnError
     from impresslearn.errors import InputError as InputError
     from impresslearn.errors import MissingDataError as MissingDataError
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _NAMES = {
-    "data": "Examples Inputs Prepared Preprocessing",
+    "data": "Examples Inputs Prepared Preprocessing TextEncoder",
     "errors": "ImpressLearnError InputError MissingDataError MissingDependencyError StoreError"
     " TrainingError UnknownTaskError",
     "hub": "from_hub push_to_hub",

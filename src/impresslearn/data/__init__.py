@@ -4,6 +4,7 @@
 (everything in one tensor, or in the tensors of `Inputs`; the fast path) or `StreamedExamples` (read
 anew each epoch). Streams produce them, learners consume them, `to_batches` puts them on a device.
 Labels stay as the user gave them (integers or strings); `encode_labels` maps them to 0..K-1.
+A `TextEncoder` makes inputs of sentences.
 """
 
 from impresslearn.data.batches import (
@@ -26,6 +27,7 @@ from impresslearn.data.examples import (
 from impresslearn.data.inputs import Inputs
 from impresslearn.data.labels import Label, classes_of, encode_labels, label_array, task_classes
 from impresslearn.data.preprocessing import Prepared, Preprocessing
+from impresslearn.data.text import TextEncoder
 
 __all__ = [
     "MEMORY_LIMIT",
@@ -39,6 +41,7 @@ __all__ = [
     "StreamedBatches",
     "StreamedExamples",
     "TensorBatches",
+    "TextEncoder",
     "as_examples",
     "as_inputs",
     "as_network_inputs",

@@ -11,6 +11,7 @@ from typing import Any
 
 from impresslearn.errors import InputError
 from impresslearn.streams.cifar import split_cifar100
+from impresslearn.streams.clinc import clinc150, clinc150_sentences
 from impresslearn.streams.custom import from_arrays, from_folder
 from impresslearn.streams.customers import mnist_customers
 from impresslearn.streams.imagenet import split_imagenet
@@ -28,6 +29,8 @@ __all__ = [
     "STANDARD_STREAMS",
     "Stream",
     "Task",
+    "clinc150",
+    "clinc150_sentences",
     "create_stream",
     "from_arrays",
     "from_folder",
@@ -54,6 +57,7 @@ _functions: dict[str, Callable[..., Stream]] = {
         mnist_customers,
         split_cifar100,
         split_imagenet,
+        clinc150,
         from_folder,
     )
 }

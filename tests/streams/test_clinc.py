@@ -1,0 +1,119 @@
+"""Text in the layout of CLINC150: a task for each domain, and sentences of no intent."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import impresslearn as il
+from impresslearn.experiments import sources
+from impresslearn.streams import clinc150, clinc150_sentences, create_stream
+from toys import quick_learner, refused
+
+DOMAINS = {"travel": ["flight", "hotel", "visa"], "banking": ["transfer", "balance"]}
+POLITE = ("please {}", "{} now", "i want a {}", "what about my {}", "{} for tomorrow please")
+COUNTS = {"train": 5, "val": 2, "test": 3}
+
+
+def pairs(split):
+    if split.startswith("oos"):
+        return [["how tall is the moon", "oos"], ["tomorrow please", "oos"]]
+    kept = POLITE[: COUNTS[split]]
+    return [[p.format(name), name] for p in kept for names in DOMAINS.values() for name in names]
+
+
+@pytest.fixture
+def root(tmp_path):
+    splits = ("oos_val", "val", "train", "oos_test", "test", "oos_train")
+    (tmp_path / "data_full.json").write_text(json.dumps({split: pairs(split) for split in splits}))
+    (tmp_path / "domains.json").write_text(json.dumps(DOMAINS))
+    return tmp_path
+
+
+def test_a_task_for_each_domain_with_its_own_intents(root):
+    stream = create_stream("clinc150", root=root, width=6)
+    assert (stream.name, stream.names) == ("clinc150", ("travel", "banking"))
+    assert stream["travel"].classes == ("flight", "hotel", "visa")
+    task = stream["banking"]
+    assert [len(part) for part in (task.train, task.validation, task.test)] == [10, 4, 6]
+    assert task.test.labels.tolist() == ["transfer", "balance"] * 3
+    encoder = il.TextEncoder(6).fit(clinc150_sentences(root))
+    sentences = ["please transfer", "please balance", "transfer now", "balance now"]
+    assert torch.equal(task.validation.inputs, encoder.transform(sentences))
+    other = clinc150(root, encoder=il.TextEncoder(4).fit(sentences * 3))
+    assert other[0].test.inputs.shape == (9, 4)
+
+
+def test_sentences_out_of_scope_are_inputs_like_others(root):
+    assert clinc150_sentences(root, "oos_test") == ["how tall is the moon", "tomorrow please"]
+    assert len(clinc150_sentences(root, "test")) == 15
+    refused("split must be one of train, val, .*'oos'", clinc150_sentences, root, "oos")
+
+
+def test_a_run_takes_the_stream_by_its_name(root):
+    settings = {"name": "clinc150", "root": root.name, "width": 6}
+    stream = sources.make_stream(sources.with_absolute_root(settings, root.parent), root.parent)
+    backbone = sources.make_backbone({"name": "lenet_300_100", "widths": [8]}, stream, 0, root)
+    learner = quick_learner(backbone).add_random_masks(3)
+    for task in stream:
+        learner.learn_task(task.name, task.train)
+    assert set(learner.predict(stream[0].test.inputs, "travel")) <= set(DOMAINS["travel"])
+    assert sources.one_input(stream).shape == (6,)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("data_full.json", None, "no .*data_full.json: expected the folder of CLINC150 with data_"),
+        ("domains.json", None, "no .*domains.json: expected the folder of CLINC150"),
+        ("data_full.json", '{"train": [', "data_full.json is no JSON file"),
+        ("data_full.json", '{"train": [["a", "b"]]}', "lists of .*, which its val is not"),
+        ("data_full.json", '{"train": ["ab"]}', "lists of .*, which its train is not"),
+        ("data_full.json", "[]", "must map train, val, test"),
+        ("domains.json", "{}", "must map domains to lists of intents"),
+        ("domains.json", '{"a": "flight"}', "must map domains to lists of intents"),
+        ("domains.json", '{"a": ["flight"]}', "'balance' of .*data_full.json is not in domains"),
+        (
+            "domains.json",
+            json.dumps(DOMAINS | {"home": ["play"]}),
+            "'play' of .*domains.json is not in data_full",
+        ),
+    ],
+)
+def test_a_missing_or_damaged_folder_is_one_line(root, file, content, message):
+    if content is None:
+        (root / file).unlink()
+    else:
+        (root / file).write_text(content)
+    error = il.InputError if content else il.MissingDataError
+    refused(message, clinc150, root, width=6, error=error)
+
+
+def test_splits_without_a_domain_and_other_encoders_are_refused(root):
+    content = json.loads((root / "data_full.json").read_text())
+    content["test"] = [pair for pair in content["test"] if pair[1] in DOMAINS["travel"]]
+    (root / "data_full.json").write_text(json.dumps(content))
+    refused("no test sentences of the domain 'banking'", clinc150, root, width=6)
+    refused("encoder must be a TextEncoder, got str", clinc150, root, encoder="own.npz")
+
+
+@pytest.mark.slow
+def test_a_linear_classifier_on_the_real_data(clinc150_root):
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import roc_auc_score
+
+    encoder = il.TextEncoder().fit(clinc150_sentences(clinc150_root))
+    outside = encoder.transform(clinc150_sentences(clinc150_root, "oos_test"))
+    stream = clinc150(clinc150_root, encoder=encoder)
+    assert [len(task.classes) for task in stream] == [15] * 10
+    accuracies, areas = [], []
+    for task in stream:
+        test = task.test
+        fitted = LogisticRegression(max_iter=300).fit(task.train.inputs, task.train.labels)
+        accuracies.append(fitted.score(test.inputs, test.labels))
+        certain = fitted.predict_proba(torch.cat([test.inputs, outside])).max(1)
+        areas.append(roc_auc_score(np.arange(len(certain)) < len(test), certain))
+    assert len(outside) == 1000
+    assert np.mean(accuracies) > 0.935
+    assert np.mean(areas) > 0.9
