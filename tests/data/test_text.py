@@ -51,11 +51,11 @@ def test_unusable_sentences_and_widths_are_refused(encoder):
     ):
         refused(message, encoder.transform, given)
         refused(message, TextEncoder().fit, given)
-    refused("width 512 needs more sentences", TextEncoder().fit, SENTENCES)
+    refused("width 768 needs more sentences", TextEncoder().fit, SENTENCES)
     for few in ([], ["", ""], ["one", "two"]):
         refused("sentences share words; give more", TextEncoder(1).fit, few)
     refused("width must be an integer of at least 1", TextEncoder, 0)
-    refused(r"TextEncoder\(width=512, seed=0\) is not fitted", TextEncoder().transform, SENTENCES)
+    refused(r"TextEncoder\(width=768, seed=0\) is not fitted", TextEncoder().transform, SENTENCES)
 
 
 def test_unusable_files_are_refused(encoder, tmp_path):

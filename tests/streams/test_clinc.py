@@ -9,7 +9,7 @@ import torch
 import impresslearn as il
 from impresslearn.experiments import sources
 from impresslearn.streams import clinc150, clinc150_sentences, create_stream
-from toys import quick_learner, refused
+from toys import refused
 
 DOMAINS = {"travel": ["flight", "hotel", "visa"], "banking": ["transfer", "balance"]}
 POLITE = ("please {}", "{} now", "i want a {}", "what about my {}", "{} for tomorrow please")
@@ -55,10 +55,7 @@ def test_a_run_takes_the_stream_by_its_name(root):
     settings = {"name": "clinc150", "root": root.name, "width": 6}
     stream = sources.make_stream(sources.with_absolute_root(settings, root.parent), root.parent)
     backbone = sources.make_backbone({"name": "lenet_300_100", "widths": [8]}, stream, 0, root)
-    learner = quick_learner(backbone).add_random_masks(3)
-    for task in stream:
-        learner.learn_task(task.name, task.train)
-    assert set(learner.predict(stream[0].test.inputs, "travel")) <= set(DOMAINS["travel"])
+    assert (backbone.input_shape, backbone.num_classes) == ((6,), 3)
     assert sources.one_input(stream).shape == (6,)
 
 
@@ -115,5 +112,5 @@ def test_a_linear_classifier_on_the_real_data(clinc150_root):
         certain = fitted.predict_proba(torch.cat([test.inputs, outside])).max(1)
         areas.append(roc_auc_score(np.arange(len(certain)) < len(test), certain))
     assert len(outside) == 1000
-    assert np.mean(accuracies) > 0.935
-    assert np.mean(areas) > 0.9
+    assert np.mean(accuracies) > 0.935  # 0.9416
+    assert np.mean(areas) > 0.96  # 0.971

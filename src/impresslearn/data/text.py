@@ -28,7 +28,7 @@ NGRAMS: dict[str, dict[str, Any]] = {
 }
 """Runs of words and of characters within words, as scikit-learn's `CountVectorizer` takes them."""
 
-ITERATIONS = 4
+ITERATIONS = 3
 """Of the power method in the randomised decomposition."""
 
 NORM = 8.0
@@ -52,7 +52,7 @@ class TextEncoder:
     ngrams_: dict[str, list[str]]
     projection_: np.ndarray
 
-    def __init__(self, width: int = 512, seed: int = 0) -> None:
+    def __init__(self, width: int = 768, seed: int = 0) -> None:
         self.width = check_integer("width", width, 1)
         self.seed = check_integer("seed", seed, 0, 2**32)
 
@@ -95,14 +95,13 @@ class TextEncoder:
         """
         self._check_fitted()
         check_place(path)
-        texts = {kind: "\n".join(known).encode() for kind, known in self.ngrams_.items()}
+        arrays: dict[str, Any] = {
+            kind: np.frombuffer("\n".join(known).encode(), np.uint8)
+            for kind, known in self.ngrams_.items()
+        }
+        arrays |= {"projection": self.projection_.astype(np.float16), "seed": self.seed}
         data = io.BytesIO()
-        np.savez(
-            data,
-            seed=self.seed,
-            projection=self.projection_.astype(np.float16),
-            **{kind: np.frombuffer(text, np.uint8) for kind, text in texts.items()},
-        )
+        np.savez(data, **arrays)
         return write_file(path, data.getvalue())
 
     @classmethod

@@ -27,7 +27,7 @@ Pairs = Sequence[tuple[str, str]]
 
 
 def clinc150(
-    root: str | Path, encoder: TextEncoder | None = None, width: int = 512, seed: int = 0
+    root: str | Path, encoder: TextEncoder | None = None, width: int = 768, seed: int = 0
 ) -> Stream:
     """A task of fifteen intents for each of ten domains, "banking" and so on.
 
