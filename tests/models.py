@@ -162,7 +162,8 @@ def padded(seed: int = 0, classes: int = 3) -> tuple[dict[str, Tensor], Tensor]:
 def pictured(seed: int = 0, classes: int = 3) -> tuple[Inputs, Tensor]:
     """Pictures and five numbers each."""
     images, labels = pictures(seed, classes)
-    return Inputs(images, torch.randn(len(labels), 5).double().numpy()), labels
+    numbers = torch.randn(len(labels), 5, generator=torch.Generator().manual_seed(seed))
+    return Inputs(images, numbers.double().numpy()), labels
 
 
 def sentences(seed: int = 0, classes: int = 3, count: int = 48) -> Data:
