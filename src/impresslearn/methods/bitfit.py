@@ -16,7 +16,8 @@ from impresslearn.networks import Backbone
 from impresslearn.networks.heads import TUNED, TunedKind
 from impresslearn.optimisation.loop import Recipe
 
-BITFIT_RECIPE = Recipe(optimizer="adam", lr=0.003, schedule="cosine", epochs=3, min_steps=300)
+BITFIT_RECIPE = Recipe(optimizer="adam", lr=0.03, schedule="cosine", epochs=3, min_steps=300)
+"""Adam at the best of 0.003, 0.01 and 0.03: 60 steps on a task of CIFAR-100, over a ResNet-20."""
 
 
 def bitfit(
