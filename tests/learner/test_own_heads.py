@@ -173,6 +173,20 @@ def test_fewer_bits_and_exported_modules() -> None:
     assert torch.equal(learner.export("five")(inputs), learner.logits(inputs, "five"))
 
 
+def test_a_head_alone(tmp_path: Path) -> None:
+    """Without a mask, the head and what else is tuned are learned."""
+    learner = quick_learner(own_heads(), task_recipe=LONGER, precision="coded", bit_price=0.1)
+    for name in CLASSES:
+        learner.learn_task(name, data_of(name))
+        assert learner.score(data_of(name), name) > 0.8
+    assert learner.tasks_["two"].num_masks == 0
+    learner.save(tmp_path / "h.impress")
+    learner.add_random_masks(1).learn_task("later", data_of("two"))
+    again, shown = load(tmp_path / "h.impress", module=trained()), data_of("two")[0]
+    assert torch.equal(again.logits(shown, "five"), learner.logits(shown, "five"))
+    refused("bank is empty", quick_learner().learn_task, "t", blobs())
+
+
 def test_which_task() -> None:
     learner = learner_of()
     for name in CLASSES:

@@ -86,7 +86,7 @@ def trainable_numbers(
         cost: Tensor | float = 0.0
         if training.spec.bit_price:  # in nats an example
             cost = trained.bits() * (training.spec.bit_price * math.log(2) / examples)
-        if training.penalty:
+        if training.penalty and coefficients.alpha:
             cost = cost + training.penalty * unit_norm_penalty(coefficients.alpha)
         return task_weights(bank, backbone, coefficients), cost
 
@@ -185,18 +185,21 @@ def trainable_coefficients(
 
     α = 1/N; quantised ones start as large as makes each layer's weights as large as the network's
     own, or FIRST_GAIN of He's where those are larger. A head, changes of small parameters and
-    masks that add to the network's own weights start at 0.
+    masks that add to the network's own weights start at 0. Without masks a head is learned alone.
     """
-    start = uniform_coefficients(bank.layers, len(bank), spec, backbone.device)
+    head = head_columns(backbone.new_head(num_classes))
+    if head and not len(bank):
+        start = Coefficients((), head=head)
+    else:
+        start = uniform_coefficients(bank.layers, len(bank), spec, backbone.device)
     small = tuple(
         torch.zeros(sum(prod(each.shape) for each in group), device=backbone.device)
         for group in backbone.small_parameters(spec.tune)
     )
-    head = head_columns(backbone.new_head(num_classes))
     start = replace(start, head=head or None, small=small or None, tune=spec.tune if small else ())
     if spec.bit_price is None:
         return TrainableCoefficients(start)
-    firsts = _first_grids(start.num_masks, bank, backbone.weights, spec.residual)
+    firsts = _first_grids(len(bank), bank, backbone.weights, spec.residual) if len(bank) else []
     alpha_factor = RESIDUAL_LEVELS_PER_UNIT if spec.residual else LEVELS_PER_UNIT
     around_one, factor = Grid(FIRST_SCALE_STEP, 1.0), repeat(SCALE_LEVELS_PER_UNIT)
     scales = (*(start.output_scale or ()), *(start.input_scale or ()))

@@ -97,7 +97,7 @@ class Coefficients:
     @property
     def num_masks(self) -> int:
         """N: how many masks of the bank, from its start, these coefficients combine."""
-        return len(self.alpha[0])
+        return len(self.alpha[0]) if self.alpha else 0
 
     @property
     def granularity(self) -> Granularity:
@@ -120,6 +120,8 @@ class Coefficients:
 
     def matrix(self) -> Tensor:
         """(N, layers) float32: the alphas, averaged over units where there is one per unit."""
+        if not self.alpha:
+            return torch.zeros(0, 0)
         columns = [alpha.mean(dim=1) if alpha.dim() == 2 else alpha for alpha in self.alpha]
         return torch.stack([column.detach().float().cpu() for column in columns], dim=1)
 
@@ -226,7 +228,7 @@ def task_weights(
         for each, change in zip(group, parts, strict=True):
             frozen = backbone.small[each.name]
             changed[each.name] = frozen + (each.unit * change).reshape(each.shape).to(frozen.dtype)
-    mixed = mixed_weights(bank, backbone.weights, coefficients)
+    mixed = mixed_weights(bank, backbone.weights, coefficients) if coefficients.alpha else {}
     return mixed | head_weights(backbone, coefficients.head) | changed
 
 

@@ -130,7 +130,7 @@ def decode_task(row: TaskRow, backbone: Backbone, masks: int) -> LearnedTask:
     Raises one of UNREADABLE for a row that cannot be a task of this network, whoever wrote it.
     """
     _check_kinds(row, name=str, num_masks=int, created_at=str)
-    if not 1 <= row.num_masks <= masks:
+    if not (0 if backbone.own_head and row.mask is None else 1) <= row.num_masks <= masks:
         raise ValueError(f"it combines {row.num_masks} masks of {masks}")
     classes = _labels(row.classes, backbone.most_classes)
     with_head = backbone.own_head is not None
@@ -142,7 +142,7 @@ def decode_task(row: TaskRow, backbone: Backbone, masks: int) -> LearnedTask:
     coefficients = None
     if row.coefficients is not None:
         form = from_json(dict, row.form or "")
-        num_masks = None if row.mask is not None else row.num_masks
+        num_masks = row.num_masks if row.mask is None else 0
         coefficients = _split(row.coefficients, form, num_masks, len(classes), backbone)
     metrics, recipe = from_json(dict, row.metrics), from_json(dict, row.recipe)
     if "seed" in metrics:
@@ -222,19 +222,18 @@ def _joined(stored: StoredCoefficients) -> bytes:
 def _split(
     content: bytes,
     form: Mapping[str, Any],
-    num_masks: int | None,
+    num_masks: int,
     num_classes: int,
     backbone: Backbone,
 ) -> StoredCoefficients:
     """Coefficients from their bytes; form and network say how many each tensor has.
 
-    num_masks: None for a basis task, of which a head is kept and no alphas.
+    num_masks: 0 for a task without alphas, of which a head is kept.
     """
-    layers = () if num_masks is None else backbone.layers
+    layers = backbone.layers if num_masks else ()
     tune, residual = tuple(form.get("tune", ())), form.get("residual", False)
     if not set(tune) <= set(TUNED) or len(set(tune)) < len(tune) or type(residual) is not bool:
         raise ValueError(f"coefficients of an unknown form {dict(form)!r}")
-    num_masks = num_masks or 0
     precision, by_unit = form["precision"], form["granularity"] == "unit"
     if precision not in PRECISIONS or not (by_unit or form["granularity"] == "layer"):
         raise ValueError(f"coefficients of an unknown form {dict(form)!r}")
