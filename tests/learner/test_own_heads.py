@@ -12,9 +12,17 @@ from torch import nn
 from impresslearn import ImpressLearner, Recipe, adapt, create_backbone, load, open_store, rounded
 from impresslearn.coefficients.learning import folded
 from impresslearn.coefficients.mixing import Coefficients, task_weights
+from impresslearn.learner import CreationSettings, create_learner
 from impresslearn.masks import add_random_masks, prune, train_mask
 from impresslearn.masks.bank import MaskBank
-from impresslearn.methods import FineTuning, Hybrid, SequentialFineTuning, SingleMask, SupSup
+from impresslearn.methods import (
+    FineTuning,
+    Hybrid,
+    SequentialFineTuning,
+    SingleMask,
+    SupSup,
+    create_method,
+)
 from impresslearn.networks import Backbone
 from impresslearn.state.state import superposition_bytes
 from toys import QUICK, blobs, lenet, pictures, quick_learner, refused
@@ -23,9 +31,9 @@ CLASSES = {"two": 2, "three": 3, "five": 5}
 LONGER = Recipe(lr=0.03, epochs=0, min_steps=150, batch_size=32)
 
 
-def trained() -> nn.Module:
+def trained(seed: int = 0) -> nn.Module:
     """A network whose running statistics are no longer new."""
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(seed)
     network = nn.Sequential(
         nn.Linear(16, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(),
         nn.Linear(32, 3),
@@ -66,8 +74,8 @@ def test_tasks_of_different_numbers_of_classes(tmp_path: Path, precision: Any) -
     for old, logits in before.items():
         assert torch.equal(learner.logits(shown, old), logits)
     learner.save(tmp_path / "a.impress")
-    with open_store(tmp_path / "a.impress", module=trained()) as opened:
-        for again in (load(tmp_path / "a.impress", module=trained()), opened):
+    with open_store(tmp_path / "a.impress", module=trained(1)) as opened:
+        for again in (load(tmp_path / "a.impress", module=trained(1)), opened):
             assert again.backbone.head == "own"
             for name, logits in before.items():
                 assert torch.equal(again.logits(shown, name), logits)
@@ -154,7 +162,7 @@ def test_the_preset_for_trained_networks_is_complete(tmp_path: Path) -> None:
         learner.learn_task(name, data_of(name))
         assert learner.score(data_of(name), name) > 0.8
     learner.save(tmp_path / "p.impress")
-    again = load(tmp_path / "p.impress", module=trained())
+    again = load(tmp_path / "p.impress", module=trained(1))
     shown = data_of("two")[0]
     assert torch.equal(again.logits(shown, "five"), learner.logits(shown, "five"))
     refused('head="own"', ImpressLearner.from_preset, adapt(trained()), "pretrained")
@@ -182,9 +190,77 @@ def test_a_head_alone(tmp_path: Path) -> None:
     assert learner.tasks_["two"].num_masks == 0
     learner.save(tmp_path / "h.impress")
     learner.add_random_masks(1).learn_task("later", data_of("two"))
-    again, shown = load(tmp_path / "h.impress", module=trained()), data_of("two")[0]
+    again, shown = load(tmp_path / "h.impress", module=trained(1)), data_of("two")[0]
     assert torch.equal(again.logits(shown, "five"), learner.logits(shown, "five"))
     refused("bank is empty", quick_learner().learn_task, "t", blobs())
+
+
+def test_what_is_not_the_layer_that_gives_the_logits() -> None:
+    class Auxiliary(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.head, self.other = (
+                nn.Linear(16, 32),
+                nn.Linear(32, 3),
+                nn.Linear(32, 3),
+            )
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return self.head(self.body(inputs).relu())
+
+    normed = nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 5), nn.LayerNorm(5))
+    for module in (Auxiliary(), normed):
+        learner = quick_learner(adapt(module, head="own"))
+        refused("does not give the logits", learner.learn_task, "t", data_of("three"))
+    learner = quick_learner(own_heads())
+    refused("expects 16 values|expects inputs", learner.learn_task, "t", pictures())
+
+
+def test_parameters_that_are_tied_or_weights_are_tuned_once_or_not() -> None:
+    class NormedLinear(nn.Linear):
+        pass
+
+    tied = nn.Sequential(
+        NormedLinear(16, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3)
+    )
+    tied[2].bias = tied[0].bias
+    learner = learner_of(adapt(tied, head="own"), tune=("norm", "bias", "bias"))
+    found = learner.learn_task("t", data_of("three")).coefficients_["t"]
+    assert found.small is not None
+    assert [len(each) for each in found.small] == [8]
+    assert all(alpha.any() for alpha in found.alpha)
+    weight_norm = nn.utils.parametrizations.weight_norm(nn.Linear(8, 3))
+    module = nn.Sequential(nn.Linear(16, 8), nn.ReLU(), weight_norm)
+    refused('head="shared"', adapt, module, head="own", skip=["2.*"])
+    assert quick_learner(own_heads(), tune="norm").tune == ("norm",)
+
+
+def test_norms_that_cannot_be_folded_stay_frozen() -> None:
+    def learned(fold_after: float) -> torch.Tensor:
+        torch.manual_seed(0)
+        module = nn.Sequential(
+            nn.Linear(16, 8), nn.BatchNorm1d(8, affine=False), nn.ReLU(), nn.Linear(8, 3)
+        )
+        module(torch.randn(64, 16))
+        network = adapt(module.eval(), head="own")
+        learner = learner_of(network, tune=("norm", "bias"), fold_after=fold_after)
+        inputs, labels = data_of("three")
+        return learner.learn_task("t", (inputs, labels)).logits(inputs, "t")
+
+    assert torch.equal(learned(0.0), learned(0.5))
+
+
+def test_tasks_that_cannot_be_superposed() -> None:
+    """Over a shared head too."""
+    learner = quick_learner(adapt(trained()), start="network").add_random_masks(3)
+    learner.learn_task("t", data_of("three"))
+    assert learner.infer_task(data_of("three")[0]).method == "exhaustive"
+    refused("exhaustive", learner.infer_task, data_of("three")[0], method="halving")
+
+
+def test_where_the_preset_is_not_whole_it_is_refused() -> None:
+    refused("from_preset", create_method, "impresslearn", own_heads(), preset="pretrained")
+    refused("from_preset", create_learner, CreationSettings(preset="pretrained"), 3, (16,))
 
 
 def test_which_task() -> None:

@@ -94,8 +94,10 @@ def trainable_numbers(
         changes = trained.coefficients().small or ()
         trained.set_small(folded(backbone, training.spec.tune, changes, gathered, kept))
 
-    tunes_norms = "norm" in training.spec.tune and trained.coefficients().small is not None
-    return Trainable(trained.parameters, weights, trained.result, fold if tunes_norms else None)
+    tuned = {each.name for group in backbone.small_parameters(training.spec.tune) for each in group}
+    prefixes = (f"{name}." if name else "" for name, _ in batch_norms(backbone.module))
+    folds = all({f"{prefix}weight", f"{prefix}bias"} <= tuned for prefix in prefixes)
+    return Trainable(trained.parameters, weights, trained.result, fold if folds else None)
 
 
 @torch.no_grad()
@@ -118,8 +120,6 @@ def folded(
         places |= {each.name: (each, part) for each, part in zip(group, parts, strict=True)}
     for prefix, norm in batch_norms(backbone.module):
         names = [f"{prefix}.{leaf}" if prefix else leaf for leaf in ("weight", "bias")]
-        if not all(name in places for name in names):
-            continue
         means, deviations = (
             [statistics[f"{prefix}.{leaf}" if prefix else leaf] for statistics in (kept, gathered)]
             for leaf in ("running_mean", "running_var")

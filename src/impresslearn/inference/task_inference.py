@@ -137,8 +137,8 @@ def guess_task(
 ) -> TaskGuess:
     """Finds the task of a batch of inputs (n, ...), n >= 1, all of one task.
 
-    method: "auto" is "exhaustive" for tasks with heads of their own, which cannot be superposed,
-    and "halving" for others.
+    method: "auto" is "halving", or "exhaustive" where tasks cannot be superposed: with heads of
+    their own, tuned norms or biases, or a start at the network itself.
     objective: what the superposition minimises: "information" (mean entropy minus entropy of the
     mean; by far the better ranking, and "alpha" does not collapse), or plain "entropy" as in the
     papers. recipe, penalty (λ of eq. 2) and seed belong to "alpha". shared: norm
@@ -152,13 +152,17 @@ def guess_task(
         raise InputError("there is no task to choose from; learn one first")
     if len(inputs) == 0:
         raise InputError("the data hold no example")
-    own_heads = backbone.own_head is not None
+    mixtures = [task.coefficients for task in tasks]
+    plain = not any(each.residual or each.small is not None for each in mixtures)
     if method == "auto":
-        method = "exhaustive" if own_heads else "halving"
+        method = "halving" if plain and backbone.own_head is None else "exhaustive"
     if method == "exhaustive":
         return _judge(backbone, tasks, tasks, inputs[:JUDGED_INPUTS], method)
-    if own_heads:
-        raise InputError(f'tasks with heads of their own are told by "exhaustive", not {method!r}')
+    if not plain or backbone.own_head is not None:
+        raise InputError(
+            "tasks that start at the network, tune norms or have heads of their own are told by "
+            f'"exhaustive", not {method!r}'
+        )
     search = _Search(
         Superposition(backbone, bank, [task.coefficients for task in tasks]),
         OBJECTIVES[objective],

@@ -62,6 +62,11 @@ def create_learner(
     `ImpressLearner` do.
     """
     chosen = find_preset(given.preset or DEFAULT_PRESET)
+    if chosen.own_head:
+        raise InputError(
+            f"the preset {given.preset!r} is for a network that was trained before, in Python: "
+            "ImpressLearner.from_preset"
+        )
     arguments: dict[str, Any] = {
         "name": given.backbone or DEFAULT_BACKBONE,
         "num_classes": given.classes or classes,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from torch import Tensor, nn
@@ -113,7 +113,7 @@ class ImpressLearner(ReadOnlySettings):
             sparsity, allocation, granularity, output_scale, input_scale, precision, bit_price,
             penalty, basis_recipe, task_recipe, score_rule, seed, preprocessing,
             start or ("network" if backbone.own_head and trained and not penalty else "mixture"),
-            tuple(tune),
+            cast("tuple[TunedKind, ...]", (tune,) if isinstance(tune, str) else tuple(tune)),
             fold_after,
         )  # fmt: skip
         vars(self).update(vars(self.settings))

@@ -91,7 +91,10 @@ def method_settings(name: str, **settings: Any) -> dict[str, Any]:
             raise InputError(f"{name} has no setting {key!r}; {_hint(key, entry.settings)}")
     defaults: dict[str, Any] = dict(entry.defaults)
     if "preset" in entry.settings:
-        chosen = find_preset(settings.pop("preset", "default")).learner_settings()
+        preset = settings.pop("preset", "default")
+        if find_preset(preset).own_head:
+            raise InputError(f"the preset {preset!r} is that of ImpressLearner.from_preset alone")
+        chosen = find_preset(preset).learner_settings()
         defaults = {key: chosen[key] for key in chosen if key in entry.settings} | defaults
     shared = settings.pop("recipe", {})
     for key, default in defaults.items():

@@ -113,7 +113,6 @@ class Backbone(ReadOnlySettings):
             kept = self._statistics[0]
             raise InputError(f"norm {norm!r} keeps no running statistics, but {kept} is one")
         norms.drop_counters(module)
-        self._small_groups = small_parameters(module, self.own_head)
         for parameter in module.parameters():
             parameter.requires_grad_(False)
             parameter.grad = None
@@ -322,6 +321,7 @@ class Backbone(ReadOnlySettings):
             layer.name: layer.of(self.module.get_parameter(layer.parameter).detach())
             for layer in self.layers
         }
+        self._small_groups = small_parameters(self.module, self.own_head)
         vars(self)["small"] = {
             each.name: self.module.get_parameter(each.name).detach()
             for each in chain(*self.small_parameters())

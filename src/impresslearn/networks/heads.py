@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from impresslearn.errors import InputError
-from impresslearn.networks.layers import last_layer
+from impresslearn.networks.layers import MASKABLE, last_layer
 
 HeadKind = Literal["shared", "own"]
 HEADS: tuple[HeadKind, ...] = get_args(HeadKind)
@@ -39,12 +39,12 @@ class Head:
         last = last_layer(module)
         if last.part or not last.name.endswith("weight"):
             raise InputError(f'the last layer {last.name} is no linear one; use head="shared"')
-        weight, prefix = module.get_parameter(last.name), last.name.removesuffix("weight")
-        if sum(each is weight for _, each in module.named_parameters(remove_duplicate=False)) > 1:
+        named, bias = dict(module.named_parameters(remove_duplicate=False)), last.name[:-6] + "bias"
+        if last.name not in named:
+            raise InputError(f'the last layer {last.name} is computed; use head="shared"')
+        shapes = {last.name: last.shape[1:]} | ({bias: ()} if bias in named else {})
+        if any(sum(each is named[name] for each in named.values()) > 1 for name in shapes):
             raise InputError(f'the last layer {last.name} shares its weights; use head="shared"')
-        shapes = {last.name: last.shape[1:]}
-        if f"{prefix}bias" in dict(module.named_parameters()):
-            shapes[f"{prefix}bias"] = ()
         return cls(last.name, shapes)
 
     def zeros(self, num_classes: int, like: Tensor) -> dict[str, Tensor]:
@@ -74,18 +74,23 @@ def small_parameters(module: nn.Module, head: Head | None) -> SmallGroups:
     """Scales of norms, shifts of norms, and biases of other layers but the head, with their kinds.
 
     Units: of scales and shifts the root mean square of the scales, of biases that of the layer's
-    weights times the root of their fan-in.
+    weights times the root of their fan-in. A parameter that several layers share is listed once.
     """
+    seen: set[int] = set()
     groups: dict[str, list[SmallParameter]] = {"scales": [], "shifts": [], "biases": []}
     for prefix, layer in module.named_modules():
         own = dict(layer.named_parameters(prefix, recurse=False))
         weight = own.get(f"{prefix}.weight" if prefix else "weight")
-        norm, unit = "Norm" in type(layer).__name__, 1.0
-        if weight is not None and weight.any():
-            size = float(weight.detach().float().square().mean().sqrt())
+        norm = "Norm" in type(layer).__name__ and not isinstance(layer, (*MASKABLE, nn.Embedding))
+        unit = 1.0
+        if weight is not None and not weight.is_meta and weight.any():
+            size = float(weight.detach().cpu().double().square().mean().sqrt())
             unit = size if norm else size * prod(weight.shape[1:]) ** 0.5
         for name, parameter in own.items():
             shift = name.rpartition(".")[2] == "bias"
+            if id(parameter) in seen:
+                continue
+            seen.add(id(parameter))
             if (norm or shift) and (head is None or name not in head.shapes):
                 group = ("shifts" if norm else "biases") if shift else "scales"
                 groups[group].append(SmallParameter(name, tuple(parameter.shape), unit))

@@ -47,9 +47,31 @@ def checked_examples(
 def training_examples(
     backbone: Backbone, data: Any, preprocessing: Preprocessing | None = None
 ) -> TrainingData:
-    """Data and classes, sorted. Raises InputError for fewer than two, or more than fit."""
+    """Data and classes, sorted. Raises InputError for fewer than two, or more than fit.
+
+    And where tasks have heads of their own, unless the layer that is replaced gives the logits.
+    """
     examples = checked_examples(backbone, data, preprocessing)
-    return examples, task_classes(examples.labels, backbone.most_classes)
+    classes = task_classes(examples.labels, backbone.most_classes)
+    if backbone.own_head is not None:
+        some = some_inputs(examples, 2).to(backbone.device).to(backbone.input_dtype)
+        with torch.no_grad():
+            try:
+                silent = not backbone.forward(backbone.new_head(len(classes)), some).any()
+            except InputError as error:
+                backbone.forward({}, some)  # says what is wrong with the inputs, if they are
+                raise _no_head(backbone) from error
+        if not silent:
+            raise _no_head(backbone)
+    return examples, classes
+
+
+def _no_head(backbone: Backbone) -> InputError:
+    name = "" if backbone.own_head is None else backbone.own_head.name
+    return InputError(
+        f"{backbone.name}: {name}, the layer that was defined last, does not give the logits; "
+        'define it last, or use head="shared"'
+    )
 
 
 def checked_inputs(

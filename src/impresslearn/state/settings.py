@@ -67,7 +67,7 @@ class LearnerSettings:
             "seed": check_seed(self.seed),
             "start": _word("start", self.start, STARTS),
             "fold_after": check_number("fold_after", self.fold_after, 0.0),
-            "tune": tuple(_word("tune", kind, TUNED) for kind in self.tune),
+            "tune": tuple(_word("tune", kind, TUNED) for kind in dict.fromkeys(self.tune)),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
@@ -112,9 +112,11 @@ class LearnerSettings:
 
     def task_history(self, seed: int) -> dict[str, Any]:
         """How a task's coefficients are learned from a seed, for its history."""
-        own = {"seed": seed, "penalty": self.penalty}
+        own: dict[str, Any] = {"seed": seed, "penalty": self.penalty}
         if self.precision == "coded":
             own["bit_price"] = self.bit_price
+        if self.tune:
+            own |= {"tune": list(self.tune), "fold_after": self.fold_after}
         return own | self.task_recipe.settings()
 
 

@@ -137,6 +137,7 @@ def _rebuilt(
     if [(layer.name, layer.shape) for layer in backbone.layers] != layers:
         raise StoreError(f"the maskable layers of {backbone.name} are not those in {where}")
     _fill(backbone, contents)
+    backbone._link()  # what it holds beside the tensors depends on their values
     if backbone.fingerprint() != description["fingerprint"]:
         raise StoreError(
             f"the network rebuilt for {where} is not the one its tasks were learned on (SHA-256 "
