@@ -104,6 +104,16 @@ def test_a_mixture_is_where_an_untrained_network_starts(tmp_path: Path) -> None:
     refused("start", quick_learner, own_heads(), start="anywhere")
 
 
+def test_before_a_task_is_learned_there_is_what_learning_starts_from() -> None:
+    network, (inputs, labels) = adapt(trained()), data_of("three")
+    frozen = network.forward({}, inputs).argmax(dim=1)
+    expected = float((frozen == labels).float().mean())
+    learner = quick_learner(network, start="network").add_random_masks(3, seed=7)
+    mixture = quick_learner(network).add_random_masks(3, seed=7)
+    assert learner.zero_shot_score((inputs, labels)) == pytest.approx(expected)
+    assert mixture.zero_shot_score((inputs, labels)) != pytest.approx(expected)
+
+
 def test_each_part_is_learned() -> None:
     """Alphas, head, scales and shifts of norms, and biases all leave their start."""
     learner = learner_of(tune=("norm", "bias")).learn_task("task", data_of("three"))
@@ -290,6 +300,8 @@ def test_other_methods(method: Any) -> None:
     learned = method(own_heads(), progress=False, **recipe)
     for name in CLASSES:
         learned.learn_task(name, data_of(name))
+    if isinstance(learned, SupSup):
+        assert learned.infer_task(data_of("two")[0]).method == "exhaustive"
     for name in CLASSES:
         assert learned.score(data_of(name), name) > 0.9
         assert set(learned.predict(data_of(name)[0], name)) <= set(range(CLASSES[name]))

@@ -119,13 +119,13 @@ def folded(
         parts = values.split([prod(each.shape) for each in group])
         places |= {each.name: (each, part) for each, part in zip(group, parts, strict=True)}
     for prefix, norm in batch_norms(backbone.module):
-        names = [f"{prefix}.{leaf}" if prefix else leaf for leaf in ("weight", "bias")]
-        means, deviations = (
-            [statistics[f"{prefix}.{leaf}" if prefix else leaf] for statistics in (kept, gathered)]
+        of = f"{prefix}." if prefix else ""
+        means, variances = (
+            [statistics[of + leaf] for statistics in (kept, gathered)]
             for leaf in ("running_mean", "running_var")
         )
-        first, own = ((variance + norm.eps).sqrt() for variance in deviations)
-        (scale, scale_change), (shift, shift_change) = (places[name] for name in names)
+        first, own = ((variance + norm.eps).sqrt() for variance in variances)
+        (scale, scale_change), (shift, shift_change) = places[f"{of}weight"], places[f"{of}bias"]
         gamma = backbone.small[scale.name] + scale.unit * scale_change
         moved = gamma * (means[0] - means[1]) / own
         shift_change += moved / shift.unit
@@ -224,15 +224,18 @@ class _OnGrid:
         for parameter in self.parameters:
             parameter.requires_grad_(True)
 
+    def _step_and_offset(self) -> tuple[Tensor, Tensor]:
+        return self._first.step * self._step.exp(), self._first.offset * (1 + self._shift)
+
     def values(self) -> Tensor:
-        step, offset = self._first.step * self._step.exp(), self._first.offset * (1 + self._shift)
+        step, offset = self._step_and_offset()
         exact = self.exact()
         rounded = exact + (exact.round() - exact).detach()  # straight-through
         return offset + step * rounded
 
     def set(self, values: Tensor) -> None:
         """Moves the numbers to where they stand for these values, as nearly as the grid allows."""
-        step, offset = self._first.step * self._step.exp(), self._first.offset * (1 + self._shift)
+        step, offset = self._step_and_offset()
         self._numbers.copy_((values - offset) / (step * self._factor))
 
     def bits(self) -> Tensor:

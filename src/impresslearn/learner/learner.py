@@ -283,12 +283,13 @@ class ImpressLearner(ReadOnlySettings):
         return self._accuracy(self._state.view(kept), data, kept.classes)
 
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
-        """The accuracy in [0, 1] on a task that was not learned, of the equal mixture of all masks.
+        """The accuracy in [0, 1] on an unlearned task, of what learning a task starts from.
 
-        That (every α = 1/N) is where learning a task starts; without a mask it is the frozen
-        network. classes: the task's, sorted, where the data may not show all.
+        That is the equal mixture of all masks (every α = 1/N), or the frozen network: without a
+        mask, and with start="network". classes: the task's, sorted, where the data may not show
+        all.
         """
-        mixture = self._state.equal_mixture()
+        mixture = {} if self.settings.start == "network" else self._state.equal_mixture()
         view = TaskView(mixture, self.shared_statistics_, self.backbone.num_classes)
         return self._accuracy(view, data, classes)
 

@@ -103,10 +103,15 @@ class SupSup(ReadOnlySettings):
         self,
         inputs: Any,
         *,
-        method: InferenceMethod = "one_shot",
+        method: InferenceMethod | None = None,
         **settings: Unpack[InferenceSettings],
     ) -> TaskGuess:
-        """The task of unlabelled inputs: SupSup's "one_shot" gradient, or "halving"."""
+        """The task of unlabelled inputs, by default from SupSup's "one_shot" gradient.
+
+        Tasks with heads of their own are all run instead. Other methods: as of `ImpressLearner`.
+        """
+        if method is None:
+            method = "one_shot" if self._learner.backbone.own_head is None else "exhaustive"
         return self._learner.infer_task(inputs, method=method, **settings)
 
     def save(self, path: str | os.PathLike, **settings: Any) -> SupSup:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from impresslearn.errors import InputError
-from impresslearn.networks.layers import MASKABLE, last_layer
+from impresslearn.networks.layers import is_norm, last_layer
 
 HeadKind = Literal["shared", "own"]
 HEADS: tuple[HeadKind, ...] = get_args(HeadKind)
@@ -81,8 +81,7 @@ def small_parameters(module: nn.Module, head: Head | None) -> SmallGroups:
     for prefix, layer in module.named_modules():
         own = dict(layer.named_parameters(prefix, recurse=False))
         weight = own.get(f"{prefix}.weight" if prefix else "weight")
-        norm = "Norm" in type(layer).__name__ and not isinstance(layer, (*MASKABLE, nn.Embedding))
-        unit = 1.0
+        norm, unit = is_norm(layer), 1.0
         if weight is not None and not weight.is_meta and weight.any():
             size = float(weight.detach().cpu().double().square().mean().sqrt())
             unit = size if norm else size * prod(weight.shape[1:]) ** 0.5

@@ -189,6 +189,11 @@ def last_layer(module: nn.Module) -> MaskableLayer:
     return ([each for each in found if each.kind != "embedding"] or found)[-1].layer
 
 
+def is_norm(module: nn.Module) -> bool:
+    """Whether a module is a normalisation layer, of torch or another library: by its class."""
+    return "Norm" in type(module).__name__ and not isinstance(module, (*MASKABLE, *EMBEDDINGS))
+
+
 def vocabulary_of(module: nn.Module) -> int | None:
     """The rows of an embedding that is the first layer with weights, which takes ids; or None."""
     leaves = (each for each in module.modules() if next(each.children(), None) is None)

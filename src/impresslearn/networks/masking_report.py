@@ -7,15 +7,19 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from torch import nn
-from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvTransposeNd
 from torch.nn.utils.parametrize import ParametrizationList
 
 from impresslearn.errors import InputError
 from impresslearn.networks.backbone import Backbone
-from impresslearn.networks.layers import MASKABLE, Candidate, candidates, chosen_candidates
+from impresslearn.networks.layers import (
+    MASKABLE,
+    Candidate,
+    candidates,
+    chosen_candidates,
+    is_norm,
+)
 
-NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm)
 OWN_HEAD = "replaced by a head of every task's own"
 COMPUTED = "computed weight"
 REASONS = {
@@ -155,7 +159,7 @@ def _reason(module: nn.Module, name: str) -> str:
     owner = module.get_submodule(prefix)
     if isinstance(owner, ParametrizationList):
         return COMPUTED
-    if isinstance(owner, NORMS) or "Norm" in type(owner).__name__:
+    if is_norm(owner):
         return "norm"
     if short.startswith("bias") or short.endswith("bias"):
         return "bias"
