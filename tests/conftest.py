@@ -17,7 +17,10 @@ from pathlib import Path
 import pytest
 
 PREPARE = Path(__file__).resolve().parents[2] / "shared" / "data" / "prepare.py"
-DATA_FIXTURES = {"data_root", "mnist_root", "cifar100_root", "tiny_imagenet_root", "clinc150_root"}
+DATA_FIXTURES = {
+    "data_root", "mnist_root", "cifar100_root", "resnet20_root", "tiny_imagenet_root",
+    "clinc150_root",
+}  # fmt: skip
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a suite in the background
     # Commands that tests interrupt would inherit it and go on.
@@ -52,6 +55,12 @@ def mnist_root(data_root: Path) -> Path:
 def cifar100_root(data_root: Path) -> Path:
     """ROOT/cifar100-subset.npz: 120 training and 50 test images of each CIFAR-100 class."""
     return _prepared(data_root, "cifar100")
+
+
+@pytest.fixture(scope="session")
+def resnet20_root(data_root: Path) -> Path:
+    """ROOT/resnet20-cifar10.npz: a ResNet-20 trained on CIFAR-10."""
+    return _prepared(data_root, "resnet20-cifar10")
 
 
 @pytest.fixture(scope="session")

@@ -138,11 +138,28 @@ def test_json_is_all_that_is_printed(tmp_path):
     assert run("tiny", "--out", tmp_path, "--quiet") == (0, "", "")
 
 
-@pytest.mark.slow
-def test_every_target_at_scale_smoke(tmp_path):
-    assert run("all", "--scale", "smoke", "--out", tmp_path, program=REAL, patience=1800)[0] == 0
+def smoke(target, data, out):
+    arguments = (target, "--scale", "smoke", "--data", data, "--out", out)
+    return run(*arguments, program=REAL, patience=1800)
+
+
+def check_shown(tmp_path, targets):
     records = read_records(tmp_path)
-    assert sorted(record.target for record in records) == sorted(target_names())
+    assert sorted(record.target for record in records) == sorted(targets)
     write_report(records, tmp_path / "report.html")
     drawn = write_figures(records, tmp_path / "figures", "svg")
     assert len(drawn) >= sum(len(record.figures) for record in records)
+
+
+@pytest.mark.slow
+def test_every_target_at_scale_smoke_and_the_last_one_names_what_it_misses(tmp_path):
+    status, _, err = smoke("all", tmp_path / "nothing", tmp_path)
+    assert status != 0
+    assert "resnet20-cifar10.npz: put a ResNet-20 trained on CIFAR-10 there" in err
+    check_shown(tmp_path, set(target_names()) - {"pretrained"})
+
+
+@pytest.mark.slow
+def test_a_trained_network_at_scale_smoke(tmp_path, cifar100_root, resnet20_root):
+    assert smoke("pretrained", resnet20_root, tmp_path)[0] == 0
+    check_shown(tmp_path, ["pretrained"])

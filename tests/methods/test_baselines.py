@@ -154,6 +154,15 @@ def test_bitfit_trains_small_parameters_and_a_head(tune, names, head):
     assert method.score(data, "a") > 0.9
 
 
+def test_bitfit_over_the_statistics_of_the_network():
+    backbone, data = il.adapt(ConvNet(), head="own"), pictures()
+    method = bitfit(backbone, recipe=QUICK, progress=False, statistics="network")
+    method.learn_task("a", data)
+    assert method._views["a"].statistics is None
+    assert method.tasks_["a"].breakdown["statistics"] == 0
+    refused("statistics must be task or network, got 'batch'", bitfit, backbone, statistics="batch")
+
+
 def test_bitfit_without_small_parameters():
     refused("lenet_300_100 has no parameters of norm or bias to tune", bitfit, lenet())
     for tune in ("norm", ["norms"]):

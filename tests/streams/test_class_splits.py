@@ -41,6 +41,26 @@ def test_tasks_of_cifar_have_disjoint_named_classes_and_their_own_images(monkeyp
     assert split_cifar100(seed=1)[1].classes != stream[1].classes
 
 
+def test_classes_and_normalisation_may_be_those_of_a_pretrained_network(monkeypatch):
+    monkeypatch.setattr(cifar, "load_cifar100", toy_raw)
+    order = [32, 6, 97, 84, 0, 44]
+    given = {"classes_per_task": 3, "classes": order, "mean": [0.5, 0.25, 0.5], "std": [2, 2, 4]}
+    first, second = split_cifar100(tasks=2, **given)
+    assert first.settings["classes"] == [NAMES[place] for place in (32, 6, 97)]
+    assert second.classes == (NAMES[0], NAMES[44], NAMES[84])
+    grey = 2 * 6 / 255
+    expected = torch.tensor([(grey - 0.5) / 2, (grey - 0.25) / 2, (grey - 0.5) / 4])
+    torch.testing.assert_close(first.test.inputs[0][:, 5, 7], expected)
+    for changes, message in (
+        ({"classes": [1, 2, 1]}, r"classes must be distinct positions, got \[1, 2, 1\]"),
+        ({"classes": [100]}, "a class must be"),
+        ({"tasks": 3}, "3 tasks of 3 classes need 9 classes, there are 6"),
+        ({"mean": [0.5]}, r"mean must be three numbers, one a channel, got \[0.5\]"),
+        ({"std": [1, 0, 1]}, "std must be a number of at least 1e-06, got 0"),
+    ):
+        refused(message, split_cifar100, **{"tasks": 2, **given, **changes})
+
+
 def test_a_subset_is_read_only_where_asked_for(tmp_path, monkeypatch):
     def nothing(root, download):
         raise MissingDataError("no full copy")

@@ -127,7 +127,11 @@ def reproduce(
         str | None, typer.Argument(metavar="TARGET", help="A name from --list, or all.")
     ] = None,
     scale: Annotated[
-        str, option("NAME", "smoke (no data needed), small (real data, hours) or paper.")
+        str,
+        option(
+            "NAME",
+            "smoke (minutes, no data needed but by pretrained), small (real data, hours) or paper.",
+        ),
     ] = "smoke",
     data: Annotated[Path, option("DIR", "Where the data sets lie.")] = Path("data"),
     out: Annotated[Path, option("DIR", "Where TARGET.json and the cache go.")] = Path(

@@ -134,7 +134,7 @@ class StoreOptions:
     """What a new store is made with; an existing one must agree."""
 
     backbone: str | None = option_field(
-        "NAME", "New store: the network, lenet_300_100 (default), resnet18, resnet50."
+        "NAME", "New store: the network, lenet_300_100 (default), resnet18, resnet20, resnet50."
     )
     network: list[str] | None = option_field(
         "KEY=VALUE",

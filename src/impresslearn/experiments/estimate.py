@@ -72,7 +72,7 @@ def _seconds(job: Job) -> float:
         return OVERHEAD * steps * _step(settings, max(1, masks), ALPHA_RECIPE.batch_size)
     if "recipe" not in settings:
         return OTHER_SECONDS
-    masks = max(1, masks) if job.kind in ("task", "hybrid") else 0
+    masks = max(1, masks) if job.kind in ("task", "hybrid", "learner") else 0
     return OVERHEAD * _training(settings, settings["recipe"], masks)
 
 
@@ -88,7 +88,8 @@ def _step(settings: Settings, masks: int, batch: int) -> float:
     """A step on vectors is timed as it is. One on images is timed on a few small ones, for a large
     network on large images takes minutes and more memory than there may be.
     """
-    network = json.dumps({**settings["backbone"], "seed": 0}, sort_keys=True)
+    given = {key: value for key, value in settings["backbone"].items() if key != "weights"}
+    network = json.dumps({**given, "seed": 0}, sort_keys=True)
     if "resnet" not in settings["backbone"]["name"]:
         return _timed(network, min(masks, MOST_MASKS), batch)
     few, more = (_timed(network, MOST_MASKS if masks else 0, count) for count in FEW)

@@ -11,7 +11,12 @@ from collections.abc import Collection
 from typing_extensions import Unpack
 
 from impresslearn.errors import InputError
-from impresslearn.methods.finetuning import FineTuning, TrainingSettings, copied_weights
+from impresslearn.methods.finetuning import (
+    FineTuning,
+    StatisticsOf,
+    TrainingSettings,
+    copied_weights,
+)
 from impresslearn.networks import Backbone
 from impresslearn.networks.heads import TUNED, TunedKind
 from impresslearn.optimisation.loop import Recipe
@@ -24,13 +29,14 @@ def bitfit(
     backbone: Backbone,
     *,
     tune: Collection[TunedKind] = TUNED,
+    statistics: StatisticsOf = "task",
     **settings: Unpack[TrainingSettings],
 ) -> FineTuning:
     """Trains copies of the small parameters and a head for every task; the weights stay frozen.
 
     tune: which of them, "norm" and "bias". The head is one of the task's own, or where the network
-    is shared whole a copy of its last maskable layer. The other settings, and norm statistics, are
-    those of `FineTuning`. Raises InputError for other kinds and for a network without them.
+    is shared whole a copy of its last maskable layer. statistics, of norms, and the other settings
+    are those of `FineTuning`. Raises InputError for other kinds and for a network without them.
     """
     if isinstance(tune, str) or not set(tune) <= set(TUNED):
         raise InputError(f"tune must be a sequence of {' and '.join(TUNED)}, got {tune!r}")
@@ -44,4 +50,10 @@ def bitfit(
         trained[name] = backbone.weights[name]
         trained |= {bias: backbone.small[bias]} if bias in backbone.small else {}
     settings.setdefault("recipe", BITFIT_RECIPE)
-    return FineTuning(backbone, trains=lambda: copied_weights(trained), role="learned", **settings)
+    return FineTuning(
+        backbone,
+        statistics=statistics,
+        trains=lambda: copied_weights(trained),
+        role="learned",
+        **settings,
+    )

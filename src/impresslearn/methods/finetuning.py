@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -34,6 +34,7 @@ from impresslearn.state.tasks import (
 )
 from impresslearn.validation import ReadOnlySettings, check_seed
 
+StatisticsOf = Literal["task", "network"]
 HEAD_RATE = 10.0
 """How much faster a head of the task's own learns, from zeros, than weights that were trained."""
 FINETUNING_RECIPE = Recipe(optimizer="adam", lr=0.001, schedule="cosine", epochs=3, min_steps=300)
@@ -69,9 +70,10 @@ class FineTuning(ReadOnlySettings):
     """Trains weights of its own for every task, by default a copy of all maskable ones.
 
     Every task starts from the frozen network, has norm statistics of its own, and leaves those
-    before it untouched. trains: gives what the next task trains, whose result is the weights that
-    it computes with and the bytes that they are kept in; role: what `tasks_` calls it. The other
-    settings are those of `ImpressLearner`.
+    before it untouched. statistics: "network" for those of the frozen network, as they are, instead
+    of each "task"'s. trains: gives what the next task trains, whose result is the weights that it
+    computes with and the bytes that they are kept in; role: what `tasks_` calls it. The other
+    settings are those of `ImpressLearner`. Raises InputError for other statistics.
 
     As an upper bound it wants a backbone made for training: on permuted MNIST Kaiming normal
     weights reach 97.8% after 3 epochs, signed constants of gain 2, which suit masks, 96.1%.
@@ -85,14 +87,18 @@ class FineTuning(ReadOnlySettings):
         seed: int = 0,
         preprocessing: Preprocessing | None = None,
         progress: bool | str = "auto",
+        statistics: StatisticsOf = "task",
         trains: Callable[[], Trainable] | None = None,
         role: str = "network",
     ) -> None:
+        if statistics not in get_args(StatisticsOf):
+            raise InputError(f"statistics must be task or network, got {statistics!r}")
         self.backbone = backbone
         self.recipe = recipe
         self.seed = check_seed(seed)
         self.preprocessing = preprocessing
         self.progress = progress
+        self.statistics = statistics
         self.role = role
         self._trains = trains or (lambda: copied_weights(backbone.weights))
         self._infos: dict[str, TaskInfo] = {}
@@ -108,7 +114,9 @@ class FineTuning(ReadOnlySettings):
 
         Raises InputError for a name that is taken, unusable data and too many classes.
         """
-        self._learn(name, data, self._trains, self.seed, TrainingPhase.begin(self.backbone))
+        own = self.statistics == "task"
+        phase = TrainingPhase.begin(self.backbone) if own else TrainingPhase("frozen", None)
+        self._learn(name, data, self._trains, self.seed, phase)
         return self
 
     def predict(self, inputs: Any, task: str) -> np.ndarray:

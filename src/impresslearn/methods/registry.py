@@ -170,7 +170,7 @@ _entries: dict[str, _Entry] = {
     "hybrid": _Entry(_hybrid, _BANK, {"task_recipe": HYBRID_RECIPE}),
     "finetuning": _Entry(SequentialFineTuning, _COMMON, _TUNED),
     "separate": _Entry(FineTuning, _COMMON, _TUNED),
-    "bitfit": _Entry(bitfit, (*_COMMON, "tune"), {"recipe": BITFIT_RECIPE}),
+    "bitfit": _Entry(bitfit, (*_COMMON, "tune", "statistics"), {"recipe": BITFIT_RECIPE}),
     "lora": _Entry(partial(Adapter, kind="lora"), _ADAPTERS, {"recipe": ADAPTER_RECIPES["lora"]}),
     "vera": _Entry(partial(Adapter, kind="vera"), _ADAPTERS, {"recipe": ADAPTER_RECIPES["vera"]}),
     "linear_probe": _Entry(

@@ -1,10 +1,12 @@
-"""The networks that come with the library: LeNet-300-100 and residual networks, without biases.
+"""The networks that come with the library: LeNet-300-100 and residual networks.
 
 LeNet-300-100: LeCun et al., 1998. `resnet18` is the small-image form of residual networks (He et
 al., "Deep Residual Learning for Image Recognition", 2016) that continual learning took from GEM
 (Lopez-Paz and Ranzato, 2017): a 3x3 stem, no pooling before the blocks. `resnet50` is the ImageNet
 form, with the stride of a bottleneck in its 3x3 convolution. Both end in a 1x1 convolution as their
-head. No weights in the norms.
+head. None of these has biases, or weights in its norms. `resnet20` is the CIFAR-10 form of He et
+al. with shortcuts without parameters (their option A), built as those who train it build it: norms
+with weights and running statistics, a linear head with a bias.
 """
 
 from __future__ import annotations
@@ -134,6 +136,56 @@ def resnet18(num_classes: int, norm: str, *, width: int = 48, in_channels: int =
 def resnet50(num_classes: int, norm: str, *, width: int = 64, in_channels: int = 3) -> ResNet:
     """ResNet-50 for ImageNet: 53 convolutions and the head, 25.5 million weights at width 64."""
     return ResNet((3, 4, 6, 3), num_classes, norm, width, in_channels, imagenet=True)
+
+
+class PlainShortcutBlock(nn.Module):
+    """Two normalised 3x3 convolutions beside a shortcut: (n, in, h, w) -> (n, out, h/s, w/s).
+
+    The shortcut takes every s-th pixel, and as many channels of zeros on either side as it needs.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = _conv(in_channels, out_channels, 3, stride)
+        self.bn1 = nn.BatchNorm2d(out_channels)
+        self.conv2 = _conv(out_channels, out_channels, 3)
+        self.bn2 = nn.BatchNorm2d(out_channels)
+        self.stride, self.padding = stride, (out_channels - in_channels) // 2
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        maps = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(inputs)))))
+        shortcut = inputs[:, :, :: self.stride, :: self.stride]
+        return F.relu(maps + F.pad(shortcut, (0, 0, 0, 0, self.padding, self.padding)))
+
+
+class ResNet20(nn.Module):
+    """Stem, three stages of three blocks with widths w, 2w, 4w, average pool and a linear head."""
+
+    def __init__(self, num_classes: int, width: int, in_channels: int) -> None:
+        super().__init__()
+        width = check_integer("width", width, 1)
+        in_channels = check_integer("in_channels", in_channels, 1)
+        self.input_shape: tuple[int | None, ...] = (in_channels, None, None)
+        self.conv1, self.bn1 = _conv(in_channels, width, 3), nn.BatchNorm2d(width)
+        self.layer1 = _stage(width, width, 1)
+        self.layer2 = _stage(width, 2 * width, 2)
+        self.layer3 = _stage(2 * width, 4 * width, 2)
+        self.linear = nn.Linear(4 * width, num_classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(n, in_channels, height, width) -> logits (n, num_classes)."""
+        maps = self.layer1(F.relu(self.bn1(self.conv1(images))))
+        return self.linear(self.layer3(self.layer2(maps)).mean((2, 3)))
+
+
+def resnet20(num_classes: int, *, width: int = 16, in_channels: int = 3) -> ResNet20:
+    """ResNet-20 for CIFAR-10: 20 maskable layers, 268,336 weights for 10 classes at width 16."""
+    return ResNet20(num_classes, width, in_channels)
+
+
+def _stage(in_channels: int, out_channels: int, stride: int) -> nn.Sequential:
+    blocks = (PlainShortcutBlock(out_channels, out_channels, 1) for _ in range(2))
+    return nn.Sequential(PlainShortcutBlock(in_channels, out_channels, stride), *blocks)
 
 
 def _conv(in_channels: int, out_channels: int, size: int, stride: int = 1) -> nn.Conv2d:

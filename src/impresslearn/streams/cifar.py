@@ -4,6 +4,8 @@ The data are torchvision's CIFAR100 under ROOT, or, only where `subset=True` say
 archive of the same classes. An accuracy on a subset is not an accuracy on CIFAR-100.
 """
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -15,6 +17,7 @@ from impresslearn.streams.pixels import Splits, image_task
 from impresslearn.streams.stream import Stream
 from impresslearn.streams.torchvision import RawImages, load_cifar100
 from impresslearn.streams.transforms import flip_and_shift
+from impresslearn.validation import check_number
 
 MEAN, STD = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
 """Of the CIFAR-100 training pixels in [0, 1], by channel."""
@@ -31,6 +34,9 @@ def split_cifar100(
     validation: float = 0.0,
     augment: bool = True,
     subset: bool = False,
+    classes: Sequence[int] | None = None,
+    mean: Sequence[float] = MEAN,
+    std: Sequence[float] = STD,
 ) -> Stream:
     """CIFAR-100's 100 fine classes, in a seeded order, cut into tasks "cifar100-00", ...
 
@@ -38,16 +44,21 @@ def split_cifar100(
     fraction of the training images to hold out, stratified; augment: mirror training batches at
     random and shift them by up to 4 pixels; subset: read ROOT/cifar100-subset.npz instead, with
     train_images (n, 32, 32, 3) uint8, train_labels (n,), test_images, test_labels and class_names.
+    classes: positions in the alphabetical list of classes, to cut into tasks instead of a seeded
+    order of all; mean, std: of each channel, which inputs are normalised by: those of CIFAR-100, or
+    those that a pretrained network wants.
     Inputs: (n, 3, 32, 32), normalised; labels: the class names; `settings["classes"]` has them in
-    the order drawn.
+    that order.
     Raises InputError for settings outside their ranges or an archive of another form,
     MissingDataError and MissingDependencyError where there is nothing to read from or with.
     """
     check_fraction("validation", validation)
-    draw_class_groups([""] * 100, tasks, classes_per_task, seed)  # bad settings fail before a read
+    drawn = partial(draw_class_groups, per_task=classes_per_task, seed=seed, order=classes)
+    drawn([""] * 100, tasks)  # bad settings fail before a read
+    normalising = _by_channel("mean", mean), _by_channel("std", std)
     raw = _read_subset(Path(root)) if subset else _read_full(Path(root), download)
-    groups = draw_class_groups(raw.class_names, tasks, classes_per_task, seed)
-    splits = Splits.of(raw, MEAN, STD).hold_out(validation, seed)
+    groups = drawn(raw.class_names, tasks)
+    splits = Splits.of(raw, *normalising).hold_out(validation, seed)
     made = (
         image_task(
             f"cifar100-{index:02d}",
@@ -58,6 +69,13 @@ def split_cifar100(
         for index, classes in enumerate(groups)
     )
     return Stream("split_cifar100", tuple(made))
+
+
+def _by_channel(name: str, values: Sequence[float]) -> tuple[float, ...]:
+    if len(values) != 3:
+        raise InputError(f"{name} must be three numbers, one a channel, got {values!r}")
+    least = {"mean": 0.0, "std": 1e-6}[name]
+    return tuple(check_number(name, value, least) for value in values)
 
 
 def _read_full(root: Path, download: bool) -> RawImages:

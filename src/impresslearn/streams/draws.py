@@ -64,13 +64,23 @@ def spread_angles(tasks: int, seed: int) -> tuple[int, ...]:
 
 
 def draw_class_groups(
-    classes: Sequence[str], tasks: int | None, per_task: int, seed: int
+    classes: Sequence[str],
+    tasks: int | None,
+    per_task: int,
+    seed: int,
+    order: Sequence[int] | None = None,
 ) -> list[tuple[str, ...]]:
     """Disjoint groups of `per_task` classes in a seeded order; tasks None: as many as fit.
 
-    Raises InputError where there are too few classes.
+    order: positions of classes to take instead. Raises InputError where there are too few classes,
+    and for positions that repeat or are none.
     """
     check_integer("classes_per_task", per_task, 1)
+    if order is not None:
+        chosen = [check_integer("a class", place, 0, len(classes)) for place in order]
+        if len(set(chosen)) < len(chosen):
+            raise InputError(f"classes must be distinct positions, got {chosen}")
+        classes = [classes[place] for place in chosen]
     fitting = len(classes) // per_task
     if fitting == 0:
         raise InputError(f"classes_per_task={per_task} but there are only {len(classes)} classes")
@@ -80,11 +90,9 @@ def draw_class_groups(
             f"{count} tasks of {per_task} classes need {count * per_task} classes, "
             f"there are {len(classes)}"
         )
-    order = seeded(seed, "classes").permutation(len(classes))[: count * per_task]
-    return [
-        tuple(classes[i] for i in order[start : start + per_task])
-        for start in range(0, len(order), per_task)
-    ]
+    if order is None:
+        classes = [classes[i] for i in seeded(seed, "classes").permutation(len(classes))]
+    return [tuple(classes[i * per_task : (i + 1) * per_task]) for i in range(count)]
 
 
 def stratified_sample(

@@ -1,7 +1,8 @@
 """The paper's figures and tables, and ours, as targets of `impresslearn reproduce`.
 
 `targets.toml` says what each is about and how it is shown, `benchmarks.toml` what streams, networks
-and recipes a scale uses. `masks`, `tasks`, `frontier` and `parameters` hold the jobs of each.
+and recipes a scale uses. `masks`, `tasks`, `frontier`, `small_tasks` and `parameters` hold the jobs
+of each.
 """
 
 from impresslearn.experiments.targets.catalogue import find_target, list_targets

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from impresslearn.errors import InputError
-from impresslearn.experiments.targets import frontier, masks, parameters, tasks
+from impresslearn.experiments.targets import frontier, masks, parameters, small_tasks, tasks
 from impresslearn.experiments.targets.benchmarks import Benchmark, find_benchmark
 from impresslearn.experiments.targets.plan import (
     Plan,
@@ -45,6 +45,8 @@ GRIDS: Mapping[str, Grid] = {
     "frontier": Grid(frontier.accuracy_and_bytes, benchmark=frontier.find_benchmark_of_race),
     "few-labels": Grid(tasks.few_labels, benchmark=tasks.spread_rotations),
     "forgetting": Grid(tasks.forgetting, tasks.by_task),
+    "customers": Grid(small_tasks.customers),
+    "pretrained": Grid(small_tasks.pretrained),
 }
 
 

@@ -18,9 +18,10 @@ from impresslearn.experiments.sources import make_stream
 from impresslearn.masks import add_random_masks, disjoint_bank
 from impresslearn.masks.bank import MaskBank, MaskInfo, PackedMask, packed_mask
 from impresslearn.masks.codec import decode_mask
-from impresslearn.networks import Backbone, create_backbone
+from impresslearn.networks import Backbone, adapt, create_backbone
 from impresslearn.networks.layers import MaskableLayer
 from impresslearn.networks.prediction import Statistics
+from impresslearn.networks.pretrained import load_resnet20
 from impresslearn.networks.registry import OLDER_SPEC
 
 PREFIX = "statistics/"
@@ -50,8 +51,14 @@ def load_task(settings: Mapping[str, Any], place: Place) -> TaskData:
 
 
 def load_backbone(settings: Mapping[str, Any], place: Place) -> Backbone:
-    """The network of settings["backbone"], arguments of `create_backbone`."""
-    return _backbone(json.dumps(dict(settings["backbone"]), sort_keys=True), place.device)
+    """The network of settings["backbone"], arguments of `create_backbone`.
+
+    With weights, a file among the data, it is a trained ResNet-20: num_classes and width are those
+    of `load_resnet20`, norm and head those of `adapt`.
+    """
+    given = dict(settings["backbone"])
+    data = place.data if "weights" in given else ""
+    return _backbone(json.dumps(given, sort_keys=True), place.device, data)
 
 
 def load_bank(
@@ -116,9 +123,15 @@ def _stream(settings: str, data: str) -> Any:
 
 
 @lru_cache(maxsize=4)
-def _backbone(settings: str, device: str) -> Backbone:
+def _backbone(settings: str, device: str, data: str) -> Backbone:
+    given = json.loads(settings)
+    if "weights" in given:
+        sizes = {key: given[key] for key in ("num_classes", "width") if key in given}
+        module = load_resnet20(Path(data) / given["weights"], **sizes)
+        how = {key: given[key] for key in ("norm", "head") if key in given}
+        return adapt(module, input_shape=module.input_shape, **how).to(device)
     # What a job leaves out is as it was for the networks behind the records and caches.
-    return create_backbone(**OLDER_SPEC | json.loads(settings)).to(device)
+    return create_backbone(**OLDER_SPEC | given).to(device)
 
 
 @lru_cache(maxsize=512)

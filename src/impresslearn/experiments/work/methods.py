@@ -1,0 +1,67 @@
+"""Jobs that learn a task by any method: ours with any settings, one by name, a classical model.
+
+Settings of all: stream, task, backbone, seed, and labels (see `load_task`). Values: task, accuracy,
+bytes_per_task, and seconds: processor time of learning alone, which is what it takes on one thread
+of a machine that does nothing else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from impresslearn.experiments.jobs import Outcome, Place, job_function
+from impresslearn.experiments.work.inputs import load_backbone, load_bank, load_task
+from impresslearn.learner import ImpressLearner
+from impresslearn.methods import Method, SklearnClassifier, create_method
+from impresslearn.optimisation.loop import Recipe
+
+Settings = Mapping[str, Any]
+
+
+@job_function("learner")
+def learn_by_settings(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
+    """Ours over the needed masks, or random ones (`random`, see `load_bank`), or none.
+
+    learner: settings of `ImpressLearner` as plain values; recipe: its task_recipe.
+    """
+    backbone = load_backbone(settings, place)
+    bank = load_bank(backbone, needs, settings.get("random"))
+    recipe, own = Recipe(**settings["recipe"]), dict(settings["learner"])
+    seed = settings["seed"]
+    learner = ImpressLearner(
+        backbone, bank=bank, task_recipe=recipe, seed=seed, progress=False, **own
+    )
+    return _learned(learner, settings, place)
+
+
+@job_function("method")
+def learn_by_name(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
+    """A method of `create_method`: its name as method; recipe, and options, its other settings."""
+    backbone, own = load_backbone(settings, place), dict(settings["options"])
+    recipe, seed = settings["recipe"], settings["seed"]
+    method = create_method(settings["method"], backbone, seed=seed, recipe=recipe, **own)
+    return _learned(method, settings, place)
+
+
+@job_function("classical")
+def fit_classifier(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
+    """A `SklearnClassifier`: estimator, and features, with those of every needed mask."""
+    backbone = load_backbone(settings, place)
+    bank = load_bank(backbone, needs) if needs else None
+    chosen = {key: settings[key] for key in ("estimator", "features", "seed")}
+    return _learned(SklearnClassifier(backbone, bank=bank, **chosen), settings, place)
+
+
+def _learned(method: Method, settings: Settings, place: Place) -> Outcome:
+    name, train, test = load_task(settings, place)
+    started = time.process_time()
+    method.learn_task(name, train)
+    values = {
+        "task": name,
+        "seconds": round(time.process_time() - started, 4),
+        "accuracy": method.score(test, name),
+        "bytes_per_task": method.tasks_[name].bytes,
+    }
+    return Outcome(values)

@@ -1,0 +1,83 @@
+"""The jobs of small tasks: ours is the preset, others are their methods, rows have their cost."""
+
+import numpy as np
+import pytest
+
+import impresslearn as il
+from impresslearn.experiments.jobs import Job, Place, run_job
+from impresslearn.experiments.targets import find_target
+from impresslearn.experiments.work.inputs import load_backbone, load_task
+from impresslearn.experiments.work.methods import fit_classifier
+from impresslearn.networks.architectures import resnet20
+
+WIDTH = 2
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A narrow ResNet-20 in a file, and a subset of CIFAR-100 whose classes are grey levels."""
+    folder = tmp_path_factory.mktemp("data")
+    state = resnet20(10, width=WIDTH).state_dict()
+    np.savez(
+        folder / "resnet20-cifar10.npz",
+        **{name: each.numpy() + 0.01 for name, each in state.items() if each.ndim},
+    )
+    labels = np.tile(np.arange(100), 6)
+    images = np.broadcast_to((2 * labels)[:, None, None, None], (len(labels), 32, 32, 3))
+    parts = {"images": images.astype(np.uint8), "labels": labels}
+    both = {f"{part}_{key}": each for part in ("train", "test") for key, each in parts.items()}
+    names = np.array([f"class-{i:02d}" for i in range(100)])
+    np.savez(folder / "cifar100-subset.npz", **both, class_names=names)
+    return Place(str(folder))
+
+
+def narrow(job):
+    return {**job.settings, "backbone": {**job.settings["backbone"], "width": WIDTH}}
+
+
+def planned(method):
+    plan = find_target("pretrained").plan("smoke").planned
+    return next(each for each in plan if each.columns["method"] == method)
+
+
+def test_the_first_rows_are_those_of_the_preset(place):
+    first = find_target("pretrained").plan("smoke").planned[0]
+    settings = narrow(first.job)
+    settings["learner"] |= {"granularity": "layer"}  # of which 40 masks are enough work here
+    found = run_job(Job(first.job.function, settings), (), place)
+    recipe = il.Recipe(**settings["recipe"])
+    learner = il.ImpressLearner.from_preset(
+        load_backbone(settings, place), "pretrained", task_recipe=recipe, granularity="layer"
+    )
+    name, train, test = load_task(settings, place)
+    learner.learn_task(name, train)
+    assert found.values["accuracy"] == learner.score(test, name)
+    assert found.values["bytes_per_task"] == learner.tasks_[name].bytes
+    assert first.row(found.values)["seconds"] > 0
+
+
+@pytest.mark.parametrize(
+    ("method", "floats"),
+    [("fine-tuning", 1000), ("BitFit", 300), ("linear probe", 5 * (4 * WIDTH + 1))],
+)
+def test_others_are_learned_by_name(place, method, floats):
+    job = planned(method).job
+    values = run_job(Job(job.function, narrow(job)), (), place).values
+    assert values["task"] == "cifar100-06"
+    assert 4 * floats <= values["bytes_per_task"] < 40 * floats
+    assert 0 <= values["accuracy"] <= 1
+
+
+def test_a_customer_is_learned_from_its_images_over_the_masks_of_others():
+    plan = find_target("customers").plan("smoke").planned
+    jobs = [each.job for each in plan if each.columns["method"] == "SVC"]
+    assert {job.settings["labels"] for job in jobs} == {100, 20}
+    job = jobs[0]
+    assert len({need.key for need in job.needs}) == 6
+    masks = [run_job(need, (), Place()) for need in job.needs[:2]]
+    over_masks = run_job(Job(fit_classifier, job.settings, job.needs[:2]), masks, Place()).values
+    on_inputs = run_job(
+        Job(fit_classifier, {**job.settings, "features": "inputs"}), (), Place()
+    ).values
+    assert over_masks["accuracy"] > 0.6
+    assert over_masks["bytes_per_task"] > 2 * on_inputs["bytes_per_task"]
