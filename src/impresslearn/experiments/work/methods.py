@@ -14,7 +14,7 @@ from typing import Any
 from impresslearn.experiments.jobs import Outcome, Place, job_function
 from impresslearn.experiments.work.inputs import load_backbone, load_bank, load_task
 from impresslearn.learner import ImpressLearner
-from impresslearn.methods import Method, SklearnClassifier, create_method
+from impresslearn.methods import SklearnClassifier, create_method
 from impresslearn.optimisation.loop import Recipe
 
 Settings = Mapping[str, Any]
@@ -54,7 +54,7 @@ def fit_classifier(settings: Settings, needs: Sequence[Outcome], place: Place) -
     return _learned(SklearnClassifier(backbone, bank=bank, **chosen), settings, place)
 
 
-def _learned(method: Method, settings: Settings, place: Place) -> Outcome:
+def _learned(method: Any, settings: Settings, place: Place) -> Outcome:
     name, train, test = load_task(settings, place)
     started = time.process_time()
     method.learn_task(name, train)
