@@ -14,7 +14,7 @@ from impresslearn.inference.superposition import Superposition
 from impresslearn.masks.bank import MaskBank
 from impresslearn.optimisation.loop import Recipe
 from impresslearn.optimisation.objectives import information_maximisation, mean_entropy
-from impresslearn.state.state import known_tasks
+from impresslearn.state.candidates import known_tasks
 from toys import blobs, lenet, pictures, quick_learner, resnet
 
 METHODS = ("halving", "one_shot", "alpha")

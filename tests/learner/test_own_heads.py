@@ -24,7 +24,7 @@ from impresslearn.methods import (
     create_method,
 )
 from impresslearn.networks import Backbone
-from impresslearn.state.state import superposition_bytes
+from impresslearn.state.candidates import superposition_bytes
 from toys import QUICK, blobs, lenet, pictures, quick_learner, refused
 
 CLASSES = {"two": 2, "three": 3, "five": 5}

@@ -4,13 +4,14 @@ A task's weights are W ⊙ Σ_t α_t M^t (eq. 1), with one α per mask and layer
 per mask and output unit (`unit`), optionally times a learned scale per output unit and per input:
 W ⊙ (Σ_t α_t M^t) ⊙ (s_out s_inᵀ). On a network that was trained before they start at it:
 W ⊙ (1 + Σ_t α_t M^t). A head of the task's own and changes of norms and biases go beside them.
+A "readout" mixes features instead of weights (`coefficients.readout`).
 Coefficients are plain data; nothing is stored in a module.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from math import prod
 from typing import Any, Literal, get_args
@@ -26,7 +27,7 @@ from impresslearn.networks.heads import TUNED, TunedKind
 from impresslearn.networks.layers import MaskableLayer
 from impresslearn.validation import check_number
 
-Granularity = Literal["layer", "unit"]
+Granularity = Literal["layer", "unit", "readout"]
 GRANULARITIES = get_args(Granularity)
 GROUPS = ("alpha", "output_scale", "input_scale", "head", "small")
 """The tensors of coefficients, in the order that they are kept in."""
@@ -59,6 +60,9 @@ class CoefficientSpec:
             )
         if self.bit_price is not None:
             check_number("bit_price", self.bit_price, 0.0)
+        if self.granularity == "readout" and (self.output_scale or self.input_scale or self.tune):
+            line = "a readout changes no weights; leave out output_scale, input_scale and tune"
+            raise InputError(line)
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,18 @@ class Grid:
 
 
 @dataclass(frozen=True)
+class Readout:
+    """That the head of a task reads features of several networks, and which.
+
+    num_masks: the first masks of the bank, under each of which there is one; projection: the number
+    of the learner's `Projection` of these features that is read, 0 for the features themselves.
+    """
+
+    num_masks: int
+    projection: int = 0
+
+
+@dataclass(frozen=True)
 class Coefficients:
     """The numbers of one task, a tensor per maskable layer, float32.
 
@@ -78,7 +94,8 @@ class Coefficients:
     the weights (fan_in, K) and, where the layer has one, the bias (K,). small: of each group of
     `Backbone.small_parameters(tune)` all that is added to its members, in their units, one after
     the other. tune, residual: as in `CoefficientSpec`. grids: one a tensor, in the order of
-    `tensors`, where they were learned on grids.
+    `tensors`, where they were learned on grids. readout: of a readout, whose head has as many rows
+    as there are features and no alpha; the network itself comes before the masks if residual.
     """
 
     alpha: tuple[Tensor, ...]
@@ -89,6 +106,7 @@ class Coefficients:
     tune: tuple[TunedKind, ...] = ()
     residual: bool = False
     grids: tuple[Grid, ...] | None = None
+    readout: Readout | None = None
 
     def __post_init__(self) -> None:
         if len({len(alpha) for alpha in self.alpha}) != 1 and (self.alpha or not self.head):
@@ -97,12 +115,16 @@ class Coefficients:
     @property
     def num_masks(self) -> int:
         """N: how many masks of the bank, from its start, these coefficients combine."""
+        if self.readout is not None:
+            return self.readout.num_masks
         return len(self.alpha[0]) if self.alpha else 0
 
     @property
     def granularity(self) -> Granularity:
-        """ "layer" or "unit"."""
-        return "unit" if self.alpha[0].dim() == 2 else "layer"
+        """ "layer", "unit" or "readout"."""
+        if self.readout is not None:
+            return "readout"
+        return "unit" if self.alpha and self.alpha[0].dim() == 2 else "layer"
 
     @property
     def numel(self) -> int:
@@ -129,9 +151,7 @@ class Coefficients:
         self, tensors: Iterable[Tensor], grids: tuple[Grid, ...] | None = None
     ) -> Coefficients:
         """Other numbers in the same places; tensors: in the order of `tensors`."""
-        return Coefficients(
-            **in_groups(tensors, self.groups), tune=self.tune, residual=self.residual, grids=grids
-        )
+        return replace(self, **in_groups(tensors, self.groups), grids=grids)
 
 
 def in_groups(values: Iterable[Any], groups: Sequence[Sequence[Any] | None]) -> dict[str, Any]:

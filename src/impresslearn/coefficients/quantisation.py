@@ -18,6 +18,7 @@ masses are whole fractions of 2^24, so every machine decodes the same numbers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -30,7 +31,14 @@ from constriction import stream
 from numpy.typing import NDArray
 from torch import Tensor
 
-from impresslearn.coefficients.mixing import GROUPS, Coefficients, Grid, in_groups
+from impresslearn.coefficients.mixing import (
+    GROUPS,
+    Coefficients,
+    Granularity,
+    Grid,
+    Readout,
+    in_groups,
+)
 from impresslearn.errors import InputError
 from impresslearn.networks.heads import TunedKind
 
@@ -84,6 +92,7 @@ class StoredCoefficients:
     small: tuple[StoredTensor, ...] | None = None
     tune: tuple[TunedKind, ...] = ()
     residual: bool = False
+    readout: Readout | None = None
     levels: bytes = b""
 
     @property
@@ -96,6 +105,18 @@ class StoredCoefficients:
         return tuple(part for group in self._groups for part in group or ())
 
     @property
+    def granularity(self) -> Granularity:
+        """As of `Coefficients`."""
+        if self.readout is not None:
+            return "readout"
+        return "unit" if self.alpha and len(self.alpha[0].shape) == 2 else "layer"
+
+    @property
+    def form(self) -> dict[str, Any]:
+        """What says how the tensors are used, as `Coefficients` take it."""
+        return {"tune": self.tune, "residual": self.residual, "readout": self.readout}
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all numbers, rounding steps included."""
         return sum(part.nbytes for part in self.parts) + len(self.levels)
@@ -105,7 +126,7 @@ class StoredCoefficients:
         values, grids = restore_tensors(self.parts, self.precision, self.levels)
         moved = (value.to(device) for value in values)
         groups = in_groups(moved, self._groups)
-        return Coefficients(**groups, tune=self.tune, residual=self.residual, grids=grids)
+        return Coefficients(**groups, **self.form, grids=grids)
 
 
 def store_coefficients(
@@ -121,8 +142,8 @@ def store_coefficients(
     ]
     parts, levels = store_tensors(coefficients.tensors(), precision, around_one, coefficients.grids)
     groups = in_groups(parts, coefficients.groups)
-    tune, residual = coefficients.tune, coefficients.residual
-    return StoredCoefficients(precision, **groups, tune=tune, residual=residual, levels=levels)
+    form = {name: getattr(coefficients, name) for name in ("tune", "residual", "readout")}
+    return StoredCoefficients(precision, **groups, **form, levels=levels)
 
 
 def store_tensors(
@@ -274,6 +295,17 @@ def decode_levels(models: Sequence[bytes], counts: Sequence[int], content: bytes
     if not coder.maybe_exhausted():
         raise ValueError("coded numbers are damaged or of larger tensors: bytes are left over")
     return found
+
+
+def coded_bits(levels: Levels) -> float:
+    """The code length of whole numbers in their own model, without the model's two bytes."""
+    zeros, ratio = (each / 256 for each in _fitted(levels))
+    size = np.abs(levels).sum()
+    used = np.count_nonzero(levels)
+    bits = -(levels.size - used) * math.log2(zeros)
+    if used:
+        bits -= used * math.log2((1 - zeros) / 2 * (1 - ratio))
+    return bits - (size - used) * math.log2(ratio) if size > used else bits
 
 
 def _fitted(levels: Levels) -> tuple[int, int]:

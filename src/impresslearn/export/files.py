@@ -61,9 +61,15 @@ def export_safetensors(task: TaskModel, path: str | os.PathLike) -> Path:
     Names, shapes and dtypes are the network's own; where it has more outputs than the task has
     classes, only the first len(classes) mean anything. Tensors that are tied are written once for
     each name. The metadata are those of `TaskModel.metadata`. Raises InputError where the file
-    cannot be written or the state dict holds something else than tensors.
+    cannot be written, the task is a readout of several networks, or the state dict holds something
+    else than tensors.
     """
     check_place(path)
+    if task.view.others:
+        raise InputError(
+            f"task {task.name!r} reads the features of {1 + len(task.view.others)} networks, which "
+            "one network's weights cannot hold; write .pt2 or .onnx"
+        )
     tensors: dict[str, Tensor] = {}
     for name, value in merged_network(task).state_dict().items():
         if not isinstance(value, Tensor):

@@ -17,7 +17,7 @@ import operator
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -129,6 +129,8 @@ def export_module(task: TaskModel) -> nn.Module:
     the user's comes back as a copy, inside a graph as `network` where something is added around it.
     torch traces while a graph is made, and no other thread should call a module meanwhile.
     """
+    if task.view.others:
+        return _added(task)
     module = _without_own_classes(merged_network(task), {})
     attributes = {"task": task.name, "classes": task.classes}
     taken = any(hasattr(module, name) for name in attributes)  # and may be what forward works with
@@ -145,6 +147,32 @@ def export_module(task: TaskModel) -> nn.Module:
     if isinstance(module, fx.GraphModule):
         _surround(module, task)
         module.meta.setdefault(KEPT_BY_DEEPCOPY, {}).update(attributes)
+    for name, value in attributes.items():
+        setattr(module, name, value)
+    return module.eval()
+
+
+def _added(task: TaskModel) -> nn.Module:
+    """A readout: the modules of its networks in one, which adds their logits in their order."""
+    view = task.view
+    parts = [
+        export_module(replace(task, view=replace(view, weights=weights, others=())))
+        for weights in (view.weights, *view.others)
+    ]
+    graph = _calling(parts[0])
+    (call,) = (node for node in graph.nodes if node.op == "call_module")
+    call.target = f"{WRAPPED}_0"
+    (output,) = (node for node in graph.nodes if node.op == "output")
+    total: Any = fx.Proxy(call)
+    with graph.inserting_before(output):
+        for number in range(1, len(parts)):
+            name = f"{WRAPPED}_{number}"
+            total = total + fx.Proxy(graph.call_module(name, call.args, call.kwargs))
+    output.args = (total.node,)
+    named = {f"{WRAPPED}_{number}": part for number, part in enumerate(parts)}
+    module = fx.GraphModule(named, graph, type(task.backbone.module).__name__)
+    attributes = {"task": task.name, "classes": task.classes}
+    module.meta.setdefault(KEPT_BY_DEEPCOPY, {}).update(attributes)
     for name, value in attributes.items():
         setattr(module, name, value)
     return module.eval()

@@ -40,8 +40,9 @@ from impresslearn.networks.inputs import checked_inputs
 from impresslearn.networks.prediction import Statistics, TaskView
 from impresslearn.optimisation.loop import Recipe
 from impresslearn.optimisation.progress import progress_for
+from impresslearn.state.candidates import known_tasks
 from impresslearn.state.settings import LearnerSettings, Start
-from impresslearn.state.state import LearnerState, known_tasks
+from impresslearn.state.state import LearnerState
 from impresslearn.state.tasks import TaskTable
 from impresslearn.store import write_store
 from impresslearn.store.writing import Weights
@@ -54,20 +55,21 @@ class ImpressLearner(ReadOnlySettings):
     backbone: from `create_backbone`, which is the default, or `adapt`. bank: masks to start from (a
     random bank, say); empty by default. sparsity: fraction of zeros of trained masks, in [0, 1).
     allocation: how the ones spread over layers. granularity: coefficients per mask and "layer" (the
-    paper) or output "unit". output_scale, input_scale: a learned scale on top. precision: what
-    coefficients are stored and used in; "coded" ones are quantised in training, where a bit of
-    their code costs bit_price bits of the examples' loss. penalty: λ of eq. 2. basis_recipe,
-    task_recipe: how masks and coefficients are optimised. score_rule: whether edge-popup ranks the
-    "score" or its "magnitude". seed: of everything that is drawn; each mask or task learned takes
-    the next one. preprocessing: what is done to the inputs of every verb, kept with the learner and
-    put into its exports; None takes inputs as they are (uint8 scaled to [0, 1]). start: whether
-    tasks start at a "mixture" of masks (eq. 1) or at the "network" itself, to which masks then add;
-    by default at a trained network whose tasks have heads of their own, without a penalty. tune:
-    small parameters that a task learns beside: those of "norm" layers, and each "bias". fold_after:
-    the share of a training in which batch norms normalise by the batch; what they gather is then
-    folded into the tuned norms (where all tasks share statistics). progress: True,
-    False, or "auto" (shown on a terminal). cache_bytes: memory for the weights of the tasks
-    predicted last; 0 keeps none. The defaults are those of the preset "default".
+    paper) or output "unit", or a "readout" of the features under all masks. output_scale,
+    input_scale: a learned scale on top. precision: what coefficients are stored and used in;
+    "coded" ones are quantised in training, where a bit of their code costs bit_price bits of the
+    examples' loss. penalty: λ of eq. 2. basis_recipe, task_recipe: how masks and coefficients are
+    optimised. score_rule: whether edge-popup ranks the "score" or its "magnitude". seed: of
+    everything that is drawn; each mask or task learned takes the next one. preprocessing: what is
+    done to the inputs of every verb, kept with the learner and put into its exports; None takes
+    inputs as they are (uint8 scaled to [0, 1]). start: whether tasks start at a "mixture" of masks
+    (eq. 1) or at the "network" itself, to which masks then add; by default at a trained network
+    whose tasks have heads of their own, without a penalty. tune: small parameters that a task
+    learns beside: those of "norm" layers, and each "bias". fold_after: the share of a training in
+    which batch norms normalise by the batch; what they gather is then folded into the tuned norms
+    (where all tasks share statistics). progress: True, False, or "auto" (shown on a terminal).
+    cache_bytes: memory for the weights of the tasks predicted last; 0 keeps none. The defaults are
+    those of the preset "default".
 
     Settings are attributes of their names and fixed, but for progress.
 
@@ -242,6 +244,16 @@ class ImpressLearner(ReadOnlySettings):
         learns one by one: one that gathers norm statistics or draws random numbers, say.
         """
         self._trainer.learn_tasks(tasks, batched=batched)
+        return self
+
+    def learn_features(self, *data: Any, dimensions: int = 128) -> ImpressLearner:
+        """Learns so many principal components of the features under all masks, for readouts.
+
+        Readouts (granularity "readout") learned from now on see these, not the features themselves,
+        and become smaller and more accurate. data: what `learn_task` takes, of tasks like those to
+        come (no label is used; 600 inputs of a dozen tasks suffice). Raises as `learn_task`.
+        """
+        self._trainer.learn_features(data, check_integer("dimensions", dimensions, 1))
         return self
 
     def prepare(self, inputs: Any) -> Tensor | Inputs:

@@ -13,6 +13,7 @@ from typing import Any
 from impresslearn.coefficients.learning import trainable_numbers
 from impresslearn.data import Examples, Inputs, to_batches
 from impresslearn.errors import InputError
+from impresslearn.learner.readouts import learn_projection, learn_readout
 from impresslearn.masks import PopupScores, trainable_scores
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks.inputs import TrainingData, training_examples
@@ -107,6 +108,9 @@ class Trainer:
             name: training_examples(backbone, data, settings.preprocessing)
             for name, data in tasks.items()
         }
+        if settings.granularity == "readout":
+            self._learn_readouts(prepared, seed_of, note)
+            return
         training = settings.coefficient_training
 
         def problem(name: str) -> Problem:
@@ -140,6 +144,28 @@ class Trainer:
                     TrainingRun(examples, classes, task.phase, metrics),
                 )
                 started = time.perf_counter() if fit else started
+
+    def learn_features(self, data: Sequence[Any], dimensions: int) -> None:
+        """Learns the projection of features that later readouts use."""
+        state, settings = self.state, self.settings
+        state.backend.check_writable()
+        prepared = [
+            training_examples(state.backbone, each, settings.preprocessing) for each in data
+        ]
+        state.commit_projection(learn_projection(state, settings, prepared, dimensions))
+
+    def _learn_readouts(
+        self, prepared: Mapping[str, TrainingData], seed_of: Mapping[str, int], note: Any
+    ) -> None:
+        state, settings, backbone = self.state, self.settings, self.state.backbone
+        for name, (examples, classes) in prepared.items():
+            started = time.perf_counter()
+            source = to_batches(examples, classes, backbone.device)
+            found = learn_readout(state, settings, source, len(classes))
+            history = settings.task_history(seed_of[name])
+            phase = TrainingPhase.begin(backbone, state.shared)
+            run = TrainingRun(examples, classes, phase, _metrics(examples, started, None, note))
+            state.commit_learned(name, found, settings.precision, history, run)
 
     def _seeds(self, number: int, given: Sequence[int] | None) -> list[int]:
         """Those given, or the next ones after those that were used."""

@@ -80,6 +80,17 @@ PRESETS = {
             "fold_after": 0.5,
         },
     ),
+    "few_labels": Preset(
+        'A network with head="own" and a handful of examples a task: a coded linear readout over '
+        "the features under all masks of its bank, or those of the network itself",
+        init="signed_constant",
+        gain=2.0,
+        allocation="erdos_renyi",
+        basis_recipe=POPUP_RECIPE,
+        task_recipe=COEFFICIENT_RECIPE,
+        own_head=True,
+        more={"granularity": "readout", "precision": "coded", "bit_price": 0.001},
+    ),
     "paper_lenet": Preset(
         "LeNet-300-100 on rotated and permuted MNIST, Table 2: RMSprop 0.002, batch 128, λ = 0",
         init="kaiming_normal",

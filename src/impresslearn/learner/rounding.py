@@ -54,7 +54,9 @@ def rounded(
         learner.tasks_.learned(name)
     tasks = {task.name: _round(task, precision) for task in learner.tasks_.all()}
     bank = learner.bank_.to(learner.backbone.device)
-    backend = MemoryBackend(bank, tasks, learner.shared_statistics_)
+    old = learner._state.backend
+    projections = filter(None, map(old.projection, range(1, old.projections() + 1)))
+    backend = MemoryBackend(bank, tasks, learner.shared_statistics_, projections)
     settings = restored_settings(learner.settings.plain()) | {"precision": precision}
     copy = ImpressLearner(learner.backbone, progress=learner.progress, **settings)
     copy._state = LearnerState(learner.backbone, bank, learner.cache_bytes, backend)

@@ -47,6 +47,11 @@ class Head:
             raise InputError(f'the last layer {last.name} shares its weights; use head="shared"')
         return cls(last.name, shapes)
 
+    @property
+    def fan_in(self) -> int:
+        """The features that it reads."""
+        return prod(self.shapes[self.name])
+
     def zeros(self, num_classes: int, like: Tensor) -> dict[str, Tensor]:
         """A head for so many classes to start from, by parameter name."""
         return {

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -53,12 +54,16 @@ class TrainingPhase:
 
 @dataclass(frozen=True)
 class TaskView:
-    """A task ready to compute: effective weights, norm statistics and number of classes."""
+    """A task ready to compute: effective weights, norm statistics and number of classes.
+
+    others: effective weights of further networks, whose logits are added (of readouts).
+    """
 
     weights: dict[str, Tensor]
     statistics: Statistics | None
     num_classes: int
     mode: Mode = "eval"
+    others: tuple[dict[str, Tensor], ...] = ()
 
     def logits(
         self, backbone: Backbone, inputs: Tensor | Inputs, batch_size: int = BATCH
@@ -80,14 +85,17 @@ class TaskView:
         self, backbone: Backbone, inputs: Tensor | Inputs, batch_size: int = BATCH
     ) -> Tensor:
         """As `logits`, finite or not."""
-        logits = self._in_parts(backbone, backbone.forward, inputs, batch_size)
-        return logits[:, : self.num_classes]
+        found = self._in_parts(backbone, backbone.forward, inputs, batch_size)
+        return reduce(torch.add, found)[:, : self.num_classes]
 
     def features(
         self, backbone: Backbone, inputs: Tensor | Inputs, batch_size: int = BATCH
     ) -> Tensor:
-        """(n, f) what enters the head, as of `Backbone.features`; in parts as `logits`."""
-        return self._in_parts(backbone, backbone.features, inputs, batch_size)
+        """(n, f) what enters the head, as of `Backbone.features`; in parts as `logits`.
+
+        Of several networks one after the other.
+        """
+        return torch.cat(self._in_parts(backbone, backbone.features, inputs, batch_size), dim=1)
 
     @torch.no_grad()
     def accuracy(self, backbone: Backbone, source: BatchSource, batch_size: int = BATCH) -> float:
@@ -105,17 +113,16 @@ class TaskView:
         compute: Callable[..., Tensor],
         inputs: Tensor | Inputs,
         batch_size: int,
-    ) -> Tensor:
+    ) -> list[Tensor]:
+        """What each network gives for all inputs."""
         parts = [
-            compute(
-                self.weights,
-                part.to(backbone.device, backbone.input_dtype),
-                self.statistics,
-                self.mode,
-            )
+            part.to(backbone.device, backbone.input_dtype)
             for part in inputs.split(even_parts(len(inputs), batch_size))
         ]
-        return torch.cat(parts)
+        return [
+            torch.cat([compute(weights, part, self.statistics, self.mode) for part in parts])
+            for weights in (self.weights, *self.others)
+        ]
 
 
 class WeightCache:

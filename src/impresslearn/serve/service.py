@@ -46,7 +46,7 @@ from impresslearn.serve.schemas import (
     TaskQuery,
     TaskSummary,
 )
-from impresslearn.state.state import superposition_bytes
+from impresslearn.state.candidates import superposition_bytes
 from impresslearn.state.tasks import TaskInfo
 
 PROBED_SIZE = 64

@@ -6,10 +6,11 @@ commit to a file in one transaction, and tells the state what other processes ha
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
+from impresslearn.coefficients.readout import Projection
 from impresslearn.masks.bank import MaskBank, PackedMask
 from impresslearn.networks.prediction import Statistics
 from impresslearn.state.tasks import LearnedTask
@@ -49,6 +50,15 @@ class Backend(Protocol):
     def shared(self) -> Statistics | None:
         """The norm statistics that all tasks share."""
 
+    def add_projection(self, projection: Projection) -> None:
+        """Keeps a projection of features under the next number."""
+
+    def projections(self) -> int:
+        """The number of the projection kept last, 0 without any."""
+
+    def projection(self, number: int) -> Projection | None:
+        """The projection of a number; None for 0."""
+
     def close(self) -> None:
         """Lets go of files."""
 
@@ -65,10 +75,12 @@ class MemoryBackend:
         bank: MaskBank,
         tasks: Mapping[str, LearnedTask] | None = None,
         shared: Statistics | None = None,
+        projections: Iterable[Projection] = (),
     ) -> None:
         self.tasks = _Growing(tasks or {})
         self._bank = bank
         self._shared = shared
+        self._projections = list(projections)
 
     def transaction(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -94,6 +106,15 @@ class MemoryBackend:
 
     def shared(self) -> Statistics | None:
         return self._shared
+
+    def add_projection(self, projection: Projection) -> None:
+        self._projections.append(projection)
+
+    def projections(self) -> int:
+        return len(self._projections)
+
+    def projection(self, number: int) -> Projection | None:
+        return self._projections[number - 1] if number else None
 
     def close(self) -> None:
         """Nothing to do: there is no file."""

@@ -4,12 +4,11 @@ Learning ends here: a task is judged on its own inputs and then kept whole or no
 nothing that is kept ever changes. Learners decide what to optimise; they change no state
 themselves. Commits go to a backend first (memory, or a store's file) and to memory after it, so
 that memory never holds what the file does not. Effective weights of the tasks used last are cached.
-`known_tasks` are those that task inference chooses among.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -30,16 +29,18 @@ from impresslearn.coefficients.mixing import (
     uniform_coefficients,
 )
 from impresslearn.coefficients.quantisation import store_coefficients
+from impresslearn.coefficients.readout import Projection
 from impresslearn.data import Examples, Label, StreamedExamples
 from impresslearn.errors import InputError, StoreError, TrainingError
-from impresslearn.inference import PROFILED_INPUTS, KnownTask, entropy_profile
+from impresslearn.inference import PROFILED_INPUTS, entropy_profile
 from impresslearn.kernels.forking import ForkableLock
 from impresslearn.masks.bank import MaskBank, PackedMask, coded_mask, packed_mask
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import some_inputs
 from impresslearn.networks.prediction import Statistics, TaskView, TrainingPhase, WeightCache
 from impresslearn.state.backends import Backend, MemoryBackend
-from impresslearn.state.tasks import ROLES, LearnedTask, TaskTable, check_new_name
+from impresslearn.state.readouts import Weights, networks, whole_head, with_heads
+from impresslearn.state.tasks import LearnedTask, TaskTable, check_new_name
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,8 @@ class LearnerState:
         task = LearnedTask(
             name, run.classes, 1, stored, mask=name, mask_bytes=size, history=history
         )
-        self._commit(self._judged(task, weights, run), run.phase, new)
+        view = TaskView(weights, run.phase.statistics, len(run.classes))
+        self._commit(self._judged(task, view, run), run.phase, new)
 
     def commit_learned(
         self,
@@ -170,7 +172,8 @@ class LearnerState:
         stored = store_coefficients(coefficients, precision)
         history = _history(recipe, run)
         task = LearnedTask(name, run.classes, coefficients.num_masks, stored, history=history)
-        self._commit(self._judged(task, self._weights(task), run), run.phase)
+        view = self._view(task, run.phase.statistics)
+        self._commit(self._judged(task, view, run), run.phase)
         self._unrounded = name, coefficients
 
     def commit_masks(self, masks: Sequence[PackedMask]) -> None:
@@ -189,8 +192,24 @@ class LearnerState:
     def view(self, task: LearnedTask) -> TaskView:
         """A kept task, ready to compute; an old task never changes, so neither do its weights."""
         self._catch_up_to(task)
-        weights = self._cache.get(f"{task.name}/{task.version}", lambda: self._weights(task))
-        return TaskView(weights, self.statistics(task), len(task.classes))
+        key = f"{task.name}/{task.version}"
+        return self._view(task, self.statistics(task), partial(self._cache.get, key))
+
+    def feature_view(self, num_masks: int, residual: bool) -> TaskView:
+        """The networks whose features readouts use: under each mask, its own first if residual."""
+        found = networks(self.backbone, self.bank, self._cache, num_masks, residual)
+        return TaskView(found[0], self.shared, self.backbone.num_classes, others=tuple(found[1:]))
+
+    def last_projection(self) -> tuple[int, Projection | None]:
+        """The number of the projection kept last, 0 without any, and the projection."""
+        number = self.backend.projections()
+        return number, self.backend.projection(number)
+
+    def commit_projection(self, projection: Projection) -> None:
+        """Keeps a projection for the readouts that are learned from now on."""
+        self.commit_masks(())  # those of a bank that was given
+        with self._committing, self.backend.transaction():
+            self.backend.add_projection(projection)
 
     @torch.no_grad()
     def equal_mixture(self) -> dict[str, Tensor]:
@@ -205,8 +224,7 @@ class LearnerState:
         """The task learned last with its coefficients before rounding; None for any other."""
         if self._unrounded is None or self._unrounded[0] != task.name:
             return None
-        weights = task_weights(self._bank, self.backbone, self._unrounded[1])
-        return TaskView(weights, self.statistics(task), len(task.classes))
+        return self._view(task, self.statistics(task), numbers=self._unrounded[1])
 
     def statistics(self, task: LearnedTask) -> Statistics | None:
         """The norm statistics that the task is computed with."""
@@ -223,12 +241,37 @@ class LearnerState:
                 f"task {task.name!r} combines masks that its bank of {len(self._bank)} does not "
                 "have; restore the store from a copy"
             )
+        form = task.coefficients
+        if form and form.readout and form.readout.projection > self.backend.projections():
+            raise StoreError(
+                f"task {task.name!r} reads a projection of features that is missing; restore the "
+                "store from a copy"
+            )
+
+    def _view(
+        self,
+        task: LearnedTask,
+        statistics: Statistics | None,
+        keep: Callable[[Callable[[], Weights]], Weights] = lambda make: make(),
+        numbers: Coefficients | None = None,
+    ) -> TaskView:
+        """A task with its weights; keep: caches what is made; numbers: those stored by default."""
+        form, classes = task.coefficients, len(task.classes)
+        found = keep(partial(self._weights, task, numbers))
+        if form is None or form.readout is None:
+            return TaskView(found, statistics, classes)
+        first, *others = with_heads(self.backbone, self._bank, self._cache, form, found)
+        return TaskView(first, statistics, classes, others=tuple(others))
 
     @torch.no_grad()
-    def _weights(self, task: LearnedTask) -> dict[str, Tensor]:
-        """The task's effective weights, made anew: by its one mask, or mixed over many."""
+    def _weights(self, task: LearnedTask, numbers: Coefficients | None = None) -> Weights:
+        """The task's effective weights, by its one mask or mixed over many; a readout's head."""
         bank, backbone, found = self._bank, self.backbone, task.coefficients
-        numbers = None if found is None else found.restore(backbone.device)
+        if numbers is None and found is not None:
+            numbers = found.restore(backbone.device)
+        if numbers is not None and numbers.readout is not None:
+            projection = self.backend.projection(numbers.readout.projection)
+            return whole_head(backbone, numbers, projection)
         if numbers is not None and task.mask is None:
             return task_weights(bank, backbone, numbers)
         masked = masked_weights(bank, backbone.weights, str(task.mask))
@@ -252,13 +295,10 @@ class LearnerState:
                 f"{own.name!r}, which was never committed; open the store again"
             )
 
-    def _judged(
-        self, task: LearnedTask, weights: dict[str, Tensor], run: TrainingRun
-    ) -> LearnedTask:
+    def _judged(self, task: LearnedTask, view: TaskView, run: TrainingRun) -> LearnedTask:
         """The task with its norm statistics, and its entropies on its own training inputs."""
         statistics = run.phase.statistics
         kept = statistics if self.backbone.has_task_statistics else None
-        view = TaskView(weights, statistics, len(task.classes))
         inputs = some_inputs(run.examples, PROFILED_INPUTS)
         profile = entropy_profile(self.backbone, view, inputs)
         checked = [torch.tensor([profile.own, profile.foreign]), *(kept or {}).values()]
@@ -318,54 +358,3 @@ class LearnerState:
 def _history(recipe: Mapping[str, Any], run: TrainingRun) -> dict[str, Any]:
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
     return {"recipe": dict(recipe), "metrics": dict(run.metrics), "created_at": now}
-
-
-def known_tasks(state: LearnerState, among: str | Sequence[str]) -> list[KnownTask]:
-    """ "all" tasks, those of role "basis" or "learned", or the named ones.
-
-    Raises InputError for another word and UnknownTaskError for a name that was never learned.
-    """
-    return [
-        KnownTask(
-            task.name,
-            len(task.classes),
-            state.coefficients(task),
-            partial(state.view, task),
-            task.profile,
-        )
-        for task in _chosen(state, among)
-    ]
-
-
-def superposition_bytes(state: LearnerState, among: str | Sequence[str]) -> int:
-    """Bytes that `Superposition` needs for these tasks, known before any is unpacked.
-
-    Arguments and errors as `known_tasks`.
-    """
-    layers, weights = state.backbone.layers, state.backbone.weights
-    count = depth = dense = 0
-    by_unit = False
-    for task in _chosen(state, among):
-        stored = task.coefficients
-        count, depth = count + 1, max(depth, task.num_masks)
-        if stored is not None:
-            dense += stored.input_scale is not None
-            by_unit |= stored.output_scale is not None
-            by_unit |= any(len(alpha.shape) == 2 for alpha in stored.alpha)
-    one_dense = sum(weights[layer.name].nbytes for layer in layers)
-    if state.backbone.own_head is not None:
-        return one_dense  # such tasks are run one after the other
-    numbers = sum(layer.units if by_unit else 1 for layer in layers)
-    # Each is there about three times: coefficients as they are kept, unpacked and stacked, weights
-    # themselves, times a share, and in the sum's gradient.
-    return 3 * (4 * count * depth * numbers + dense * one_dense)
-
-
-def _chosen(state: LearnerState, among: str | Sequence[str]) -> Iterator[LearnedTask]:
-    if among == "all":
-        return state.tasks.all()
-    if among in ROLES:
-        return (task for task in state.tasks.all() if task.role == among)
-    if isinstance(among, str):
-        raise InputError(f"among must be all, {', '.join(ROLES)} or task names, got {among!r}")
-    return map(state.tasks.learned, among)

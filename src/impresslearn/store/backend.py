@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence, ValuesView
 
+from impresslearn.coefficients.readout import Projection
 from impresslearn.errors import StoreError
 from impresslearn.masks.bank import PackedMask
 from impresslearn.networks import Backbone
@@ -16,9 +17,11 @@ from impresslearn.state.tasks import LearnedTask
 from impresslearn.store.contents import Contents
 from impresslearn.store.encoding import (
     decode_mask,
+    decode_projection,
     decode_statistics,
     decode_task,
     encode_mask,
+    encode_projection,
     encode_statistics,
     encode_task,
 )
@@ -81,6 +84,7 @@ class StoreBackend:
         self.check_writable = contents.database.check_writable
         self.close = contents.close
         self._bank_id = ""
+        self._projection: tuple[int, Projection | None] = 0, None
 
     def add_masks(self, masks: Sequence[PackedMask]) -> None:
         for mask in masks:
@@ -110,6 +114,21 @@ class StoreBackend:
             raise self.contents.file.damaged(missing)
         with self.contents.readable("its shared norm statistics"):
             return None if kept is None else decode_statistics(kept, backbone)
+
+    def add_projection(self, projection: Projection) -> None:
+        self.contents.add_projection(encode_projection(projection))
+
+    def projections(self) -> int:
+        return self.contents.projections()
+
+    def projection(self, number: int) -> Projection | None:
+        if not number:
+            return None
+        if self._projection[0] != number:
+            with self.contents.readable(f"its projection of features number {number}"):
+                content = self.contents.projection(number)
+                self._projection = number, decode_projection(content, self.backbone)
+        return self._projection[1]
 
     def _has_more_than(self, known: int) -> bool:
         """Whether there are more masks. Raises StoreError where known ones were removed."""

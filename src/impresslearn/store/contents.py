@@ -42,6 +42,7 @@ _TASK = """
     LEFT JOIN documents AS f ON f.id = t.form
     LEFT JOIN documents AS r ON r.id = t.recipe
 """
+PROJECTION = ".projection.{:06}"
 LONGEST_TEXT = 2**22
 """Characters of a head's JSON: room for thousands of layers, not for a bomb."""
 
@@ -125,12 +126,39 @@ class Contents:
 
     def tensors(self) -> Iterator[tuple[str, bytes]]:
         """The network's weights; none where only its seed was kept."""
-        for (name,) in self.database.rows("SELECT name FROM tensors ORDER BY name"):
+        query = "SELECT name FROM tensors WHERE name NOT LIKE '.%' ORDER BY name"
+        for (name,) in self.database.rows(query):
             yield from self.database.rows("SELECT name, data FROM tensors WHERE name = ?", [name])
 
     def tensor_bytes(self) -> int:
         """Bytes of the network's weights."""
-        return self._number("SELECT coalesce(sum(length(data)), 0) FROM tensors")
+        return self._number(
+            "SELECT coalesce(sum(length(data)), 0) FROM tensors WHERE name NOT LIKE '.%'"
+        )
+
+    def add_projection(self, content: bytes) -> None:
+        """A projection of features, under the next number; no parameter's name has its dot."""
+        checksum = row_checksum("projections", [content])
+        self._insert("tensors", (PROJECTION.format(self.projections() + 1), checksum + content))
+
+    def projections(self) -> int:
+        """The number of the projection written last, 0 without any."""
+        row = self.database.row("SELECT max(name) FROM tensors WHERE name LIKE '.projection.%'")
+        return int(str(row[0]).rpartition(".")[2]) if row and row[0] else 0
+
+    def projection(self, number: int) -> bytes:
+        """A projection of features. Raises StoreError for one that is damaged or missing."""
+        query = "SELECT data FROM tensors WHERE name = ?"
+        (content,) = self.database.row(query, [PROJECTION.format(number)]) or (b"",)
+        checksum, content = content[:SIZE], content[SIZE:]
+        if row_checksum("projections", [content]) != checksum:
+            raise self.file.damaged(f"its projection of features number {number} is not as written")
+        return content
+
+    def drop_projections(self, first: int) -> None:
+        """Takes out the projections from a number on."""
+        for number in range(first, self.projections() + 1):
+            self.database.write("DELETE FROM tensors WHERE name = ?", PROJECTION.format(number))
 
     def add_mask(self, mask: MaskRow) -> None:
         """A mask behind the others."""

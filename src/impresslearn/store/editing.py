@@ -55,7 +55,16 @@ def remove_tasks(
         going = {positions[name] for name, count in users.items() if not count}
         if going:
             contents.remove_masks(going)
+            _drop_projections(contents, min(going))
         return {name: count for name, count in users.items() if count}
+
+
+def _drop_projections(contents: Contents, first: int) -> None:
+    """Takes out projections of features under masks from a position on, which no task uses."""
+    for number in range(1, contents.projections() + 1):
+        if int.from_bytes(contents.projection(number)[:4], "little") > first:
+            contents.drop_projections(number)
+            break
 
 
 def _learned_with(task: TaskRow, contents: Contents, positions: Mapping[str, int]) -> Iterator[str]:
@@ -118,6 +127,7 @@ def import_tasks(
                 )
             backend = StoreBackend(of, network_of(to, head, module))
             _import_masks(to, of, backend)
+            _import_projections(to, of, backend)
             if backend.shared() is not None:
                 to.share(of.shared() or b"")
             chosen = list(of.task_names()) if wanted is None else wanted
@@ -148,6 +158,19 @@ def _import_masks(to: Contents, of: Contents, backend: StoreBackend) -> None:
     for mask in of.masks(count):
         backend.decoded_mask(mask)
         to.add_mask(mask)
+
+
+def _import_projections(to: Contents, of: Contents, backend: StoreBackend) -> None:
+    """Appends the projections of features that only the source has; the others must be the same."""
+    for number in range(1, of.projections() + 1):
+        backend.projection(number)
+        if number > to.projections():
+            to.add_projection(of.projection(number))
+        elif of.projection(number) != to.projection(number):
+            raise InputError(
+                f"projection {number} of {of.file.path} is not that of {to.file.path}; tasks can "
+                "only be copied between stores whose features were learned alike"
+            )
 
 
 def _changing(path: str | os.PathLike, timeout: float = 60.0) -> closing[Contents]:

@@ -16,12 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from impresslearn.coefficients.mixing import GRANULARITIES, Readout
 from impresslearn.coefficients.quantisation import (
     MODEL_BYTES,
     PRECISIONS,
     StoredCoefficients,
     StoredTensor,
 )
+from impresslearn.coefficients.readout import Projection
 from impresslearn.data import Label
 from impresslearn.errors import InputError
 from impresslearn.kernels import pack, popcount
@@ -183,6 +185,29 @@ def decode_statistics(content: bytes, backbone: Backbone) -> dict[str, Tensor]:
     return found
 
 
+def encode_projection(projection: Projection) -> bytes:
+    """Masks, whether the network itself comes first, components, and the matrix in float16."""
+    own = [projection.num_masks, projection.residual, projection.matrix.shape[1]]
+    matrix = projection.matrix.cpu().half().contiguous().numpy()
+    return np.array(own, "<u4").tobytes() + matrix.tobytes()
+
+
+def decode_projection(content: bytes, backbone: Backbone) -> Projection:
+    """The projection of the network's features. Raises ValueError for one that cannot be."""
+    reader = _Reader(content, "a projection of another network's features")
+    num_masks, residual, components = np.frombuffer(reader.take(12), "<u4").tolist()
+    fan_in = 0 if backbone.own_head is None else backbone.own_head.fan_in
+    rows = (num_masks + residual) * fan_in
+    if residual > 1 or not 1 <= components <= rows:
+        raise ValueError(f"{components} components of {rows} features")
+    if rows * components > len(content):  # before so much memory is asked for
+        raise ValueError("a projection of another network's features")
+    matrix = np.frombuffer(reader.numbers(rows * components), "<f2").reshape(rows, components)
+    reader.end()
+    kept = torch.from_numpy(matrix.astype(np.float32)).to(backbone.device)
+    return Projection(num_masks, bool(residual), kept)
+
+
 def _check_kinds(row: MaskRow | TaskRow, **kinds: type) -> None:
     """Raises TypeError or ValueError unless columns are of these kinds, and the name not empty."""
     for name, kind in kinds.items():
@@ -205,10 +230,12 @@ def _labels(text: str, outputs: int | None) -> tuple[Label, ...]:
 
 
 def _form(stored: StoredCoefficients) -> dict[str, Any]:
-    later = {"tune": list(stored.tune), "residual": stored.residual}
+    later: dict[str, Any] = {"tune": list(stored.tune), "residual": stored.residual}
+    if stored.readout is not None and stored.head:
+        later |= {"projection": stored.readout.projection, "features": stored.head[0].shape[0]}
     return {
         "precision": stored.precision,
-        "granularity": "unit" if stored.alpha and len(stored.alpha[0].shape) == 2 else "layer",
+        "granularity": stored.granularity,
         "output_scale": stored.output_scale is not None,
         "input_scale": stored.input_scale is not None,
     } | {key: value for key, value in later.items() if value}
@@ -230,16 +257,20 @@ def _split(
 
     num_masks: 0 for a task without alphas, of which a head is kept.
     """
-    layers = backbone.layers if num_masks else ()
+    readout = form["granularity"] == "readout"
+    layers = backbone.layers if num_masks and not readout else ()
     tune, residual = tuple(form.get("tune", ())), form.get("residual", False)
     if not set(tune) <= set(TUNED) or len(set(tune)) < len(tune) or type(residual) is not bool:
         raise ValueError(f"coefficients of an unknown form {dict(form)!r}")
     precision, by_unit = form["precision"], form["granularity"] == "unit"
-    if precision not in PRECISIONS or not (by_unit or form["granularity"] == "layer"):
+    if precision not in PRECISIONS or form["granularity"] not in GRANULARITIES:
         raise ValueError(f"coefficients of an unknown form {dict(form)!r}")
     fewest = num_masks * (sum(layer.units for layer in layers) if by_unit else len(layers))
     own = {} if backbone.own_head is None else backbone.own_head.shapes
-    heads = [(prod(shape), num_classes) if shape else (num_classes,) for shape in own.values()]
+    fan_in = 0 if backbone.own_head is None else backbone.own_head.fan_in
+    if readout:
+        fan_in = _features(form, (num_masks + residual) * fan_in)
+    heads = [(fan_in, num_classes) if shape else (num_classes,) for shape in own.values()]
     fewest += sum(map(prod, heads))
     if not 1 <= fewest <= 8 * len(content) / _BITS[precision]:
         raise ValueError(f"{num_masks} masks in {len(content)} bytes of coefficients")
@@ -258,13 +289,24 @@ def _split(
         _tensor(reader, (sum(prod(each.shape) for each in group),), precision, False)
         for group in backbone.small_parameters(tune)
     )
-    parts = (alpha, outputs, inputs, head, small or None, tune, residual)
+    reads = Readout(num_masks, form.get("projection", 0)) if readout else None
+    parts = (alpha, outputs, inputs, head, small or None, tune, residual, reads)
     if precision != "coded":
         reader.end()
         return StoredCoefficients(precision, *parts)
     stored = StoredCoefficients(precision, *parts, levels=reader.rest())
     stored.restore()  # only decoding tells whether the code is whole
     return stored
+
+
+def _features(form: Mapping[str, Any], most: int) -> int:
+    """How many numbers a readout reads, of so many features at most."""
+    features, projection = form["features"], form.get("projection", 0)
+    if type(features) is not int or type(projection) is not int or projection < 0:
+        raise ValueError(f"coefficients of an unknown form {dict(form)!r}")
+    if not 1 <= features <= most or (features < most and not projection):
+        raise ValueError(f"a readout of {features} features of {most}")
+    return features
 
 
 def _tensor(reader: _Reader, shape: tuple[int, ...], precision: str, centred: bool) -> StoredTensor:

@@ -62,7 +62,9 @@ def load_state(
         opened = _opened(contents, module, device, cache_bytes)
         stored, bank = opened.state, opened.state.bank
         tasks = {task.name: task for task in stored.tasks.all()}
-        backend = MemoryBackend(bank, tasks, stored.shared)
+        kept = map(stored.backend.projection, range(1, stored.backend.projections() + 1))
+        projections = [each for each in kept if each is not None]
+        backend = MemoryBackend(bank, tasks, stored.shared, projections)
         state = LearnerState(stored.backbone, bank, cache_bytes, backend)
         for task in tasks.values():
             state.check(task)

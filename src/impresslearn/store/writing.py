@@ -20,7 +20,12 @@ from impresslearn.kernels.forking import ForkableLock
 from impresslearn.state.state import LearnerState
 from impresslearn.store.contents import Contents
 from impresslearn.store.database import Database
-from impresslearn.store.encoding import encode_mask, encode_statistics, encode_task
+from impresslearn.store.encoding import (
+    encode_mask,
+    encode_projection,
+    encode_statistics,
+    encode_task,
+)
 from impresslearn.store.file import LOGS, StoreFile
 from impresslearn.store.network import LARGEST_UNSTORED, describe, tensor_records
 
@@ -107,6 +112,11 @@ def _write(
         contents.add_mask(encode_mask(bank.packed(position), layers))
     if state.shared is not None:
         contents.share(encode_statistics(state.shared))
+    for number in range(1, state.backend.projections() + 1):
+        projection = state.backend.projection(number)
+        if projection is None or projection.num_masks > count:
+            break  # no task that is written needs it, nor any after it
+        contents.add_projection(encode_projection(projection))
     for task in state.tasks.all() if names is None else map(learned, names):
         state.check(task)
         contents.add_task(encode_task(task, state.backbone))

@@ -1,0 +1,178 @@
+"""Readouts: a linear layer over the features that the network gives under each mask of a bank.
+
+logits = Σ_t H_t f_t(x) + b, where f_t(x) is what enters the head of the network under mask t, so a
+readout is a sum of networks with different masks and heads. H is found by multinomial logistic
+regression, a convex problem, over the features themselves or over `Projection`s of them, and then
+rounded to the grid on which its objective and the price of its code are least.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from sklearn.decomposition import PCA
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from torch import Tensor
+
+from impresslearn.coefficients.mixing import Grid
+from impresslearn.coefficients.quantisation import LARGEST, coded_bits
+from impresslearn.errors import InputError
+
+C = 0.1
+"""The inverse strength of the L2 penalty, for features whose mean squared length is 64."""
+LENGTH = 8.0
+WHITENING = 0.25
+"""Components are divided by their variance to this power: half of the way to equal variances."""
+EXACT = 4096
+"""Features at most for components by a full decomposition."""
+STEPS = 2.0 ** np.arange(-3, 4.5, 0.5)
+"""Tried steps of the grid, in units of the weights' root mean square."""
+BIAS_STEP = 1 / 16
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Principal components of features, partly whitened, for readouts to use in their place.
+
+    num_masks: the first masks of the bank, under each of which the network gives features;
+    residual: whether those of the network itself come first; matrix: (features, components), as
+    float16 holds it.
+    """
+
+    num_masks: int
+    residual: bool
+    matrix: Tensor
+
+    @classmethod
+    def of(cls, features: Tensor, dimensions: int, num_masks: int, residual: bool) -> Projection:
+        """The leading components of features (n, f) of examples, n >= 2."""
+        most = min(dimensions, *features.shape)
+        solver = "covariance_eigh" if features.shape[1] <= EXACT else "randomized"
+        table = features.double().cpu().numpy()
+        if not table.std(axis=0).any():
+            raise InputError("the features of all these inputs are the same; give other inputs")
+        found = PCA(most, svd_solver=solver, random_state=0).fit(table)
+        kept = found.explained_variance_ > 1e-9 * found.explained_variance_[0]
+        variances = found.explained_variance_[kept]
+        matrix = found.components_[kept].T * variances**-WHITENING
+        matrix *= LENGTH / math.sqrt((variances ** (1 - 2 * WHITENING)).sum())
+        return cls(num_masks, residual, torch.from_numpy(matrix).half().float().contiguous())
+
+
+@dataclass(frozen=True)
+class FittedReadout:
+    """The weights (f, K) and perhaps the bias (K,) of a readout of the first f features.
+
+    grids: where they lie, if they have a price. cost: what was minimised, in nats.
+    """
+
+    head: tuple[Tensor, ...]
+    grids: tuple[Grid, ...] | None
+    cost: float
+
+
+def fit_readout(
+    features: Tensor,
+    targets: Tensor,
+    num_classes: int,
+    *,
+    bias: bool,
+    bit_price: float | None,
+    components: bool,
+) -> FittedReadout:
+    """The best readout of features (n, f) for class indices (n,).
+
+    bit_price: as in `CoefficientSpec`. components: whether features come in the order of their
+    importance; with a price a readout may then use a half or a quarter of them. Raises InputError
+    for features that are not finite.
+    """
+    table, indices = features.double().cpu().numpy(), targets.cpu().numpy()
+    if not np.isfinite(table).all():
+        raise InputError("the features of the network are no finite numbers; scale the inputs")
+    parts = (1, 2, 4) if components and bit_price is not None else (1,)
+    sizes = (max(1, table.shape[1] // part) for part in parts)
+    fits = (_fitted(table[:, :size], indices, num_classes, bias, bit_price) for size in sizes)
+    return min(fits, key=lambda each: each.cost)
+
+
+def _fitted(
+    table: np.ndarray, targets: np.ndarray, num_classes: int, bias: bool, bit_price: float | None
+) -> FittedReadout:
+    mean = table.mean(axis=0) if bias else np.zeros(table.shape[1])
+    length = math.sqrt(((table - mean) ** 2).sum(axis=1).mean())
+    scale = LENGTH / length if length else 1.0
+    problem = _Problem(scale * (table - mean), targets, num_classes)
+    weights, shift = problem.solved(bias)
+    if bit_price is None:
+        weights *= scale
+        cost = problem.objective(weights / scale, shift)
+        return FittedReadout(
+            _tensors(weights, shift - mean @ weights if bias else None), None, cost
+        )
+    cost, step, levels = problem.rounded(weights, shift, bit_price, scale)
+    weights = step * levels
+    if not bias:
+        return FittedReadout(_tensors(weights, None), (Grid(step, 0.0),), cost)
+    shift = shift - mean @ weights
+    middle = float(np.float16(np.median(shift)))
+    unit = float(np.float16(max(BIAS_STEP, np.abs(shift - middle).max() / LARGEST)))
+    shift = middle + unit * np.round((shift - middle) / unit)
+    grids = Grid(step, 0.0), Grid(unit, middle)
+    return FittedReadout(_tensors(weights, shift), grids, cost)
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """Multinomial logistic regression of class indices (n,) on a table (n, f)."""
+
+    table: np.ndarray
+    targets: np.ndarray
+    num_classes: int
+
+    def solved(self, bias: bool) -> tuple[np.ndarray, np.ndarray]:
+        """The optimal weights (f, K), and the bias (K,), 0 where none is wanted."""
+        solver = LogisticRegression(C=C, fit_intercept=bias, max_iter=1000)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            solver.fit(self.table, self.targets)
+        weights, shift = solver.coef_.T, solver.intercept_ * np.ones(len(solver.coef_))
+        if len(solver.classes_) == 2:
+            weights, shift = np.hstack([-weights, weights]) / 2, np.hstack([-shift, shift]) / 2
+        # A class without an example is never predicted.
+        wide = np.zeros((len(weights), self.num_classes))
+        wide[:, solver.classes_] = weights
+        low = np.full(self.num_classes, shift.min() - LENGTH)
+        low[solver.classes_] = shift
+        return wide, low if bias else np.zeros(self.num_classes)
+
+    def rounded(
+        self, weights: np.ndarray, shift: np.ndarray, bit_price: float, scale: float
+    ) -> tuple[float, float, np.ndarray]:
+        """The least cost, its step (for features before scaling) and whole numbers."""
+        size, found = math.sqrt((weights**2).mean()) or 1.0, []
+        for step in STEPS * size:
+            kept = float(np.float16(scale * step)) or float(np.finfo(np.float16).smallest_subnormal)
+            levels = np.clip(np.round(scale * weights / kept), -LARGEST, LARGEST).astype(np.int64)
+            price = bit_price * math.log(2) * coded_bits(levels)
+            cost = self.objective(levels * (kept / scale), shift) + price
+            found.append((cost, kept, levels))
+        return min(found, key=lambda each: each[0])
+
+    def objective(self, weights: np.ndarray, shift: np.ndarray) -> float:
+        """The cross-entropy of all examples and the L2 penalty."""
+        logits = self.table @ weights + shift
+        top = logits.max(axis=1, keepdims=True)
+        total = np.log(np.exp(logits - top).sum(axis=1)) + top[:, 0]
+        own = logits[np.arange(len(logits)), self.targets]
+        return float((total - own).sum() + (weights**2).sum() / (2 * C))
+
+
+def _tensors(weights: np.ndarray, shift: np.ndarray | None) -> tuple[Tensor, ...]:
+    arrays: Sequence[np.ndarray] = [weights] if shift is None else [weights, shift]
+    return tuple(torch.from_numpy(each.astype(np.float32)) for each in arrays)

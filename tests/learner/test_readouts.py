@@ -1,0 +1,208 @@
+"""Readouts: a linear layer over the features under all masks, for tasks with few labels."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from torch import Tensor
+
+from impresslearn import ImpressLearner, adapt, load, open_store, rounded
+from impresslearn.coefficients import readout
+from impresslearn.errors import InputError, StoreError
+from impresslearn.export import export_task
+from impresslearn.store import import_tasks, remove_tasks
+from toys import ConvNet, blobs, lenet, pictures, quick_learner, refused
+
+DATA = {"two": blobs(seed=1, classes=2, count=24), "four": blobs(seed=2, classes=4, count=48)}
+
+
+def trained() -> ConvNet:
+    """A network whose running statistics are no longer new."""
+    network = ConvNet()
+    for seed in range(5):
+        network(pictures(seed)[0])
+    return network.eval()
+
+
+def learner_of(masks: int = 3, **settings: Any) -> ImpressLearner:
+    """Some basis tasks, or a network alone."""
+    backbone = lenet(4, head="own")
+    settings = {"granularity": "readout", "precision": "coded", "bit_price": 0.01} | settings
+    learner = quick_learner(backbone, sparsity=0.5, **settings)
+    for seed in range(masks):
+        learner.learn_basis(f"basis {seed}", blobs(seed=10 + seed, classes=3, count=60))
+    return learner
+
+
+def features_of(learner: ImpressLearner, inputs: Tensor) -> np.ndarray:
+    """Computed by hand: what each masked network gives its head."""
+    found = []
+    for name in learner.bank_.names:
+        weights = learner.backbone.weights
+        masked = {key: weights[key] * mask for key, mask in learner.bank_.mask(name).items()}
+        found.append(learner.backbone.features(masked, inputs))
+    return torch.cat(found, dim=1).numpy()
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8", "coded"])
+@pytest.mark.parametrize("projected", [False, True])
+def test_what_was_learned_is_kept(tmp_path: Path, precision: Any, projected: bool) -> None:
+    learner, inputs = learner_of(precision=precision), DATA["four"][0]
+    learner.learn_task("before", DATA["two"])
+    before = learner.logits(inputs, "before")
+    if projected:
+        learner.learn_features(DATA["two"], DATA["four"], dimensions=8)
+    for name, data in DATA.items():
+        learner.learn_task(name, data)
+        assert learner.score(data, name) > 0.9
+    assert torch.equal(learner.logits(inputs, "before"), before)
+    tasks = {name: learner.logits(inputs, name) for name in learner.tasks_}
+    learner.save(path := tmp_path / "a.impress")
+    with open_store(path) as opened:
+        for again in (load(path), opened):
+            for name, logits in tasks.items():
+                assert torch.equal(again.logits(inputs, name), logits)
+                assert again.tasks_[name].bytes == learner.tasks_[name].bytes
+        opened.learn_task("later", DATA["four"])  # with the features that the file holds
+        logits = learner.learn_task("later", DATA["four"]).logits(inputs, "later")
+        assert torch.equal(opened.logits(inputs, "later"), logits)
+    learner.save(tmp_path / "b.impress", tasks=["four"])
+    assert torch.equal(load(tmp_path / "b.impress").logits(inputs, "four"), tasks["four"])
+
+
+def test_it_is_logistic_regression_of_the_features() -> None:
+    learner, (inputs, labels) = learner_of(precision="float32"), DATA["four"]
+    learner.learn_task("task", (inputs, labels))
+    table = features_of(learner, inputs)  # of a network whose layers have no biases
+    table *= readout.LENGTH / np.sqrt((table**2).sum(axis=1).mean())
+    expected = LogisticRegression(C=readout.C, max_iter=1000, fit_intercept=False)
+    expected.fit(table, labels)
+    logits = torch.from_numpy(expected.decision_function(table)).float()
+    torch.testing.assert_close(learner.logits(inputs, "task"), logits, atol=2e-3, rtol=1e-3)
+
+
+def test_a_price_buys_fewer_bytes() -> None:
+    sizes = []
+    for price in (0.001, 0.1, 10.0):
+        learner = learner_of(bit_price=price).learn_task("task", DATA["four"])
+        sizes.append(learner.tasks_["task"].breakdown["coefficients"])
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] > 2 * sizes[2]
+
+
+def test_networks_whose_features_are_not_used_are_not_run() -> None:
+    learner, (inputs, labels) = learner_of(), DATA["two"]
+    learner.learn_task("task", (inputs, labels))
+    kept = learner.tasks_.learned("task")
+    head = learner._state._weights(kept)
+    parts = head["weight"].chunk(3)
+    parts[0].zero_()
+    parts[2].zero_()
+    learner._state._cache.get(f"task/{kept.version}", lambda: head)
+    view = learner._state.view(kept)
+    assert not view.others
+    weights = learner.backbone.weights
+    masked = {name: weights[name] * mask for name, mask in learner.bank_.mask("basis 1").items()}
+    features = learner.backbone.features(masked, inputs)
+    logits = view.logits(learner.backbone, inputs)
+    torch.testing.assert_close(logits, features @ parts[1])
+
+
+def test_without_a_mask_the_network_itself_gives_features(tmp_path: Path) -> None:
+    learner = learner_of(masks=0).learn_task("task", DATA["four"])
+    assert learner.score(DATA["four"], "task") > 0.8
+    assert learner.tasks_["task"].num_masks == 0
+    backbone = adapt(trained(), input_shape=(3, 8, 8), head="own")
+    later = ImpressLearner.from_preset(backbone, "few_labels", progress=False)
+    images = pictures()
+    later.learn_task("task", images).save(tmp_path / "a.impress")
+    again = load(tmp_path / "a.impress", module=ConvNet())
+    assert torch.equal(again.logits(images[0], "task"), later.logits(images[0], "task"))
+
+
+@pytest.mark.parametrize("suffix", ["pt2", "onnx"])
+def test_exports_add_the_networks(tmp_path: Path, suffix: str) -> None:
+    learner, (inputs, _) = learner_of(), DATA["four"]
+    learner.learn_features(DATA["four"], dimensions=6).learn_task("four", DATA["four"])
+    module = learner.export("four")
+    assert torch.equal(module(inputs), learner.logits(inputs, "four"))
+    assert module.classes == (0, 1, 2, 3)
+    if suffix == "onnx":
+        pytest.importorskip("onnxscript")
+    assert export_task(learner.task_model("four"), tmp_path / f"a.{suffix}").exists()
+    line = "reads the features of 3 networks"
+    with pytest.raises(InputError, match=line):
+        export_task(learner.task_model("four"), tmp_path / "a.safetensors")
+
+
+def test_tasks_are_told_apart_and_rounded() -> None:
+    learner = learner_of(precision="float32").learn_features(*DATA.values(), dimensions=8)
+    for name, data in DATA.items():
+        learner.learn_task(name, data)
+    guess = learner.infer_task(DATA["four"][0])
+    assert guess.method == "exhaustive"
+    copy = rounded(learner, "int4", {"four": DATA["four"]})
+    change = next(each for each in copy.changes if each.task == "four")
+    assert change.bytes_after < change.bytes_before / 3
+    assert change.accuracy_after is not None
+    assert change.accuracy_after > 0.8
+
+
+def test_masks_that_only_unused_features_need_can_go(tmp_path: Path) -> None:
+    path = tmp_path / "a.impress"
+    learner_of().learn_features(*DATA.values()).save(path)
+    remove_tasks(path, ["basis 1"])
+    with open_store(path) as opened:
+        assert len(opened.bank_) == 2
+        opened.learn_task("task", DATA["four"])  # of the features themselves
+        opened.learn_features(*DATA.values()).learn_task("later", DATA["four"])
+    assert remove_tasks(path, ["basis 2"]) == {"basis 2": 2}  # both combine it
+
+
+def test_features_travel_with_tasks(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "a.impress", tmp_path / "b.impress"
+    learner = learner_of()
+    learner.save(ours)
+    learner.learn_features(*DATA.values(), dimensions=8).learn_task("four", DATA["four"])
+    learner.save(theirs)
+    assert "four" in import_tasks(ours, theirs, ["four"])
+    inputs = DATA["four"][0]
+    assert torch.equal(load(ours).logits(inputs, "four"), learner.logits(inputs, "four"))
+    other = learner_of().learn_features(DATA["two"], dimensions=4)
+    other.save(tmp_path / "c.impress")
+    with pytest.raises(InputError, match="whose features were learned alike"):
+        import_tasks(tmp_path / "c.impress", theirs, ["four"])
+
+
+@pytest.mark.parametrize("change", ["DELETE FROM tensors WHERE name LIKE '.%'",
+                                    "UPDATE tensors SET data = substr(data, 1, length(data) - 2) "
+                                    "WHERE name LIKE '.%'"])  # fmt: skip
+def test_damaged_features_are_noticed(tmp_path: Path, change: str) -> None:
+    path = tmp_path / "a.impress"
+    learner_of().learn_features(*DATA.values()).learn_task("four", DATA["four"]).save(path)
+    with sqlite3.connect(path) as connection:
+        connection.execute(change)
+    connection.close()
+    with pytest.raises(StoreError, match="projection of features"):
+        load(path).logits(DATA["four"][0], "four")
+
+
+def test_what_a_readout_cannot_do_is_said() -> None:
+    data = DATA["two"]
+    shared = quick_learner(lenet(), granularity="readout")
+    refused('head="own"', shared.learn_task, "task", data)
+    normed = adapt(trained(), input_shape=(3, 8, 8), head="own", norm="per_task")
+    own = quick_learner(normed, granularity="readout")
+    refused("per_task", own.learn_task, "task", pictures())
+    learner = learner_of()
+    refused("give that of a task", learner.learn_features)
+    refused("dimensions", learner.learn_features, data, dimensions=0)
+    refused("are the same", learner.learn_features, (torch.zeros(4, 16), data[1][:4]))
+    for settings in ({"tune": ("bias",)}, {"output_scale": True}):
+        refused("readout", learner_of, **settings)
