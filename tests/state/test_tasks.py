@@ -9,7 +9,7 @@ from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.inference.superposition import Superposition
 from impresslearn.masks import draw_masks
 from impresslearn.masks.bank import MaskInfo
-from impresslearn.state.state import known_tasks, superposition_bytes
+from impresslearn.state.candidates import known_tasks, superposition_bytes
 from impresslearn.state.tasks import LearnedTask, TaskTable, check_new_name, label_map_bytes
 from toys import blobs, quick_learner
 
