@@ -305,7 +305,7 @@ def coded_bits(levels: Levels) -> float:
     bits = -(levels.size - used) * math.log2(zeros)
     if used:
         bits -= used * math.log2((1 - zeros) / 2 * (1 - ratio))
-    return bits - (size - used) * math.log2(ratio) if size > used else bits
+    return bits - (size - used) * math.log2(max(ratio, 1 / WHOLE))
 
 
 def _fitted(levels: Levels) -> tuple[int, int]:
