@@ -44,6 +44,13 @@ def test_a_network_that_was_trained_before(tmp_path):
     assert int(size) < 4000
 
 
+@pytest.mark.slow
+def test_few_labels(tmp_path):
+    accuracy, size, _ = run(tmp_path, code("Few labels")).split()
+    assert float(accuracy) > 0.7
+    assert int(size) < 500
+
+
 def test_your_own_method_in_ten_lines(tmp_path):
     program = code("Your own method")
     table = run(tmp_path, program)
