@@ -98,6 +98,11 @@ def show(
             ("settings", _settings(settings)),
             *((name.replace("_", " "), _settings(recipe)) for name, recipe in recipes.items()),
             ("masks", f"{told['masks']:,}" + (f" ({'; '.join(masks)})" if masks else "")),
+            *(
+                [("features", counted(told["projections"], "projection"))]
+                if told["projections"]
+                else []
+            ),
             ("tasks", f"{told['tasks']:,} ({size(told['tasks_bytes'])})"),
         ]
     )

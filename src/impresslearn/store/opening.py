@@ -95,6 +95,7 @@ def describe_store(path: str | os.PathLike) -> dict[str, Any]:
             "masks_bytes": stored,
             "bytes_a_stored_mask": round(stored / trained) if trained else None,
             "largest_mask_bytes": largest,
+            "projections": contents.projections(),
             "tasks": state.tasks,
             "tasks_bytes": tasks,
         }
