@@ -8,6 +8,7 @@ import pytest
 
 from impresslearn.errors import InputError, MissingDataError, TrainingError
 from impresslearn.experiments import jobs as jobs_module
+from impresslearn.experiments.configured_run import run_part
 from impresslearn.experiments.executors import run_jobs
 from impresslearn.experiments.jobs import Job, Outcome, Place, in_order, job_function, run_job
 from impresslearn.experiments.work.evaluation import compare_masks, infer_task, judge_foreign_mask
@@ -55,6 +56,28 @@ def number(settings, needs, place):
 @pytest.mark.parametrize(("job", "key"), GOLDEN.items(), ids=lambda each: getattr(each, "kind", ""))
 def test_keys_stay_as_they_are(job, key):
     assert job.key == key
+
+
+def test_coded_norm_statistics_have_keys_of_their_own(monkeypatch):
+    """Once they were floats. Other networks, precisions and methods stay what they were."""
+    norms = {norm: {**BACKBONE, "norm": norm} for norm in ("per_task", "shared")}
+    jobs = {
+        norm: [
+            Job(learn_task, {**COMMON, "backbone": backbone, "precision": "coded"}),
+            Job(run_part, {"backbone": backbone, "method": {"settings": {"precision": "coded"}}}),
+            Job(learn_task, {**COMMON, "backbone": backbone, "precision": "int4"}),
+            Job(infer_task, {**SEARCH, "backbone": backbone}),
+        ]
+        for norm, backbone in norms.items()
+    }
+    new = {norm: [job.key for job in each] for norm, each in jobs.items()}
+    monkeypatch.setattr(Job, "_codes_statistics", False)
+    old = {
+        norm: [Job(job.function, job.settings).key for job in each] for norm, each in jobs.items()
+    }
+    assert new["shared"] == old["shared"]
+    assert new["per_task"][2:] == old["per_task"][2:]
+    assert not set(new["per_task"][:2]) & set(old["per_task"])
 
 
 def test_a_key_says_what_was_done(monkeypatch):

@@ -26,6 +26,16 @@ def quick(backbone, **settings):
 
 
 @needs_peft
+def test_norm_statistics_are_coded_with_the_numbers():
+    kept = [
+        quick(resnet("per_task"), precision=precision).learn_task("a", pictures())
+        for precision in ("int4", "coded")
+    ]
+    sizes = [adapter.tasks_["a"].breakdown["statistics"] for adapter in kept]
+    assert sizes[0] > 5 * sizes[1] > 0
+
+
+@needs_peft
 @pytest.mark.parametrize(
     ("kind", "rank", "numbers"),
     [("lora", 3, 3 * (64 + 40 + 40 + 20 + 20 + 10)), ("vera", 30, 3 * 30 + 40 + 20 + 10)],

@@ -135,6 +135,19 @@ def test_norm_statistics_are_counted(norm, floats):
     assert hybrid.tasks_["a"].bytes == 2 * 20 * 4 + head + 2 * 4 * floats + 2
 
 
+def test_norm_statistics_of_supsup_can_be_coded():
+    """As those of our tasks are; its masks are anyway, and trained the same."""
+    data = pictures(size=16)
+    plain, kept = (
+        il.methods.create_method("supsup", resnet("per_task"), precision=precision, recipe=QUICK)
+        for precision in ("float32", "coded")
+    )
+    sizes = [each.learn_task("a", data).tasks_["a"].breakdown for each in (plain, kept)]
+    assert sizes[0]["statistics"] == 2 * 4 * CHANNELS > 5 * sizes[1]["statistics"]
+    assert sizes[0]["mask"] == sizes[1]["mask"]
+    assert min(each.score(data, "a") for each in (plain, kept)) > 0.9
+
+
 NORM, BIAS = {"body.1.weight", "body.1.bias"}, {"body.0.bias"}
 
 

@@ -29,7 +29,6 @@ import impresslearn as il
 from impresslearn.coefficients.quantisation import PRECISIONS
 from impresslearn.learner.loading import verify_store
 from impresslearn.store import connections, describe_store, import_tasks
-from impresslearn.store.encoding import encode_statistics
 from toys import blobs, pictures, quick_learner, resnet
 
 
@@ -203,11 +202,38 @@ def test_forged_coefficients(tmp_path, precision):
 )
 def test_forged_norm_statistics(tmp_path, change, words):
     learner = quick_learner(resnet("per_task"), **QUICKLY).learn_basis("a", pictures(0))
-    kept = encode_statistics(learner.statistics_of("a"))
+    kept = learner.tasks_.learned("a").statistics.content
     learner.save(tmp_path / "a")
     forge_task(tmp_path / "a", "a", statistics=change(kept))
     for verb in (il.load, verify_store):
         assert words in refused(tmp_path / "a", verb)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda kept: kept[:-4], "damaged"),
+        (lambda kept: kept + bytes(4), "bytes are left over"),
+        (lambda kept: kept[:20], "needs P(0) above 0"),
+        (lambda kept: b"", "needs P(0) above 0"),
+        (lambda kept: kept[:-1], "whole 32-bit words"),
+    ],
+)
+def test_forged_coded_statistics(tmp_path, change, words):
+    learner = quick_learner(resnet("per_task"), precision="coded", **QUICKLY)
+    kept = learner.learn_basis("a", pictures(0)).tasks_.learned("a").statistics.content
+    learner.save(tmp_path / "a")
+    forge_task(tmp_path / "a", "a", statistics=change(kept))
+    for verb in (il.load, verify_store):
+        assert words in refused(tmp_path / "a", verb)
+
+
+@pytest.mark.parametrize("form", ["{}", '{"statistics":"zipped"}'])
+def test_coded_statistics_of_another_form(tmp_path, form):
+    learner = quick_learner(resnet("per_task"), precision="coded", **QUICKLY)
+    learner.learn_basis("a", pictures(0)).save(tmp_path / "a")
+    forge_task(tmp_path / "a", "a", form=form)
+    assert "norm statistics of" in refused(tmp_path / "a")
 
 
 def test_shared_statistics_that_are_missing(tmp_path):

@@ -63,7 +63,9 @@ def task_of(learner, name):
         "recipe": info.history["recipe"],
         "metrics": info.history["metrics"],
         "coefficients": hashed(*(t.numpy() for t in learner._state.coefficients(kept).tensors())),
-        "statistics": hashed(*(value.numpy() for value in (kept.statistics or {}).values())),
+        "statistics": hashed(
+            *(value.numpy() for value in (learner.statistics_of(name) or {}).values())
+        ),
         "profile": [kept.profile.own, kept.profile.foreign],
     }
 

@@ -73,10 +73,12 @@ def test_every_precision_and_granularity(tmp_path, precision, granularity, scale
     assert_counted(learner, tmp_path / "a.impress")
 
 
+@pytest.mark.parametrize("precision", ["int4", "coded"])
 @pytest.mark.parametrize("norm", ["batch", "per_task", "shared", "group"])
 @pytest.mark.parametrize("weights", ["stored", "seed"])
-def test_every_norm_policy(tmp_path, norm, weights):
-    learner = quick_learner(resnet(norm), **QUICKLY).learn_basis("a", pictures(0))
+def test_every_norm_policy(tmp_path, norm, weights, precision):
+    learner = quick_learner(resnet(norm), precision=precision, **QUICKLY)
+    learner.learn_basis("a", pictures(0))
     learner.learn_task("b", pictures(1))
     assert (learner.tasks_["b"].breakdown["statistics"] > 0) == (norm == "per_task")
     for back in both(learner, tmp_path / "a.impress", weights=weights):
@@ -284,7 +286,7 @@ def test_a_task_of_nan_is_refused_when_it_is_learned(tmp_path, monkeypatch):
             patch.setattr(place, bad)
             learner.learn_basis("b", pictures(1))
         assert (list(learner.tasks_), learner.bank_.names) == (["a"], ("a",))
-    next(iter(learner.tasks_.learned("a").statistics.values()))[0] = math.nan
+    next(iter(learner.statistics_of("a").values()))[0] = math.nan
     with pytest.raises(il.InputError, match="task 'a' cannot be kept: the norm statistics"):
         learner.save(tmp_path / "a.impress")
     assert not list(tmp_path.iterdir())

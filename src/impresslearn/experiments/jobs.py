@@ -89,6 +89,8 @@ class Job:
         content = [self.kind, self.function.version, dict(self.settings), needs]
         if self._stream_name in STREAM_VERSIONS:
             content.append(STREAM_VERSIONS[self._stream_name])
+        if self._codes_statistics:
+            content.append("coded statistics")
         text = json.dumps(content, sort_keys=True, allow_nan=False, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -96,6 +98,14 @@ class Job:
         named = [self._stream_name] if self._stream_name else []
         named += [f"{word} {self.settings[word]}" for word in NAMED if word in self.settings]
         return f"{self.kind} job {self.key[:8]} ({', '.join(named) or 'no settings named'})"
+
+    @property
+    def _codes_statistics(self) -> bool:
+        """Whether tasks keep norm statistics that are coded, which they were not once."""
+        backbone, method = self.settings.get("backbone"), self.settings.get("method")
+        tracked = isinstance(backbone, Mapping) and backbone.get("norm") == "per_task"
+        chosen = method.get("settings", {}) if isinstance(method, Mapping) else self.settings
+        return tracked and chosen.get("precision") == "coded"
 
     @property
     def _stream_name(self) -> str:

@@ -58,18 +58,18 @@ class ImpressLearner(ReadOnlySettings):
     paper) or output "unit", or a "readout" of the features under all masks. output_scale,
     input_scale: a learned scale on top. precision: what coefficients are stored and used in;
     "coded" ones are quantised in training, where a bit of their code costs bit_price bits of the
-    examples' loss. penalty: λ of eq. 2. basis_recipe, task_recipe: how masks and coefficients are
-    optimised. score_rule: whether edge-popup ranks the "score" or its "magnitude". seed: of
-    everything that is drawn; each mask or task learned takes the next one. preprocessing: what is
-    done to the inputs of every verb, kept with the learner and put into its exports; None takes
-    inputs as they are (uint8 scaled to [0, 1]). start: whether tasks start at a "mixture" of masks
-    (eq. 1) or at the "network" itself, to which masks then add; by default at a trained network
-    whose tasks have heads of their own, without a penalty. tune: small parameters that a task
-    learns beside: those of "norm" layers, and each "bias". fold_after: the share of a training in
-    which batch norms normalise by the batch; what they gather is then folded into the tuned norms
-    (where all tasks share statistics). progress: True, False, or "auto" (shown on a terminal).
-    cache_bytes: memory for the weights of the tasks predicted last; 0 keeps none. The defaults are
-    those of the preset "default".
+    examples' loss, and norm statistics of the task's own are coded too. penalty: λ of eq. 2.
+    basis_recipe, task_recipe: how masks and coefficients are optimised. score_rule: whether
+    edge-popup ranks the "score" or its "magnitude". seed: of everything that is drawn; each mask or
+    task learned takes the next one. preprocessing: what is done to the inputs of every verb, kept
+    with the learner and put into its exports; None takes inputs as they are (uint8 scaled to [0,
+    1]). start: whether tasks start at a "mixture" of masks (eq. 1) or at the "network" itself, to
+    which masks then add; by default at a trained network whose tasks have heads of their own,
+    without a penalty. tune: small parameters that a task learns beside: those of "norm" layers, and
+    each "bias". fold_after: the share of a training in which batch norms normalise by the batch;
+    what they gather is then folded into the tuned norms (where all tasks share statistics).
+    progress: True, False, or "auto" (shown on a terminal). cache_bytes: memory for the weights of
+    the tasks predicted last; 0 keeps none. The defaults are those of the preset "default".
 
     Settings are attributes of their names and fixed, but for progress.
 

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from impresslearn.coefficients.norm_statistics import store_statistics
 from impresslearn.coefficients.quantisation import PRECISIONS, store_coefficients
 from impresslearn.errors import InputError
 from impresslearn.learner.learner import ImpressLearner
+from impresslearn.networks import Backbone
 from impresslearn.state.backends import MemoryBackend
 from impresslearn.state.settings import restored_settings
 from impresslearn.state.state import LearnerState
@@ -42,33 +44,36 @@ def rounded(
 ) -> Rounded:
     """A copy of a learner whose coefficients take fewer bits; the learner itself is left alone.
 
-    precision: float16, int8, int5, int4 or coded; tasks that take fewer bits already stay as they
-    are, and basis tasks have no coefficients. data: labelled data by task name, to measure accuracy
-    on. The copy shares the frozen network. Raises InputError for an unknown precision and
-    UnknownTaskError for data of a task that was never learned.
+    precision: float16, int8, int5, int4 or coded, which codes norm statistics too; coefficients
+    that take fewer bits already stay as they are, and basis tasks have none. data: labelled data by
+    task name, to measure accuracy on. The copy shares the frozen network. Raises InputError for an
+    unknown precision and UnknownTaskError for data of a task that was never learned.
     """
     if precision not in PRECISIONS:
         raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
     data = data or {}
     for name in data:
         learner.tasks_.learned(name)
-    tasks = {task.name: _round(task, precision) for task in learner.tasks_.all()}
-    bank = learner.bank_.to(learner.backbone.device)
+    backbone = learner.backbone
+    tasks = {task.name: _round(task, precision, backbone) for task in learner.tasks_.all()}
+    bank = learner.bank_.to(backbone.device)
     old = learner._state.backend
     projections = filter(None, map(old.projection, range(1, old.projections() + 1)))
     backend = MemoryBackend(bank, tasks, learner.shared_statistics_, projections)
     settings = restored_settings(learner.settings.plain()) | {"precision": precision}
-    copy = ImpressLearner(learner.backbone, progress=learner.progress, **settings)
-    copy._state = LearnerState(learner.backbone, bank, learner.cache_bytes, backend)
+    copy = ImpressLearner(backbone, progress=learner.progress, **settings)
+    copy._state = LearnerState(backbone, bank, learner.cache_bytes, backend)
     changes = (_change(learner, copy, name, data.get(name)) for name in learner.tasks_)
     return Rounded(copy, tuple(changes))
 
 
-def _round(task: LearnedTask, precision: str) -> LearnedTask:
-    kept = task.coefficients
-    if kept is None or PRECISIONS.index(precision) <= PRECISIONS.index(kept.precision):
-        return task
-    return replace(task, coefficients=store_coefficients(kept.restore(), precision))
+def _round(task: LearnedTask, precision: str, backbone: Backbone) -> LearnedTask:
+    kept, statistics = task.coefficients, task.statistics
+    if kept is not None and PRECISIONS.index(precision) > PRECISIONS.index(kept.precision):
+        kept = store_coefficients(kept.restore(), precision)
+    if statistics is not None and statistics.code is None:
+        statistics = store_statistics(backbone, statistics.values, precision)
+    return replace(task, coefficients=kept, statistics=statistics)
 
 
 def _change(before: ImpressLearner, after: ImpressLearner, name: str, data: Any) -> Rounding:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Unpack
 
-from impresslearn.coefficients.quantisation import PRECISIONS, restore_tensors, store_tensors
+from impresslearn.coefficients.quantisation import restore_tensors, store_tensors
 from impresslearn.data import Label
 from impresslearn.errors import InputError, MissingDependencyError
 from impresslearn.methods.finetuning import FineTuning, TrainingSettings, share_settings
@@ -68,10 +68,10 @@ class Adapter(ReadOnlySettings):
 
     kind: "lora" or "vera", whose layers must all be linear; rank: r; precision: what the trained
     numbers are rounded to after training and kept in, as a learner's coefficients are, with a step
-    for each of the r columns (under "coded" one a matrix). The network that predicts is the rounded
-    one. The other settings are those of `FineTuning`. Raises MissingDependencyError without PEFT,
-    and InputError for settings that do not fit and networks without a layer to adapt inside a
-    module.
+    for each of the r columns (under "coded" one a matrix, and norm statistics are coded too). The
+    network that predicts is the rounded one. The other settings are those of `FineTuning`. Raises
+    MissingDependencyError without PEFT, and InputError for settings that do not fit and networks
+    without a layer to adapt inside a module.
     """
 
     backbone: Backbone
@@ -89,8 +89,6 @@ class Adapter(ReadOnlySettings):
     ) -> None:
         if kind not in KINDS:
             raise InputError(f"kind must be {' or '.join(KINDS)}, got {kind!r}")
-        if precision not in PRECISIONS:
-            raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
         self._layers = [each for each in backbone.layers if _is_adaptable(backbone, each)]
         if not self._layers:
             raise InputError(
@@ -107,7 +105,7 @@ class Adapter(ReadOnlySettings):
         self.rank = check_integer("rank", rank, 1)
         self.precision = precision
         settings["recipe"] = settings.get("recipe") or ADAPTER_RECIPES[kind]
-        self._tuned = FineTuning(backbone, **settings, trains=self._trains)
+        self._tuned = FineTuning(backbone, **settings, trains=self._trains, precision=precision)
         share_settings(self, self._tuned)
         self._peft = import_peft()
 

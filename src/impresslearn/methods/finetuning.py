@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from typing_extensions import TypedDict, Unpack
 
+from impresslearn.coefficients.norm_statistics import settling, store_statistics
+from impresslearn.coefficients.quantisation import PRECISIONS
 from impresslearn.data import Label, to_batches
 from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
@@ -72,8 +74,9 @@ class FineTuning(ReadOnlySettings):
     Every task starts from the frozen network, has norm statistics of its own, and leaves those
     before it untouched. statistics: "network" for those of the frozen network, as they are, instead
     of each "task"'s. trains: gives what the next task trains, whose result is the weights that it
-    computes with and the bytes that they are kept in; role: what `tasks_` calls it. The other
-    settings are those of `ImpressLearner`. Raises InputError for other statistics.
+    computes with and the bytes that they are kept in; role: what `tasks_` calls it; precision:
+    "coded" where norm statistics are. The other settings are those of `ImpressLearner`. Raises
+    InputError for other statistics and precisions.
 
     As an upper bound it wants a backbone made for training: on permuted MNIST Kaiming normal
     weights reach 97.8% after 3 epochs, signed constants of gain 2, which suit masks, 96.1%.
@@ -90,6 +93,7 @@ class FineTuning(ReadOnlySettings):
         statistics: StatisticsOf = "task",
         trains: Callable[[], Trainable] | None = None,
         role: str = "network",
+        precision: str = "float32",
     ) -> None:
         if statistics not in get_args(StatisticsOf):
             raise InputError(f"statistics must be task or network, got {statistics!r}")
@@ -100,6 +104,9 @@ class FineTuning(ReadOnlySettings):
         self.progress = progress
         self.statistics = statistics
         self.role = role
+        if precision not in PRECISIONS:
+            raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
+        self.precision = precision
         self._trains = trains or (lambda: copied_weights(backbone.weights))
         self._infos: dict[str, TaskInfo] = {}
         self._views: dict[str, TaskView] = {}
@@ -148,18 +155,21 @@ class FineTuning(ReadOnlySettings):
         source = to_batches(examples, classes, self.backbone.device)
         progress = progress_for(self.progress).titled(f"task {name}")
         trainable = with_head(trains(), self.backbone, len(classes), HEAD_RATE)
-        TaskTraining(self.backbone, source, len(classes), self.recipe, phase, seed, progress).fit(
-            trainable
-        )
+        settle = settling(self.backbone, self.precision)
+        task = (self.backbone, source, len(classes), self.recipe, phase, seed, progress)
+        TaskTraining(*task, settle=settle).fit(trainable)
         with torch.no_grad():
             (weights, size), head = trainable.result()
+        kept = None
+        if phase.statistics is not None:
+            kept = store_statistics(self.backbone, phase.statistics, self.precision)
         breakdown = {
             "weights": size + tensor_bytes(head.values()),
-            "statistics": tensor_bytes((phase.statistics or {}).values()),
+            "statistics": kept.nbytes if kept else 0,
             "labels": label_map_bytes(classes),
         }
         total = sum(breakdown.values())
-        self._views[name] = TaskView(weights | head, phase.statistics, len(classes))
+        self._views[name] = TaskView(weights | head, kept.values if kept else None, len(classes))
         self._infos[name] = TaskInfo(name, self.role, classes, 0, total, breakdown)
 
 

@@ -165,7 +165,7 @@ _LINEAR = ("preprocessing", "features", "C")
 _KERNEL = (*_LINEAR, "kernel", "gamma")
 _entries: dict[str, _Entry] = {
     "impresslearn": _Entry(ImpressLearner, _COEFFICIENTS),
-    "supsup": _Entry(SupSup, _MASKS),
+    "supsup": _Entry(SupSup, (*_MASKS, "precision")),
     "single_mask": _Entry(SingleMask, _MASKS),
     "hybrid": _Entry(_hybrid, _BANK, {"task_recipe": HYBRID_RECIPE}),
     "finetuning": _Entry(SequentialFineTuning, _COMMON, _TUNED),

@@ -14,6 +14,7 @@ import numpy as np
 from typing_extensions import TypedDict, Unpack
 
 from impresslearn.coefficients.mixing import masked_weights
+from impresslearn.coefficients.quantisation import Precision
 from impresslearn.data import Label
 from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
@@ -49,16 +50,22 @@ class MaskSettings(TypedDict, total=False):
     cache_bytes: int
 
 
+class SupSupSettings(MaskSettings, total=False):
+    """Those, and in what heads and norm statistics of the tasks are kept."""
+
+    precision: Precision
+
+
 class SupSup(ReadOnlySettings):
     """Every task trains a mask of its own; nothing is shared and nothing is forgotten.
 
-    The verbs are those of `ImpressLearner`, the settings `MaskSettings`. It is the same code as the
-    basis phase of ImpressLearn, so the two differ only in what they do with the masks.
+    The verbs are those of `ImpressLearner`, the settings `SupSupSettings`. It is the same code as
+    the basis phase of ImpressLearn, so the two differ only in what they do with the masks.
     """
 
     _learner: ImpressLearner
 
-    def __init__(self, backbone: Backbone, **settings: Unpack[MaskSettings]) -> None:
+    def __init__(self, backbone: Backbone, **settings: Unpack[SupSupSettings]) -> None:
         self._use(ImpressLearner(backbone, **settings))
 
     @classmethod

@@ -4,7 +4,7 @@
 |---|---|---|
 | none | the network has no batch norm | nothing |
 | batch | those of the batch at hand | nothing |
-| per_task | running mean and variance of each task | 2 floats a channel and task |
+| per_task | running mean and variance of each task | 2 floats a channel and task, or their code |
 | shared | one running mean and variance for all tasks | 2 floats a channel, once |
 | group | group norm: those of the single input | nothing |
 

@@ -28,6 +28,7 @@ from impresslearn.coefficients.mixing import (
     task_weights,
     uniform_coefficients,
 )
+from impresslearn.coefficients.norm_statistics import store_statistics
 from impresslearn.coefficients.quantisation import store_coefficients
 from impresslearn.coefficients.readout import Projection
 from impresslearn.data import Examples, Label, StreamedExamples
@@ -139,7 +140,8 @@ class LearnerState:
     ) -> None:
         """Adds trained masks, name -> layers; the first one is the mask of the task of its name.
 
-        head: the task's own, {} where it has none, to be rounded to a precision.
+        head: the task's own, {} where it has none. precision: that the head, and norm statistics
+        of the task, are kept in.
         """
         name, mask = next(iter(masks.items()))
         layers, stored = self.backbone.layers, None
@@ -158,7 +160,7 @@ class LearnerState:
             name, run.classes, 1, stored, mask=name, mask_bytes=size, history=history
         )
         view = TaskView(weights, run.phase.statistics, len(run.classes))
-        self._commit(self._judged(task, view, run), run.phase, new)
+        self._commit(self._judged(task, view, run, precision), run.phase, new)
 
     def commit_learned(
         self,
@@ -168,12 +170,12 @@ class LearnerState:
         recipe: Mapping[str, Any],
         run: TrainingRun,
     ) -> None:
-        """Rounds and keeps a learned task's coefficients."""
+        """Rounds and keeps a learned task's coefficients, and norm statistics of its own."""
         stored = store_coefficients(coefficients, precision)
         history = _history(recipe, run)
         task = LearnedTask(name, run.classes, coefficients.num_masks, stored, history=history)
         view = self._view(task, run.phase.statistics)
-        self._commit(self._judged(task, view, run), run.phase)
+        self._commit(self._judged(task, view, run, precision), run.phase)
         self._unrounded = name, coefficients
 
     def commit_masks(self, masks: Sequence[PackedMask]) -> None:
@@ -228,7 +230,7 @@ class LearnerState:
 
     def statistics(self, task: LearnedTask) -> Statistics | None:
         """The norm statistics that the task is computed with."""
-        return task.statistics if self.backbone.has_task_statistics else self.shared
+        return self.shared if task.statistics is None else task.statistics.values
 
     def check(self, task: LearnedTask) -> None:
         """Raises StoreError for a kept task that combines masks which are not there."""
@@ -295,13 +297,18 @@ class LearnerState:
                 f"{own.name!r}, which was never committed; open the store again"
             )
 
-    def _judged(self, task: LearnedTask, view: TaskView, run: TrainingRun) -> LearnedTask:
+    def _judged(
+        self, task: LearnedTask, view: TaskView, run: TrainingRun, precision: str
+    ) -> LearnedTask:
         """The task with its norm statistics, and its entropies on its own training inputs."""
-        statistics = run.phase.statistics
-        kept = statistics if self.backbone.has_task_statistics else None
+        kept = None
+        if run.phase.statistics is not None and self.backbone.has_task_statistics:
+            kept = store_statistics(self.backbone, run.phase.statistics, precision)
+            view = replace(view, statistics=kept.values)
         inputs = some_inputs(run.examples, PROFILED_INPUTS)
         profile = entropy_profile(self.backbone, view, inputs)
-        checked = [torch.tensor([profile.own, profile.foreign]), *(kept or {}).values()]
+        checked = [torch.tensor([profile.own, profile.foreign])]
+        checked += kept.values.values() if kept else []
         if not all(numbers.isfinite().all() for numbers in checked):
             raise TrainingError(
                 f"task {task.name!r} is not kept: its predictions or norm statistics are NaN or "

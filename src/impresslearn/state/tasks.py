@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from impresslearn.coefficients.norm_statistics import StoredStatistics
 from impresslearn.coefficients.quantisation import StoredCoefficients
 from impresslearn.data import Label
 from impresslearn.errors import InputError, UnknownTaskError
@@ -55,7 +56,7 @@ class LearnedTask:
     coefficients: StoredCoefficients | None = None
     mask: str | None = None
     mask_bytes: int = 0
-    statistics: dict[str, Tensor] | None = None
+    statistics: StoredStatistics | None = None
     profile: EntropyProfile | None = None
     history: Mapping[str, Any] = field(default_factory=dict, compare=False)
     version: int = field(default=0, compare=False)
@@ -70,7 +71,7 @@ class LearnedTask:
         breakdown = {
             "mask": self.mask_bytes,
             "coefficients": self.coefficients.nbytes if self.coefficients else 0,
-            "statistics": tensor_bytes((self.statistics or {}).values()),
+            "statistics": self.statistics.nbytes if self.statistics else 0,
             "labels": label_map_bytes(self.classes),
             "entropies": self.profile.nbytes if self.profile else 0,
         }

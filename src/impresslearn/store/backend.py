@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence, ValuesView
 
+from impresslearn.coefficients.norm_statistics import restore_statistics, statistics_bytes
 from impresslearn.coefficients.readout import Projection
 from impresslearn.errors import StoreError
 from impresslearn.masks.bank import PackedMask
@@ -18,11 +19,9 @@ from impresslearn.store.contents import Contents
 from impresslearn.store.encoding import (
     decode_mask,
     decode_projection,
-    decode_statistics,
     decode_task,
     encode_mask,
     encode_projection,
-    encode_statistics,
     encode_task,
 )
 from impresslearn.store.rows import MaskRow, TaskRow
@@ -105,7 +104,7 @@ class StoreBackend:
         self.contents.add_task(encode_task(task, self.backbone))
 
     def share(self, statistics: Statistics) -> None:
-        self.contents.share(encode_statistics(statistics))
+        self.contents.share(statistics_bytes(statistics))
 
     def shared(self) -> Statistics | None:
         kept, backbone = self.contents.shared(), self.backbone
@@ -113,7 +112,7 @@ class StoreBackend:
             missing = "the norm statistics that all its tasks share are missing"
             raise self.contents.file.damaged(missing)
         with self.contents.readable("its shared norm statistics"):
-            return None if kept is None else decode_statistics(kept, backbone)
+            return None if kept is None else restore_statistics(backbone, kept, False).values
 
     def add_projection(self, projection: Projection) -> None:
         self.contents.add_projection(encode_projection(projection))

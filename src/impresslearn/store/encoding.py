@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from impresslearn.coefficients.mixing import GRANULARITIES, Readout
+from impresslearn.coefficients.norm_statistics import StoredStatistics, restore_statistics
 from impresslearn.coefficients.quantisation import (
     MODEL_BYTES,
     PRECISIONS,
@@ -111,9 +112,9 @@ def encode_task(task: LearnedTask, backbone: Backbone) -> TaskRow:
         mask=task.mask,
         num_masks=task.num_masks,
         classes=to_json(list(task.classes)),
-        form=None if stored is None else to_json(_form(stored)),
+        form=_form(stored, task.statistics),
         coefficients=None if stored is None else _joined(stored),
-        statistics=None if task.statistics is None else encode_statistics(task.statistics),
+        statistics=None if task.statistics is None else task.statistics.content,
         profile=None if profile is None else _entropies(profile),
         recipe=to_json(recipe),
         metrics=to_json(metrics),
@@ -138,12 +139,16 @@ def decode_task(row: TaskRow, backbone: Backbone, masks: int) -> LearnedTask:
     with_head = backbone.own_head is not None
     if (row.coefficients is None) != (row.mask is not None and not with_head):
         raise ValueError("it has neither a mask nor coefficients, or both, or no head")
-    kept = row.statistics
-    if (kept is not None) != backbone.has_task_statistics:
+    form = {} if row.form is None else from_json(dict, row.form)
+    if (how := form.get("statistics")) not in (None, "coded"):
+        raise ValueError(f"norm statistics of an unknown form {how!r}")
+    statistics = None
+    if (row.statistics is not None) != backbone.has_task_statistics:
         raise ValueError(f"norm statistics do not fit the norm policy {backbone.norm!r}")
+    if row.statistics is not None:
+        statistics = restore_statistics(backbone, row.statistics, how == "coded")
     coefficients = None
     if row.coefficients is not None:
-        form = from_json(dict, row.form or "")
         num_masks = row.num_masks if row.mask is None else 0
         coefficients = _split(row.coefficients, form, num_masks, len(classes), backbone)
     metrics, recipe = from_json(dict, row.metrics), from_json(dict, row.recipe)
@@ -156,33 +161,11 @@ def decode_task(row: TaskRow, backbone: Backbone, masks: int) -> LearnedTask:
         coefficients,
         row.mask,
         mask_bytes=row.mask_bytes or 0,
-        statistics=None if kept is None else decode_statistics(kept, backbone),
+        statistics=statistics,
         profile=None if row.profile is None else _profile(row.profile),
         history={"recipe": recipe, "metrics": metrics, "created_at": row.created_at},
         version=row.number,
     )
-
-
-def encode_statistics(statistics: Mapping[str, Tensor]) -> bytes:
-    """Norm statistics, in the order of the network's buffers, little-endian as torch keeps them."""
-    return b"".join(
-        value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
-        for value in statistics.values()
-    )
-
-
-def decode_statistics(content: bytes, backbone: Backbone) -> dict[str, Tensor]:
-    """The statistics of a network. Raises ValueError for another length and impossible values."""
-    reader, found = _Reader(content, "norm statistics of another network"), {}
-    for name, like in backbone.initial_statistics().items():
-        piece = reader.take(like.numel() * like.element_size())
-        value = torch.frombuffer(bytearray(piece), dtype=like.dtype).view(like.shape)
-        variance = name.endswith("running_var")
-        if not value.isfinite().all() or (variance and (value < 0).any()):
-            raise ValueError(f"the norm statistics {name!r} hold impossible values")
-        found[name] = value.to(like.device)
-    reader.end()
-    return found
 
 
 def encode_projection(projection: Projection) -> bytes:
@@ -229,16 +212,23 @@ def _labels(text: str, outputs: int | None) -> tuple[Label, ...]:
     return classes
 
 
-def _form(stored: StoredCoefficients) -> dict[str, Any]:
-    later: dict[str, Any] = {"tune": list(stored.tune), "residual": stored.residual}
-    if stored.readout is not None and stored.head:
-        later |= {"projection": stored.readout.projection, "features": stored.head[0].shape[0]}
-    return {
-        "precision": stored.precision,
-        "granularity": stored.granularity,
-        "output_scale": stored.output_scale is not None,
-        "input_scale": stored.input_scale is not None,
-    } | {key: value for key, value in later.items() if value}
+def _form(stored: StoredCoefficients | None, statistics: StoredStatistics | None) -> str | None:
+    """How to read coefficients and coded statistics; None for a mask, or one with plain ones."""
+    form: dict[str, Any] = {}
+    if stored is not None:
+        later: dict[str, Any] = {"tune": list(stored.tune), "residual": stored.residual}
+        if stored.readout is not None and stored.head:
+            own = {"projection": stored.readout.projection, "features": stored.head[0].shape[0]}
+            later |= own
+        form = {
+            "precision": stored.precision,
+            "granularity": stored.granularity,
+            "output_scale": stored.output_scale is not None,
+            "input_scale": stored.input_scale is not None,
+        } | {key: value for key, value in later.items() if value}
+    if statistics is not None and statistics.code is not None:
+        form["statistics"] = "coded"
+    return to_json(form) if form else None
 
 
 def _joined(stored: StoredCoefficients) -> bytes:

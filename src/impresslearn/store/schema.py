@@ -20,7 +20,7 @@ APPLICATION_ID = 0x494D5052  # "IMPR"
 VERSION = 3
 """The format. 1 and 2 have the same tables, so whoever only reads takes them as they are; whoever
 writes marks them, as older software would pass over settings of a later head (2: preprocessing) or
-parts of a task (3: heads, small parameters)."""
+parts of a task (3: heads, small parameters, coded norm statistics)."""
 
 TABLES = """
 CREATE TABLE head (

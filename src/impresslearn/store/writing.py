@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from impresslearn.coefficients.norm_statistics import statistics_bytes
 from impresslearn.errors import InputError, StoreError
 from impresslearn.files import check_place, new_file, reason_of
 from impresslearn.kernels.forking import ForkableLock
@@ -23,7 +24,6 @@ from impresslearn.store.database import Database
 from impresslearn.store.encoding import (
     encode_mask,
     encode_projection,
-    encode_statistics,
     encode_task,
 )
 from impresslearn.store.file import LOGS, StoreFile
@@ -111,7 +111,7 @@ def _write(
     for position in range(count):
         contents.add_mask(encode_mask(bank.packed(position), layers))
     if state.shared is not None:
-        contents.share(encode_statistics(state.shared))
+        contents.share(statistics_bytes(state.shared))
     for number in range(1, state.backend.projections() + 1):
         projection = state.backend.projection(number)
         if projection is None or projection.num_masks > count:

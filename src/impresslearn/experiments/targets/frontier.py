@@ -65,8 +65,10 @@ def _first_jobs(benchmark: Benchmark, race: Table, seed: int) -> Iterator[tuple[
         job = benchmark.task_job(seed, task, **rounded)
         yield "a coefficient a unit, rounded", f"{precision}, N={count}", job
     recipe = {**benchmark.mask["recipe"], **race["mask_recipe"]}
+    tracked = benchmark.backbone.get("norm") == "per_task"
+    coded: dict[str, Any] = {"precision": "coded"} if tracked else {}
     for each in (sparsity, *race["masks"]):
-        job = benchmark.mask_job(seed, task, each, recipe=recipe)
+        job = benchmark.mask_job(seed, task, each, recipe=recipe, **coded)
         yield "SupSup, coded mask", f"sparsity {each:g}", job
     place = benchmark.place(seed, task)
     suited = {**place, "backbone": {**place["backbone"], **KAIMING}}

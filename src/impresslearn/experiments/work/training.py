@@ -42,7 +42,8 @@ MOST_INPUTS = 1000
 def train_mask(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
     """One dedicated mask (SupSup; a basis task): sparsity, allocation, recipe, rule.
 
-    Further values: ones of each layer, loss, mask_bytes; the blob is the mask.
+    precision: that of its norm statistics, float32 where it is not given. Further values: ones of
+    each layer, loss, mask_bytes; the blob is the mask.
     """
     task = load_task(settings, place)
     learner = ImpressLearner(
@@ -51,6 +52,7 @@ def train_mask(settings: Settings, needs: Sequence[Outcome], place: Place) -> Ou
         allocation=settings["allocation"],
         basis_recipe=Recipe(**settings["recipe"]),
         score_rule=settings["rule"],
+        precision=settings.get("precision", "float32"),
         progress=False,
     )
     learner.learn_basis(task.name, task.train, seed=settings["seed"])

@@ -1,0 +1,165 @@
+"""Codes the norm statistics that a task keeps for itself.
+
+A batch norm computes (x - m) / s with s = sqrt(v + ε) for a mean m and a variance v. Under "coded"
+both are rounded, seen from the m₀ and s₀ that every task starts from (0 and about 1 in a new
+network): log(s / s₀) to a multiple of DEVIATION_STEP, then (m - m₀) / s to one of MEAN_STEP. So
+what is normalised moves by a small part of its own deviation, however large that is. The multiples
+are whole numbers and coded as those of coefficients are (`quantisation`): all means by one model,
+and by another all logarithms, each less a middle of its layer.
+
+Statistics that whole numbers up to LARGEST do not reach, such as the mean of a channel that hardly
+varies, are kept as they were gathered, and so are those under any other precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from impresslearn.coefficients.quantisation import (
+    LARGEST,
+    MODEL_BYTES,
+    decode_levels,
+    encode_levels,
+)
+from impresslearn.networks import Backbone
+from impresslearn.networks.norms import batch_norms
+from impresslearn.networks.prediction import Statistics
+
+Floats = NDArray[np.float64]
+MEAN_STEP = 0.25
+"""Of means, in deviations."""
+DEVIATION_STEP = 0.2
+"""Of the natural logarithms of deviations."""
+
+
+@dataclass(frozen=True)
+class StoredStatistics:
+    """A task's norm statistics: what it is computed with, and as what that is kept.
+
+    values: by buffer name, as `Backbone.initial_statistics` has them; code: their code, None where
+    the values themselves are kept.
+    """
+
+    values: Statistics
+    code: bytes | None = None
+
+    @property
+    def content(self) -> bytes:
+        """What is kept of them."""
+        return statistics_bytes(self.values) if self.code is None else self.code
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the content."""
+        raw = self.values.values()
+        return sum(value.nbytes for value in raw) if self.code is None else len(self.code)
+
+
+def store_statistics(
+    backbone: Backbone, statistics: Statistics, precision: str
+) -> StoredStatistics:
+    """A task's statistics as a precision keeps them: rounded and coded under "coded"."""
+    code = _encoded(backbone, statistics) if precision == "coded" else None
+    if code is not None:
+        with suppress(ValueError):  # rounded up to more than their dtype holds
+            return restore_statistics(backbone, code, coded=True)
+    return StoredStatistics(statistics)
+
+
+def restore_statistics(backbone: Backbone, content: bytes, coded: bool) -> StoredStatistics:
+    """Statistics from their content, coded or not; the network says how many there are.
+
+    Raises ValueError for a damaged content, one of another network, and impossible values.
+    """
+    values = _decoded(backbone, content) if coded else _unpacked(backbone, content)
+    for name, value in values.items():
+        variance = name.endswith("running_var")
+        if not value.isfinite().all() or (variance and (value < 0).any()):
+            raise ValueError(f"the norm statistics {name!r} hold impossible values")
+    return StoredStatistics(values, content if coded else None)
+
+
+def settling(backbone: Backbone, precision: str) -> Callable[[Statistics], Statistics] | None:
+    """How `TaskTraining` rounds gathered statistics to what is kept; None where nothing is lost."""
+    if precision != "coded":
+        return None
+    return lambda statistics: store_statistics(backbone, statistics, precision).values
+
+
+def statistics_bytes(statistics: Mapping[str, Tensor]) -> bytes:
+    """Statistics as torch keeps them, little-endian, one buffer after the other."""
+    return b"".join(
+        value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+        for value in statistics.values()
+    )
+
+
+def _unpacked(backbone: Backbone, content: bytes) -> Statistics:
+    initial, place, found = backbone.initial_statistics(), 0, {}
+    if len(content) != sum(like.nbytes for like in initial.values()):
+        raise ValueError("norm statistics of another network")
+    for name, like in initial.items():
+        piece = bytearray(content[place : place + like.nbytes])
+        found[name] = torch.frombuffer(piece, dtype=like.dtype).view(like.shape).to(like.device)
+        place += like.nbytes
+    return found
+
+
+def _encoded(backbone: Backbone, statistics: Statistics) -> bytes | None:
+    """Middles, models and whole numbers; None where there are larger ones than can be coded."""
+    counts, smoothing = _norms(backbone)
+    first_means, first_variances = _moments(backbone.initial_statistics())
+    means, variances = _moments(statistics)
+    first = np.sqrt(first_variances + smoothing)
+    with np.errstate(all="ignore"):  # what is not finite then is not coded
+        logarithms = np.rint(np.log(np.sqrt(variances + smoothing) / first) / DEVIATION_STEP)
+        deviations = first * np.exp(DEVIATION_STEP * logarithms)
+        shifts = np.rint((means - first_means) / deviations / MEAN_STEP)
+        middles = [np.rint(np.median(each)) for each in _by_layer(logarithms, counts)]
+        logarithms -= np.repeat(middles, counts)
+    if not all((np.abs(each) <= LARGEST).all() for each in (shifts, logarithms, middles)):
+        return None
+    models, levels = encode_levels([shifts.astype(np.int64), logarithms.astype(np.int64)])
+    return b"".join([np.array(middles, np.int8).tobytes(), *models, levels])
+
+
+def _decoded(backbone: Backbone, content: bytes) -> Statistics:
+    counts, smoothing = _norms(backbone)
+    initial = backbone.initial_statistics()
+    first_means, first_variances = _moments(initial)
+    ends = [len(counts) + MODEL_BYTES * number for number in range(3)]
+    middles = np.frombuffer(content[: ends[0]], np.int8)
+    models = [content[ends[0] : ends[1]], content[ends[1] : ends[2]]]
+    shifts, logarithms = decode_levels(models, [len(smoothing)] * 2, content[ends[2] :])
+    logarithms += np.repeat(middles, counts)
+    deviations = np.sqrt(first_variances + smoothing) * np.exp(DEVIATION_STEP * logarithms)
+    means = first_means + MEAN_STEP * shifts * deviations
+    variances = np.maximum(deviations**2 - smoothing, 0.0)
+    layers = zip(_by_layer(means, counts), _by_layer(variances, counts), strict=True)
+    pairs = zip(initial.items(), chain.from_iterable(layers), strict=True)
+    return {name: torch.from_numpy(values).to(like) for (name, like), values in pairs}
+
+
+def _norms(backbone: Backbone) -> tuple[list[int], Floats]:
+    """The channels of each norm with statistics, and the ε of each channel."""
+    norms = [norm for _, norm in batch_norms(backbone.module) if norm.running_mean is not None]
+    counts = [norm.num_features for norm in norms]
+    return counts, np.repeat([norm.eps for norm in norms], counts)
+
+
+def _moments(statistics: Statistics) -> tuple[Floats, Floats]:
+    """Means and variances of all channels, of statistics in the order of a network's norms."""
+    values = [value.detach().cpu().double().numpy() for value in statistics.values()]
+    return np.concatenate(values[::2]), np.concatenate(values[1::2])
+
+
+def _by_layer(values: Floats, counts: list[int]) -> list[Floats]:
+    return np.split(values, np.cumsum(counts)[:-1])

@@ -1,0 +1,117 @@
+"""How exactly norm statistics are coded, in how many bytes, and what is kept as it is."""
+
+import numpy as np
+import pytest
+import torch
+
+import impresslearn as il
+from impresslearn.coefficients.norm_statistics import (
+    DEVIATION_STEP,
+    MEAN_STEP,
+    restore_statistics,
+    store_statistics,
+)
+from impresslearn.data import TensorBatches
+from impresslearn.inference import EntropyProfile
+from impresslearn.methods.finetuning import copied_weights
+from impresslearn.networks.prediction import TrainingPhase
+from impresslearn.optimisation.loop import Recipe, TaskTraining
+from toys import ConvNet, pictures, quick_learner, resnet, same
+
+
+def gathered(backbone, seed=0):
+    """Statistics as unlike one another as those of real layers."""
+    generator = torch.Generator().manual_seed(seed)
+    found = {}
+    for name, like in backbone.initial_statistics().items():
+        drawn = torch.randn(like.shape, generator=generator)
+        found[name] = (0.7 * drawn + 1).exp() if name.endswith("var") else 2 * drawn
+    return found
+
+
+def layers(statistics):
+    values = [value.double() for value in statistics.values()]
+    return zip(values[::2], values[1::2], strict=True)
+
+
+def test_what_is_normalised_moves_by_half_a_step_at_most():
+    backbone = resnet("per_task")
+    exact = gathered(backbone)
+    stored = store_statistics(backbone, exact, "coded")
+    for (mean, variance), (kept, spread) in zip(layers(exact), layers(stored.values), strict=True):
+        assert ((variance / spread).log().abs() / 2 <= 1.01 * DEVIATION_STEP / 2).all()
+        assert ((mean - kept).abs() <= 1.01 * MEAN_STEP / 2 * (spread + 1e-5).sqrt()).all()
+    raw = store_statistics(backbone, exact, "float32")
+    assert stored.nbytes == len(stored.content) < raw.nbytes / 5 == len(raw.content) / 5
+    for each in (stored, raw):
+        restored = restore_statistics(backbone, each.content, each.code is not None)
+        assert same(restored.values, each.values)
+        assert restored.content == each.content
+    assert same(raw.values, exact)
+    again = store_statistics(backbone, stored.values, "coded")
+    assert again.content == stored.content
+
+
+def test_statistics_are_seen_from_where_a_task_starts():
+    """Those of a pretrained network itself take a byte a layer, two models and one word."""
+    module = ConvNet()
+    module(pictures()[0])
+    backbone = il.adapt(module, norm="per_task")
+    start = backbone.initial_statistics()
+    stored = store_statistics(backbone, start, "coded")
+    assert stored.nbytes == 1 + 2 * 2 + 4
+    torch.testing.assert_close(stored.values, start)
+
+
+@pytest.mark.parametrize(
+    ("mean", "variance", "coded"),
+    [(0.0, 0.0, True), (0.01, 0.0, True), (-5e2, 1e3, True), (3.0, 0.0, False), (0.0, 1e30, False)],
+)
+def test_channels_that_hardly_vary_or_far_too_much(mean, variance, coded):
+    """Constant ones are normalised as they were; what no whole number reaches stays a float."""
+    backbone = resnet("per_task")
+    exact = gathered(backbone)
+    exact["stem.1.running_mean"][1], exact["stem.1.running_var"][1] = mean, variance
+    stored = store_statistics(backbone, exact, "coded")
+    assert (stored.code is not None) == coded
+    kept = [stored.values[f"stem.1.running_{each}"][1].double() for each in ("mean", "var")]
+    shift, deviation = abs(kept[0] - mean), np.sqrt(variance + 1e-5)
+    assert shift <= 1.11 * MEAN_STEP / 2 * deviation
+    assert abs(np.log(np.sqrt(kept[1] + 1e-5) / deviation)) <= 1.01 * DEVIATION_STEP / 2
+    assert coded or same(stored.values, exact)
+
+
+def test_statistics_settle_halfway_and_then_stay():
+    backbone, gathered = resnet("per_task"), []
+
+    def settle(statistics):
+        gathered.append(dict(statistics))
+        return store_statistics(backbone, statistics, "coded").values
+
+    phase, source = TrainingPhase.begin(backbone), TensorBatches(*pictures())
+    recipe = Recipe(epochs=0, min_steps=4)
+    task = TaskTraining(backbone, source, 3, recipe, phase, settle=settle)
+    task.fit(copied_weights(backbone.weights))
+    assert len(gathered) == 1
+    assert same(phase.statistics, store_statistics(backbone, gathered[0], "coded").values)
+
+
+@pytest.mark.parametrize("verb", ["learn_basis", "learn_task"])
+def test_tasks_are_trained_and_judged_with_what_is_kept(monkeypatch, verb):
+    trained, judged = [], []
+
+    def stored(backbone, statistics, precision):
+        trained.append(statistics)
+        return store_statistics(backbone, statistics, precision)
+
+    def profiled(backbone, view, inputs):
+        judged.append(view.statistics)
+        return EntropyProfile(0.1, 0.1)
+
+    monkeypatch.setattr("impresslearn.state.state.store_statistics", stored)
+    monkeypatch.setattr("impresslearn.state.state.entropy_profile", profiled)
+    learner = quick_learner(resnet("per_task"), precision="coded").add_random_masks(2)
+    getattr(learner, verb)("a", pictures())
+    kept = learner.statistics_of("a")
+    assert same(judged[0], kept)
+    assert same(trained[0], kept)
