@@ -60,21 +60,19 @@ def test_keys_stay_as_they_are(job, key):
 
 def test_coded_norm_statistics_have_keys_of_their_own(monkeypatch):
     """Once they were floats. Other networks, precisions and methods stay what they were."""
-    norms = {norm: {**BACKBONE, "norm": norm} for norm in ("per_task", "shared")}
-    jobs = {
-        norm: [
-            Job(learn_task, {**COMMON, "backbone": backbone, "precision": "coded"}),
-            Job(run_part, {"backbone": backbone, "method": {"settings": {"precision": "coded"}}}),
-            Job(learn_task, {**COMMON, "backbone": backbone, "precision": "int4"}),
-            Job(infer_task, {**SEARCH, "backbone": backbone}),
+
+    def keys(norm):
+        network = {**COMMON, "backbone": {**BACKBONE, "norm": norm}}
+        return [
+            Job(learn_task, {**network, "precision": "coded"}).key,
+            Job(run_part, {**network, "method": {"settings": {"precision": "coded"}}}).key,
+            Job(learn_task, {**network, "precision": "int4"}).key,
+            Job(infer_task, {**SEARCH, **network}).key,
         ]
-        for norm, backbone in norms.items()
-    }
-    new = {norm: [job.key for job in each] for norm, each in jobs.items()}
-    monkeypatch.setattr(Job, "_codes_statistics", False)
-    old = {
-        norm: [Job(job.function, job.settings).key for job in each] for norm, each in jobs.items()
-    }
+
+    new = {norm: keys(norm) for norm in ("per_task", "shared")}
+    monkeypatch.setattr(jobs_module, "_says", lambda *_: False)
+    old = {norm: keys(norm) for norm in new}
     assert new["shared"] == old["shared"]
     assert new["per_task"][2:] == old["per_task"][2:]
     assert not set(new["per_task"][:2]) & set(old["per_task"])

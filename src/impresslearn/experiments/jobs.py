@@ -21,6 +21,8 @@ NAMED = ("task", "sparsity", "seed", "labels", "method")
 """The settings that an error names a job by."""
 STREAM_VERSIONS = {"rotated_digits": 2}
 """Raised when the same settings of a stream give other tasks; 1 where it is not named."""
+CODED_STATISTICS = 1
+"""Raised when coded norm statistics of tasks give other results; before 1 they were floats."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,8 @@ class Job:
         content = [self.kind, self.function.version, dict(self.settings), needs]
         if self._stream_name in STREAM_VERSIONS:
             content.append(STREAM_VERSIONS[self._stream_name])
-        if self._codes_statistics:
-            content.append("coded statistics")
+        if _says(self.settings, "norm", "per_task") and _says(self.settings, "precision", "coded"):
+            content.append(CODED_STATISTICS)
         text = json.dumps(content, sort_keys=True, allow_nan=False, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -100,17 +102,15 @@ class Job:
         return f"{self.kind} job {self.key[:8]} ({', '.join(named) or 'no settings named'})"
 
     @property
-    def _codes_statistics(self) -> bool:
-        """Whether tasks keep norm statistics that are coded, which they were not once."""
-        backbone, method = self.settings.get("backbone"), self.settings.get("method")
-        tracked = isinstance(backbone, Mapping) and backbone.get("norm") == "per_task"
-        chosen = method.get("settings", {}) if isinstance(method, Mapping) else self.settings
-        return tracked and chosen.get("precision") == "coded"
-
-    @property
     def _stream_name(self) -> str:
         stream = self.settings.get("stream")
         return str(stream.get("name", "")) if isinstance(stream, Mapping) else ""
+
+
+def _says(settings: Mapping[str, Any], name: str, value: Any) -> bool:
+    """Whether a setting, at whatever depth, has this value."""
+    inner = (each for each in settings.values() if isinstance(each, Mapping))
+    return settings.get(name) == value or any(_says(each, name, value) for each in inner)
 
 
 def run_job(job: Job, needs: Sequence[Outcome], place: Place) -> Outcome:
