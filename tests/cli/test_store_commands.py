@@ -447,7 +447,7 @@ def test_exporting_a_model(folder, ready, tmp_path):
 
 
 def test_a_network_of_ones_own_needs_python(tmp_path):
-    learner = il.ImpressLearner(il.adapt(torch.nn.Linear(16, 3)), progress=False)
+    learner = il.ImpressLearner(il.adapt(torch.nn.Linear(16, 3), head="shared"), progress=False)
     learner.add_random_masks(2).learn_task("a", blobs()).save(tmp_path / "own.impress")
     arguments = ("store", "ls", tmp_path / "own.impress")
     assert "module=" in error_of(*arguments, kind=StoreError)

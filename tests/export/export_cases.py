@@ -65,12 +65,16 @@ BACKBONES: dict[str, Callable[[], Backbone]] = {
         name: lambda name=name: adapt(lenet(3).module.to(getattr(torch, name)), input_shape=(16,))
         for name in ("float16", "bfloat16", "float64")
     },
-    "tied": lambda: adapt(Tied()),
+    "tied": lambda: adapt(Tied(), head="shared"),
     "transformer": lambda: adapt(Encoder()),
-    "labelled": lambda: adapt(Labelled()),
+    "labelled": lambda: adapt(Labelled(), head="shared"),
     "flattened": lambda: adapt(flat(), input_shape=(16,)),
-    "used twice": lambda: adapt(nn.Sequential(body := lenet(16).module, body, nn.Linear(16, 3))),
-    "inside": lambda: adapt(nn.Sequential(nn.Dropout2d(0.5), resnet("group", 5).module)),
+    "used twice": lambda: adapt(
+        nn.Sequential(body := lenet(16).module, body, nn.Linear(16, 3)), head="shared"
+    ),
+    "inside": lambda: adapt(
+        nn.Sequential(nn.Dropout2d(0.5), resnet("group", 5).module), head="shared"
+    ),
     **{f"resnet {n}": lambda n=n: resnet(n, 5) for n in ("batch", "per_task", "shared", "group")},
     **{
         f"convnet {n}": lambda n=n: adapt(ConvNet(), norm=n, input_shape=(3, 8, 8))

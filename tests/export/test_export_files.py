@@ -36,6 +36,12 @@ def reload(path):
     return program.module(), json.loads(about["impresslearn.json"])
 
 
+def of_two_classes():
+    module = ConvNet()
+    module.head = nn.Linear(8, 2)
+    return module
+
+
 def of_metadata(metadata):
     return create_backbone(**json.loads(metadata["backbone"])).module
 
@@ -44,7 +50,7 @@ def of_metadata(metadata):
     ("kind", "make"),
     [
         *(("lenet", of_metadata), ("resnet per_task", of_metadata), ("resnet group", of_metadata)),
-        *(("convnet per_task", lambda _: ConvNet()), ("tied", lambda _: Tied())),
+        *(("convnet per_task", lambda _: of_two_classes()), ("tied", lambda _: Tied())),
     ],
 )
 def test_weights_load_into_the_network(kind, make, tmp_path):
@@ -79,10 +85,10 @@ class Fickle(nn.Linear):
 
 
 def test_networks_that_a_format_cannot_hold(tmp_path):
-    task = model_of(learned(adapt(Noted(16, 3)))[0])
+    task = model_of(learned(adapt(Noted(16, 3), head="shared"))[0])
     with pytest.raises(InputError, match=r"Noted keeps a str as '_extra_state'"):
         export_safetensors(task, tmp_path / "new.safetensors")
-    task = model_of(learned(adapt(Fickle(16, 3)))[0])
+    task = model_of(learned(adapt(Fickle(16, 3), head="shared"))[0])
     with pytest.raises(InputError, match=r"torch.export cannot trace Fickle: .*safetensors") as e:
         export_program(task, tmp_path / "new.pt2", blobs()[0])
     assert "\n" not in str(e.value)
@@ -113,7 +119,7 @@ def test_a_program_has_the_modules_logits(kind, fold, example, tmp_path):
 
 def test_free_sizes_need_an_example(tmp_path):
     task = model_of(learned("resnet group")[0])
-    anything = model_of(learned(adapt(nn.Linear(16, 3)))[0])
+    anything = model_of(learned(adapt(nn.Linear(16, 3), head="shared"))[0])
     for model, example, words in (
         (task, None, r"resnet18 takes inputs of any size \(3, \*, \*\); pass example="),
         (task, torch.zeros(0, 3, 8, 8), "example holds no input"),

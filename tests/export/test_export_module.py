@@ -54,7 +54,7 @@ def test_statistics_are_those_of_the_task():
 
 
 def test_a_module_of_the_users_stays_what_it_is():
-    learner, _ = learned(adapt(ConvNet()))
+    learner, _ = learned(adapt(ConvNet(), head="shared"))
     assert type(export_module(model_of(learner, "basis"))) is ConvNet
     part = export_module(model_of(learner, "new"))
     assert isinstance(part, fx.GraphModule)

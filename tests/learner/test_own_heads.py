@@ -47,7 +47,7 @@ def trained(seed: int = 0) -> nn.Module:
 
 
 def own_heads(**settings: Any) -> Backbone:
-    return adapt(trained(), input_shape=(16,), head="own", **settings)
+    return adapt(trained(), input_shape=(16,), **settings)
 
 
 def learner_of(backbone: Backbone | None = None, **settings: Any) -> ImpressLearner:
@@ -105,7 +105,7 @@ def test_a_mixture_is_where_an_untrained_network_starts(tmp_path: Path) -> None:
 
 
 def test_before_a_task_is_learned_there_is_what_learning_starts_from() -> None:
-    network, (inputs, labels) = adapt(trained()), data_of("three")
+    network, (inputs, labels) = adapt(trained(), head="shared"), data_of("three")
     frozen = network.forward({}, inputs).argmax(dim=1)
     expected = float((frozen == labels).float().mean())
     learner = quick_learner(network, start="network").add_random_masks(3, seed=7)
@@ -175,7 +175,7 @@ def test_the_preset_for_trained_networks_is_complete(tmp_path: Path) -> None:
     again = load(tmp_path / "p.impress", module=trained(1))
     shown = data_of("two")[0]
     assert torch.equal(again.logits(shown, "five"), learner.logits(shown, "five"))
-    refused('head="own"', ImpressLearner.from_preset, adapt(trained()), "pretrained")
+    refused('head="own"', ImpressLearner.from_preset, adapt(trained(), head="shared"), "pretrained")
 
 
 def test_fewer_bits_and_exported_modules() -> None:
@@ -220,7 +220,7 @@ def test_what_is_not_the_layer_that_gives_the_logits() -> None:
 
     normed = nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 5), nn.LayerNorm(5))
     for module in (Auxiliary(), normed):
-        learner = quick_learner(adapt(module, head="own"))
+        learner = quick_learner(adapt(module))
         refused("does not give the logits", learner.learn_task, "t", data_of("three"))
     learner = quick_learner(own_heads())
     refused("expects 16 values|expects inputs", learner.learn_task, "t", pictures())
@@ -234,14 +234,14 @@ def test_parameters_that_are_tied_or_weights_are_tuned_once_or_not() -> None:
         NormedLinear(16, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3)
     )
     tied[2].bias = tied[0].bias
-    learner = learner_of(adapt(tied, head="own"), tune=("norm", "bias", "bias"))
+    learner = learner_of(adapt(tied), tune=("norm", "bias", "bias"))
     found = learner.learn_task("t", data_of("three")).coefficients_["t"]
     assert found.small is not None
     assert [len(each) for each in found.small] == [8]
     assert all(alpha.any() for alpha in found.alpha)
     weight_norm = nn.utils.parametrizations.weight_norm(nn.Linear(8, 3))
     module = nn.Sequential(nn.Linear(16, 8), nn.ReLU(), weight_norm)
-    refused('head="shared"', adapt, module, head="own", skip=["2.*"])
+    refused('head="shared"', adapt, module, skip=["2.*"])
     assert quick_learner(own_heads(), tune="norm").tune == ("norm",)
 
 
@@ -252,7 +252,7 @@ def test_norms_that_cannot_be_folded_stay_frozen() -> None:
             nn.Linear(16, 8), nn.BatchNorm1d(8, affine=False), nn.ReLU(), nn.Linear(8, 3)
         )
         module(torch.randn(64, 16))
-        network = adapt(module.eval(), head="own")
+        network = adapt(module.eval())
         learner = learner_of(network, tune=("norm", "bias"), fold_after=fold_after)
         inputs, labels = data_of("three")
         return learner.learn_task("t", (inputs, labels)).logits(inputs, "t")
@@ -262,7 +262,7 @@ def test_norms_that_cannot_be_folded_stay_frozen() -> None:
 
 def test_tasks_that_cannot_be_superposed() -> None:
     """Over a shared head too."""
-    learner = quick_learner(adapt(trained()), start="network").add_random_masks(3)
+    learner = quick_learner(adapt(trained(), head="shared"), start="network").add_random_masks(3)
     learner.learn_task("t", data_of("three"))
     assert learner.infer_task(data_of("three")[0]).method == "exhaustive"
     refused("exhaustive", learner.infer_task, data_of("three")[0], method="halving")

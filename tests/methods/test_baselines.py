@@ -106,7 +106,7 @@ def test_the_hybrid_s_head_is_a_mask():
     # 3 coefficients for each of two layers, and the mask of the head
     assert hybrid.tasks_["a"].bytes == 3 * 2 * 4 + head_bytes(hybrid, "a") + 2
     with pytest.raises(InputError, match="a body and a head"):
-        Hybrid(il.adapt(torch.nn.Linear(4, 2)))
+        Hybrid(il.adapt(torch.nn.Linear(4, 2), head="shared"))
 
 
 def test_the_hybrid_learns_its_basis_as_impresslearn_does():
@@ -232,7 +232,7 @@ def test_one_network_for_all_starts_as_fine_tuning_and_takes_the_next_seed(monke
 
 @pytest.mark.parametrize(("norm", "share"), [("per_task", 1.9), ("shared", 1)])
 def test_norm_statistics_go_on_from_where_the_last_task_left_them_unless_shared(norm, share):
-    backbone, data = il.adapt(ConvNet(), norm=norm), pictures(0)
+    backbone, data = il.adapt(ConvNet(), norm=norm, head="shared"), pictures(0)
     one_step = Recipe(optimizer="sgd", lr=1e-9, epochs=0, min_steps=1, batch_size=len(data[0]))
     chain = SequentialFineTuning(backbone, recipe=one_step, progress=False)
     means = []

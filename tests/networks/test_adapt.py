@@ -68,7 +68,7 @@ def test_the_users_module_is_left_alone(images):
 
 def test_an_adapted_network_computes_what_the_module_does(images):
     module = convolutional()
-    backbone = adapt(module, input_shape=(1, 8, 8))
+    backbone = adapt(module, input_shape=(1, 8, 8), head="shared")
     assert (backbone.num_classes, backbone.norm, backbone.spec) == (5, "shared", None)
     assert backbone.pretrained
     assert [layer.name for layer in backbone.layers] == ["0.weight", "5.weight"]
@@ -91,10 +91,10 @@ def test_statistics_start_at_those_of_the_module_unless_it_goes_by_the_batch(ima
 
 def test_the_policy_is_that_of_the_norms_that_are_there():
     for norm in ("shared", "group", "none"):
-        assert adapt(nn.Linear(3, 2), norm=norm).norm == "none"
+        assert adapt(nn.Linear(3, 2), norm=norm, head="shared").norm == "none"
     module = create_backbone("resnet18", 4, width=4, norm="per_task").module
     backbone = adapt(module, norm="per_task")
-    assert len(backbone.layers) == 21
+    assert len(backbone.layers) == 20
     assert backbone.has_statistics
     assert not backbone.pretrained
     assert adapt(create_backbone("resnet18", 4, width=4).module).norm == "batch"
@@ -103,7 +103,7 @@ def test_the_policy_is_that_of_the_norms_that_are_there():
 def test_tied_weights_are_masked_together():
     module = nn.Sequential(*(nn.Linear(6, size, bias=False) for size in (6, 6, 2)))
     module[1].weight = module[0].weight
-    backbone = adapt(module)
+    backbone = adapt(module, head="shared")
     assert [layer.name for layer in backbone.layers] == ["0.weight", "2.weight"]
     weight, inputs = torch.randn(6, 6), torch.randn(4, 6)
     expected = module[2](inputs @ weight.T @ weight.T)
@@ -112,7 +112,7 @@ def test_tied_weights_are_masked_together():
 
 def test_a_transformer_layer_sees_masked_weights_on_its_fused_path_too():
     module = Encoder()
-    backbone = adapt(module)
+    backbone = adapt(module, head="shared")
     thirds = [f"layer.self_attn.in_proj_weight.{third}" for third in "qkv"]
     names = ("layer.self_attn.out_proj", "layer.linear1", "layer.linear2", "head")
     weights = [f"{name}.weight" for name in names]
@@ -138,7 +138,8 @@ def test_a_transformer_layer_sees_masked_weights_on_its_fused_path_too():
 
 
 def test_dtype_and_skip_are_kept():
-    backbone = adapt(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)).double(), skip=["1.weight"])
+    module = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)).double()
+    backbone = adapt(module, skip=["1.weight"], head="shared")
     assert backbone.num_classes == 2
     assert [layer.name for layer in backbone.layers] == ["0.weight"]
     assert backbone.forward({}, torch.zeros(2, 3, dtype=torch.float64)).dtype == torch.float64
@@ -159,10 +160,10 @@ def test_dtype_and_skip_are_kept():
 )
 def test_unsuitable_inputs_are_one_line(module, shape, mode):
     with pytest.raises(InputError, match=r"cannot take torch.float32 inputs of") as caught:
-        adapt(module).forward({}, torch.zeros(shape), mode=mode)
+        adapt(module, head="shared").forward({}, torch.zeros(shape), mode=mode)
     assert "\n" not in str(caught.value)
     with pytest.raises(RuntimeError, match="licence"):  # what is not about the inputs
-        adapt(Broken(2, 2)).forward({}, torch.zeros(1, 2))
+        adapt(Broken(2, 2), head="shared").forward({}, torch.zeros(1, 2))
 
 
 def linked():
@@ -182,6 +183,8 @@ def linked():
         (convolutional(), {"skip": ["9.weight"]}, "skip names '9.weight'"),
         (nn.BatchNorm1d(3), {}, "no maskable layer"),
         (linked(), {}, "Linear cannot be copied"),
+        (nn.Linear(2, 2), {"head": "own"}, 'but the last layer is left to mask; use head="shared"'),
+        (Encoder(), {"head": "own", "num_classes": 9}, '^num_classes = 9 is for head="shared"'),
         (
             network(nn.LazyBatchNorm2d(), trained=False),
             {},
@@ -191,7 +194,7 @@ def linked():
 )
 def test_what_cannot_be_adapted(module, settings, message):
     with pytest.raises(InputError, match=message):
-        adapt(module, **settings).forward({}, torch.zeros(1, 2))
+        adapt(module, **{"head": "shared"} | settings).forward({}, torch.zeros(1, 2))
 
 
 @pytest.mark.parametrize("norm", ["shared", "per_task"])

@@ -84,11 +84,11 @@ def test_forward_uses_the_given_weights_and_gradients_reach_them():
 def test_features_are_what_enters_the_head(mode, images):
     flat = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 3))
     for backbone, inputs in (
-        (adapt(flat, norm="per_task"), images),
-        (adapt(nn.Linear(5, 3)), torch.randn(4, 5)),
+        (adapt(flat, norm="per_task", head="shared"), images),
+        (adapt(nn.Linear(5, 3), head="shared"), torch.randn(4, 5)),
         (create_backbone("resnet18", 3, width=2, norm="per_task"), torch.randn(2, 3, 16, 16)),
         (create_backbone(num_classes=3, in_features=128), images),
-        (adapt(flat, norm="per_task", head="own"), images),
+        (adapt(flat, norm="per_task"), images),
     ):
         own = {name: weight / 2 for name, weight in backbone.weights.items()}
         task, twin = backbone.initial_statistics(), backbone.initial_statistics()
@@ -123,7 +123,7 @@ class Twice(nn.Module):
 
 def test_features_that_cannot_be_told():
     for module in (Twice(), Twice(each=True)):
-        backbone = adapt(module)
+        backbone = adapt(module, head="shared")
         with pytest.raises(
             InputError, match="Twice has no features: the layer of layer.weight must be"
         ):
@@ -293,7 +293,8 @@ def test_inputs_that_do_not_fit(backbone, inputs, message):
 )
 def test_arguments_of_forward_that_do_not_fit(norm, arguments, message, images):
     with pytest.raises(InputError, match=message):
-        adapt(Counting(), norm=norm).forward(**{"weights": {}, "inputs": images} | arguments)
+        backbone = adapt(Counting(), norm=norm, head="shared")
+        backbone.forward(**{"weights": {}, "inputs": images} | arguments)
 
 
 @pytest.mark.parametrize(

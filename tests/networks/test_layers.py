@@ -82,7 +82,7 @@ def test_embeddings_and_what_is_tied_to_them_are_masked_only_if_included():
     assert names(Tied(), include=["*"]) == ["tokens.weight", "hidden.weight"]
     inputs = torch.arange(6).view(2, 3)
     for name in ("tokens.weight", "out.weight"):
-        backbone, module = adapt(Tied(), include=[name]), Tied()
+        backbone, module = adapt(Tied(), include=[name], head="shared"), Tied()
         half = {name: backbone.weights[name] * 0.5}
         module.load_state_dict(backbone.module.state_dict())
         module.tokens.weight.data *= 0.5

@@ -1,5 +1,7 @@
 """Every parameter of a network is in the report, masked or with the reason why not."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -15,12 +17,12 @@ def reasons(report):
 
 @pytest.mark.parametrize("make", [Patches, Depthwise, Columns, Tied, ConvNet, lambda: Others()])
 def test_every_parameter_is_there_once(make):
-    module = make()
-    report = il.masking_report(module)
+    module, head = make(), "shared" if make is Tied else "own"
+    report = il.masking_report(module, head=head)
     total = sum(parameter.numel() for parameter in module.parameters())
     assert sum(row["numbers"] for row in report.rows()) == total
     assert report.masked + sum(report.left.values()) == total
-    assert report.masked == il.adapt(module, num_classes=4).num_maskable
+    assert report.masked == il.adapt(module, head=head).num_maskable
     assert f"{report.masked:,} of {total:,} numbers masked" in str(report)
     assert all(row["name"] in str(report) for row in report.rows())
 
@@ -39,7 +41,7 @@ class Others(nn.Module):
 
 
 def test_what_is_left_has_a_reason():
-    found = reasons(il.masking_report(Others()))
+    found = reasons(il.masking_report(Others(), head="shared"))
     assert found["scale"] == "parameter of Others"
     assert found["up.weight"] == "transposed convolution"
     assert found["up.bias"] == found["packed.in_proj_bias"] == found["head.bias"] == "bias"
@@ -49,14 +51,19 @@ def test_what_is_left_has_a_reason():
 
 
 def test_embeddings_tied_and_computed_weights_and_what_was_skipped():
-    report = il.masking_report(Tied())
+    tied = partial(il.masking_report, Tied(), head="shared")
+    report = tied()
     (row,) = [row for row in report.rows() if row["name"] == "tokens.weight"]
     assert row["reason"].startswith("embedding")
     assert row["shared"] == ("out.weight",)
-    assert "tokens.weight" not in reasons(il.masking_report(Tied(), include=["tokens.weight"]))
+    assert "tokens.weight" not in reasons(tied(include=["tokens.weight"]))
+    refused('computed; use head="shared"|shares its weights', il.masking_report, Tied())
     computed = nn.utils.parametrizations.weight_norm(nn.Linear(3, 2))
-    assert set(reasons(il.masking_report(computed)).values()) == {"bias", "computed weight"}
-    backbone = il.adapt(Patches(), skip=["*.in_proj_weight.k"], head="own")
+    assert set(reasons(il.masking_report(computed, head="shared")).values()) == {
+        "bias",
+        "computed weight",
+    }
+    backbone = il.adapt(Patches(), skip=["*.in_proj_weight.k"])
     found = reasons(il.masking_report(backbone))
     assert found["head.weight"] == found["head.bias"] == "replaced by a head of every task's own"
     assert found["block.self_attn.in_proj_weight.k"] == "left out by include or skip"

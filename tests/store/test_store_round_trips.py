@@ -111,6 +111,7 @@ def marked_as_trained():
         (lambda: il.adapt(instance_norms(False)), lambda: instance_norms(True)),
         (lambda: il.adapt(ConvNet().double(), skip=["head.weight"], num_classes=3), ConvNet),
         (lambda: Backbone(ConvNet(), num_classes=3, norm="shared"), ConvNet),
+        (lambda: il.adapt(ConvNet(), head="shared"), ConvNet),
         (marked_as_trained, ConvNet),
     ],
 )  # fmt: skip
@@ -121,6 +122,7 @@ def test_a_module_of_ones_own(tmp_path, make, given):
         nn.init.zeros_(parameter)
     for back in both(learner, tmp_path / "a.impress", module=module):
         assert_same(learner, back, IMAGES)
+        assert back.backbone.head == learner.backbone.head
         back.learn_task("c", pictures(2))
     assert not any(parameter.any() for parameter in module.parameters())
     verify_store(tmp_path / "a.impress", module=module)
@@ -135,9 +137,14 @@ class WithBuffer(ConvNet):
 @pytest.mark.parametrize(
     ("kept", "module", "words"),
     [
-        (ConvNet, nn.Linear(16, 3), "maskable layers"),
+        (ConvNet, nn.Linear(16, 3), "has no maskable layer 'body.0.weight'"),
         (ConvNet, nn.ReLU(), "cannot be built from this ReLU"),
         (ConvNet, ConvNet, "no nn.Module"),
+        (
+            ConvNet,
+            il.adapt(ConvNet()),
+            "pass the module that was adapted; the store knows its head, 'own'",
+        ),
         (ConvNet, None, "pass one of the same structure as module"),
         (ConvNet, WithBuffer(), "SHA-256"),
         (WithBuffer, ConvNet(), "'extra' of"),

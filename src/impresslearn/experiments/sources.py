@@ -66,7 +66,7 @@ def make_backbone(settings: Mapping[str, Any], stream: Stream, seed: int, folder
 
     A named one is random and has the default preset's init and gain, unless they are given. The
     user's function is called with torch's seed set, and with `num_classes` and `seed` if it names
-    them; the module that it returns is adapted.
+    them; the module that it returns is adapted, with a head that tasks share unless told otherwise.
     """
     classes = max(len(task.classes) for task in stream)
     given = {key: value for key, value in settings.items() if key not in ("name", "module")}
@@ -75,9 +75,10 @@ def make_backbone(settings: Mapping[str, Any], stream: Stream, seed: int, folder
         outputs = given.pop("num_classes", None)
         wanted = CreationSettings(settings["name"], given, outputs, seed=seed, **known)
         return create_learner(wanted, classes, one_input(stream).shape).backbone
-    adapting = {key: given.pop(key) for key in ADAPT_SETTINGS if key in given}
+    adapting = {"head": "shared"}  # as all methods can have it, and as runs of before had it
+    adapting |= {key: given.pop(key) for key in ADAPT_SETTINGS if key in given}
     outputs = adapting.get("num_classes", classes)
-    if adapting.get("head") != "own":
+    if adapting["head"] != "own":
         adapting["num_classes"] = outputs
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)

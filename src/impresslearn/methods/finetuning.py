@@ -57,6 +57,14 @@ def share_settings(method: ReadOnlySettings, tuned: FineTuning) -> None:
         setattr(method, name, getattr(tuned, name))
 
 
+def require_shared_head(method: str, backbone: Backbone) -> None:
+    """Raises InputError where every task has a head of its own."""
+    if backbone.own_head is not None:
+        raise InputError(
+            f'{method} needs one head that all tasks share: adapt(module, head="shared")'
+        )
+
+
 def copied_weights(weights: Mapping[str, Tensor]) -> Trainable:
     """Copies of all weights to train, kept as they are."""
     copies = {layer: weight.clone().requires_grad_(True) for layer, weight in weights.items()}
@@ -186,8 +194,7 @@ class SequentialFineTuning(ReadOnlySettings):
     progress: bool | str
 
     def __init__(self, backbone: Backbone, **settings: Unpack[TrainingSettings]) -> None:
-        if backbone.own_head is not None:
-            raise InputError('one network for all tasks needs a backbone with head="shared"')
+        require_shared_head("SequentialFineTuning", backbone)
         self._tuned = FineTuning(backbone, **settings)
         share_settings(self, self._tuned)
         self._network = TaskView(backbone.weights, None, backbone.num_classes)

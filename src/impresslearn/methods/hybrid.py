@@ -20,7 +20,7 @@ from impresslearn.masks import PopupScores
 from impresslearn.masks.bank import MaskBank
 from impresslearn.masks.codec import encode_mask
 from impresslearn.masks.sparsity import ones_per_layer
-from impresslearn.methods.finetuning import FineTuning, share_settings
+from impresslearn.methods.finetuning import FineTuning, require_shared_head, share_settings
 from impresslearn.methods.supsup import MaskSettings
 from impresslearn.networks import Backbone
 from impresslearn.optimisation.loop import Recipe, Trainable, Weights
@@ -50,8 +50,7 @@ class Hybrid(ReadOnlySettings):
         recipe: Recipe = HYBRID_RECIPE,
         **settings: Unpack[MaskSettings],
     ) -> None:
-        if backbone.own_head is not None:
-            raise InputError('the hybrid masks the head; it needs a backbone with head="shared"')
+        require_shared_head("Hybrid", backbone)
         if len(backbone.layers) < 2:
             raise InputError("a hybrid needs a body and a head: at least two maskable layers")
         self._learner = ImpressLearner(backbone, bank=bank, **settings)

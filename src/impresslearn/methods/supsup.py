@@ -23,6 +23,7 @@ from impresslearn.inference.labels import accuracy_of, labels_of
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.loading import load
 from impresslearn.masks import Allocation, ScoreRule
+from impresslearn.methods.finetuning import require_shared_head
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import training_examples
 from impresslearn.networks.prediction import TaskView
@@ -137,8 +138,7 @@ class SingleMask(ReadOnlySettings):
     """
 
     def __init__(self, backbone: Backbone, **settings: Unpack[MaskSettings]) -> None:
-        if backbone.own_head is not None:
-            raise InputError('one mask for all tasks needs a backbone with head="shared"')
+        require_shared_head("SingleMask", backbone)
         self._learner = ImpressLearner(backbone, **settings)
         vars(self).update(vars(self._learner.settings), backbone=backbone)
         self._reused: dict[str, TaskInfo] = {}

@@ -12,6 +12,7 @@ from torch.nn.utils.parametrize import ParametrizationList
 
 from impresslearn.errors import InputError
 from impresslearn.networks.backbone import Backbone
+from impresslearn.networks.heads import Head, HeadKind
 from impresslearn.networks.layers import (
     MASKABLE,
     Candidate,
@@ -106,28 +107,34 @@ def masking_report(
     *,
     skip: Collection[str] = (),
     include: Collection[str] | None = None,
+    head: HeadKind = "own",
 ) -> MaskingReport:
     """What masks cover of a backbone, or would cover of a module that `adapt` is given.
 
-    skip, include: as of `adapt`, for a module. Raises InputError for anything else, for names that
-    fit no weight, and for a module with lazy parameters.
+    skip, include, head: as of `adapt`, for a module. Raises InputError for anything else, for names
+    that fit no weight, and for a module with lazy parameters or a last layer that cannot be
+    replaced.
     """
+    own: Head | None
     if isinstance(network, Backbone):
         if skip or include is not None:
             raise InputError("skip and include are for a module; a backbone has its layers")
         module, name = network.module, network.name
         names = {layer.name for layer in network.layers}
-        head = network.own_head
+        own = network.own_head
         masked = [each for each in candidates(module) if each.layer.name in names]
     elif isinstance(network, nn.Module):
-        module, name, head = network, type(network).__name__, None
+        module, name = network, type(network).__name__
         chosen = chosen_candidates(candidates(module), skip, include)
+        own = Head.of(module) if head == "own" else None
         masked = [each for each in chosen if each.kind != "computed"]
     else:
         raise InputError(
             f"masking_report takes an nn.Module or a Backbone, got {type(network).__name__}"
         )
-    return MaskingReport(name, _rows(module, masked, head.shapes if head else ()))
+    replaced = own.shapes if own else ()
+    masked = [each for each in masked if each.layer.name not in replaced]
+    return MaskingReport(name, _rows(module, masked, replaced))
 
 
 def _rows(

@@ -142,24 +142,27 @@ def adapt(
     skip: Collection[str] = (),
     include: Collection[str] | None = None,
     input_dtype: torch.dtype | None = None,
-    head: HeadKind = "shared",
+    head: HeadKind = "own",
 ) -> Backbone:
     """A frozen copy of any module that maps inputs (n, ...) to logits (n, classes).
 
     An output with an attribute or a key `logits`, as models of transformers give, is as good.
 
-    The module itself is left alone; the copy keeps its weights, device and dtype. num_classes: by
-    default the units of the last maskable layer. norm: what tasks do with batch norm, "shared" (the
-    module's running statistics, frozen; where these are as new, mean 0 and variance 1, those of the
-    first task learned), "per_task" (each task's own, starting there) or "batch"; a module without
-    batch norm gets "none". Anything else that a module counts in buffers stays as it is.
-    input_shape: the shape of one input, None for a free size. include, skip: names of weights, or
-    patterns such as "*.attn.*", to mask instead of all and to leave unmasked. All are the weights
-    of linear layers, convolutions and attention; an embedding, or a layer that shares its weight,
-    is masked only if it is included, other parameters never; `masking_report` says which is what.
-    input_dtype: what inputs are cast to, by default the dtype of the weights, or int64 (token ids)
-    where the first layer is an embedding.
-    Raises InputError for a module that cannot be copied or masked, and for bad settings.
+    The module itself is left alone; the copy keeps its weights, device and dtype. head: "own", in
+    place of the module's last layer every task has one with an output for each of its classes, or
+    "shared", tasks use the module's, masked like the others. num_classes: the outputs of a shared
+    head, by default the units of the module's last layer; own heads need none. norm: what tasks do
+    with batch norm, "shared" (the module's running statistics, frozen; where these are as new, mean
+    0 and variance 1, those of the first task learned), "per_task" (each task's own, starting there)
+    or "batch"; a module without batch norm gets "none". Anything else that a module counts in
+    buffers stays as it is. input_shape: the shape of one input, None for a free size. include,
+    skip: names of weights, or patterns such as "*.attn.*", to mask instead of all and to leave
+    unmasked. All are the weights of linear layers, convolutions and attention; an embedding, or a
+    layer that shares its weight, is masked only if it is included, other parameters never;
+    `masking_report` says which is what. input_dtype: what inputs are cast to, by default the dtype
+    of the weights, or int64 (token ids) where the first layer is an embedding.
+    Raises InputError for a module that cannot be copied or masked, or whose last layer cannot be
+    replaced, and for bad settings.
     """
     if not isinstance(module, nn.Module):
         raise InputError(f"adapt takes an nn.Module, got {type(module).__name__}")
@@ -169,10 +172,15 @@ def adapt(
     except (RuntimeError, TypeError) as error:
         line = str(error).split("\n", 1)[0]
         raise InputError(f"{type(module).__name__} cannot be copied: {line}") from error
-    norm = convert_batch_norms(frozen, norm)
+    norm, outputs = convert_batch_norms(frozen, norm), last_layer(module).units
+    if head == "own" and num_classes not in (None, outputs):
+        raise InputError(
+            f'num_classes = {num_classes} is for head="shared": every task has as many outputs as '
+            "classes in a head of its own"
+        )
     return Backbone(
         frozen,
-        num_classes=last_layer(module).units if num_classes is None else num_classes,
+        num_classes=outputs if num_classes is None else num_classes,
         norm=norm,
         input_shape=input_shape,
         skip=skip,

@@ -165,11 +165,15 @@ def _from_spec(spec: Mapping[str, Any], stored_bytes: int, where: Path) -> Backb
 def _around(module: nn.Module, description: Mapping[str, Any], where: Path) -> Backbone:
     norm, shape, outputs = (description[key] for key in ("norm", "input_shape", "num_classes"))
     dtype = _dtype(description["dtype"], where)
+    head = description.get("head", "shared")
+    if isinstance(module, Backbone):
+        raise InputError(f"pass the module that was adapted; the store knows its head, {head!r}")
     if not isinstance(module, nn.Module):
         raise InputError("it is no nn.Module")
-    head = description.get("head", "shared")
     kept = {name for name, _ in description["layers"]}
-    include = [name for each in candidates(module) if (name := each.layer.name) in kept] or None
+    include = [name for each in candidates(module) if (name := each.layer.name) in kept]
+    if missing := kept.difference(include):
+        raise InputError(f"it has no maskable layer {min(missing)!r}")
     layers = maskable_layers(module, include=include)
     if module.get_parameter(layers[0].parameter).dtype != dtype:
         module = copy.deepcopy(module).to(dtype)
