@@ -446,9 +446,66 @@ def test_exporting_a_model(folder, ready, tmp_path):
     torch.testing.assert_close(module(inputs), learner.logits(inputs, "b"))
 
 
-def test_a_network_of_ones_own_needs_python(tmp_path):
-    learner = il.ImpressLearner(il.adapt(torch.nn.Linear(16, 3), head="shared"), progress=False)
-    learner.add_random_masks(2).learn_task("a", blobs()).save(tmp_path / "own.impress")
-    arguments = ("store", "ls", tmp_path / "own.impress")
-    assert "module=" in error_of(*arguments, kind=StoreError)
-    assert "Linear" in run("store", "show", tmp_path / "own.impress")
+NETS = """
+import impresslearn as il
+import torch
+from torch import nn
+
+
+def make():
+    return nn.Sequential(nn.Linear(16, 24), nn.LayerNorm(24), nn.ReLU(), nn.Linear(24, 5))
+
+
+def adapted():
+    return il.adapt(make(), input_shape=(16,), head="shared")
+
+
+def broken():
+    raise ValueError("no weights here")
+"""
+
+
+def test_a_network_of_ones_own(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nets.py").write_text(NETS)
+    store, own = "own.impress", ("--module", "nets:make")
+    tasks = ("--tasks", folder / "tasks", "--test", folder / "test", "--preset", "pretrained")
+    learn = ("learn", store, *tasks, *own, *QUICK)
+    assert "a head for each task" in run(*learn)
+    told = run_json(*learn)["tasks"]
+    assert {each["status"] for each in told} == {"already learned"}
+    assert next(each["accuracy"] for each in told if each["task"] == "b") > 0.8
+    write("two.npz", 5, names=["cat", "dog", "dog"])
+    run("learn", store, "--data", "two.npz", "--task", "two", *own, *QUICK)
+    for command in (("infer", store, folder / "new.npy"), ("store", "ls", store)):
+        assert run_json(*command, *own)
+        assert "--module FILE:FUNCTION" in error_of(*command, kind=StoreError)
+    assert run_json("store", "show", store, "two", *own)["classes"] == 2
+    assert "own, one for every task" in run("store", "show", store)
+    assert run_json("store", "verify", store, *own) == {
+        "store": store, "sound": True, "tasks": 4, "masks": 40
+    }  # fmt: skip
+    rows = run_json("predict", store, folder / "new.npy", "--task", "two", *own)["rows"]
+    run("store", "export", store, "two.pt2", "--task", "two", *own)
+    logits = torch.export.load("two.pt2").module()(torch.from_numpy(np.load(folder / "new.npy")))
+    labels = [("cat", "dog")[each] for each in logits.argmax(1)]
+    assert [each["label"] for each in rows] == labels
+
+
+def test_networks_of_ones_own_that_do_not_fit(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nets.py").write_text(NETS)
+    data = ("--data", folder / "tasks" / "b.npz", "--task", "b", "--preset", "pretrained")
+    for given, words in (
+        (("--module", "nets:adapted"), "from il.adapt(module)"),
+        (("--module", "nets:broken"), "nets.py:15: ValueError: no weights here"),
+        (("--module", "nets:other"), "has no function 'other'"),
+        (("--module", "other:make"), "there is no"),
+        (("--module", "nets"), "takes FILE:FUNCTION, as nets:make, got 'nets'"),
+        (("--module", "nets:make", "--norm", "batch"), "--norm is not for --module"),
+        ((), "bring your own"),
+    ):
+        assert words in error_of("learn", "x.impress", *data, *given)
+    assert not os.path.exists("x.impress")
+    shared = ("learn", "shared.impress", *data[:-2], "--random-masks", "9")
+    assert "5 outputs" in run(*shared, "--module", "nets:adapted", *QUICK)

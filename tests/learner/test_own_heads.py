@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 
 from impresslearn import ImpressLearner, Recipe, adapt, create_backbone, load, open_store, rounded
+from impresslearn.coefficients import mixing
 from impresslearn.coefficients.learning import folded
 from impresslearn.coefficients.mixing import Coefficients, task_weights
 from impresslearn.learner import CreationSettings, create_learner
@@ -21,10 +23,12 @@ from impresslearn.methods import (
     SequentialFineTuning,
     SingleMask,
     SupSup,
+    compare,
     create_method,
 )
 from impresslearn.networks import Backbone
 from impresslearn.state.candidates import superposition_bytes
+from models import MODELS
 from toys import QUICK, blobs, lenet, pictures, quick_learner, refused
 
 CLASSES = {"two": 2, "three": 3, "five": 5}
@@ -101,6 +105,8 @@ def test_a_mixture_is_where_an_untrained_network_starts(tmp_path: Path) -> None:
     refused("tune", quick_learner, own_heads(), tune=("norms",))
     refused("fold_after", quick_learner, own_heads(), fold_after=0.5)
     refused("fold_after", quick_learner, own_heads(), fold_after=2, tune=("norm",))
+    refused("no effect", quick_learner, own_heads(norm="per_task"), fold_after=1, tune=("norm",))
+    refused("no effect", quick_learner, lenet(), fold_after=1, tune=("norm",))
     refused("start", quick_learner, own_heads(), start="anywhere")
 
 
@@ -245,19 +251,63 @@ def test_parameters_that_are_tied_or_weights_are_tuned_once_or_not() -> None:
     assert quick_learner(own_heads(), tune="norm").tune == ("norm",)
 
 
-def test_norms_that_cannot_be_folded_stay_frozen() -> None:
-    def learned(fold_after: float) -> torch.Tensor:
-        torch.manual_seed(0)
-        module = nn.Sequential(
-            nn.Linear(16, 8), nn.BatchNorm1d(8, affine=False), nn.ReLU(), nn.Linear(8, 3)
-        )
-        module(torch.randn(64, 16))
-        network = adapt(module.eval())
-        learner = learner_of(network, tune=("norm", "bias"), fold_after=fold_after)
-        inputs, labels = data_of("three")
-        return learner.learn_task("t", (inputs, labels)).logits(inputs, "t")
+def test_where_nothing_can_be_folded_the_preset_learns_without(tmp_path: Path) -> None:
+    """As a store of before has it, whose learner said that it folds."""
+    module = nn.Sequential(
+        nn.Linear(16, 8), nn.BatchNorm1d(8, affine=False), nn.ReLU(), nn.Linear(8, 3)
+    )
+    module(torch.randn(64, 16))
+    network, data = adapt(module.eval()), data_of("three")
+    refused("no effect on Sequential", quick_learner, network, tune=("norm",), fold_after=0.5)
+    settings: dict[str, Any] = {"task_recipe": QUICK, "progress": False}
+    learner = ImpressLearner.from_preset(network, "pretrained", **settings)
+    assert (learner.fold_after, learner.tune) == (0.0, ("norm", "bias"))
+    learner.learn_task("t", data)
+    with_norms = ImpressLearner.from_preset(own_heads(), "pretrained", **settings)
+    assert with_norms.fold_after == 0.5
+    refused("no effect", ImpressLearner.from_preset, network, "pretrained", fold_after=0.5)
+    object.__setattr__(learner.settings, "fold_after", 0.5)
+    learner.save(tmp_path / "f.impress")
+    again = load(tmp_path / "f.impress", module=module)
+    assert torch.equal(again.logits(data[0], "t"), learner.logits(data[0], "t"))
 
-    assert torch.equal(learned(0.0), learned(0.5))
+
+def test_tasks_of_before_keep_the_biases_that_they_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All but attention's packed ones, and those of Conv1D in other units."""
+    make, data = MODELS["named"]
+    learner = quick_learner(adapt(make()), tune="bias").add_random_masks(2)
+    monkeypatch.setattr(mixing, "TUNED", ("older_bias",))
+    object.__setattr__(learner.settings, "tune", ("older_bias",))
+    learner.learn_task("a", data())
+    monkeypatch.undo()
+    object.__setattr__(learner.settings, "tune", ("bias",))
+    learner.learn_task("b", data()).save(tmp_path / "b.impress")
+    with sqlite3.connect(tmp_path / "b.impress") as file:
+        assert '"tune":["bias"]' in str(file.execute("SELECT text FROM documents").fetchall())
+    again = load(tmp_path / "b.impress", module=make())
+    sizes = {"a": 16 + 16, "b": 16 + 16 + 3 * 16}
+    for name, size in sizes.items():
+        assert torch.equal(again.logits(data()[0], name), learner.logits(data()[0], name))
+        (found,) = again.coefficients_[name].small or ()
+        assert len(found) == size
+
+
+def test_biases_are_measured_by_what_their_layer_adds_up() -> None:
+    units = {}
+    for name in ("columns", "named"):
+        backbone = adapt(MODELS[name][0]())
+        for each in backbone.small_parameters(("bias",))[0]:
+            units[each.name] = each.unit
+            owner = backbone.module.get_submodule(each.name.rpartition(".")[0])
+            weight = getattr(owner, "weight", getattr(owner, "in_proj_weight", None))
+            size = float(weight.square().mean().sqrt())
+            fan_in = 16 if name == "named" or each.name[0] == "0" else 24
+            assert each.unit == pytest.approx(size * fan_in**0.5, rel=1e-5)
+    assert set(units) == {
+        "0.bias", "2.bias", "attention.in_proj_bias", "attention.out_proj.bias", "dense.bias"
+    }  # fmt: skip
 
 
 def test_tasks_that_cannot_be_superposed() -> None:
@@ -270,7 +320,7 @@ def test_tasks_that_cannot_be_superposed() -> None:
 
 def test_where_the_preset_is_not_whole_it_is_refused() -> None:
     refused("from_preset", create_method, "impresslearn", own_heads(), preset="pretrained")
-    refused("from_preset", create_learner, CreationSettings(preset="pretrained"), 3, (16,))
+    refused("bring your own", create_learner, CreationSettings(preset="pretrained"), 3, (16,))
 
 
 def test_which_task() -> None:
@@ -292,6 +342,28 @@ def test_learning_side_by_side() -> None:
     for name, (inputs, _) in data.items():
         difference = alone.logits(inputs, name) - beside.logits(inputs, name)
         assert difference.abs().max() < 1e-3
+
+
+def test_methods_are_compared_on_tasks_of_different_numbers_of_classes() -> None:
+    stream = {name: (data_of(name), data_of(name)) for name in CLASSES}
+    quick: dict[str, Any] = {"recipe": {"epochs": 0, "min_steps": 120, "lr": 0.03}}
+    network = own_heads()
+    methods = {
+        name: create_method(name, network, **({} if name == "linear_probe" else quick))
+        for name in ("supsup", "separate", "bitfit", "linear_probe")
+    }
+    found = compare(methods | {"ours": learner_of(network)}, stream)
+    for label, each in found.items():
+        guessed = [
+            1 / count for count in CLASSES.values()
+        ]  # the first class, before there is a head
+        if label != "linear_probe":  # which cannot answer then
+            assert each.matrix[0] == pytest.approx(guessed), label
+            assert each.forward_transfer == 0
+        assert min(each.matrix[-1]) > 0.9, label
+        assert each.forgetting == 0
+        assert set(each.bytes) == set(CLASSES)
+        assert label in str(found)
 
 
 @pytest.mark.parametrize("method", [SupSup, FineTuning])

@@ -17,7 +17,10 @@ import typer
 from impresslearn.errors import InputError, MissingDataError
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from impresslearn.data.files import FileReader
+    from impresslearn.networks import Backbone
 
 
 def option(metavar: str | None, text: str, *names: str, **settings: Any) -> Any:
@@ -29,6 +32,14 @@ Store = Annotated[Path, typer.Argument(metavar="STORE", help="The store's file."
 AsJson = Annotated[bool, option(None, "Print one JSON document and nothing else.", "--json")]
 Quiet = Annotated[bool, option(None, "Print nothing but errors.", "--quiet", "-q")]
 Device = Annotated[str, option("NAME", "Where to compute: cpu, cuda, cuda:1.")]
+OwnNetwork = Annotated[
+    str | None,
+    option(
+        "FILE:FUNCTION",
+        "For a network of your own in the store: what FUNCTION() of FILE.py here returns.",
+        "--module",
+    ),
+]
 Only = Annotated[
     list[str] | None, option("NAME", "Only this task; may be repeated. By default all.")
 ]
@@ -113,6 +124,23 @@ def named_paths(pairs: Iterable[str], option: str) -> dict[str, Path]:
     """NAME=PATH texts as a dictionary; every path must be there."""
     found = _split(pairs, option, "NAME=PATH")
     return {name: existing(Path(text)) for name, text in found.items()}
+
+
+def own_network(reference: str | None) -> "Backbone | nn.Module | None":
+    """What the function that --module names returns: a module, or what `adapt` makes of one."""
+    from impresslearn.experiments.sources import call_user_function
+
+    if reference is not None and not all(reference.partition(":")):
+        raise InputError(f"--module takes FILE:FUNCTION, as nets:make, got {reference!r}")
+    return None if reference is None else call_user_function(Path(), reference, {})
+
+
+def own_module(reference: str | None) -> "nn.Module | None":
+    """The module of `own_network`, as stores take it."""
+    from impresslearn.networks import Backbone
+
+    network = own_network(reference)
+    return network.module if isinstance(network, Backbone) else network
 
 
 def existing(path: Path) -> Path:

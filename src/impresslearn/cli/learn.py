@@ -32,13 +32,15 @@ def learn(
     from impresslearn.cli.learn_many import learn_jobs, prepare_store
 
     jobs, given = sources.jobs(), files.reader()
-    created = prepare_store(store, jobs, given, training, new.settings())
+    network = new.own_network()
+    created = prepare_store(store, jobs, given, training, new.settings(), network)
     spoken = not quiet and not as_json
     if created is not None and spoken:
         say(f"created {store}: {_network(created.backbone)}")
     done: list[dict[str, Any]] = []
     try:
-        for told in learn_jobs(store, jobs, given, training, device=device, progress=not quiet):
+        how: dict[str, Any] = {"module": network, "device": device, "progress": not quiet}
+        for told in learn_jobs(store, jobs, given, training, **how):
             done.append(told)
             if spoken:
                 say(_line(told))
@@ -55,7 +57,8 @@ def _network(backbone: "Backbone") -> str:
     sizes = "x".join("*" if size is None else str(size) for size in backbone.input_shape or ())
     taken = f" for {sizes} inputs" if sizes else ""
     weights = f"{backbone.num_maskable:,} weights"
-    return f"{backbone.name}{taken}, {backbone.num_classes} outputs, {weights}"
+    outputs = f"{backbone.num_classes} outputs" if backbone.most_classes else "a head for each task"
+    return f"{backbone.name}{taken}, {outputs}, {weights}"
 
 
 def _line(told: dict[str, Any]) -> str:

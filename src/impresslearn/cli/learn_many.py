@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from impresslearn.cli.data_files import inputs_settings, kept_inputs, reader_for
 from impresslearn.cli.learn_options import DataSet, Job, TrainingOptions
 from impresslearn.data import (
@@ -25,8 +27,15 @@ from impresslearn.data.files import FileReader
 from impresslearn.data.inputs import one_tensor
 from impresslearn.errors import InputError, MissingDataError
 from impresslearn.learner import ImpressLearner
-from impresslearn.learner.creation import CreationSettings, check_agreement, create_learner
+from impresslearn.learner.creation import (
+    DEFAULT_PRESET,
+    CreationSettings,
+    check_agreement,
+    create_learner,
+)
 from impresslearn.learner.loading import open_store
+from impresslearn.learner.presets import preset as find_preset
+from impresslearn.networks import Backbone, adapt
 from impresslearn.networks.inputs import checked_examples
 from impresslearn.state.settings import restored_settings
 from impresslearn.state.tasks import TaskInfo
@@ -39,16 +48,19 @@ def prepare_store(
     given: FileReader,
     training: TrainingOptions,
     new: CreationSettings,
+    network: Backbone | nn.Module | None = None,
 ) -> ImpressLearner | None:
     """Creates the store where there is none, and returns the empty learner it was made from.
 
-    An existing one is left as it is (None). Raises InputError where settings contradict it, and
-    where there would be no mask to learn over.
+    network: the user's own. An existing store is left as it is (None). Raises InputError where
+    settings contradict it, and where there would be no mask to learn over.
     """
     description = describe_store(path) if path.exists() else None
     if description is not None:
         check_agreement(new, description, path)
-    masks = 0 if description is None else description["masks"]
+    masks = find_preset(new.preset or DEFAULT_PRESET).masks
+    if description is not None:
+        masks = description["masks"]
     if not masks and training.masks is None and not training.random_masks:
         raise InputError(
             f"{path} has no masks to learn over: learn its first tasks with --basis, or give it "
@@ -61,7 +73,7 @@ def prepare_store(
     raw = replace(given, mean=None, std=None)
     first = raw.examples(*jobs[0].train)
     classes = len(classes_of(first.labels))
-    if new.classes is None:
+    if new.classes is None and network is None:
         others = (raw.examples(*job.train) for job in jobs[1:])
         classes = max([classes, *(len(classes_of(each.labels)) for each in others)])
     settings = {} if training.precision is None else {"precision": training.precision}
@@ -69,7 +81,9 @@ def prepare_store(
     one = (
         first.dataset[0][0] if isinstance(first, StreamedExamples) else one_tensor(first.inputs)[0]
     )
-    learner = create_learner(new, classes, one.shape, preprocessing=preprocessing, **settings)
+    if isinstance(network, nn.Module):
+        network = adapt(network, input_shape=one.shape)
+    learner = create_learner(new, classes, one.shape, preprocessing, network, **settings)
     learner.save(path)
     return learner
 
@@ -93,21 +107,23 @@ def learn_jobs(
     given: FileReader,
     training: TrainingOptions,
     *,
+    module: Backbone | nn.Module | None = None,
     device: str = "cpu",
     progress: bool | str = "auto",
 ) -> Iterator[dict[str, Any]]:
     """Learns one job after another into a store, each committed before the next begins.
 
-    Yields what became of each, as plain values. The store gets as many random masks as `training`
-    asks for. Raises InputError for a task that is there already in another role, or from other
-    data.
+    module: the network, where it is the user's own. Yields what became of each, as plain values.
+    The store gets as many random masks as `training` asks for. Raises InputError for a task that is
+    there already in another role, or from other data.
     """
     which = "task_recipe" if training.masks is None else "basis_recipe"
     recipe = restored_settings(describe_store(path)["settings"])[which]
     settings: dict[str, Any] = {which: replace(recipe, **training.recipe())}
     if training.precision is not None:
         settings["precision"] = training.precision
-    with open_store(path, device=device, progress=progress, **settings) as learner:
+    module = module.module if isinstance(module, Backbone) else module
+    with open_store(path, module=module, device=device, progress=progress, **settings) as learner:
         held = sum(info.source == "random" for info in learner.bank_.infos)
         if training.random_masks is not None and held < training.random_masks:
             learner.add_random_masks(training.random_masks - held)

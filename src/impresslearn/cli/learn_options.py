@@ -6,11 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from impresslearn.cli.arguments import existing, named_paths, option_field, settings_of
+from impresslearn.cli.arguments import (
+    existing,
+    named_paths,
+    option_field,
+    own_network,
+    settings_of,
+)
 from impresslearn.errors import InputError, MissingDataError
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from impresslearn.learner.creation import CreationSettings
+    from impresslearn.networks import Backbone
 
 
 class DataSet(NamedTuple):
@@ -136,6 +145,12 @@ class StoreOptions:
     backbone: str | None = option_field(
         "NAME", "New store: the network, lenet_300_100 (default), resnet18, resnet20, resnet50."
     )
+    module: str | None = option_field(
+        "FILE:FUNCTION",
+        "A network of your own in place of --backbone, for every command on the store: FUNCTION() "
+        "of FILE.py in this folder returns a module, or what il.adapt makes of it.",
+        "--module",
+    )
     network: list[str] | None = option_field(
         "KEY=VALUE",
         "New store: a setting of the network, as widths=[500,200]; may be repeated. "
@@ -160,7 +175,17 @@ class StoreOptions:
         """The settings that a store keeps."""
         from impresslearn.learner.creation import CreationSettings
 
-        return CreationSettings(**vars(self) | {"network": settings_of(self.network or ())})
+        given = {key: value for key, value in vars(self).items() if key != "module"}
+        return CreationSettings(**given | {"network": settings_of(self.network or ())})
+
+    def own_network(self) -> Backbone | nn.Module | None:
+        """The user's network. Raises InputError for settings that its function should have."""
+        for name in ("backbone", "network", "classes", "norm") if self.module else ():
+            if getattr(self, name) is not None:
+                option = "set" if name == "network" else name
+                line = f"--{option} is not for --module; its function may return il.adapt(…) itself"
+                raise InputError(line)
+        return own_network(self.module)
 
 
 def data_sets_in(folder: Path) -> dict[str, DataSet]:

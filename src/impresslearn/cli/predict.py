@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from impresslearn.cli.arguments import AsJson, Device, FileOptions, Store, option, option_groups
+from impresslearn.cli.arguments import (
+    AsJson,
+    Device,
+    FileOptions,
+    OwnNetwork,
+    Store,
+    option,
+    option_groups,
+    own_module,
+)
 from impresslearn.cli.data_files import inputs_settings, kept_inputs, reader_for
 from impresslearn.cli.output import print_facts, print_json, remark, say
 from impresslearn.errors import UnknownTaskError
@@ -42,6 +51,7 @@ def predict(
         False
     ),
     prepared: IsPrepared = False,
+    module: OwnNetwork = None,
     device: Device = "cpu",
     as_json: AsJson = False,
 ) -> None:
@@ -54,7 +64,8 @@ def predict(
     from impresslearn.learner.loading import open_store
 
     given, guess, accuracy = files.reader(), None, None
-    with open_store(store, readonly=True, device=device, progress=False) as learner:
+    network = own_module(module)
+    with open_store(store, module=network, readonly=True, device=device, progress=False) as learner:
         info = None if task is None else learner.tasks_[task]
         named = _read(learner, reader_for(learner, given, inputs, info), inputs, prepared)
         if task is None:
@@ -94,6 +105,7 @@ def infer(
         ),
     ] = None,
     prepared: IsPrepared = False,
+    module: OwnNetwork = None,
     device: Device = "cpu",
     as_json: AsJson = False,
 ) -> None:
@@ -105,9 +117,9 @@ def infer(
     from impresslearn.data import Prepared
     from impresslearn.learner.loading import open_store
 
-    given = files.reader()
+    given, network = files.reader(), own_module(module)
     chosen = among[0] if among and len(among) == 1 and among[0] in ROLES else among
-    with open_store(store, readonly=True, device=device, progress=False) as learner:
+    with open_store(store, module=network, readonly=True, device=device, progress=False) as learner:
         reader = reader_for(learner, given, inputs)
         named = _read(learner, reader, inputs, prepared)
         word = cast("InferenceMethod", method)  # another one is refused there

@@ -3,7 +3,14 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, cast
 
-from impresslearn.cli.arguments import Store, option, option_field, option_groups
+from impresslearn.cli.arguments import (
+    OwnNetwork,
+    Store,
+    option,
+    option_field,
+    option_groups,
+    own_module,
+)
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,7 @@ def serve(
             "takes every name.",
         ),
     ] = None,
+    module: OwnNetwork = None,
     log_level: Annotated[
         str, option("LEVEL", "What is logged on stderr: critical, error, warning, info or debug.")
     ] = "info",
@@ -66,9 +74,11 @@ def serve(
     Documented at http://HOST:PORT/docs once it runs. Tasks that are learned into STORE meanwhile
     are served at once. Ends on SIGTERM or Ctrl-C, after the requests under way.
     """
+    from impresslearn.learner.loading import open_store
     from impresslearn.serve import ServeSettings, run_server
 
     given = {name: value for name, value in vars(limits).items() if value is not None}
     settings = ServeSettings(token=token, hosts=tuple(allow_host or ()), **given)
     level = cast("Any", log_level)  # another one is refused there
-    run_server(store, settings, host=host, port=port, log_level=level)
+    with open_store(store, module=own_module(module), readonly=True, progress=False) as learner:
+        run_server(learner, settings, host=host, port=port, log_level=level)

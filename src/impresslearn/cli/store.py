@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from impresslearn.cli.arguments import AsJson, Only, Store, option
+from impresslearn.cli.arguments import AsJson, Only, OwnNetwork, Store, option, own_module
 from impresslearn.cli.output import (
     answer,
     confirmed,
@@ -25,6 +25,8 @@ from impresslearn.errors import InputError, StoreError
 from impresslearn.report.quantities import size
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from impresslearn.state.tasks import TaskInfo
 
 SHOWN = 100
@@ -47,13 +49,14 @@ def ls(
         int | None,
         option("N", f"At most N tasks, 0: all; by default {SHOWN}, with --json all.", min=0),
     ] = None,
+    module: OwnNetwork = None,
     as_json: AsJson = False,
 ) -> None:
     """List the tasks in the order they were learned."""
     from impresslearn.learner.loading import open_store
 
     count = (0 if as_json else SHOWN) if limit is None else limit
-    with open_store(store, readonly=True, progress=False) as learner:
+    with open_store(store, module=own_module(module), readonly=True, progress=False) as learner:
         total = len(learner.tasks_)
         listed = (_facts_of(task.info()) for task in islice(learner.tasks_.all(), count or None))
         if as_json:
@@ -71,11 +74,12 @@ def ls(
 def show(
     store: Store,
     task: Annotated[str | None, typer.Argument(metavar="[TASK]", help="One task of it.")] = None,
+    module: OwnNetwork = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the network, settings and bytes; or one task."""
     if task is not None:
-        _show_task(store, task, as_json)
+        _show_task(store, task, own_module(module), as_json)
         return
     from impresslearn.store import describe_store
 
@@ -94,6 +98,7 @@ def show(
             ("created", f"{told['created_at']} by impresslearn {told['library_version']}"),
             ("network", f"{network['name']}, {network['parameters']:,} parameters"),
             ("", _settings({k: v for k, v in spec.items() if k != "name"}) if spec else "adapted"),
+            ("head", "own, one for every task" if network.get("head") == "own" else None),
             ("weights", size(told["weights_bytes"]) if told["weights_bytes"] else "as a seed"),
             ("settings", _settings(settings)),
             *((name.replace("_", " "), _settings(recipe)) for name, recipe in recipes.items()),
@@ -109,7 +114,7 @@ def show(
 
 
 @store.command()
-def verify(store: Store, as_json: AsJson = False) -> None:
+def verify(store: Store, module: OwnNetwork = None, as_json: AsJson = False) -> None:
     """Check every byte; exit 0 if sound, else 2.
 
     Reads every page, mask, task and weight and compares it with what was written.
@@ -117,7 +122,7 @@ def verify(store: Store, as_json: AsJson = False) -> None:
     from impresslearn.learner.loading import verify_store
 
     try:
-        counts = verify_store(store)
+        counts = verify_store(store, own_module(module))
     except (StoreError, InputError) as error:
         if not as_json:
             raise
@@ -137,6 +142,7 @@ def import_(
     store: Store,
     source: Annotated[Path, typer.Argument(metavar="OTHER", help="Another store of this network.")],
     task: Only = None,
+    module: OwnNetwork = None,
     as_json: AsJson = False,
 ) -> None:
     """Copy tasks from another store, all or none.
@@ -145,7 +151,7 @@ def import_(
     """
     from impresslearn.store import import_tasks
 
-    names = import_tasks(store, source, task or None)
+    names = import_tasks(store, source, task or None, module=own_module(module))
     told = {"store": str(store), "source": str(source), "imported": names}
     answer(as_json, told, f"{counted(len(names), 'task')} of {source} copied into {store}")
 
@@ -192,10 +198,10 @@ def _is_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def _show_task(store: Path, name: str, as_json: bool) -> None:
+def _show_task(store: Path, name: str, module: "nn.Module | None", as_json: bool) -> None:
     from impresslearn.learner.loading import open_store
 
-    with open_store(store, readonly=True, progress=False) as learner:
+    with open_store(store, module=module, readonly=True, progress=False) as learner:
         task = learner.tasks_[name]
         kept = learner.tasks_.learned(name).coefficients
     precision = None if kept is None else kept.precision

@@ -9,11 +9,13 @@ from impresslearn.cli.arguments import (
     AsJson,
     FileOptions,
     Only,
+    OwnNetwork,
     Store,
     existing,
     named_paths,
     option,
     option_groups,
+    own_module,
 )
 from impresslearn.cli.data_files import kept_inputs, reader_for
 from impresslearn.cli.output import answer, counted, print_table, remark, say
@@ -49,6 +51,7 @@ def export(
     example: Annotated[
         Path | None, option("PATH", "Inputs of the size that .onnx or .pt2 is made for.")
     ] = None,
+    module: OwnNetwork = None,
     overwrite: Annotated[bool, option(None, "Replace OUT.", "--overwrite")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -65,7 +68,7 @@ def export(
         raise InputError("--data measures what --precision changes; give both")
     given, kept_as_store = files.reader(), out.suffix.lower() == SUFFIX
     changes: tuple[Rounding, ...] = ()
-    with open_store(store, readonly=True, progress=False) as learner:
+    with open_store(store, module=own_module(module), readonly=True, progress=False) as learner:
         names = list(dict.fromkeys(task)) if task else list(learner.tasks_)
         if not kept_as_store and len(names) != 1:
             raise InputError(f"{out} takes one task of {len(names)}; name it with --task")

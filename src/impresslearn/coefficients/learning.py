@@ -93,10 +93,19 @@ def trainable_numbers(
         changes = trained.coefficients().small or ()
         trained.set_small(folded(backbone, training.spec.tune, changes, gathered, kept))
 
-    tuned = {each.name for group in backbone.small_parameters(training.spec.tune) for each in group}
-    prefixes = (f"{name}." if name else "" for name, _ in batch_norms(backbone.module))
-    folds = all({f"{prefix}weight", f"{prefix}bias"} <= tuned for prefix in prefixes)
+    folds = can_fold(backbone, training.spec.tune)
     return Trainable(trained.parameters, weights, trained.result, fold if folds else None)
+
+
+def can_fold(backbone: Backbone, tune: Sequence[TunedKind]) -> bool:
+    """Whether a task's norm statistics can be folded into the small parameters that it tunes.
+
+    All tasks must share the network's, and every batch norm have scales and shifts that are tuned.
+    """
+    tuned = {each.name for group in backbone.small_parameters(tune) for each in group}
+    prefixes = (f"{name}." if name else "" for name, _ in batch_norms(backbone.module))
+    whole = all({f"{prefix}weight", f"{prefix}bias"} <= tuned for prefix in prefixes)
+    return whole and backbone.shares_statistics and not backbone.normalises_by_batch
 
 
 @torch.no_grad()

@@ -268,7 +268,7 @@ def head_weights(backbone: Backbone, head: Sequence[Tensor] | None) -> dict[str,
     if head is None or backbone.own_head is None:
         return {}
     return {
-        name: each.t().contiguous().reshape(-1, *shape).to(backbone.dtype)
+        name: each.t().reshape(-1, *shape).to(backbone.dtype)
         for (name, shape), each in zip(backbone.own_head.shapes.items(), head, strict=True)
     }
 

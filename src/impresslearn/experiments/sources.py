@@ -75,7 +75,9 @@ def make_backbone(settings: Mapping[str, Any], stream: Stream, seed: int, folder
         outputs = given.pop("num_classes", None)
         wanted = CreationSettings(settings["name"], given, outputs, seed=seed, **known)
         return create_learner(wanted, classes, one_input(stream).shape).backbone
-    adapting = {"head": "shared"}  # as all methods can have it, and as runs of before had it
+    adapting: dict[str, Any] = {
+        "head": "shared"
+    }  # as all methods can have it, and as runs of before had it
     adapting |= {key: given.pop(key) for key in ADAPT_SETTINGS if key in given}
     outputs = adapting.get("num_classes", classes)
     if adapting["head"] != "own":

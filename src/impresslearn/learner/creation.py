@@ -14,8 +14,9 @@ from typing import Any
 from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
 from impresslearn.learner.learner import ImpressLearner
+from impresslearn.learner.presets import Preset
 from impresslearn.learner.presets import preset as find_preset
-from impresslearn.networks import create_backbone
+from impresslearn.networks import Backbone, create_backbone
 from impresslearn.state.settings import RECIPES
 
 DEFAULT_BACKBONE = "lenet_300_100"
@@ -53,20 +54,34 @@ def create_learner(
     classes: int,
     shape: Sequence[int],
     preprocessing: Preprocessing | None = None,
+    backbone: Backbone | None = None,
     **settings: Any,
 ) -> ImpressLearner:
-    """A learner without masks or tasks, for inputs of this shape.
+    """A learner without tasks, for inputs of this shape, with the masks of its preset.
 
     classes: outputs where their number was not given. preprocessing: gets the shape where it has
-    none and the network is flat. settings: more of the learner's. Raises as `create_backbone` and
-    `ImpressLearner` do.
+    none and the network is flat. backbone: a network in place of that of the settings. settings:
+    more of the learner's. Raises as `create_backbone` and `ImpressLearner.from_preset` do.
     """
-    chosen = find_preset(given.preset or DEFAULT_PRESET)
-    if chosen.own_head:
+    name = given.preset or DEFAULT_PRESET
+    chosen = find_preset(name)
+    if backbone is None and chosen.own_head:
         raise InputError(
-            f"the preset {given.preset!r} is for a network that was trained before, in Python: "
-            "ImpressLearner.from_preset"
+            f"the preset {name!r} is for a network that was trained before; bring your own: "
+            "il.adapt(module), or --module FILE:FUNCTION on the command line"
         )
+    backbone = backbone or _random_network(given, chosen, classes, shape)
+    flat = backbone.input_shape is not None and len(backbone.input_shape) == 1 < len(shape)
+    if preprocessing is not None and preprocessing.shape is None and flat:
+        # A flat network takes any order of values, and cannot tell one from the other.
+        preprocessing = replace(preprocessing, shape=tuple(shape))
+    own = given.learner_settings() | settings
+    return ImpressLearner.from_preset(backbone, name, preprocessing=preprocessing, **own)
+
+
+def _random_network(
+    given: CreationSettings, chosen: Preset, classes: int, shape: Sequence[int]
+) -> Backbone:
     arguments: dict[str, Any] = {
         "name": given.backbone or DEFAULT_BACKBONE,
         "num_classes": given.classes or classes,
@@ -84,14 +99,7 @@ def create_learner(
         for name, size in sizes.items()
         if name not in given.network and spec.get(name, size) != size
     }
-    if inferred:
-        backbone = create_backbone(**arguments | inferred)
-    flat = backbone.input_shape is not None and len(backbone.input_shape) == 1 < len(shape)
-    if preprocessing is not None and preprocessing.shape is None and flat:
-        # A flat network takes any order of values, and cannot tell one from the other.
-        preprocessing = replace(preprocessing, shape=tuple(shape))
-    own = chosen.learner_settings() | given.learner_settings() | settings
-    return ImpressLearner(backbone, preprocessing=preprocessing, **own)
+    return create_backbone(**arguments | inferred) if inferred else backbone
 
 
 def check_agreement(given: CreationSettings, description: Mapping[str, Any], where: object) -> None:
@@ -108,8 +116,11 @@ def check_agreement(given: CreationSettings, description: Mapping[str, Any], whe
     implied: dict[str, Any] = {}
     if given.preset is not None:
         chosen = find_preset(given.preset)
-        implied = {**chosen.backbone_settings(), **chosen.learner_settings()}
+        implied = {**(chosen.backbone_settings() if spec else {}), **chosen.learner_settings()}
         implied |= {name: implied[name].settings() for name in RECIPES}
+        implied |= {name: list(each) for name, each in implied.items() if isinstance(each, tuple)}
+        if not kept.get("fold_after"):  # where nothing can be folded
+            implied.pop("fold_after", None)
     told = {name: wanted for name, wanted in told.items() if wanted is not None}
     for name, wanted in (implied | told).items():
         if wanted != kept.get(name):

@@ -15,7 +15,7 @@ import numpy as np
 from torch import Tensor, nn
 from typing_extensions import Unpack
 
-from impresslearn.coefficients.learning import COEFFICIENT_RECIPE
+from impresslearn.coefficients.learning import COEFFICIENT_RECIPE, can_fold
 from impresslearn.coefficients.mixing import Coefficients, Granularity
 from impresslearn.coefficients.quantisation import Precision
 from impresslearn.data import Inputs, Label
@@ -67,9 +67,10 @@ class ImpressLearner(ReadOnlySettings):
     which masks then add; by default at a trained network whose tasks have heads of their own,
     without a penalty. tune: small parameters that a task learns beside: those of "norm" layers, and
     each "bias". fold_after: the share of a training in which batch norms normalise by the batch;
-    what they gather is then folded into the tuned norms (where all tasks share statistics).
-    progress: True, False, or "auto" (shown on a terminal). cache_bytes: memory for the weights of
-    the tasks predicted last; 0 keeps none. The defaults are those of the preset "default".
+    what they gather is then folded into the tuned norms (an error where tasks share no
+    statistics). progress: True, False, or "auto" (shown on a terminal). cache_bytes: memory for the
+    weights of the tasks predicted last; 0 keeps none. The defaults are those of the preset
+    "default".
 
     Settings are attributes of their names and fixed, but for progress.
 
@@ -119,6 +120,11 @@ class ImpressLearner(ReadOnlySettings):
             fold_after,
         )  # fmt: skip
         vars(self).update(vars(self.settings))
+        if fold_after and not can_fold(backbone, self.settings.tune):
+            raise InputError(
+                f"fold_after = {fold_after} has no effect on {backbone.name}: it folds statistics "
+                "that tasks share into tuned batch norms with scales and shifts; leave it out"
+            )
         self.progress = progress
         self.cache_bytes = check_integer("cache_bytes", cache_bytes, 0)
         ones_per_layer(backbone.layers, self.settings.sparsity, allocation)  # whether it can be met
@@ -134,9 +140,9 @@ class ImpressLearner(ReadOnlySettings):
         """
         chosen = find_preset(name)
         if chosen.own_head and backbone.own_head is None:
-            line = f'the preset {name!r} is for networks from il.adapt(module, head="own")'
-            raise InputError(line)
-        learner = cls(backbone, **{**chosen.learner_settings(), **overrides})
+            line = f"the preset {name!r} is for networks from il.adapt(module)"
+            raise InputError(f'{line}, which gives every task a head of its own (head="own")')
+        learner = cls(backbone, **chosen.settings_on(backbone, overrides))
         if chosen.masks and not len(learner.bank_):
             learner.add_masks(chosen.masks, source="disjoint")
         return learner

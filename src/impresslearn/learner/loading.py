@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from impresslearn.coefficients.learning import can_fold
 from impresslearn.errors import InputError, StoreError
 from impresslearn.learner.learner import ImpressLearner
 from impresslearn.state.settings import restored_settings
@@ -95,6 +96,8 @@ def _learner(
 def _kept_settings(opened: Opened, path: Any) -> dict[str, Any]:
     try:
         kept = restored_settings(opened.settings)
+        if not can_fold(opened.state.backbone, kept["tune"]):
+            kept["fold_after"] = 0.0  # older stores may have one that had no effect
         ImpressLearner(opened.state.backbone, **kept)
     except (TypeError, KeyError, ValueError, AttributeError, OverflowError) as error:
         raise StoreError(f"the settings of a learner in {path} cannot be used: {error}") from None

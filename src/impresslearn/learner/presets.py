@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from impresslearn.coefficients.learning import COEFFICIENT_RECIPE
+from impresslearn.coefficients.learning import COEFFICIENT_RECIPE, can_fold
 from impresslearn.errors import InputError
 from impresslearn.masks import POPUP_RECIPE, Allocation, ScoreRule
+from impresslearn.networks import Backbone
 from impresslearn.optimisation.loop import Recipe
 
 
@@ -52,6 +53,16 @@ class Preset:
         own = {"task_recipe": self.task_recipe, "penalty": self.penalty, **self.more}
         return self.mask_settings() | own
 
+    def settings_on(self, backbone: Backbone, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Keyword arguments for `ImpressLearner` on a network, with those given in their place.
+
+        Norm statistics are folded only where the network has some that can be.
+        """
+        settings = self.learner_settings() | dict(given)
+        if "fold_after" not in given and not can_fold(backbone, settings.get("tune", ())):
+            settings.pop("fold_after", None)
+        return settings
+
 
 PRESETS = {
     "default": Preset(
@@ -63,8 +74,8 @@ PRESETS = {
         task_recipe=COEFFICIENT_RECIPE,
     ),
     "pretrained": Preset(
-        'A trained network, adapted with head="own": masks that add to its weights, tuned norms '
-        "and biases and a head, all coded",
+        "A trained network from `adapt`: masks that add to its weights, tuned norms and biases and "
+        "a head, all coded",
         init="signed_constant",
         allocation="erdos_renyi",
         basis_recipe=POPUP_RECIPE,

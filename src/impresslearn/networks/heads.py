@@ -6,7 +6,7 @@ Small parameters are the scales and shifts of norms, and biases.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal, get_args
 
@@ -14,12 +14,17 @@ import torch
 from torch import Tensor, nn
 
 from impresslearn.errors import InputError
-from impresslearn.networks.layers import is_norm, last_layer
+from impresslearn.networks.layers import is_norm, last_layer, units_in_columns
 
 HeadKind = Literal["shared", "own"]
 HEADS: tuple[HeadKind, ...] = get_args(HeadKind)
-TunedKind = Literal["norm", "bias"]
-TUNED: tuple[TunedKind, ...] = get_args(TunedKind)
+TunedKind = Literal["norm", "bias", "older_bias"]
+TUNED: tuple[TunedKind, ...] = ("norm", "bias")
+"""What a task can tune. "older_bias" is how tasks in older stores have "bias"."""
+
+
+WEIGHTS = ("weight", "in_proj_weight", "q_proj_weight")
+"""What a layer with a bias may call its weights."""
 
 
 @dataclass(frozen=True)
@@ -80,23 +85,37 @@ def small_parameters(module: nn.Module, head: Head | None) -> SmallGroups:
 
     Units: of scales and shifts the root mean square of the scales, of biases that of the layer's
     weights times the root of their fan-in. A parameter that several layers share is listed once.
+    Older biases leave out those of packed projections, and took the columns of GPT-2's `Conv1D` for
+    its fan-in.
     """
     seen: set[int] = set()
-    groups: dict[str, list[SmallParameter]] = {"scales": [], "shifts": [], "biases": []}
+    groups: dict[str, list[SmallParameter]] = {
+        "scales": [],
+        "shifts": [],
+        "biases": [],
+        "older": [],
+    }
     for prefix, layer in module.named_modules():
         own = dict(layer.named_parameters(prefix, recurse=False))
-        weight = own.get(f"{prefix}.weight" if prefix else "weight")
-        norm, unit = is_norm(layer), 1.0
+        names = [f"{prefix}.{word}" if prefix else word for word in WEIGHTS]
+        weight = next((own[name] for name in names if name in own), None)
+        norm, unit, older = is_norm(layer), 1.0, 1.0
         if weight is not None and not weight.is_meta and weight.any():
             size = float(weight.detach().cpu().double().square().mean().sqrt())
-            unit = size if norm else size * prod(weight.shape[1:]) ** 0.5
+            rows = size * prod(weight.shape[1:]) ** 0.5
+            columns = units_in_columns(layer)
+            unit, older = (size if norm else size * len(weight) ** 0.5 if columns else rows), rows
         for name, parameter in own.items():
-            shift = name.rpartition(".")[2] == "bias"
+            short = name.rpartition(".")[2]
+            shift = short in ("bias", "in_proj_bias")
             if id(parameter) in seen:
                 continue
             seen.add(id(parameter))
             if (norm or shift) and (head is None or name not in head.shapes):
                 group = ("shifts" if norm else "biases") if shift else "scales"
-                groups[group].append(SmallParameter(name, tuple(parameter.shape), unit))
-    scales, shifts, biases = map(tuple, groups.values())
-    return ("norm", scales), ("norm", shifts), ("bias", biases)
+                found = SmallParameter(name, tuple(parameter.shape), unit)
+                groups[group].append(found)
+                if group == "biases" and short == "bias":
+                    groups["older"].append(replace(found, unit=older))
+    scales, shifts, biases, before = map(tuple, groups.values())
+    return ("norm", scales), ("norm", shifts), ("bias", biases), ("older_bias", before)

@@ -194,6 +194,11 @@ def is_norm(module: nn.Module) -> bool:
     return "Norm" in type(module).__name__ and not isinstance(module, (*MASKABLE, *EMBEDDINGS))
 
 
+def units_in_columns(module: nn.Module) -> bool:
+    """Whether it is GPT-2's `Conv1D`, a linear layer whose weight is (in, out)."""
+    return type(module).__name__ == "Conv1D" and hasattr(module, "nf")
+
+
 def vocabulary_of(module: nn.Module) -> int | None:
     """The rows of an embedding that is the first layer with weights, which takes ids; or None."""
     leaves = (each for each in module.modules() if next(each.children(), None) is None)
@@ -236,7 +241,7 @@ def _weights_of(module: nn.Module) -> Iterator[tuple[str, Part]]:
         packed = module.in_proj_weight is not None
         for third in THIRDS:
             yield ("in_proj_weight", third) if packed else (f"{third}_proj_weight", "")
-    elif type(module).__name__ == "Conv1D" and hasattr(module, "nf"):  # GPT-2's
+    elif units_in_columns(module):
         yield "weight", "transposed"
 
 

@@ -1,9 +1,10 @@
-"""What masks cover of a network, parameter by parameter, and why not the others."""
+"""What masks cover of a network, parameter by parameter, why not the others, and a task's bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
+from math import prod
 from typing import Any
 
 from torch import nn
@@ -12,7 +13,7 @@ from torch.nn.utils.parametrize import ParametrizationList
 
 from impresslearn.errors import InputError
 from impresslearn.networks.backbone import Backbone
-from impresslearn.networks.heads import Head, HeadKind
+from impresslearn.networks.heads import TUNED, Head, HeadKind, TunedKind, small_parameters
 from impresslearn.networks.layers import (
     MASKABLE,
     Candidate,
@@ -30,6 +31,8 @@ REASONS = {
     "computed": COMPUTED,
 }
 """Why a candidate is not masked, by its kind."""
+PRESET_MASKS, SHOWN_CLASSES = 40, 10
+"""Of the preset "pretrained", and of the task whose bytes are shown."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,8 @@ class ReportRow:
     """A parameter, or what masks cover of one.
 
     name, shape: as masks see it, (units, fan-in …), where it is masked; units: None where it is
-    not; numbers: in it; reason: why it is not masked, "" where it is; shared: its other names.
+    not; numbers: in it; reason: why it is not masked, "" where it is; shared: its other names;
+    tune: the word of `ImpressLearner`'s tune that lets a task change it.
     """
 
     name: str
@@ -46,16 +50,19 @@ class ReportRow:
     numbers: int
     reason: str = ""
     shared: tuple[str, ...] = ()
+    tune: TunedKind | None = None
 
 
 class MaskingReport:
     """What is masked of a network, what is left and why; prints as a table.
 
-    Every parameter is there once, tied ones under their first name.
+    Every parameter is there once, tied ones under their first name. head: what every task has in
+    place of the last layer, or None.
     """
 
-    def __init__(self, name: str, rows: Collection[ReportRow]) -> None:
+    def __init__(self, name: str, rows: Collection[ReportRow], head: Head | None = None) -> None:
         self.name = name
+        self.head = head
         self._rows = tuple(rows)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -76,6 +83,40 @@ class MaskingReport:
                 found[row.reason] = found.get(row.reason, 0) + row.numbers
         return found
 
+    def task_shapes(
+        self, num_classes: int = SHOWN_CLASSES, masks: int = PRESET_MASKS
+    ) -> dict[str, list[tuple[int, ...]]]:
+        """The tensors that a task learns with coefficients per unit and all that can be tuned.
+
+        Keys: coefficients, (masks, units) a layer; head; norms, all scales and all shifts; biases.
+        """
+        heads = self.head.shapes.values() if self.head else ()
+        tuned: dict[tuple[str, bool], int] = {}
+        for row in self._rows:
+            if row.tune:
+                key = row.tune, row.name.endswith("bias")
+                tuned[key] = tuned.get(key, 0) + row.numbers
+        return {
+            "coefficients": [(masks, row.units) for row in self._rows if row.units],
+            "head": [(prod(each), num_classes) if each else (num_classes,) for each in heads],
+            "norms": [(count,) for (kind, _), count in tuned.items() if kind == "norm"],
+            "biases": [(count,) for (kind, _), count in tuned.items() if kind == "bias"],
+        }
+
+    def _bytes_line(self) -> str:
+        """What a task costs under the preset "pretrained"."""
+        found = self.task_shapes()
+        numbers = {name: sum(map(prod, shapes)) for name, shapes in found.items()}
+        every = [shape for shapes in found.values() for shape in shapes]
+        # Half a byte a number, and a step of float16 a column, as `quantisation` rounds.
+        rounded = sum(-(-prod(shape) // 2) + 2 * prod(shape[1:]) for shape in every)
+        told = ", ".join(f"{count:,} {name}" for name, count in numbers.items() if count)
+        return (
+            f'under the preset "pretrained" a task of {SHOWN_CLASSES} classes learns {told}: '
+            f"{4 * sum(numbers.values()):,} bytes as float32, {rounded:,} bytes as int4; coded, as "
+            "the preset has them, what the task needs of that, which tasks_[name].bytes tells"
+        )
+
     def __repr__(self) -> str:
         layers = [row for row in self._rows if not row.reason]
         units, total = sum(row.units or 0 for row in layers), sum(r.numbers for r in self._rows)
@@ -83,6 +124,7 @@ class MaskingReport:
         for row in self._rows:
             note = row.reason or "masked"
             note += f", shared by {', '.join(row.shared)}" if row.shared else ""
+            note += f', with tune=("{row.tune}",)' if row.tune else ""
             shape = "×".join(map(str, row.shape)) or "1"
             lines.append((row.name, shape, str(row.units or ""), f"{row.numbers:,}", note))
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -99,6 +141,8 @@ class MaskingReport:
         if self.left:
             counts = ", ".join(f"{count:,} {reason}" for reason, count in self.left.items())
             table.append(f"left: {counts}")
+        if self.head:
+            table.append(self._bytes_line())
         return "\n".join(table)
 
 
@@ -134,12 +178,12 @@ def masking_report(
         )
     replaced = own.shapes if own else ()
     masked = [each for each in masked if each.layer.name not in replaced]
-    return MaskingReport(name, _rows(module, masked, replaced))
+    return MaskingReport(name, _rows(module, masked, own), own)
 
 
-def _rows(
-    module: nn.Module, masked: Collection[Candidate], head: Collection[str]
-) -> list[ReportRow]:
+def _rows(module: nn.Module, masked: Collection[Candidate], own: Head | None) -> list[ReportRow]:
+    head, groups = own.shapes if own else (), small_parameters(module, own)
+    tuned = {each.name: kind for kind, group in groups if kind in TUNED for each in group}
     found: dict[str, list[Candidate]] = {}
     for each in candidates(module):
         found.setdefault(each.names[0], []).append(each)
@@ -148,7 +192,8 @@ def _rows(
         here = found.get(name, [])
         if not here:
             why = OWN_HEAD if name in head else _reason(module, name)
-            rows.append(ReportRow(name, tuple(parameter.shape), None, parameter.numel(), why))
+            shape, tune = tuple(parameter.shape), tuned.get(name)
+            rows.append(ReportRow(name, shape, None, parameter.numel(), why, tune=tune))
         if len(here) > 1 and here[0].layer.part == "":  # an embedding and a layer tied to it
             here = [each for each in here if each in masked] or here[:1]
         for each in here:

@@ -112,7 +112,8 @@ class LearnerSettings:
 
     def task_history(self, seed: int) -> dict[str, Any]:
         """How a task's coefficients are learned from a seed, for its history."""
-        own: dict[str, Any] = {"seed": seed, "penalty": self.penalty}
+        own: dict[str, Any] = {"seed": seed, "granularity": self.granularity, "start": self.start}
+        own["penalty"] = self.penalty
         if self.precision == "coded":
             own["bit_price"] = self.bit_price
         if self.tune:

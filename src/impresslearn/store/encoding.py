@@ -32,13 +32,15 @@ from impresslearn.masks import disjoint_mask, random_mask
 from impresslearn.masks.bank import MaskInfo, PackedMask, coded_mask
 from impresslearn.masks.codec import decode_mask as decode_bits
 from impresslearn.networks import Backbone
-from impresslearn.networks.heads import TUNED
+from impresslearn.networks.heads import TunedKind
 from impresslearn.networks.layers import MaskableLayer
 from impresslearn.state.tasks import EntropyProfile, LearnedTask
 from impresslearn.store.rows import UNREADABLE, MaskRow, TaskRow, from_json, to_json
 
 _BITS = {"float32": 32, "float16": 16, "int8": 8, "int5": 5, "int4": 4, "coded": 1 / 256}
 """Bits of a number; at least, where it is coded: there is no code below log2(256 / 255) of them."""
+_TUNED: dict[TunedKind, str] = {"norm": "norm", "bias": "biases", "older_bias": "bias"}
+"""The words of rows for what a task tunes."""
 MOST_ENTROPY = 1.001
 """The logarithm of the number of classes, rounded up to what float16 knows."""
 
@@ -216,7 +218,8 @@ def _form(stored: StoredCoefficients | None, statistics: StoredStatistics | None
     """How to read coefficients and coded statistics; None for a mask, or one with plain ones."""
     form: dict[str, Any] = {}
     if stored is not None:
-        later: dict[str, Any] = {"tune": list(stored.tune), "residual": stored.residual}
+        later: dict[str, Any] = {"tune": [_TUNED[kind] for kind in stored.tune]}
+        later["residual"] = stored.residual
         if stored.readout is not None and stored.head:
             own = {"projection": stored.readout.projection, "features": stored.head[0].shape[0]}
             later |= own
@@ -249,8 +252,9 @@ def _split(
     """
     readout = form["granularity"] == "readout"
     layers = backbone.layers if num_masks and not readout else ()
-    tune, residual = tuple(form.get("tune", ())), form.get("residual", False)
-    if not set(tune) <= set(TUNED) or len(set(tune)) < len(tune) or type(residual) is not bool:
+    words, residual = form.get("tune", ()), form.get("residual", False)
+    tune = tuple(kind for word in words for kind, own in _TUNED.items() if own == word)
+    if len(set(tune)) < len(words) or type(residual) is not bool:
         raise ValueError(f"coefficients of an unknown form {dict(form)!r}")
     precision, by_unit = form["precision"], form["granularity"] == "unit"
     if precision not in PRECISIONS or form["granularity"] not in GRANULARITIES:

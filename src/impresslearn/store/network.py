@@ -124,7 +124,7 @@ def _rebuilt(
     elif spec is None:
         raise StoreError(
             f"{where} was made with a module of your own, {description['name']}; pass one of the "
-            "same structure as module=..."
+            "same structure as module=..., on the command line as --module FILE:FUNCTION"
         )
     else:
         backbone = _from_spec(spec, contents.tensor_bytes(), where)
