@@ -80,5 +80,9 @@ def serve(
     given = {name: value for name, value in vars(limits).items() if value is not None}
     settings = ServeSettings(token=token, hosts=tuple(allow_host or ()), **given)
     level = cast("Any", log_level)  # another one is refused there
+    how: Any = {"host": host, "port": port, "log_level": level}
+    if module is None:
+        run_server(store, settings, **how)
+        return
     with open_store(store, module=own_module(module), readonly=True, progress=False) as learner:
-        run_server(learner, settings, host=host, port=port, log_level=level)
+        run_server(learner, settings, **how)

@@ -65,7 +65,7 @@ def create_learner(
     """
     name = given.preset or DEFAULT_PRESET
     chosen = find_preset(name)
-    if backbone is None and chosen.own_head:
+    if backbone is None and chosen.learner_settings().get("start") == "network":
         raise InputError(
             f"the preset {name!r} is for a network that was trained before; bring your own: "
             "il.adapt(module), or --module FILE:FUNCTION on the command line"
@@ -87,6 +87,7 @@ def _random_network(
         "num_classes": given.classes or classes,
         "seed": given.seed or 0,
         "norm": given.norm,
+        "head": "own" if chosen.own_head else "shared",
         **chosen.backbone_settings(),
         **given.network,
     }
