@@ -26,6 +26,7 @@ from impresslearn.coefficients.mixing import (
     uniform_coefficients,
 )
 from impresslearn.coefficients.quantisation import LARGEST
+from impresslearn.errors import InputError
 from impresslearn.kernels import mix_layers
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
@@ -106,6 +107,15 @@ def can_fold(backbone: Backbone, tune: Sequence[TunedKind]) -> bool:
     prefixes = (f"{name}." if name else "" for name, _ in batch_norms(backbone.module))
     whole = all({f"{prefix}weight", f"{prefix}bias"} <= tuned for prefix in prefixes)
     return whole and backbone.shares_statistics and not backbone.normalises_by_batch
+
+
+def check_fold(backbone: Backbone, tune: Sequence[TunedKind], fold_after: float) -> None:
+    """Raises InputError for norm statistics that are to be folded where none can be."""
+    if fold_after and not can_fold(backbone, tune):
+        raise InputError(
+            f"fold_after = {fold_after} has no effect on {backbone.name}: it folds statistics that "
+            "tasks share into tuned batch norms with scales and shifts; leave it out"
+        )
 
 
 @torch.no_grad()

@@ -15,7 +15,7 @@ import numpy as np
 from torch import Tensor, nn
 from typing_extensions import Unpack
 
-from impresslearn.coefficients.learning import COEFFICIENT_RECIPE, can_fold
+from impresslearn.coefficients.learning import COEFFICIENT_RECIPE, check_fold
 from impresslearn.coefficients.mixing import Coefficients, Granularity
 from impresslearn.coefficients.quantisation import Precision
 from impresslearn.data import Inputs, Label
@@ -120,11 +120,7 @@ class ImpressLearner(ReadOnlySettings):
             fold_after,
         )  # fmt: skip
         vars(self).update(vars(self.settings))
-        if fold_after and not can_fold(backbone, self.settings.tune):
-            raise InputError(
-                f"fold_after = {fold_after} has no effect on {backbone.name}: it folds statistics "
-                "that tasks share into tuned batch norms with scales and shifts; leave it out"
-            )
+        check_fold(backbone, self.settings.tune, fold_after)
         self.progress = progress
         self.cache_bytes = check_integer("cache_bytes", cache_bytes, 0)
         ones_per_layer(backbone.layers, self.settings.sparsity, allocation)  # whether it can be met
@@ -140,8 +136,8 @@ class ImpressLearner(ReadOnlySettings):
         """
         chosen = find_preset(name)
         if chosen.own_head and backbone.own_head is None:
-            line = f"the preset {name!r} is for networks from il.adapt(module)"
-            raise InputError(f'{line}, which gives every task a head of its own (head="own")')
+            line = f'the preset {name!r} is for networks with head="own", as from il.adapt(module)'
+            raise InputError(line)
         learner = cls(backbone, **chosen.settings_on(backbone, overrides))
         if chosen.masks and not len(learner.bank_):
             learner.add_masks(chosen.masks, source="disjoint")
