@@ -446,6 +446,22 @@ def test_exporting_a_model(folder, ready, tmp_path):
     torch.testing.assert_close(module(inputs), learner.logits(inputs, "b"))
 
 
+def test_few_examples_are_told_their_preset(folder, store, tmp_path):
+    few = ("--data", write(tmp_path / "few.npz", 4, slice(0, 40)), "--task", "few")
+    fits = "few has 40 examples: a new store with --preset few_labels"
+    result = invoke("learn", store, *few, *QUICK)
+    assert fits in result.stderr
+    assert fits not in result.stdout
+    again = invoke("learn", store, *few[:-1], "quiet", *QUICK, "--quiet")
+    assert (again.exit_code, again.output) == (0, "")
+    readouts = tmp_path / "readouts.impress"
+    run("learn", readouts, "--tasks", folder / "basis", "--basis", "--preset", "few_labels", *NEW)
+    test = ("--test", write(tmp_path / "test.npz", 4, slice(40, None)))
+    result = invoke("learn", readouts, *few, *test, "--json")
+    assert "few_labels" not in result.stderr
+    assert json.loads(result.stdout)["tasks"][0]["accuracy"] > 0.9
+
+
 NETS = """
 import impresslearn as il
 import torch

@@ -1,5 +1,6 @@
 """`impresslearn learn`: tasks into a store, which is created where there is none."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from impresslearn.cli.arguments import AsJson, Device, FileOptions, Quiet, Store, option_groups
@@ -10,6 +11,9 @@ from impresslearn.report.quantities import duration, percent, size
 
 if TYPE_CHECKING:
     from impresslearn.networks import Backbone
+
+FEW = 200
+"""Examples up to which a task is better off with the preset few_labels, over trained masks."""
 
 
 @option_groups
@@ -49,8 +53,24 @@ def learn(
             kept = f"{len(done)} of {len(jobs)} tasks are kept in {store}"
             remark(f"{kept}; run the same command again to carry on")
         raise
+    if not quiet and (advice := _advice(store, done)):
+        remark(advice)
     if as_json:
         print_json({"store": str(store), "created": created is not None, "tasks": done})
+
+
+def _advice(store: Path, done: list[dict[str, Any]]) -> str | None:
+    """Which preset fits tasks that were learned from few examples over masks of basis tasks."""
+    from impresslearn.store import describe_store
+
+    learned = (each for each in done if (each["status"], each["role"]) == ("learned", "learned"))
+    few = [each for each in learned if each["examples"] <= FEW]
+    told = describe_store(store) if few else {}
+    trained = few and told["masks"] > told["masks_as_seed"]
+    if not trained or told["settings"]["granularity"] == "readout":
+        return None
+    named = f"{few[0]['task']} has {few[0]['examples']:,} examples"
+    return f"{named}: a new store with --preset few_labels, basis tasks first, fits {FEW} or fewer"
 
 
 def _network(backbone: "Backbone") -> str:
