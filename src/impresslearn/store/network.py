@@ -180,7 +180,7 @@ def _around(module: nn.Module, description: Mapping[str, Any], where: Path) -> B
     settings: dict[str, Any] = {"input_shape": shape, "include": include, "head": head}
     if norm in ("none", "group"):  # which `adapt` does not give where there is batch norm
         return Backbone(copy.deepcopy(module), num_classes=outputs, norm=norm, **settings)
-    return adapt(module, num_classes=outputs, norm=norm, **settings)
+    return adapt(module, num_classes=None if head == "own" else outputs, norm=norm, **settings)
 
 
 def _dtype(name: object, where: Path) -> torch.dtype:
