@@ -514,7 +514,7 @@ def test_networks_of_ones_own_that_do_not_fit(folder, tmp_path, monkeypatch):
     data = ("--data", folder / "tasks" / "b.npz", "--task", "b", "--preset", "pretrained")
     for given, words in (
         (("--module", "nets:adapted"), "from il.adapt(module)"),
-        (("--module", "nets:broken"), "nets.py:15: ValueError: no weights here"),
+        (("--module", "nets:broken"), "nets.py:16: ValueError: no weights here"),
         (("--module", "nets:other"), "has no function 'other'"),
         (("--module", "other:make"), "there is no"),
         (("--module", "nets"), "takes FILE:FUNCTION, as nets:make, got 'nets'"),
