@@ -455,7 +455,10 @@ def test_few_examples_are_told_their_preset(folder, store, tmp_path):
     again = invoke("learn", store, *few[:-1], "quiet", *QUICK, "--quiet")
     assert (again.exit_code, again.output) == (0, "")
     readouts = tmp_path / "readouts.impress"
-    run("learn", readouts, "--tasks", folder / "basis", "--basis", "--preset", "few_labels", *NEW)
+    basis = ("--tasks", folder / "basis", "--basis", "--features", "--preset", "few_labels", *NEW)
+    for _ in range(2):  # what was learned is left as it is
+        run("learn", readouts, *basis)
+        assert run_json("store", "show", readouts)["projections"] == 1
     test = ("--test", write(tmp_path / "test.npz", 4, slice(40, None)))
     result = invoke("learn", readouts, *few, *test, "--json")
     assert "few_labels" not in result.stderr

@@ -134,6 +134,15 @@ def learn_jobs(
             else:
                 _check_same(learner, known, job, given, training)
             yield _outcome(learner, job, given, learned=known is None)
+        if training.features:
+            _learn_features(learner, jobs, given)
+
+
+def _learn_features(learner: ImpressLearner, jobs: Sequence[Job], given: FileReader) -> None:
+    """Learns features from the jobs' inputs, unless the store has some over as many masks."""
+    _, projection = learner._state.last_projection()
+    if projection is None or projection.num_masks < len(learner.bank_):
+        learner.learn_features(*(_read(learner, given, job.train) for job in jobs))
 
 
 def _read(

@@ -108,6 +108,12 @@ class TrainingOptions:
         "--random-bank",
         min=1,
     )
+    features: bool = option_field(
+        None,
+        "Afterwards learn, from these tasks' inputs, what readouts see (preset few_labels).",
+        "--features",
+        default=False,
+    )
     precision: str | None = option_field(
         "NAME", "Keep coefficients as float32, float16, int8, int5, int4, coded."
     )
@@ -164,7 +170,7 @@ class StoreOptions:
     preset: str | None = option_field("NAME", "New store: settings that belong together; default.")
     sparsity: float | None = option_field("X", "New store: fraction of zeros in a mask, 0 to 1.")
     granularity: str | None = option_field(
-        "layer|unit", "New store: a coefficient per mask and layer or unit."
+        "NAME", "New store: a coefficient per mask and layer or unit, or a readout of features."
     )
     output_scale: bool | None = option_field(
         None, "New store: learn a scale per output unit too.", "--output-scale/--no-output-scale"
