@@ -6,8 +6,9 @@ import pytest
 import impresslearn as il
 from impresslearn.experiments.jobs import Job, Place, run_job
 from impresslearn.experiments.targets import find_target
+from impresslearn.experiments.targets.small_tasks import by_customer
 from impresslearn.experiments.work.inputs import load_backbone, load_task
-from impresslearn.experiments.work.methods import fit_classifier
+from impresslearn.experiments.work.methods import fit_classifier, learn_by_settings
 from impresslearn.networks.architectures import resnet20
 
 WIDTH = 2
@@ -70,14 +71,20 @@ def test_others_are_learned_by_name(place, method, floats):
 
 def test_a_customer_is_learned_from_its_images_over_the_masks_of_others():
     plan = find_target("customers").plan("smoke").planned
-    jobs = [each.job for each in plan if each.columns["method"] == "SVC"]
-    assert {job.settings["labels"] for job in jobs} == {100, 20}
-    job = jobs[0]
-    assert len({need.key for need in job.needs}) == 6
-    masks = [run_job(need, (), Place()) for need in job.needs[:2]]
-    over_masks = run_job(Job(fit_classifier, job.settings, job.needs[:2]), masks, Place()).values
-    on_inputs = run_job(
-        Job(fit_classifier, {**job.settings, "features": "inputs"}), (), Place()
-    ).values
-    assert over_masks["accuracy"] > 0.6
-    assert over_masks["bytes_per_task"] > 2 * on_inputs["bytes_per_task"]
+    ours = [each for each in plan if each.columns["setting"] == "the preset's price"]
+    assert {each.columns["labels"] for each in ours} == {100, 20}
+    assert len({need.key for need in ours[0].job.needs}) == 6
+    some = ours[0].job.needs[:2]
+    masks = [run_job(need, (), Place()) for need in some]
+    settings = {**ours[0].job.settings, "tasks": [6, 7], "features": [0, 1]}
+    found = run_job(Job(learn_by_settings, settings, some), masks, Place()).values
+    rows = by_customer([ours[0].row(found)])
+    assert [row["labels"] for row in rows] == [100, 100]
+    assert rows[0]["task"] != rows[1]["task"]
+    assert all(row["accuracy"] > 0.5 and row["bytes_per_task"] < 1000 for row in rows)
+    svc = next(each.job for each in plan if each.columns["method"] == "SVC")
+    over_masks, on_inputs = (
+        run_job(Job(fit_classifier, {**svc.settings, **more}, needs), have, Place()).values["rows"]
+        for more, needs, have in (({}, some, masks), ({"features": "inputs"}, (), ()))
+    )
+    assert over_masks[0]["bytes_per_task"] > 2 * on_inputs[0]["bytes_per_task"]

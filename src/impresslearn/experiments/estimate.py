@@ -70,10 +70,11 @@ def _seconds(job: Job) -> float:
     if job.kind == "gn":
         steps = ALPHA_RECIPE.total_steps(settings["inputs"]) if settings["method"] == "alpha" else 8
         return OVERHEAD * steps * _step(settings, max(1, masks), ALPHA_RECIPE.batch_size)
-    if "recipe" not in settings:
-        return OTHER_SECONDS
+    tasks = len(settings.get("tasks", [0]))
+    if "recipe" not in settings or settings.get("learner", {}).get("granularity") == "readout":
+        return OTHER_SECONDS * tasks
     masks = max(1, masks) if job.kind in ("task", "hybrid", "learner") else 0
-    return OVERHEAD * _training(settings, settings["recipe"], masks)
+    return OVERHEAD * tasks * _training(settings, settings["recipe"], masks)
 
 
 def _training(settings: Settings, recipe: Settings, masks: int) -> float:

@@ -1,8 +1,9 @@
 """Jobs that learn a task by any method: ours with any settings, one by name, a classical model.
 
-Settings of all: stream, task, backbone, seed, and labels (see `load_task`). Values: task, accuracy,
-bytes_per_task, and seconds: processor time of learning alone, which is what it takes on one thread
-of a machine that does nothing else.
+Settings of all: stream, backbone, seed, labels (see `load_task`), and task, or tasks that one
+method learns in turn. Values of a task, or of each of the rows: task, accuracy, bytes_per_task, and
+seconds: processor time of learning alone, which is what it takes on one thread of a machine that
+does nothing else.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ Settings = Mapping[str, Any]
 def learn_by_settings(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
     """Ours over the needed masks, or random ones (`random`, see `load_bank`), or none.
 
-    learner: settings of `ImpressLearner` as plain values; recipe: its task_recipe.
+    learner: settings of `ImpressLearner` as plain values; recipe: its task_recipe; features: the
+    tasks whose training examples readouts' features are learned from.
     """
     backbone = load_backbone(settings, place)
     bank = load_bank(backbone, needs, settings.get("random"))
@@ -33,6 +35,10 @@ def learn_by_settings(settings: Settings, needs: Sequence[Outcome], place: Place
     learner = ImpressLearner(
         backbone, bank=bank, task_recipe=recipe, seed=seed, progress=False, **own
     )
+    if "features" in settings:
+        where = {"stream": settings["stream"]}
+        seen = (load_task({**where, "task": each}, place) for each in settings["features"])
+        learner.learn_features(*(task.train for task in seen))
     return _learned(learner, settings, place)
 
 
@@ -55,13 +61,19 @@ def fit_classifier(settings: Settings, needs: Sequence[Outcome], place: Place) -
 
 
 def _learned(method: Any, settings: Settings, place: Place) -> Outcome:
+    if "task" in settings:
+        return Outcome(_row(method, settings, place))
+    rows = [_row(method, {**settings, "task": task}, place) for task in settings["tasks"]]
+    return Outcome({"rows": rows})
+
+
+def _row(method: Any, settings: Settings, place: Place) -> dict[str, Any]:
     name, train, test = load_task(settings, place)
     started = time.process_time()
     method.learn_task(name, train)
-    values = {
+    return {
         "task": name,
         "seconds": round(time.process_time() - started, 4),
         "accuracy": method.score(test, name),
         "bytes_per_task": method.tasks_[name].bytes,
     }
-    return Outcome(values)
