@@ -41,6 +41,7 @@ def planned(method):
     return next(each for each in plan if each.columns["method"] == method)
 
 
+@pytest.mark.slow
 def test_the_first_rows_are_those_of_the_preset(place):
     first = find_target("pretrained").plan("smoke").planned[0]
     settings = narrow(first.job)

@@ -67,7 +67,7 @@ def _columns(benchmark: Benchmark, entry: Table) -> dict[str, Any]:
 
 def _job(benchmark: Benchmark, entry: Table, seed: int, which: Mapping[str, Any]) -> Job:
     """A method on some tasks."""
-    changes = {key: entry[key] for key in ("norm", "head") if key in entry}
+    changes: dict[str, Any] = {key: entry[key] for key in ("norm", "head") if key in entry}
     suited = replace(benchmark, backbone={**benchmark.backbone, **changes})
     place = suited.place(seed, 0)
     settings = {"stream": place["stream"], "backbone": place["backbone"], "seed": 0, **which}
