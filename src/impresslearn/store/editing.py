@@ -61,10 +61,10 @@ def remove_tasks(
 
 def _drop_projections(contents: Contents, first: int) -> None:
     """Takes out projections of features under masks from a position on, which no task uses."""
-    for number in range(1, contents.projections() + 1):
-        if int.from_bytes(contents.projection(number)[:4], "little") > first:
-            contents.drop_projections(number)
-            break
+    last = contents.projections()
+    while last and int.from_bytes(contents.projection(last)[:4], "little") > first:
+        last -= 1  # tasks may use a later one of fewer masks, learned at the same time
+    contents.drop_projections(last + 1)
 
 
 def _learned_with(task: TaskRow, contents: Contents, positions: Mapping[str, int]) -> Iterator[str]:
