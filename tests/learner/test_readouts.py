@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,13 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
-from torch import Tensor
+from torch import Tensor, nn
 
 from impresslearn import ImpressLearner, adapt, load, open_store, rounded
 from impresslearn.coefficients import readout
 from impresslearn.errors import InputError, StoreError
 from impresslearn.export import export_task
+from impresslearn.learner import learning
 from impresslearn.store import import_tasks, remove_tasks
 from toys import ConvNet, blobs, lenet, pictures, quick_learner, refused
 
@@ -163,6 +165,44 @@ def test_masks_that_only_unused_features_need_can_go(tmp_path: Path) -> None:
         opened.learn_task("task", DATA["four"])  # of the features themselves
         opened.learn_features(*DATA.values()).learn_task("later", DATA["four"])
     assert remove_tasks(path, ["basis 2"]) == {"basis 2": 2}  # both combine it
+
+
+def test_features_that_tasks_use_outlive_others_of_more_masks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, data = tmp_path / "a.impress", DATA["four"]
+    learner_of().save(path)
+    computed = learning.learn_projection
+    with open_store(path) as slow, open_store(path) as quick:
+
+        def meanwhile(*given: Any) -> Any:
+            found = computed(*given)  # over three masks
+            monkeypatch.undo()
+            quick.learn_basis("later", data).learn_features(data)  # over four, kept first
+            return found
+
+        monkeypatch.setattr(learning, "learn_projection", meanwhile)
+        logits = slow.learn_features(data).learn_task("task", data).logits(data[0], "task")
+    remove_tasks(path, ["later"])
+    assert torch.equal(load(path).logits(data[0], "task"), logits)
+
+
+@pytest.mark.parametrize("scale", [1e-7, 1e9])
+@pytest.mark.parametrize("projected", [False, True])
+def test_features_beyond_16_bits_are_refused(scale: float, projected: bool) -> None:
+    learner, (inputs, labels) = learner_of(), DATA["four"]
+    learn = learner.learn_features if projected else partial(learner.learn_task, "task")
+    refused("16 bits; scale the inputs", learn, (scale * inputs, labels))
+    assert "task" not in learner.tasks_
+
+
+def test_a_bias_that_is_too_coarse_to_be_right_is_refused() -> None:
+    backbone = adapt(nn.Sequential(nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 4)))
+    learner = ImpressLearner.from_preset(backbone, "few_labels", progress=False)
+    inputs, labels = DATA["four"]
+    refused("standardise the inputs", learner.learn_task, "task", (inputs + 1e4, labels))
+    learner.learn_task("task", (inputs + 10, labels))
+    assert learner.score((inputs + 10, labels), "task") > 0.9
 
 
 def test_features_travel_with_tasks(tmp_path: Path) -> None:

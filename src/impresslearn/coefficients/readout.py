@@ -34,6 +34,11 @@ EXACT = 4096
 STEPS = 2.0 ** np.arange(-3, 4.5, 0.5)
 """Tried steps of the grid, in units of the weights' root mean square."""
 BIAS_STEP = 1 / 16
+COARSEST = 2.0
+"""Step of the bias, in nats, up to which it is of use."""
+TINY, HUGE = 2.0**-24, 65504.0
+"""The least and the largest number of float16."""
+UNSUITED = "are too large, or differ too little, to be kept in 16 bits; scale the inputs"
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,7 @@ class Projection:
         """The leading components of features (n, f) of examples, n >= 2."""
         most = min(dimensions, *features.shape)
         solver = "covariance_eigh" if features.shape[1] <= EXACT else "randomized"
-        table = features.double().cpu().numpy()
+        table = _table(features)
         if not table.std(axis=0).any():
             raise InputError("the features of all these inputs are the same; give other inputs")
         found = PCA(most, svd_solver=solver, random_state=0).fit(table)
@@ -62,7 +67,10 @@ class Projection:
         variances = found.explained_variance_[kept]
         matrix = found.components_[kept].T * variances**-WHITENING
         matrix *= LENGTH / math.sqrt((variances ** (1 - 2 * WHITENING)).sum())
-        return cls(num_masks, residual, torch.from_numpy(matrix).half().float().contiguous())
+        kept = torch.from_numpy(matrix).half().float().contiguous()
+        if np.abs(matrix).max() < 64 * TINY or not kept.isfinite().all():
+            raise InputError(f"the features of these inputs {UNSUITED}")
+        return cls(num_masks, residual, kept)
 
 
 @dataclass(frozen=True)
@@ -92,9 +100,7 @@ def fit_readout(
     importance; with a price a readout may then use a half or a quarter of them. Raises InputError
     for features that are not finite.
     """
-    table, indices = features.double().cpu().numpy(), targets.cpu().numpy()
-    if not np.isfinite(table).all():
-        raise InputError("the features of the network are no finite numbers; scale the inputs")
+    table, indices = _table(features), targets.cpu().numpy()
     parts = (1, 2, 4) if components and bit_price is not None else (1,)
     sizes = (max(1, table.shape[1] // part) for part in parts)
     fits = (_fitted(table[:, :size], indices, num_classes, bias, bit_price) for size in sizes)
@@ -120,8 +126,13 @@ def _fitted(
     if not bias:
         return FittedReadout(_tensors(weights, None), (Grid(step, 0.0),), cost)
     shift = shift - mean @ weights
-    middle = float(np.float16(np.median(shift)))
+    middle = float(np.clip(np.median(shift), -HUGE, HUGE).astype(np.float16))
     unit = float(np.float16(max(BIAS_STEP, np.abs(shift - middle).max() / LARGEST)))
+    if unit > COARSEST:
+        raise InputError(
+            "the features of the network vary little about a large mean, which a coded readout "
+            "cannot tell apart; standardise the inputs"
+        )
     shift = middle + unit * np.round((shift - middle) / unit)
     grids = Grid(step, 0.0), Grid(unit, middle)
     return FittedReadout(_tensors(weights, shift), grids, cost)
@@ -156,8 +167,10 @@ class _Problem:
     ) -> tuple[float, float, np.ndarray]:
         """The least cost, its step (for features before scaling) and whole numbers."""
         size, found = math.sqrt((weights**2).mean()) or 1.0, []
+        if not TINY <= scale * size <= HUGE:
+            raise InputError(f"the features of these examples {UNSUITED}")
         for step in STEPS * size:
-            kept = float(np.float16(scale * step)) or float(np.finfo(np.float16).smallest_subnormal)
+            kept = float(np.float16(np.clip(scale * step, TINY, HUGE)))
             levels = np.clip(np.round(scale * weights / kept), -LARGEST, LARGEST).astype(np.int64)
             price = bit_price * math.log(2) * coded_bits(levels)
             cost = self.objective(levels * (kept / scale), shift) + price
@@ -171,6 +184,14 @@ class _Problem:
         total = np.log(np.exp(logits - top).sum(axis=1)) + top[:, 0]
         own = logits[np.arange(len(logits)), self.targets]
         return float((total - own).sum() + (weights**2).sum() / (2 * C))
+
+
+def _table(features: Tensor) -> np.ndarray:
+    """Features as float64. Raises InputError for those that are not finite."""
+    table = features.cpu().double().numpy()
+    if not np.isfinite(table).all():
+        raise InputError("the features of the network are no finite numbers; scale the inputs")
+    return table
 
 
 def _tensors(weights: np.ndarray, shift: np.ndarray | None) -> tuple[Tensor, ...]:
