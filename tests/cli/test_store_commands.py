@@ -465,6 +465,18 @@ def test_few_examples_are_told_their_preset(folder, store, tmp_path):
     assert json.loads(result.stdout)["tasks"][0]["accuracy"] > 0.9
 
 
+def test_readouts_need_no_masks_and_others_no_features(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nets.py").write_text(NETS)
+    data = ("--data", folder / "basis" / "a.npz", "--task", "a")
+    readouts = ("readouts.impress", "--preset", "few_labels", "--module", "nets:make")
+    run("learn", *readouts, *data)
+    assert run_json("store", "show", "readouts.impress", "--module", "nets:make")["masks"] == 0
+    line = error_of("learn", "others.impress", *data, "--basis", "--features", *QUICK)
+    assert "--preset few_labels" in line
+    assert not (tmp_path / "others.impress").exists()
+
+
 NETS = """
 import impresslearn as il
 import torch

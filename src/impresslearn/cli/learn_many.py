@@ -58,10 +58,15 @@ def prepare_store(
     description = describe_store(path) if path.exists() else None
     if description is not None:
         check_agreement(new, description, path)
-    masks = find_preset(new.preset or DEFAULT_PRESET).masks
+    chosen = find_preset(new.preset or DEFAULT_PRESET)
+    masks = chosen.masks
+    granularity = new.granularity or chosen.more.get("granularity")
     if description is not None:
-        masks = description["masks"]
-    if not masks and training.masks is None and not training.random_masks:
+        masks, granularity = description["masks"], description["settings"]["granularity"]
+    over_masks = granularity != "readout"  # readouts may be over the network itself
+    if over_masks and training.features:
+        raise InputError("--features is for stores of readouts: --preset few_labels")
+    if over_masks and not masks and training.masks is None and not training.random_masks:
         raise InputError(
             f"{path} has no masks to learn over: learn its first tasks with --basis, or give it "
             "random masks with --random-masks 20"
