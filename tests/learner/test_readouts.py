@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from impresslearn import ImpressLearner, adapt, load, open_store, rounded
 from impresslearn.coefficients import readout
+from impresslearn.coefficients.readout import Projection
 from impresslearn.errors import InputError, StoreError
 from impresslearn.export import export_task
 from impresslearn.learner import learning
@@ -231,6 +232,13 @@ def test_damaged_features_are_noticed(tmp_path: Path, change: str) -> None:
     connection.close()
     with pytest.raises(StoreError, match="projection of features"):
         load(path).logits(DATA["four"][0], "four")
+
+
+def test_features_of_masks_that_are_not_there_are_refused() -> None:
+    learner = learner_of(masks=1)
+    forged = Projection(3, False, torch.ones(36, 2))
+    learner._state.commit_projection(forged)
+    refused("of a bank of 1", learner.learn_task, "task", DATA["two"], error=StoreError)
 
 
 def test_what_a_readout_cannot_do_is_said() -> None:

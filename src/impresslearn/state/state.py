@@ -203,14 +203,24 @@ class LearnerState:
         return TaskView(found[0], self.shared, self.backbone.num_classes, others=tuple(found[1:]))
 
     def last_projection(self) -> tuple[int, Projection | None]:
-        """The number of the projection kept last, 0 without any, and the projection."""
+        """The number of the projection kept last, 0 without any, and the projection.
+
+        Raises StoreError for one of more masks than there are.
+        """
         number = self.backend.projections()
-        return number, self.backend.projection(number)
+        projection = self.backend.projection(number)
+        if projection is not None and projection.num_masks > len(self.bank):
+            raise StoreError(
+                f"features are of {projection.num_masks} masks of a bank of {len(self.bank)}; "
+                "restore the store from a copy"
+            )
+        return number, projection
 
     def commit_projection(self, projection: Projection) -> None:
         """Keeps a projection for the readouts that are learned from now on."""
         self.commit_masks(())  # those of a bank that was given
         with self._committing, self.backend.transaction():
+            self.catch_up()  # refuses features of masks that are gone
             self.backend.add_projection(projection)
 
     @torch.no_grad()
