@@ -111,7 +111,9 @@ def test_coefficients_that_do_not_fit_are_refused():
     turned = Coefficients(tuple(a.T for a in draw(4, CoefficientSpec("unit")).alpha[:1]) * 3)
     with pytest.raises(InputError, match="expected"):
         mixed_weights(bank, weights, turned)
-    with pytest.raises(InputError, match="granularity must be one of layer, unit, got 'weight'"):
+    with pytest.raises(
+        InputError, match="granularity must be one of layer, unit, readout, got 'weight'"
+    ):
         CoefficientSpec("weight")
     with pytest.raises(InputError, match="the bank is empty"):
         uniform_coefficients(LAYERS, 0)

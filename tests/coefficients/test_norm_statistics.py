@@ -9,14 +9,13 @@ import impresslearn as il
 from impresslearn.coefficients.norm_statistics import (
     DEVIATION_STEP,
     MEAN_STEP,
+    StoredStatistics,
+    coded_statistics,
     restore_statistics,
-    store_statistics,
 )
-from impresslearn.data import TensorBatches
 from impresslearn.inference import EntropyProfile
-from impresslearn.methods.finetuning import copied_weights
-from impresslearn.networks.prediction import TrainingPhase
-from impresslearn.optimisation.loop import Recipe, TaskTraining
+from impresslearn.networks.prediction import TaskView
+from impresslearn.networks.remeasuring import remeasured
 from toys import ConvNet, pictures, quick_learner, resnet, same
 
 
@@ -38,18 +37,18 @@ def layers(statistics):
 def test_what_is_normalised_moves_by_half_a_step_at_most():
     backbone = resnet("per_task")
     exact = gathered(backbone)
-    stored = store_statistics(backbone, exact, "coded")
+    stored = coded_statistics(backbone, exact, exact)
     for (mean, variance), (kept, spread) in zip(layers(exact), layers(stored.values), strict=True):
         assert ((variance / spread).log().abs() / 2 <= 1.01 * DEVIATION_STEP / 2).all()
         assert ((mean - kept).abs() <= 1.01 * MEAN_STEP / 2 * (spread + 1e-5).sqrt()).all()
-    raw = store_statistics(backbone, exact, "float32")
+    raw = StoredStatistics(exact)
     assert stored.nbytes == len(stored.content) < raw.nbytes / 5 == len(raw.content) / 5
     for each in (stored, raw):
         restored = restore_statistics(backbone, each.content, each.code is not None)
         assert same(restored.values, each.values)
         assert restored.content == each.content
     assert same(raw.values, exact)
-    again = store_statistics(backbone, stored.values, "coded")
+    again = coded_statistics(backbone, stored.values, {})
     assert again.content == stored.content
 
 
@@ -59,7 +58,7 @@ def test_statistics_are_seen_from_where_a_task_starts():
     module(pictures()[0])
     backbone = il.adapt(module, norm="per_task")
     start = backbone.initial_statistics()
-    stored = store_statistics(backbone, start, "coded")
+    stored = coded_statistics(backbone, start, {})
     assert stored.nbytes == 1 + 2 * 2 + 4
     torch.testing.assert_close(stored.values, start)
 
@@ -73,7 +72,7 @@ def test_channels_that_hardly_vary_or_far_too_much(mean, variance, coded):
     backbone = resnet("per_task")
     exact = gathered(backbone)
     exact["stem.1.running_mean"][1], exact["stem.1.running_var"][1] = mean, variance
-    stored = store_statistics(backbone, exact, "coded")
+    stored = coded_statistics(backbone, exact, exact)
     assert (stored.code is not None) == coded
     kept = [stored.values[f"stem.1.running_{each}"][1].item() for each in ("mean", "var")]
     shift, deviation = abs(kept[0] - mean), math.sqrt(variance + 1e-5)
@@ -82,37 +81,39 @@ def test_channels_that_hardly_vary_or_far_too_much(mean, variance, coded):
     assert coded or same(stored.values, exact)
 
 
-def test_statistics_settle_halfway_and_then_stay():
-    backbone, gathered = resnet("per_task"), []
+def test_a_norm_is_measured_after_those_before_it():
+    """As they are, statistics are those of the batch; an error is taken out by the norms behind."""
+    backbone, (inputs, _) = resnet("per_task"), pictures(count=32)
+    exact = remeasured(backbone, {}, inputs, lambda _, *moments: moments)
+    expected = backbone.forward({}, inputs, None, "batch")
+    torch.testing.assert_close(backbone.forward({}, inputs, exact), expected, atol=1e-4, rtol=1e-4)
+    first = next(iter(exact)).rpartition(".")[0]
 
-    def settle(statistics):
-        gathered.append(dict(statistics))
-        return store_statistics(backbone, statistics, "coded").values
+    def doubled(name, mean, variance):
+        return (2 * mean, 4 * variance) if name == first else (mean, variance)
 
-    phase, source = TrainingPhase.begin(backbone), TensorBatches(*pictures())
-    recipe = Recipe(epochs=0, min_steps=4)
-    task = TaskTraining(backbone, source, 3, recipe, phase, settle=settle)
-    task.fit(copied_weights(backbone.weights))
-    assert len(gathered) == 1
-    assert same(phase.statistics, store_statistics(backbone, gathered[0], "coded").values)
+    found = remeasured(backbone, {}, inputs, doubled)
+    torch.testing.assert_close(found[f"{first}.running_mean"], 2 * exact[f"{first}.running_mean"])
+    alone = exact | {name: value for name, value in found.items() if name.startswith(f"{first}.")}
+    errors = [(backbone.forward({}, inputs, each) - expected).norm() for each in (found, alone)]
+    assert errors[0] < 0.7 * errors[1]
+    assert not any(norm._forward_pre_hooks for norm in backbone._view("eval").modules())
 
 
 @pytest.mark.parametrize("verb", ["learn_basis", "learn_task"])
-def test_tasks_are_trained_and_judged_with_what_is_kept(monkeypatch, verb):
-    trained, judged = [], []
-
-    def stored(backbone, statistics, precision):
-        trained.append(statistics)
-        return store_statistics(backbone, statistics, precision)
+def test_tasks_are_judged_with_what_is_kept(monkeypatch, verb):
+    judged = []
 
     def profiled(backbone, view, inputs):
         judged.append(view.statistics)
         return EntropyProfile(0.1, 0.1)
 
-    monkeypatch.setattr("impresslearn.state.state.store_statistics", stored)
     monkeypatch.setattr("impresslearn.state.state.entropy_profile", profiled)
     learner = quick_learner(resnet("per_task"), precision="coded").add_random_masks(2)
-    getattr(learner, verb)("a", pictures())
+    data = pictures()
+    getattr(learner, verb)("a", data)
     kept = learner.statistics_of("a")
     assert same(judged[0], kept)
-    assert same(trained[0], kept)
+    assert learner.tasks_["a"].breakdown["statistics"] < 800
+    view = TaskView(learner._state.view(learner.tasks_.learned("a")).weights, kept, 3)
+    assert torch.equal(view.logits(learner.backbone, data[0]), learner.logits(data[0], "a"))

@@ -3,7 +3,8 @@
 A batch norm computes (x - m) / s with s = sqrt(v + ε) for a mean m and a variance v. Under "coded"
 both are rounded, seen from the m₀ and s₀ that every task starts from (0 and about 1 in a new
 network): log(s / s₀) to a multiple of DEVIATION_STEP, then (m - m₀) / s to one of MEAN_STEP. So
-what is normalised moves by a small part of its own deviation, however large that is. The multiples
+what is normalised moves by a small part of its own deviation, however large that is. Layer after
+layer is measured on training inputs and rounded, so that errors do not add up. The multiples
 are whole numbers and coded as those of coefficients are (`quantisation`): all means by one model,
 and by another all logarithms, each less a middle of its layer.
 
@@ -13,7 +14,7 @@ varies, are kept as they were gathered, and so are those under any other precisi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -29,15 +30,21 @@ from impresslearn.coefficients.quantisation import (
     decode_levels,
     encode_levels,
 )
+from impresslearn.data import Examples, Inputs, StreamedExamples
 from impresslearn.networks import Backbone
+from impresslearn.networks.inputs import some_inputs
 from impresslearn.networks.norms import batch_norms
 from impresslearn.networks.prediction import Statistics
+from impresslearn.networks.remeasuring import remeasured
 
 Floats = NDArray[np.float64]
-MEAN_STEP = 0.25
+MEAN_STEP = 0.5
 """Of means, in deviations."""
 DEVIATION_STEP = 0.2
 """Of the natural logarithms of deviations."""
+FEWEST_MEASURED = 16
+MEASURED_NUMBERS = 2**22
+"""Numbers at most in the inputs that statistics are measured on: 1,365 images of 3 x 32 x 32."""
 
 
 @dataclass(frozen=True)
@@ -64,14 +71,40 @@ class StoredStatistics:
 
 
 def store_statistics(
-    backbone: Backbone, statistics: Statistics, precision: str
+    backbone: Backbone,
+    gathered: Statistics,
+    precision: str,
+    weights: Mapping[str, Tensor],
+    examples: Examples | StreamedExamples,
 ) -> StoredStatistics:
-    """A task's statistics as a precision keeps them: rounded and coded under "coded"."""
-    code = _encoded(backbone, statistics) if precision == "coded" else None
+    """A task's statistics as a precision keeps them: as gathered, or under "coded" rounded.
+
+    weights, examples: those that the network is computed with, and that it was trained on.
+    """
+    if precision != "coded":
+        return StoredStatistics(gathered)
+    size = max(1, sum(each[:1].numel() for each in _tensors(examples.inputs_at(np.arange(1)))))
+    inputs = some_inputs(examples, max(FEWEST_MEASURED, MEASURED_NUMBERS // size))
+    initial = backbone.initial_statistics()
+    smoothing = {name: norm.eps for name, norm in batch_norms(backbone.module)}
+
+    def settle(name: str, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+        of = f"{name}." if name else ""
+        first = (initial[f"{of}running_{each}"].double() for each in ("mean", "var"))
+        return _rounded((mean, variance), tuple(first), smoothing[name])
+
+    return coded_statistics(backbone, remeasured(backbone, weights, inputs, settle), gathered)
+
+
+def coded_statistics(
+    backbone: Backbone, statistics: Statistics, otherwise: Statistics
+) -> StoredStatistics:
+    """Statistics rounded and coded; what is kept otherwise where whole numbers do not reach."""
+    code = _encoded(backbone, statistics)
     if code is not None:
         with suppress(ValueError):  # rounded up to more than their dtype holds
             return restore_statistics(backbone, code, coded=True)
-    return StoredStatistics(statistics)
+    return StoredStatistics(otherwise)
 
 
 def restore_statistics(backbone: Backbone, content: bytes, coded: bool) -> StoredStatistics:
@@ -85,13 +118,6 @@ def restore_statistics(backbone: Backbone, content: bytes, coded: bool) -> Store
         if not value.isfinite().all() or (variance and (value < 0).any()):
             raise ValueError(f"the norm statistics {name!r} hold impossible values")
     return StoredStatistics(values, content if coded else None)
-
-
-def settling(backbone: Backbone, precision: str) -> Callable[[Statistics], Statistics] | None:
-    """How `TaskTraining` rounds gathered statistics to what is kept; None where nothing is lost."""
-    if precision != "coded":
-        return None
-    return lambda statistics: store_statistics(backbone, statistics, precision).values
 
 
 def statistics_bytes(statistics: Mapping[str, Tensor]) -> bytes:
@@ -146,6 +172,22 @@ def _decoded(backbone: Backbone, content: bytes) -> Statistics:
     layers = zip(_by_layer(means, counts), _by_layer(variances, counts), strict=True)
     pairs = zip(initial.items(), chain.from_iterable(layers), strict=True)
     return {name: torch.from_numpy(values).to(like) for (name, like), values in pairs}
+
+
+def _rounded(
+    moments: tuple[Tensor, ...], initial: tuple[Tensor, ...], smoothing: float
+) -> tuple[Tensor, Tensor]:
+    """The means and variances of one norm on the grid, seen from those that tasks start from."""
+    (mean, variance), (first_mean, first_variance) = moments, initial
+    first = (first_variance + smoothing).sqrt()
+    steps = ((variance + smoothing).sqrt() / first).log().div(DEVIATION_STEP).round()
+    deviation = first * (DEVIATION_STEP * steps).exp()
+    shifts = ((mean - first_mean) / deviation / MEAN_STEP).round()
+    return first_mean + MEAN_STEP * shifts * deviation, (deviation**2 - smoothing).clamp(min=0)
+
+
+def _tensors(inputs: Tensor | Inputs) -> Iterable[Tensor]:
+    return inputs.tensors if isinstance(inputs, Inputs) else [inputs]
 
 
 def _norms(backbone: Backbone) -> tuple[list[int], Floats]:

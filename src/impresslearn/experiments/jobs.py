@@ -21,7 +21,7 @@ NAMED = ("task", "sparsity", "seed", "labels", "method")
 """The settings that an error names a job by."""
 STREAM_VERSIONS = {"rotated_digits": 2}
 """Raised when the same settings of a stream give other tasks; 1 where it is not named."""
-CODED_STATISTICS = 1
+CODED_STATISTICS = 2
 """Raised when coded norm statistics of tasks give other results; before 1 they were floats."""
 
 

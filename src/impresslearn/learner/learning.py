@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from impresslearn.coefficients.learning import trainable_numbers
-from impresslearn.coefficients.norm_statistics import settling
 from impresslearn.data import Examples, Inputs, to_batches
 from impresslearn.errors import InputError
 from impresslearn.learner.readouts import learn_projection, learn_readout
 from impresslearn.masks import PopupScores, trainable_scores
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks.inputs import TrainingData, training_examples
-from impresslearn.networks.prediction import Statistics, TrainingPhase
+from impresslearn.networks.prediction import TrainingPhase
 from impresslearn.optimisation.batched import Problem, side_by_side, solve
 from impresslearn.optimisation.loop import FitResult, TaskTraining, with_head
 from impresslearn.optimisation.progress import Progress
@@ -68,9 +67,7 @@ class Trainer:
         def problem(seed: int) -> Problem:
             # Where all tasks share norm statistics, the others use those that the first gathered.
             phase = first if seed == chosen[0] else TrainingPhase.begin(backbone, first.statistics)
-            training = TaskTraining(
-                backbone, source, len(classes), recipe, phase, seed, progress, settle=self._settle
-            )
+            training = TaskTraining(backbone, source, len(classes), recipe, phase, seed, progress)
             scores = PopupScores.create(
                 backbone.layers, ones, seed, settings.score_rule, backbone.device
             )
@@ -131,7 +128,6 @@ class Trainer:
                 seed,
                 progress,
                 training.fold_after,
-                self._settle,
             ), numbers
 
         beside = side_by_side(backbone, batched)
@@ -170,11 +166,6 @@ class Trainer:
             phase = TrainingPhase.begin(backbone, state.shared)
             run = TrainingRun(examples, classes, phase, _metrics(examples, started, None, note))
             state.commit_learned(name, found, settings.precision, history, run)
-
-    @property
-    def _settle(self) -> Callable[[Statistics], Statistics] | None:
-        backbone, precision = self.state.backbone, self.settings.precision
-        return settling(backbone, precision) if backbone.has_task_statistics else None
 
     def _seeds(self, number: int, given: Sequence[int] | None) -> list[int]:
         """Those given, or the next ones after those that were used."""

@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from impresslearn.coefficients.norm_statistics import store_statistics
 from impresslearn.coefficients.quantisation import PRECISIONS, store_coefficients
 from impresslearn.errors import InputError
 from impresslearn.learner.learner import ImpressLearner
-from impresslearn.networks import Backbone
 from impresslearn.state.backends import MemoryBackend
 from impresslearn.state.settings import restored_settings
 from impresslearn.state.state import LearnerState
@@ -55,7 +53,7 @@ def rounded(
     for name in data:
         learner.tasks_.learned(name)
     backbone = learner.backbone
-    tasks = {task.name: _round(task, precision, backbone) for task in learner.tasks_.all()}
+    tasks = {task.name: _round(task, precision) for task in learner.tasks_.all()}
     bank = learner.bank_.to(backbone.device)
     old = learner._state.backend
     projections = filter(None, map(old.projection, range(1, old.projections() + 1)))
@@ -67,13 +65,11 @@ def rounded(
     return Rounded(copy, tuple(changes))
 
 
-def _round(task: LearnedTask, precision: str, backbone: Backbone) -> LearnedTask:
-    kept, statistics = task.coefficients, task.statistics
+def _round(task: LearnedTask, precision: str) -> LearnedTask:
+    kept = task.coefficients
     if kept is not None and PRECISIONS.index(precision) > PRECISIONS.index(kept.precision):
         kept = store_coefficients(kept.restore(), precision)
-    if statistics is not None and statistics.code is None:
-        statistics = store_statistics(backbone, statistics.values, precision)
-    return replace(task, coefficients=kept, statistics=statistics)
+    return replace(task, coefficients=kept)
 
 
 def _change(before: ImpressLearner, after: ImpressLearner, name: str, data: Any) -> Rounding:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from typing_extensions import TypedDict, Unpack
 
-from impresslearn.coefficients.norm_statistics import settling, store_statistics
+from impresslearn.coefficients.norm_statistics import store_statistics
 from impresslearn.coefficients.quantisation import PRECISIONS
 from impresslearn.data import Label, to_batches
 from impresslearn.data.preprocessing import Preprocessing
@@ -163,14 +163,15 @@ class FineTuning(ReadOnlySettings):
         source = to_batches(examples, classes, self.backbone.device)
         progress = progress_for(self.progress).titled(f"task {name}")
         trainable = with_head(trains(), self.backbone, len(classes), HEAD_RATE)
-        settle = settling(self.backbone, self.precision)
         task = (self.backbone, source, len(classes), self.recipe, phase, seed, progress)
-        TaskTraining(*task, settle=settle).fit(trainable)
+        TaskTraining(*task).fit(trainable)
         with torch.no_grad():
             (weights, size), head = trainable.result()
         kept = None
         if phase.statistics is not None:
-            kept = store_statistics(self.backbone, phase.statistics, self.precision)
+            kept = store_statistics(
+                self.backbone, phase.statistics, self.precision, weights | head, examples
+            )
         breakdown = {
             "weights": size + tensor_bytes(head.values()),
             "statistics": kept.nbytes if kept else 0,

@@ -38,8 +38,6 @@ NUMBERS = (
 Optimizer = Literal["adam", "adamw", "rmsprop", "sgd"]
 Schedule = Literal["constant", "cosine"]
 WORDS = {"optimizer": get_args(Optimizer), "schedule": get_args(Schedule)}
-SETTLED_AFTER = 0.5
-"""The share of the steps after which statistics that settle stay as they are."""
 CHECK_EVERY = 50
 SMALLEST_BATCH = 16
 
@@ -210,8 +208,7 @@ class TaskTraining:
 
     source: batches with class indices; num_classes: the outputs that count; phase: where norm
     statistics go; seed, progress: as of `fit`; fold_after: the share of the steps in which frozen
-    statistics give way to those of the batch, which are then folded into what is trained; settle:
-    rounds the statistics that are gathered, before the last steps adapt to them as they then stay.
+    statistics give way to those of the batch, which are then folded into what is trained.
     """
 
     backbone: Backbone
@@ -222,18 +219,11 @@ class TaskTraining:
     seed: int = 0
     progress: Progress = silent
     fold_after: float = 0.0
-    settle: Callable[[Statistics], Statistics] | None = None
 
     @property
     def folds(self) -> bool:
         """Whether norm statistics are gathered and folded while training."""
         return self.fold_after > 0 and self.phase.mode == "frozen"
-
-    @property
-    def settles(self) -> bool:
-        """Whether norm statistics are gathered, and rounded while training."""
-        gathers = self.phase.mode == "train" and self.phase.statistics is not None
-        return gathers and self.settle is not None
 
     def fit(self, trained: Trainable) -> FitResult:
         """Minimises cross-entropy and cost over the parameters. Raises as the function `fit`."""
@@ -243,8 +233,6 @@ class TaskTraining:
         kept = self.phase.statistics or {}
         gathered = {name: each.clone() for name, each in kept.items()}
         gathering = replace(self, phase=TrainingPhase("train", gathered))
-        settled = math.ceil(SETTLED_AFTER * total) if self.settles else total
-        frozen = replace(self, phase=TrainingPhase("frozen", kept))
         steps = count()
 
         def fold() -> None:
@@ -255,11 +243,8 @@ class TaskTraining:
             step = next(steps)
             if step == last:
                 fold()
-            if step == settled and self.settle:
-                kept.update(self.settle(kept))
             weights, cost = trained.weights()
-            now = gathering if step < last else frozen if step >= settled else self
-            return now.loss(weights, inputs, targets) + cost
+            return (gathering if step < last else self).loss(weights, inputs, targets) + cost
 
         recipe = self.recipe
         result = fit(trained.parameters, loss, self.source, recipe, self.seed, self.progress)

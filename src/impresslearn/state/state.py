@@ -313,7 +313,9 @@ class LearnerState:
         """The task with its norm statistics, and its entropies on its own training inputs."""
         kept = None
         if run.phase.statistics is not None and self.backbone.has_task_statistics:
-            kept = store_statistics(self.backbone, run.phase.statistics, precision)
+            kept = store_statistics(
+                self.backbone, run.phase.statistics, precision, view.weights, run.examples
+            )
             view = replace(view, statistics=kept.values)
         inputs = some_inputs(run.examples, PROFILED_INPUTS)
         profile = entropy_profile(self.backbone, view, inputs)
