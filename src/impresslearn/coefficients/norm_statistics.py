@@ -90,8 +90,10 @@ def store_statistics(
 
     def settle(name: str, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
         of = f"{name}." if name else ""
-        first = (initial[f"{of}running_{each}"].double() for each in ("mean", "var"))
-        return _rounded((mean, variance), tuple(first), smoothing[name])
+        first = (initial[f"{of}running_{each}"] for each in ("mean", "var"))
+        grid = _Grid(*map(_floats, first), smoothing[name])
+        rounded = grid.moments(*grid.levels(_floats(mean), _floats(variance)))
+        return torch.from_numpy(rounded[0]).to(mean), torch.from_numpy(rounded[1]).to(variance)
 
     return coded_statistics(backbone, remeasured(backbone, weights, inputs, settle), gathered)
 
@@ -142,13 +144,9 @@ def _unpacked(backbone: Backbone, content: bytes) -> Statistics:
 def _encoded(backbone: Backbone, statistics: Statistics) -> bytes | None:
     """Middles, models and whole numbers; None where there are larger ones than can be coded."""
     counts, smoothing = _norms(backbone)
-    first_means, first_variances = _moments(backbone.initial_statistics())
-    means, variances = _moments(statistics)
-    first = np.sqrt(first_variances + smoothing)
-    with np.errstate(all="ignore"):  # what is not finite then is not coded
-        logarithms = np.rint(np.log(np.sqrt(variances + smoothing) / first) / DEVIATION_STEP)
-        deviations = first * np.exp(DEVIATION_STEP * logarithms)
-        shifts = np.rint((means - first_means) / deviations / MEAN_STEP)
+    grid = _Grid(*_moments(backbone.initial_statistics()), smoothing)
+    shifts, logarithms = grid.levels(*_moments(statistics))
+    with np.errstate(invalid="ignore"):
         middles = [np.rint(np.median(each)) for each in _by_layer(logarithms, counts)]
         logarithms -= np.repeat(middles, counts)
     if not all((np.abs(each) <= LARGEST).all() for each in (shifts, logarithms, middles)):
@@ -160,30 +158,43 @@ def _encoded(backbone: Backbone, statistics: Statistics) -> bytes | None:
 def _decoded(backbone: Backbone, content: bytes) -> Statistics:
     counts, smoothing = _norms(backbone)
     initial = backbone.initial_statistics()
-    first_means, first_variances = _moments(initial)
     ends = [len(counts) + MODEL_BYTES * number for number in range(3)]
     middles = np.frombuffer(content[: ends[0]], np.int8)
     models = [content[ends[0] : ends[1]], content[ends[1] : ends[2]]]
     shifts, logarithms = decode_levels(models, [len(smoothing)] * 2, content[ends[2] :])
     logarithms += np.repeat(middles, counts)
-    deviations = np.sqrt(first_variances + smoothing) * np.exp(DEVIATION_STEP * logarithms)
-    means = first_means + MEAN_STEP * shifts * deviations
-    variances = np.maximum(deviations**2 - smoothing, 0.0)
-    layers = zip(_by_layer(means, counts), _by_layer(variances, counts), strict=True)
+    moments = _Grid(*_moments(initial), smoothing).moments(shifts, logarithms)
+    layers = zip(*(_by_layer(each, counts) for each in moments), strict=True)
     pairs = zip(initial.items(), chain.from_iterable(layers), strict=True)
     return {name: torch.from_numpy(values).to(like) for (name, like), values in pairs}
 
 
-def _rounded(
-    moments: tuple[Tensor, ...], initial: tuple[Tensor, ...], smoothing: float
-) -> tuple[Tensor, Tensor]:
-    """The means and variances of one norm on the grid, seen from those that tasks start from."""
-    (mean, variance), (first_mean, first_variance) = moments, initial
-    first = (first_variance + smoothing).sqrt()
-    steps = ((variance + smoothing).sqrt() / first).log().div(DEVIATION_STEP).round()
-    deviation = first * (DEVIATION_STEP * steps).exp()
-    shifts = ((mean - first_mean) / deviation / MEAN_STEP).round()
-    return first_mean + MEAN_STEP * shifts * deviation, (deviation**2 - smoothing).clamp(min=0)
+@dataclass(frozen=True)
+class _Grid:
+    """Where the moments of some channels are rounded to: what tasks start from, and each ε."""
+
+    means: Floats
+    variances: Floats
+    smoothing: Floats | float
+
+    @property
+    def deviations(self) -> Floats:
+        return np.sqrt(self.variances + self.smoothing)
+
+    def levels(self, means: Floats, variances: Floats) -> tuple[Floats, Floats]:
+        """Whole numbers of means and of logarithms; not finite where there are none."""
+        with np.errstate(all="ignore"):
+            relative = np.sqrt(variances + self.smoothing) / self.deviations
+            logarithms = np.rint(np.log(relative) / DEVIATION_STEP)
+            deviations = self.deviations * np.exp(DEVIATION_STEP * logarithms)
+            return np.rint((means - self.means) / deviations / MEAN_STEP), logarithms
+
+    def moments(self, shifts: Floats, logarithms: Floats) -> tuple[Floats, Floats]:
+        """The means and variances of such whole numbers."""
+        with np.errstate(all="ignore"):
+            deviations = self.deviations * np.exp(DEVIATION_STEP * logarithms)
+            means = self.means + MEAN_STEP * shifts * deviations
+            return means, np.maximum(deviations**2 - self.smoothing, 0.0)
 
 
 def _tensors(inputs: Tensor | Inputs) -> Iterable[Tensor]:
@@ -199,8 +210,12 @@ def _norms(backbone: Backbone) -> tuple[list[int], Floats]:
 
 def _moments(statistics: Statistics) -> tuple[Floats, Floats]:
     """Means and variances of all channels, of statistics in the order of a network's norms."""
-    values = [value.detach().cpu().double().numpy() for value in statistics.values()]
+    values = [_floats(value) for value in statistics.values()]
     return np.concatenate(values[::2]), np.concatenate(values[1::2])
+
+
+def _floats(values: Tensor) -> Floats:
+    return values.detach().cpu().double().numpy()
 
 
 def _by_layer(values: Floats, counts: list[int]) -> list[Floats]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy.special import logsumexp
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
@@ -180,10 +181,8 @@ class _Problem:
     def objective(self, weights: np.ndarray, shift: np.ndarray) -> float:
         """The cross-entropy of all examples and the L2 penalty."""
         logits = self.table @ weights + shift
-        top = logits.max(axis=1, keepdims=True)
-        total = np.log(np.exp(logits - top).sum(axis=1)) + top[:, 0]
         own = logits[np.arange(len(logits)), self.targets]
-        return float((total - own).sum() + (weights**2).sum() / (2 * C))
+        return float((logsumexp(logits, axis=1) - own).sum() + (weights**2).sum() / (2 * C))
 
 
 def _table(features: Tensor) -> np.ndarray:

@@ -15,7 +15,7 @@ import json
 import math
 import operator
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -129,10 +129,10 @@ def export_module(task: TaskModel) -> nn.Module:
     the user's comes back as a copy, inside a graph as `network` where something is added around it.
     torch traces while a graph is made, and no other thread should call a module meanwhile.
     """
-    if task.view.others:
-        return _added(task)
-    module = _without_own_classes(merged_network(task), {})
     attributes = {"task": task.name, "classes": task.classes}
+    if task.view.others:
+        return _added(task, attributes)
+    module = _without_own_classes(merged_network(task), {})
     taken = any(hasattr(module, name) for name in attributes)  # and may be what forward works with
     own = _is_own(task.backbone.module)
     reader = task.backbone.logits_reader
@@ -146,13 +146,19 @@ def export_module(task: TaskModel) -> nn.Module:
         module = fx.GraphModule({WRAPPED: module}, graph, type(module).__name__)
     if isinstance(module, fx.GraphModule):
         _surround(module, task)
+    return _labelled(module, attributes)
+
+
+def _labelled(module: nn.Module, attributes: Mapping[str, Any]) -> nn.Module:
+    """The module with what says which task it computes, in evaluation mode."""
+    if isinstance(module, fx.GraphModule):
         module.meta.setdefault(KEPT_BY_DEEPCOPY, {}).update(attributes)
     for name, value in attributes.items():
         setattr(module, name, value)
     return module.eval()
 
 
-def _added(task: TaskModel) -> nn.Module:
+def _added(task: TaskModel, attributes: Mapping[str, Any]) -> nn.Module:
     """A readout: the modules of its networks in one, which adds their logits in their order."""
     view = task.view
     parts = [
@@ -171,11 +177,7 @@ def _added(task: TaskModel) -> nn.Module:
     output.args = (total.node,)
     named = {f"{WRAPPED}_{number}": part for number, part in enumerate(parts)}
     module = fx.GraphModule(named, graph, type(task.backbone.module).__name__)
-    attributes = {"task": task.name, "classes": task.classes}
-    module.meta.setdefault(KEPT_BY_DEEPCOPY, {}).update(attributes)
-    for name, value in attributes.items():
-        setattr(module, name, value)
-    return module.eval()
+    return _labelled(module, attributes)
 
 
 @torch.no_grad()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -101,12 +102,15 @@ def _features(
 ) -> tuple[Tensor, Tensor]:
     """Features (n, f) of all examples, and their class indices (n,)."""
     view, backbone = state.feature_view(num_masks, residual), state.backbone
-    batches = [batch for source in sources for batch in source.batches(BATCH)]
-    features = torch.cat([view.features(backbone, inputs).float() for inputs, _ in batches])
+    found, targets = [], []
+    for inputs, indices in chain.from_iterable(source.batches(BATCH) for source in sources):
+        found.append(view.features(backbone, inputs).float())
+        targets.append(indices)
+    features = torch.cat(found)
     wanted = (num_masks + residual) * (backbone.own_head.fan_in if backbone.own_head else 0)
     if features.shape[1] != wanted:
         raise InputError(
             f"the last layer of {backbone.name} reads {wanted} features, but {features.shape[1]} "
             "enter it an input; a readout needs a linear one"
         )
-    return features, torch.cat([targets for _, targets in batches])
+    return features, torch.cat(targets)

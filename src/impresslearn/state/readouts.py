@@ -53,7 +53,7 @@ def with_heads(
     backbone: Backbone,
     bank: MaskBank,
     cache: WeightCache,
-    form: Coefficients | StoredCoefficients,
+    form: StoredCoefficients,
     head: Mapping[str, Tensor],
 ) -> list[Weights]:
     """The networks whose logits add up to the readout's; one whose features it ignores is left out.
