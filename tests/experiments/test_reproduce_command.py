@@ -152,14 +152,20 @@ def check_shown(tmp_path, targets):
 
 
 @pytest.mark.slow
-def test_every_target_at_scale_smoke_and_the_last_one_names_what_it_misses(tmp_path):
+def test_every_target_at_scale_smoke_and_the_last_ones_name_what_they_miss(tmp_path):
     status, _, err = smoke("all", tmp_path / "nothing", tmp_path)
     assert status != 0
-    assert "resnet20-cifar10.npz: put a ResNet-20 trained on CIFAR-10 there" in err
-    check_shown(tmp_path, set(target_names()) - {"pretrained"})
+    assert "nothing is downloaded" in err
+    check_shown(tmp_path, set(target_names()) - {"clinc150", "pretrained"})
 
 
 @pytest.mark.slow
 def test_a_trained_network_at_scale_smoke(tmp_path, cifar100_root, resnet20_root):
     assert smoke("pretrained", resnet20_root, tmp_path)[0] == 0
     check_shown(tmp_path, ["pretrained"])
+
+
+@pytest.mark.slow
+def test_text_at_scale_smoke(tmp_path, clinc150_root):
+    assert smoke("clinc150", clinc150_root.parent, tmp_path)[0] == 0
+    check_shown(tmp_path, ["clinc150"])

@@ -183,7 +183,6 @@ def linked():
         (convolutional(), {"skip": ["9.weight"]}, "skip names '9.weight'"),
         (nn.BatchNorm1d(3), {}, "no maskable layer"),
         (linked(), {}, "Linear cannot be copied"),
-        (nn.Linear(2, 2), {"head": "own"}, 'but the last layer is left to mask; use head="shared"'),
         (Encoder(), {"head": "own", "num_classes": 9}, '^num_classes = 9 is for head="shared"'),
         (
             network(nn.LazyBatchNorm2d(), trained=False),

@@ -149,7 +149,8 @@ class StoreOptions:
     """What a new store is made with; an existing one must agree."""
 
     backbone: str | None = option_field(
-        "NAME", "New store: the network, lenet_300_100 (default), resnet18, resnet20, resnet50."
+        "NAME",
+        "New store: the network, lenet_300_100 (default), linear, resnet18, resnet20, resnet50.",
     )
     module: str | None = option_field(
         "FILE:FUNCTION",

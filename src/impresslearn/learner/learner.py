@@ -123,7 +123,8 @@ class ImpressLearner(ReadOnlySettings):
         check_fold(backbone, self.settings.tune, fold_after)
         self.progress = progress
         self.cache_bytes = check_integer("cache_bytes", cache_bytes, 0)
-        ones_per_layer(backbone.layers, self.settings.sparsity, allocation)  # whether it can be met
+        if backbone.layers:  # whether it can be met
+            ones_per_layer(backbone.layers, self.settings.sparsity, allocation)
         masks = MaskBank(backbone.layers, backbone.device) if bank is None else bank
         self._state = LearnerState(backbone, masks, self.cache_bytes)
 
@@ -131,15 +132,15 @@ class ImpressLearner(ReadOnlySettings):
     def from_preset(cls, backbone: Backbone, name: str, **overrides: Any) -> ImpressLearner:
         """A learner with the settings of a preset (see `preset`), some overridden.
 
-        It has the masks of the preset, unless a bank is given. Raises InputError for "pretrained"
-        on a network whose tasks share its head.
+        It has the masks of the preset, unless a bank is given or there is nothing to mask. Raises
+        InputError for "pretrained" on a network whose tasks share its head.
         """
         chosen = find_preset(name)
         if chosen.own_head and backbone.own_head is None:
             line = f'the preset {name!r} is for networks with head="own", as from il.adapt(module)'
             raise InputError(line)
         learner = cls(backbone, **chosen.settings_on(backbone, overrides))
-        if chosen.masks and not len(learner.bank_):
+        if chosen.masks and backbone.layers and not len(learner.bank_):
             learner.add_masks(chosen.masks, source="disjoint")
         return learner
 

@@ -40,8 +40,10 @@ def ones_per_layer(
     Under `erdos_renyi` no density exceeds 0.5 unless the sparsity asks for more than half of all
     weights (then the cap rises to 1), and the sum over layers is exactly that of `uniform`
     rounding of the whole network: round((1 - sparsity) * weights).
-    Raises InputError for a sparsity outside [0, 1) or an unknown allocation.
+    Raises InputError for a sparsity outside [0, 1), an unknown allocation, and without layers.
     """
+    if not layers:
+        raise InputError("nothing but the last layer is left to mask, and that is every task's own")
     density = 1 - check_sparsity(sparsity)
     if allocation == "uniform":
         return tuple(max(1, round(density * layer.numel)) for layer in layers)

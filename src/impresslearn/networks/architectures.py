@@ -1,4 +1,4 @@
-"""The networks that come with the library: LeNet-300-100 and residual networks.
+"""The networks that come with the library: LeNet-300-100, residual networks, a layer alone.
 
 LeNet-300-100: LeCun et al., 1998. `resnet18` is the small-image form of residual networks (He et
 al., "Deep Residual Learning for Image Recognition", 2016) that continual learning took from GEM
@@ -6,7 +6,8 @@ al., "Deep Residual Learning for Image Recognition", 2016) that continual learni
 form, with the stride of a bottleneck in its 3x3 convolution. Both end in a 1x1 convolution as their
 head. None of these has biases, or weights in its norms. `resnet20` is the CIFAR-10 form of He et
 al. with shortcuts without parameters (their option A), built as those who train it build it: norms
-with weights and running statistics, a linear head with a bias.
+with weights and running statistics, a linear head with a bias. `linear` is nothing but a head, over
+features or embeddings that were computed before.
 """
 
 from __future__ import annotations
@@ -51,6 +52,11 @@ def lenet_300_100(
     for fan_in, units in pairwise(sizes):
         steps += [nn.Linear(fan_in, units, bias=False), nn.ReLU()]
     return LeNet(*steps[:-1])
+
+
+def linear(num_classes: int, *, in_features: int = 768) -> LeNet:
+    """One layer with a bias. Raises InputError for sizes that are no counts."""
+    return LeNet(nn.Linear(check_integer("in_features", in_features, 1), num_classes))
 
 
 class ResidualBlock(nn.Module):

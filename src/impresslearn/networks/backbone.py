@@ -106,8 +106,6 @@ class Backbone(ReadOnlySettings):
         self.head = head
         self.own_head = Head.of(module) if head == "own" else None
         self.layers = self._masked(skip, include)
-        if not self.layers:
-            raise InputError('nothing but the last layer is left to mask; use head="shared"')
         self._statistics = norms.statistic_names(module)
         if self._statistics and not policy.tracked:
             kept = self._statistics[0]
@@ -132,12 +130,12 @@ class Backbone(ReadOnlySettings):
     @property
     def device(self) -> torch.device:
         """Where the weights lie."""
-        return self.weights[self.layers[0].name].device
+        return self._like.device
 
     @property
     def dtype(self) -> torch.dtype:
         """The number format of the weights."""
-        return self.weights[self.layers[0].name].dtype
+        return self._like.dtype
 
     @property
     def input_dtype(self) -> torch.dtype:
@@ -184,8 +182,7 @@ class Backbone(ReadOnlySettings):
 
         {} where all tasks share the network's own.
         """
-        like = self.weights[self.layers[0].name]
-        return {} if self.own_head is None else self.own_head.zeros(num_classes, like)
+        return {} if self.own_head is None else self.own_head.zeros(num_classes, self._like)
 
     def small_parameters(
         self, kinds: Collection[TunedKind] = TUNED
@@ -308,7 +305,7 @@ class Backbone(ReadOnlySettings):
         return tuple(layer for layer in layers if layer.name not in heads)
 
     def __getstate__(self) -> dict[str, Any]:
-        linked = {"weights", "small", "_running_buffers", "_fixed_buffers", "_local"}
+        linked = {"weights", "small", "_like", "_running_buffers", "_fixed_buffers", "_local"}
         return {name: value for name, value in self.__dict__.items() if name not in linked}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -317,10 +314,13 @@ class Backbone(ReadOnlySettings):
 
     def _link(self) -> None:
         """Refer to the module's tensors as they are now, and forget older views."""
+        heads = self.own_head.shapes if self.own_head else {}
         vars(self)["weights"] = {
             layer.name: layer.of(self.module.get_parameter(layer.parameter).detach())
             for layer in self.layers
         }
+        first = [layer.parameter for layer in self.layers] + list(heads)
+        self._like = self.module.get_parameter(first[0]).detach()
         self._small_groups = small_parameters(self.module, self.own_head)
         vars(self)["small"] = {
             each.name: self.module.get_parameter(each.name).detach()

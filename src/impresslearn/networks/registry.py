@@ -13,7 +13,13 @@ import torch
 from torch import nn
 
 from impresslearn.errors import InputError
-from impresslearn.networks.architectures import lenet_300_100, resnet18, resnet20, resnet50
+from impresslearn.networks.architectures import (
+    lenet_300_100,
+    linear,
+    resnet18,
+    resnet20,
+    resnet50,
+)
 from impresslearn.networks.backbone import Backbone
 from impresslearn.networks.heads import HeadKind
 from impresslearn.networks.initialisation import INIT_VERSION, Init, check_gain, fill_weights
@@ -83,12 +89,12 @@ def create_backbone(
     init: "signed_constant", or "kaiming_normal" as in the paper. gain: multiplies all weights; by
     default 2 for signed_constant (about 1 / sqrt(1 - sparsity) suits masks on a network without
     norms; 2 is the best found at sparsity 0.9) and 1 for kaiming_normal. norm: see
-    `networks.norms`; by default "none" for lenet_300_100, "per_task" for resnet20, which gathers
-    running statistics, and "batch" for the other residual networks. init_version: 1 draws torch's
-    own normal numbers, as old stores did; they depend on the version of torch and the family of
-    processor. head: whether tasks share the last layer or bring their "own" (see `Backbone`).
-    settings: lenet_300_100 takes in_features and widths, the residual networks take width and
-    in_channels. torch's global random state is left as it was.
+    `networks.norms`; by default "none" for lenet_300_100 and linear, "per_task" for resnet20, which
+    gathers running statistics, and "batch" for the other residual networks. init_version: 1 draws
+    torch's own normal numbers, as old stores did; they depend on the version of torch and the
+    family of processor. head: whether tasks share the last layer or bring their "own" (see
+    `Backbone`). settings: lenet_300_100 takes in_features and widths, linear in_features, the
+    residual networks take width and in_channels. torch's global random state is left as it was.
     Raises InputError for an unknown name, init, norm or setting and for values out of range.
     """
     build, norm, settings = _planned(name, num_classes, norm, settings)
@@ -220,6 +226,7 @@ def _planned(
 
 
 register_backbone("lenet_300_100")(lenet_300_100)
+register_backbone("linear")(linear)
 register_backbone("resnet18", norms=None)(resnet18)
 register_backbone("resnet20", norms=("per_task", "shared"))(resnet20)
 register_backbone("resnet50", norms=None)(resnet50)

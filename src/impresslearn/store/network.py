@@ -171,9 +171,10 @@ def _around(module: nn.Module, description: Mapping[str, Any], where: Path) -> B
     if not isinstance(module, nn.Module):
         raise InputError("it is no nn.Module")
     kept = {name for name, _ in description["layers"]}
-    include = [name for each in candidates(module) if (name := each.layer.name) in kept]
-    if missing := kept.difference(include):
+    found = [name for each in candidates(module) if (name := each.layer.name) in kept]
+    if missing := kept.difference(found):
         raise InputError(f"it has no maskable layer {min(missing)!r}")
+    include = found or None  # a network that is nothing but its head
     layers = maskable_layers(module, include=include)
     if module.get_parameter(layers[0].parameter).dtype != dtype:
         module = copy.deepcopy(module).to(dtype)

@@ -46,7 +46,8 @@ GRIDS: Mapping[str, Grid] = {
     "few-labels": Grid(tasks.few_labels, benchmark=tasks.spread_rotations),
     "forgetting": Grid(tasks.forgetting, tasks.by_task),
     "customers": Grid(small_tasks.customers, small_tasks.by_customer),
-    "pretrained": Grid(small_tasks.pretrained),
+    "pretrained": Grid(small_tasks.task_by_task),
+    "clinc150": Grid(small_tasks.task_by_task),
 }
 
 

@@ -1,6 +1,7 @@
 """The jobs of targets about small tasks, by ours and by what their users would take otherwise.
 
 `pretrained`: five classes and 600 images a task, over a network that was trained on other classes;
+`clinc150`: fifteen intents and 1,500 sentences a task, over numbers that stand for sentences;
 `customers`: 100 images a task or 20, over the masks of a dozen tasks with more.
 `small_tasks.toml` says which methods run.
 """
@@ -28,10 +29,10 @@ from impresslearn.learner.presets import preset as find_preset
 VALUES = (*ROW_VALUES, "seconds")
 
 
-def pretrained(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
-    """Every method on the tasks that no setting was chosen on."""
+def task_by_task(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
+    """Every method on each of the unseen tasks."""
     seed = benchmark.seeds[0]
-    for entry in _methods(f"pretrained.{scale}"):
+    for entry in _methods(f"{benchmark.name}.{scale}"):
         for task in benchmark.unseen_tasks():
             job = _job(benchmark, entry, seed, {"task": task})
             yield Planned(job, {**_columns(benchmark, entry), "seed": seed}, VALUES)
