@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 
+from impresslearn import load
 from impresslearn.errors import InputError
 from impresslearn.kernels import pack
 from impresslearn.masks import (
@@ -18,7 +19,8 @@ from impresslearn.masks import (
 )
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks.layers import MaskableLayer
-from toys import LAYERS, quick_learner, same
+from impresslearn.store import describe_store
+from toys import LAYERS, pictures, quick_learner, resnet, same
 
 
 @pytest.mark.parametrize("count", [1, 7, 100])
@@ -30,6 +32,20 @@ def test_disjoint_masks_share_every_weight_out(count):
         assert (masks.sum(dim=0) == 1).all()
         sizes = masks.flatten(1).sum(dim=1)
         assert int(sizes.max()) - int(sizes.min()) <= 1
+
+
+def test_kernels_are_shared_out_whole():
+    layers = (MaskableLayer("first.weight", (6, 4, 3, 3)), *LAYERS)
+    whole, single = disjoint_bank(layers, 5, seed=5, kernels=True), disjoint_bank(layers, 5, seed=5)
+    assert not same(whole.mask(whole.names[0]), single.mask(single.names[0]))
+    kernels = torch.stack([whole.mask(name)["first.weight"] for name in whole.names]).flatten(3)
+    assert torch.equal(kernels.all(dim=3), kernels.any(dim=3))
+    assert (kernels[..., 0].sum(dim=0) == 1).all()
+    assert sorted(kernels[..., 0].sum(dim=(1, 2)).tolist()) == [4, 5, 5, 5, 5]
+    for info in whole.infos:
+        drawn = disjoint_mask(layers, 5, 5, info.recipe["number"], kernels=True)
+        assert same(drawn, whole.mask(info.name))
+        assert info.stored_as_seed
 
 
 @pytest.mark.parametrize("allocation", ["uniform", "erdos_renyi"])
@@ -158,7 +174,15 @@ def test_a_learner_adds_masks_of_any_source():
         learner.add_masks(2, source="disjoint")
     learner.add_masks(2, source="disjoint", seed=4)
     assert learner.bank_.names[-1] == "disjoint-3"
-    with pytest.raises(InputError, match="source must be one of random, disjoint, got 'popup'"):
+    with pytest.raises(InputError, match="source must be one of random, .*, got 'popup'"):
         learner.add_masks(1, source="popup")
     with pytest.raises(InputError, match="count must be an integer of at least 1, got 0"):
         learner.add_masks(0)
+
+
+def test_shared_out_kernels_are_kept_as_seeds(tmp_path):
+    learner = quick_learner(resnet("group")).add_masks(3, source="disjoint_kernels")
+    learner.learn_task("t", pictures()).save(tmp_path / "kernels.impress")
+    again, inputs = load(tmp_path / "kernels.impress"), pictures()[0]
+    assert torch.equal(again.logits(inputs, "t"), learner.logits(inputs, "t"))
+    assert describe_store(tmp_path / "kernels.impress")["masks_bytes"] == 0

@@ -141,7 +141,7 @@ class ImpressLearner(ReadOnlySettings):
             raise InputError(line)
         learner = cls(backbone, **chosen.settings_on(backbone, overrides))
         if chosen.masks and backbone.layers and not len(learner.bank_):
-            learner.add_masks(chosen.masks, source="disjoint")
+            learner.add_masks(chosen.masks, source="disjoint_kernels")
         return learner
 
     def __repr__(self) -> str:
@@ -214,8 +214,8 @@ class ImpressLearner(ReadOnlySettings):
     ) -> ImpressLearner:
         """Appends drawn masks of the learner's sparsity and allocation to the bank.
 
-        source: "random", "disjoint" (each weight in exactly one of them) or a name given to
-        `masks.register_mask_source`. Raises InputError for an unknown source.
+        source: "random", "disjoint" (each weight in one of them), "disjoint_kernels" (each kernel)
+        or a name given to `masks.register_mask_source`. Raises InputError for an unknown source.
         """
         seed = self.settings.seed if seed is None else check_seed(seed)
         count, chosen = check_integer("count", count, 1), self.settings

@@ -21,7 +21,7 @@ from impresslearn.optimisation.loop import Recipe
 class Preset:
     """Everything that an experiment fixes before it starts.
 
-    init, gain: of the backbone. masks: how many random masks that share the weights out a new
+    init, gain: of the backbone. masks: how many random masks that share the kernels out a new
     learner starts with. own_head: whether tasks need heads of their own. more: further settings of
     the learner. The other fields are `ImpressLearner`'s settings of the same names.
     """
@@ -80,7 +80,7 @@ PRESETS = {
         allocation="erdos_renyi",
         basis_recipe=POPUP_RECIPE,
         task_recipe=Recipe(lr=0.02, epochs=40, batch_size=32, min_steps=300, label_smoothing=0.1),
-        masks=40,
+        masks=16,
         own_head=True,
         more={
             "start": "network",

@@ -4,6 +4,7 @@
 |---|---|---|
 | random | the asked number of ones in each layer, uniformly drawn | seeds |
 | disjoint | every weight in exactly one of them | seeds |
+| disjoint_kernels | the same, but the kernels of convolutions stay whole | seeds |
 
 `register_mask_source` adds one's own. Draws use NumPy's Philox stream of whole numbers, the same on
 every machine.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -29,7 +31,8 @@ MaskSource = Callable[[Sequence[MaskableLayer], Sequence[int], int], dict[str, T
 """(layers, ones in each, seed) -> layer name -> booleans of the weight's shape."""
 
 _sources: dict[str, MaskSource] = {}
-_TAKEN = ("random", "disjoint", "edge_popup")
+_DISJOINT = ("disjoint", "disjoint_kernels")
+_TAKEN = ("random", *_DISJOINT, "edge_popup")
 
 
 def register_mask_source(name: str, source: MaskSource) -> None:
@@ -45,7 +48,7 @@ def register_mask_source(name: str, source: MaskSource) -> None:
 
 def list_mask_sources() -> list[str]:
     """The names that `learner.add_masks` knows."""
-    return ["random", "disjoint", *_sources]
+    return ["random", *_DISJOINT, *_sources]
 
 
 def random_mask(
@@ -69,25 +72,27 @@ def random_mask(
 
 
 def disjoint_mask(
-    layers: Sequence[MaskableLayer], count: int, seed: int, number: int
+    layers: Sequence[MaskableLayer], count: int, seed: int, number: int, *, kernels: bool = False
 ) -> dict[str, Tensor]:
     """Mask `number` of `count` that share every layer's weights out among themselves at random.
 
     Each weight lies in exactly one of them, and their sizes differ by one at most; where a layer
-    has fewer weights than there are masks, the last ones have none of it.
+    has fewer weights than there are masks, the last ones have none of it. kernels: whether the
+    weights between an input and an output channel of a convolution go together.
     """
     if not 0 <= number < count < MOST_MASKS:
         raise InputError(f"there is no mask {number} of {count} disjoint ones")
     mask = {}
     for place, layer in enumerate(layers):
-        kept = _shares(layer.numel, count, seed, place) == number
-        mask[layer.name] = torch.from_numpy(kept).reshape(layer.shape)
+        size = prod(layer.shape[2:]) if kernels else 1
+        kept = _shares(layer.numel // size, count, seed, place) == number
+        mask[layer.name] = torch.from_numpy(kept.repeat(size)).reshape(layer.shape)
     return mask
 
 
 @lru_cache(maxsize=64)
 def _shares(numel: int, count: int, seed: int, place: int) -> np.ndarray:
-    """Which of the masks each weight of a layer lies in."""
+    """Which of the masks each weight, or kernel, of a layer lies in."""
     stream = np.random.Generator(np.random.Philox(key=seed, counter=[0, 1, count, place]))
     order = np.argsort(stream.bit_generator.random_raw(numel), kind="stable")
     shares = np.empty(numel, dtype=np.int32)
@@ -128,11 +133,13 @@ def draw_masks(
         recipe: dict[str, Any] = {"seed": seed, "number": number}
         if name in bank:
             raise InputError(f"the bank already holds a mask named {name!r}; use another prefix")
-        if source == "disjoint":
+        if source in _DISJOINT:
+            kernels = source == "disjoint_kernels"
             recipe |= {"number": number - start, "disjoint": count}
+            recipe |= {"kernels": True} if kernels else {}
             if any(info.recipe == recipe for info in drawn):
                 raise InputError(f"the bank holds {count} disjoint masks of seed {seed} already")
-            mask = disjoint_mask(layers, count, seed, number - start)
+            mask = disjoint_mask(layers, count, seed, number - start, kernels=kernels)
         elif source == "random":
             recipe = {"seed": seed, "sparsity": sparsity, "allocation": allocation} | recipe
             mask = random_mask(layers, ones, seed, number)
@@ -171,14 +178,21 @@ def random_bank(
 
 
 def disjoint_bank(
-    layers: Sequence[MaskableLayer], count: int, seed: int = 0, device: torch.device | str = "cpu"
+    layers: Sequence[MaskableLayer],
+    count: int,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    *,
+    kernels: bool = False,
 ) -> MaskBank:
     """A new bank of `count` random masks that share the weights out: each lies in exactly one.
 
     Their sum keeps every weight, so equal coefficients are the network itself, and no mask says
     anything about another: coefficients in few bits do best with such masks (docs/decisions.md).
+    kernels: whether those of convolutions stay whole.
     """
     bank = MaskBank(layers, device)
-    for mask in draw_masks(bank, count, seed=seed, source="disjoint"):
+    source = "disjoint_kernels" if kernels else "disjoint"
+    for mask in draw_masks(bank, count, seed=seed, source=source):
         bank.adopt(*mask)
     return bank

@@ -31,7 +31,7 @@ REASONS = {
     "computed": COMPUTED,
 }
 """Why a candidate is not masked, by its kind."""
-PRESET_MASKS, SHOWN_CLASSES = 40, 10
+PRESET_MASKS, SHOWN_CLASSES = 16, 10
 """Of the preset "pretrained", and of the task whose bytes are shown."""
 
 

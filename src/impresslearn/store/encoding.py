@@ -90,7 +90,8 @@ def _redraw(
     if shared is None:
         drawn = random_mask(layers, ones, seed, number)
     else:
-        drawn = disjoint_mask(layers, shared, seed, number)
+        kernels = recipe.get("kernels", False)
+        drawn = disjoint_mask(layers, shared, seed, number, kernels=kernels)
     return [pack(drawn[layer.name].reshape(layer.units, layer.fan_in)) for layer in layers]
 
 

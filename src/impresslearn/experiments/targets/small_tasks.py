@@ -93,7 +93,7 @@ def _ours(benchmark: Benchmark, entry: Table) -> dict[str, Any]:
     }
     masks = entry.get("masks", preset.masks)
     if masks and masks != "basis":
-        found["random"] = disjoint_masks(masks)
+        found["random"] = disjoint_masks(masks) | {"kernels": True}
     if entry.get("features") == "learned":
         found["features"] = list(range(benchmark.basis))
     return found

@@ -66,12 +66,17 @@ def load_bank(
 ) -> MaskBank:
     """A bank of the masks that needed jobs trained, or of random ones as `random` says.
 
-    random: count, seed, and disjoint: whether the masks share the weights out (`disjoint_bank`);
-    otherwise they are independent, with a sparsity and, by default, Erdős-Rényi allocation.
+    random: count, seed, and disjoint: whether the masks share the weights out, with kernels those
+    of convolutions whole (`disjoint_bank`); otherwise they are independent, with a sparsity and, by
+    default, Erdős-Rényi allocation.
     """
     if random is not None and random["disjoint"]:
         return disjoint_bank(
-            backbone.layers, random["count"], random["seed"], device=backbone.device
+            backbone.layers,
+            random["count"],
+            random["seed"],
+            backbone.device,
+            kernels=random.get("kernels", False),
         )
     bank = MaskBank(backbone.layers, backbone.device)
     shapes = tuple((layer.name, layer.shape) for layer in backbone.layers)
