@@ -51,6 +51,10 @@ def test_few_labels(tmp_path):
     assert int(size) < 500
 
 
+def test_text(tmp_path):
+    assert run(tmp_path, code("Text, and features")).split() == ["['card']"]
+
+
 def test_your_own_method_in_ten_lines(tmp_path):
     program = code("Your own method")
     table = run(tmp_path, program)
