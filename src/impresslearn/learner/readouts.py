@@ -63,6 +63,11 @@ def learn_projection(
     dimensions: int,
 ) -> Projection:
     """The leading components of the features of all these inputs under every mask."""
+    if settings.granularity != "readout":
+        raise InputError(
+            f"features are learned for readouts, and this learner has granularity "
+            f'{settings.granularity!r}; make it with granularity="readout"'
+        )
     if not data:
         raise InputError("features are learned from data; give that of a task or more")
     check_features(state)
