@@ -90,8 +90,8 @@ def store_statistics(
 
     def settle(name: str, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
         of = f"{name}." if name else ""
-        first = (initial[f"{of}running_{each}"] for each in ("mean", "var"))
-        grid = _Grid(*map(_floats, first), smoothing[name])
+        first = [_floats(initial[f"{of}running_{each}"]) for each in ("mean", "var")]
+        grid = _Grid(first[0], first[1], smoothing[name])
         rounded = grid.moments(*grid.levels(_floats(mean), _floats(variance)))
         return torch.from_numpy(rounded[0]).to(mean), torch.from_numpy(rounded[1]).to(variance)
 
@@ -163,7 +163,9 @@ def _decoded(backbone: Backbone, content: bytes) -> Statistics:
     models = [content[ends[0] : ends[1]], content[ends[1] : ends[2]]]
     shifts, logarithms = decode_levels(models, [len(smoothing)] * 2, content[ends[2] :])
     logarithms += np.repeat(middles, counts)
-    moments = _Grid(*_moments(initial), smoothing).moments(shifts, logarithms)
+    moments = _Grid(*_moments(initial), smoothing).moments(
+        shifts.astype(np.float64), logarithms.astype(np.float64)
+    )
     layers = zip(*(_by_layer(each, counts) for each in moments), strict=True)
     pairs = zip(initial.items(), chain.from_iterable(layers), strict=True)
     return {name: torch.from_numpy(values).to(like) for (name, like), values in pairs}
