@@ -93,7 +93,7 @@ def first_weights(layers, ones, seed):
 
 def test_a_source_of_masks_fills_a_bank_and_survives_its_file(tmp_path):
     masks.register_mask_source("first", first_weights)
-    assert masks.list_mask_sources() == ["random", "disjoint", "first"]
+    assert masks.list_mask_sources() == ["random", "disjoint", "disjoint_kernels", "first"]
     learner = quick_learner().add_masks(2, source="first", seed=5).add_masks(1, source="first")
     assert learner.bank_.names == ("first-0", "first-1", "first-2")
     assert [(info.source, info.recipe) for info in learner.bank_.infos] == [
@@ -127,7 +127,10 @@ def test_a_norm_policy_normalises_networks_made_and_adapted(tmp_path):
     ("register", "names"),
     [
         (methods.register_method, ["supsup", "own"]),
-        (masks.register_mask_source, ["random", "disjoint", "edge_popup", "own"]),
+        (
+            masks.register_mask_source,
+            ["random", "disjoint", "disjoint_kernels", "edge_popup", "own"],
+        ),
         (streams.register_stream, ["permuted_mnist", "own"]),
         (networks.register_norm, ["batch", "own"]),
     ],
