@@ -155,7 +155,9 @@ def check_shown(tmp_path, targets):
 def test_every_target_at_scale_smoke_and_the_last_ones_name_what_they_miss(tmp_path):
     status, _, err = smoke("all", tmp_path / "nothing", tmp_path)
     assert status != 0
-    assert "nothing is downloaded" in err
+    assert "clinc150/data_full.json: expected the folder of CLINC150" in err
+    _, _, err = smoke("pretrained", tmp_path / "nothing", tmp_path)
+    assert "resnet20-cifar10.npz: put a ResNet-20 trained on CIFAR-10 there" in err
     check_shown(tmp_path, set(target_names()) - {"clinc150", "pretrained"})
 
 

@@ -52,7 +52,7 @@ def test_the_spec_survives_json_and_rebuilds_the_backbone():
     ("name", "settings", "message"),
     [
         ("lenet_300_10", {}, r"no backbone 'lenet_300_10'; did you mean 'lenet_300_100'\? choose"),
-        ("vgg", {}, "no backbone 'vgg'; choose from lenet_300_100, linear, resnet18"),
+        ("vgg", {}, "'vgg'; choose from lenet_300_100, linear, resnet18, resnet20, resnet50"),
         ("lenet_300_100", {"num_classes": 0}, "num_classes must be an integer of at least 1"),
         ("lenet_300_100", {"num_classes": 2.0}, "got 2.0"),
         ("lenet_300_100", {"norm": "batch"}, "norm of lenet_300_100 must be none, got 'batch'"),

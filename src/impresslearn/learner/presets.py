@@ -21,7 +21,7 @@ from impresslearn.optimisation.loop import Recipe
 class Preset:
     """Everything that an experiment fixes before it starts.
 
-    init, gain: of the backbone. masks: how many random masks that share the kernels out a new
+    init, gain: of the backbone. masks: how many masks of `disjoint_bank`, kernels whole, a new
     learner starts with. own_head: whether tasks need heads of their own. more: further settings of
     the learner. The other fields are `ImpressLearner`'s settings of the same names.
     """
