@@ -112,9 +112,13 @@ def test_coefficients_that_do_not_fit_are_refused():
     with pytest.raises(InputError, match="expected"):
         mixed_weights(bank, weights, turned)
     with pytest.raises(
-        InputError, match="granularity must be one of layer, unit, readout, got 'weight'"
+        InputError, match="granularity must be one of layer, unit, weight, readout, got 'kernel'"
     ):
+        CoefficientSpec("kernel")
+    with pytest.raises(InputError, match='must be coded; set precision="coded"'):
         CoefficientSpec("weight")
+    with pytest.raises(InputError, match="need no scales"):
+        CoefficientSpec("weight", output_scale=True, bit_price=1)
     with pytest.raises(InputError, match="the bank is empty"):
         uniform_coefficients(LAYERS, 0)
     for alpha in ((), (torch.ones(2), torch.ones(3))):

@@ -12,11 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from math import prod
 
 import torch
 from torch import Tensor
 
+from impresslearn.coefficients.coding import LARGEST
 from impresslearn.coefficients.mixing import (
     Coefficients,
     CoefficientSpec,
@@ -25,7 +27,7 @@ from impresslearn.coefficients.mixing import (
     task_weights,
     uniform_coefficients,
 )
-from impresslearn.coefficients.quantisation import LARGEST
+from impresslearn.coefficients.weights import WeightNumbers
 from impresslearn.errors import InputError
 from impresslearn.kernels import mix_layers
 from impresslearn.masks.bank import MaskBank
@@ -74,12 +76,14 @@ def trainable_numbers(
     training: CoefficientTraining,
     examples: int,
     num_classes: int,
+    seed: int = 0,
 ) -> Trainable:
     """Equal coefficients over all masks of the bank, to be trained on so many examples.
 
-    With `bit_price` their code length costs, with `penalty` λ times the penalty of eq. 2.
+    With `bit_price` their code length costs, with `penalty` λ times the penalty of eq. 2. seed: see
+    `WeightNumbers`.
     """
-    trained = trainable_coefficients(bank, backbone, training.spec, num_classes)
+    trained = trainable_coefficients(bank, backbone, training.spec, num_classes, seed)
 
     def weights() -> tuple[dict[str, Tensor], Tensor | float]:
         coefficients = trained.coefficients()
@@ -152,25 +156,34 @@ def folded(
 
 
 class TrainableCoefficients:
-    """Coefficients under optimisation, as they are or on grids.
+    """Coefficients under optimisation, as they are or as whole numbers.
 
-    parameters: the leaf tensors to optimise.
+    start: all tensors, of which those that are whole numbers only tell the shape; on_grids,
+    by_weight: the whole numbers, in the order of the tensors. parameters: the leaf tensors to
+    optimise.
     """
 
-    def __init__(self, start: Coefficients, on_grids: _OnGrids | None = None) -> None:
+    def __init__(
+        self,
+        start: Coefficients,
+        on_grids: _OnGrids | None = None,
+        by_weight: WeightNumbers | None = None,
+    ) -> None:
         self._start, self._on_grids = start, on_grids
-        if on_grids is None:
+        self._whole = [each for each in (on_grids, by_weight) if each is not None]
+        self.parameters = [each for whole in self._whole for each in whole.parameters]
+        if not self._whole:
             self.parameters = [tensor.requires_grad_(True) for tensor in start.tensors()]
-        else:
-            self.parameters = on_grids.parameters
 
     def coefficients(self) -> Coefficients:
         """The coefficients that the parameters stand for, differentiable in them."""
-        return self._start.like(self._on_grids.values()) if self._on_grids else self._start
+        if not self._whole:
+            return self._start
+        return self._start.like(value for whole in self._whole for value in whole.values())
 
     def bits(self) -> Tensor | float:
         """The code length of whole numbers, about, differentiable; 0 of real ones."""
-        return self._on_grids.bits() if self._on_grids else 0.0
+        return sum(whole.bits() for whole in self._whole)
 
     @torch.no_grad()
     def set_small(self, values: Sequence[Tensor]) -> None:
@@ -184,22 +197,30 @@ class TrainableCoefficients:
     @torch.no_grad()
     def result(self) -> Coefficients:
         """What was learned, without gradient."""
-        if self._on_grids:
-            return self._start.like(*self._on_grids.kept())
+        if self._whole:
+            kept = [whole.kept() for whole in self._whole]
+            tensors, grids = (list(chain.from_iterable(each)) for each in zip(*kept, strict=True))
+            return self._start.like(tensors, tuple(grids))
         return self._start.like(tensor.detach().clone() for tensor in self._start.tensors())
 
 
 def trainable_coefficients(
-    bank: MaskBank, backbone: Backbone, spec: CoefficientSpec, num_classes: int
+    bank: MaskBank, backbone: Backbone, spec: CoefficientSpec, num_classes: int, seed: int = 0
 ) -> TrainableCoefficients:
     """Coefficients over all masks of the bank at their start: the same α everywhere, scales 1.
 
     α = 1/N; quantised ones start as large as makes each layer's weights as large as the network's
     own, or FIRST_GAIN of He's where those are larger. A head, changes of small parameters and
     masks that add to the network's own weights start at 0. Without masks a head is learned alone.
+    Numbers on single weights use no masks; seed: see `WeightNumbers`.
     """
     head = head_columns(backbone.new_head(num_classes))
-    if head and not len(bank):
+    by_weight, count = None, len(bank)
+    if spec.granularity == "weight" and bank.layers:
+        frozen = [backbone.weights[layer.name] for layer in bank.layers]
+        by_weight, count = WeightNumbers(bank.layers, frozen, spec.residual, seed), 0
+        start = Coefficients((), weights=tuple(by_weight.values()), residual=spec.residual)
+    elif head and not count:
         start = Coefficients((), head=head)
     else:
         start = uniform_coefficients(bank.layers, len(bank), spec, backbone.device)
@@ -210,7 +231,7 @@ def trainable_coefficients(
     start = replace(start, head=head or None, small=small or None, tune=spec.tune if small else ())
     if spec.bit_price is None:
         return TrainableCoefficients(start)
-    firsts = _first_grids(len(bank), bank, backbone.weights, spec.residual) if len(bank) else []
+    firsts = _first_grids(count, bank, backbone.weights, spec.residual) if count else []
     alpha_factor = RESIDUAL_LEVELS_PER_UNIT if spec.residual else LEVELS_PER_UNIT
     scales = (*(start.output_scale or ()), *(start.input_scale or ()))
     starts = [
@@ -219,7 +240,8 @@ def trainable_coefficients(
         *((Grid(FIRST_HEAD_STEP, 0.0), SCALE_LEVELS_PER_UNIT) for _ in head),
         *((Grid(FIRST_SMALL_STEP, 0.0), SCALE_LEVELS_PER_UNIT) for _ in small),
     ]
-    return TrainableCoefficients(start, _OnGrids(list(start.tensors()), starts))
+    like = list(start.tensors())[: len(starts)]
+    return TrainableCoefficients(start, _OnGrids(like, starts) if starts else None, by_weight)
 
 
 class _OnGrids:

@@ -2,10 +2,10 @@
 
 A task's weights are W ⊙ Σ_t α_t M^t (eq. 1), with one α per mask and layer (`layer`, the paper) or
 per mask and output unit (`unit`), optionally times a learned scale per output unit and per input:
-W ⊙ (Σ_t α_t M^t) ⊙ (s_out s_inᵀ). On a network that was trained before they start at it:
-W ⊙ (1 + Σ_t α_t M^t). A head of the task's own and changes of norms and biases go beside them.
-A "readout" mixes features instead of weights (`coefficients.readout`).
-Coefficients are plain data; nothing is stored in a module.
+W ⊙ (Σ_t α_t M^t) ⊙ (s_out s_inᵀ). With a number per `weight` each is a mask of its own: W ⊙ A. On
+a network that was trained before they start at it: W ⊙ (1 + Σ_t α_t M^t). A head of the task's own
+and changes of norms and biases go beside them. A "readout" mixes features instead of weights
+(`coefficients.readout`). Coefficients are plain data; nothing is stored in a module.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from impresslearn.networks.heads import TUNED, TunedKind
 from impresslearn.networks.layers import MaskableLayer
 from impresslearn.validation import check_number
 
-Granularity = Literal["layer", "unit", "readout"]
+Granularity = Literal["layer", "unit", "weight", "readout"]
 GRANULARITIES = get_args(Granularity)
-GROUPS = ("alpha", "output_scale", "input_scale", "head", "small")
+GROUPS = ("alpha", "output_scale", "input_scale", "head", "small", "weights")
 """The tensors of coefficients, in the order that they are kept in."""
 
 
@@ -60,6 +60,12 @@ class CoefficientSpec:
             )
         if self.bit_price is not None:
             check_number("bit_price", self.bit_price, 0.0)
+        if self.granularity == "weight" and (self.output_scale or self.input_scale):
+            line = "numbers on single weights need no scales; leave out output_scale, input_scale"
+            raise InputError(line)
+        if self.granularity == "weight" and self.bit_price is None:
+            line = 'granularity="weight" has as many numbers as weights, which must be coded; set'
+            raise InputError(f'{line} precision="coded"')
         if self.granularity == "readout" and (self.output_scale or self.input_scale or self.tune):
             line = "a readout changes no weights; leave out output_scale, input_scale and tune"
             raise InputError(line)
@@ -96,6 +102,8 @@ class Coefficients:
     the other. tune, residual: as in `CoefficientSpec`. grids: one a tensor, in the order of
     `tensors`, where they were learned on grids. readout: of a readout, whose head has as many rows
     as there are features and no alpha; the network itself comes before the masks if residual.
+    weights: of granularity "weight", (units, fan_in): what each weight is multiplied by, or, if
+    residual, is changed by as a share of itself; there is no alpha then.
     """
 
     alpha: tuple[Tensor, ...]
@@ -107,9 +115,11 @@ class Coefficients:
     residual: bool = False
     grids: tuple[Grid, ...] | None = None
     readout: Readout | None = None
+    weights: tuple[Tensor, ...] | None = None
 
     def __post_init__(self) -> None:
-        if len({len(alpha) for alpha in self.alpha}) != 1 and (self.alpha or not self.head):
+        alone = self.head or self.weights is not None
+        if len({len(alpha) for alpha in self.alpha}) != 1 and (self.alpha or not alone):
             raise InputError("coefficients need one alpha per layer, all for the same masks")
 
     @property
@@ -121,9 +131,11 @@ class Coefficients:
 
     @property
     def granularity(self) -> Granularity:
-        """ "layer", "unit" or "readout"."""
+        """One of GRANULARITIES."""
         if self.readout is not None:
             return "readout"
+        if self.weights is not None:
+            return "weight"
         return "unit" if self.alpha and self.alpha[0].dim() == 2 else "layer"
 
     @property
@@ -133,7 +145,7 @@ class Coefficients:
 
     @property
     def groups(self) -> tuple[tuple[Tensor, ...] | None, ...]:
-        """Alphas, output scales, input scales, head and small; None where there are none."""
+        """The tensors by group; None where there are none."""
         return tuple(getattr(self, name) for name in GROUPS)
 
     def tensors(self) -> Iterator[Tensor]:
@@ -210,9 +222,11 @@ def mixed_weights(
     weights: the backbone's maskable weights, in the bank's layer order. Raises InputError unless
     the coefficients fit the bank's layers and number of masks.
     """
-    if len(coefficients.alpha) != len(bank.layers) or coefficients.num_masks > len(bank):
+    by_weight, frozen = coefficients.weights, [weights[layer.name] for layer in bank.layers]
+    numbers = coefficients.alpha if by_weight is None else by_weight
+    if len(numbers) != len(bank.layers) or coefficients.num_masks > len(bank):
         raise InputError(
-            f"coefficients for {coefficients.num_masks} masks and {len(coefficients.alpha)} layers "
+            f"coefficients for {coefficients.num_masks} masks and {len(numbers)} layers "
             f"do not fit a bank of {len(bank)} masks and {len(bank.layers)} layers"
         )
     for dimension, scales in enumerate(coefficients.groups[1:3]):
@@ -220,10 +234,14 @@ def mixed_weights(
         if scales is not None and [tuple(scale.shape) for scale in scales] != wanted:
             found = [tuple(scale.shape) for scale in scales]
             raise InputError(f"scales of shapes {found} do not fit the layers; expected {wanted}")
-    bits = [bank.bits(number, coefficients.num_masks) for number in range(len(bank.layers))]
-    frozen = [weights[layer.name] for layer in bank.layers]
+    if by_weight is None:
+        bits = [bank.bits(number, coefficients.num_masks) for number in range(len(bank.layers))]
+        products = mix_layers(bits, coefficients.alpha, frozen)
+    else:
+        pairs = zip(frozen, by_weight, strict=True)
+        products = [weight * each.reshape(weight.shape).to(weight.dtype) for weight, each in pairs]
     mixed = {}
-    for number, weight in enumerate(mix_layers(bits, coefficients.alpha, frozen)):
+    for number, weight in enumerate(products):
         if coefficients.residual:
             weight = frozen[number] + weight
         for dimension, scales in enumerate(coefficients.groups[1:3]):
@@ -248,7 +266,8 @@ def task_weights(
         for each, change in zip(group, parts, strict=True):
             frozen = backbone.small[each.name]
             changed[each.name] = frozen + (each.unit * change).reshape(each.shape).to(frozen.dtype)
-    mixed = mixed_weights(bank, backbone.weights, coefficients) if coefficients.alpha else {}
+    masked = coefficients.alpha or coefficients.weights
+    mixed = mixed_weights(bank, backbone.weights, coefficients) if masked else {}
     return mixed | head_weights(backbone, coefficients.head) | changed
 
 

@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from impresslearn.coefficients.quantisation import (
+from impresslearn.coefficients.coding import (
     LARGEST,
     MODEL_BYTES,
     decode_levels,
@@ -161,7 +161,7 @@ def _decoded(backbone: Backbone, content: bytes) -> Statistics:
     ends = [len(counts) + MODEL_BYTES * number for number in range(3)]
     middles = np.frombuffer(content[: ends[0]], np.int8)
     models = [content[ends[0] : ends[1]], content[ends[1] : ends[2]]]
-    shifts, logarithms = decode_levels(models, [len(smoothing)] * 2, content[ends[2] :])
+    shifts, logarithms = decode_levels(models, [(len(smoothing),)] * 2, content[ends[2] :])
     logarithms += np.repeat(middles, counts)
     moments = _Grid(*_moments(initial), smoothing).moments(
         shifts.astype(np.float64), logarithms.astype(np.float64)

@@ -3,34 +3,23 @@
 Under int8, int5 and int4 rounding happens once, after training. Each alpha vector (a layer's, or a
 unit's column) gets one float16 step; scales per unit or input get a float16 step and offset a
 layer, since they lie around 1. The step is the one of least squared error. Under "coded" every
-tensor has one float16 step and offset, and its whole numbers are entropy-coded; they are
-those that were learned (`learning`) or, for other coefficients, rounded as in int4. A learner
+tensor has one float16 step and offset, and its whole numbers are entropy-coded (`coding`); they
+are those that were learned (`learning`) or, for other coefficients, rounded as in int4. A learner
 predicts with what was stored, `StoredCoefficients.restore()`, never with the unrounded numbers.
-
-Coded whole numbers are independent draws, most of them near zero:
-
-    P(0) = z / 256,    P(+-k) = (1 - z / 256) / 2 · (1 - r / 256) (r / 256)^(k - 1),  k >= 1
-
-The two bytes z and r are chosen for each tensor and kept beside it; all tensors of a task share one
-stream of a range coder (`constriction`), so that it is rounded up to whole words once. The model's
-masses are whole fractions of 2^24, so every machine decodes the same numbers.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
 from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from constriction import stream
-from numpy.typing import NDArray
 from torch import Tensor
 
+from impresslearn.coefficients.coding import LARGEST, decode_levels, encode_levels
 from impresslearn.coefficients.mixing import (
     GROUPS,
     Coefficients,
@@ -49,27 +38,25 @@ _BITS = {"int8": 8, "int5": 5, "int4": 4, "coded": 4}
 """Of a whole number; of a coded one, where it was not learned on a grid."""
 
 
-LARGEST = 127
-"""The largest magnitude that can be coded."""
-WORD = np.dtype("<u4")
-WHOLE = 1 << 24
-MODEL_BYTES = 2
-
-Levels = NDArray[np.int64]
-
-
 @dataclass(frozen=True)
 class StoredTensor:
     """One tensor as bytes: packed integers with their steps, or plain floats.
 
     offset: subtracted before rounding, float16 or nothing; steps: one float16 per column (or one).
-    Under "coded" the payload is the model that the whole numbers are coded by.
+    Under "coded" the payload is the model that the whole numbers are coded by, as a matrix where
+    there is one for each weight of a layer.
     """
 
     shape: tuple[int, ...]
     payload: bytes
     steps: bytes = b""
     offset: bytes = b""
+    is_matrix: bool = False
+
+    @property
+    def coded_shape(self) -> tuple[int, ...]:
+        """The shape of the whole numbers as `coding` has them."""
+        return self.shape if self.is_matrix else (prod(self.shape),)
 
     @property
     def nbytes(self) -> int:
@@ -93,6 +80,7 @@ class StoredCoefficients:
     tune: tuple[TunedKind, ...] = ()
     residual: bool = False
     readout: Readout | None = None
+    weights: tuple[StoredTensor, ...] | None = None
     levels: bytes = b""
 
     @property
@@ -109,6 +97,8 @@ class StoredCoefficients:
         """As of `Coefficients`."""
         if self.readout is not None:
             return "readout"
+        if self.weights is not None:
+            return "weight"
         return "unit" if self.alpha and len(self.alpha[0].shape) == 2 else "layer"
 
     @property
@@ -140,7 +130,8 @@ def store_coefficients(
     around_one = [
         place in (1, 2) for place, group in enumerate(coefficients.groups) for _ in group or ()
     ]
-    parts, levels = store_tensors(coefficients.tensors(), precision, around_one, coefficients.grids)
+    tensors, matrices = coefficients.tensors(), len(coefficients.weights or ())
+    parts, levels = store_tensors(tensors, precision, around_one, coefficients.grids, matrices)
     groups = in_groups(parts, coefficients.groups)
     form = {name: getattr(coefficients, name) for name in ("tune", "residual", "readout")}
     return StoredCoefficients(precision, **groups, **form, levels=levels)
@@ -151,11 +142,13 @@ def store_tensors(
     precision: str,
     with_offset: Sequence[bool],
     grids: tuple[Grid, ...] | None = None,
+    matrices: int = 0,
 ) -> tuple[list[StoredTensor], bytes]:
     """Rounds tensors; those that lie around zero want no offset.
 
     Beside them come the coded whole numbers of all, under "coded". A tensor (n, columns ...) has a
-    step for each column, under "coded" one and an offset for all.
+    step for each column, under "coded" one and an offset for all. matrices: how many, the last
+    ones, have a number for each weight of a layer, (units, fan_in).
     Errors as `store_coefficients`.
     """
     tensors = list(tensors)
@@ -168,6 +161,7 @@ def store_tensors(
         kept = arrays if precision == "float32" else map(_float16, arrays)
         return [StoredTensor(each.shape, each.tobytes()) for each in kept], b""
     coded, bits = precision == "coded", _BITS[precision]
+    by_weight = range(len(arrays) - matrices, len(arrays))
     levels, steps, offsets = [], [], []
     for number, values in enumerate(arrays):
         shifted = coded or with_offset[number]
@@ -178,7 +172,8 @@ def store_tensors(
             offset = _float16(middle if shifted else 0.0)
         columns = (values - np.float32(offset)).reshape(-1, 1 if coded else prod(values.shape[1:]))
         step = _best_steps(columns, _top(bits)) if step is None else step
-        levels.append(_round(columns, step, LARGEST if coded else _top(bits)))
+        rounded = _round(columns, step, LARGEST if coded else _top(bits))
+        levels.append(rounded.reshape(values.shape if number in by_weight else -1))
         steps.append(step.tobytes())
         offsets.append(offset.tobytes() if shifted else b"")
     if coded:
@@ -186,7 +181,8 @@ def store_tensors(
     else:
         payloads, content = [_pack(each + _top(bits), bits) for each in levels], b""
     shapes = (values.shape for values in arrays)
-    return list(map(StoredTensor, shapes, payloads, steps, offsets)), content
+    is_matrix = (number in by_weight for number in range(len(arrays)))
+    return list(map(StoredTensor, shapes, payloads, steps, offsets, is_matrix)), content
 
 
 def restore_tensors(
@@ -197,11 +193,11 @@ def restore_tensors(
         floats = (np.frombuffer(part.payload, precision).reshape(part.shape) for part in parts)
         return [torch.from_numpy(each.astype(np.float32)) for each in floats], None
     coded, bits = precision == "coded", _BITS[precision]
-    counts = [prod(part.shape) for part in parts]
     if coded:
-        found = decode_levels([part.payload for part in parts], counts, levels)
+        shapes = [part.coded_shape for part in parts]
+        found = decode_levels([part.payload for part in parts], shapes, levels)
     else:
-        pairs = zip(parts, counts, strict=True)
+        pairs = ((part, prod(part.shape)) for part in parts)
         found = [_unpack(part.payload, bits, count) - _top(bits) for part, count in pairs]
     tensors, grids = [], []
     for part, whole in zip(parts, found, strict=True):
@@ -257,74 +253,3 @@ def _pack(levels: np.ndarray, bits: int) -> bytes:
 def _unpack(payload: bytes, bits: int, count: int) -> np.ndarray:
     spread = np.unpackbits(np.frombuffer(payload, dtype=np.uint8), count=bits * count)
     return spread.reshape(count, bits).astype(np.int64) @ (1 << np.arange(bits - 1, -1, -1))
-
-
-def encode_levels(tensors: Sequence[Levels]) -> tuple[list[bytes], bytes]:
-    """Whole numbers of magnitude up to LARGEST: the model of each tensor, and the stream of all.
-
-    Raises ValueError for a larger magnitude.
-    """
-    coder = stream.queue.RangeEncoder()
-    models = []
-    for levels in tensors:
-        if np.abs(levels).max(initial=0) > LARGEST:
-            raise ValueError(f"only whole numbers from -{LARGEST} to {LARGEST} can be coded")
-        zeros, ratio = _fitted(levels)
-        coder.encode((levels.ravel() + LARGEST).astype(np.int32), _model(zeros, ratio))
-        models.append(bytes([zeros, ratio]))
-    return models, coder.get_compressed().astype(WORD).tobytes()
-
-
-def decode_levels(models: Sequence[bytes], counts: Sequence[int], content: bytes) -> list[Levels]:
-    """The flat tensors that `encode_levels` got; counts: how many numbers each has.
-
-    Any bytes give either whole numbers within the bounds or a ValueError.
-    """
-    if len(content) % WORD.itemsize:
-        raise ValueError(f"coded numbers must be whole 32-bit words, got {len(content)} bytes")
-    coder = stream.queue.RangeDecoder(np.frombuffer(content, WORD).astype(np.uint32))
-    found = []
-    for model, count in zip(models, counts, strict=True):
-        if len(model) != MODEL_BYTES or model[0] == 0:
-            raise ValueError("a model of coded numbers needs P(0) above 0")
-        try:
-            symbols = coder.decode(_model(*model), count)
-        except AssertionError:  # how the coder reports words that no message is encoded to
-            raise ValueError("coded numbers are damaged: their words are no message") from None
-        found.append(symbols.astype(np.int64) - LARGEST)
-    if not coder.maybe_exhausted():
-        raise ValueError("coded numbers are damaged or of larger tensors: bytes are left over")
-    return found
-
-
-def coded_bits(levels: Levels) -> float:
-    """The code length of whole numbers in their own model, without the model's two bytes."""
-    zeros, ratio = (each / 256 for each in _fitted(levels))
-    size = np.abs(levels).sum()
-    used = np.count_nonzero(levels)
-    bits = -(levels.size - used) * math.log2(zeros)
-    if used:
-        bits -= used * math.log2((1 - zeros) / 2 * (1 - ratio))
-    return bits - (size - used) * math.log2(max(ratio, 1 / WHOLE))
-
-
-def _fitted(levels: Levels) -> tuple[int, int]:
-    """z and r of greatest likelihood, rounded."""
-    count, used = levels.size, int(np.count_nonzero(levels))
-    zeros = round(256 * (count - used) / count) if count else 255
-    ratio = round(256 * (1 - used / int(np.abs(levels).sum()))) if used else 0
-    return min(max(zeros, 1), 255), min(ratio, 255)
-
-
-@lru_cache(maxsize=256)
-def _model(zeros: int, ratio: int) -> stream.model.Model:
-    """Every number keeps a mass of at least 1, so that what the model finds absurd can be coded."""
-    left = (WHOLE * (256 - zeros)) // 512
-    tail = []
-    for _ in range(LARGEST):
-        mass = left * (256 - ratio) // 256
-        tail.append(max(mass, 1))
-        left -= mass
-    masses = np.array([*reversed(tail), 0, *tail], dtype=np.int64)
-    masses[LARGEST] = WHOLE - masses.sum()
-    return stream.model.Categorical(masses / WHOLE, perfect=False)

@@ -21,8 +21,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
+from impresslearn.coefficients.coding import LARGEST, coded_bits
 from impresslearn.coefficients.mixing import Grid
-from impresslearn.coefficients.quantisation import LARGEST, coded_bits
 from impresslearn.errors import InputError
 
 C = 0.1

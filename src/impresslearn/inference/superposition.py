@@ -27,11 +27,12 @@ class Superposition:
         self.backbone = backbone
         self.bank = bank
         self.num_tasks = len(tasks)
-        # An input scale cannot be written as coefficients: such tasks are kept as dense weights.
+        # Input scales and numbers on weights cannot be written as coefficients over masks: such
+        # tasks are kept as dense weights.
         self._dense = {
             position: mixed_weights(bank, backbone.weights, coefficients)
             for position, coefficients in enumerate(tasks)
-            if coefficients.input_scale is not None
+            if coefficients.input_scale is not None or coefficients.weights is not None
         }
         self._mixable = [i for i in range(len(tasks)) if i not in self._dense]
         mixable = [tasks[i] for i in self._mixable]

@@ -117,8 +117,10 @@ class Trainer:
             examples, classes = prepared[name]
             source = to_batches(examples, classes, backbone.device)
             phase = TrainingPhase.begin(backbone, state.shared)
-            numbers = trainable_numbers(backbone, state.bank, training, len(source), len(classes))
             progress, seed = self.progress(f"task {name}"), seed_of[name]
+            numbers = trainable_numbers(
+                backbone, state.bank, training, len(source), len(classes), seed
+            )
             return TaskTraining(
                 backbone,
                 source,

@@ -58,7 +58,9 @@ def rounded(
     old = learner._state.backend
     projections = filter(None, map(old.projection, range(1, old.projections() + 1)))
     backend = MemoryBackend(bank, tasks, learner.shared_statistics_, projections)
-    settings = restored_settings(learner.settings.plain()) | {"precision": precision}
+    settings = restored_settings(learner.settings.plain())
+    if settings["granularity"] != "weight":  # whose numbers are coded and nothing else
+        settings["precision"] = precision
     copy = ImpressLearner(backbone, progress=learner.progress, **settings)
     copy._state = LearnerState(backbone, bank, learner.cache_bytes, backend)
     changes = (_change(learner, copy, name, data.get(name)) for name in learner.tasks_)

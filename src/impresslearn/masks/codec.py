@@ -54,7 +54,7 @@ def encode_mask(layers: Sequence[Mask]) -> bytes:
     """A mask as bytes: booleans (units, fan_in) for every maskable layer, in order."""
     coder = stream.queue.RangeEncoder()
     for mask in layers:
-        _write_layer(coder, mask)
+        write_layer(coder, mask)
     return bytes([FORMAT]) + coder.get_compressed().astype(WORD).tobytes()
 
 
@@ -71,7 +71,7 @@ def decode_mask(blob: bytes, shapes: Sequence[tuple[int, int]]) -> list[Mask]:
         raise StoreError(f"a stored mask must be whole 32-bit words, got {len(blob) - 1} bytes")
     coder = stream.queue.RangeDecoder(np.frombuffer(blob[1:], WORD).astype(np.uint32))
     try:
-        layers = [_read_layer(coder, units, fan_in) for units, fan_in in shapes]
+        layers = [read_layer(coder, units, fan_in) for units, fan_in in shapes]
     except AssertionError:  # how the coder reports words that no message is encoded to
         raise StoreError("a stored mask is damaged: its words are no message") from None
     if not coder.maybe_exhausted():
@@ -91,7 +91,9 @@ def _weights_at(level: int) -> stream.model.Model:
     return stream.model.Bernoulli(density(level), perfect=False)
 
 
-def _write_layer(coder: stream.queue.RangeEncoder, mask: Mask) -> None:
+def write_layer(coder: stream.queue.RangeEncoder, mask: Mask) -> None:
+    """Adds the mask of a layer, booleans (units, fan_in), to a stream."""
+
     def write(values: Any, size: int) -> None:
         """Numbers from 0 to size - 1, each as likely; of size 1 there is nothing to tell."""
         if size > 1:
@@ -116,7 +118,9 @@ def _write_layer(coder: stream.queue.RangeEncoder, mask: Mask) -> None:
             coder.encode(block.astype(np.int32).ravel(), _weights_at(palette.level(code)))
 
 
-def _read_layer(coder: stream.queue.RangeDecoder, units: int, fan_in: int) -> Mask:
+def read_layer(coder: stream.queue.RangeDecoder, units: int, fan_in: int) -> Mask:
+    """The mask that `write_layer` got. Raises StoreError or AssertionError for damage."""
+
     def read(size: int, count: int = 1) -> Integers:
         if size == 1:
             return np.zeros(count, np.int64)

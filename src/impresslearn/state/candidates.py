@@ -40,7 +40,7 @@ def superposition_bytes(state: LearnerState, among: str | Sequence[str]) -> int:
         stored = task.coefficients
         count, depth = count + 1, max(depth, task.num_masks)
         if stored is not None:
-            dense += stored.input_scale is not None
+            dense += stored.input_scale is not None or stored.weights is not None
             by_unit |= stored.output_scale is not None
             by_unit |= any(len(alpha.shape) == 2 for alpha in stored.alpha)
     one_dense = sum(weights[layer.name].nbytes for layer in layers)

@@ -244,7 +244,8 @@ class LearnerState:
 
     def check(self, task: LearnedTask) -> None:
         """Raises StoreError for a kept task that combines masks which are not there."""
-        least = 0 if self.backbone.own_head and task.mask is None else 1
+        alone = task.coefficients is not None and not task.coefficients.alpha
+        least = 0 if alone and task.mask is None else 1
         fits = least <= task.num_masks <= len(self._bank)
         if fits and task.mask is not None:
             fits = task.mask in self._bank and self._bank.index(task.mask) < task.num_masks

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -16,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from impresslearn.coefficients.coding import MODEL_BYTES
 from impresslearn.coefficients.mixing import GRANULARITIES, Readout
 from impresslearn.coefficients.norm_statistics import StoredStatistics, restore_statistics
 from impresslearn.coefficients.quantisation import (
-    MODEL_BYTES,
     PRECISIONS,
     StoredCoefficients,
     StoredTensor,
@@ -136,13 +137,15 @@ def decode_task(row: TaskRow, backbone: Backbone, masks: int) -> LearnedTask:
     Raises one of UNREADABLE for a row that cannot be a task of this network, whoever wrote it.
     """
     _check_kinds(row, name=str, num_masks=int, created_at=str)
-    if not (0 if backbone.own_head and row.mask is None else 1) <= row.num_masks <= masks:
-        raise ValueError(f"it combines {row.num_masks} masks of {masks}")
     classes = _labels(row.classes, backbone.most_classes)
     with_head = backbone.own_head is not None
     if (row.coefficients is None) != (row.mask is not None and not with_head):
         raise ValueError("it has neither a mask nor coefficients, or both, or no head")
     form = {} if row.form is None else from_json(dict, row.form)
+    by_weight = form.get("granularity") == "weight"
+    alone = row.mask is None and (by_weight or with_head)
+    if not (0 if alone else 1) <= row.num_masks <= (0 if by_weight else masks):
+        raise ValueError(f"it combines {row.num_masks} masks of {masks}")
     if (how := form.get("statistics")) not in (None, "coded"):
         raise ValueError(f"norm statistics of an unknown form {how!r}")
     statistics = None
@@ -251,7 +254,7 @@ def _split(
 
     num_masks: 0 for a task without alphas, of which a head is kept.
     """
-    readout = form["granularity"] == "readout"
+    readout, by_weight = (form["granularity"] == word for word in ("readout", "weight"))
     layers = backbone.layers if num_masks and not readout else ()
     words, residual = form.get("tune", ()), form.get("residual", False)
     tune = tuple(kind for word in words for kind, own in _TUNED.items() if own == word)
@@ -267,7 +270,7 @@ def _split(
         fan_in = _features(form, (num_masks + residual) * fan_in)
     heads = [(fan_in, num_classes) if shape else (num_classes,) for shape in own.values()]
     fewest += sum(map(prod, heads))
-    if not 1 <= fewest <= 8 * len(content) / _BITS[precision]:
+    if not (0 if by_weight else 1) <= fewest <= 8 * len(content) / _BITS[precision]:
         raise ValueError(f"{num_masks} masks in {len(content)} bytes of coefficients")
     reader = _Reader(content, "coefficients of another network")
     alpha = tuple(
@@ -285,7 +288,12 @@ def _split(
         for group in backbone.small_parameters(tune)
     )
     reads = Readout(num_masks, form.get("projection", 0)) if readout else None
-    parts = (alpha, outputs, inputs, head, small or None, tune, residual, reads)
+    weights = None
+    if by_weight:
+        shapes = [(layer.units, layer.fan_in) for layer in backbone.layers]
+        found = (_tensor(reader, shape, precision, False) for shape in shapes)
+        weights = tuple(replace(each, is_matrix=True) for each in found)
+    parts = (alpha, outputs, inputs, head, small or None, tune, residual, reads, weights)
     if precision != "coded":
         reader.end()
         return StoredCoefficients(precision, *parts)

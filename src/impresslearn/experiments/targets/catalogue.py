@@ -35,6 +35,8 @@ class Grid:
 GRIDS: Mapping[str, Grid] = {
     "rotated-mnist": Grid(masks.comparison),
     "permuted-mnist": Grid(masks.comparison),
+    "rotated-mnist-paper": Grid(masks.comparison),
+    "permuted-mnist-paper": Grid(masks.comparison),
     "split-cifar100": Grid(masks.comparison),
     "split-imagenet": Grid(masks.comparison),
     "gn-comparison": Grid(masks.without_task_names),

@@ -1,0 +1,121 @@
+"""Whole numbers on single weights, learned at the price of their code.
+
+A task's weights are W ⊙ n s: a number n for each weight, a step s for each layer. Those of a random
+network start as a sparse random mask and stay at 0 or above, so that the signs come from the
+network and cost nothing. On a network that was trained before the weights are W ⊙ (1 + n s), and
+all n start at 0. The forward pass uses n rounded, the gradient passes the rounding
+(straight-through). The price is about what `coding` will write: the position of a number other
+than zero by the densities of its row and column, and its size by a geometric law, both as they are
+at this moment. It is linear in |n| up to 1 and beyond, so that numbers which do not earn their bits
+go to 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from impresslearn.coefficients.coding import LARGEST
+from impresslearn.coefficients.mixing import Grid
+from impresslearn.networks.layers import MaskableLayer
+
+DENSITY, FEWEST = 1 / 6, 8
+"""What a task on a random network starts with: this share of weights, but so many a unit or half."""
+GAIN = 0.5
+"""The layers' weights start this times sqrt(2 / fan_in) large (their r.m.s.)."""
+RESIDUAL_STEP = 0.2
+"""Of numbers on trained weights, as a share of these."""
+LEVELS_PER_UNIT = 1.25
+"""Numbers move so much faster than the recipe's learning rate says (which Adam allows)."""
+DENSEST, SPARSEST = 0.1, 1e-4
+"""Densities that the price reckons with: positions never cost less, or more, than at these."""
+LOWEST_SHARE = 0.05
+"""Of the sizes that are 1, and of the others, in the price."""
+
+
+class WeightNumbers:
+    """The numbers of all layers under optimisation; parameters: the leaf tensors to optimise."""
+
+    def __init__(
+        self, layers: Sequence[MaskableLayer], weights: Sequence[Tensor], residual: bool, seed: int
+    ) -> None:
+        self._residual, device = residual, weights[0].device
+        self._shapes = [(layer.units, layer.fan_in) for layer in layers]
+        self._sizes = [layer.numel for layer in layers]
+        total, draws = sum(self._sizes), torch.Generator().manual_seed(seed)
+        numbers = torch.zeros(total)
+        if not residual:  # uniform up to where the wanted share is rounded to 1
+            wanted = torch.tensor([max(DENSITY, min(FEWEST / n, 0.5)) for _, n in self._shapes])
+            highest = (0.5 / (1 - wanted)).repeat_interleave(torch.tensor(self._sizes))
+            numbers = torch.rand(total, generator=draws) * highest / LEVELS_PER_UNIT
+        self._numbers = numbers.to(device).requires_grad_(True)
+        self._firsts = [RESIDUAL_STEP] * len(layers) if residual else self._first(layers, weights)
+        self._steps = torch.zeros(len(layers), device=device, requires_grad=True)
+        self.parameters = [self._numbers, self._steps]
+
+    def values(self) -> list[Tensor]:
+        """A multiple for each weight, (units, fan_in) a layer, differentiable."""
+        exact = self._exact()
+        rounded = exact + (self._rounded(exact) - exact).detach()
+        parts = self._split(rounded)
+        return [part * step for part, step in zip(parts, self._scaled_steps(), strict=True)]
+
+    def bits(self) -> Tensor:
+        """The code length, about, differentiable."""
+        exact = self._exact()
+        size = exact.abs() if self._residual else exact.clamp(min=0)
+        total = size.new_zeros(())
+        for part, rounded in zip(self._split(size), self._split(self._rounded(exact)), strict=True):
+            first, further = _prices(rounded.detach(), signed=self._residual)
+            total = total + ((first - further) * part.clamp(max=1)).sum() + further * part.sum()
+        return total
+
+    @torch.no_grad()
+    def kept(self) -> tuple[list[Tensor], list[Grid]]:
+        """The values and their grids as they are kept, steps in float16."""
+        steps = self._scaled_steps().clamp_min(2.0**-24).half().float()
+        parts = self._split(self._rounded(self._exact()))
+        values = [part * step for part, step in zip(parts, steps, strict=True)]
+        return values, [Grid(step, 0.0) for step in steps.tolist()]
+
+    def _exact(self) -> Tensor:
+        return self._numbers * LEVELS_PER_UNIT
+
+    def _rounded(self, exact: Tensor) -> Tensor:
+        return exact.clamp(-LARGEST if self._residual else 0, LARGEST).round()
+
+    def _scaled_steps(self) -> Tensor:
+        return self._steps.exp() * torch.tensor(self._firsts, device=self._steps.device)
+
+    def _split(self, numbers: Tensor) -> list[Tensor]:
+        parts = numbers.split(self._sizes)
+        return [part.reshape(shape) for part, shape in zip(parts, self._shapes, strict=True)]
+
+    @torch.no_grad()
+    def _first(self, layers: Sequence[MaskableLayer], weights: Sequence[Tensor]) -> list[float]:
+        """Steps that make the layers' weights as large as GAIN says."""
+        rounded = self._split(self._rounded(self._exact()))
+        used = [
+            weight.reshape(n.shape).float() * n for weight, n in zip(weights, rounded, strict=True)
+        ]
+        size = [max(float(each.square().mean().sqrt()), 1e-12) for each in used]
+        return [
+            GAIN * math.sqrt(2 / layer.fan_in) / own
+            for layer, own in zip(layers, size, strict=True)
+        ]
+
+
+@torch.no_grad()
+def _prices(rounded: Tensor, signed: bool) -> tuple[Tensor, Tensor]:
+    """Bits of a number of size 1 at each place, (units, fan_in), and of each further step."""
+    used = (rounded != 0).float()
+    count, sizes = used.sum(), rounded.abs().sum()
+    rows = ((used.sum(1) + 0.5) / (used.shape[1] + 1)).log2()
+    columns = ((used.sum(0) + 0.5) / (used.shape[0] + 1)).log2()
+    whole = ((count + 1) / (used.numel() + 2)).log2()
+    place = (whole - rows[:, None] - columns).clamp(-math.log2(DENSEST), -math.log2(SPARSEST))
+    ones = ((count + 1) / (sizes + 2)).clamp(LOWEST_SHARE, 1 - LOWEST_SHARE)
+    return place - ones.log2() + signed, -torch.log2(1 - ones)

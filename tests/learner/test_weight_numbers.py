@@ -1,0 +1,117 @@
+"""Granularity "weight": a whole number for each weight, without masks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from test_own_heads import CLASSES, LONGER, data_of, own_heads, trained
+
+from impresslearn import ImpressLearner, create_backbone, load, open_store, rounded
+from impresslearn.coefficients.weights import DENSITY, GAIN, WeightNumbers
+from impresslearn.errors import InputError
+from toys import blobs, lenet, quick_learner
+
+INPUTS = blobs()[0]
+
+
+def learner_of(backbone: object = None, **settings: object) -> ImpressLearner:
+    chosen = {"granularity": "weight", "precision": "coded", "bit_price": 0.02} | settings
+    return quick_learner(backbone or lenet(), task_recipe=LONGER, **chosen)
+
+
+def test_tasks_are_learned_without_masks_and_nothing_is_forgotten(tmp_path: Path) -> None:
+    learner, before = learner_of(), {}
+    for seed, name in enumerate("abc"):
+        learner.learn_task(name, blobs(seed))
+        assert learner.score(blobs(seed), name) > 0.9
+        before[name] = learner.logits(INPUTS, name)
+    learner.learn_basis("basis", blobs(7))
+    for name, logits in before.items():
+        assert torch.equal(learner.logits(INPUTS, name), logits)
+        assert torch.equal(learner.export(name)(INPUTS), logits)
+        numbers = learner.coefficients_[name]
+        assert (numbers.num_masks, numbers.granularity, numbers.alpha) == (0, "weight", ())
+        assert all(bool((each >= 0).all()) for each in numbers.weights or ())
+    path = tmp_path / "a.impress"
+    learner.save(path)
+    with open_store(path, progress=False) as bound:
+        bound.learn_task("d", blobs(4))
+        for each in (load(path, progress=False), bound):
+            for name, logits in before.items():
+                assert torch.equal(each.logits(INPUTS, name), logits)
+    assert load(path, progress=False).tasks_["d"].num_masks == 0
+
+
+@pytest.mark.parametrize("method", ["exact", "one_shot", "halving", "alpha"])
+def test_their_task_is_found_beside_those_with_masks(method: str) -> None:
+    learner = learner_of().learn_basis("basis", blobs(7))
+    for seed, name in enumerate("abc"):
+        learner.learn_task(name, blobs(seed))
+    if method == "exact":
+        method = "halving"  # that of so few tasks runs them all
+    assert learner.infer_task(blobs(1)[0][:64], method=method).best in learner.tasks_
+    assert learner.infer_task(blobs(1)[0], method="halving").best == "b"
+
+
+def test_a_higher_price_makes_it_smaller() -> None:
+    sizes = []
+    for price in (0.01, 1.0, 100.0):
+        learner = learner_of(bit_price=price).learn_task("a", blobs())
+        sizes.append(learner.tasks_["a"].bytes)
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(set(sizes)) == 3
+    assert sizes[-1] < 60
+
+
+def test_over_a_trained_network_with_heads_and_norms(tmp_path: Path) -> None:
+    learner = learner_of(own_heads(), tune=("norm", "bias"), bit_price=0.001)
+    shown, before = data_of("two")[0], {}
+    for name in CLASSES:
+        learner.learn_task(name, data_of(name))
+        assert learner.score(data_of(name), name) > 0.9
+        before[name] = learner.logits(shown, name)
+    signs = [torch.unique(each.sign()) for each in learner.coefficients_["five"].weights or ()]
+    assert {-1.0, 1.0} <= {float(sign) for each in signs for sign in each}
+    learner.save(tmp_path / "a.impress")
+    copy = load(tmp_path / "a.impress", module=trained(), progress=False)
+    for name, logits in before.items():
+        assert torch.equal(learner.logits(shown, name), logits)
+        assert torch.equal(copy.logits(shown, name), logits)
+
+
+def test_the_price_of_a_trained_network_alone_is_nothing() -> None:
+    """What starts at the network itself, and is too dear to change, stays the network itself."""
+    learner = learner_of(own_heads(), bit_price=1000.0).learn_task("two", data_of("two"))
+    assert not any(bool(each.any()) for each in learner.coefficients_["two"].weights or ())
+
+
+def test_side_by_side_is_as_one_by_one() -> None:
+    tasks = {name: blobs(seed) for seed, name in enumerate("ab")}
+    one, other = learner_of(), learner_of()
+    one.learn_tasks(tasks, batched=False)
+    other.learn_tasks(tasks, batched=True)
+    for name, data in tasks.items():
+        assert abs(one.score(data, name) - other.score(data, name)) < 0.05
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(InputError, match='set precision="coded"'):
+        ImpressLearner(lenet(), granularity="weight")
+    with pytest.raises(InputError, match="need no scales"):
+        learner_of(output_scale=True)
+    learner = learner_of().learn_task("a", blobs())
+    change = rounded(learner, "int4").changes[0]
+    assert change.bytes_after == change.bytes_before
+
+
+def test_the_start_is_sparse_and_of_a_size_that_learns() -> None:
+    backbone = create_backbone("lenet_300_100", 3, in_features=64, widths=(64, 12))
+    weights = [backbone.weights[layer.name] for layer in backbone.layers]
+    values = WeightNumbers(backbone.layers, weights, residual=False, seed=0).values()
+    used = [float((each != 0).float().mean()) for each in values]
+    assert used == pytest.approx([DENSITY, DENSITY, 0.5], abs=0.05)
+    for layer, weight, value in zip(backbone.layers, weights, values, strict=True):
+        size = float((weight * value).detach().square().mean().sqrt())
+        assert size == pytest.approx(GAIN * (2 / layer.fan_in) ** 0.5, rel=1e-4)
