@@ -23,7 +23,7 @@ from impresslearn.coefficients.mixing import Grid
 from impresslearn.networks.layers import MaskableLayer
 
 DENSITY, FEWEST = 1 / 6, 8
-"""What a task on a random network starts with: this share of weights, but so many a unit or half."""
+"""A task on a random network starts with this share of weights, but so many a unit, or half."""
 GAIN = 0.5
 """The layers' weights start this times sqrt(2 / fan_in) large (their r.m.s.)."""
 RESIDUAL_STEP = 0.2
