@@ -101,6 +101,8 @@ def test_what_does_not_fit_is_refused() -> None:
         ImpressLearner(lenet(), granularity="weight")
     with pytest.raises(InputError, match="need no scales"):
         learner_of(output_scale=True)
+    with pytest.raises(InputError, match="penalty is that of a mixture"):
+        learner_of(penalty=0.1)
     learner = learner_of().learn_task("a", blobs())
     change = rounded(learner, "int4").changes[0]
     assert change.bytes_after == change.bytes_before

@@ -214,8 +214,8 @@ def test_forged_norm_statistics(tmp_path, change, words):
     [
         (lambda kept: kept[:-4], "damaged"),
         (lambda kept: kept + b"\xff" * 8, "bytes are left over"),
-        (lambda kept: kept[:20], "needs P(0) above 0"),
-        (lambda kept: b"", "needs P(0) above 0"),
+        (lambda kept: kept[:20], "has 2 bytes, got 0"),
+        (lambda kept: b"", "has 2 bytes, got 0"),
         (lambda kept: kept[:-1], "whole 32-bit words"),
     ],
 )

@@ -67,7 +67,7 @@ def _advice(store: Path, done: list[dict[str, Any]]) -> str | None:
     few = [each for each in learned if each["examples"] <= FEW]
     told = describe_store(store) if few else {}
     trained = few and told["masks"] > told["masks_as_seed"]
-    if not trained or told["settings"]["granularity"] == "readout":
+    if not trained or told["settings"]["granularity"] not in ("layer", "unit"):
         return None
     named = f"{few[0]['task']} has {few[0]['examples']:,} examples"
     return f"{named}: a new store with --preset few_labels, basis tasks first, fits {FEW} or fewer"

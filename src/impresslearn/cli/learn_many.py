@@ -63,8 +63,8 @@ def prepare_store(
     granularity = new.granularity or chosen.more.get("granularity")
     if description is not None:
         masks, granularity = description["masks"], description["settings"]["granularity"]
-    over_masks = granularity != "readout"  # readouts may be over the network itself
-    if over_masks and training.features:
+    over_masks = granularity not in ("readout", "weight")  # which need none
+    if granularity != "readout" and training.features:
         raise InputError("--features is for stores of readouts: --preset few_labels")
     if over_masks and not masks and training.masks is None and not training.random_masks:
         raise InputError(

@@ -171,7 +171,7 @@ class StoreOptions:
     preset: str | None = option_field("NAME", "New store: settings that belong together; default.")
     sparsity: float | None = option_field("X", "New store: fraction of zeros in a mask, 0 to 1.")
     granularity: str | None = option_field(
-        "NAME", "New store: a coefficient per mask and layer or unit, or a readout of features."
+        "NAME", "New store: a coefficient per mask and layer or unit, or per weight, or a readout."
     )
     output_scale: bool | None = option_field(
         None, "New store: learn a scale per output unit too.", "--output-scale/--no-output-scale"

@@ -77,6 +77,8 @@ class LearnerSettings:
             raise InputError('fold_after needs norms that are tuned: tune=("norm",)')
         if self.start == "network" and self.penalty:
             raise InputError('penalty is that of a mixture; with start="network" it must be 0')
+        if self.granularity == "weight" and self.penalty:
+            raise InputError('penalty is that of a mixture; with granularity="weight" it must be 0')
         object.__setattr__(self, "granularity", self.coefficient_training.spec.granularity)
         for name in RECIPES:
             _instance(name, getattr(self, name), Recipe)
