@@ -8,13 +8,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-from impresslearn.experiments.jobs import Job
-from impresslearn.experiments.targets.benchmarks import Benchmark, disjoint_masks
+from impresslearn.experiments.targets.benchmarks import Benchmark
+from impresslearn.experiments.targets.entries import entry_job
 from impresslearn.experiments.targets.plan import (
     ROW_VALUES,
     Planned,
@@ -23,8 +22,6 @@ from impresslearn.experiments.targets.plan import (
     read_tables,
     table_of,
 )
-from impresslearn.experiments.work.methods import fit_classifier, learn_by_name, learn_by_settings
-from impresslearn.learner.presets import preset as find_preset
 
 VALUES = (*ROW_VALUES, "seconds")
 
@@ -34,7 +31,7 @@ def task_by_task(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
     seed = benchmark.seeds[0]
     for entry in _methods(f"{benchmark.name}.{scale}"):
         for task in benchmark.unseen_tasks():
-            job = _job(benchmark, entry, seed, {"task": task})
+            job = entry_job(benchmark, entry, seed, {"task": task})
             yield Planned(job, {**_columns(benchmark, entry), "seed": seed}, VALUES)
 
 
@@ -43,7 +40,7 @@ def customers(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
     sizes = table_of(read_tables("small_tasks.toml"), f"customers.{scale}")["labels"]
     tasks = {"tasks": list(benchmark.unseen_tasks()), "balanced": True}
     for entry, labels, seed in product(_methods(f"customers.{scale}"), sizes, benchmark.seeds):
-        job = _job(benchmark, entry, seed, {**tasks, "labels": labels})
+        job = entry_job(benchmark, entry, seed, {**tasks, "labels": labels})
         columns = {**_columns(benchmark, entry), "labels": labels, "seed": seed}
         yield Planned(job, columns, ("rows",))
 
@@ -64,36 +61,3 @@ def _methods(path: str) -> list[Table]:
 def _columns(benchmark: Benchmark, entry: Table) -> dict[str, Any]:
     named = {key: entry[key] for key in ("method", "setting")}
     return {"role": "evaluation", "benchmark": benchmark.name, **named}
-
-
-def _job(benchmark: Benchmark, entry: Table, seed: int, which: Mapping[str, Any]) -> Job:
-    """A method on some tasks."""
-    changes: dict[str, Any] = {key: entry[key] for key in ("norm", "head") if key in entry}
-    suited = replace(benchmark, backbone={**benchmark.backbone, **changes})
-    place = suited.place(seed, 0)
-    settings = {"stream": place["stream"], "backbone": place["backbone"], "seed": 0, **which}
-    basis = entry.get("masks") == "basis"
-    needs = suited.heterogeneous(seed, suited.basis, suited.sparsities[0]) if basis else ()
-    if "preset" in entry:
-        return Job(learn_by_settings, settings | _ours(suited, entry), needs)
-    if "estimator" in entry:
-        chosen = {"estimator": entry["estimator"], "features": entry["features"]}
-        return Job(fit_classifier, settings | chosen, needs)
-    recipe = {**suited.task["recipe"], "lr": entry["lr"]}
-    named = {"method": entry["name"], "options": entry.get("options", {}), "recipe": recipe}
-    return Job(learn_by_name, settings | named)
-
-
-def _ours(benchmark: Benchmark, entry: Table) -> dict[str, Any]:
-    """A preset, and what is changed of it, as settings of a job."""
-    preset = find_preset(entry["preset"])
-    found: dict[str, Any] = {
-        "learner": {"penalty": preset.penalty, **preset.more, **entry.get("learner", {})},
-        "recipe": preset.task_recipe.settings() | entry.get("recipe", {}),
-    }
-    masks = entry.get("masks", preset.masks)
-    if masks and masks != "basis":
-        found["random"] = disjoint_masks(masks) | {"kernels": True}
-    if entry.get("features") == "learned":
-        found["features"] = list(range(benchmark.basis))
-    return found

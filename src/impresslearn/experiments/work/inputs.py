@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ import safetensors.torch
 import torch
 
 from impresslearn.data import Examples, StreamedExamples
+from impresslearn.errors import InputError
 from impresslearn.experiments.jobs import Outcome, Place
 from impresslearn.experiments.sources import make_stream
 from impresslearn.masks import add_random_masks, disjoint_bank
@@ -25,6 +27,8 @@ from impresslearn.networks.pretrained import load_resnet20
 from impresslearn.networks.registry import OLDER_SPEC
 
 PREFIX = "statistics/"
+HELD_OUT = 6
+"""One of so many training examples is for validation."""
 
 
 class TaskData(NamedTuple):
@@ -39,10 +43,17 @@ def load_task(settings: Mapping[str, Any], place: Place) -> TaskData:
     """Task number settings["task"] of the stream settings["stream"].
 
     settings["labels"], if any, says how many examples to train on: the first ones, or with
-    settings["balanced"] the first ones of each class in turn.
+    settings["balanced"] the first ones of each class in turn. With settings["validation"] every
+    sixth training example is held out and takes the place of the test examples.
     """
     stream = json.dumps(dict(settings["stream"]), sort_keys=True)
     name, train, test = _task(stream, int(settings["task"]), place.data)
+    if settings.get("validation"):
+        if not isinstance(train, Examples):
+            raise InputError(f"{name} is read anew each epoch and cannot be split for validation")
+        held = np.arange(len(train)) % HELD_OUT == 0
+        train, test = train.subset(np.flatnonzero(~held)), train.subset(np.flatnonzero(held))
+        test = replace(test, augment=None)
     labels = settings.get("labels")
     if labels is not None and isinstance(train, Examples):
         chosen = _balanced(train.labels, labels) if settings.get("balanced") else range(int(labels))

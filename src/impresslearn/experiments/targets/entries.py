@@ -1,0 +1,61 @@
+"""Methods as tables of the TOML files, and the jobs that they become.
+
+An entry is one of
+- ours: preset; learner: what is other in its settings; masks: how many random ones, or "basis",
+  those of the benchmark's basis tasks; features: "learned" on these;
+- a classifier of scikit-learn: estimator, features; masks;
+- another method by its name: name, options.
+recipe, lr: what is other in the recipe than in the preset's or the benchmark's; norm, head, init,
+gain: in the network than in the benchmark's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from impresslearn.experiments.jobs import Job
+from impresslearn.experiments.targets.benchmarks import Benchmark, disjoint_masks
+from impresslearn.experiments.targets.plan import Table
+from impresslearn.experiments.work.methods import fit_classifier, learn_by_name, learn_by_settings
+from impresslearn.learner.presets import preset as find_preset
+
+OF_THE_NETWORK = ("norm", "head", "init", "gain")
+
+
+def entry_job(benchmark: Benchmark, entry: Table, seed: int, which: Mapping[str, Any]) -> Job:
+    """An entry on some tasks; which: their settings, as jobs take them."""
+    changes: dict[str, Any] = {key: entry[key] for key in OF_THE_NETWORK if key in entry}
+    suited = replace(benchmark, backbone={**benchmark.backbone, **changes})
+    place = suited.place(seed, 0)
+    settings = {"stream": place["stream"], "backbone": place["backbone"], "seed": 0, **which}
+    basis = entry.get("masks") == "basis"
+    needs = suited.heterogeneous(seed, suited.basis, suited.sparsities[0]) if basis else ()
+    if "preset" in entry:
+        return Job(learn_by_settings, settings | _ours(suited, entry), needs)
+    if "estimator" in entry:
+        chosen = {"estimator": entry["estimator"], "features": entry["features"]}
+        return Job(fit_classifier, settings | chosen, needs)
+    recipe = suited.task["recipe"] | _recipe(entry)
+    named = {"method": entry["name"], "options": entry.get("options", {}), "recipe": recipe}
+    return Job(learn_by_name, settings | named)
+
+
+def _ours(benchmark: Benchmark, entry: Table) -> dict[str, Any]:
+    """A preset, and what is changed of it, as settings of a job."""
+    preset = find_preset(entry["preset"])
+    found: dict[str, Any] = {
+        "learner": {"penalty": preset.penalty, **preset.more, **entry.get("learner", {})},
+        "recipe": preset.task_recipe.settings() | _recipe(entry),
+    }
+    masks = entry.get("masks", preset.masks)
+    if masks and masks != "basis":
+        found["random"] = disjoint_masks(masks) | {"kernels": True}
+    if entry.get("features") == "learned":
+        found["features"] = list(range(benchmark.basis))
+    return found
+
+
+def _recipe(entry: Table) -> dict[str, Any]:
+    return entry.get("recipe", {}) | {key: entry[key] for key in ("lr",) if key in entry}
