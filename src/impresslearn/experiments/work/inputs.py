@@ -43,16 +43,17 @@ def load_task(settings: Mapping[str, Any], place: Place) -> TaskData:
     """Task number settings["task"] of the stream settings["stream"].
 
     settings["labels"], if any, says how many examples to train on: the first ones, or with
-    settings["balanced"] the first ones of each class in turn. With settings["validation"] every
-    sixth training example is held out and takes the place of the test examples.
+    settings["balanced"] the first ones of each class in turn. With settings["validation"] a
+    sixth of the training examples, drawn once for all, takes the place of the test examples.
     """
     stream = json.dumps(dict(settings["stream"]), sort_keys=True)
     name, train, test = _task(stream, int(settings["task"]), place.data)
     if settings.get("validation"):
         if not isinstance(train, Examples):
             raise InputError(f"{name} is read anew each epoch and cannot be split for validation")
-        held = np.arange(len(train)) % HELD_OUT == 0
-        train, test = train.subset(np.flatnonzero(~held)), train.subset(np.flatnonzero(held))
+        order = np.random.default_rng(0).permutation(len(train))
+        held, left = np.split(order, [len(train) // HELD_OUT])
+        train, test = train.subset(np.sort(left)), train.subset(np.sort(held))
         test = replace(test, augment=None)
     labels = settings.get("labels")
     if labels is not None and isinstance(train, Examples):
