@@ -185,6 +185,23 @@ def store_tensors(
     return list(map(StoredTensor, shapes, payloads, steps, offsets, is_matrix)), content
 
 
+def rounded_tensors(
+    tensors: Sequence[Tensor],
+    precision: str,
+    with_offset: Sequence[bool],
+    grids: tuple[Grid, ...] | None = None,
+    matrices: int = 0,
+) -> tuple[list[Tensor], int]:
+    """Tensors as they are kept in a precision, and the bytes of that; settings as `store_tensors`.
+
+    Each comes back on its own device. Errors as `store_coefficients`.
+    """
+    stored, levels = store_tensors(tensors, precision, with_offset, grids, matrices)
+    values, _ = restore_tensors(stored, precision, levels)
+    moved = [value.to(each.device) for value, each in zip(values, tensors, strict=True)]
+    return moved, sum(part.nbytes for part in stored) + len(levels)
+
+
 def restore_tensors(
     parts: Sequence[StoredTensor], precision: str, levels: bytes = b""
 ) -> tuple[list[Tensor], tuple[Grid, ...] | None]:

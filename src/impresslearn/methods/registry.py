@@ -25,7 +25,8 @@ from typing import Any
 from impresslearn.errors import InputError
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.presets import preset as find_preset
-from impresslearn.methods.adapters import ADAPTER_RECIPES, Adapter
+from impresslearn.methods.adapter_kinds import ADAPTER_RECIPES
+from impresslearn.methods.adapters import Adapter
 from impresslearn.methods.bitfit import BITFIT_RECIPE, bitfit
 from impresslearn.methods.classical import SklearnClassifier
 from impresslearn.methods.evaluation import Method

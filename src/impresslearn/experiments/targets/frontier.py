@@ -18,7 +18,7 @@ from impresslearn.experiments.jobs import Job
 from impresslearn.experiments.targets.benchmarks import Benchmark, disjoint_masks, find_benchmark
 from impresslearn.experiments.targets.plan import Planned, Table, read_tables, table_of
 from impresslearn.experiments.work.training import fine_tune, learn_adapter
-from impresslearn.methods.adapters import ADAPTER_RECIPES
+from impresslearn.methods.adapter_kinds import ADAPTER_RECIPES
 from impresslearn.methods.finetuning import FINETUNING_RECIPE
 
 PAPER = "the paper's floats"
