@@ -160,6 +160,9 @@ def test_new_kinds_learn_in_few_bytes_and_repeat(kind):
         ({"kind": "lora", "config": 3}, "config of LoRA is a mapping of lora_alpha, got 3"),
         ({"kind": "unilora", "config": {"theta_d_length": 0}}, "theta_d_length must be an integer"),
         ({"kind": "vblora", "config": {"topk": 300}}, "at most num_vectors, got 300 of 256"),
+        ({"bit_price": 1.0}, 'bit_price is for kind="lora" and precision="coded" alone'),
+        ({"kind": "vera", "precision": "coded", "bit_price": 1}, "alone, got kind='vera'"),
+        ({"precision": "coded", "bit_price": -1}, "bit_price must be a number of at least 0"),
         ({"kind": "randlora", "config": {"sparse": 1}}, "sparse must be True or False, got 1"),
     ],
 )
@@ -183,6 +186,36 @@ def test_the_network_is_left_alone_and_the_seed_decides():
     assert not torch.equal(first, other)
     assert torch.equal(torch.get_rng_state(), state)
     assert backbone.fingerprint() == before
+
+
+@needs_peft
+def test_lora_learns_whole_numbers_at_a_price():
+    backbone, task = (
+        il.create_backbone("lenet_300_100", init="kaiming_normal", in_features=64),
+        STREAM[0],
+    )
+    free, cheap, dear = (
+        quick(
+            backbone,
+            precision="coded",
+            bit_price=price,
+            recipe=Recipe(lr=0.02, epochs=0, min_steps=300),
+        )
+        for price in (None, 0.2, 2.0)
+    )
+    sizes = [each.learn_task("a", task.train).tasks_["a"].bytes for each in (free, cheap, dear)]
+    assert sizes[0] > sizes[1] > 1.2 * sizes[2]
+    assert cheap.score(task.test, "a") > 0.85
+    for layer in backbone.layers:
+        change = cheap._tuned._views["a"].weights[layer.name] - backbone.weights[layer.name]
+        assert torch.linalg.matrix_rank(change, rtol=1e-4) <= 4
+    again = quick(backbone, precision="coded", bit_price=0.2, recipe=cheap.recipe)
+    again.learn_task("a", task.train)
+    for name, weight in again._tuned._views["a"].weights.items():
+        assert torch.equal(weight, cheap._tuned._views["a"].weights[name])
+    images = pictures()
+    convolved = quick(resnet("per_task"), precision="coded", bit_price=0.1).learn_task("a", images)
+    assert convolved.score(images, "a") > 0.5
 
 
 @needs_peft

@@ -19,6 +19,9 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Unpack
 
+from impresslearn.coefficients.learning import OnGrids
+from impresslearn.coefficients.mixing import Grid
+from impresslearn.coefficients.quantisation import rounded_tensors
 from impresslearn.data import Label
 from impresslearn.errors import InputError, MissingDependencyError
 from impresslearn.files import reason_of
@@ -32,6 +35,11 @@ from impresslearn.streams import import_torchvision
 from impresslearn.validation import ReadOnlySettings, check_flag, check_integer, check_number
 
 ADAPTER = "default"
+LORA_FIRST_STEP = 1.0
+"""Of factors that are learned as whole numbers, as a share of their deviation at the start."""
+LORA_FIRST_STEP_OF_ZEROS = 0.2
+LORA_LEVELS_PER_UNIT = 10.0
+"""Whole numbers move so much faster than the learning rate says (which Adam allows)."""
 
 
 def import_peft() -> ModuleType:
@@ -78,6 +86,7 @@ class Adapter(ReadOnlySettings):
         rank: int | None = None,
         config: Mapping[str, Any] | None = None,
         precision: str = "float32",
+        bit_price: float | None = None,
         **settings: Unpack[TrainingSettings],
     ) -> None:
         if kind not in ADAPTER_KINDS:
@@ -100,6 +109,12 @@ class Adapter(ReadOnlySettings):
         self.rank = self._checked_rank(rank)
         self.config = self._completed(config or {})
         self.precision = precision
+        self.bit_price = None if bit_price is None else check_number("bit_price", bit_price, 0)
+        if bit_price is not None and (kind, precision) != ("lora", "coded"):
+            raise InputError(
+                'bit_price is for kind="lora" and precision="coded" alone, '
+                f"got kind={kind!r} and precision={precision!r}"
+            )
         settings["recipe"] = settings.get("recipe") or self._kind.recipe
         self._tuned = FineTuning(backbone, **settings, trains=self._trains, precision=precision)
         share_settings(self, self._tuned)
@@ -139,6 +154,9 @@ class Adapter(ReadOnlySettings):
             name: value for name, value in adapted.named_parameters() if value.requires_grad
         }
 
+        if self.bit_price is not None:
+            return self._priced(adapted, trained, self.bit_price / examples)
+
         def weights() -> tuple[Weights, float]:
             return {name: frozen[name] + change for name, change in adapted().items()}, 0.0
 
@@ -147,6 +165,34 @@ class Adapter(ReadOnlySettings):
             return weights()[0], size
 
         return Trainable(list(trained.values()), weights, result)
+
+    def _priced(self, adapted: _Adapted, trained: Mapping[str, Tensor], price: float) -> Trainable:
+        """LoRA's factors as whole numbers whose code length is part of the loss.
+
+        price: nats that a bit costs, divided by the number of examples.
+        """
+        frozen, first = self.backbone.weights, list(trained.values())
+        steps = [
+            LORA_FIRST_STEP * float(each.detach().std()) or LORA_FIRST_STEP_OF_ZEROS
+            for each in first
+        ]
+        numbers = OnGrids(first, [(Grid(step, 0.0), LORA_LEVELS_PER_UNIT) for step in steps])
+        numbers.set_last(torch.cat([each.flatten() for each in first]))
+
+        def weights_of(values: Sequence[Tensor]) -> Weights:
+            given = dict(zip(trained, values, strict=True))
+            changes = torch.func.functional_call(adapted, given, ())
+            return {name: frozen[name] + change for name, change in changes.items()}
+
+        def weights() -> tuple[Weights, Tensor]:
+            return weights_of(numbers.values()), numbers.bits() * (price * math.log(2))
+
+        def result() -> tuple[Weights, int]:
+            values, grids = numbers.kept()
+            kept, size = rounded_tensors(values, "coded", [True] * len(values), grids)
+            return weights_of(kept), size
+
+        return Trainable(numbers.parameters, weights, result)
 
     def _checked_rank(self, rank: int | None) -> int | None:
         if self._kind.rank is not None:
