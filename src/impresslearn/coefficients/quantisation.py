@@ -171,7 +171,7 @@ def store_tensors(
             step, middle = None, np.median(values) if coded else (values.max() + values.min()) / 2
             offset = _float16(middle if shifted else 0.0)
         columns = (values - np.float32(offset)).reshape(-1, 1 if coded else prod(values.shape[1:]))
-        step = _best_steps(columns, _top(bits)) if step is None else step
+        step = best_steps(columns, _top(bits)) if step is None else step
         rounded = _round(columns, step, LARGEST if coded else _top(bits))
         levels.append(rounded.reshape(values.shape if number in by_weight else -1))
         steps.append(step.tobytes())
@@ -226,7 +226,7 @@ def restore_tensors(
     return tensors, tuple(grids) if coded else None
 
 
-def _best_steps(columns: np.ndarray, top: int) -> np.ndarray:
+def best_steps(columns: np.ndarray, top: int) -> np.ndarray:
     """(columns,) float16 steps of least squared rounding error, at most the one that clips none."""
     widest = np.abs(columns).max(axis=0) / top
     least_step = np.finfo(np.float16).smallest_subnormal
