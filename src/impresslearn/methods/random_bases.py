@@ -23,6 +23,8 @@ from impresslearn.validation import check_integer, check_seed
 
 PRANC_RECIPE = Recipe(lr=0.03, schedule="cosine", epochs=3, min_steps=300)
 NOLA_RECIPE = Recipe(lr=0.01, schedule="cosine", epochs=3, min_steps=300)
+"""Adam at the best rate on held-out images of one task of permuted MNIST, numbers coded: of 0.003,
+0.01 and 0.03 after one epoch for PRANC (k = 300), those and 0.1 after three for NOLA (k = 200)."""
 MOST_BYTES = 8 * 2**30
 """Of PRANC's random networks, which are held while tasks are learned."""
 
