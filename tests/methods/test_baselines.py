@@ -10,6 +10,7 @@ from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.masks import random_bank
 from impresslearn.masks.codec import encode_mask
 from impresslearn.methods import (
+    BestMask,
     FineTuning,
     Hybrid,
     SequentialFineTuning,
@@ -242,3 +243,36 @@ def test_norm_statistics_go_on_from_where_the_last_task_left_them_unless_shared(
     # From 0 with momentum 0.1: 0.1 m after one step, 0.19 m after two.
     torch.testing.assert_close(means[1], share * means[0], rtol=1e-3, atol=1e-6)
     assert chain.tasks_["a"].bytes > chain.tasks_["b"].bytes == 2
+
+
+def test_the_best_mask_is_chosen_by_labels(backbone):
+    task, other = STREAM[0], STREAM[1]
+    method = BestMask(backbone, **MASKS).learn_basis("other", other.train)
+    method.add_random_masks(299).learn_basis("same", task.train)
+    assert method.learn_task("a", task.train) is method
+    assert method.mask_of("a") == "same"
+    accuracy = method.score(task.test, "a")
+    assert accuracy == method.score(task.test, "same") > 0.9
+    assert (method.predict(task.test.inputs, "a") == task.test.labels).mean() == accuracy
+    info = method.tasks_["a"]
+    assert info.breakdown == {"mask_number": 2, "labels": 2}  # one of 301 masks
+    assert (info.bytes, info.role, info.num_masks) == (4, "learned", 301)
+    learner = method._learner
+    few = BestMask(backbone, random_bank(backbone.layers, 3, 0.5), progress=False)
+    few.learn_task("a", task.train)
+    each = [single_mask_accuracy(few._learner, name, task.train) for name in few.bank.names]
+    assert few.mask_of("a") == few.bank.names[each.index(max(each))]
+    assert few.tasks_["a"].breakdown["mask_number"] == 1
+    assert few.add_random_masks(9).mask_of("a") == few.bank.names[each.index(max(each))]
+    assert learner.bank_ is method.bank
+
+
+def test_best_masks_that_cannot_be_chosen(backbone):
+    method = BestMask(backbone, progress=False)
+    refused("the bank is empty", method.learn_task, "a", STREAM[0].train)
+    method.add_random_masks(1).learn_task("a", STREAM[0].train)
+    assert method.tasks_["a"].breakdown["mask_number"] == 0
+    refused("'a' was learned already", method.learn_task, "a", STREAM[0].train)
+    refused("'b'", method.mask_of, "b", error=UnknownTaskError)
+    own = il.adapt(ConvNet(), input_shape=(3, 8, 8), head="own")
+    refused("BestMask needs one head that all tasks share", BestMask, own)

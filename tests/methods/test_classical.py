@@ -172,3 +172,28 @@ def test_bad_input_is_refused():
     refused("bytes of Majority cannot be counted", wrong.learn_task, "a", (X, Y))
     wrong.estimator.predict = np.sum
     refused("Majority must predict one of", wrong.learn_task("a", (X, Y)).predict, X, "a")
+
+
+@pytest.mark.parametrize("precision", ["float16", "int8", "int4", "coded"])
+def test_linear_models_are_rounded_and_predict_with_what_is_kept(precision):
+    exact = SklearnClassifier(lenet()).learn_task("a", (X, Y))
+    method = SklearnClassifier(lenet(), precision=precision).learn_task("a", (X, Y))
+    assert method.score((TEST, Y), "a") > 0.9
+    size = method.tasks_["a"].breakdown["classifier"]
+    assert size < 0.6 * exact.tasks_["a"].breakdown["classifier"]
+    kept, full = method._fitted["a"], exact._fitted["a"]
+    assert kept.coef_.shape == full.coef_.shape
+    bound = {"float16": 2e-3, "int8": 0.02, "int4": 0.3, "coded": 0.3}[precision]
+    assert np.abs(kept.coef_ - full.coef_).max() < bound * np.abs(full.coef_).max()
+    expected = np.argmax(TEST.numpy() @ kept.coef_.T + kept.intercept_, axis=1)
+    assert (method.predict(TEST, "a") == expected).all()
+    if precision in ("int4", "coded"):
+        assert len(np.unique(kept.coef_)) <= (15 * 3 if precision == "int4" else 15)
+
+
+def test_only_linear_models_are_rounded():
+    refused("precision must be one of", SklearnClassifier, lenet(), precision="int3")
+    for name in ("svc", DecisionTreeClassifier(), SVC(kernel="linear")):
+        method = SklearnClassifier(lenet(), name, precision="int8")
+        refused("is not linear and cannot be rounded", method.learn_task, "a", (X, Y))
+        assert not method.tasks_

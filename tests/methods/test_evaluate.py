@@ -120,7 +120,14 @@ CASES = {
     "hybrid": {"random_masks": 2},
     "finetuning": {"recipe": {"lr": 0.01, "min_steps": 100}},
     "separate": {"recipe": TINY | {"lr": 0.01}},
+    "best_mask": {"random_masks": 20},
+    "pruned": {"recipe": TINY | {"lr": 0.01}, "sparsity": 0.5},
+    **{name: {"recipe": TINY | {"lr": 0.05}} for name in ("pranc", "nola", "unilora", "vblora")},
+    "fourierft": {"recipe": TINY | {"lr": 0.1}},
+    "randlora": {"recipe": TINY | {"lr": 0.03}},
 }
+ALONE = ("separate", "lora", "vera", "unilora", "randlora", "vblora", "fourierft", "nola", "pranc")
+"""Those whose tasks share nothing."""
 CLASSICAL = ("linear_probe", "logistic_regression", "svc")
 
 
@@ -157,6 +164,8 @@ def test_roles_and_bytes(evaluated):
     sizes = {name: [*result.bytes.values()] for name, (_, result) in evaluated.items()}
     assert roles["impresslearn"] == roles["hybrid"] == ["basis", "learned", "learned"]
     assert roles["supsup"] == ["basis"] * 3
+    assert roles["best_mask"] == ["basis", "learned", "learned"]
+    assert sizes["best_mask"][1:] == [1 + 2, 1 + 2]
     assert roles["single_mask"] == ["basis", "reused", "reused"]
     assert sizes["single_mask"][1:] == [2, 2]
     network = 4 * lenet().num_maskable
@@ -182,9 +191,13 @@ def test_raw_inputs_are_prepared_by_every_verb_of_every_method(evaluated):
         assert predicted.mean() == pytest.approx(accuracy)
         if name in CLASSICAL:
             assert math.isnan(result.matrix[0][0])
-        elif name not in ("impresslearn", "hybrid"):  # before any task, the random network
+        elif name not in (
+            "impresslearn",
+            "hybrid",
+            "best_mask",
+        ):  # before any task, the random network
             assert result.matrix[0][0] == pytest.approx(float(right))
-        if name in ("separate", "lora", "vera"):  # their tasks share nothing
+        if name in (*ALONE, "pruned"):
             assert result.forward_transfer == 0
 
 
@@ -195,6 +208,7 @@ def test_raw_inputs_are_prepared_by_every_verb_of_every_method(evaluated):
         ("xyz", {}, "no method 'xyz'; choose from impresslearn, supsup"),
         ("supsup", {"sparsty": 0.5}, "supsup has no setting 'sparsty'; did you mean sparsity"),
         ("hybrid", {"granularity": "unit"}, "hybrid has no setting 'granularity'"),
+        ("vera", {"bit_price": 1.0}, "vera has no setting 'bit_price'"),
         ("svc", {"recipe": {}}, "svc has no setting 'recipe'; choose from preprocessing, features"),
         ("svc", {"features": "pixels"}, "features must be inputs or backbone, got 'pixels'"),
         ("separate", {"recipe": {"epoch": 1}}, "no entry 'epoch'; did you mean epochs"),
@@ -218,7 +232,7 @@ def test_presets_and_recipes_are_resolved():
     made = il.methods.create_method("impresslearn", lenet(), **values)
     assert (made.task_recipe, made.basis_recipe.lr, made.sparsity) == (QUICK, 0.5, 0.5)
     assert il.methods.method_settings("impresslearn", **values) == values
-    for name in ("separate", "hybrid", "lora"):
+    for name in ("separate", "hybrid", "lora", "nola", "pruned"):
         for recipe in (QUICK, {"lr": 0.5}):
             lr = il.methods.create_method(name, lenet(), recipe=recipe).recipe.lr
             assert lr == (0.03 if recipe is QUICK else 0.5)

@@ -166,7 +166,7 @@ class TrainableCoefficients:
     def __init__(
         self,
         start: Coefficients,
-        on_grids: _OnGrids | None = None,
+        on_grids: OnGrids | None = None,
         by_weight: WeightNumbers | None = None,
     ) -> None:
         self._start, self._on_grids = start, on_grids
@@ -241,14 +241,18 @@ def trainable_coefficients(
         *((Grid(FIRST_SMALL_STEP, 0.0), SCALE_LEVELS_PER_UNIT) for _ in small),
     ]
     like = list(start.tensors())[: len(starts)]
-    return TrainableCoefficients(start, _OnGrids(like, starts) if starts else None, by_weight)
+    return TrainableCoefficients(start, OnGrids(like, starts) if starts else None, by_weight)
 
 
-class _OnGrids:
+class OnGrids:
     """Tensors on grids, one each: offset (1 + o) + step exp(s) round(factor p).
 
     All numbers p are one parameter and all s another, as are the o and the widths of the Laplace
     densities (their logarithms): a parameter of its own costs a dozen operations a step.
+
+    like: tensors whose shapes and device these have; starts: the first grid of each, and how many
+    whole numbers it moves when its parameter moves by 1. All numbers start at 0. parameters: the
+    leaf tensors to optimise.
     """
 
     def __init__(self, like: Sequence[Tensor], starts: Sequence[tuple[Grid, float]]) -> None:
@@ -264,11 +268,13 @@ class _OnGrids:
         self.parameters = [self._numbers, self._steps, self._shifts, self._widths]
 
     def values(self) -> list[Tensor]:
+        """The tensors, differentiable."""
         step, offset = self._spread(self._steps_and_offsets())
         exact = self._exact()
         rounded = exact + (exact.round() - exact).detach()  # straight-through
         return self._split(offset + step * rounded)
 
+    @torch.no_grad()
     def set_last(self, values: Tensor) -> None:
         """Moves the last numbers to where they stand for these, as nearly as grids allow."""
         first = len(self._numbers) - len(values)
@@ -276,8 +282,10 @@ class _OnGrids:
         self._numbers[first:] = (values - offset) / (step * self._factors[first:])
 
     def bits(self) -> Tensor:
+        """The code length of all numbers, about, differentiable."""
         return laplace_bits(self._exact(), self._spread(self._widths.exp())).sum()
 
+    @torch.no_grad()
     def kept(self) -> tuple[list[Tensor], tuple[Grid, ...]]:
         """The tensors and their grids as they are kept, in float16."""
         steps, offsets = self._steps_and_offsets()

@@ -171,7 +171,7 @@ def store_tensors(
             step, middle = None, np.median(values) if coded else (values.max() + values.min()) / 2
             offset = _float16(middle if shifted else 0.0)
         columns = (values - np.float32(offset)).reshape(-1, 1 if coded else prod(values.shape[1:]))
-        step = _best_steps(columns, _top(bits)) if step is None else step
+        step = best_steps(columns, _top(bits)) if step is None else step
         rounded = _round(columns, step, LARGEST if coded else _top(bits))
         levels.append(rounded.reshape(values.shape if number in by_weight else -1))
         steps.append(step.tobytes())
@@ -183,6 +183,23 @@ def store_tensors(
     shapes = (values.shape for values in arrays)
     is_matrix = (number in by_weight for number in range(len(arrays)))
     return list(map(StoredTensor, shapes, payloads, steps, offsets, is_matrix)), content
+
+
+def rounded_tensors(
+    tensors: Sequence[Tensor],
+    precision: str,
+    with_offset: Sequence[bool],
+    grids: tuple[Grid, ...] | None = None,
+    matrices: int = 0,
+) -> tuple[list[Tensor], int]:
+    """Tensors as they are kept in a precision, and the bytes of that; settings as `store_tensors`.
+
+    Each comes back on its own device. Errors as `store_coefficients`.
+    """
+    stored, levels = store_tensors(tensors, precision, with_offset, grids, matrices)
+    values, _ = restore_tensors(stored, precision, levels)
+    moved = [value.to(each.device) for value, each in zip(values, tensors, strict=True)]
+    return moved, sum(part.nbytes for part in stored) + len(levels)
 
 
 def restore_tensors(
@@ -209,7 +226,7 @@ def restore_tensors(
     return tensors, tuple(grids) if coded else None
 
 
-def _best_steps(columns: np.ndarray, top: int) -> np.ndarray:
+def best_steps(columns: np.ndarray, top: int) -> np.ndarray:
     """(columns,) float16 steps of least squared rounding error, at most the one that clips none."""
     widest = np.abs(columns).max(axis=0) / top
     least_step = np.finfo(np.float16).smallest_subnormal

@@ -46,7 +46,7 @@ else:
 
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 MODULE = re.compile(r"[^\W\d]\w*:[^\W\d]\w*")
-OVER_MASKS = ("impresslearn", "hybrid")
+OVER_MASKS = ("impresslearn", "hybrid", "best_mask")
 """Methods of the library that learn over masks: of `basis` tasks, or `random_masks`."""
 WITHOUT_BASIS = (
     "supsup",
@@ -56,6 +56,13 @@ WITHOUT_BASIS = (
     "bitfit",
     "lora",
     "vera",
+    "unilora",
+    "randlora",
+    "vblora",
+    "fourierft",
+    "pranc",
+    "nola",
+    "pruned",
     "linear_probe",
     "logistic_regression",
     "svc",

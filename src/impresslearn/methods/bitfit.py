@@ -53,7 +53,7 @@ def bitfit(
     return FineTuning(
         backbone,
         statistics=statistics,
-        trains=lambda: copied_weights(trained),
+        trains=lambda _: copied_weights(trained),
         role="learned",
         **settings,
     )

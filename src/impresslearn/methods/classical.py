@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from impresslearn.coefficients.mixing import masked_weights
+from impresslearn.coefficients.quantisation import PRECISIONS, rounded_tensors
 from impresslearn.data import Examples, Inputs, Label, StreamedExamples, task_classes, to_batches
 from impresslearn.data.inputs import one_tensor
 from impresslearn.data.preprocessing import Preprocessing
@@ -31,6 +32,8 @@ from impresslearn.validation import ReadOnlySettings, check_seed
 Features = Literal["inputs", "backbone"]
 FEATURES = get_args(Features)
 ESTIMATORS = ("logistic_regression", "svc")
+LINEAR = ("coef_", "intercept_")
+"""What a linear classifier of scikit-learn has fitted."""
 
 
 class SklearnClassifier(ReadOnlySettings):
@@ -42,8 +45,10 @@ class SklearnClassifier(ReadOnlySettings):
     those under each of its masks, as it is when a task is learned, side by side. Norm statistics
     are then those that a task starts from. seed: the random_state of an estimator that has one and
     leaves it open. preprocessing: as of `ImpressLearner`. parameters: of the estimator, as in
-    C=0.1. Labels reach the estimator as class indices 0..K-1, augmentations are not used, and all
-    examples of a task are held in memory.
+    C=0.1. precision: what a linear estimator's coefficients and intercepts are rounded to after
+    fitting and kept in, as a learner's coefficients are, with a step a class (under "coded" one for
+    all); others are kept as they are, "float32". Labels reach the estimator as class indices
+    0..K-1, augmentations are not used, and all examples of a task are held in memory.
     Raises InputError for settings and parameters that do not fit.
     """
 
@@ -56,6 +61,7 @@ class SklearnClassifier(ReadOnlySettings):
         bank: MaskBank | None = None,
         seed: int = 0,
         preprocessing: Preprocessing | None = None,
+        precision: str = "float32",
         **parameters: Any,
     ) -> None:
         if features not in FEATURES:
@@ -67,6 +73,9 @@ class SklearnClassifier(ReadOnlySettings):
         self.bank = bank
         self.seed = check_seed(seed)
         self.preprocessing = preprocessing
+        if precision not in PRECISIONS:
+            raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
+        self.precision = precision
         self.estimator = _with_parameters(estimator, parameters, self.seed)
         self._infos: dict[str, TaskInfo] = {}
         self._fitted: dict[str, Any] = {}
@@ -94,7 +103,10 @@ class SklearnClassifier(ReadOnlySettings):
         fitted = clone(self.estimator, safe=False)
         with _told_in_one_line(fitted):
             fitted.fit(values, targets)
-        breakdown = {"classifier": classifier_bytes(fitted), "labels": label_map_bytes(classes)}
+        size = classifier_bytes(fitted)
+        if self.precision != "float32":
+            size = _round_linear(fitted, self.precision)
+        breakdown = {"classifier": size, "labels": label_map_bytes(classes)}
         total = sum(breakdown.values())
         self._fitted[name] = fitted
         self._infos[name] = TaskInfo(name, "learned", classes, masks, total, breakdown)
@@ -170,6 +182,26 @@ def classifier_bytes(fitted: Any) -> int:
         raise InputError(
             f"the bytes of {type(fitted).__name__} cannot be counted: {reason_of(error)}"
         ) from error
+
+
+def _round_linear(fitted: Any, precision: str) -> int:
+    """Rounds a linear classifier to what is kept of it; its bytes."""
+    linear = all(isinstance(getattr(fitted, name, None), np.ndarray) for name in LINEAR)
+    if not linear or hasattr(fitted, "support_vectors_"):
+        raise InputError(
+            f'{type(fitted).__name__} is not linear and cannot be rounded; use precision="float32"'
+        )
+    coefficients = torch.from_numpy(fitted.coef_).float()
+    intercepts = torch.from_numpy(fitted.intercept_).float()
+    if precision == "coded":  # positions by classes of rows and columns: many pixels say nothing
+        values, size = rounded_tensors(
+            [intercepts, coefficients], precision, [True, False], matrices=1
+        )
+    else:
+        values, size = rounded_tensors([intercepts, coefficients.t()], precision, [True, False])
+        values[1] = values[1].t()
+    fitted.intercept_, fitted.coef_ = (each.contiguous().numpy() for each in values)
+    return size
 
 
 def _with_parameters(estimator: Any, parameters: Mapping[str, Any], seed: int) -> Any:

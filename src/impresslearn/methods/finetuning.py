@@ -81,10 +81,10 @@ class FineTuning(ReadOnlySettings):
 
     Every task starts from the frozen network, has norm statistics of its own, and leaves those
     before it untouched. statistics: "network" for those of the frozen network, as they are, instead
-    of each "task"'s. trains: gives what the next task trains, whose result is the weights that it
-    computes with and the bytes that they are kept in; role: what `tasks_` calls it; precision:
-    "coded" where norm statistics are. The other settings are those of `ImpressLearner`. Raises
-    InputError for other statistics and precisions.
+    of each "task"'s. trains: gives what the next task trains on so many examples, whose result is
+    the weights that it computes with and the bytes that they are kept in; role: what `tasks_` calls
+    it; precision: "coded" where norm statistics are. The other settings are those of
+    `ImpressLearner`. Raises InputError for other statistics and precisions.
 
     As an upper bound it wants a backbone made for training: on permuted MNIST Kaiming normal
     weights reach 97.8% after 3 epochs, signed constants of gain 2, which suit masks, 96.1%.
@@ -99,7 +99,7 @@ class FineTuning(ReadOnlySettings):
         preprocessing: Preprocessing | None = None,
         progress: bool | str = "auto",
         statistics: StatisticsOf = "task",
-        trains: Callable[[], Trainable] | None = None,
+        trains: Callable[[int], Trainable] | None = None,
         role: str = "network",
         precision: str = "float32",
     ) -> None:
@@ -115,7 +115,7 @@ class FineTuning(ReadOnlySettings):
         if precision not in PRECISIONS:
             raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
         self.precision = precision
-        self._trains = trains or (lambda: copied_weights(backbone.weights))
+        self._trains = trains or (lambda _: copied_weights(backbone.weights))
         self._infos: dict[str, TaskInfo] = {}
         self._views: dict[str, TaskView] = {}
 
@@ -154,7 +154,7 @@ class FineTuning(ReadOnlySettings):
         self,
         name: str,
         data: Any,
-        trains: Callable[[], Trainable],
+        trains: Callable[[int], Trainable],
         seed: int,
         phase: TrainingPhase,
     ) -> None:
@@ -162,7 +162,7 @@ class FineTuning(ReadOnlySettings):
         examples, classes = training_examples(self.backbone, data, self.preprocessing)
         source = to_batches(examples, classes, self.backbone.device)
         progress = progress_for(self.progress).titled(f"task {name}")
-        trainable = with_head(trains(), self.backbone, len(classes), HEAD_RATE)
+        trainable = with_head(trains(len(source)), self.backbone, len(classes), HEAD_RATE)
         task = (self.backbone, source, len(classes), self.recipe, phase, seed, progress)
         TaskTraining(*task).fit(trainable)
         with torch.no_grad():
@@ -212,7 +212,7 @@ class SequentialFineTuning(ReadOnlySettings):
         seed, phase = tuned.seed + len(self.tasks_), TrainingPhase.begin(tuned.backbone, statistics)
         if phase.mode == "train" and statistics is not None:
             phase = TrainingPhase("train", {key: each.clone() for key, each in statistics.items()})
-        tuned._learn(name, data, lambda: copied_weights(self._network.weights), seed, phase)
+        tuned._learn(name, data, lambda _: copied_weights(self._network.weights), seed, phase)
         self._network = tuned._views[name]
         if len(self.tasks_) > 1:
             info, size = self.tasks_[name], self.tasks_[name].breakdown["labels"]

@@ -108,7 +108,7 @@ class Hybrid(ReadOnlySettings):
     def _holder(self, task: str) -> ImpressLearner | FineTuning:
         return self._learner if task in self._learner.tasks_ else self._tuned
 
-    def _trains(self) -> Trainable:
+    def _trains(self, examples: int) -> Trainable:
         backbone, head = self.backbone, self.backbone.layers[-1:]
         body = uniform_coefficients(backbone.layers, len(self.bank), device=backbone.device)
         alphas = [alpha.requires_grad_(True) for alpha in body.alpha[:-1]]

@@ -8,7 +8,10 @@
 | finetuning | `SequentialFineTuning`: one network trained on task after task |
 | separate | `FineTuning`: a network a task |
 | bitfit | `bitfit`: norms, biases and a head a task |
-| lora, vera | `Adapter` of that kind, through PEFT |
+| best_mask | `BestMask`, over masks as of impresslearn |
+| lora, vera, unilora, randlora, vblora, fourierft | `Adapter` of that kind, through PEFT |
+| pranc, nola | `pranc`, `nola`: combinations of random networks, or of random low-rank factors |
+| pruned | `pruned`: a magnitude-pruned, rounded and coded network a task |
 | linear_probe | logistic regression on the features of the frozen network |
 | logistic_regression, svc | `SklearnClassifier` with that estimator: one a task |
 """
@@ -20,18 +23,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from impresslearn.errors import InputError
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.presets import preset as find_preset
-from impresslearn.methods.adapters import ADAPTER_RECIPES, Adapter
+from impresslearn.methods.adapter_kinds import ADAPTER_RECIPES, Kind
+from impresslearn.methods.adapters import Adapter
 from impresslearn.methods.bitfit import BITFIT_RECIPE, bitfit
 from impresslearn.methods.classical import SklearnClassifier
 from impresslearn.methods.evaluation import Method
 from impresslearn.methods.finetuning import FINETUNING_RECIPE, FineTuning, SequentialFineTuning
 from impresslearn.methods.hybrid import HYBRID_RECIPE, Hybrid
-from impresslearn.methods.supsup import SingleMask, SupSup
+from impresslearn.methods.pruned import PRUNED_RECIPE, pruned
+from impresslearn.methods.random_bases import NOLA_RECIPE, PRANC_RECIPE, nola, pranc
+from impresslearn.methods.supsup import BestMask, SingleMask, SupSup
 from impresslearn.networks import Backbone
 from impresslearn.optimisation.loop import Recipe
 from impresslearn.state.settings import RECIPES
@@ -159,10 +165,10 @@ _MASKS = (*_COMMON, "preset", "sparsity", "allocation", "score_rule", "basis_rec
 _BANK = (*_MASKS, "random_masks", "task_recipe")
 _SCALES = ("granularity", "output_scale", "input_scale")
 _COEFFICIENTS = (*_BANK, *_SCALES, "precision", "bit_price", "penalty")
-_ADAPTERS = (*_COMMON, "rank", "precision")
+_ADAPTERS = (*_COMMON, "rank", "config", "precision")
 _TUNED = {"recipe": FINETUNING_RECIPE}
-_LINEAR = ("preprocessing", "features", "C")
-_KERNEL = (*_LINEAR, "kernel", "gamma")
+_LINEAR = ("preprocessing", "features", "C", "precision")
+_KERNEL = ("preprocessing", "features", "C", "kernel", "gamma")
 _entries: dict[str, _Entry] = {
     "impresslearn": _Entry(ImpressLearner, _COEFFICIENTS),
     "supsup": _Entry(SupSup, (*_MASKS, "precision")),
@@ -171,11 +177,23 @@ _entries: dict[str, _Entry] = {
     "finetuning": _Entry(SequentialFineTuning, _COMMON, _TUNED),
     "separate": _Entry(FineTuning, _COMMON, _TUNED),
     "bitfit": _Entry(bitfit, (*_COMMON, "tune", "statistics"), {"recipe": BITFIT_RECIPE}),
-    "lora": _Entry(partial(Adapter, kind="lora"), _ADAPTERS, {"recipe": ADAPTER_RECIPES["lora"]}),
-    "vera": _Entry(partial(Adapter, kind="vera"), _ADAPTERS, {"recipe": ADAPTER_RECIPES["vera"]}),
+    "best_mask": _Entry(BestMask, (*_MASKS, "random_masks")),
+    **{
+        name: _Entry(
+            partial(Adapter, kind=cast(Kind, name)),
+            (*_ADAPTERS, "bit_price") if name == "lora" else _ADAPTERS,
+            {"recipe": recipe},
+        )
+        for name, recipe in ADAPTER_RECIPES.items()
+    },
+    "pranc": _Entry(pranc, (*_COMMON, "bases", "precision"), {"recipe": PRANC_RECIPE}),
+    "nola": _Entry(nola, (*_COMMON, "bases", "rank", "precision"), {"recipe": NOLA_RECIPE}),
+    "pruned": _Entry(
+        pruned, (*_COMMON, "sparsity", "allocation", "largest"), {"recipe": PRUNED_RECIPE}
+    ),
     "linear_probe": _Entry(
         partial(_classical, estimator="logistic_regression", features="backbone"),
-        ("preprocessing", "C"),
+        ("preprocessing", "C", "precision"),
         {"C": 1.0},
     ),
     "logistic_regression": _Entry(
