@@ -3,7 +3,8 @@
 An entry is one of
 - ours: preset; learner: what is other in its settings; masks: how many random ones, or "basis",
   those of the benchmark's basis tasks; features: "learned" on these;
-- a classifier of scikit-learn: estimator, features; masks;
+- a classifier of scikit-learn: estimator, features; masks, precision;
+- the best of the basis tasks' masks: name = "best_mask", masks = "basis";
 - another method by its name: name, options.
 recipe, lr: what is other in the recipe than in the preset's or the benchmark's; norm, head, init,
 gain: in the network than in the benchmark's.
@@ -18,7 +19,12 @@ from typing import Any
 from impresslearn.experiments.jobs import Job
 from impresslearn.experiments.targets.benchmarks import Benchmark, disjoint_masks
 from impresslearn.experiments.targets.plan import Table
-from impresslearn.experiments.work.methods import fit_classifier, learn_by_name, learn_by_settings
+from impresslearn.experiments.work.methods import (
+    choose_mask,
+    fit_classifier,
+    learn_by_name,
+    learn_by_settings,
+)
 from impresslearn.learner.presets import preset as find_preset
 
 OF_THE_NETWORK = ("norm", "head", "init", "gain")
@@ -35,8 +41,11 @@ def entry_job(benchmark: Benchmark, entry: Table, seed: int, which: Mapping[str,
     if "preset" in entry:
         return Job(learn_by_settings, settings | _ours(suited, entry), needs)
     if "estimator" in entry:
-        chosen = {"estimator": entry["estimator"], "features": entry["features"]}
+        names = ("estimator", "features", "precision")
+        chosen = {key: entry[key] for key in names if key in entry}
         return Job(fit_classifier, settings | chosen, needs)
+    if entry["name"] == "best_mask":
+        return Job(choose_mask, settings, needs)
     recipe = suited.task["recipe"] | _recipe(entry)
     named = {"method": entry["name"], "options": entry.get("options", {}), "recipe": recipe}
     return Job(learn_by_name, settings | named)

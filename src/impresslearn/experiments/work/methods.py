@@ -15,7 +15,7 @@ from typing import Any
 from impresslearn.experiments.jobs import Outcome, Place, job_function
 from impresslearn.experiments.work.inputs import load_backbone, load_bank, load_task
 from impresslearn.learner import ImpressLearner
-from impresslearn.methods import SklearnClassifier, create_method
+from impresslearn.methods import BestMask, SklearnClassifier, create_method
 from impresslearn.optimisation.loop import Recipe
 
 Settings = Mapping[str, Any]
@@ -53,11 +53,19 @@ def learn_by_name(settings: Settings, needs: Sequence[Outcome], place: Place) ->
 
 @job_function("classical")
 def fit_classifier(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
-    """A `SklearnClassifier`: estimator, and features, with those of every needed mask."""
+    """A `SklearnClassifier`: estimator, features (with those of needed masks), precision."""
     backbone = load_backbone(settings, place)
     bank = load_bank(backbone, needs) if needs else None
-    chosen = {key: settings[key] for key in ("estimator", "features", "seed")}
+    names = ("estimator", "features", "seed", "precision")
+    chosen = {key: settings[key] for key in names if key in settings}
     return _learned(SklearnClassifier(backbone, bank=bank, **chosen), settings, place)
+
+
+@job_function("best_mask")
+def choose_mask(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
+    """The needed mask that is right on most training examples."""
+    backbone = load_backbone(settings, place)
+    return _learned(BestMask(backbone, load_bank(backbone, needs)), settings, place)
 
 
 def _learned(method: Any, settings: Settings, place: Place) -> Outcome:
