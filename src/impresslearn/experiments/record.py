@@ -3,7 +3,9 @@
 format, target, scale, title, claim, data, settings, seeds
 rows       [{method, task, seed, accuracy, bytes_per_task, …}], measured and derived
 figures, tables    how `impresslearn report` shows the rows
-versions, hardware, seconds (this run), job_seconds (of all jobs, cached ones included)
+code       commit, uncommitted (changes of the package), hash (of what the jobs depend on)
+versions, hardware (processor, threads of a job, …), seconds (this run), job_seconds (of all jobs,
+           cached ones included)
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Any
 import torch
 
 from impresslearn.errors import InputError
+from impresslearn.experiments.provenance import code_facts, processor_name
 from impresslearn.files import write_file
 from impresslearn.report.records import FINDINGS, read_findings, read_json, with_kept
 
@@ -29,10 +32,22 @@ PACKAGES = ("impresslearn", "torch", "numpy", "numba", "scipy", "torchvision", "
 
 
 def make_record(
-    content: Mapping[str, Any], device: str, seconds: float, job_seconds: float
+    content: Mapping[str, Any],
+    device: str,
+    seconds: float,
+    job_seconds: float,
+    *,
+    threads: int,
+    code: str | None = None,
 ) -> dict[str, Any]:
-    """The record of a finished run. content: from target to seeds, figures, tables and rows."""
+    """The record of a finished run.
+
+    content: from target to seeds, figures, tables and rows; threads: of each job; code: the hash of
+    what the jobs depend on, None where there are none.
+    """
+    hardware: dict[str, Any]
     versions, hardware = {"python": platform.python_version()}, {"machine": platform.machine()}
+    hardware["processor"] = processor_name()
     for package in PACKAGES:
         with suppress(PackageNotFoundError):
             versions[package] = version(package)
@@ -40,8 +55,9 @@ def make_record(
     return {
         "format": FORMAT,
         **content,
+        "code": code_facts(code),
         "versions": versions,
-        "hardware": {**hardware, "cores": os.cpu_count(), **gpu},
+        "hardware": {**hardware, "cores": os.cpu_count(), "threads": threads, **gpu},
         "seconds": round(seconds, 1),
         "job_seconds": round(job_seconds, 1),
     }

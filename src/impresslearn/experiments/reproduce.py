@@ -11,7 +11,14 @@ from typing import Any
 
 from impresslearn.errors import InputError
 from impresslearn.experiments.cache import Cache
-from impresslearn.experiments.executors import Executor, Report, Workers, run_jobs
+from impresslearn.experiments.code import code_of_all
+from impresslearn.experiments.executors import (
+    JOB_THREADS,
+    Executor,
+    Report,
+    Workers,
+    run_jobs,
+)
 from impresslearn.experiments.jobs import Job, Place, in_order
 from impresslearn.experiments.ray_executor import RayWorkers
 from impresslearn.experiments.record import check_folder, make_record, write_record
@@ -79,7 +86,8 @@ def reproduce(
         "rows": rows,
     }
     spent = time.perf_counter() - started, cache.seconds(in_order(jobs))
-    record = make_record(content, run.place.device, *spent)
+    code = code_of_all(job.function for job in in_order(jobs))
+    record = make_record(content, run.place.device, *spent, threads=JOB_THREADS, code=code)
     write_record(record, run.out / f"{target.name}.json")
     return record
 

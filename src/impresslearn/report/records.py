@@ -3,7 +3,7 @@
     format 1, target (the file's name), scale, title, claim, data, seeds
     rows      [{key: text, number or truth value}]; a row may lack what does not apply to it
     figures, tables, highlights    see `specification`
-    settings, versions, hardware    {name: plain value}
+    settings, versions, hardware, code (not in older records)    {name: plain value}
     seconds, job_seconds    of the run, and of all its jobs together
     finding    only in older records; it gives way to the one in findings.json
 
@@ -79,6 +79,7 @@ class Record(BaseModel):
     tables: tuple[Annotated[Table, WithoutEmpty], ...]
     highlights: tuple[Annotated[Highlight, WithoutEmpty], ...] = ()
     settings: Facts
+    code: Facts = {}
     versions: Facts
     hardware: Facts
     seconds: Seconds

@@ -17,7 +17,7 @@ from typing import Any
 from impresslearn.experiments.jobs import Job
 from impresslearn.experiments.targets.benchmarks import Benchmark, disjoint_masks, find_benchmark
 from impresslearn.experiments.targets.plan import Planned, Table, read_tables, table_of
-from impresslearn.experiments.work.training import fine_tune, learn_adapter
+from impresslearn.experiments.work.baselines import fine_tune, learn_adapter
 from impresslearn.methods.adapters import ADAPTER_RECIPES
 from impresslearn.methods.finetuning import FINETUNING_RECIPE
 
