@@ -19,7 +19,7 @@ from impresslearn.errors import InputError
 from impresslearn.experiments.configuration import Configuration, MethodTable
 from impresslearn.experiments.executors import Report, Workers, cores
 from impresslearn.experiments.jobs import Job, Place
-from impresslearn.experiments.reproduce import Run, reproduce
+from impresslearn.experiments.reproduce import CUSTOM, Run, reproduce
 from impresslearn.experiments.sources import (
     data_digest,
     error_prefix,
@@ -111,7 +111,7 @@ def plan_run(
         if digest is not None:
             shared["data"] = digest
         parts = tuple(_parts(configuration, shared))
-    run = Run("custom", Place(str(folder), device), configuration.out)
+    run = Run(CUSTOM, Place(str(folder), device), configuration.out)
     return RunPlan(configuration, stream, parts, run)
 
 

@@ -26,8 +26,9 @@ from impresslearn.errors import InputError
 from impresslearn.experiments.provenance import code_facts, processor_name
 from impresslearn.files import write_file
 from impresslearn.report.records import FINDINGS, read_findings, read_json, with_kept
+from impresslearn.report.rows import folded
 
-FORMAT = 1
+FORMAT = 2
 PACKAGES = ("impresslearn", "torch", "numpy", "numba", "scipy", "torchvision", "peft")
 
 
@@ -73,9 +74,10 @@ def check_folder(folder: Path) -> None:
         raise InputError(f"cannot write to {folder}: {error.strerror or error}") from None
 
 
-def write_record(record: Mapping[str, Any], path: Path) -> None:
+def write_record(record: Mapping[str, Any], path: Path, *, fold: bool = False) -> None:
     """Writes a record, whole or not at all; a row a line. Raises InputError where it cannot.
 
+    fold: rows that differ in what was measured share a line, see `impresslearn.report.rows`.
     A finding that an older record kept in the same file moves to the file of findings.
     """
     before = None
@@ -89,5 +91,6 @@ def write_record(record: Mapping[str, Any], path: Path) -> None:
             write_file(path.parent / FINDINGS, text)
     body = {key: value for key, value in record.items() if key != "rows"}
     head = json.dumps(body, indent=1, ensure_ascii=False, allow_nan=False)
-    rows = ",\n  ".join(json.dumps(r, ensure_ascii=False, allow_nan=False) for r in record["rows"])
+    lines = folded(record["rows"]) if fold else record["rows"]
+    rows = ",\n  ".join(json.dumps(r, ensure_ascii=False, allow_nan=False) for r in lines)
     write_file(path, f'{head[:-2]},\n "rows": [\n  {rows}\n ]\n}}\n', folders=True)

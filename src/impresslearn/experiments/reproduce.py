@@ -24,6 +24,8 @@ from impresslearn.experiments.ray_executor import RayWorkers
 from impresslearn.experiments.record import check_folder, make_record, write_record
 from impresslearn.experiments.targets import Plan, Target
 
+CUSTOM = "custom"
+"""The scale of one's own runs, whose rows stay one a line for other readers."""
 EXECUTORS = {"local": Workers, "ray": RayWorkers}
 
 
@@ -88,7 +90,7 @@ def reproduce(
     spent = time.perf_counter() - started, cache.seconds(in_order(jobs))
     code = code_of_all(job.function for job in in_order(jobs))
     record = make_record(content, run.place.device, *spent, threads=JOB_THREADS, code=code)
-    write_record(record, run.out / f"{target.name}.json")
+    write_record(record, run.out / f"{target.name}.json", fold=run.scale != CUSTOM)
     return record
 
 

@@ -1,8 +1,8 @@
 """Compares the figures of documents with their records, and finds figures without a source.
 
-A figure is a number with a unit of quality or size (UNITS), or alone in a cell of a table that is not the
-first of its row. It must
-agree with its record in every digit that the text shows.
+A figure is a number with a unit of quality or size (UNITS), or alone in a cell of a table that is
+not the first of its row. It must agree with its record in every digit that the text shows;
+signs are not compared, for a text says "behind".
 """
 
 from __future__ import annotations

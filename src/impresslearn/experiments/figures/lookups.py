@@ -82,9 +82,7 @@ class Lookup:
     def scaled(self, value: float, unit: str) -> float:
         """The figure in the unit that the text shows it in."""
         unit = self.unit or unit
-        if not unit and (
-            self.value.endswith("accuracy") and self.of not in ("p", "count", "ratio")
-        ):
+        if not unit and self.value.endswith("accuracy"):
             unit = "%"
         return value * (1 if self.of in BARE else SCALES.get(unit, 1))
 
@@ -95,17 +93,15 @@ class Lookup:
         return _value_of(row, self.value)
 
     def _test(self, record: Record, changes: Row) -> PairedTest:
-        sides = [
-            {
-                tuple(row.get(key) for key in PAIRED if key not in (self.against or {})): row
-                for row in self._rows(record, {**self.where, **changes, **other})
-            }
-            for other in ({}, self.against or {})
-        ]
-        first, second = sides
-        if set(first) != set(second):
-            raise InputError(f"{self}: the rows are no pairs")
-        values = [[_value_of(side[key], self.value) for key in first] for side in sides]
+        apart = self.against or {}
+        sides: list[dict[tuple[Any, ...], Row]] = []
+        for other in ({}, apart):
+            rows = self._rows(record, {**self.where, **changes, **other})
+            keyed = {tuple(row.get(key) for key in PAIRED if key not in apart): row for row in rows}
+            if len(keyed) != len(rows) or (sides and set(keyed) != set(sides[0])):
+                raise InputError(f"{self}: the rows are no pairs")
+            sides.append(keyed)
+        values = [[_value_of(side[key], self.value) for key in sides[0]] for side in sides]
         return paired_test(*values)
 
     def _rows(self, record: Record, where: Row) -> Sequence[Row]:
