@@ -17,7 +17,7 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(WANTED))
 .PHONY: $(STAMP)
 endif
 
-.PHONY: demo test test-slow test-all lint types check clean
+.PHONY: demo test test-slow test-all lint types check check-figures clean
 
 demo: $(STAMP)
 	@$(RUN) impresslearn demo --out "$(OUT)"
@@ -38,7 +38,11 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(RUN) mypy
 
-check: lint types test
+# Every figure of the documents, against the record that it comes from (docs/figures).
+check-figures: $(STAMP)
+	$(RUN) impresslearn.experiments.figures docs/figures
+
+check: lint types test check-figures
 
 # pip resolves everything in one call, so that the pinned torch decides for torchvision too.
 $(STAMP):

@@ -7,12 +7,10 @@ from concurrent.futures import Future
 import pytest
 
 from impresslearn.errors import InputError, MissingDataError, TrainingError
-from impresslearn.experiments import jobs as jobs_module
-from impresslearn.experiments.configured_run import run_part
 from impresslearn.experiments.executors import run_jobs
 from impresslearn.experiments.jobs import Job, Outcome, Place, in_order, job_function, run_job
-from impresslearn.experiments.work.evaluation import compare_masks, infer_task, judge_foreign_mask
-from impresslearn.experiments.work.training import fine_tune, learn_hybrid, learn_task, train_mask
+from impresslearn.experiments.work.evaluation import judge_foreign_mask
+from impresslearn.experiments.work.training import train_mask
 
 STREAM = {"name": "rotated_mnist", "tasks": 30, "seed": 0}
 BACKBONE = {"name": "lenet_300_100", "num_classes": 10, "init": "signed_constant", "seed": 0}
@@ -22,22 +20,6 @@ COMMON = {**WHERE, "recipe": RECIPE, "seed": 0}
 SPARSE = {**COMMON, "allocation": "erdos_renyi", "sparsity": 0.9}
 MASK = Job(train_mask, {**SPARSE, "rule": "magnitude"})
 SEARCH = {**WHERE, "position": 0, "method": "alpha", "inputs": 128}
-GOLDEN = {
-    MASK: "34183ee0cf8ffb1174510928dd3bbc97",
-    Job(learn_task, {**COMMON, "penalty": 0.0}, (MASK, MASK)): "e5e5429824edc50ceccc2429a65c3f64",
-    Job(judge_foreign_mask, WHERE, (MASK,)): "9ba5b0ef40e1af734211ae07c4ffdca6",
-    Job(compare_masks, {"backbone": BACKBONE}, (MASK, MASK)): "c8d9de03e1703393745f1f2da7cd5b3d",
-    Job(infer_task, SEARCH, (MASK,)): "66454e27e59cc40cde6fd7ee0b810ea3",
-    Job(
-        learn_hybrid, {**SPARSE, "allocation": "uniform"}, (MASK,)
-    ): "38ff68249e12e82536bbe9c9421c557d",
-    Job(fine_tune, COMMON): "67f4a46f2cca3d93d88fe584ee4a45c3",
-}
-"""Keys as of the first version; another one here would make every kept outcome worthless.
-
-Hybrids have version 2: their head's mask counts with the bytes that a store keeps for it.
-"""
-
 RAISED = {
     "os": OSError(5, "Input/output error", "images.gz"),
     "nan": TrainingError("loss"),
@@ -53,32 +35,7 @@ def number(settings, needs, place):
     return Outcome({"task": "a", "value": UNUSABLE.get(settings["value"], settings["value"])})
 
 
-@pytest.mark.parametrize(("job", "key"), GOLDEN.items(), ids=lambda each: getattr(each, "kind", ""))
-def test_keys_stay_as_they_are(job, key):
-    assert job.key == key
-
-
-def test_coded_norm_statistics_have_keys_of_their_own(monkeypatch):
-    """Once they were floats. Other networks, precisions and methods stay what they were."""
-
-    def keys(norm):
-        network = {**COMMON, "backbone": {**BACKBONE, "norm": norm}}
-        return [
-            Job(learn_task, {**network, "precision": "coded"}).key,
-            Job(run_part, {**network, "method": {"settings": {"precision": "coded"}}}).key,
-            Job(learn_task, {**network, "precision": "int4"}).key,
-            Job(infer_task, {**SEARCH, **network}).key,
-        ]
-
-    new = {norm: keys(norm) for norm in ("per_task", "shared")}
-    monkeypatch.setattr(jobs_module, "_says", lambda *_: False)
-    old = {norm: keys(norm) for norm in new}
-    assert new["shared"] == old["shared"]
-    assert new["per_task"][2:] == old["per_task"][2:]
-    assert not set(new["per_task"][:2]) & set(old["per_task"])
-
-
-def test_a_key_says_what_was_done(monkeypatch):
+def test_a_key_says_what_was_done():
     same = Job(train_mask, dict(reversed(MASK.settings.items())))
     pair = (Job(number, {"value": 1}), Job(number, {"value": 2}))
     digits = {**MASK.settings, "stream": {"name": "rotated_digits", "tasks": 14}}
@@ -94,11 +51,6 @@ def test_a_key_says_what_was_done(monkeypatch):
     keys = {job.key for job in different}
     assert same.key == MASK.key
     assert len(keys) == len(different)
-    monkeypatch.setattr(number, "version", 2)
-    assert Job(number, {"value": 3}, pair).key not in keys
-    monkeypatch.setattr(jobs_module, "STREAM_VERSIONS", {})
-    assert Job(train_mask, digits).key not in keys
-    assert Job(train_mask, MASK.settings).key == MASK.key
 
 
 @pytest.mark.parametrize(

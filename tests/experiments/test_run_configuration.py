@@ -6,7 +6,8 @@ import pytest
 
 from impresslearn import ImpressLearnError, MissingDependencyError
 from impresslearn.experiments.configuration import read_configuration
-from impresslearn.experiments.configured_run import in_order, plan_run
+from impresslearn.experiments.configured_run import plan_run
+from impresslearn.experiments.work.custom import in_order
 from impresslearn.streams import permuted_digits
 
 STREAM = '[stream]\nname = "permuted_digits"\ntasks = 3\n'

@@ -21,7 +21,7 @@ PLAIN = "a text, a finite number or a truth value"
     ("place", "value", "message"),
     [
         (("rows",), ABSENT, "record: rows is missing"),
-        (("format",), 2, "format must be less than or equal to 1, got 2"),
+        (("format",), 3, "format must be less than or equal to 2, got 3"),
         (("figuers",), [], "figuers is not known here"),
         (("target",), "../evil", "target "),
         (("settings", "lr"), float("nan"), "settings must hold plain, finite values"),

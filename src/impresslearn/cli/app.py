@@ -3,7 +3,6 @@
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -53,6 +52,8 @@ def impresslearn(
 
 def env(as_json: AsJson = False) -> None:
     """Print versions, processor, threads and CUDA devices."""
+    from impresslearn.experiments.provenance import processor_name
+
     facts: dict[str, Any] = {"python": platform.python_version(), "system": platform.platform()}
     for package in PACKAGES:
         try:
@@ -61,22 +62,12 @@ def env(as_json: AsJson = False) -> None:
             facts[package] = None
     usable = getattr(os, "sched_getaffinity", None)
     cores = len(usable(0)) if usable is not None else os.cpu_count()
-    facts |= {"cpu": _cpu_name(), "cores": cores} | _torch_facts()
+    facts |= {"cpu": processor_name(), "cores": cores} | _torch_facts()
     if as_json:
         print_json(facts)
         return
     facts["cuda_devices"] = ", ".join(facts["cuda_devices"]) or "none"
     print_facts((name, "not available" if v is None else v) for name, v in facts.items())
-
-
-def _cpu_name() -> str | None:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:  # not Linux
-        pass
-    return platform.processor() or platform.machine() or None
 
 
 def _torch_facts() -> dict[str, Any]:

@@ -17,8 +17,6 @@ from __future__ import annotations
 import difflib
 import re
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -34,7 +32,8 @@ from pydantic import (
     model_validator,
 )
 
-from impresslearn.errors import ImpressLearnError, InputError
+from impresslearn.errors import InputError
+from impresslearn.experiments.sources import error_prefix
 from impresslearn.methods import method_settings
 from impresslearn.report.records import FINDINGS
 from impresslearn.validation import check_integer
@@ -183,15 +182,6 @@ class MethodTable(SourceTable):
         return found if self.name in WITHOUT_BASIS else found | {"basis": self.basis}
 
 
-def restored_settings(method: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of `create_method` behind what stands in a key."""
-    kept = ("basis_recipe", "task_recipe", "random_masks")
-    found = dict(method.get("settings", {})) | {key: method[key] for key in kept if key in method}
-    if "recipe" in method_settings(method["name"]):
-        found["recipe"] = found.pop("task_recipe")
-    return found
-
-
 class RunTable(_Table):
     """[run]."""
 
@@ -244,15 +234,6 @@ def read_configuration(path: str | Path) -> Configuration:
             raise InputError(_line(error.errors()[0])) from None
     found._path = path
     return found
-
-
-@contextmanager
-def error_prefix(place: str) -> Iterator[None]:
-    """Puts the place in front of the message of an error that this library raises."""
-    try:
-        yield
-    except ImpressLearnError as error:
-        raise type(error)(f"{place}: {error}") from error
 
 
 def _parsed(path: Path) -> dict[str, Any]:

@@ -8,27 +8,21 @@ weights, the order of the tasks and all that a method draws.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from impresslearn.errors import InputError
-from impresslearn.experiments.configuration import (
-    Configuration,
-    MethodTable,
-    error_prefix,
-    restored_settings,
-)
+from impresslearn.experiments.configuration import Configuration, MethodTable
 from impresslearn.experiments.executors import Report, Workers, cores
-from impresslearn.experiments.jobs import Job, Outcome, Place, job_function
-from impresslearn.experiments.reproduce import Run, reproduce
+from impresslearn.experiments.jobs import Job, Place
+from impresslearn.experiments.reproduce import CUSTOM, Run, reproduce
 from impresslearn.experiments.sources import (
-    call_user_function,
     data_digest,
+    error_prefix,
     make_backbone,
     make_stream,
     one_input,
@@ -37,15 +31,8 @@ from impresslearn.experiments.sources import (
 )
 from impresslearn.experiments.targets import Plan, Planned, Target
 from impresslearn.experiments.targets.plan import filled, read_tables
-from impresslearn.experiments.trials import (
-    VALUES,
-    rows_of_trials,
-    stored,
-    summary_writer,
-    write_events,
-)
-from impresslearn.methods import Method, create_method, evaluate
-from impresslearn.networks import Backbone
+from impresslearn.experiments.trials import rows_of_trials, summary_writer, write_events
+from impresslearn.experiments.work.custom import VALUES, make_method, run_part
 from impresslearn.streams import Stream
 
 
@@ -124,7 +111,7 @@ def plan_run(
         if digest is not None:
             shared["data"] = digest
         parts = tuple(_parts(configuration, shared))
-    run = Run("custom", Place(str(folder), device), configuration.out)
+    run = Run(CUSTOM, Place(str(folder), device), configuration.out)
     return RunPlan(configuration, stream, parts, run)
 
 
@@ -141,43 +128,6 @@ def run_plan(
         folder = plan.configuration.path.parent / tensorboard / plan.name
         write_events(folder, plan.parts, record["rows"])
     return record
-
-
-@job_function("own", version=2)
-def run_part(settings: Mapping[str, Any], needs: Sequence[Outcome], place: Place) -> Outcome:
-    """One method on one seed: the accuracy on every task before the first and after each.
-
-    Values: tasks, in the order they were learned; roles; added_bytes; matrix; see `stored`.
-    """
-    folder, seed = Path(place.data), settings["seed"]
-    stream = in_order(make_stream(settings["stream"], folder), seed, settings["order"])
-    backbone = make_backbone(settings["backbone"], stream, seed, folder).to(place.device)
-    described = settings["method"]
-    with error_prefix(f"{described.get('name', described.get('module'))}, seed {seed}"):
-        method = _make_method(described, backbone, seed, folder)
-        found = evaluate(method, stream, basis=described.get("basis", 0))
-    return Outcome(stored(found))
-
-
-def in_order(stream: Stream, seed: int, order: str) -> Stream:
-    """The stream's tasks as they are given, or shuffled by the seed (numpy's RandomState)."""
-    if order == "given":
-        return stream
-    places = np.random.RandomState(seed).permutation(len(stream))
-    return Stream(stream.name, tuple(stream[int(i)] for i in places))
-
-
-def _make_method(
-    described: Mapping[str, Any], backbone: Backbone, seed: int, folder: Path
-) -> Method:
-    """The method of a key, with nothing learned: the library's, or what the user's function
-    returns, which is called with `backbone` and `seed` if it names them.
-    """
-    if "module" in described:
-        offered = {"backbone": backbone, "seed": seed}
-        return call_user_function(folder, described["module"], described["settings"], offered)
-    settings = restored_settings(described)
-    return create_method(described["name"], backbone, seed=seed * 10_000, **settings)
 
 
 def _parts(configuration: Configuration, shared: Mapping[str, Any]) -> Iterator[Planned]:
@@ -228,4 +178,4 @@ def _check_method(
     with error_prefix(place):
         described = method.in_keys()
         empty = {"random_masks": 0} if "random_masks" in described else {}
-        _make_method({**described, **empty}, backbone, seed, folder)
+        make_method({**described, **empty}, backbone, seed, folder)

@@ -15,6 +15,9 @@ from importlib.resources import files
 from statistics import fmean
 from typing import Any
 
+import torch
+
+from impresslearn.experiments.code import code_hash
 from impresslearn.experiments.record import make_record
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.presets import preset
@@ -66,7 +69,8 @@ def run_demo(seed: int = 0, progress: bool = False) -> dict[str, Any]:
     }
     content = json.loads(files(__package__).joinpath("demo.json").read_text(encoding="utf-8"))
     content |= {"settings": used, "seeds": [seed], "rows": [*rows, summary]}
-    return make_record(content, "cpu", summary["seconds"], summary["seconds"])
+    spent, threads = summary["seconds"], torch.get_num_threads()
+    return make_record(content, "cpu", spent, spent, threads=threads, code=code_hash(run_demo))
 
 
 def _rows(

@@ -27,6 +27,7 @@ from impresslearn.experiments.cache import Cache, work_on
 from impresslearn.experiments.jobs import Job, Outcome, Place, in_order, kept_outcome
 
 Report = Callable[[Job, Outcome], object]
+JOB_THREADS = 1
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -142,7 +143,7 @@ class Workers:
 def _run_here(job: Job, cache: Cache, place: Place) -> Future[Outcome]:
     future: Future[Outcome] = Future()
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(JOB_THREADS)
     try:
         future.set_result(work_on(job, cache, place))
     except Exception as error:
@@ -175,7 +176,7 @@ def _interrupts_wait() -> Iterator[None]:
 def _settings_of_new_processes() -> Iterator[None]:
     """New processes read the number of threads as they import, and leave Ctrl-C to this one."""
     before = {name: os.environ.get(name) for name in THREADS}
-    os.environ.update(dict.fromkeys(THREADS, "1"))
+    os.environ.update(dict.fromkeys(THREADS, str(JOB_THREADS)))
     masked = hasattr(signal, "pthread_sigmask")
     if masked:
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -190,7 +191,7 @@ def _settings_of_new_processes() -> Iterator[None]:
 
 def _begin_process(lifeline: connection.Connection) -> None:
     """The first thing in a new process: one thread, and an end when its starter ends."""
-    torch.set_num_threads(1)
+    torch.set_num_threads(JOB_THREADS)
     threading.Thread(target=_end_with, args=(lifeline,), daemon=True).start()
 
 

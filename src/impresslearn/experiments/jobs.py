@@ -1,8 +1,9 @@
 """Jobs: the small, independent pieces of work that an experiment is made of.
 
 A job is a function, plain settings and the jobs whose results it needs. Its key is a hash of all of
-that, so the same mask is trained once whichever figures ask for it, on whatever machine. Functions
-are deterministic, so a run that was killed resumes with the numbers that it would have had.
+that and of the function's code, so the same mask is trained once whichever figures ask for it, on
+whatever machine, and anew where the code is another. Functions are deterministic, so a run that was
+killed resumes with the numbers that it would have had.
 """
 
 from __future__ import annotations
@@ -13,16 +14,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import CodeType
 from typing import Any, Protocol, cast
 
 from impresslearn.errors import ImpressLearnError, InputError, TrainingError
+from impresslearn.experiments.code import code_hash
 
 NAMED = ("task", "sparsity", "seed", "labels", "method")
 """The settings that an error names a job by."""
-STREAM_VERSIONS = {"rotated_digits": 2}
-"""Raised when the same settings of a stream give other tasks; 1 where it is not named."""
-CODED_STATISTICS = 2
-"""Raised when coded norm statistics of tasks give other results; before 1 they were floats."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +45,10 @@ class Outcome:
 
 
 class JobFunction(Protocol):
-    """A function that jobs run; see `job_function`. kind and version are part of their keys."""
+    """A function that jobs run; see `job_function`. kind: part of their keys."""
 
     kind: str
-    version: int
+    __code__: CodeType
 
     def __call__(
         self, settings: Mapping[str, Any], needs: Sequence[Outcome], place: Place, /
@@ -57,15 +56,12 @@ class JobFunction(Protocol):
         """The outcome of a job with these settings, from the outcomes of the jobs that it needs."""
 
 
-def job_function(kind: str, version: int = 1) -> Callable[[Callable[..., Outcome]], JobFunction]:
-    """Decorates a module's function as the work of one kind of job.
-
-    version: raised when the same settings give other results, so that what was kept is not used.
-    """
+def job_function(kind: str) -> Callable[[Callable[..., Outcome]], JobFunction]:
+    """Decorates a module's function as the work of one kind of job."""
 
     def decorate(function: Callable[..., Outcome]) -> JobFunction:
         decorated = cast(JobFunction, function)
-        decorated.kind, decorated.version = kind, version
+        decorated.kind = kind
         return decorated
 
     return decorate
@@ -85,14 +81,15 @@ class Job:
         return self.function.kind
 
     @cached_property
+    def code(self) -> str:
+        """The hash of the code that it asks for, which goes with it to other processes."""
+        return code_hash(self.function)
+
+    @cached_property
     def key(self) -> str:
-        """32 hex digits over the kind, its version, the settings and the needed jobs' keys."""
+        """32 hex digits over the kind, its code, the settings and the needed jobs' keys."""
         needs = [need.key for need in self.needs]
-        content = [self.kind, self.function.version, dict(self.settings), needs]
-        if self._stream_name in STREAM_VERSIONS:
-            content.append(STREAM_VERSIONS[self._stream_name])
-        if _says(self.settings, "norm", "per_task") and _says(self.settings, "precision", "coded"):
-            content.append(CODED_STATISTICS)
+        content = [self.kind, self.code, dict(self.settings), needs]
         text = json.dumps(content, sort_keys=True, allow_nan=False, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -107,18 +104,17 @@ class Job:
         return str(stream.get("name", "")) if isinstance(stream, Mapping) else ""
 
 
-def _says(settings: Mapping[str, Any], name: str, value: Any) -> bool:
-    """Whether a setting, at whatever depth, has this value."""
-    inner = (each for each in settings.values() if isinstance(each, Mapping))
-    return settings.get(name) == value or any(_says(each, name, value) for each in inner)
-
-
 def run_job(job: Job, needs: Sequence[Outcome], place: Place) -> Outcome:
     """Works the job out, with the outcomes that it needs, and takes the time.
 
     Raises what the job raises, TrainingError for a result that is not finite, and InputError for
-    files that cannot be read; these name the job.
+    files that cannot be read and for code that is not that of the job's key; these name the job.
     """
+    if code_hash(job.function) != job.code:
+        raise InputError(
+            f"{job}: the code here is not the one that asked for it; give all machines the same "
+            "impresslearn, leave it as it is during a run, and start again"
+        )
     started = time.perf_counter()
     try:
         outcome = job.function(job.settings, needs, place)

@@ -20,6 +20,7 @@ import torch
 
 from impresslearn.errors import ImpressLearnError, MissingDependencyError, TrainingError
 from impresslearn.experiments.cache import Cache, work_on
+from impresslearn.experiments.executors import JOB_THREADS
 from impresslearn.experiments.jobs import Job, Outcome, Place, run_job
 
 JOBS_PER_GPU = 4
@@ -114,5 +115,5 @@ def _connected() -> Any:
 def _run_on_cluster(job: Job, references: Sequence[Any], place: Place) -> Outcome:
     import ray
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(JOB_THREADS)
     return run_job(job, ray.get(list(references)), place)

@@ -3,7 +3,9 @@
 format, target, scale, title, claim, data, settings, seeds
 rows       [{method, task, seed, accuracy, bytes_per_task, …}], measured and derived
 figures, tables    how `impresslearn report` shows the rows
-versions, hardware, seconds (this run), job_seconds (of all jobs, cached ones included)
+code       commit, uncommitted (changes of the package), hash (of what the jobs depend on)
+versions, hardware (processor, threads of a job, …), seconds (this run), job_seconds (of all jobs,
+           cached ones included)
 """
 
 from __future__ import annotations
@@ -21,18 +23,32 @@ from typing import Any
 import torch
 
 from impresslearn.errors import InputError
+from impresslearn.experiments.provenance import code_facts, processor_name
 from impresslearn.files import write_file
 from impresslearn.report.records import FINDINGS, read_findings, read_json, with_kept
+from impresslearn.report.rows import folded
 
-FORMAT = 1
+FORMAT = 2
 PACKAGES = ("impresslearn", "torch", "numpy", "numba", "scipy", "torchvision", "peft")
 
 
 def make_record(
-    content: Mapping[str, Any], device: str, seconds: float, job_seconds: float
+    content: Mapping[str, Any],
+    device: str,
+    seconds: float,
+    job_seconds: float,
+    *,
+    threads: int,
+    code: str | None = None,
 ) -> dict[str, Any]:
-    """The record of a finished run. content: from target to seeds, figures, tables and rows."""
+    """The record of a finished run.
+
+    content: from target to seeds, figures, tables and rows; threads: of each job; code: the hash of
+    what the jobs depend on, None where there are none.
+    """
+    hardware: dict[str, Any]
     versions, hardware = {"python": platform.python_version()}, {"machine": platform.machine()}
+    hardware["processor"] = processor_name()
     for package in PACKAGES:
         with suppress(PackageNotFoundError):
             versions[package] = version(package)
@@ -40,8 +56,9 @@ def make_record(
     return {
         "format": FORMAT,
         **content,
+        "code": code_facts(code),
         "versions": versions,
-        "hardware": {**hardware, "cores": os.cpu_count(), **gpu},
+        "hardware": {**hardware, "cores": os.cpu_count(), "threads": threads, **gpu},
         "seconds": round(seconds, 1),
         "job_seconds": round(job_seconds, 1),
     }
@@ -57,9 +74,10 @@ def check_folder(folder: Path) -> None:
         raise InputError(f"cannot write to {folder}: {error.strerror or error}") from None
 
 
-def write_record(record: Mapping[str, Any], path: Path) -> None:
+def write_record(record: Mapping[str, Any], path: Path, *, fold: bool = False) -> None:
     """Writes a record, whole or not at all; a row a line. Raises InputError where it cannot.
 
+    fold: rows that differ in what was measured share a line, see `impresslearn.report.rows`.
     A finding that an older record kept in the same file moves to the file of findings.
     """
     before = None
@@ -73,5 +91,6 @@ def write_record(record: Mapping[str, Any], path: Path) -> None:
             write_file(path.parent / FINDINGS, text)
     body = {key: value for key, value in record.items() if key != "rows"}
     head = json.dumps(body, indent=1, ensure_ascii=False, allow_nan=False)
-    rows = ",\n  ".join(json.dumps(r, ensure_ascii=False, allow_nan=False) for r in record["rows"])
+    lines = folded(record["rows"]) if fold else record["rows"]
+    rows = ",\n  ".join(json.dumps(r, ensure_ascii=False, allow_nan=False) for r in lines)
     write_file(path, f'{head[:-2]},\n "rows": [\n  {rows}\n ]\n}}\n', folders=True)

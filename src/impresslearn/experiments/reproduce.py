@@ -11,12 +11,21 @@ from typing import Any
 
 from impresslearn.errors import InputError
 from impresslearn.experiments.cache import Cache
-from impresslearn.experiments.executors import Executor, Report, Workers, run_jobs
+from impresslearn.experiments.code import code_of_all
+from impresslearn.experiments.executors import (
+    JOB_THREADS,
+    Executor,
+    Report,
+    Workers,
+    run_jobs,
+)
 from impresslearn.experiments.jobs import Job, Place, in_order
 from impresslearn.experiments.ray_executor import RayWorkers
 from impresslearn.experiments.record import check_folder, make_record, write_record
 from impresslearn.experiments.targets import Plan, Target
 
+CUSTOM = "custom"
+"""The scale of one's own runs, whose rows stay one a line for other readers."""
 EXECUTORS = {"local": Workers, "ray": RayWorkers}
 
 
@@ -79,8 +88,9 @@ def reproduce(
         "rows": rows,
     }
     spent = time.perf_counter() - started, cache.seconds(in_order(jobs))
-    record = make_record(content, run.place.device, *spent)
-    write_record(record, run.out / f"{target.name}.json")
+    code = code_of_all(job.function for job in in_order(jobs))
+    record = make_record(content, run.place.device, *spent, threads=JOB_THREADS, code=code)
+    write_record(record, run.out / f"{target.name}.json", fold=run.scale != CUSTOM)
     return record
 
 

@@ -18,21 +18,6 @@ from impresslearn.experiments.targets.plan import Planned, Row
 from impresslearn.methods import Evaluation
 from impresslearn.methods.results import MEASURES
 
-VALUES = ("tasks", "roles", "added_bytes", "matrix")
-"""What a kept outcome says; see `stored`."""
-
-
-def stored(found: Evaluation) -> dict[str, Any]:
-    """Plain values: tasks in the order they were learned, the accuracy matrix, and per task the
-    bytes that learning it added and how it is kept; None for what is not known.
-    """
-    return {
-        "tasks": list(found.tasks),
-        "roles": [found.roles.get(task) for task in found.tasks],
-        "added_bytes": [found.bytes.get(task) for task in found.tasks],
-        "matrix": [[None if isnan(value) else value for value in row] for row in found.matrix],
-    }
-
 
 def restored(row: Mapping[str, Any]) -> Evaluation:
     """The evaluation behind stored values."""

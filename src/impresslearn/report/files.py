@@ -139,6 +139,8 @@ def _facts(record: Record) -> dict[str, str]:
         time += f", {duration(record.job_seconds)} for all its jobs together"
     facts = {"Seeds": ", ".join(map(str, record.seeds)) or "none"}
     facts |= {spaced(name): said(value) for name, value in record.settings.items()}
-    for name, values in (("Versions", record.versions), ("Hardware", record.hardware)):
-        facts[name] = " · ".join(f"{spaced(key)} {said(value)}" for key, value in values.items())
+    parts = {"Code": record.code, "Versions": record.versions, "Hardware": record.hardware}
+    for name, values in parts.items():
+        told = (f"{spaced(key)} {said(each)}" for key, each in values.items() if each is not None)
+        facts |= {name: " · ".join(told)} if values else {}
     return facts | ({"Time": time} if record.seconds else {})

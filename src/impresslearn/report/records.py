@@ -1,9 +1,10 @@
 """Result records: one JSON file a target, read and checked before anything is drawn from it.
 
-    format 1, target (the file's name), scale, title, claim, data, seeds
-    rows      [{key: text, number or truth value}]; a row may lack what does not apply to it
+    format 2 (or 1), target (the file's name), scale, title, claim, data, seeds
+    rows      [{key: text, number or truth value}]; a row may lack what does not apply to it; in the
+              file an entry with lists stands for a row each (since format 2, see `rows`)
     figures, tables, highlights    see `specification`
-    settings, versions, hardware    {name: plain value}
+    settings, versions, hardware, code (not in older records)    {name: plain value}
     seconds, job_seconds    of the run, and of all its jobs together
     finding    only in older records; it gives way to the one in findings.json
 
@@ -30,6 +31,7 @@ from typing_extensions import Self
 
 from impresslearn.errors import InputError, visible, visible_within
 from impresslearn.report.quantities import quantity_of
+from impresslearn.report.rows import unfolded
 from impresslearn.report.specification import (
     Figure,
     Highlight,
@@ -40,7 +42,7 @@ from impresslearn.report.specification import (
     shown,
 )
 
-FORMAT = 1
+OLDEST, FORMAT = 1, 2
 FINDINGS = "findings.json"
 Findings = dict[str, dict[str, str]]
 NO_CLAIM = "says nothing about this run, which is one's own"
@@ -67,7 +69,7 @@ class Record(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format: int = Field(strict=True, ge=FORMAT, le=FORMAT)
+    format: int = Field(strict=True, ge=OLDEST, le=FORMAT)
     target: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     scale: Literal["smoke", "small", "paper", "custom", "demo"]
     title: str
@@ -79,6 +81,7 @@ class Record(BaseModel):
     tables: tuple[Annotated[Table, WithoutEmpty], ...]
     highlights: tuple[Annotated[Highlight, WithoutEmpty], ...] = ()
     settings: Facts
+    code: Facts = {}
     versions: Facts
     hardware: Facts
     seconds: Seconds
@@ -123,7 +126,7 @@ def read_record(path: Path) -> Record:
     """The record in a file, whose name is the target's, as it is there. Raises InputError."""
     path = Path(path)
     with naming(str(path)):
-        record = Record.model_validate(visible_within(read_json(path)))
+        record = Record.model_validate(visible_within(_with_rows(read_json(path))))
         if record.target != path.stem:
             raise InputError(f"target must be the file's name {path.stem!r}, got {record.target!r}")
     return record
@@ -132,7 +135,7 @@ def read_record(path: Path) -> Record:
 def parse_record(raw: Mapping[str, Any]) -> Record:
     """The record that a plain mapping holds. Raises InputError that names the place."""
     with naming("unusable result record"):
-        return Record.model_validate(visible_within(raw))
+        return Record.model_validate(visible_within(_with_rows(raw)))
 
 
 def read_findings(folder: Path) -> Findings:
@@ -173,6 +176,13 @@ def read_json(path: Path) -> Any:
         raise InputError(f"cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"is no JSON: {error}") from None
+
+
+def _with_rows(raw: Any) -> Any:
+    """The record with its rows unfolded."""
+    if not isinstance(raw, Mapping) or not isinstance(raw.get("rows"), list):
+        return raw
+    return {**raw, "rows": list(unfolded(raw["rows"]))}
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:

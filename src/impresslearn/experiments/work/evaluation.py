@@ -52,7 +52,7 @@ def compare_masks(settings: Settings, needs: Sequence[Outcome], place: Place) ->
     )
 
 
-@job_function("gn", version=2)
+@job_function("gn")
 def infer_task(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
     """One of the bank's tasks without its name: found or not, and the accuracy that follows.
 

@@ -1,4 +1,4 @@
-"""Jobs that learn: a mask, a task by coefficients, an adapter or all weights, a whole stream.
+"""Jobs that learn by masks: a mask, a task by coefficients, a whole stream.
 
 Settings of those of one task: stream, task, backbone, seed, and labels (see `load_task`). Values of
 all these: task, accuracy, bytes_per_task.
@@ -21,7 +21,6 @@ from impresslearn.experiments.work.inputs import (
     mask_blob,
 )
 from impresslearn.learner import ImpressLearner
-from impresslearn.methods import Adapter, FineTuning, Hybrid
 from impresslearn.optimisation.loop import Recipe
 
 Settings = Mapping[str, Any]
@@ -63,7 +62,7 @@ def train_mask(settings: Settings, needs: Sequence[Outcome], place: Place) -> Ou
         "mask_bytes": info.breakdown["mask"],
     }
     blob = mask_blob(mask.coded or b"", learner.statistics_of(task.name))
-    return _judged(learner, task, values, blob)
+    return judged(learner, task, values, blob)
 
 
 @job_function("task")
@@ -81,54 +80,10 @@ def learn_task(settings: Settings, needs: Sequence[Outcome], place: Place) -> Ou
         **{key: settings.get(key, default) for key, default in COEFFICIENTS.items()},
     )
     learner.learn_task(task.name, task.train, seed=settings["seed"])
-    return _judged(learner, task, {"numbers": learner.coefficients_[task.name].numel})
+    return judged(learner, task, {"numbers": learner.coefficients_[task.name].numel})
 
 
-@job_function("hybrid", version=2)
-def learn_hybrid(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
-    """As "task" with a trained mask for the head, of the given sparsity and allocation."""
-    bank = load_bank(load_backbone(settings, place), needs, settings.get("random"))
-    head = {"sparsity": settings["sparsity"], "allocation": settings["allocation"]}
-    return _learned(Hybrid, settings, place, bank=bank, **head)
-
-
-@job_function("finetuning", version=2)
-def fine_tune(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
-    """All weights of the network trained on one task, the upper bound: recipe."""
-    return _learned(FineTuning, settings, place)
-
-
-@job_function("adapter")
-def learn_adapter(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
-    """A low-rank adapter of PEFT: kind, rank, precision, recipe."""
-    given = {key: settings[key] for key in ("kind", "rank", "precision")}
-    return _learned(Adapter, settings, place, **given)
-
-
-def _learned(
-    kind: type[Adapter | FineTuning | Hybrid], settings: Settings, place: Place, /, **more: Any
-) -> Outcome:
-    """The job's task, learned by a baseline of this kind and judged."""
-    task, recipe = load_task(settings, place), Recipe(**settings["recipe"])
-    method = kind(
-        load_backbone(settings, place), recipe=recipe, seed=settings["seed"], progress=False, **more
-    )
-    method.learn_task(task.name, task.train)
-    return _judged(method, task)
-
-
-def _judged(
-    method: Any, task: TaskData, more: Mapping[str, Any] | None = None, blob: bytes | None = None
-) -> Outcome:
-    values = {
-        "task": task.name,
-        "accuracy": method.score(task.test, task.name),
-        "bytes_per_task": method.tasks_[task.name].bytes,
-    }
-    return Outcome({**values, **(more or {})}, blob)
-
-
-@job_function("stream", version=2)
+@job_function("stream")
 def learn_stream(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
     """The tasks of a stream in order, the first `basis` of them as masks, the others as numbers.
 
@@ -172,3 +127,15 @@ def learn_stream(settings: Settings, needs: Sequence[Outcome], place: Place) -> 
                 guess = learner.infer_task(test.inputs[:inputs], method=method)
                 row[f"found by {method} from {inputs}"] = float(guess.best == name)
     return Outcome({"rows": rows})
+
+
+def judged(
+    method: Any, task: TaskData, more: Mapping[str, Any] | None = None, blob: bytes | None = None
+) -> Outcome:
+    """The outcome of a job whose task a method has learned: its accuracy, its bytes, and more."""
+    values = {
+        "task": task.name,
+        "accuracy": method.score(task.test, task.name),
+        "bytes_per_task": method.tasks_[task.name].bytes,
+    }
+    return Outcome({**values, **(more or {})}, blob)
