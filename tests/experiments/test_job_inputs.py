@@ -7,7 +7,7 @@ import torch
 
 from impresslearn.experiments.jobs import Job, Place, run_job
 from impresslearn.experiments.targets.benchmarks import disjoint_masks, find_benchmark
-from impresslearn.experiments.work.baselines import learn_adapter
+from impresslearn.experiments.work.methods import learn_by_name
 from impresslearn.experiments.work.inputs import load_backbone, load_bank, load_task
 from impresslearn.experiments.work.training import learn_stream
 
@@ -79,8 +79,9 @@ def test_a_stream_is_learned_and_looked_at_again():
 @pytest.mark.skipif(find_spec("peft") is None, reason="PEFT is not installed")
 def test_an_adapter_is_a_job():
     recipe = {"epochs": 0, "min_steps": 60, "lr": 0.01}
-    settings = {**BENCHMARK.place(0, 0), "kind": "lora", "rank": 2, "precision": "coded"}
-    job = Job(learn_adapter, {**settings, "recipe": recipe, "seed": 0})
+    options = {"rank": 2, "precision": "coded"}
+    settings = {**BENCHMARK.place(0, 0), "method": "lora", "options": options}
+    job = Job(learn_by_name, {**settings, "recipe": recipe, "seed": 0})
     values = run_job(job, (), Place()).values
     assert values["accuracy"] > 0.5
     assert 300 < values["bytes_per_task"] < 2 * (64 + 300 + 300 + 100 + 100 + 10)

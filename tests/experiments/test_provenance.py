@@ -17,12 +17,12 @@ from impresslearn.experiments.code import code_hash, code_of_all, source_files
 from impresslearn.experiments.jobs import Job, Outcome, Place, job_function, run_job
 from impresslearn.experiments.provenance import checkout_of, processor_name
 from impresslearn.experiments.record import make_record
-from impresslearn.experiments.work import baselines, custom, evaluation, methods, training
+from impresslearn.experiments.work import custom, evaluation, hybrid, methods, training
 from impresslearn.report.records import read_records
 
 FUNCTIONS = [
     each
-    for module in (baselines, custom, evaluation, methods, training)
+    for module in (custom, evaluation, hybrid, methods, training)
     for each in vars(module).values()
     if hasattr(each, "kind") and each.__module__ == module.__name__
 ]
