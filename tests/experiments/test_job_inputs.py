@@ -7,8 +7,8 @@ import torch
 
 from impresslearn.experiments.jobs import Job, Place, run_job
 from impresslearn.experiments.targets.benchmarks import disjoint_masks, find_benchmark
-from impresslearn.experiments.work.methods import learn_by_name
 from impresslearn.experiments.work.inputs import load_backbone, load_bank, load_task
+from impresslearn.experiments.work.methods import learn_by_name
 from impresslearn.experiments.work.training import learn_stream
 
 BENCHMARK = find_benchmark("permuted-mnist", "smoke")

@@ -9,8 +9,8 @@ from typing import Any
 from impresslearn.experiments.jobs import Job
 from impresslearn.experiments.targets.benchmarks import Benchmark
 from impresslearn.experiments.targets.plan import Planned, Row
-from impresslearn.experiments.work.hybrid import learn_hybrid
 from impresslearn.experiments.work.evaluation import compare_masks, judge_foreign_mask
+from impresslearn.experiments.work.hybrid import learn_hybrid
 
 HALVED = 15
 """Basis tasks, the first ones, that halving looks for."""
