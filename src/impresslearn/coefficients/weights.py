@@ -26,7 +26,7 @@ DENSITY, FEWEST = 1 / 6, 8
 """A task on a random network starts with this share of weights, but so many a unit, or half."""
 GAIN = 0.5
 """The layers' weights start this times sqrt(2 / fan_in) large (their r.m.s.)."""
-RESIDUAL_STEP = 0.2
+RESIDUAL_STEP = 0.8
 """Of numbers on trained weights, as a share of these."""
 LEVELS_PER_UNIT = 1.25
 """Numbers move so much faster than the recipe's learning rate says (which Adam allows)."""
