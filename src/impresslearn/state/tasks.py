@@ -14,7 +14,7 @@ from impresslearn.coefficients.norm_statistics import StoredStatistics
 from impresslearn.coefficients.quantisation import StoredCoefficients
 from impresslearn.data import Label
 from impresslearn.errors import InputError, UnknownTaskError
-from impresslearn.inference.task_inference import EntropyProfile
+from impresslearn.inference.profiles import EntropyProfile
 from impresslearn.validation import check_name
 
 ROLES = ("basis", "learned")
