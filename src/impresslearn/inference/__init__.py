@@ -2,8 +2,8 @@
 
 from impresslearn.inference.known_task import KnownTask as KnownTask
 from impresslearn.inference.profiles import PROFILED_INPUTS as PROFILED_INPUTS
-from impresslearn.inference.profiles import EntropyProfile as EntropyProfile
-from impresslearn.inference.profiles import entropy_profile as entropy_profile
+from impresslearn.inference.profiles import TaskProfile as TaskProfile
+from impresslearn.inference.profiles import task_profile as task_profile
 from impresslearn.inference.task_inference import METHODS as METHODS
 from impresslearn.inference.task_inference import OBJECTIVES as OBJECTIVES
 from impresslearn.inference.task_inference import InferenceMethod as InferenceMethod

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from impresslearn.coefficients.mixing import Coefficients
-from impresslearn.inference.profiles import EntropyProfile
+from impresslearn.inference.profiles import TaskProfile
 from impresslearn.networks.prediction import TaskView
 
 
@@ -22,5 +22,5 @@ class KnownTask:
     num_classes: int
     load: Callable[[], Coefficients]
     view: Callable[[], TaskView]
-    profile: EntropyProfile | None
+    profile: TaskProfile | None
     is_mask: bool = False

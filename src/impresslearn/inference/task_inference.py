@@ -24,7 +24,7 @@ from impresslearn.data import Inputs
 from impresslearn.errors import InputError
 from impresslearn.inference.known_task import KnownTask
 from impresslearn.inference.many_tasks import outputs_of_tasks
-from impresslearn.inference.profiles import EntropyProfile, largest_entropy
+from impresslearn.inference.profiles import TaskProfile, largest_entropy, signals
 from impresslearn.inference.search import Search
 from impresslearn.inference.superposition import Superposition
 from impresslearn.masks.bank import MaskBank
@@ -48,6 +48,8 @@ SHORTLIST = 16
 JUDGED_INPUTS = 256
 TEMPERATURE = 0.1
 """Calibrated on rotated digits and permuted MNIST (docs/decisions.md)."""
+SHARPNESS = 3.0
+"""The odds of "unknown" at one width beyond its threshold, as a logarithm."""
 
 
 class InferenceSettings(TypedDict, total=False):
@@ -191,13 +193,13 @@ def _judge(
 ) -> TaskGuess:
     """Runs the tasks: the posterior over them and over "none of them".
 
-    A task's loss is the information objective of its own predictions, over log K. "None" is
-    the best task with its entropy replaced by the level halfway between what that task shows
-    on its own and on foreign inputs. Losses count in units of `TEMPERATURE`, times the root of the
-    number of inputs: inputs of one batch are not independent evidence.
+    A task's loss is the information objective of its own predictions, over log K. Losses count in
+    units of `TEMPERATURE`, times the root of the number of inputs: inputs of one batch are not
+    independent evidence. "None" is as likely as the best task where that task's profile has its
+    threshold.
     """
     judged: list[tuple[int, str, float]] = []
-    leader: tuple[float, int, float, KnownTask] | None = None
+    leader: tuple[float, int, Tensor, KnownTask] | None = None
     for positions, members, logits in outputs_of_tasks(backbone, bank, tasks, inputs):
         most = largest_entropy(members[0].num_classes)
         found = information_maximisation(logits).double().cpu() / most
@@ -206,15 +208,14 @@ def _judge(
         place = int(found.argmin())
         this = float(found[place]), positions[place]
         if leader is None or this < leader[:2]:
-            uncertain = float(mean_entropy(logits[place])) / most
-            leader = *this, uncertain, members[place]
+            leader = *this, logits[place].clone(), members[place]
     if leader is None:
         raise InputError("the tasks were removed meanwhile")
     _, found_names, losses = zip(*sorted(judged), strict=True)
-    lowest, best, uncertain, winner = leader
-    excess = uncertain - _foreign_level(winner.profile)
+    lowest, best, logits, winner = leader
+    odds = _unknown_odds(backbone, winner.profile, inputs, logits)
     strength = math.sqrt(len(inputs)) / TEMPERATURE
-    levels = torch.tensor([*losses, lowest - excess], dtype=torch.float64)
+    levels = torch.tensor([*losses, lowest - odds / strength], dtype=torch.float64)
     *likely, unknown = (-strength * levels).softmax(dim=0).tolist()
     rivals = [unknown, *likely[:best], *likely[best + 1 :]]
     return TaskGuess(
@@ -227,8 +228,18 @@ def _judge(
     )
 
 
-def _foreign_level(profile: EntropyProfile | None) -> float:
-    """The relative entropy above which inputs rather look foreign; never, without a profile."""
+def _unknown_odds(
+    backbone: Backbone, profile: TaskProfile | None, inputs: Tensor | Inputs, logits: Tensor
+) -> float:
+    """The logarithm of how much likelier no task is than the best one, whose logits these are.
+
+    The inputs may look foreign, or the task may be unsure of them: halfway between what it shows on
+    its own and on foreign ones. Without a profile, "none" is impossible.
+    """
     if profile is None:
-        return math.inf
-    return max((profile.own + profile.foreign) / 2, 1.5 * profile.own)
+        return -math.inf
+    uncertain = float(mean_entropy(logits)) / largest_entropy(logits.shape[1])
+    unsure = math.sqrt(len(inputs)) / TEMPERATURE * (uncertain - profile.doubtful)
+    if profile.familiarity is None:
+        return unsure
+    return max(unsure, SHARPNESS * profile.familiarity.beyond(signals(backbone, inputs, logits)))

@@ -33,7 +33,7 @@ from impresslearn.coefficients.quantisation import store_coefficients
 from impresslearn.coefficients.readout import Projection
 from impresslearn.data import Examples, Label, StreamedExamples
 from impresslearn.errors import InputError, StoreError, TrainingError
-from impresslearn.inference import PROFILED_INPUTS, entropy_profile
+from impresslearn.inference import PROFILED_INPUTS, task_profile
 from impresslearn.kernels.forking import ForkableLock
 from impresslearn.masks.bank import MaskBank, PackedMask, coded_mask, packed_mask
 from impresslearn.networks import Backbone
@@ -324,7 +324,7 @@ class LearnerState:
             )
             view = replace(view, statistics=kept.values)
         inputs = some_inputs(run.examples, PROFILED_INPUTS)
-        profile = entropy_profile(self.backbone, view, inputs)
+        profile = task_profile(self.backbone, view, inputs)
         checked = [torch.tensor([profile.own, profile.foreign])]
         checked += kept.values.values() if kept else []
         if not all(numbers.isfinite().all() for numbers in checked):
