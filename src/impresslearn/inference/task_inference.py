@@ -213,7 +213,7 @@ def _judge(
         raise InputError("the tasks were removed meanwhile")
     _, found_names, losses = zip(*sorted(judged), strict=True)
     lowest, best, logits, winner = leader
-    odds = _unknown_odds(backbone, winner.profile, inputs, logits)
+    odds = unknown_odds(backbone, winner.profile, inputs, logits)
     strength = math.sqrt(len(inputs)) / TEMPERATURE
     levels = torch.tensor([*losses, lowest - odds / strength], dtype=torch.float64)
     *likely, unknown = (-strength * levels).softmax(dim=0).tolist()
@@ -228,7 +228,7 @@ def _judge(
     )
 
 
-def _unknown_odds(
+def unknown_odds(
     backbone: Backbone, profile: TaskProfile | None, inputs: Tensor | Inputs, logits: Tensor
 ) -> float:
     """The logarithm of how much likelier no task is than the best one, whose logits these are.
