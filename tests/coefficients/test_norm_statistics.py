@@ -13,7 +13,7 @@ from impresslearn.coefficients.norm_statistics import (
     coded_statistics,
     restore_statistics,
 )
-from impresslearn.inference import EntropyProfile
+from impresslearn.inference import TaskProfile
 from impresslearn.networks.prediction import TaskView
 from impresslearn.networks.remeasuring import remeasured
 from toys import ConvNet, pictures, quick_learner, resnet, same
@@ -106,9 +106,9 @@ def test_tasks_are_judged_with_what_is_kept(monkeypatch, verb):
 
     def profiled(backbone, view, inputs):
         judged.append(view.statistics)
-        return EntropyProfile(0.1, 0.1)
+        return TaskProfile(0.1, 0.1)
 
-    monkeypatch.setattr("impresslearn.state.state.entropy_profile", profiled)
+    monkeypatch.setattr("impresslearn.state.state.task_profile", profiled)
     learner = quick_learner(resnet("per_task"), precision="coded").add_random_masks(2)
     data = pictures()
     getattr(learner, verb)("a", data)

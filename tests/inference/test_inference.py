@@ -9,15 +9,16 @@ import torch
 
 import impresslearn as il
 from impresslearn.errors import InputError
-from impresslearn.inference import guess_task, task_inference
+from impresslearn.inference import guess_task, search, task_inference
+from impresslearn.inference.search import Search
 from impresslearn.inference.superposition import Superposition
 from impresslearn.masks.bank import MaskBank
 from impresslearn.optimisation.loop import Recipe
 from impresslearn.optimisation.objectives import information_maximisation, mean_entropy
-from impresslearn.state.candidates import known_tasks
+from impresslearn.state.candidates import KnownTasks
 from toys import blobs, lenet, pictures, quick_learner, resnet
 
-METHODS = ("halving", "one_shot", "alpha")
+METHODS = ("exhaustive", "halving", "shortlist", "alpha")
 SHORT = Recipe(optimizer="rmsprop", lr=0.01, schedule="constant", epochs=0, min_steps=120)
 STREAM = il.streams.permuted_digits(tasks=7, seed=0)
 
@@ -56,7 +57,7 @@ def check_distribution(guess, names):
 
 @pytest.mark.parametrize(
     ("method", "objective"),  # plain entropy collapses under "alpha"
-    [(method, "information") for method in METHODS] + [(m, "entropy") for m in METHODS[:2]],
+    [(method, "information") for method in METHODS] + [(m, "entropy") for m in METHODS[:3]],
 )
 def test_basis_tasks_and_learned_tasks_are_told_apart(digits, method, objective):
     for task in STREAM[:6]:
@@ -68,7 +69,7 @@ def test_basis_tasks_and_learned_tasks_are_told_apart(digits, method, objective)
         assert (guess.mixture is None) == (method != "alpha")
 
 
-@pytest.mark.parametrize("method", ["halving", "one_shot"])
+@pytest.mark.parametrize("method", ["exhaustive", "halving", "shortlist"])
 def test_few_inputs_and_a_single_one(digits, method):
     right = {1: 0, 8: 0}
     for task in STREAM[:6]:
@@ -94,10 +95,10 @@ def test_the_tasks_can_be_chosen(digits):
 @pytest.mark.parametrize("paired", [512, 3])
 def test_halving_alone_finds_the_task_where_one_is_judged(digits, paired, monkeypatch):
     """Beyond PAIRED tasks one gradient decides which take part in halving."""
-    monkeypatch.setattr(task_inference, "PAIRED", paired)
+    monkeypatch.setattr(search, "PAIRED", paired)
     monkeypatch.setattr(task_inference, "SHORTLIST", 1)
     for task in STREAM[:6]:
-        guess = digits.infer_task(task.test.inputs[:100])
+        guess = digits.infer_task(task.test.inputs[:100], method="halving")
         check_distribution(guess, digits.tasks_)
         assert guess.best == task.name
         assert sum(p == 0 for p in guess.posterior.values()) >= 5
@@ -176,6 +177,21 @@ def test_networks_with_norms_and_a_single_input(norm):
     assert sum(right) >= (1 if norm == "shared" else 2)
 
 
+def test_one_shot_is_the_ranking_alone(digits):
+    """As published: the most negative gradient, and nothing that is run for real."""
+    tasks = list(KnownTasks(digits._state, "all"))
+    superposed = Superposition(digits.backbone, digits.bank_, [each.load() for each in tasks])
+    for task in STREAM[:6]:
+        inputs = task.test.inputs[:100]
+        guess = digits.infer_task(inputs, method="one_shot")
+        slopes = Search(superposed, information_maximisation, 10, None).gradient(inputs)
+        check_distribution(guess, digits.tasks_)
+        assert guess.best == list(digits.tasks_)[int(slopes.argmin())]
+        assert (guess.unknown_probability, guess.mixture) == (0, None)
+        stated = torch.tensor(list(guess.posterior.values())).log()
+        torch.testing.assert_close(stated.diff(), -slopes.diff(), atol=1e-4, rtol=1e-3)
+
+
 @pytest.mark.parametrize("objective", [mean_entropy, information_maximisation])
 @pytest.mark.parametrize("norm", ["none", "per_task", "shared"])
 def test_one_shot_ranks_by_the_gradient_of_the_mixture(norm, objective):
@@ -184,7 +200,7 @@ def test_one_shot_ranks_by_the_gradient_of_the_mixture(norm, objective):
     learner = quick_learner(backbone, basis_recipe=brief, task_recipe=brief, input_scale=True)
     for seed in range(4):
         (learner.learn_task if seed > 2 else learner.learn_basis)(f"t{seed}", data(seed))
-    inputs, tasks = data(0)[0], known_tasks(learner._state, "all")
+    inputs, tasks = data(0)[0], list(KnownTasks(learner._state, "all"))
     shares = torch.full((4,), 0.25, requires_grad=True)
     mixed = {
         layer: sum(shares[i] * task.view().weights[layer] for i, task in enumerate(tasks))
@@ -193,14 +209,14 @@ def test_one_shot_ranks_by_the_gradient_of_the_mixture(norm, objective):
     mode = "batch" if norm == "per_task" else "eval"  # tasks' own statistics cannot be mixed
     logits = backbone.forward(mixed, inputs, learner.shared_statistics_, mode)
     slope = torch.autograd.grad(objective(logits), shares)[0]
-    superposed = Superposition(backbone, learner.bank_, [each.coefficients for each in tasks])
-    search = task_inference._Search(superposed, objective, 3, learner.shared_statistics_)
-    torch.testing.assert_close(search.gradient(inputs), slope, atol=1e-5, rtol=1e-3)
-    assert search.one_shot(inputs) == slope.argsort().tolist()
+    superposed = Superposition(backbone, learner.bank_, [each.load() for each in tasks])
+    found = Search(superposed, objective, 3, learner.shared_statistics_)
+    torch.testing.assert_close(found.gradient(inputs), slope, atol=1e-5, rtol=1e-3)
+    assert found.one_shot(inputs) == slope.argsort().tolist()
 
 
 def test_tasks_without_a_profile_are_never_unknown(digits):
-    tasks = [replace(each, profile=None) for each in known_tasks(digits._state, "all")]
+    tasks = [replace(each, profile=None) for each in KnownTasks(digits._state, "all")]
     noise = torch.randn(64, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     guess = guess_task(digits.backbone, digits.bank_, tasks, noise)
     check_distribution(guess, digits.tasks_)

@@ -9,7 +9,7 @@ from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.inference.superposition import Superposition
 from impresslearn.masks import draw_masks
 from impresslearn.masks.bank import MaskInfo
-from impresslearn.state.candidates import known_tasks, superposition_bytes
+from impresslearn.state.candidates import KnownTasks, superposition_bytes
 from impresslearn.state.tasks import LearnedTask, TaskTable, check_new_name, label_map_bytes
 from toys import blobs, quick_learner
 
@@ -68,7 +68,7 @@ def test_the_bytes_of_a_superposition_are_those_it_holds_and_twice_as_many(setti
     learner.learn_basis("a", blobs(0)).learn_task("b", blobs(2)).learn_task("c", blobs(3))
     state = learner._state
     for among in ("all", "basis", "learned", ["a", "c"]):
-        chosen = [each.coefficients for each in known_tasks(state, among)]
+        chosen = [each.load() for each in KnownTasks(state, among)]
         held = Superposition(state.backbone, state.bank, chosen)
         tensors = [*held._alphas, *(w for dense in held._dense.values() for w in dense.values())]
         most = 3 * sum(tensor.nbytes for tensor in tensors)

@@ -107,7 +107,9 @@ TASKS = [
         '{"precision": "float8", "granularity": "layer"}', "{}", "[]", None,
     )),
     *({"coefficients": content} for content in (b"", b"1" * 17, "text", None)),
-    *({"profile": content} for content in (b"123", "text")),
+    *({"profile": content} for content in (b"123", b"1234567", b"\0" * 33, "text")),
+    {"profile": bytes(8) + b"\xff" * 24},  # NaN
+    {"profile": bytes(8) + np.array([0, 1, 1, 1, 1] + [0] * 7, "<f2").tobytes()},  # correlation 1
     *({"profile": np.array(pair, "<f2").tobytes()} for pair in (
         (np.nan, 0.5), (0.5, np.inf), (-1, 0.5), (0.5, 2),
     )),

@@ -13,7 +13,7 @@ from impresslearn.coefficients.quantisation import PRECISIONS
 from impresslearn.learner.loading import verify_store
 from impresslearn.networks import Backbone, registry
 from impresslearn.networks.prediction import TrainingPhase
-from impresslearn.state.tasks import EntropyProfile, label_map_bytes
+from impresslearn.state.tasks import TaskProfile, label_map_bytes
 from toys import ConvNet, blobs, lenet, pictures, quick_learner, resnet
 
 IMAGES = pictures(9)[0][:5]
@@ -278,7 +278,7 @@ def test_a_rounded_copy(path, tmp_path):
 def test_a_task_of_nan_is_refused_when_it_is_learned(tmp_path, monkeypatch):
     """And when everything is saved, after one that was kept was spoiled."""
     learner = quick_learner(resnet("per_task"), **QUICKLY).learn_basis("a", pictures(0))
-    begin, profile = TrainingPhase.begin, EntropyProfile(math.nan, 0.5)
+    begin, profile = TrainingPhase.begin, TaskProfile(math.nan, 0.5)
 
     def spoiled(*how):
         phase = begin(*how)
@@ -286,7 +286,7 @@ def test_a_task_of_nan_is_refused_when_it_is_learned(tmp_path, monkeypatch):
         return phase
 
     for place, bad in (
-        ("impresslearn.state.state.entropy_profile", lambda *_: profile),
+        ("impresslearn.state.state.task_profile", lambda *_: profile),
         ("impresslearn.networks.prediction.TrainingPhase.begin", spoiled),
     ):
         with monkeypatch.context() as patch, pytest.raises(il.TrainingError):

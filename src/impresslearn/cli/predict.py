@@ -96,7 +96,7 @@ def infer(
     inputs: Inputs,
     files: FileOptions,
     method: Annotated[
-        str, option("NAME", "auto, exhaustive, halving, one_shot or alpha.")
+        str, option("NAME", "auto, exhaustive, one_shot, shortlist, halving or alpha.")
     ] = "auto",
     among: Annotated[
         list[str] | None,

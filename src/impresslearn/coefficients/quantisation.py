@@ -102,6 +102,11 @@ class StoredCoefficients:
         return "unit" if self.alpha and len(self.alpha[0].shape) == 2 else "layer"
 
     @property
+    def is_head(self) -> bool:
+        """Whether there is nothing but a head on the network itself."""
+        return not self.alpha and self.weights is self.small is self.readout is None
+
+    @property
     def form(self) -> dict[str, Any]:
         """What says how the tensors are used, as `Coefficients` take it."""
         return {"tune": self.tune, "residual": self.residual, "readout": self.readout}

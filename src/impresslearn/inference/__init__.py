@@ -1,12 +1,12 @@
 """Which task is this? Task inference without labels and without a task name."""
 
+from impresslearn.inference.known_task import KnownTask as KnownTask
+from impresslearn.inference.profiles import PROFILED_INPUTS as PROFILED_INPUTS
+from impresslearn.inference.profiles import TaskProfile as TaskProfile
+from impresslearn.inference.profiles import task_profile as task_profile
 from impresslearn.inference.task_inference import METHODS as METHODS
 from impresslearn.inference.task_inference import OBJECTIVES as OBJECTIVES
-from impresslearn.inference.task_inference import PROFILED_INPUTS as PROFILED_INPUTS
-from impresslearn.inference.task_inference import EntropyProfile as EntropyProfile
 from impresslearn.inference.task_inference import InferenceMethod as InferenceMethod
 from impresslearn.inference.task_inference import InferenceSettings as InferenceSettings
-from impresslearn.inference.task_inference import KnownTask as KnownTask
 from impresslearn.inference.task_inference import TaskGuess as TaskGuess
-from impresslearn.inference.task_inference import entropy_profile as entropy_profile
 from impresslearn.inference.task_inference import guess_task as guess_task

@@ -1,17 +1,18 @@
 """Which task is this? Task inference without labels and without a task name (the GN regime).
 
-The methods follow what the tasks' superposition predicts: `one_shot` ranks all tasks by one
-gradient at equal shares (Wortsman et al. 2020), `halving` superposes pairs and drops the worse of
-each until one is left, `alpha` optimises the shares per layer (the paper) and also returns the
-mixture it found. The best few of that ranking, or under `exhaustive` all tasks, are then run for
-real and judged by their own predictions, against what each task showed on its own and on foreign
-inputs: that gives the posterior, and "unknown" where the best is no surer than on foreign ones.
+`exhaustive` runs every task on the inputs and judges it by its own predictions; tasks that share
+something are run together (`many_tasks`). The others follow what the tasks' superposition predicts:
+`one_shot` takes the task of the most negative gradient at equal shares, as published (Wortsman et
+al. 2020); `shortlist` judges the best few of that ranking; `halving` superposes pairs and drops the
+worse of each until one is left; `alpha` optimises the shares per layer (the paper) and also returns
+the mixture it found. The best few of the last two are judged as well. A judged task competes with
+"unknown": that the inputs belong to none, by what the task showed on its own and on foreign ones.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -19,22 +20,20 @@ import torch
 from torch import Tensor
 from typing_extensions import TypedDict
 
-from impresslearn.coefficients.mixing import Coefficients
-from impresslearn.data import Inputs, TensorBatches
+from impresslearn.data import Inputs
 from impresslearn.errors import InputError
+from impresslearn.inference.known_task import KnownTask
+from impresslearn.inference.many_tasks import outputs_of_tasks
+from impresslearn.inference.profiles import TaskProfile, largest_entropy, signals
+from impresslearn.inference.search import Search
 from impresslearn.inference.superposition import Superposition
 from impresslearn.masks.bank import MaskBank
-from impresslearn.networks import Backbone, Mode
+from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import Statistics, TaskView
-from impresslearn.optimisation.loop import Recipe, fit
-from impresslearn.optimisation.objectives import (
-    entropies,
-    information_maximisation,
-    mean_entropy,
-    unit_norm_penalty,
-)
+from impresslearn.optimisation.loop import Recipe
+from impresslearn.optimisation.objectives import information_maximisation, mean_entropy
 
-InferenceMethod = Literal["auto", "exhaustive", "halving", "one_shot", "alpha"]
+InferenceMethod = Literal["auto", "exhaustive", "one_shot", "shortlist", "halving", "alpha"]
 METHODS = get_args(InferenceMethod)
 Objective = Literal["information", "entropy"]
 OBJECTIVES: dict[str, Callable[[Tensor], Tensor]] = {
@@ -45,12 +44,12 @@ ALPHA_RECIPE = Recipe(
     optimizer="rmsprop", lr=0.01, schedule="constant", epochs=0, min_steps=400, batch_size=128
 )
 SHORTLIST = 16
-PAIRED = 512
+"""Tasks that are run for real after a search."""
 JUDGED_INPUTS = 256
-PROFILED_INPUTS = 512
-SUPERPOSED_INPUTS = 512
 TEMPERATURE = 0.1
 """Calibrated on rotated digits and permuted MNIST (docs/decisions.md)."""
+SHARPNESS = 3.0
+"""The odds of "unknown" at one width beyond its threshold, as a logarithm."""
 
 
 class InferenceSettings(TypedDict, total=False):
@@ -60,30 +59,6 @@ class InferenceSettings(TypedDict, total=False):
     recipe: Recipe
     penalty: float
     seed: int
-
-
-@dataclass(frozen=True)
-class EntropyProfile:
-    """Mean prediction entropy, as a fraction of log K, on a task's own inputs and on foreign ones.
-
-    Foreign inputs are the task's own with their features shuffled. Kept as two float16 (4 bytes).
-    """
-
-    own: float
-    foreign: float
-
-    nbytes = 4
-
-
-@dataclass(frozen=True)
-class KnownTask:
-    """A task that the inputs may belong to; `view` makes it ready to compute."""
-
-    name: str
-    num_classes: int
-    coefficients: Coefficients
-    view: Callable[[], TaskView]
-    profile: EntropyProfile | None
 
 
 @dataclass(frozen=True)
@@ -125,7 +100,7 @@ class TaskGuess:
 def guess_task(
     backbone: Backbone,
     bank: MaskBank,
-    tasks: Sequence[KnownTask],
+    tasks: Collection[KnownTask],
     inputs: Tensor | Inputs,
     method: InferenceMethod = "auto",
     *,
@@ -137,12 +112,14 @@ def guess_task(
 ) -> TaskGuess:
     """Finds the task of a batch of inputs (n, ...), n >= 1, all of one task.
 
-    method: "auto" is "halving", or "exhaustive" where tasks cannot be superposed: with heads of
-    their own, tuned norms or biases, or a start at the network itself.
-    objective: what the superposition minimises: "information" (mean entropy minus entropy of the
-    mean; by far the better ranking, and "alpha" does not collapse), or plain "entropy" as in the
-    papers. recipe, penalty (λ of eq. 2) and seed belong to "alpha". shared: norm
-    statistics of all tasks. Raises InputError for no task, no input, or an unknown method.
+    method: "auto" is "exhaustive", which was the most accurate and the fastest wherever it was
+    measured (docs/decisions.md). tasks: read one after another under "exhaustive", and held all at
+    once by the others. objective: what the superposition minimises: "information" (mean entropy
+    minus entropy of the mean; by far the better ranking, and "alpha" does not collapse), or plain
+    "entropy" as in the papers. recipe, penalty (λ of eq. 2) and seed belong to "alpha". shared:
+    norm statistics of all tasks. Raises InputError for no task, no input, an unknown method, and
+    for another than "exhaustive" where tasks cannot be superposed: with heads of their own, tuned
+    norms or biases, or a start at the network itself.
     """
     words = {"method": (method, METHODS), "objective": (objective, OBJECTIVES)}
     for name, (word, known) in words.items():
@@ -152,146 +129,98 @@ def guess_task(
         raise InputError("there is no task to choose from; learn one first")
     if len(inputs) == 0:
         raise InputError("the data hold no example")
-    mixtures = [task.coefficients for task in tasks]
+    some = inputs[:JUDGED_INPUTS]
+    if method in ("auto", "exhaustive"):
+        return _judge(backbone, bank, tasks, some, "exhaustive")
+    tasks = list(tasks)
+    mixtures = [task.load() for task in tasks]
     plain = not any(each.residual or each.small is not None for each in mixtures)
-    if method == "auto":
-        method = "halving" if plain and backbone.own_head is None else "exhaustive"
-    if method == "exhaustive":
-        return _judge(backbone, tasks, tasks, inputs[:JUDGED_INPUTS], method)
     if not plain or backbone.own_head is not None:
         raise InputError(
             "tasks that start at the network, tune norms or have heads of their own are told by "
             f'"exhaustive", not {method!r}'
         )
-    search = _Search(
-        Superposition(backbone, bank, [task.coefficients for task in tasks]),
+    search = Search(
+        Superposition(backbone, bank, mixtures),
         OBJECTIVES[objective],
         max(task.num_classes for task in tasks),
         shared,
     )
-    mixture = None
+    if method == "one_shot":
+        return _ranked(tasks, search.gradient(inputs))
     if method == "alpha":
         mixture, order = search.optimise(inputs, recipe, penalty, seed)
     else:
-        order = search.one_shot(inputs) if method == "one_shot" else search.halving(inputs)
+        order = search.halving(inputs) if method == "halving" else search.one_shot(inputs)
     shortlist = [tasks[i] for i in order[:SHORTLIST]]
-    guess = _judge(backbone, tasks, shortlist, inputs[:JUDGED_INPUTS], method)
-    if mixture is None:
+    guess = _judge(backbone, bank, shortlist, some, method)
+    guess = replace(
+        guess, posterior=dict.fromkeys((task.name for task in tasks), 0.0) | guess.posterior
+    )
+    if method != "alpha":
         return guess
     # The optimum may lie at another task than the judged one; then that task's own weights serve.
     own = next(task.view() for task in shortlist if task.name == guess.best)
-    losses = [_losses(backbone, view, inputs[:JUDGED_INPUTS])[0] for view in (mixture, own)]
+    losses = [information_maximisation(view.logits(backbone, some)) for view in (mixture, own)]
     return replace(guess, mixture=mixture if losses[0] <= losses[1] else own)
 
 
-@dataclass(frozen=True)
-class _Search:
-    """The gradient methods over one superposition; each gives task positions, best first."""
+def _ranked(tasks: Sequence[KnownTask], slopes: Tensor) -> TaskGuess:
+    """The task of the most negative gradient; its posterior is no more than that ranking.
 
-    superposition: Superposition
-    objective: Callable[[Tensor], Tensor]
-    num_classes: int
-    shared: Statistics | None
-
-    @property
-    def _mode(self) -> Mode:
-        # Running statistics of different tasks cannot be superposed; those of the batch can be had.
-        per_task = self.superposition.backbone.has_task_statistics
-        return "batch" if per_task else "eval"
-
-    def loss(self, shares: Tensor, inputs: Tensor | Inputs) -> Tensor:
-        weights, backbone = self.superposition.weights(shares), self.superposition.backbone
-        logits = backbone.forward(weights, inputs.to(backbone.input_dtype), self.shared, self._mode)
-        return self.objective(logits[:, : self.num_classes])
-
-    def gradient(self, inputs: Tensor | Inputs, active: Tensor | None = None) -> Tensor:
-        """(C,): how the objective changes with each task's share, at equal shares."""
-        shares = self.superposition.uniform(active).requires_grad_(True)
-        chunk = inputs[:SUPERPOSED_INPUTS].to(shares.device)
-        return torch.autograd.grad(self.loss(shares, chunk), shares)[0]
-
-    def one_shot(self, inputs: Tensor | Inputs) -> list[int]:
-        return self.gradient(inputs).argsort().tolist()
-
-    def halving(self, inputs: Tensor | Inputs) -> list[int]:
-        """Every round superposes two tasks at a time and keeps the better one of each pair.
-
-        Superposing all that are left, as a binary search would, fails: the kept half agrees on
-        the inputs by chance and outvotes the right task (docs/decisions.md). Beyond `PAIRED`
-        tasks one gradient over all of them decides which take part.
-        """
-        order = self.one_shot(inputs) if self.superposition.num_tasks > PAIRED else None
-        active = list(range(self.superposition.num_tasks)) if order is None else order[:PAIRED]
-        dropped = [] if order is None else order[PAIRED:]
-        while len(active) > 1:
-            lost = []
-            for pair in zip(active[::2], active[1::2], strict=False):
-                slopes = self.gradient(inputs, torch.tensor(pair))
-                lost.append(max(pair, key=slopes.tolist().__getitem__))
-            dropped = lost + dropped
-            active = [task for task in active if task not in set(lost)]
-        return active + dropped
-
-    def optimise(
-        self, inputs: Tensor | Inputs, recipe: Recipe, penalty: float, seed: int
-    ) -> tuple[TaskView, list[int]]:
-        shares = self.superposition.uniform(per_layer=True).requires_grad_(True)
-        no_labels = torch.zeros(len(inputs), dtype=torch.long, device=shares.device)
-
-        def loss(batch: Tensor | Inputs, _: Tensor) -> Tensor:
-            value = self.loss(shares, batch)
-            if penalty:
-                value = value + penalty * unit_norm_penalty(list(shares.unbind(dim=1)))
-            return value
-
-        fit([shares], loss, TensorBatches(inputs.to(shares.device), no_labels), recipe, seed)
-        found = shares.detach()
-        weights = self.superposition.weights(found)
-        view = TaskView(weights, self.shared, self.num_classes, self._mode)
-        return view, found.abs().mean(dim=1).argsort(descending=True).tolist()
-
-
-def entropy_profile(backbone: Backbone, view: TaskView, inputs: Tensor | Inputs) -> EntropyProfile:
-    """A task's mean entropy on its own inputs, and on the same with shuffled features."""
-    own = inputs[:PROFILED_INPUTS]
-    foreign = own.map(_shuffled) if isinstance(own, Inputs) else _shuffled(own)
-    means = [entropies(view.outputs(backbone, each)).mean() for each in (own, foreign)]
-    return EntropyProfile(*(float((mean / _most(view)).half()) for mean in means))
-
-
-def _shuffled(inputs: Tensor) -> Tensor:
-    """Inputs (n, ...) with the features of all in one other order."""
-    features = inputs.flatten(1)
-    order = torch.randperm(features.shape[1], generator=torch.Generator().manual_seed(0))
-    return features[:, order.to(features.device)].reshape(inputs.shape)
+    It is what equal shares become by one exponentiated-gradient step of size 1. Nothing is run, so
+    that nothing speaks for "unknown".
+    """
+    likely = (-slopes.double()).softmax(dim=0)
+    best = int(slopes.argmin())
+    rivals = [0.0, *likely.tolist()[:best], *likely.tolist()[best + 1 :]]
+    return TaskGuess(
+        best=tasks[best].name,
+        posterior=dict(zip((task.name for task in tasks), likely.tolist(), strict=True)),
+        unknown_probability=0.0,
+        entropy=float(torch.special.entr(likely).sum()),
+        margin=float(likely[best]) - max(rivals),
+        method="one_shot",
+    )
 
 
 def _judge(
     backbone: Backbone,
-    tasks: Sequence[KnownTask],
-    shortlist: Sequence[KnownTask],
+    bank: MaskBank,
+    tasks: Collection[KnownTask],
     inputs: Tensor | Inputs,
     method: str,
 ) -> TaskGuess:
-    """Judges the shortlist: the posterior over it and over "none of them".
+    """Runs the tasks: the posterior over them and over "none of them".
 
-    A task's loss is the information objective of its own predictions, over log K. "None" is
-    the best task with its entropy replaced by the level halfway between what that task shows
-    on its own and on foreign inputs. Losses count in units of `TEMPERATURE`, times the root of the
-    number of inputs: inputs of one batch are not independent evidence.
+    A task's loss is the information objective of its own predictions, over log K. Losses count in
+    units of `TEMPERATURE`, times the root of the number of inputs: inputs of one batch are not
+    independent evidence. "None" is as likely as the best task where that task's profile has its
+    threshold.
     """
-    judged = [_losses(backbone, task.view(), inputs) for task in shortlist]
-    losses = [loss for loss, _ in judged]
-    best = min(range(len(shortlist)), key=losses.__getitem__)
-    excess = judged[best][1] - _foreign_level(shortlist[best].profile)
+    judged: list[tuple[int, str, float]] = []
+    leader: tuple[float, int, Tensor, KnownTask] | None = None
+    for positions, members, logits in outputs_of_tasks(backbone, bank, tasks, inputs):
+        most = largest_entropy(members[0].num_classes)
+        found = information_maximisation(logits).double().cpu() / most
+        names = (task.name for task in members)
+        judged += zip(positions, names, found.tolist(), strict=True)
+        place = int(found.argmin())
+        this = float(found[place]), positions[place]
+        if leader is None or this < leader[:2]:
+            leader = *this, logits[place].clone(), members[place]
+    if leader is None:
+        raise InputError("the tasks were removed meanwhile")
+    _, found_names, losses = zip(*sorted(judged), strict=True)
+    lowest, best, logits, winner = leader
+    odds = unknown_odds(backbone, winner.profile, inputs, logits)
     strength = math.sqrt(len(inputs)) / TEMPERATURE
-    levels = torch.tensor([*losses, losses[best] - excess], dtype=torch.float64)
+    levels = torch.tensor([*losses, lowest - odds / strength], dtype=torch.float64)
     *likely, unknown = (-strength * levels).softmax(dim=0).tolist()
-    named = dict(zip((task.name for task in shortlist), likely, strict=True))
     rivals = [unknown, *likely[:best], *likely[best + 1 :]]
     return TaskGuess(
-        best=shortlist[best].name,
-        posterior=dict.fromkeys((task.name for task in tasks), 0.0) | named,
+        best=winner.name,
+        posterior=dict(zip(found_names, likely, strict=True)),
         unknown_probability=unknown,
         entropy=float(torch.special.entr(levels.new_tensor([*likely, unknown])).sum()),
         margin=likely[best] - max(rivals),
@@ -299,19 +228,18 @@ def _judge(
     )
 
 
-def _losses(backbone: Backbone, view: TaskView, inputs: Tensor | Inputs) -> tuple[float, float]:
-    """The information objective and the mean entropy of a task's predictions, over log K."""
-    logits, most = view.logits(backbone, inputs), _most(view)
-    return float(information_maximisation(logits)) / most, float(mean_entropy(logits)) / most
+def unknown_odds(
+    backbone: Backbone, profile: TaskProfile | None, inputs: Tensor | Inputs, logits: Tensor
+) -> float:
+    """The logarithm of how much likelier no task is than the best one, whose logits these are.
 
-
-def _most(view: TaskView) -> float:
-    """log K, the largest entropy of a prediction; that of two classes for a single one."""
-    return math.log(max(2, view.num_classes))
-
-
-def _foreign_level(profile: EntropyProfile | None) -> float:
-    """The relative entropy above which inputs rather look foreign; never, without a profile."""
+    The inputs may look foreign, or the task may be unsure of them: halfway between what it shows on
+    its own and on foreign ones. Without a profile, "none" is impossible.
+    """
     if profile is None:
-        return math.inf
-    return max((profile.own + profile.foreign) / 2, 1.5 * profile.own)
+        return -math.inf
+    uncertain = float(mean_entropy(logits)) / largest_entropy(logits.shape[1])
+    unsure = math.sqrt(len(inputs)) / TEMPERATURE * (uncertain - profile.doubtful)
+    if profile.familiarity is None:
+        return unsure
+    return max(unsure, SHARPNESS * profile.familiarity.beyond(signals(backbone, inputs, logits)))

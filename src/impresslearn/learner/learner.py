@@ -40,7 +40,7 @@ from impresslearn.networks.inputs import checked_inputs
 from impresslearn.networks.prediction import Statistics, TaskView
 from impresslearn.optimisation.loop import Recipe
 from impresslearn.optimisation.progress import progress_for
-from impresslearn.state.candidates import known_tasks
+from impresslearn.state.candidates import KnownTasks
 from impresslearn.state.settings import LearnerSettings, Start
 from impresslearn.state.state import LearnerState
 from impresslearn.state.tasks import TaskTable
@@ -318,14 +318,14 @@ class ImpressLearner(ReadOnlySettings):
     ) -> TaskGuess:
         """The task of unlabelled inputs, all of one task.
 
-        method: "exhaustive", "halving", "one_shot" or "alpha" (the paper's optimisation of the
-        coefficients; see `guess_task` for its settings and for "auto"). among: "all" tasks,
-        those of role "basis" or "learned", or a sequence of names.
+        method: "exhaustive" ("auto": runs every task), "one_shot" (SupSup's, as published),
+        "shortlist", "halving" or "alpha" (the paper's optimisation of the coefficients); see
+        `guess_task`. among: "all" tasks, those of role "basis" or "learned", or names.
         """
         return guess_task(
             self.backbone,
             self.bank_,
-            known_tasks(self._state, among),
+            KnownTasks(self._state, among),
             self.prepare(inputs),
             method,
             shared=self.shared_statistics_,

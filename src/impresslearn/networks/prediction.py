@@ -7,7 +7,7 @@ mix again.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import reduce
 
@@ -56,7 +56,9 @@ class TrainingPhase:
 class TaskView:
     """A task ready to compute: effective weights, norm statistics and number of classes.
 
-    others: effective weights of further networks, whose logits are added (of readouts).
+    others: effective weights of further networks, whose logits are added (of readouts). bodies: of
+    tasks that bring nothing but a head, what all but the head is in each of these networks: tasks
+    with equal ones read the same features. None where a task has weights of its own.
     """
 
     weights: dict[str, Tensor]
@@ -64,6 +66,7 @@ class TaskView:
     num_classes: int
     mode: Mode = "eval"
     others: tuple[dict[str, Tensor], ...] = ()
+    bodies: tuple[Hashable, ...] | None = None
 
     def logits(
         self, backbone: Backbone, inputs: Tensor | Inputs, batch_size: int = BATCH
@@ -134,9 +137,12 @@ class WeightCache:
         self._bytes = 0
         self._lock = ForkableLock()
 
-    def get(self, name: str, make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
+    def get(
+        self, name: str, make: Callable[[], dict[str, Tensor]], displace: bool = True
+    ) -> dict[str, Tensor]:
         """The weights kept under `name`, made if they are not there.
 
+        displace: whether what is made is kept in place of others where there is no more room.
         Other threads are served while weights are made; those that want the same make their own.
         """
         with self._lock:
@@ -148,6 +154,8 @@ class WeightCache:
         with self._lock:
             if name in self._kept:
                 return self._kept[name][0]
+            if not displace and self._bytes + size > self.limit:
+                return weights
             self._kept[name] = (weights, size)
             self._bytes += size
             # A fork in between may have copied a sum that is not that of what is kept.

@@ -10,27 +10,30 @@ from torch import Tensor
 
 
 def entropies(logits: Tensor) -> Tensor:
-    """The entropy in nats of each row's prediction: (n, K) to (n,)."""
-    log_probabilities = F.log_softmax(logits, dim=1)
-    return -(log_probabilities.exp() * log_probabilities).sum(dim=1)
+    """The entropy in nats of each row's prediction: (..., n, K) to (..., n)."""
+    log_probabilities = F.log_softmax(logits, dim=-1)
+    return -(log_probabilities.exp() * log_probabilities).sum(dim=-1)
 
 
 def mean_entropy(logits: Tensor) -> Tensor:
-    """Mean entropy of the predictions: the paper's and SupSup's objective without labels."""
-    return entropies(logits).mean()
+    """Mean entropy of the predictions: the paper's and SupSup's objective without labels.
+
+    (..., n, K) to (...): one number for the n inputs of each task.
+    """
+    return entropies(logits).mean(dim=-1)
 
 
 def information_maximisation(logits: Tensor) -> Tensor:
     """Mean entropy of the predictions minus the entropy of the mean prediction, in nats.
 
-    The negative mutual information between input and prediction. Unlike plain entropy it is not
-    minimised by answering one class with confidence. Batches of one have nothing to average over
-    and fall back to the plain entropy.
+    (..., n, K) to (...). The negative mutual information between input and prediction. Unlike
+    plain entropy it is not minimised by answering one class with confidence. Batches of one have
+    nothing to average over and fall back to the plain entropy.
     """
-    if len(logits) == 1:
+    if logits.shape[-2] == 1:
         return mean_entropy(logits)
-    mean = F.softmax(logits, dim=1).mean(dim=0)
-    marginal = -(mean * mean.clamp_min(torch.finfo(mean.dtype).tiny).log()).sum()
+    mean = F.softmax(logits, dim=-1).mean(dim=-2)
+    marginal = -(mean * mean.clamp_min(torch.finfo(mean.dtype).tiny).log()).sum(dim=-1)
     return mean_entropy(logits) - marginal
 
 

@@ -19,7 +19,7 @@ from impresslearn.serve.errors import first_problem
 TaskName = Annotated[str, Field(min_length=1, max_length=1024)]
 TaskNames = Annotated[list[TaskName], Field(min_length=1)]
 Among = Literal["all", "basis", "learned"]
-Method = Literal["auto", "exhaustive", "halving", "one_shot"]
+Method = Literal["auto", "exhaustive", "one_shot", "shortlist", "halving"]
 Label = int | str
 Inputs = Annotated[
     np.ndarray,

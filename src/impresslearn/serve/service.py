@@ -27,7 +27,7 @@ from impresslearn.data.inputs import one_tensor
 from impresslearn.data.preprocessing import Prepared
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.inference.labels import check_task_names, labels_of
-from impresslearn.inference.task_inference import SUPERPOSED_INPUTS
+from impresslearn.inference.search import SUPERPOSED_INPUTS
 from impresslearn.learner import ImpressLearner
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import BATCH
@@ -102,8 +102,9 @@ class Service:
         if count > (most := self.settings.max_candidates):
             line = f"{count:,} tasks are more than the limit of {most:,} that an inference may"
             raise InputError(f"{line} choose among; name some of them with among")
-        needed = superposition_bytes(self.learner._state, among)
-        self._check_memory(needed, "these tasks", "name fewer of them with among")
+        if request.method not in ("auto", "exhaustive"):  # which hold a few tasks at a time
+            needed = superposition_bytes(self.learner._state, among)
+            self._check_memory(needed, "these tasks", "name fewer of them with among")
         values = self._prepared(request, SUPERPOSED_INPUTS, gradient=True)
         guess = self.learner.infer_task(Prepared(values), method=request.method, among=among)
         if not all(map(isfinite, (guess.unknown_probability, guess.entropy, guess.margin))):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
+from itertools import islice
 
 from impresslearn.errors import InputError
 from impresslearn.inference import KnownTask
@@ -11,27 +12,44 @@ from impresslearn.state.state import LearnerState
 from impresslearn.state.tasks import ROLES, LearnedTask
 
 
-def known_tasks(state: LearnerState, among: str | Sequence[str]) -> list[KnownTask]:
-    """ "all" tasks, those of role "basis" or "learned", or the named ones.
+class KnownTasks(Collection[KnownTask]):
+    """Tasks of a state as inference takes them, read from where they are kept at each pass.
 
-    Raises InputError for another word and UnknownTaskError for a name that was never learned.
+    among: "all" tasks, those of role "basis" or "learned", or names. Raises InputError for another
+    word and UnknownTaskError for a name that was never learned, also while they are read.
     """
-    return [
-        KnownTask(
-            task.name,
-            len(task.classes),
-            state.coefficients(task),
-            partial(state.view, task),
-            task.profile,
-        )
-        for task in _chosen(state, among)
-    ]
+
+    def __init__(self, state: LearnerState, among: str | Sequence[str]) -> None:
+        self._state, self._among = state, among
+        # Other processes may add tasks in between: a pass ends where it would have ended at first.
+        self._count = len(state.tasks) if among == "all" else sum(1 for _ in self._chosen())
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, item: object) -> bool:
+        return any(item == each for each in self)
+
+    def __iter__(self) -> Iterator[KnownTask]:
+        state = self._state
+        for task in islice(self._chosen(), self._count):
+            yield KnownTask(
+                task.name,
+                len(task.classes),
+                partial(state.coefficients, task),
+                partial(state.view, task, displace=False),
+                task.profile,
+                task.mask is not None and task.coefficients is None,
+            )
+
+    def _chosen(self) -> Iterator[LearnedTask]:
+        return _chosen(self._state, self._among)
 
 
 def superposition_bytes(state: LearnerState, among: str | Sequence[str]) -> int:
     """Bytes that `Superposition` needs for these tasks, known before any is unpacked.
 
-    Arguments and errors as `known_tasks`.
+    Arguments and errors as `KnownTasks`.
     """
     layers, weights = state.backbone.layers, state.backbone.weights
     count = depth = dense = 0

@@ -55,10 +55,11 @@ def with_heads(
     cache: WeightCache,
     form: StoredCoefficients,
     head: Mapping[str, Tensor],
-) -> list[Weights]:
+) -> tuple[tuple[int | None, ...], list[Weights]]:
     """The networks whose logits add up to the readout's; one whose features it ignores is left out.
 
-    form: says which masks; head: as `whole_head` gives it.
+    First the positions of their masks, None for the network itself. form: says which masks; head:
+    as `whole_head` gives it.
     """
     num_masks = form.readout.num_masks if form.readout else 0
     positions = list(_positions(num_masks, form.residual))
@@ -69,7 +70,7 @@ def with_heads(
         own = head_weights(backbone, [parts[number], *bias])
         found.append(_network(backbone, bank, cache, positions[number]) | own)
         bias = [torch.zeros_like(each) for each in bias]
-    return found
+    return tuple(positions[number] for number in used), found
 
 
 def _positions(num_masks: int, residual: bool) -> Iterator[int | None]:

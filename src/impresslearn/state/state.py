@@ -33,7 +33,7 @@ from impresslearn.coefficients.quantisation import store_coefficients
 from impresslearn.coefficients.readout import Projection
 from impresslearn.data import Examples, Label, StreamedExamples
 from impresslearn.errors import InputError, StoreError, TrainingError
-from impresslearn.inference import PROFILED_INPUTS, entropy_profile
+from impresslearn.inference import PROFILED_INPUTS, task_profile
 from impresslearn.kernels.forking import ForkableLock
 from impresslearn.masks.bank import MaskBank, PackedMask, coded_mask, packed_mask
 from impresslearn.networks import Backbone
@@ -191,11 +191,14 @@ class LearnerState:
         position = self._bank.index(str(task.mask))
         return one_hot_coefficients(layers, position, task.num_masks, device)
 
-    def view(self, task: LearnedTask) -> TaskView:
-        """A kept task, ready to compute; an old task never changes, so neither do its weights."""
+    def view(self, task: LearnedTask, *, displace: bool = True) -> TaskView:
+        """A kept task, ready to compute; an old task never changes, so neither do its weights.
+
+        displace: as of `WeightCache.get`.
+        """
         self._catch_up_to(task)
-        key = f"{task.name}/{task.version}"
-        return self._view(task, self.statistics(task), partial(self._cache.get, key))
+        keep = partial(self._cache.get, f"{task.name}/{task.version}", displace=displace)
+        return self._view(task, self.statistics(task), keep)
 
     def feature_view(self, num_masks: int, residual: bool) -> TaskView:
         """The networks whose features readouts use: under each mask, its own first if residual."""
@@ -272,9 +275,11 @@ class LearnerState:
         form, classes = task.coefficients, len(task.classes)
         found = keep(partial(self._weights, task, numbers))
         if form is None or form.readout is None:
-            return TaskView(found, statistics, classes)
-        first, *others = with_heads(self.backbone, self._bank, self._cache, form, found)
-        return TaskView(first, statistics, classes, others=tuple(others))
+            alone = form is not None and form.is_head and task.mask is None
+            shared = (None,) if alone and task.statistics is None else None
+            return TaskView(found, statistics, classes, bodies=shared)
+        bodies, networks = with_heads(self.backbone, self._bank, self._cache, form, found)
+        return TaskView(networks[0], statistics, classes, "eval", tuple(networks[1:]), bodies)
 
     @torch.no_grad()
     def _weights(self, task: LearnedTask, numbers: Coefficients | None = None) -> Weights:
@@ -319,7 +324,7 @@ class LearnerState:
             )
             view = replace(view, statistics=kept.values)
         inputs = some_inputs(run.examples, PROFILED_INPUTS)
-        profile = entropy_profile(self.backbone, view, inputs)
+        profile = task_profile(self.backbone, view, inputs)
         checked = [torch.tensor([profile.own, profile.foreign])]
         checked += kept.values.values() if kept else []
         if not all(numbers.isfinite().all() for numbers in checked):

@@ -14,7 +14,7 @@ from impresslearn.coefficients.norm_statistics import StoredStatistics
 from impresslearn.coefficients.quantisation import StoredCoefficients
 from impresslearn.data import Label
 from impresslearn.errors import InputError, UnknownTaskError
-from impresslearn.inference.task_inference import EntropyProfile
+from impresslearn.inference.profiles import TaskProfile
 from impresslearn.validation import check_name
 
 ROLES = ("basis", "learned")
@@ -57,7 +57,7 @@ class LearnedTask:
     mask: str | None = None
     mask_bytes: int = 0
     statistics: StoredStatistics | None = None
-    profile: EntropyProfile | None = None
+    profile: TaskProfile | None = None
     history: Mapping[str, Any] = field(default_factory=dict, compare=False)
     version: int = field(default=0, compare=False)
 

@@ -28,6 +28,7 @@ from impresslearn.coefficients.quantisation import (
 from impresslearn.coefficients.readout import Projection
 from impresslearn.data import Label
 from impresslearn.errors import InputError
+from impresslearn.inference.profiles import QUIET, Familiarity, TaskProfile
 from impresslearn.kernels import pack, popcount
 from impresslearn.masks import disjoint_mask, random_mask
 from impresslearn.masks.bank import MaskInfo, PackedMask, coded_mask
@@ -35,7 +36,7 @@ from impresslearn.masks.codec import decode_mask as decode_bits
 from impresslearn.networks import Backbone
 from impresslearn.networks.heads import TunedKind
 from impresslearn.networks.layers import MaskableLayer
-from impresslearn.state.tasks import EntropyProfile, LearnedTask
+from impresslearn.state.tasks import LearnedTask
 from impresslearn.store.rows import UNREADABLE, MaskRow, TaskRow, from_json, to_json
 
 _BITS = {"float32": 32, "float16": 16, "int8": 8, "int5": 5, "int4": 4, "coded": 1 / 256}
@@ -119,7 +120,7 @@ def encode_task(task: LearnedTask, backbone: Backbone) -> TaskRow:
         form=_form(stored, task.statistics),
         coefficients=None if stored is None else _joined(stored),
         statistics=None if task.statistics is None else task.statistics.content,
-        profile=None if profile is None else _entropies(profile),
+        profile=None if profile is None else _profile_bytes(profile),
         recipe=to_json(recipe),
         metrics=to_json(metrics),
         created_at=str(task.history.get("created_at", "")),
@@ -355,12 +356,24 @@ class _Reader:
             raise ValueError(self._of)
 
 
-def _entropies(profile: EntropyProfile) -> bytes:
-    return np.array([profile.own, profile.foreign], dtype="<f2").tobytes()
+def _profile_bytes(profile: TaskProfile) -> bytes:
+    entropies = np.array([profile.own, profile.foreign], dtype="<f2").tobytes()
+    if (kept := profile.familiarity) is None:
+        return entropies
+    return entropies + bytes(kept.groups) + np.array(kept.numbers, dtype="<f2").tobytes()
 
 
-def _profile(content: bytes) -> EntropyProfile:
-    own, foreign = np.frombuffer(content, dtype="<f2").tolist()
+def _profile(content: bytes) -> TaskProfile:
+    """Four bytes in older stores, and where nothing is known of the inputs."""
+    own, foreign = np.frombuffer(content[:4], dtype="<f2").tolist()
     if not all(0 <= entropy <= MOST_ENTROPY for entropy in (own, foreign)):
         raise ValueError(f"entropies that cannot be: {own}, {foreign}")
-    return EntropyProfile(own, foreign)
+    if len(content) == 4:
+        return TaskProfile(own, foreign)
+    if len(content) != 4 + Familiarity.nbytes:
+        raise ValueError(f"a profile of {len(content)} bytes")
+    numbers = np.frombuffer(content[4 + QUIET :], dtype="<f2")
+    found = Familiarity.of(list(content[4 : 4 + QUIET]), numbers.tolist())
+    if not np.isfinite(numbers).all() or abs(found.moments[-1]) >= 1:
+        raise ValueError("a profile of numbers that cannot be")
+    return TaskProfile(own, foreign, found)

@@ -47,6 +47,7 @@ GRIDS: Mapping[str, Grid] = {
     "frontier": Grid(frontier.accuracy_and_bytes, benchmark=frontier.find_benchmark_of_race),
     "few-labels": Grid(tasks.few_labels, benchmark=tasks.spread_rotations),
     "forgetting": Grid(tasks.forgetting, tasks.by_task),
+    "task-inference": Grid(tasks.task_inference, tasks.by_question),
     "customers": Grid(small_tasks.customers, small_tasks.by_customer),
     "pretrained": Grid(small_tasks.task_by_task),
     "clinc150": Grid(small_tasks.task_by_task),

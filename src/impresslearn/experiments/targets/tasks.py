@@ -12,7 +12,8 @@ from scipy.stats import ttest_ind
 
 from impresslearn.experiments.jobs import Job
 from impresslearn.experiments.targets.benchmarks import Benchmark, find_benchmark
-from impresslearn.experiments.targets.plan import Planned, Row
+from impresslearn.experiments.targets.plan import Planned, Row, read_tables, table_of
+from impresslearn.experiments.work.inference import tell_tasks
 from impresslearn.experiments.work.training import learn_stream
 from impresslearn.streams.draws import draw_angles
 
@@ -140,6 +141,39 @@ def forgetting(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
         for norm in NORMS:
             short = replace(benchmark, backbone={**benchmark.backbone, "norm": norm}, **parts)
             yield _stream(short, norm, {**size, "searches": []})
+
+
+def task_inference(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
+    """Tasks found again from unlabelled inputs, by every method, and inputs of no task."""
+    sizes = table_of(read_tables("benchmarks.toml"), f"task-inference.{scale}")
+    words = benchmark.name == "clinc150"
+    if words and scale == "smoke":  # which needs no data
+        return
+    seed = benchmark.seeds[0]
+    place = benchmark.place(seed, 0)
+    del place["task"]
+    settings = {**place, "seed": 0, **sizes, "tasks": max(sizes["counts"])}
+    if words:
+        count = benchmark.unseen
+        settings |= {"counts": [count], "tasks": count, "methods": ["exhaustive"], "unseen": 0}
+    else:
+        settings["stream"] = {**place["stream"], "tasks": settings["tasks"] + sizes["unseen"]}
+        random = {"count": sizes["masks"], "seed": 0, "disjoint": False, "sparsity": 0.7}
+        settings |= {"random": random, "recipe": {**benchmark.task["recipe"], **sizes["recipe"]}}
+    settings.pop("masks")
+    if words:
+        del settings["recipe"], settings["labels"]
+    columns = {"method": "ImpressLearn", "benchmark": benchmark.name, "seed": seed}
+    yield Planned(Job(tell_tasks, settings), columns, ("rows",))
+
+
+def by_question(rows: list[Row]) -> list[Row]:
+    """One row for each way of searching, and for each kind of foreign inputs and score."""
+    return [
+        {**{key: value for key, value in row.items() if key != "rows"}, **each}
+        for row in rows
+        for each in row["rows"]
+    ]
 
 
 def _stream(benchmark: Benchmark, norm: str, settings: Mapping[str, Any]) -> Planned:

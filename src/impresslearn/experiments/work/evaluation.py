@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from impresslearn.coefficients.mixing import mixed_weights, one_hot_coefficients
+from impresslearn.coefficients.mixing import (
+    Coefficients,
+    masked_weights,
+    one_hot_coefficients,
+)
 from impresslearn.data import Examples, StreamedExamples, classes_of, to_batches
 from impresslearn.experiments.jobs import Outcome, Place, job_function
 from impresslearn.experiments.work.inputs import load_backbone, load_bank, load_task, statistics_of
@@ -89,12 +93,15 @@ def _basis_task(
     backbone: Backbone, bank: MaskBank, position: int, classes: int, statistics: Statistics | None
 ) -> KnownTask:
     """The task of the mask at a position of the bank."""
-    hot = one_hot_coefficients(bank.layers, position, len(bank), backbone.device)
+    name = bank.names[position]
+
+    def load() -> Coefficients:
+        return one_hot_coefficients(bank.layers, position, len(bank), backbone.device)
 
     def view() -> TaskView:
-        return TaskView(mixed_weights(bank, backbone.weights, hot), statistics, classes)
+        return TaskView(masked_weights(bank, backbone.weights, name), statistics, classes)
 
-    return KnownTask(str(position), classes, hot, view, None)
+    return KnownTask(str(position), classes, load, view, None, is_mask=True)
 
 
 def _accuracy(view: TaskView, backbone: Backbone, test: Examples | StreamedExamples) -> float:

@@ -1,0 +1,26 @@
+"""`KnownTask`: a task that inputs may belong to, read and unpacked only when it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from impresslearn.coefficients.mixing import Coefficients
+from impresslearn.inference.profiles import TaskProfile
+from impresslearn.networks.prediction import TaskView
+
+
+@dataclass(frozen=True)
+class KnownTask:
+    """A task that the inputs may belong to.
+
+    load: gives its coefficients, unpacked; view: makes it ready to compute; is_mask: whether it is
+    a single mask of the bank, whose weights take no mixing.
+    """
+
+    name: str
+    num_classes: int
+    load: Callable[[], Coefficients]
+    view: Callable[[], TaskView]
+    profile: TaskProfile | None
+    is_mask: bool = False

@@ -1,0 +1,238 @@
+"""Tasks that are run together answer as each does alone, in bounded memory."""
+
+import subprocess
+import sys
+from functools import partial
+from itertools import chain
+
+import pytest
+import torch
+from torch import nn
+
+from impresslearn.coefficients.mixing import CoefficientSpec, mixed_weights, uniform_coefficients
+from impresslearn.errors import InputError
+from impresslearn.inference import KnownTask, guess_task, many_tasks, perceptron
+from impresslearn.inference.many_tasks import outputs_of_tasks
+from impresslearn.inference.perceptron import Perceptron
+from impresslearn.inference.task_inference import TEMPERATURE
+from impresslearn.masks import random_bank
+from impresslearn.networks import adapt
+from impresslearn.networks.prediction import TaskView
+from impresslearn.optimisation.objectives import information_maximisation
+from impresslearn.state.candidates import KnownTasks
+from toys import FEATURES, blobs, lenet, pictures, quick_learner, resnet
+
+SPECS = (
+    CoefficientSpec(),
+    CoefficientSpec("unit"),
+    CoefficientSpec(output_scale=True),
+    CoefficientSpec("unit", output_scale=True),
+    CoefficientSpec(residual=True),
+    CoefficientSpec(input_scale=True),
+)
+INPUTS = torch.randn(9, FEATURES, generator=torch.Generator().manual_seed(1))
+
+
+def biased():
+    """A perceptron with biases whose second layer is not masked."""
+    layers = (nn.Linear(FEATURES, 12), nn.Tanh(), nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 3))
+    module = nn.Sequential(*layers)
+    return adapt(module, input_shape=(FEATURES,), num_classes=3, skip=["2.weight"], head="shared")
+
+
+def drawn(backbone, bank, count, specs=SPECS):
+    """Tasks of random numbers, of every kind in turn, of 2 and 3 classes, over 3 to all masks."""
+    generator, tasks = torch.Generator().manual_seed(0), []
+
+    def view(numbers, classes):
+        return TaskView(mixed_weights(bank, backbone.weights, numbers), None, classes)
+
+    for number in range(count):
+        depth = len(bank) if number % 2 else 3
+        start = uniform_coefficients(bank.layers, depth, specs[number % len(specs)])
+        numbers = start.like(torch.randn(t.shape, generator=generator) for t in start.tensors())
+        classes = 2 + number % 2
+        load, make = partial(lambda each: each, numbers), partial(view, numbers, classes)
+        tasks.append(KnownTask(f"t{number}", classes, load, make, None))
+    return tasks
+
+
+def check_outputs(backbone, bank, tasks, inputs, least_together):
+    """Every task once, with the logits of its own view; the most tasks of a chunk."""
+    seen, most = {}, 0
+    for positions, members, logits in outputs_of_tasks(backbone, bank, tasks, inputs):
+        most = max(most, len(members))
+        for position, task, found in zip(positions, members, logits, strict=True):
+            torch.testing.assert_close(
+                found, task.view().logits(backbone, inputs), rtol=1e-3, atol=1e-4
+            )
+            seen[position] = task.name
+    assert [seen[position] for position in range(len(seen))] == [task.name for task in tasks]
+    assert most >= least_together
+
+
+@pytest.mark.parametrize("masks", [5, 60], ids=["products shared", "more masks than tasks"])
+@pytest.mark.parametrize("shared_bytes", [48 * 2**20, 0])
+@pytest.mark.parametrize("make", [lenet, biased])
+def test_mixtures_of_a_perceptron_answer_as_alone(make, shared_bytes, masks, monkeypatch):
+    monkeypatch.setattr(perceptron, "SHARED_BYTES", shared_bytes)
+    backbone = make()
+    bank = random_bank(backbone.layers, masks, sparsity=0.5, seed=0)
+    tasks = drawn(backbone, bank, 48)
+    assert Perceptron.fits(backbone, INPUTS)
+    check_outputs(backbone, bank, tasks, INPUTS, least_together=4)
+    check_outputs(backbone, bank, tasks[:1], INPUTS[:1], least_together=1)
+
+
+def test_a_chunk_is_as_large_as_its_memory(monkeypatch):
+    backbone = lenet()
+    bank = random_bank(backbone.layers, 5, sparsity=0.5, seed=0)
+    tasks = drawn(backbone, bank, 20, [CoefficientSpec("unit")])
+    for limit, most in ((1, 1), (10**5, 12)):
+        monkeypatch.setattr(perceptron, "CHUNK_BYTES", limit)
+        sizes = [len(part.tasks) for part in outputs_of_tasks(backbone, bank, tasks, INPUTS)]
+        assert sum(sizes) == 20
+        assert 1 <= max(sizes) <= most
+
+
+def test_other_networks_are_no_perceptrons():
+    flat, own = (FEATURES,), {"num_classes": 3, "head": "shared"}
+    tied = nn.Linear(FEATURES, FEATURES)
+    hooked = nn.Sequential(nn.Linear(FEATURES, 3))
+    hooked[0].register_forward_hook(lambda *_: None)
+    for module in (
+        nn.Sequential(nn.Linear(FEATURES, 4), nn.LayerNorm(4), nn.Linear(4, 3)),
+        nn.Sequential(nn.Linear(FEATURES, 4), nn.Dropout(), nn.Linear(4, 3)),
+        nn.Sequential(tied, tied, nn.Linear(FEATURES, 3)),
+        hooked,
+    ):
+        assert not Perceptron.fits(adapt(module, input_shape=flat, **own), INPUTS)
+    assert not Perceptron.fits(resnet("group"), torch.zeros(2, 3, 8, 8))
+    assert not Perceptron.fits(lenet().to("cpu").masking(["0.weight"]), INPUTS[:, :4])
+
+
+def test_the_judged_decision_is_that_of_every_task_alone():
+    learner = quick_learner(granularity="unit", cache_bytes=0).add_random_masks(4)
+    learner.learn_basis("b", blobs(0))
+    for seed in range(1, 7):
+        learner.learn_task(f"t{seed}", blobs(seed))
+    for seed in range(7):
+        inputs = blobs(seed)[0][:8]
+        tasks = list(KnownTasks(learner._state, "all"))
+        alone = {t.name: t.view().logits(learner.backbone, inputs) for t in tasks}
+        losses = {name: float(information_maximisation(each)) for name, each in alone.items()}
+        guess = learner.infer_task(inputs)
+        assert guess.best == min(losses, key=losses.__getitem__)
+        ratio = guess.posterior["t1"] / guess.posterior["b"]
+        strength = 8**0.5 / TEMPERATURE
+        expected = strength * (losses["b"] - losses["t1"]) / torch.tensor(3.0).log()
+        assert torch.tensor(ratio).log() == pytest.approx(float(expected), abs=1e-2)
+
+
+def count_passes(monkeypatch, kind):
+    """A list that grows by one with every forward pass of backbones."""
+    passes, forward = [], kind.forward
+    monkeypatch.setattr(kind, "forward", lambda *given: passes.append(1) or forward(*given))
+    return passes
+
+
+def test_features_of_a_shared_body_are_computed_once(monkeypatch):
+    """Tasks that bring a head alone, and readouts, read the same features."""
+    network = resnet("group")
+    body = adapt(network.module, num_classes=3, input_shape=(3, 8, 8), head="own")
+    for settings in ({}, {"granularity": "readout"}):
+        learner = quick_learner(body, precision="coded", **settings)
+        learner.add_masks(2, source="disjoint_kernels") if settings else None
+        for seed in range(6):
+            learner.learn_task(f"t{seed}", pictures(seed))
+        tasks, inputs = list(KnownTasks(learner._state, "all")), pictures(2)[0][:6]
+        alone = [task.view().logits(body, inputs) for task in tasks]
+        shared = many_tasks._SharedFeatures(body, inputs)
+        counted = count_passes(monkeypatch, type(body))
+        for task, expected in zip(tasks, alone, strict=True):
+            found = shared.logits(task.view())
+            torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
+        monkeypatch.undo()
+        bodies = len(set(chain(*(task.view().bodies for task in tasks))))
+        assert len(counted) <= 3 * bodies
+        assert learner.infer_task(inputs).method == "exhaustive"
+
+
+def test_a_body_that_ends_behind_its_head_is_not_shared():
+    class Doubled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.head = nn.Linear(FEATURES, 8), nn.Linear(8, 3)
+
+        def forward(self, inputs):
+            return 2 * self.head(self.body(inputs).relu())
+
+    backbone = adapt(Doubled(), num_classes=3, input_shape=(FEATURES,), head="own")
+    shared = many_tasks._SharedFeatures(backbone, INPUTS)
+    for _ in range(4):
+        head = {name: torch.randn(each.shape) for name, each in backbone.new_head(3).items()}
+        view = TaskView(head, None, 3, bodies=(None,))
+        torch.testing.assert_close(shared.logits(view), view.logits(backbone, INPUTS))
+
+
+MANY = """
+import resource
+from functools import partial
+
+import torch
+
+from impresslearn import create_backbone
+from impresslearn.coefficients.mixing import Coefficients
+from impresslearn.inference import KnownTask, guess_task
+from impresslearn.masks import random_bank
+
+torch.set_num_threads(1)
+backbone = create_backbone("lenet_300_100", 10)
+bank = random_bank(backbone.layers, 100, sparsity=0.9, seed=0)
+
+
+def load(seed):
+    generator = torch.Generator().manual_seed(seed)
+    return Coefficients(
+        tuple(torch.randn(100, each.units, generator=generator) for each in bank.layers)
+    )
+
+
+def used():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+tasks = [KnownTask(str(seed), 10, partial(load, seed), None, None) for seed in range(1500)]
+guess_task(backbone, bank, tasks[:2], torch.randn(2, 784))
+start = used()
+guess_task(backbone, bank, tasks, torch.randn(128, 784))
+print(used() - start)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in kB on Linux")
+def test_memory_does_not_grow_with_the_tasks():
+    """1,500 tasks of a number for each unit and mask are 246 MB, three times that superposed."""
+    taken = subprocess.run([sys.executable, "-c", MANY], capture_output=True, text=True, check=True)
+    assert int(taken.stdout) < 200e6
+
+
+def test_infinite_outputs_are_refused():
+    backbone = lenet()
+    bank = random_bank(backbone.layers, 4, sparsity=0.5, seed=0)
+    with pytest.raises(InputError, match="no finite numbers"):
+        guess_task(backbone, bank, drawn(backbone, bank, 6), 1e38 * INPUTS)
+
+
+def test_tasks_are_read_again_at_each_pass_and_weights_of_others_stay_cached():
+    learner = quick_learner(cache_bytes=4000).add_random_masks(4)
+    for seed in range(3):
+        learner.learn_task(f"t{seed}", blobs(seed))
+    tasks = KnownTasks(learner._state, ["t2", "t0"])
+    assert [task.name for task in tasks] == [task.name for task in tasks] == ["t2", "t0"]
+    assert len(tasks) == 2
+    learner.predict(blobs(1)[0], "t1")
+    kept = dict(learner._state._cache._kept)
+    for task in KnownTasks(learner._state, "all"):
+        task.view()
+    assert dict(learner._state._cache._kept) == kept

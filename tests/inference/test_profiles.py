@@ -1,0 +1,81 @@
+"""What is kept of a task's own inputs tells noise and inverted ones, and rejects few of its own."""
+
+import numpy as np
+import pytest
+import torch
+
+import impresslearn as il
+from impresslearn.inference import TaskProfile
+from impresslearn.inference.profiles import Familiarity, signals, task_profile
+from impresslearn.networks.prediction import TaskView
+from toys import FEATURES, lenet
+
+STREAM = il.streams.permuted_digits(tasks=5, seed=0)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    backbone = il.create_backbone("lenet_300_100", 10, in_features=64, widths=(40, 20))
+    learner = il.ImpressLearner(backbone, granularity="unit", progress=False).add_random_masks(12)
+    for task in STREAM[:4]:
+        learner.learn_task(task.name, task.train)
+    return learner
+
+
+def batches(inputs, size):
+    return [part for part in inputs.split(size) if len(part) == size]
+
+
+@pytest.mark.parametrize("size", [8, 32])
+def test_noise_and_inverted_digits_are_unknown_and_own_digits_are_not(digits, size):
+    generator = torch.Generator().manual_seed(0)
+    rejected = []
+    for task in STREAM[:4]:
+        own = task.test.inputs
+        low, high = own.min(), own.max()
+        noise = torch.rand(64, *own.shape[1:], generator=generator) * (high - low) + low
+        for foreign in (low + high - own, noise, torch.randn(64, *own.shape[1:])):
+            assert all(digits.infer_task(each).unknown for each in batches(foreign, size)[:4])
+        guesses = [digits.infer_task(each) for each in batches(own, size)]
+        rejected += [guess.unknown for guess in guesses if guess.best == task.name]
+    assert len(rejected) > 16
+    assert np.mean(rejected) < 0.2
+
+
+def test_a_threshold_rejects_a_twentieth_of_what_it_was_made_of():
+    backbone, generator = lenet(), torch.Generator().manual_seed(0)
+    view = TaskView(dict(backbone.weights), None, 3)
+    own = torch.randn(4000, FEATURES, generator=generator) * torch.linspace(0.01, 2, FEATURES)
+    found = task_profile(backbone, view, own).familiarity
+    assert set(found.groups) == set(range(4))  # the quietest
+    for size in (1, 8):
+        rejected = [found.beyond(each) > 0 for each in batches(own[1000:], size)]
+        assert 0.01 < np.mean(rejected) < 0.12
+    assert found.beyond(own[1000:1008] + 1) > 0
+    assert TaskProfile(0.1, 0.2, found).nbytes == 32
+    assert Familiarity.of(found.groups, found.numbers) == found
+
+
+def test_every_256th_value_belongs_to_one_group():
+    values = torch.arange(600.0)[None]
+    found = Familiarity((0, 1e9, 0, 1e9, 0), (0, 87, 88, 255), (256, 343, 216, 383), 1.0, (0, 1))
+    assert float(found.strangeness(values)) == pytest.approx(0, abs=1e-3)
+
+
+def test_too_few_inputs_and_too_large_ones_have_no_familiarity():
+    backbone, generator = lenet(), torch.Generator().manual_seed(0)
+    view = TaskView(dict(backbone.weights), None, 3)
+    own = torch.randn(40, FEATURES, generator=generator)
+    assert task_profile(backbone, view, own[:3]).familiarity is None
+    assert task_profile(backbone, view, own[:3]).nbytes == 4
+    assert task_profile(backbone, view, 1e6 * own).familiarity is None
+    constant = task_profile(backbone, view, torch.ones(40, FEATURES)).familiarity
+    assert constant.beyond(torch.ones(8, FEATURES)) <= 0 < constant.beyond(-torch.ones(8, FEATURES))
+
+
+def test_signals_are_the_inputs_or_else_the_logits():
+    backbone, logits = lenet(), torch.zeros(2, 3)
+    inputs = torch.ones(2, 4, 4)
+    assert torch.equal(signals(backbone, inputs, logits), inputs.flatten(1))
+    anything = il.adapt(torch.nn.Linear(FEATURES, 3), num_classes=3, head="shared")
+    assert torch.equal(signals(anything, inputs.flatten(1), logits), logits)
