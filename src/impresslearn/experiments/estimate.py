@@ -70,7 +70,8 @@ def _seconds(job: Job) -> float:
     if job.kind == "gn":
         steps = ALPHA_RECIPE.total_steps(settings["inputs"]) if settings["method"] == "alpha" else 8
         return OVERHEAD * steps * _step(settings, max(1, masks), ALPHA_RECIPE.batch_size)
-    tasks = len(settings.get("tasks", [0]))
+    given = settings.get("tasks", 1)
+    tasks = given if isinstance(given, int) else len(given)
     if "recipe" not in settings or settings.get("learner", {}).get("granularity") == "readout":
         return OTHER_SECONDS * tasks
     masks = max(1, masks) if job.kind in ("task", "hybrid", "learner") else 0
