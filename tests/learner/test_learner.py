@@ -166,7 +166,7 @@ def test_bytes_of_a_learned_task(settings, size):
     for number, (classes, label_map) in enumerate(zip(LABEL_SETS, (2, 14, 18, 35), strict=True)):
         info = learner.learn_task(f"t{number}", named(0, classes)).tasks_[f"t{number}"]
         assert (info.breakdown["coefficients"], info.breakdown["labels"]) == (size, label_map)
-        assert info.bytes == size + label_map + 4  # two float16 entropies
+        assert info.bytes == size + label_map + 32  # its profile
     learner.add_random_masks(3)
     assert learner.tasks_[info.name] == info
 
@@ -181,7 +181,7 @@ def test_bytes_of_norm_statistics(norm):
     expected = channels * 2 * 4 if norm == "per_task" else 0
     for info in learner.tasks_.values():
         assert info.breakdown["statistics"] == expected
-    assert learner.tasks_["b"].bytes == 21 * 4 + expected + 2 + 4
+    assert learner.tasks_["b"].bytes == 21 * 4 + expected + 2 + 32
     assert (learner.shared_statistics_ is not None) == (norm == "shared")
     assert (learner.statistics_of("b") is not None) == (norm in ("per_task", "shared"))
 
@@ -333,5 +333,5 @@ def test_without_a_name_the_task_is_inferred_and_inputs_of_none_are_refused():
     assert learner.infer_task(strangers).unknown
     with pytest.raises(UnknownTaskError, match="look like none of the tasks: best match"):
         learner.predict(strangers)
-    with pytest.raises(InputError, match="a guess by 'halving' holds no mixture; use method="):
+    with pytest.raises(InputError, match="a guess by 'exhaustive' holds no mixture; use method="):
         learner.predict_with(inputs, learner.infer_task(inputs))

@@ -152,7 +152,7 @@ def test_tasks_are_told_apart_and_rounded() -> None:
     assert guess.method == "exhaustive"
     copy = rounded(learner, "int4", {"four": DATA["four"]})
     change = next(each for each in copy.changes if each.task == "four")
-    assert change.bytes_after < change.bytes_before / 3
+    assert change.bytes_after - 32 < (change.bytes_before - 32) / 3  # the profile stays
     assert change.accuracy_after is not None
     assert change.accuracy_after > 0.8
 

@@ -56,12 +56,12 @@ def compare_masks(settings: Settings, needs: Sequence[Outcome], place: Place) ->
     )
 
 
-@job_function("gn", version=2)
+@job_function("gn", version=3)
 def infer_task(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
     """One of the bank's tasks without its name: found or not, and the accuracy that follows.
 
     Settings: stream, task (its position in the stream), position (in the bank), backbone, method
-    ("alpha", "one_shot", "halving"), method_settings, inputs (unlabelled examples of the task that
+    (of `guess_task`), method_settings, inputs (unlabelled examples of the task that
     are looked at, from the test set). Values: task, found (1.0 or 0.0), accuracy on the whole test
     set, known_accuracy with the right mask.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -156,7 +157,7 @@ def _foreign(
         others = [load_task({**settings, "task": number}, place) for number in unseen]
         yield "unseen tasks", torch.cat(list(map(_inputs, others)))
     if settings["stream"]["name"] == "clinc150":
-        folder = place.data / settings["stream"]["folder"]
+        folder = Path(place.data) / settings["stream"]["folder"]
         encoder = TextEncoder().fit(clinc150_sentences(folder))
         yield "out of scope", encoder.transform(clinc150_sentences(folder, "oos_test"))
         return

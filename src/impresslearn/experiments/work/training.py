@@ -128,7 +128,7 @@ def _judged(
     return Outcome({**values, **(more or {})}, blob)
 
 
-@job_function("stream", version=2)
+@job_function("stream", version=3)
 def learn_stream(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
     """The tasks of a stream in order, the first `basis` of them as masks, the others as numbers.
 
