@@ -49,7 +49,7 @@ def test_coefficients_of_four_bits_over_random_masks_in_one_epoch(backbone, perm
     )
     one.learn_task("random", permuted[0].train)
     assert one.score(permuted[0].test, "random") >= 0.95
-    assert one.tasks_["random"].bytes == (300 + 100 + 10) * (20 // 2 + 2) + 2 + 4
+    assert one.tasks_["random"].bytes == (300 + 100 + 10) * (20 // 2 + 2) + 2 + 32
 
 
 def test_the_right_task_is_inferred_and_nothing_is_forgotten(mnist_root, backbone):

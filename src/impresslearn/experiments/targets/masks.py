@@ -20,7 +20,8 @@ SEARCHES: dict[str, tuple[str, dict[str, Any]]] = {
     "ImpressLearn-GN": ("alpha", {}),
     "ImpressLearn-GN, plain entropy": ("alpha", {"method_settings": {"objective": "entropy"}}),
     "SupSup-GN": ("one_shot", {"method_settings": {"objective": "entropy"}}),
-    "SupSup-GN, information": ("one_shot", {}),
+    "SupSup-GN, best 16 judged": ("shortlist", {"method_settings": {"objective": "entropy"}}),
+    "SupSup-GN, information, best 16 judged": ("shortlist", {}),
     "halving": ("halving", {}),
 }
 OVERLAPPING = 10

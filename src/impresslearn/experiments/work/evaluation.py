@@ -61,7 +61,7 @@ def infer_task(settings: Settings, needs: Sequence[Outcome], place: Place) -> Ou
     """One of the bank's tasks without its name: found or not, and the accuracy that follows.
 
     Settings: stream, task (its position in the stream), position (in the bank), backbone, method
-    ("alpha", "one_shot", "halving"), method_settings, inputs (unlabelled examples of the task that
+    (of `guess_task`), method_settings, inputs (unlabelled examples of the task that
     are looked at, from the test set). Values: task, found (1.0 or 0.0), accuracy on the whole test
     set, known_accuracy with the right mask.
     """
