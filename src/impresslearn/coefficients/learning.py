@@ -219,7 +219,8 @@ def trainable_coefficients(
     if spec.granularity == "weight" and bank.layers:
         frozen = [backbone.weights[layer.name] for layer in bank.layers]
         by_weight, count = WeightNumbers(bank.layers, frozen, spec.residual, seed), 0
-        start = Coefficients((), weights=tuple(by_weight.values()), residual=spec.residual)
+        shapes = tuple(torch.empty(each, device="meta") for each in by_weight.shapes)
+        start = Coefficients((), weights=shapes, residual=spec.residual)
     elif head and not count:
         start = Coefficients((), head=head)
     else:

@@ -30,12 +30,13 @@ from impresslearn.coefficients.mixing import (
 )
 from impresslearn.errors import InputError
 from impresslearn.networks.heads import TunedKind
+from impresslearn.validation import check_integer
 
 Precision = Literal["float32", "float16", "int8", "int5", "int4", "coded"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 """From most to fewest bits."""
 _BITS = {"int8": 8, "int5": 5, "int4": 4, "coded": 4}
-"""Of a whole number; of a coded one, where it was not learned on a grid."""
+"""Of a whole number; of a coded one, where it was neither learned on a grid nor asked otherwise."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,8 @@ class StoredCoefficients:
     @property
     def is_head(self) -> bool:
         """Whether there is nothing but a head on the network itself."""
-        return not self.alpha and self.weights is self.small is self.readout is None
+        others = (self.weights, self.small, self.readout)
+        return not self.alpha and all(each is None for each in others)
 
     @property
     def form(self) -> dict[str, Any]:
@@ -148,13 +150,14 @@ def store_tensors(
     with_offset: Sequence[bool],
     grids: tuple[Grid, ...] | None = None,
     matrices: int = 0,
+    largest: int | None = None,
 ) -> tuple[list[StoredTensor], bytes]:
     """Rounds tensors; those that lie around zero want no offset.
 
     Beside them come the coded whole numbers of all, under "coded". A tensor (n, columns ...) has a
     step for each column, under "coded" one and an offset for all. matrices: how many, the last
-    ones, have a number for each weight of a layer, (units, fan_in).
-    Errors as `store_coefficients`.
+    ones, have a number for each weight of a layer, (units, fan_in). largest: the magnitude up to
+    which coded numbers without grids are rounded, 7 by default. Errors as `store_coefficients`.
     """
     tensors = list(tensors)
     if precision not in PRECISIONS:
@@ -166,6 +169,7 @@ def store_tensors(
         kept = arrays if precision == "float32" else map(_float16, arrays)
         return [StoredTensor(each.shape, each.tobytes()) for each in kept], b""
     coded, bits = precision == "coded", _BITS[precision]
+    top = largest or _top(bits)
     by_weight = range(len(arrays) - matrices, len(arrays))
     levels, steps, offsets = [], [], []
     for number, values in enumerate(arrays):
@@ -176,15 +180,15 @@ def store_tensors(
             step, middle = None, np.median(values) if coded else (values.max() + values.min()) / 2
             offset = _float16(middle if shifted else 0.0)
         columns = (values - np.float32(offset)).reshape(-1, 1 if coded else prod(values.shape[1:]))
-        step = best_steps(columns, _top(bits)) if step is None else step
-        rounded = _round(columns, step, LARGEST if coded else _top(bits))
+        step = best_steps(columns, top) if step is None else step
+        rounded = _round(columns, step, LARGEST if coded else top)
         levels.append(rounded.reshape(values.shape if number in by_weight else -1))
         steps.append(step.tobytes())
         offsets.append(offset.tobytes() if shifted else b"")
     if coded:
         payloads, content = encode_levels(levels)
     else:
-        payloads, content = [_pack(each + _top(bits), bits) for each in levels], b""
+        payloads, content = [_pack(each + top, bits) for each in levels], b""
     shapes = (values.shape for values in arrays)
     is_matrix = (number in by_weight for number in range(len(arrays)))
     return list(map(StoredTensor, shapes, payloads, steps, offsets, is_matrix)), content
@@ -196,15 +200,25 @@ def rounded_tensors(
     with_offset: Sequence[bool],
     grids: tuple[Grid, ...] | None = None,
     matrices: int = 0,
+    largest: int | None = None,
 ) -> tuple[list[Tensor], int]:
     """Tensors as they are kept in a precision, and the bytes of that; settings as `store_tensors`.
 
     Each comes back on its own device. Errors as `store_coefficients`.
     """
-    stored, levels = store_tensors(tensors, precision, with_offset, grids, matrices)
+    stored, levels = store_tensors(tensors, precision, with_offset, grids, matrices, largest)
     values, _ = restore_tensors(stored, precision, levels)
     moved = [value.to(each.device) for value, each in zip(values, tensors, strict=True)]
     return moved, sum(part.nbytes for part in stored) + len(levels)
+
+
+def check_largest(largest: int | None, precision: str) -> int | None:
+    """The largest magnitude of coded numbers, or None where the precision has its own."""
+    if largest is None:
+        return None
+    if precision != "coded":
+        raise InputError(f'largest is for precision="coded" alone, got precision={precision!r}')
+    return check_integer("largest", largest, 1, LARGEST + 1)
 
 
 def restore_tensors(

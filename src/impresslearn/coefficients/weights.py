@@ -34,25 +34,31 @@ DENSEST, SPARSEST = 0.1, 1e-4
 """Densities that the price reckons with: positions never cost less, or more, than at these."""
 LOWEST_SHARE = 0.05
 """Of the sizes that are 1, and of the others, in the price."""
+SMALLEST = 1e-12
+"""The least r.m.s. that a layer's used weights are taken to have."""
 
 
 class WeightNumbers:
-    """The numbers of all layers under optimisation; parameters: the leaf tensors to optimise."""
+    """The numbers of all layers under optimisation.
+
+    parameters: the leaf tensors to optimise; shapes: (units, fan_in) of each layer.
+    """
 
     def __init__(
         self, layers: Sequence[MaskableLayer], weights: Sequence[Tensor], residual: bool, seed: int
     ) -> None:
         self._residual, device = residual, weights[0].device
-        self._shapes = [(layer.units, layer.fan_in) for layer in layers]
+        self.shapes = [(layer.units, layer.fan_in) for layer in layers]
         self._sizes = [layer.numel for layer in layers]
         total, draws = sum(self._sizes), torch.Generator().manual_seed(seed)
         numbers = torch.zeros(total)
         if not residual:  # uniform up to where the wanted share is rounded to 1
-            wanted = torch.tensor([max(DENSITY, min(FEWEST / n, 0.5)) for _, n in self._shapes])
+            wanted = torch.tensor([max(DENSITY, min(FEWEST / n, 0.5)) for _, n in self.shapes])
             highest = (0.5 / (1 - wanted)).repeat_interleave(torch.tensor(self._sizes))
             numbers = torch.rand(total, generator=draws) * highest / LEVELS_PER_UNIT
         self._numbers = numbers.to(device).requires_grad_(True)
-        self._firsts = [RESIDUAL_STEP] * len(layers) if residual else self._first(layers, weights)
+        firsts = [RESIDUAL_STEP] * len(layers) if residual else self._first(layers, weights)
+        self._firsts = torch.tensor(firsts, device=device)
         self._steps = torch.zeros(len(layers), device=device, requires_grad=True)
         self.parameters = [self._numbers, self._steps]
 
@@ -88,11 +94,11 @@ class WeightNumbers:
         return exact.clamp(-LARGEST if self._residual else 0, LARGEST).round()
 
     def _scaled_steps(self) -> Tensor:
-        return self._steps.exp() * torch.tensor(self._firsts, device=self._steps.device)
+        return self._steps.exp() * self._firsts
 
     def _split(self, numbers: Tensor) -> list[Tensor]:
         parts = numbers.split(self._sizes)
-        return [part.reshape(shape) for part, shape in zip(parts, self._shapes, strict=True)]
+        return [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
     @torch.no_grad()
     def _first(self, layers: Sequence[MaskableLayer], weights: Sequence[Tensor]) -> list[float]:
@@ -101,7 +107,7 @@ class WeightNumbers:
         used = [
             weight.reshape(n.shape).float() * n for weight, n in zip(weights, rounded, strict=True)
         ]
-        size = [max(float(each.square().mean().sqrt()), 1e-12) for each in used]
+        size = [max(float(each.square().mean().sqrt()), SMALLEST) for each in used]
         return [
             GAIN * math.sqrt(2 / layer.fan_in) / own
             for layer, own in zip(layers, size, strict=True)

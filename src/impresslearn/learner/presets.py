@@ -103,8 +103,7 @@ PRESETS = {
         more={"granularity": "readout", "precision": "coded", "bit_price": 0.001},
     ),
     "per_weight": Preset(
-        "A coded whole number for each weight, without masks: the accuracy of a dedicated mask in "
-        "about half its bytes",
+        "A coded whole number for each weight, without masks: a few kB a task, nothing shared",
         init="signed_constant",
         gain=2.0,
         allocation="erdos_renyi",

@@ -126,10 +126,16 @@ starts at no change, which is not PEFT's default: random coefficients cost it 17
 """
 
 
-def round_adapter(trained: Mapping[str, Tensor], precision: str, config: Mapping[str, Any]) -> int:
+def round_adapter(
+    trained: Mapping[str, Tensor],
+    precision: str,
+    largest: int | None,
+    config: Mapping[str, Any],
+) -> int:
     """Rounds an adapter's parameters in place to what is kept of them; its bytes.
 
-    trained: PEFT's names and parameters; config: the kind's further settings. Matrices lie around
+    trained: PEFT's names and parameters; precision, largest: as of `rounded_tensors`; config: the
+    kind's further settings. Matrices lie around
     zero and are rounded column by column of r, vectors and RandLoRA's gamma around their middle.
     """
     choices = [_Choice(value, config["topk"]) for name, value in trained.items() if _picks(name)]
@@ -141,7 +147,7 @@ def round_adapter(trained: Mapping[str, Tensor], precision: str, config: Mapping
     if any(len(each) for each in below):
         columns.append(torch.cat(below))
         with_offset.append(True)
-    values, size = rounded_tensors(columns, precision, with_offset)
+    values, size = rounded_tensors(columns, precision, with_offset, largest=largest)
     for column, value in zip(columns, values, strict=True):
         column.copy_(value)
     if choices:

@@ -21,7 +21,7 @@ from typing_extensions import Unpack
 
 from impresslearn.coefficients.learning import OnGrids
 from impresslearn.coefficients.mixing import Grid
-from impresslearn.coefficients.quantisation import rounded_tensors
+from impresslearn.coefficients.quantisation import check_largest, rounded_tensors
 from impresslearn.data import Label
 from impresslearn.errors import InputError, MissingDependencyError
 from impresslearn.files import reason_of
@@ -68,8 +68,9 @@ class Adapter(ReadOnlySettings):
     settings by PEFT's names: those that the table of kinds lists, such as theta_d_length,
     num_vectors or n_frequency. precision: what the trained numbers are rounded to after training
     and kept in, as a learner's coefficients are, with a step for each of the r columns (under
-    "coded" one a matrix, and norm statistics are coded too). The network that predicts is the
-    rounded one. What the seed redraws is not kept. bit_price: of LoRA under "coded" alone: its
+    "coded" one a matrix, and norm statistics are coded too); largest: the largest of the whole
+    numbers that they are rounded to under "coded" (7). The network that predicts is the rounded
+    one. What the seed redraws is not kept. bit_price: of LoRA under "coded" alone: its
     factors are then learned as whole numbers, whose code length is part of the loss at this price
     of a bit, as a learner's coefficients are. The other settings are those of `FineTuning`. Raises
     MissingDependencyError without PEFT or with one that lacks the kind, and InputError for settings
@@ -88,6 +89,7 @@ class Adapter(ReadOnlySettings):
         rank: int | None = None,
         config: Mapping[str, Any] | None = None,
         precision: str = "float32",
+        largest: int | None = None,
         bit_price: float | None = None,
         **settings: Unpack[TrainingSettings],
     ) -> None:
@@ -111,6 +113,7 @@ class Adapter(ReadOnlySettings):
         self.rank = self._checked_rank(rank)
         self.config = self._completed(config or {})
         self.precision = precision
+        self.largest = check_largest(largest, precision)
         self.bit_price = None if bit_price is None else check_number("bit_price", bit_price, 0)
         if bit_price is not None and (kind, precision) != ("lora", "coded"):
             raise InputError(
@@ -163,7 +166,7 @@ class Adapter(ReadOnlySettings):
             return {name: frozen[name] + change for name, change in adapted().items()}, 0.0
 
         def result() -> tuple[Weights, int]:
-            size = round_adapter(trained, self.precision, self.config)
+            size = round_adapter(trained, self.precision, self.largest, self.config)
             return weights()[0], size
 
         return Trainable(list(trained.values()), weights, result)

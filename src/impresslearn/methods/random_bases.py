@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
-from impresslearn.coefficients.quantisation import rounded_tensors
+from impresslearn.coefficients.quantisation import check_largest, rounded_tensors
 from impresslearn.errors import InputError
 from impresslearn.methods.finetuning import FineTuning, TrainingSettings
 from impresslearn.networks import Backbone
@@ -34,6 +34,7 @@ def pranc(
     *,
     bases: int = 300,
     precision: str = "float32",
+    largest: int | None = None,
     **settings: Unpack[TrainingSettings],
 ) -> FineTuning:
     """A network for every task as a linear combination of random networks (PRANC).
@@ -41,11 +42,13 @@ def pranc(
     bases: how many, k. Each is drawn as He et al. (2015) do; the frozen weights are not used, but
     biases and norms of the network are, as by every method here. All k networks are held in
     float32, 4 bytes a number, from the first task on (k = 1,000 on LeNet-300-100: 1.06 GB), and
-    read twice a step. precision: what the k coefficients are rounded to after training and kept in.
+    read twice a step. precision: what the k coefficients are rounded to after training and kept in,
+    largest: the largest of the whole numbers that they are rounded to under "coded" (7).
     The other settings are those of `FineTuning`. Raises InputError for settings out of range and
     for bases that take more than 8 GiB.
     """
     count = check_integer("bases", bases, 1)
+    largest = check_largest(largest, precision)
     size = 4 * count * backbone.num_maskable
     if size > MOST_BYTES:
         most = MOST_BYTES // (4 * backbone.num_maskable)
@@ -70,7 +73,7 @@ def pranc(
             made = zip(layers, drawn, strict=True)
             return {layer.name: (alpha @ basis).reshape(layer.shape) for layer, basis in made}
 
-        return _coefficients([start], weights, precision)
+        return _coefficients([start], weights, precision, largest)
 
     return FineTuning(backbone, **settings, trains=trains, role="learned", precision=precision)
 
@@ -81,16 +84,18 @@ def nola(
     bases: int = 64,
     rank: int = 16,
     precision: str = "float32",
+    largest: int | None = None,
     **settings: Unpack[TrainingSettings],
 ) -> FineTuning:
     """The frozen network and, for every task, low-rank changes of seeded random factors (NOLA).
 
     bases: k, of each factor of each layer, so that a task has 2 k numbers a layer; rank: r, which
     costs no bytes. The kernels of a convolution are taken as a matrix (units, fan_in). The change
-    starts at zero. precision: what the coefficients are rounded to after training and kept in. The
-    other settings are those of `FineTuning`. Raises InputError for settings out of range.
+    starts at zero. precision, largest: as of `pranc`. The other settings are those of `FineTuning`.
+    Raises InputError for settings out of range.
     """
     count, rank = check_integer("bases", bases, 1), check_integer("rank", rank, 1)
+    largest = check_largest(largest, precision)
     settings.setdefault("recipe", NOLA_RECIPE)
     seed, layers = check_seed(settings.get("seed", 0)), backbone.layers
     draws, factors = torch.Generator().manual_seed(seed), []
@@ -110,19 +115,22 @@ def nola(
             }
 
         start = [part for row in first for part in (row.clone(), torch.zeros_like(row))]
-        return _coefficients(start, weights, precision)
+        return _coefficients(start, weights, precision, largest)
 
     return FineTuning(backbone, **settings, trains=trains, role="learned", precision=precision)
 
 
 def _coefficients(
-    start: Sequence[Tensor], weights_of: Callable[[Sequence[Tensor]], Weights], precision: str
+    start: Sequence[Tensor],
+    weights_of: Callable[[Sequence[Tensor]], Weights],
+    precision: str,
+    largest: int | None,
 ) -> Trainable:
     """Vectors to train from here, and the weights that they make; kept in this precision."""
     values = [each.requires_grad_(True) for each in start]
 
     def result() -> tuple[Weights, int]:
-        kept, size = rounded_tensors(values, precision, [False] * len(values))
+        kept, size = rounded_tensors(values, precision, [False] * len(values), largest=largest)
         return weights_of(kept), size
 
     return Trainable(values, lambda: (weights_of(values), 0.0), result)

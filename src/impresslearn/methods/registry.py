@@ -165,7 +165,8 @@ _MASKS = (*_COMMON, "preset", "sparsity", "allocation", "score_rule", "basis_rec
 _BANK = (*_MASKS, "random_masks", "task_recipe")
 _SCALES = ("granularity", "output_scale", "input_scale")
 _COEFFICIENTS = (*_BANK, *_SCALES, "precision", "bit_price", "penalty")
-_ADAPTERS = (*_COMMON, "rank", "config", "precision")
+_ROUNDED = (*_COMMON, "precision", "largest")
+_ADAPTERS = (*_ROUNDED, "rank", "config")
 _TUNED = {"recipe": FINETUNING_RECIPE}
 _LINEAR = ("preprocessing", "features", "C", "precision")
 _KERNEL = ("preprocessing", "features", "C", "kernel", "gamma")
@@ -186,8 +187,8 @@ _entries: dict[str, _Entry] = {
         )
         for name, recipe in ADAPTER_RECIPES.items()
     },
-    "pranc": _Entry(pranc, (*_COMMON, "bases", "precision"), {"recipe": PRANC_RECIPE}),
-    "nola": _Entry(nola, (*_COMMON, "bases", "rank", "precision"), {"recipe": NOLA_RECIPE}),
+    "pranc": _Entry(pranc, (*_ROUNDED, "bases"), {"recipe": PRANC_RECIPE}),
+    "nola": _Entry(nola, (*_ROUNDED, "bases", "rank"), {"recipe": NOLA_RECIPE}),
     "pruned": _Entry(
         pruned, (*_COMMON, "sparsity", "allocation", "largest"), {"recipe": PRUNED_RECIPE}
     ),

@@ -262,7 +262,9 @@ def _split(
     if len(set(tune)) < len(words) or type(residual) is not bool:
         raise ValueError(f"coefficients of an unknown form {dict(form)!r}")
     precision, by_unit = form["precision"], form["granularity"] == "unit"
-    if precision not in PRECISIONS or form["granularity"] not in GRANULARITIES:
+    scaled = form["output_scale"] or form["input_scale"]
+    known = precision in PRECISIONS and form["granularity"] in GRANULARITIES
+    if not known or (scaled and (by_weight or readout)):
         raise ValueError(f"coefficients of an unknown form {dict(form)!r}")
     fewest = num_masks * (sum(layer.units for layer in layers) if by_unit else len(layers))
     own = {} if backbone.own_head is None else backbone.own_head.shapes

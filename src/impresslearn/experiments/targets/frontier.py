@@ -33,8 +33,18 @@ def accuracy_and_bytes(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
     for entry in (*race["ours"], *race["others"]):
         entry = {**entry, "recipe": race["recipe"] | entry.get("recipe", {})}
         yield from _rows(benchmark, entry, race["evaluation"], "evaluation")
-        for rate in entry.get("rates", []):
-            yield from _rows(benchmark, {**entry, "lr": rate}, race["development"], "development")
+        for trial in _trials(entry):
+            yield from _rows(benchmark, trial, race["development"], "development")
+
+
+def _trials(entry: Table) -> Iterator[Table]:
+    """The entry at every rate that is tried, and rounded to every range at its own rate."""
+    for rate in entry.get("rates", []):
+        yield {**entry, "lr": rate}
+    for largest in entry.get("ranges", []):
+        setting = f"{entry['setting']}, {2 * largest + 1} levels"
+        options = {**entry["options"], "largest": largest}
+        yield {**entry, "setting": setting, "options": options}
 
 
 def _rows(benchmark: Benchmark, entry: Table, where: Table, role: str) -> Iterator[Planned]:
