@@ -6,7 +6,7 @@ import torch
 
 import impresslearn as il
 from impresslearn.inference import TaskProfile
-from impresslearn.inference.profiles import Familiarity, signals, task_profile
+from impresslearn.inference.profiles import InputStatistics, signals, task_profile
 from impresslearn.networks.prediction import TaskView
 from toys import FEATURES, lenet
 
@@ -46,31 +46,33 @@ def test_a_threshold_rejects_a_twentieth_of_what_it_was_made_of():
     backbone, generator = lenet(), torch.Generator().manual_seed(0)
     view = TaskView(dict(backbone.weights), None, 3)
     own = torch.randn(4000, FEATURES, generator=generator) * torch.linspace(0.01, 2, FEATURES)
-    found = task_profile(backbone, view, own).familiarity
+    found = task_profile(backbone, view, own).inputs
     assert set(found.groups) == set(range(4))  # the quietest
     for size in (1, 8):
-        rejected = [found.beyond(each) > 0 for each in batches(own[1000:], size)]
+        rejected = [found.excess(each) > 0 for each in batches(own[1000:], size)]
         assert 0.01 < np.mean(rejected) < 0.12
-    assert found.beyond(own[1000:1008] + 1) > 0
+    assert found.excess(own[1000:1008] + 1) > 0
     assert TaskProfile(0.1, 0.2, found).nbytes == 32
-    assert Familiarity.of(found.groups, found.numbers) == found
+    assert InputStatistics.of(found.groups, found.numbers) == found
 
 
 def test_every_256th_value_belongs_to_one_group():
     values = torch.arange(600.0)[None]
-    found = Familiarity((0, 1e9, 0, 1e9, 0), (0, 87, 88, 255), (256, 343, 216, 383), 1.0, (0, 1))
-    assert float(found.strangeness(values)) == pytest.approx(0, abs=1e-3)
+    found = InputStatistics(
+        (0, 1e9, 0, 1e9, 0), (0, 87, 88, 255), (256, 343, 216, 383), 1.0, (0, 1)
+    )
+    assert float(found.distances(values)) == pytest.approx(0, abs=1e-3)
 
 
-def test_too_few_inputs_and_too_large_ones_have_no_familiarity():
+def test_too_few_inputs_and_too_large_ones_have_no_statistics():
     backbone, generator = lenet(), torch.Generator().manual_seed(0)
     view = TaskView(dict(backbone.weights), None, 3)
     own = torch.randn(40, FEATURES, generator=generator)
-    assert task_profile(backbone, view, own[:3]).familiarity is None
+    assert task_profile(backbone, view, own[:3]).inputs is None
     assert task_profile(backbone, view, own[:3]).nbytes == 4
-    assert task_profile(backbone, view, 1e6 * own).familiarity is None
-    constant = task_profile(backbone, view, torch.ones(40, FEATURES)).familiarity
-    assert constant.beyond(torch.ones(8, FEATURES)) <= 0 < constant.beyond(-torch.ones(8, FEATURES))
+    assert task_profile(backbone, view, 1e6 * own).inputs is None
+    constant = task_profile(backbone, view, torch.ones(40, FEATURES)).inputs
+    assert constant.excess(torch.ones(8, FEATURES)) <= 0 < constant.excess(-torch.ones(8, FEATURES))
 
 
 def test_signals_are_the_inputs_or_else_the_logits():

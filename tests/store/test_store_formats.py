@@ -84,7 +84,7 @@ def test_older_stores_give_what_they_gave(name):
         np.testing.assert_allclose(found, values, rtol=1e-4, atol=1e-4)
     assert list(logits) == list(learner.tasks_)
     # Entropies alone, four bytes, tell whether inputs are of no task.
-    assert all(learner.tasks_.learned(task).profile.familiarity is None for task in logits)
+    assert all(learner.tasks_.learned(task).profile.inputs is None for task in logits)
     assert 0 <= learner.infer_task(INPUTS[name]).unknown_probability <= 1
     found = observed(learner, INPUTS[name])
     assert {key: found[key] for key in known} == known

@@ -28,7 +28,7 @@ QUIET = 4
 CLOSEST = 0.25
 """The least spread of a group, as a share of the root mean square of an input."""
 FARTHEST = 16.0
-"""What each part of a surprise counts at most."""
+"""What each part of a squared distance counts at most."""
 REJECTED = 0.05
 """The share of a task's own inputs that the threshold is to reject."""
 SEVERAL, MOST_INDEPENDENT = 8, 16
@@ -36,12 +36,12 @@ SEVERAL, MOST_INDEPENDENT = 8, 16
 
 
 @dataclass(frozen=True)
-class Familiarity:
+class InputStatistics:
     """What a task's own inputs look like; all numbers float16, so 24 bytes and one a group.
 
     moments: mean and standard deviation of an input's mean, of its root mean square, and their
     correlation; groups: which are quiet; levels: their means; spread: their standard deviation;
-    limits: (a, b) of a + b / √n, which the mean strangeness of n own inputs exceeds once in twenty.
+    limits: (a, b) of a + b / √n, which the mean distance of n own inputs exceeds once in twenty.
     """
 
     moments: tuple[float, ...]
@@ -53,7 +53,7 @@ class Familiarity:
     nbytes = 24 + QUIET
 
     @classmethod
-    def of(cls, groups: Sequence[int], numbers: Sequence[float]) -> Familiarity:
+    def of(cls, groups: Sequence[int], numbers: Sequence[float]) -> InputStatistics:
         """From the groups, and all numbers in their order, as `numbers` gives them."""
         first, spread, limits = numbers[:5], numbers[5 + QUIET], numbers[6 + QUIET :]
         return cls(
@@ -65,14 +65,14 @@ class Familiarity:
         """All that are no whole numbers: moments, levels, spread, limits."""
         return (*self.moments, *self.levels, self.spread, *self.limits)
 
-    def beyond(self, signals: Tensor) -> float:
-        """How far inputs lie beyond the threshold, in its own widths; above 0 they look foreign."""
+    def excess(self, signals: Tensor) -> float:
+        """By how many widths of the threshold inputs exceed it; above 0 they look foreign."""
         offset, width = self.limits
         root = math.sqrt(min(len(signals), MOST_INDEPENDENT))
-        mean = float(self.strangeness(signals).mean())
+        mean = float(self.distances(signals).mean())
         return (mean - offset - width / root) / (max(width, 0.1) / root)
 
-    def strangeness(self, signals: Tensor) -> Tensor:
+    def distances(self, signals: Tensor) -> Tensor:
         """(n,) of signals (n, d): squared distances, in standard deviations, each part clipped."""
         mean, mean_spread, size, size_spread, correlation = self.moments
         least = max(1e-3 * size, 1e-6)
@@ -90,17 +90,17 @@ class TaskProfile:
     """What a task's own training inputs look like to it.
 
     own, foreign: mean prediction entropy as a fraction of log K, float16, on own inputs and on the
-    same with shuffled features; familiarity: None in older stores, and where it cannot be had.
+    same with shuffled features; inputs: None in older stores, and where it cannot be had.
     """
 
     own: float
     foreign: float
-    familiarity: Familiarity | None = None
+    inputs: InputStatistics | None = None
 
     @property
     def nbytes(self) -> int:
         """Bytes that a store keeps."""
-        return 4 + (self.familiarity.nbytes if self.familiarity else 0)
+        return 4 + (self.inputs.nbytes if self.inputs else 0)
 
     @property
     def doubtful(self) -> float:
@@ -116,7 +116,7 @@ def task_profile(backbone: Backbone, view: TaskView, inputs: Tensor | Inputs) ->
     logits = view.outputs(backbone, own)
     found = [entropies(each) / most for each in (logits, view.outputs(backbone, foreign))]
     at_home, abroad = (float(each.mean().half()) for each in found)
-    return TaskProfile(at_home, abroad, _familiarity(signals(backbone, own, logits)))
+    return TaskProfile(at_home, abroad, _input_statistics(signals(backbone, own, logits)))
 
 
 def signals(backbone: Backbone, inputs: Tensor | Inputs, logits: Tensor) -> Tensor:
@@ -132,7 +132,7 @@ def largest_entropy(num_classes: int) -> float:
     return math.log(max(2, num_classes))
 
 
-def _familiarity(own: Tensor) -> Familiarity | None:
+def _input_statistics(own: Tensor) -> InputStatistics | None:
     """Fitted on every other input and its limits on the rest, or None where float16 is too small.
 
     On inputs that it was fitted on, a quiet group would be quieter than it is.
@@ -150,15 +150,15 @@ def _familiarity(own: Tensor) -> Familiarity | None:
 
     levels = groups[:, quiet].mean(dim=0)
 
-    def made(limits: Tensor) -> Familiarity:
+    def made(limits: Tensor) -> InputStatistics:
         numbers = torch.cat([moments, levels, spread[None], limits])
-        return Familiarity.of(quiet.tolist(), numbers.half().tolist())
+        return InputStatistics.of(quiet.tolist(), numbers.half().tolist())
 
-    strange = made(torch.zeros(2)).strangeness(rest)
+    away = made(torch.zeros(2)).distances(rest)
     drawn = torch.randint(len(rest), (1000, SEVERAL), generator=torch.Generator().manual_seed(0))
-    one, several = (each.quantile(1 - REJECTED) for each in (strange, strange[drawn].mean(dim=1)))
+    one, several = (each.quantile(1 - REJECTED) for each in (away, away[drawn].mean(dim=1)))
     width = ((one - several) / (1 - SEVERAL**-0.5)).clamp_min(0.1)
-    found = made(torch.stack([torch.maximum(one - width, strange.mean()), width]))
+    found = made(torch.stack([torch.maximum(one - width, away.mean()), width]))
     return found if all(map(math.isfinite, found.numbers)) else None
 
 

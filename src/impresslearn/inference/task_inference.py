@@ -240,6 +240,6 @@ def unknown_odds(
         return -math.inf
     uncertain = float(mean_entropy(logits)) / largest_entropy(logits.shape[1])
     unsure = math.sqrt(len(inputs)) / TEMPERATURE * (uncertain - profile.doubtful)
-    if profile.familiarity is None:
+    if profile.inputs is None:
         return unsure
-    return max(unsure, SHARPNESS * profile.familiarity.beyond(signals(backbone, inputs, logits)))
+    return max(unsure, SHARPNESS * profile.inputs.excess(signals(backbone, inputs, logits)))

@@ -28,7 +28,7 @@ from impresslearn.coefficients.quantisation import (
 from impresslearn.coefficients.readout import Projection
 from impresslearn.data import Label
 from impresslearn.errors import InputError
-from impresslearn.inference.profiles import QUIET, Familiarity, TaskProfile
+from impresslearn.inference.profiles import QUIET, InputStatistics, TaskProfile
 from impresslearn.kernels import pack, popcount
 from impresslearn.masks import disjoint_mask, random_mask
 from impresslearn.masks.bank import MaskInfo, PackedMask, coded_mask
@@ -360,7 +360,7 @@ class _Reader:
 
 def _profile_bytes(profile: TaskProfile) -> bytes:
     entropies = np.array([profile.own, profile.foreign], dtype="<f2").tobytes()
-    if (kept := profile.familiarity) is None:
+    if (kept := profile.inputs) is None:
         return entropies
     return entropies + bytes(kept.groups) + np.array(kept.numbers, dtype="<f2").tobytes()
 
@@ -372,10 +372,10 @@ def _profile(content: bytes) -> TaskProfile:
         raise ValueError(f"entropies that cannot be: {own}, {foreign}")
     if len(content) == 4:
         return TaskProfile(own, foreign)
-    if len(content) != 4 + Familiarity.nbytes:
+    if len(content) != 4 + InputStatistics.nbytes:
         raise ValueError(f"a profile of {len(content)} bytes")
     numbers = np.frombuffer(content[4 + QUIET :], dtype="<f2")
-    found = Familiarity.of(list(content[4 : 4 + QUIET]), numbers.tolist())
+    found = InputStatistics.of(list(content[4 : 4 + QUIET]), numbers.tolist())
     if not np.isfinite(numbers).all() or abs(found.moments[-1]) >= 1:
         raise ValueError("a profile of numbers that cannot be")
     return TaskProfile(own, foreign, found)

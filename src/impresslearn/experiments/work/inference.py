@@ -27,7 +27,7 @@ from impresslearn.streams.clinc import clinc150_sentences
 Settings = Mapping[str, Any]
 REJECTED = 0.05
 """Own inputs that a threshold may reject where false acceptances are compared."""
-SCORES = ("entropy", "energy", "largest logit", "familiarity", "the default")
+SCORES = ("entropy", "energy", "largest logit", "input statistics", "the default")
 
 
 @job_function("telling tasks")
@@ -134,13 +134,13 @@ def _scores(
         logits = learner.logits(Prepared(batch), best)
         profile = learner.tasks_.learned(best).profile
         assert profile is not None
-        familiarity = profile.familiarity
-        assert familiarity is not None
+        statistics = profile.inputs
+        assert statistics is not None
         values = (
             float(entropies(logits).mean()),
             -float(logits.logsumexp(dim=1).mean()),
             -float(logits.max(dim=1).values.mean()),
-            familiarity.beyond(signals(learner.backbone, batch, logits)),
+            statistics.excess(signals(learner.backbone, batch, logits)),
             unknown_odds(learner.backbone, profile, batch, logits),
         )
         for score, value in zip(SCORES, values, strict=True):
