@@ -65,6 +65,8 @@ def prepare_store(
     over_masks = granularity not in ("readout", "weight")  # which need none
     if granularity != "readout" and training.features:
         raise InputError("--features is for stores of readouts: --preset few_labels")
+    if granularity == "weight" and training.random_masks:
+        raise InputError("numbers on single weights use no masks; leave --random-masks out")
     if over_masks and not masks and training.masks is None and not training.random_masks:
         raise InputError(
             f"{path} has no masks to learn over: learn its first tasks with --basis, or give it "
