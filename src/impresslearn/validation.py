@@ -63,12 +63,16 @@ def check_integer(name: str, value: Any, low: int, high: int = 2**63) -> int:
     return int(value)
 
 
-def check_number(name: str, value: Any, low: float = float("-inf")) -> float:
-    """The value as a plain float. Raises InputError unless it is finite and at least `low`."""
+def check_number(
+    name: str, value: Any, low: float = float("-inf"), high: float = float("inf")
+) -> float:
+    """The value as a plain float. Raises InputError unless it is finite, from `low` to `high`."""
     known = isinstance(value, numbers.Real) and not isinstance(value, bool)
     whole = isinstance(value, numbers.Integral)  # of which isfinite takes none beyond floats
-    if not known or not (abs(value) <= LARGEST if whole else math.isfinite(value)) or value < low:
+    finite = known and (abs(value) <= LARGEST if whole else math.isfinite(value))
+    if not finite or not low <= value <= high:
         bound = "a finite number" if low == float("-inf") else f"a number of at least {low:g}"
+        bound = bound if high == float("inf") else f"a number from {low:g} to {high:g}"
         raise InputError(f"{name} must be {bound}, got {value!r}")
     return float(value)
 

@@ -6,10 +6,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from sklearn.datasets import load_digits
 from test_own_heads import CLASSES, LONGER, data_of, own_heads, trained
+from torch import nn
 
-from impresslearn import ImpressLearner, create_backbone, load, open_store, rounded
-from impresslearn.coefficients.weights import DENSITY, GAIN, WeightNumbers
+from impresslearn import ImpressLearner, adapt, create_backbone, load, open_store, rounded
+from impresslearn.coefficients.weights import (
+    DENSITY,
+    GAIN,
+    LARGEST_STEP,
+    SMALLEST_STEP,
+    WeightNumbers,
+)
 from impresslearn.errors import InputError
 from toys import blobs, lenet, quick_learner
 
@@ -63,6 +71,35 @@ def test_a_higher_price_makes_it_smaller() -> None:
     assert sizes == sorted(sizes, reverse=True)
     assert len(set(sizes)) == 3
     assert sizes[-1] < 100
+
+
+def test_a_price_that_rises_leaves_something_to_learn_with() -> None:
+    """At its full price from the first step, all numbers are gone before the loss is."""
+    images, digits = load_digits(return_X_y=True)
+    data = images.astype("float32") / 16, digits
+    network = create_backbone("lenet_300_100", 10, in_features=64)
+    learner = ImpressLearner.from_preset(network, "per_weight", progress=False)
+    learner.learn_task("digits", tuple(each[:500] for each in data))
+    assert learner.score(tuple(each[500:] for each in data), "digits") > 0.7
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-30, 1e-6, 1e8])
+def test_weights_of_any_size_give_steps_that_float16_knows(scale: float) -> None:
+    module = nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 3))
+    with torch.no_grad():
+        module[0].weight.mul_(scale)
+    network = adapt(module, input_shape=(16,), head="shared")
+    learner = learner_of(network).learn_task("a", blobs())
+    steps = [grid.step for grid in learner.coefficients_["a"].grids or ()]
+    assert all(SMALLEST_STEP <= step <= LARGEST_STEP for step in steps)
+    assert learner.logits(INPUTS, "a").isfinite().all()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_layer_of_one_weight_starts_with_it(seed: int) -> None:
+    layers = adapt(nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 3)), head="shared").layers
+    numbers = WeightNumbers(layers, [torch.ones(each.shape) for each in layers], False, seed)
+    assert all(bool(each.any()) for each in numbers.kept()[0])
 
 
 def test_over_a_trained_network_with_heads_and_norms(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
 import impresslearn as il
 from impresslearn.errors import InputError, UnknownTaskError
@@ -16,6 +17,8 @@ from impresslearn.methods import (
     SequentialFineTuning,
     SupSup,
     bitfit,
+    create_method,
+    list_methods,
     single_mask_accuracy,
 )
 from impresslearn.optimisation import loop
@@ -179,8 +182,14 @@ def test_bitfit_over_the_statistics_of_the_network():
 
 def test_bitfit_without_small_parameters():
     refused("lenet_300_100 has no parameters of norm or bias to tune", bitfit, lenet())
-    for tune in ("norm", ["norms"]):
-        refused("tune must be a sequence of norm and bias, got", bitfit, lenet(), tune=tune)
+    refused("tune must be one of norm, bias, got 'norms'", bitfit, lenet(), tune=["norms"])
+
+
+def test_a_module_that_was_not_adapted_is_refused_by_every_method():
+    module = nn.Sequential(nn.Linear(4, 3))
+    for name in list_methods():
+        refused("wrap your own module with adapt(module)", create_method, name, module)
+    refused("wrap your own module", il.ImpressLearner.from_preset, module, "pretrained")
 
 
 BASELINES = [

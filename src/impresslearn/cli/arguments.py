@@ -128,11 +128,20 @@ def named_paths(pairs: Iterable[str], option: str) -> dict[str, Path]:
 
 def own_network(reference: str | None) -> "Backbone | nn.Module | None":
     """What the function that --module names returns: a module, or what `adapt` makes of one."""
+    from torch import nn
+
     from impresslearn.experiments.sources import call_user_function
+    from impresslearn.networks import Backbone
 
     if reference is not None and not all(reference.partition(":")):
         raise InputError(f"--module takes FILE:FUNCTION, as nets:make, got {reference!r}")
-    return None if reference is None else call_user_function(Path(), reference, {})
+    if reference is None:
+        return None
+    found = call_user_function(Path(), reference, {})
+    if not isinstance(found, (nn.Module, Backbone)):
+        kind = type(found).__name__
+        raise InputError(f"--module {reference} must return an nn.Module or a Backbone, got {kind}")
+    return found
 
 
 def own_module(reference: str | None) -> "nn.Module | None":

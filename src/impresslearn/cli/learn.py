@@ -30,8 +30,9 @@ def learn(
     """Learn tasks into a store; a new one is created.
 
     Each task is kept as soon as it is learned, and a task that is there already, learned from the
-    same data, is skipped: after an interruption, run the same command again. A new store has no
-    masks yet: learn its first tasks with --basis, or give it --random-masks.
+    same data, is skipped: after an interruption, run the same command again. Tasks that mix
+    masks need some first: learn the first tasks of a new store with --basis, or give it
+    --random-masks.
     """
     from impresslearn.cli.learn_many import learn_jobs, prepare_store
 

@@ -243,6 +243,8 @@ def _unrounded_accuracy(learner: ImpressLearner, task: TaskInfo, examples: Any) 
     view = learner._state.unrounded_view(kept)
     if view is None or kept.coefficients is None or kept.coefficients.precision == "float32":
         return None
+    if kept.coefficients.precision == "coded" and kept.coefficients.readout is None:
+        return None  # its whole numbers were learned
     ready = checked_examples(learner.backbone, examples, learner.settings.preprocessing)
     source = to_batches(ready, task.classes, learner.backbone.device)
     return view.accuracy(learner.backbone, source)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, count
 from math import prod
 
 import torch
@@ -27,7 +27,7 @@ from impresslearn.coefficients.mixing import (
     task_weights,
     uniform_coefficients,
 )
-from impresslearn.coefficients.weights import WeightNumbers
+from impresslearn.coefficients.weights import SMALLEST_STEP, WeightNumbers
 from impresslearn.errors import InputError
 from impresslearn.kernels import mix_layers
 from impresslearn.masks.bank import MaskBank
@@ -52,9 +52,10 @@ RESIDUAL_STEP = FIRST_SMALL_STEP = 0.05
 LEVELS_PER_UNIT = 2.5
 """Whole numbers move so much faster than the recipe's learning rate says (which Adam allows)."""
 SCALE_LEVELS_PER_UNIT = RESIDUAL_LEVELS_PER_UNIT = 10.0
+PRICE_RISES = 0.5
+"""The share of the steps over which the price of numbers on random weights rises to what it is:
+in full from the first step on, it takes them all before the loss needs any."""
 TINY = 1e-30
-SMALLEST_STEP = 2.0**-24
-"""The smallest that float16 knows."""
 
 
 @dataclass(frozen=True)
@@ -78,27 +79,31 @@ def trainable_numbers(
     num_classes: int,
     seed: int = 0,
 ) -> Trainable:
-    """Equal coefficients over all masks of the bank, to be trained on so many examples.
+    """Equal coefficients over all masks of the bank, or numbers on weights, to be trained.
 
-    With `bit_price` their code length costs, with `penalty` λ times the penalty of eq. 2. seed: see
-    `WeightNumbers`.
+    With `bit_price` their code length costs, with `penalty` λ times the penalty of eq. 2. examples:
+    how many they are trained on; seed: see `WeightNumbers`.
     """
-    trained = trainable_coefficients(bank, backbone, training.spec, num_classes, seed)
+    spec, done = training.spec, count()
+    trained = trainable_coefficients(bank, backbone, spec, num_classes, seed)
+    rises = spec.granularity == "weight" and not spec.residual
+    rising = PRICE_RISES * training.recipe.total_steps(examples) if rises else 0.0
 
     def weights() -> tuple[dict[str, Tensor], Tensor | float]:
         coefficients = trained.coefficients()
         cost: Tensor | float = 0.0
-        if training.spec.bit_price:  # in nats an example
-            cost = trained.bits() * (training.spec.bit_price * math.log(2) / examples)
+        if spec.bit_price:  # in nats an example
+            risen = min(next(done) / rising, 1.0) if rising else 1.0
+            cost = trained.bits() * (risen * spec.bit_price * math.log(2) / examples)
         if training.penalty and coefficients.alpha:
             cost = cost + training.penalty * unit_norm_penalty(coefficients.alpha)
         return task_weights(bank, backbone, coefficients), cost
 
     def fold(gathered: Statistics, kept: Statistics) -> None:
         changes = trained.coefficients().small or ()
-        trained.set_small(folded(backbone, training.spec.tune, changes, gathered, kept))
+        trained.set_small(folded(backbone, spec.tune, changes, gathered, kept))
 
-    folds = can_fold(backbone, training.spec.tune)
+    folds = can_fold(backbone, spec.tune)
     return Trainable(trained.parameters, weights, trained.result, fold if folds else None)
 
 

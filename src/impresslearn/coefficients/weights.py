@@ -34,8 +34,8 @@ DENSEST, SPARSEST = 0.1, 1e-4
 """Densities that the price reckons with: positions never cost less, or more, than at these."""
 LOWEST_SHARE = 0.05
 """Of the sizes that are 1, and of the others, in the price."""
-SMALLEST = 1e-12
-"""The least r.m.s. that a layer's used weights are taken to have."""
+SMALLEST_STEP, LARGEST_STEP = 2.0**-24, 65504.0
+"""Those that float16 knows."""
 
 
 class WeightNumbers:
@@ -56,6 +56,9 @@ class WeightNumbers:
             wanted = torch.tensor([max(DENSITY, min(FEWEST / n, 0.5)) for _, n in self.shapes])
             highest = (0.5 / (1 - wanted)).repeat_interleave(torch.tensor(self._sizes))
             numbers = torch.rand(total, generator=draws) * highest / LEVELS_PER_UNIT
+            for part in numbers.split(self._sizes):
+                if not self._rounded(part * LEVELS_PER_UNIT).any():  # a layer of few weights
+                    part[part.argmax()] = 1 / LEVELS_PER_UNIT
         self._numbers = numbers.to(device).requires_grad_(True)
         firsts = [RESIDUAL_STEP] * len(layers) if residual else self._first(layers, weights)
         self._firsts = torch.tensor(firsts, device=device)
@@ -82,7 +85,7 @@ class WeightNumbers:
     @torch.no_grad()
     def kept(self) -> tuple[list[Tensor], list[Grid]]:
         """The values and their grids as they are kept, steps in float16."""
-        steps = self._scaled_steps().clamp_min(2.0**-24).half().float()
+        steps = self._scaled_steps().half().float()
         parts = self._split(self._rounded(self._exact()))
         values = [part * step for part, step in zip(parts, steps, strict=True)]
         return values, [Grid(step, 0.0) for step in steps.tolist()]
@@ -94,7 +97,7 @@ class WeightNumbers:
         return exact.clamp(-LARGEST if self._residual else 0, LARGEST).round()
 
     def _scaled_steps(self) -> Tensor:
-        return self._steps.exp() * self._firsts
+        return (self._steps.exp() * self._firsts).clamp(SMALLEST_STEP, LARGEST_STEP)
 
     def _split(self, numbers: Tensor) -> list[Tensor]:
         parts = numbers.split(self._sizes)
@@ -107,11 +110,10 @@ class WeightNumbers:
         used = [
             weight.reshape(n.shape).float() * n for weight, n in zip(weights, rounded, strict=True)
         ]
-        size = [max(float(each.square().mean().sqrt()), SMALLEST) for each in used]
-        return [
-            GAIN * math.sqrt(2 / layer.fan_in) / own
-            for layer, own in zip(layers, size, strict=True)
-        ]
+        sizes = [float(each.square().mean().sqrt()) for each in used]
+        wanted = [GAIN * math.sqrt(2 / layer.fan_in) for layer in layers]
+        pairs = zip(wanted, sizes, strict=True)
+        return [min(want / size, LARGEST_STEP) if size else LARGEST_STEP for want, size in pairs]
 
 
 @torch.no_grad()

@@ -35,6 +35,7 @@ from impresslearn.masks import POPUP_RECIPE, Allocation, ScoreRule, draw_masks
 from impresslearn.masks.bank import MaskBank
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks import Backbone, create_backbone
+from impresslearn.networks.backbone import check_backbone
 from impresslearn.networks.heads import TunedKind
 from impresslearn.networks.inputs import checked_inputs
 from impresslearn.networks.prediction import Statistics, TaskView
@@ -55,22 +56,22 @@ class ImpressLearner(ReadOnlySettings):
     backbone: from `create_backbone`, which is the default, or `adapt`. bank: masks to start from (a
     random bank, say); empty by default. sparsity: fraction of zeros of trained masks, in [0, 1).
     allocation: how the ones spread over layers. granularity: coefficients per mask and "layer" (the
-    paper) or output "unit", or a "readout" of the features under all masks. output_scale,
-    input_scale: a learned scale on top. precision: what coefficients are stored and used in;
-    "coded" ones are quantised in training, where a bit of their code costs bit_price bits of the
-    examples' loss, and norm statistics of the task's own are coded too. penalty: λ of eq. 2.
-    basis_recipe, task_recipe: how masks and coefficients are optimised. score_rule: whether
-    edge-popup ranks the "score" or its "magnitude". seed: of everything that is drawn; each mask or
-    task learned takes the next one. preprocessing: what is done to the inputs of every verb, kept
-    with the learner and put into its exports; None takes inputs as they are (uint8 scaled to [0,
-    1]). start: whether tasks start at a "mixture" of masks (eq. 1) or at the "network" itself, to
-    which masks then add; by default at a trained network whose tasks have heads of their own,
-    without a penalty. tune: small parameters that a task learns beside: those of "norm" layers, and
-    each "bias". fold_after: the share of a training in which batch norms normalise by the batch;
-    what they gather is then folded into the tuned norms (an error where tasks share no
-    statistics). progress: True, False, or "auto" (shown on a terminal). cache_bytes: memory for the
-    weights of the tasks predicted last; 0 keeps none. The defaults are those of the preset
-    "default".
+    paper) or output "unit", a whole number for each "weight", which needs no masks, or a "readout"
+    of the features under all masks. output_scale, input_scale: a learned scale on top. precision:
+    what coefficients are stored and used in; "coded" ones are quantised in training, where a bit of
+    their code costs bit_price bits of the examples' loss, and norm statistics of the task's own are
+    coded too. penalty: λ of eq. 2. basis_recipe, task_recipe: how masks and coefficients are
+    optimised. score_rule: whether edge-popup ranks the "score" or its "magnitude". seed: of
+    everything that is drawn; each mask or task learned takes the next one. preprocessing: what is
+    done to the inputs of every verb, kept with the learner and put into its exports; None takes
+    inputs as they are (uint8 scaled to [0, 1]). start: whether tasks start at a "mixture" of masks
+    (eq. 1) or at the "network" itself, to which masks then add; by default at a trained network
+    whose tasks have heads of their own, without a penalty. tune: small parameters that a task
+    learns beside: those of "norm" layers, and each "bias". fold_after: the share of a training in
+    which batch norms normalise by the batch; what they gather is then folded into the tuned norms
+    (an error where tasks share no statistics). progress: True, False, or "auto" (shown on a
+    terminal). cache_bytes: memory for the weights of the tasks predicted last; 0 keeps none. The
+    defaults are those of the preset "default".
 
     Settings are attributes of their names and fixed, but for progress.
 
@@ -102,12 +103,7 @@ class ImpressLearner(ReadOnlySettings):
         progress: bool | str = "auto",
         cache_bytes: int = 256 * 1024**2,
     ) -> None:
-        backbone = create_backbone() if backbone is None else backbone
-        if not isinstance(backbone, Backbone):
-            raise InputError(
-                "backbone must come from create_backbone or adapt, got "
-                f"{type(backbone).__name__}; wrap your own module with adapt(module)"
-            )
+        backbone = check_backbone(create_backbone() if backbone is None else backbone)
         if bank is not None and bank.layers != backbone.layers:
             raise InputError("the bank's masks belong to other layers than the backbone's")
         self.backbone = backbone
@@ -116,7 +112,7 @@ class ImpressLearner(ReadOnlySettings):
             sparsity, allocation, granularity, output_scale, input_scale, precision, bit_price,
             penalty, basis_recipe, task_recipe, score_rule, seed, preprocessing,
             start or ("network" if backbone.own_head and trained and not penalty else "mixture"),
-            cast("tuple[TunedKind, ...]", (tune,) if isinstance(tune, str) else tuple(tune)),
+            cast("tuple[TunedKind, ...]", tune),
             fold_after,
         )  # fmt: skip
         vars(self).update(vars(self.settings))
@@ -135,6 +131,7 @@ class ImpressLearner(ReadOnlySettings):
         Raises InputError for "pretrained" and "few_labels" on a network whose tasks share its head.
         """
         chosen = find_preset(name)
+        check_backbone(backbone)
         if chosen.own_head and backbone.own_head is None:
             line = f'the preset {name!r} is for networks with head="own", as from il.adapt(module)'
             raise InputError(line)
@@ -223,10 +220,10 @@ class ImpressLearner(ReadOnlySettings):
     def learn_task(
         self, name: str, data: Any, *, seed: int | None = None, note: Note | None = None
     ) -> ImpressLearner:
-        """Learns a new task's coefficients over the masks that the bank holds now.
+        """Learns a new task's coefficients, over the masks that the bank holds now.
 
         data: whatever `as_examples` takes; a few labelled examples suffice. note: as in
-        `learn_basis`. Raises as that, and InputError while the bank is empty.
+        `learn_basis`. Raises as that, and InputError while there is no mask, if they need any.
         """
         seeds = None if seed is None else [seed]
         self._trainer.learn_tasks({check_name(name): data}, seeds=seeds, note=note)
@@ -235,7 +232,7 @@ class ImpressLearner(ReadOnlySettings):
     def learn_tasks(
         self, tasks: Mapping[str, Any], *, batched: bool | None = None
     ) -> ImpressLearner:
-        """Learns several new tasks, name -> data, over the masks that the bank holds now.
+        """Learns several new tasks, name -> data.
 
         The same as `learn_task` one by one. batched: whether tasks of the same sizes are optimised
         side by side, as many as the memory holds, and kept together (equal up to rounding; tasks of
@@ -294,7 +291,7 @@ class ImpressLearner(ReadOnlySettings):
         return self._accuracy(self._state.view(kept), data, kept.classes)
 
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
-        """The accuracy in [0, 1] on an unlearned task, of what learning a task starts from.
+        """The accuracy in [0, 1] on an unlearned task, of what all tasks share.
 
         That is the equal mixture of all masks (every α = 1/N), or the frozen network: without a
         mask, and with start="network". classes: the task's, sorted, where the data may not show

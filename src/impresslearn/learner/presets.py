@@ -15,6 +15,7 @@ from impresslearn.errors import InputError
 from impresslearn.masks import POPUP_RECIPE, Allocation, ScoreRule
 from impresslearn.networks import Backbone
 from impresslearn.optimisation.loop import Recipe
+from impresslearn.state.settings import checked_tune
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ class Preset:
         Norm statistics are folded only where the network has some that can be.
         """
         settings = self.learner_settings() | dict(given)
-        if "fold_after" not in given and not can_fold(backbone, settings.get("tune", ())):
+        tune = checked_tune(settings.get("tune", ()))
+        if "fold_after" not in given and not can_fold(backbone, tune):
             settings.pop("fold_after", None)
         return settings
 

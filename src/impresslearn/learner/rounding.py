@@ -42,8 +42,8 @@ def rounded(
 ) -> Rounded:
     """A copy of a learner whose coefficients take fewer bits; the learner itself is left alone.
 
-    precision: float16, int8, int5, int4 or coded, which codes norm statistics too; coefficients
-    that take fewer bits already stay as they are, and basis tasks have none. data: labelled data by
+    precision: float16, int8, int5, int4 or coded; coefficients that take fewer bits already stay as
+    they are, as norm statistics do, and basis tasks have none. data: labelled data by
     task name, to measure accuracy on. The copy shares the frozen network. Raises InputError for an
     unknown precision and UnknownTaskError for data of a task that was never learned.
     """

@@ -134,7 +134,7 @@ def read_layer(coder: stream.queue.RangeDecoder, units: int, fan_in: int) -> Mas
     palette = Palette(lowest - LAST_LEVEL, 1 << exponent, 1 + last)
     codes = read(MIXED + palette.levels, classes[0] * classes[1])
     if palette.level(int(codes.max())) > LAST_LEVEL:
-        raise StoreError("a stored mask is damaged: it has a density that does not exist")
+        raise StoreError("stored positions are damaged: they have a density that does not exist")
     grouped = np.zeros((units, fan_in), np.bool_)
     for place, code in zip(_places(labels, classes), codes.tolist(), strict=True):
         if code >= MIXED:

@@ -28,6 +28,7 @@ from impresslearn.files import reason_of
 from impresslearn.methods.adapter_kinds import ADAPTER_KINDS, Kind, round_adapter
 from impresslearn.methods.finetuning import FineTuning, TrainingSettings, share_settings
 from impresslearn.networks import Backbone
+from impresslearn.networks.backbone import check_backbone
 from impresslearn.networks.layers import MASKABLE, MaskableLayer
 from impresslearn.optimisation.loop import Trainable, Weights
 from impresslearn.state.tasks import TaskInfo
@@ -96,7 +97,9 @@ class Adapter(ReadOnlySettings):
         if kind not in ADAPTER_KINDS:
             raise InputError(f"kind must be one of {', '.join(ADAPTER_KINDS)}, got {kind!r}")
         self._kind = ADAPTER_KINDS[kind]
-        self._layers = [each for each in backbone.layers if _is_adaptable(backbone, each)]
+        self._layers = [
+            each for each in check_backbone(backbone).layers if _is_adaptable(backbone, each)
+        ]
         if not self._layers:
             raise InputError(
                 "adapters need a linear layer or an ungrouped convolution among the maskable layers"

@@ -18,8 +18,10 @@ from impresslearn.methods.finetuning import (
     copied_weights,
 )
 from impresslearn.networks import Backbone
+from impresslearn.networks.backbone import check_backbone
 from impresslearn.networks.heads import TUNED, TunedKind
 from impresslearn.optimisation.loop import Recipe
+from impresslearn.state.settings import checked_tune
 
 BITFIT_RECIPE = Recipe(optimizer="adam", lr=0.03, schedule="cosine", epochs=3, min_steps=300)
 """Adam at the best of 0.003, 0.01 and 0.03: 60 steps on a task of CIFAR-100, over a ResNet-20."""
@@ -38,11 +40,10 @@ def bitfit(
     is shared whole a copy of its last maskable layer. statistics, of norms, and the other settings
     are those of `FineTuning`. Raises InputError for other kinds and for a network without them.
     """
-    if isinstance(tune, str) or not set(tune) <= set(TUNED):
-        raise InputError(f"tune must be a sequence of {' and '.join(TUNED)}, got {tune!r}")
-    groups = backbone.small_parameters(tune)
+    kinds = checked_tune(tune)
+    groups = check_backbone(backbone).small_parameters(kinds)
     if not groups:
-        raise InputError(f"{backbone.name} has no parameters of {' or '.join(tune)} to tune")
+        raise InputError(f"{backbone.name} has no parameters of {' or '.join(kinds)} to tune")
     trained = {each.name: backbone.small[each.name] for group in groups for each in group}
     if backbone.own_head is None:
         name = backbone.layers[-1].name

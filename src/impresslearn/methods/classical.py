@@ -24,6 +24,7 @@ from impresslearn.errors import InputError
 from impresslearn.files import reason_of
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
+from impresslearn.networks.backbone import check_backbone
 from impresslearn.networks.inputs import checked_examples, checked_inputs
 from impresslearn.networks.prediction import BATCH, TaskView
 from impresslearn.state.tasks import TaskInfo, check_new_name, find_task, label_map_bytes
@@ -68,7 +69,7 @@ class SklearnClassifier(ReadOnlySettings):
             raise InputError(f"features must be {' or '.join(FEATURES)}, got {features!r}")
         if bank is not None and features != "backbone":
             raise InputError(f'a bank needs features="backbone", got {features!r}')
-        self.backbone = backbone
+        self.backbone = check_backbone(backbone)
         self.features = features
         self.bank = bank
         self.seed = check_seed(seed)

@@ -23,6 +23,7 @@ from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
 from impresslearn.inference.labels import accuracy_of, labels_of
 from impresslearn.networks import Backbone
+from impresslearn.networks.backbone import check_backbone
 from impresslearn.networks.inputs import checked_inputs, training_examples
 from impresslearn.networks.prediction import TaskView, TrainingPhase
 from impresslearn.optimisation.loop import Recipe, TaskTraining, Trainable, Weights, with_head
@@ -59,7 +60,7 @@ def share_settings(method: ReadOnlySettings, tuned: FineTuning) -> None:
 
 def require_shared_head(method: str, backbone: Backbone) -> None:
     """Raises InputError where every task has a head of its own."""
-    if backbone.own_head is not None:
+    if check_backbone(backbone).own_head is not None:
         raise InputError(
             f'{method} needs one head that all tasks share: adapt(module, head="shared")'
         )
@@ -105,7 +106,7 @@ class FineTuning(ReadOnlySettings):
     ) -> None:
         if statistics not in get_args(StatisticsOf):
             raise InputError(f"statistics must be task or network, got {statistics!r}")
-        self.backbone = backbone
+        self.backbone = check_backbone(backbone)
         self.recipe = recipe
         self.seed = check_seed(seed)
         self.preprocessing = preprocessing

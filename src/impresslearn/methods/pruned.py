@@ -17,6 +17,7 @@ from impresslearn.coefficients.quantisation import best_steps, rounded_tensors
 from impresslearn.masks.sparsity import Allocation, check_sparsity, ones_per_layer
 from impresslearn.methods.finetuning import FineTuning, TrainingSettings
 from impresslearn.networks import Backbone
+from impresslearn.networks.backbone import check_backbone
 from impresslearn.optimisation.loop import Recipe, Trainable, Weights
 from impresslearn.validation import check_integer
 
@@ -46,7 +47,7 @@ def pruned(
     steps; norm statistics are coded too. The other settings are those of `FineTuning`, whose remark
     on backbones holds. Raises InputError for settings out of range.
     """
-    ones = ones_per_layer(backbone.layers, check_sparsity(sparsity), allocation)
+    ones = ones_per_layer(check_backbone(backbone).layers, check_sparsity(sparsity), allocation)
     largest = check_integer("largest", largest, 1, LARGEST + 1)
     recipe = settings.setdefault("recipe", PRUNED_RECIPE)
 

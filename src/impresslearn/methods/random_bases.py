@@ -18,6 +18,7 @@ from impresslearn.coefficients.quantisation import check_largest, rounded_tensor
 from impresslearn.errors import InputError
 from impresslearn.methods.finetuning import FineTuning, TrainingSettings
 from impresslearn.networks import Backbone
+from impresslearn.networks.backbone import check_backbone
 from impresslearn.optimisation.loop import Recipe, Trainable, Weights
 from impresslearn.validation import check_integer, check_seed
 
@@ -49,7 +50,7 @@ def pranc(
     """
     count = check_integer("bases", bases, 1)
     largest = check_largest(largest, precision)
-    size = 4 * count * backbone.num_maskable
+    size = 4 * count * check_backbone(backbone).num_maskable
     if size > MOST_BYTES:
         most = MOST_BYTES // (4 * backbone.num_maskable)
         raise InputError(f"{count} bases of {backbone.name} take {size} bytes; take at most {most}")
@@ -97,7 +98,7 @@ def nola(
     count, rank = check_integer("bases", bases, 1), check_integer("rank", rank, 1)
     largest = check_largest(largest, precision)
     settings.setdefault("recipe", NOLA_RECIPE)
-    seed, layers = check_seed(settings.get("seed", 0)), backbone.layers
+    seed, layers = check_seed(settings.get("seed", 0)), check_backbone(backbone).layers
     draws, factors = torch.Generator().manual_seed(seed), []
     for layer in layers:
         sides = ((layer.units, rank), (rank, layer.fan_in))

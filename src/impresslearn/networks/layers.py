@@ -104,10 +104,7 @@ def maskable_layers(
     never masked. Raises InputError if nothing is left, for a name that fits no weight, and for
     weights that are not plain parameters (lazy; parametrised or pruned and not skipped).
     """
-    found = candidates(module)
-    if not found:
-        kind = type(module).__name__
-        raise InputError(f"{kind} has no maskable layer; expected an nn.Linear or nn.Conv in it")
+    found = _some_candidates(module)
     left = chosen_candidates(found, skip, include)
     if not left and include is None and not skip:
         raise InputError("only embeddings could be masked; choose them with include")
@@ -120,7 +117,18 @@ def maskable_layers(
                 f"{each.layer.name} is computed from other parameters (parametrised, normed or "
                 "pruned); remove that before masking the module, or skip it"
             )
+        if not each.layer.numel:
+            shape = "x".join(map(str, each.layer.shape))
+            raise InputError(f"{each.layer.name} has no weights, it is {shape}; skip it")
     return tuple(each.layer for each in left)
+
+
+def _some_candidates(module: nn.Module) -> list[Candidate]:
+    found = candidates(module)
+    if not found:
+        kind = type(module).__name__
+        raise InputError(f"{kind} has no maskable layer; expected an nn.Linear or nn.Conv in it")
+    return found
 
 
 def chosen_candidates(
@@ -184,8 +192,11 @@ def candidates(module: nn.Module) -> list[Candidate]:
 
 
 def last_layer(module: nn.Module) -> MaskableLayer:
-    """The last layer that could be masked, embeddings apart: that of the logits, as a rule."""
-    found = candidates(module)
+    """The last layer that could be masked, embeddings apart: that of the logits, as a rule.
+
+    Raises InputError where there is none.
+    """
+    found = _some_candidates(module)
     return ([each for each in found if each.kind != "embedding"] or found)[-1].layer
 
 

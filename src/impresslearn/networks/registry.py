@@ -167,12 +167,15 @@ def adapt(
     layer that shares its weight, is masked only if it is included, other parameters never;
     `masking_report` says which is what. input_dtype: what inputs are cast to, by default the dtype
     of the weights, or int64 (token ids) where the first layer is an embedding.
-    Raises InputError for a module that cannot be copied or masked, or whose last layer cannot be
-    replaced, and for bad settings.
+    Raises InputError for a module that cannot be copied or masked, whose last layer cannot be
+    replaced or whose parameters are not finite, and for bad settings.
     """
     if not isinstance(module, nn.Module):
         raise InputError(f"adapt takes an nn.Module, got {type(module).__name__}")
     maskable_layers(module, skip, include)
+    for name, parameter in module.named_parameters():
+        if not parameter.isfinite().all():
+            raise InputError(f"{name} of {type(module).__name__} holds NaN or infinite values")
     try:
         frozen = copy.deepcopy(module)
     except (RuntimeError, TypeError) as error:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from impresslearn.coefficients.learning import CoefficientTraining
 from impresslearn.coefficients.mixing import CoefficientSpec, Granularity
@@ -28,6 +28,19 @@ OLDER: dict[str, Any] = {
     "fold_after": 0.0,
 }
 """Settings that learners in older files do not have, and what they did."""
+
+
+HIGHEST_PRICE = 1e9
+"""Of a bit: beyond, its gradient is more than float32 knows."""
+
+
+def checked_tune(tune: Any) -> tuple[TunedKind, ...]:
+    """The kinds of small parameters, each once. Raises InputError for other words and values."""
+    words: Any = (tune,) if isinstance(tune, str) else tune
+    if not isinstance(words, Iterable):
+        raise InputError(f"tune takes words out of {', '.join(TUNED)}, got {tune!r}")
+    kinds = tuple(_word("tune", kind, TUNED) for kind in dict.fromkeys(words))
+    return cast("tuple[TunedKind, ...]", kinds)
 
 
 @dataclass(frozen=True)
@@ -61,13 +74,13 @@ class LearnerSettings:
             "output_scale": check_flag("output_scale", self.output_scale),
             "input_scale": check_flag("input_scale", self.input_scale),
             "precision": _word("precision", self.precision, PRECISIONS),
-            "bit_price": check_number("bit_price", self.bit_price, 0.0),
+            "bit_price": check_number("bit_price", self.bit_price, 0.0, HIGHEST_PRICE),
             "penalty": check_number("penalty", self.penalty, 0.0),
             "score_rule": _word("score_rule", self.score_rule, RULES),
             "seed": check_seed(self.seed),
             "start": _word("start", self.start, STARTS),
             "fold_after": check_number("fold_after", self.fold_after, 0.0),
-            "tune": tuple(_word("tune", kind, TUNED) for kind in dict.fromkeys(self.tune)),
+            "tune": checked_tune(self.tune),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
