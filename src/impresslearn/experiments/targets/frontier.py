@@ -38,13 +38,14 @@ def accuracy_and_bytes(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
 
 
 def _trials(entry: Table) -> Iterator[Table]:
-    """The entry at every rate that is tried, and rounded to every range at its own rate."""
+    """The entry at every rate that is tried, and at those of `rounded` with other ranges."""
+    options = {key: each for key, each in entry.get("options", {}).items() if key != "largest"}
+    plain = {**entry, "options": options} if options else entry
     for rate in entry.get("rates", []):
-        yield {**entry, "lr": rate}
-    for largest in entry.get("ranges", []):
+        yield {**plain, "lr": rate}
+    for largest, rate in entry.get("rounded", []):
         setting = f"{entry['setting']}, {2 * largest + 1} levels"
-        options = {**entry["options"], "largest": largest}
-        yield {**entry, "setting": setting, "options": options}
+        yield {**entry, "setting": setting, "lr": rate, "options": {**options, "largest": largest}}
 
 
 def _rows(benchmark: Benchmark, entry: Table, where: Table, role: str) -> Iterator[Planned]:
