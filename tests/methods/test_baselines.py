@@ -188,7 +188,7 @@ def test_bitfit_without_small_parameters():
 def test_a_module_that_was_not_adapted_is_refused_by_every_method():
     module = nn.Sequential(nn.Linear(4, 3))
     for name in list_methods():
-        refused("wrap your own module with adapt(module)", create_method, name, module)
+        refused("wrap your own module", create_method, name, module)
     refused("wrap your own module", il.ImpressLearner.from_preset, module, "pretrained")
 
 
