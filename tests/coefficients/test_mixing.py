@@ -106,7 +106,7 @@ def test_one_mask_alone_is_its_one_hot_mixture_bit_for_bit(dtype):
 def test_coefficients_that_do_not_fit_are_refused():
     bank, weights = bank_of(4), frozen()
     for coefficients in (draw(5), Coefficients(draw(4).alpha[:2])):
-        with pytest.raises(InputError, match="do not fit a bank of 4 masks and 3 layers"):
+        with pytest.raises(InputError, match="do not fit 4 masks and 3 layers"):
             mixed_weights(bank, weights, coefficients)
     turned = Coefficients(tuple(a.T for a in draw(4, CoefficientSpec("unit")).alpha[:1]) * 3)
     with pytest.raises(InputError, match="expected"):

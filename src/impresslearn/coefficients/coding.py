@@ -102,10 +102,10 @@ def _write_matrix(coder: Any, levels: Levels) -> bytes:
     write_layer(coder, mask)
     values = levels[mask]
     sizes, positive = np.abs(values), values > 0
-    share = round(255 * positive.mean()) if len(values) else 0
-    share = share if positive.all() or not positive.any() else min(max(share, 1), 254)
+    both = positive.any() and not positive.all()
+    share = min(max(round(255 * positive.mean()), 1), 254) if both else 255 * positive.any()
     ratio = max(_ratio(sizes), int(sizes.max(initial=1) > 1))  # 0 where all are 1
-    if 0 < share < 255:
+    if both:
         coder.encode(positive.astype(np.int32), _signs(share))
     if ratio:
         coder.encode((sizes - 1).astype(np.int32), _one_sided(ratio))

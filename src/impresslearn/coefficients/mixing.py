@@ -30,7 +30,10 @@ from impresslearn.validation import check_number
 Granularity = Literal["layer", "unit", "weight", "readout"]
 GRANULARITIES = get_args(Granularity)
 GROUPS = ("alpha", "output_scale", "input_scale", "head", "small", "weights")
-"""The tensors of coefficients, in the order that they are kept in."""
+"""The tensors of coefficients, in the order that they are kept in.
+
+Numbers on weights are the last, as `trainable_coefficients` and `store_tensors` count on.
+"""
 
 
 @dataclass(frozen=True)
@@ -225,9 +228,9 @@ def mixed_weights(
     by_weight, frozen = coefficients.weights, [weights[layer.name] for layer in bank.layers]
     numbers = coefficients.alpha if by_weight is None else by_weight
     if len(numbers) != len(bank.layers) or coefficients.num_masks > len(bank):
+        own = f"{coefficients.num_masks} masks and {len(numbers)} layers"
         raise InputError(
-            f"coefficients for {coefficients.num_masks} masks and {len(numbers)} layers "
-            f"do not fit a bank of {len(bank)} masks and {len(bank.layers)} layers"
+            f"coefficients for {own} do not fit {len(bank)} masks and {len(bank.layers)} layers"
         )
     for dimension, scales in enumerate(coefficients.groups[1:3]):
         wanted = [(layer.shape[dimension],) for layer in bank.layers]
