@@ -514,7 +514,7 @@ def test_a_network_of_ones_own(folder, tmp_path, monkeypatch):
     assert run_json("store", "show", store, "two", *own)["classes"] == 2
     assert "own, one for every task" in run("store", "show", store)
     assert run_json("store", "verify", store, *own) == {
-        "store": store, "sound": True, "tasks": 4, "masks": 0
+        "store": store, "sound": True, "tasks": 4, "masks": 16
     }  # fmt: skip
     rows = run_json("predict", store, folder / "new.npy", "--task", "two", *own)["rows"]
     run("store", "export", store, "two.pt2", "--task", "two", *own)

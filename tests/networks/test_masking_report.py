@@ -77,17 +77,18 @@ def test_a_tasks_numbers_and_bytes_are_those_of_the_preset(make):
     assert str(report).count("with tune=") == len(il.adapt(module).small)
     shapes = report.task_shapes(num_classes=5)
     once = il.Recipe(epochs=0, min_steps=1)
-    learner = il.ImpressLearner.from_preset(
-        il.adapt(module), "pretrained", task_recipe=once, progress=False
-    )
-    learner.learn_task("five", data).learn_task("ten", pictures(classes=10))
-    found = learner.coefficients_["five"]
-    groups = (found.weights, found.head, found.small)
-    sizes = [sorted(tuple(each.shape) for each in group) for group in groups]
-    wanted = (shapes["weights"], shapes["head"], shapes["norms"] + shapes["biases"])
-    assert sizes == list(map(sorted, wanted))
-    numbers = sum(each.numel() for each in learner.coefficients_["ten"].tensors())
-    assert f" {4 * numbers:,} bytes as float32" in str(report)
+    for precision, said in (("float32", "as float32"), ("int4", "as int4")):
+        learner = il.ImpressLearner.from_preset(
+            il.adapt(module), "pretrained", precision=precision, task_recipe=once, progress=False
+        )
+        learner.learn_task("five", data).learn_task("ten", pictures(classes=10))
+        found = learner.coefficients_["five"]
+        groups = (found.alpha, found.head, found.small)
+        sizes = [sorted(tuple(each.shape) for each in group) for group in groups]
+        wanted = (shapes["coefficients"], shapes["head"], shapes["norms"] + shapes["biases"])
+        assert sizes == list(map(sorted, wanted))
+        size = learner.tasks_["ten"].breakdown["coefficients"]
+        assert f" {size:,} bytes {said}" in str(report)
 
 
 def test_only_networks_have_a_report():

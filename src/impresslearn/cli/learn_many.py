@@ -59,7 +59,8 @@ def prepare_store(
     if description is not None:
         check_agreement(new, description, path)
     chosen = find_preset(new.preset or DEFAULT_PRESET)
-    masks, granularity = 0, new.granularity or chosen.more.get("granularity")
+    masks = chosen.masks
+    granularity = new.granularity or chosen.more.get("granularity")
     if description is not None:
         masks, granularity = description["masks"], description["settings"]["granularity"]
     over_masks = granularity not in ("readout", "weight")  # which need none

@@ -128,14 +128,18 @@ class ImpressLearner(ReadOnlySettings):
     def from_preset(cls, backbone: Backbone, name: str, **overrides: Any) -> ImpressLearner:
         """A learner with the settings of a preset (see `preset`), some overridden.
 
-        Raises InputError for "pretrained" and "few_labels" on a network whose tasks share its head.
+        It has the masks of the preset, unless a bank is given or there is nothing to mask. Raises
+        InputError for "pretrained" on a network whose tasks share its head.
         """
         chosen = find_preset(name)
         check_backbone(backbone)
         if chosen.own_head and backbone.own_head is None:
             line = f'the preset {name!r} is for networks with head="own", as from il.adapt(module)'
             raise InputError(line)
-        return cls(backbone, **chosen.settings_on(backbone, overrides))
+        learner = cls(backbone, **chosen.settings_on(backbone, overrides))
+        if chosen.masks and backbone.layers and not len(learner.bank_):
+            learner.add_masks(chosen.masks, source="disjoint_kernels")
+        return learner
 
     def __repr__(self) -> str:
         return f"ImpressLearner({self.backbone!r}, {self.bank_!r}, {self.tasks_!r})"

@@ -22,8 +22,9 @@ from impresslearn.state.settings import checked_tune
 class Preset:
     """Everything that an experiment fixes before it starts.
 
-    init, gain: of the backbone. own_head: whether tasks need heads of their own. more: further
-    settings of the learner. The other fields are `ImpressLearner`'s settings of the same names.
+    init, gain: of the backbone. masks: how many masks of `disjoint_bank`, kernels whole, a new
+    learner starts with. own_head: whether tasks need heads of their own. more: further settings of
+    the learner. The other fields are `ImpressLearner`'s settings of the same names.
     """
 
     description: str
@@ -35,6 +36,7 @@ class Preset:
     score_rule: ScoreRule = "magnitude"
     sparsity: float = 0.9
     gain: float = 1.0
+    masks: int = 0
     own_head: bool = False
     more: Mapping[str, Any] = field(default_factory=dict)
 
@@ -74,16 +76,17 @@ PRESETS = {
         task_recipe=COEFFICIENT_RECIPE,
     ),
     "pretrained": Preset(
-        "A trained network from `adapt`: a whole number for each weight by which it grows or "
-        "shrinks, tuned norms and biases and a head, all coded",
+        "A trained network from `adapt`: masks that add to its weights, tuned norms and biases and "
+        "a head, all coded",
         init="signed_constant",
         allocation="erdos_renyi",
         basis_recipe=POPUP_RECIPE,
         task_recipe=Recipe(lr=0.02, epochs=40, batch_size=32, min_steps=300, label_smoothing=0.1),
+        masks=16,
         own_head=True,
         more={
             "start": "network",
-            "granularity": "weight",
+            "granularity": "unit",
             "precision": "coded",
             "bit_price": 0.01,
             "tune": ("norm", "bias"),

@@ -31,8 +31,8 @@ REASONS = {
     "computed": COMPUTED,
 }
 """Why a candidate is not masked, by its kind."""
-SHOWN_CLASSES = 10
-"""Of the task whose bytes are shown."""
+PRESET_MASKS, SHOWN_CLASSES = 16, 10
+"""Of the preset "pretrained", and of the task whose bytes are shown."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +83,12 @@ class MaskingReport:
                 found[row.reason] = found.get(row.reason, 0) + row.numbers
         return found
 
-    def task_shapes(self, num_classes: int = SHOWN_CLASSES) -> dict[str, list[tuple[int, ...]]]:
-        """The tensors that a task learns under the preset "pretrained".
+    def task_shapes(
+        self, num_classes: int = SHOWN_CLASSES, masks: int = PRESET_MASKS
+    ) -> dict[str, list[tuple[int, ...]]]:
+        """The tensors that a task learns with coefficients per unit and all that can be tuned.
 
-        Keys: weights, (units, fan_in) a layer; head; norms, all scales and all shifts; biases.
+        Keys: coefficients, (masks, units) a layer; head; norms, all scales and all shifts; biases.
         """
         heads = self.head.shapes.values() if self.head else ()
         tuned: dict[tuple[str, bool], int] = {}
@@ -95,7 +97,7 @@ class MaskingReport:
                 key = row.tune, row.name.endswith("bias")
                 tuned[key] = tuned.get(key, 0) + row.numbers
         return {
-            "weights": [(row.units, row.numbers // row.units) for row in self._rows if row.units],
+            "coefficients": [(masks, row.units) for row in self._rows if row.units],
             "head": [(prod(each), num_classes) if each else (num_classes,) for each in heads],
             "norms": [(count,) for (kind, _), count in tuned.items() if kind == "norm"],
             "biases": [(count,) for (kind, _), count in tuned.items() if kind == "bias"],
@@ -103,12 +105,16 @@ class MaskingReport:
 
     def _bytes_line(self) -> str:
         """What a task costs under the preset "pretrained"."""
-        numbers = {name: sum(map(prod, each)) for name, each in self.task_shapes().items()}
+        found = self.task_shapes()
+        numbers = {name: sum(map(prod, shapes)) for name, shapes in found.items()}
+        every = [shape for shapes in found.values() for shape in shapes]
+        # Half a byte a number, and a step of float16 a column, as `quantisation` rounds.
+        rounded = sum(-(-prod(shape) // 2) + 2 * prod(shape[1:]) for shape in every)
         told = ", ".join(f"{count:,} {name}" for name, count in numbers.items() if count)
         return (
-            f'under the preset "pretrained" a task of {SHOWN_CLASSES} classes learns a number for '
-            f"each of {told}: {4 * sum(numbers.values()):,} bytes as float32; coded, as the preset "
-            "has them, most are 0, and tasks_[name].bytes tells what the others take"
+            f'under the preset "pretrained" a task of {SHOWN_CLASSES} classes learns {told}: '
+            f"{4 * sum(numbers.values()):,} bytes as float32, {rounded:,} bytes as int4; coded, as "
+            "the preset has them, what the task needs of that, which tasks_[name].bytes tells"
         )
 
     def __repr__(self) -> str:

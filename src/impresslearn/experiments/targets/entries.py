@@ -58,7 +58,7 @@ def _ours(benchmark: Benchmark, entry: Table) -> dict[str, Any]:
         "learner": {"penalty": preset.penalty, **preset.more, **entry.get("learner", {})},
         "recipe": preset.task_recipe.settings() | _recipe(entry),
     }
-    masks = entry.get("masks", 0)
+    masks = entry.get("masks", preset.masks)
     if masks and masks != "basis":
         found["random"] = disjoint_masks(masks) | {"kernels": True}
     if entry.get("features") == "learned":
