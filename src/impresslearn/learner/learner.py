@@ -128,8 +128,8 @@ class ImpressLearner(ReadOnlySettings):
     def from_preset(cls, backbone: Backbone, name: str, **overrides: Any) -> ImpressLearner:
         """A learner with the settings of a preset (see `preset`), some overridden.
 
-        It has the masks of the preset, unless a bank is given or there is nothing to mask. Raises
-        InputError for "pretrained" on a network whose tasks share its head.
+        It has the masks of the preset, unless a bank is given or tasks need none. Raises InputError
+        for "pretrained" and "few_labels" on a network whose tasks share its head.
         """
         chosen = find_preset(name)
         check_backbone(backbone)
@@ -137,7 +137,8 @@ class ImpressLearner(ReadOnlySettings):
             line = f'the preset {name!r} is for networks with head="own", as from il.adapt(module)'
             raise InputError(line)
         learner = cls(backbone, **chosen.settings_on(backbone, overrides))
-        if chosen.masks and backbone.layers and not len(learner.bank_):
+        needed = chosen.masks and backbone.layers and learner.settings.granularity != "weight"
+        if needed and not len(learner.bank_):
             learner.add_masks(chosen.masks, source="disjoint_kernels")
         return learner
 
