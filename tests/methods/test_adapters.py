@@ -163,6 +163,7 @@ def test_new_kinds_learn_in_few_bytes_and_repeat(kind):
         ({"bit_price": 1.0}, 'bit_price is for kind="lora" and precision="coded" alone'),
         ({"kind": "vera", "precision": "coded", "bit_price": 1}, "alone, got kind='vera'"),
         ({"precision": "coded", "bit_price": -1}, "bit_price must be a number of at least 0"),
+        ({"precision": "int4", "largest": 15}, 'largest is for precision="coded" alone'),
         ({"kind": "randlora", "config": {"sparse": 1}}, "sparse must be True or False, got 1"),
     ],
 )

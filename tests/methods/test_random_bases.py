@@ -29,6 +29,10 @@ def test_a_task_costs_its_coefficients(method, numbers):
     assert coded.score(DATA, "a") > 0.9
     assert coded.tasks_["a"].bytes < numbers + 40
     assert coded.tasks_["a"].bytes < more.tasks_["a"].bytes
+    finer = learned(method, bases=40, precision="coded", largest=31)
+    assert coded.tasks_["a"].bytes < finer.tasks_["a"].bytes < exact.tasks_["a"].bytes
+    refused('for precision="coded" alone', method, lenet(), largest=31)
+    refused("from 1 to 127, got 128", method, lenet(), precision="coded", largest=128)
 
 
 @pytest.mark.parametrize("method", [pranc, nola])
