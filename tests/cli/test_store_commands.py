@@ -534,7 +534,7 @@ def test_networks_of_ones_own_that_do_not_fit(folder, tmp_path, monkeypatch):
         (("--module", "other:make"), "there is no"),
         (("--module", "nets"), "takes FILE:FUNCTION, as nets:make, got 'nets'"),
         (("--module", "nets:make", "--norm", "batch"), "--norm is not for --module"),
-        (("--module", "nets:make", "--random-masks", "9"), "use no masks"),
+        (("--module", "nets:make", "--granularity", "weight", "--random-masks", "9"), "no masks"),
         ((), "bring your own"),
     ):
         assert words in error_of("learn", "x.impress", *data, *given)

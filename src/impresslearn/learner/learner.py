@@ -35,9 +35,8 @@ from impresslearn.masks import POPUP_RECIPE, Allocation, ScoreRule, draw_masks
 from impresslearn.masks.bank import MaskBank
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks import Backbone, create_backbone
-from impresslearn.networks.backbone import check_backbone
 from impresslearn.networks.heads import TunedKind
-from impresslearn.networks.inputs import checked_inputs
+from impresslearn.networks.inputs import check_backbone, checked_inputs
 from impresslearn.networks.prediction import Statistics, TaskView
 from impresslearn.optimisation.loop import Recipe
 from impresslearn.optimisation.progress import progress_for

@@ -28,7 +28,7 @@ from impresslearn.files import reason_of
 from impresslearn.methods.adapter_kinds import ADAPTER_KINDS, Kind, round_adapter
 from impresslearn.methods.finetuning import FineTuning, TrainingSettings, share_settings
 from impresslearn.networks import Backbone
-from impresslearn.networks.backbone import check_backbone
+from impresslearn.networks.inputs import check_backbone
 from impresslearn.networks.layers import MASKABLE, MaskableLayer
 from impresslearn.optimisation.loop import Trainable, Weights
 from impresslearn.state.tasks import TaskInfo

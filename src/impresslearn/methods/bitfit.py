@@ -18,8 +18,8 @@ from impresslearn.methods.finetuning import (
     copied_weights,
 )
 from impresslearn.networks import Backbone
-from impresslearn.networks.backbone import check_backbone
 from impresslearn.networks.heads import TUNED, TunedKind
+from impresslearn.networks.inputs import check_backbone
 from impresslearn.optimisation.loop import Recipe
 from impresslearn.state.settings import checked_tune
 

@@ -24,8 +24,7 @@ from impresslearn.errors import InputError
 from impresslearn.files import reason_of
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
-from impresslearn.networks.backbone import check_backbone
-from impresslearn.networks.inputs import checked_examples, checked_inputs
+from impresslearn.networks.inputs import check_backbone, checked_examples, checked_inputs
 from impresslearn.networks.prediction import BATCH, TaskView
 from impresslearn.state.tasks import TaskInfo, check_new_name, find_task, label_map_bytes
 from impresslearn.validation import ReadOnlySettings, check_seed

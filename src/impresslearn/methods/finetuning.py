@@ -23,8 +23,7 @@ from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
 from impresslearn.inference.labels import accuracy_of, labels_of
 from impresslearn.networks import Backbone
-from impresslearn.networks.backbone import check_backbone
-from impresslearn.networks.inputs import checked_inputs, training_examples
+from impresslearn.networks.inputs import check_backbone, checked_inputs, training_examples
 from impresslearn.networks.prediction import TaskView, TrainingPhase
 from impresslearn.optimisation.loop import Recipe, TaskTraining, Trainable, Weights, with_head
 from impresslearn.optimisation.progress import progress_for

@@ -17,7 +17,7 @@ from impresslearn.coefficients.quantisation import best_steps, rounded_tensors
 from impresslearn.masks.sparsity import Allocation, check_sparsity, ones_per_layer
 from impresslearn.methods.finetuning import FineTuning, TrainingSettings
 from impresslearn.networks import Backbone
-from impresslearn.networks.backbone import check_backbone
+from impresslearn.networks.inputs import check_backbone
 from impresslearn.optimisation.loop import Recipe, Trainable, Weights
 from impresslearn.validation import check_integer
 

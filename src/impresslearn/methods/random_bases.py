@@ -18,7 +18,7 @@ from impresslearn.coefficients.quantisation import check_largest, rounded_tensor
 from impresslearn.errors import InputError
 from impresslearn.methods.finetuning import FineTuning, TrainingSettings
 from impresslearn.networks import Backbone
-from impresslearn.networks.backbone import check_backbone
+from impresslearn.networks.inputs import check_backbone
 from impresslearn.optimisation.loop import Recipe, Trainable, Weights
 from impresslearn.validation import check_integer, check_seed
 

@@ -396,13 +396,3 @@ class Backbone(ReadOnlySettings):
                 f"{len(self._statistics)} that initial_statistics gives"
             )
         return statistics
-
-
-def check_backbone(value: Any) -> Backbone:
-    """The value itself. Raises InputError unless it is a backbone."""
-    if not isinstance(value, Backbone):
-        raise InputError(
-            f"backbone must come from create_backbone or adapt, got {type(value).__name__}; wrap "
-            "your own module with adapt(module)"
-        )
-    return value

@@ -117,3 +117,13 @@ def some_inputs(examples: Examples | StreamedExamples, count: int) -> Tensor | I
     """Up to `count` inputs, spread evenly over the data."""
     places = np.linspace(0, len(examples) - 1, min(count, len(examples)))
     return examples.inputs_at(np.unique(places.astype(int)))
+
+
+def check_backbone(value: Any) -> Backbone:
+    """The value itself. Raises InputError unless it is a backbone."""
+    if not isinstance(value, Backbone):
+        raise InputError(
+            f"backbone must come from create_backbone or adapt, got {type(value).__name__}; wrap "
+            "your own module with adapt(module)"
+        )
+    return value
