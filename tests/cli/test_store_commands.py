@@ -493,6 +493,10 @@ def adapted():
 
 def broken():
     raise ValueError("no weights here")
+
+
+def number():
+    return 3
 """
 
 
@@ -529,6 +533,10 @@ def test_networks_of_ones_own_that_do_not_fit(folder, tmp_path, monkeypatch):
     data = ("--data", folder / "tasks" / "b.npz", "--task", "b", "--preset", "pretrained")
     for given, words in (
         (("--module", "nets:adapted"), "from il.adapt(module)"),
+        (
+            ("--module", "nets:number"),
+            "nets:number must return an nn.Module or a Backbone",
+        ),
         (("--module", "nets:broken"), "nets.py:16: ValueError: no weights here"),
         (("--module", "nets:other"), "has no function 'other'"),
         (("--module", "other:make"), "there is no"),

@@ -1,6 +1,7 @@
 """SupSup, single masks, the hybrid and fine-tuning: accuracy, bytes, refusals."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -190,6 +191,18 @@ def test_a_module_that_was_not_adapted_is_refused_by_every_method():
     for name in list_methods():
         refused("wrap your own module", create_method, name, module)
     refused("wrap your own module", il.ImpressLearner.from_preset, module, "pretrained")
+
+
+@pytest.mark.parametrize("tune", [None, 5, "norms", ["bias", "norms"]])
+def test_only_known_kinds_of_small_parameters_are_tuned(tune):
+    network = il.adapt(ConvNet())
+    for make in (
+        bitfit,
+        il.ImpressLearner,
+        partial(il.ImpressLearner.from_preset, name="pretrained"),
+    ):
+        refused("^tune .* norm, bias, got", make, network, tune=tune)
+    refused("^bit_price must be a number from 0 to 1e.09", il.ImpressLearner, bit_price=1e22)
 
 
 BASELINES = [

@@ -93,5 +93,7 @@ def test_a_tasks_numbers_and_bytes_are_those_of_the_preset(make):
 
 def test_only_networks_have_a_report():
     refused("takes an nn.Module or a Backbone, got int", il.masking_report, 3)
+    for module in (nn.ReLU(), nn.Sequential(), nn.LayerNorm(3)):
+        refused("has no maskable layer", il.masking_report, module)
     refused("for a module", il.masking_report, lenet(), skip=["0.weight"])
     refused("closest are head.weight", il.masking_report, Patches(), skip=["hed.weight"])

@@ -52,9 +52,9 @@ RESIDUAL_STEP = FIRST_SMALL_STEP = 0.05
 LEVELS_PER_UNIT = 2.5
 """Whole numbers move so much faster than the recipe's learning rate says (which Adam allows)."""
 SCALE_LEVELS_PER_UNIT = RESIDUAL_LEVELS_PER_UNIT = 10.0
-PRICE_RISES = 0.5
-"""The share of the steps over which the price of numbers on random weights rises to what it is:
-in full from the first step on, it takes them all before the loss needs any."""
+PRICE_WARMUP = 0.5
+"""The share of the steps over which the price of numbers on random weights rises from zero: in full
+from the first step on, it takes them all before the loss needs any."""
 TINY = 1e-30
 
 
@@ -84,17 +84,17 @@ def trainable_numbers(
     With `bit_price` their code length costs, with `penalty` λ times the penalty of eq. 2. examples:
     how many they are trained on; seed: see `WeightNumbers`.
     """
-    spec, done = training.spec, count()
+    spec, steps = training.spec, count()
     trained = trainable_coefficients(bank, backbone, spec, num_classes, seed)
-    rises = spec.granularity == "weight" and not spec.residual
-    rising = PRICE_RISES * training.recipe.total_steps(examples) if rises else 0.0
+    warms_up = spec.granularity == "weight" and not spec.residual
+    warmup = PRICE_WARMUP * training.recipe.total_steps(examples) if warms_up else 0.0
 
     def weights() -> tuple[dict[str, Tensor], Tensor | float]:
         coefficients = trained.coefficients()
         cost: Tensor | float = 0.0
         if spec.bit_price:  # in nats an example
-            risen = min(next(done) / rising, 1.0) if rising else 1.0
-            cost = trained.bits() * (risen * spec.bit_price * math.log(2) / examples)
+            share = min(next(steps) / warmup, 1.0) if warmup else 1.0
+            cost = trained.bits() * (share * spec.bit_price * math.log(2) / examples)
         if training.penalty and coefficients.alpha:
             cost = cost + training.penalty * unit_norm_penalty(coefficients.alpha)
         return task_weights(bank, backbone, coefficients), cost
@@ -220,13 +220,13 @@ def trainable_coefficients(
     Numbers on single weights use no masks; seed: see `WeightNumbers`.
     """
     head = head_columns(backbone.new_head(num_classes))
-    by_weight, count = None, len(bank)
+    by_weight, num_masks = None, len(bank)
     if spec.granularity == "weight" and bank.layers:
         frozen = [backbone.weights[layer.name] for layer in bank.layers]
-        by_weight, count = WeightNumbers(bank.layers, frozen, spec.residual, seed), 0
+        by_weight, num_masks = WeightNumbers(bank.layers, frozen, spec.residual, seed), 0
         shapes = tuple(torch.empty(each, device="meta") for each in by_weight.shapes)
         start = Coefficients((), weights=shapes, residual=spec.residual)
-    elif head and not count:
+    elif head and not num_masks:
         start = Coefficients((), head=head)
     else:
         start = uniform_coefficients(bank.layers, len(bank), spec, backbone.device)
@@ -237,7 +237,7 @@ def trainable_coefficients(
     start = replace(start, head=head or None, small=small or None, tune=spec.tune if small else ())
     if spec.bit_price is None:
         return TrainableCoefficients(start)
-    firsts = _first_grids(count, bank, backbone.weights, spec.residual) if count else []
+    firsts = _first_grids(num_masks, bank, backbone.weights, spec.residual) if num_masks else []
     alpha_factor = RESIDUAL_LEVELS_PER_UNIT if spec.residual else LEVELS_PER_UNIT
     scales = (*(start.output_scale or ()), *(start.input_scale or ()))
     starts = [
