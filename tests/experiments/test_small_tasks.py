@@ -54,7 +54,9 @@ def test_the_first_rows_are_those_of_the_preset(place):
     name, train, test = load_task(settings, place)
     learner.learn_task(name, train)
     assert found.values["accuracy"] == learner.score(test, name)
-    assert found.values["bytes_per_task"] == learner.tasks_[name].bytes
+    kept = learner.tasks_[name]
+    assert found.values["bytes_per_task"] == kept.bytes
+    assert found.values["prediction_bytes"] == kept.bytes - kept.breakdown["entropies"] < kept.bytes
     assert first.row(found.values)["seconds"] > 0
 
 
@@ -67,6 +69,7 @@ def test_others_are_learned_by_name(place, method, floats):
     values = run_job(Job(job.function, narrow(job)), (), place).values
     assert values["task"] == "cifar100-06"
     assert 4 * floats <= values["bytes_per_task"] < 40 * floats
+    assert values["prediction_bytes"] == values["bytes_per_task"]  # nothing to be recognised by
     assert 0 <= values["accuracy"] <= 1
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from impresslearn.errors import InputError
 
-MEASURED = ("task", "bytes_per_task")
+MEASURED = ("task", "bytes_per_task", "prediction_bytes")
 """What may differ within an entry, beside fractions."""
 
 Row = Mapping[str, Any]

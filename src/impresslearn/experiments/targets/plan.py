@@ -22,7 +22,7 @@ else:
     import tomli as tomllib
 
 SCALES = ("smoke", "small", "paper")
-ROW_VALUES = ("task", "accuracy", "bytes_per_task")
+ROW_VALUES = ("task", "accuracy", "bytes_per_task", "prediction_bytes")
 Row = dict[str, Any]
 Table = dict[str, Any]
 
