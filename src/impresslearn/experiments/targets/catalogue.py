@@ -44,7 +44,9 @@ GRIDS: Mapping[str, Grid] = {
     "hybrid": Grid(masks.hybrid),
     "task-order": Grid(tasks.task_order, tasks.with_tests),
     "overlap": Grid(masks.overlap, masks.by_layer),
-    "frontier": Grid(frontier.accuracy_and_bytes, benchmark=frontier.benchmark_of_evaluation),
+    "frontier": Grid(
+        frontier.accuracy_and_bytes, frontier.with_budgets, frontier.benchmark_of_evaluation
+    ),
     "few-labels": Grid(tasks.few_labels, benchmark=tasks.spread_rotations),
     "forgetting": Grid(tasks.forgetting, tasks.by_task),
     "task-inference": Grid(tasks.task_inference, tasks.by_question),

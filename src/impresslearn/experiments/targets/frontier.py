@@ -15,15 +15,21 @@ permutations outside the target (docs/decisions.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import product
+from statistics import fmean
 
+from impresslearn.experiments.statistics import paired_test
 from impresslearn.experiments.targets.benchmarks import Benchmark, find_benchmark
 from impresslearn.experiments.targets.entries import entry_job
-from impresslearn.experiments.targets.plan import Planned, Table, read_tables, table_of
+from impresslearn.experiments.targets.plan import Planned, Row, Table, read_tables, table_of
 
 SMOOTHING = 0.05
+BUDGETS = (100, 300, 700, 1200, 2500, 3500, 5000, 6500, 8000, 12_000, 16_000, 32_000)
+"""Bytes at which ours and the others are compared."""
+OURS = "ImpressLearn"
+"""What the names of our methods start with."""
 
 
 def benchmark_of_evaluation(name: str, scale: str) -> Benchmark:
@@ -40,6 +46,55 @@ def accuracy_and_bytes(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
         yield from _rows(benchmark, entry, methods["evaluation"], "evaluation")
         for trial in _trials(entry):
             yield from _rows(benchmark, trial, methods["development"], "development")
+
+
+def with_budgets(rows: list[Row]) -> list[Row]:
+    """The rows and, for each benchmark and budget, one that compares ours with the others.
+
+    Of either side the setting of the highest mean accuracy on evaluation tasks among those whose
+    mean `prediction_bytes` fit: ours, other: the method and its setting; accuracy, other_accuracy;
+    difference, half_width: of accuracy minus other_accuracy, in points, paired by seed and task,
+    with half its 95% t interval. What is not there is left out.
+    """
+    found = list(rows)
+    for name in dict.fromkeys(row["benchmark"] for row in rows):
+        curves: dict[tuple[str, str], list[Row]] = {}
+        for row in rows:
+            if row["benchmark"] == name and row["role"] == "evaluation":
+                curves.setdefault((row["method"], row["setting"]), []).append(row)
+        for budget in BUDGETS:
+            fitting = [of for of in curves.values() if _mean(of, "prediction_bytes") <= budget]
+            ours = _best(of for of in fitting if of[0]["method"].startswith(OURS))
+            other = _best(of for of in fitting if not of[0]["method"].startswith(OURS))
+            columns = {"benchmark": name, "role": "budget", "budget": budget}
+            found.append(columns | _compared(ours, other))
+    return found
+
+
+def _compared(ours: list[Row], other: list[Row]) -> Row:
+    """The measures of two settings, [] where there is none, and of their difference."""
+    found: Row = {}
+    for rows, side, accuracy in ((ours, "ours", "accuracy"), (other, "other", "other_accuracy")):
+        if rows:
+            found[side] = f"{rows[0]['method']}: {rows[0]['setting']}"
+            found[accuracy] = _mean(rows, "accuracy")
+    first, second = (
+        {(row["seed"], row["task"]): 100 * row["accuracy"] for row in rows}
+        for rows in (ours, other)
+    )
+    places = first.keys() & second.keys()
+    if len(places) > 1:
+        test = paired_test([first[each] for each in places], [second[each] for each in places])
+        found |= {"difference": test.difference, "half_width": test.half_width}
+    return found
+
+
+def _best(curves: Iterable[list[Row]]) -> list[Row]:
+    return max(curves, key=lambda rows: _mean(rows, "accuracy"), default=[])
+
+
+def _mean(rows: list[Row], key: str) -> float:
+    return fmean(row[key] for row in rows)
 
 
 def _trials(entry: Table) -> Iterator[Table]:
