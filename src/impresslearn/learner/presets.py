@@ -110,7 +110,7 @@ PRESETS = {
         gain=2.0,
         allocation="erdos_renyi",
         basis_recipe=POPUP_RECIPE,
-        task_recipe=Recipe(lr=0.02, epochs=10, min_steps=300),
+        task_recipe=Recipe(lr=0.02, epochs=10, min_steps=300, label_smoothing=0.05),
         more={"granularity": "weight", "precision": "coded", "bit_price": 0.5},
     ),
     "paper_lenet": Preset(
