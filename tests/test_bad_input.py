@@ -214,7 +214,7 @@ def test_an_interrupt_after_learning_and_before_the_task_is_kept(kind, monkeypat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(impresslearn.state.state, "task_profile", interrupt)
+        patched.setattr(impresslearn.state.training_run, "task_profile", interrupt)
         for verb in learn(data(2)):
             with pytest.raises(KeyboardInterrupt):
                 verb(learner)

@@ -173,6 +173,27 @@ def test_a_name_with_other_data_or_another_role_is_refused(folder, store):
     assert "does not tell from which data" in error_of("learn", store, "--data", mine)
 
 
+def test_a_task_is_updated_its_versions_listed_and_one_restored(folder, store):
+    before, inputs = il.load(store), npz(folder / "tasks/c.npz")[0]
+    update = ("learn", store, "--data", f"b={folder / 'tasks/c.npz'}", "--update", *QUICK)
+    assert run(*update).startswith("b: updated in ")
+    assert [each["status"] for each in run_json(*update)["tasks"]] == ["already learned"]
+    found = run_json("store", "versions", store, "b")
+    assert [(each["version"], each["examples"]) for each in found["versions"]] == [(1, 96), (2, 96)]
+    assert "version     2" in run("store", "show", store, "b")
+    assert "former versions" in run("store", "show", store)
+    answer = run("store", "restore", store, "b", 1)
+    assert answer == "version 1 of b is back, as its version 3\n"
+    assert run("store", "versions", store, "b").splitlines()[-1].split()[:5][-1] == "1"
+    after = il.load(store)
+    assert after.logits(inputs, "b").equal(before.logits(inputs, "b"))
+    assert "got version 9" in error_of("store", "restore", store, "b", 9)
+    assert "as a basis task" in error_of(
+        "learn", store, "--data", update[3].replace("b=", "a="), "--update"
+    )
+    error_of("store", "versions", store, "nobody", kind=UnknownTaskError)
+
+
 def test_homogeneous_masks_and_outputs_for_all_tasks(folder, tmp_path):
     inputs, labels = blobs(9, classes=5)
     np.savez(tmp_path / "wide.npz", inputs=inputs.numpy(), labels=labels.numpy())

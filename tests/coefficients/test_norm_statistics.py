@@ -108,7 +108,7 @@ def test_tasks_are_judged_with_what_is_kept(monkeypatch, verb):
         judged.append(view.statistics)
         return TaskProfile(0.1, 0.1)
 
-    monkeypatch.setattr("impresslearn.state.state.task_profile", profiled)
+    monkeypatch.setattr("impresslearn.state.training_run.task_profile", profiled)
     learner = quick_learner(resnet("per_task"), precision="coded").add_random_masks(2)
     data = pictures()
     getattr(learner, verb)("a", data)

@@ -13,9 +13,10 @@ from fastapi.testclient import TestClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as numbers
-from serving import npy
+from serving import npy, problem
 
-from impresslearn import Recipe, __version__, open_store
+import impresslearn as il
+from impresslearn import InputError, Recipe, __version__, open_store
 from impresslearn.serve import ServeSettings, create_app
 from impresslearn.serve.bodies import as_array, parse_npy
 from toys import blobs, pictures, quick_learner, resnet
@@ -150,6 +151,35 @@ def test_tasks_learned_meanwhile_are_served_at_once(direct, tmp_path):
         assert same(answer["logits"], expected)
         assert client.get("/health").json()["masks"] == 4
         assert client.get("/tasks").json()["tasks"][-1]["name"] == "late"
+
+
+def test_versions_are_restored_and_tasks_removed_where_changes_are_allowed(direct, tmp_path):
+    path = tmp_path / "tasks.store"
+    direct.save(path)
+    with open_store(path, progress=False) as other:
+        other.learn_task("late", blobs(71))
+        first = other.logits(INPUTS, "late")
+        other.update_task("late", blobs(72))
+    with TestClient(create_app(path)) as client:
+        found = client.get("/versions", params={"name": "late"}).json()["versions"]
+        assert [each["version"] for each in found] == [1, 2]
+        assert found[-1] == client.get("/task", params={"name": "late"}).json()
+        asked = {"name": "late", "version": 1}
+        assert client.post("/restore", params=asked).status_code == 404
+        assert client.post("/remove", params={"name": "late"}).status_code == 404
+    with pytest.raises(InputError, match="needs a token"):
+        ServeSettings(allow_changes=True)
+    changing = create_app(path, ServeSettings(allow_changes=True, token="t"))
+    with TestClient(changing) as client:
+        assert client.post("/restore", params=asked).status_code == 401
+        client.headers["Authorization"] = "Bearer t"
+        assert client.post("/restore", params=asked).json()["version"] == 3
+        assert same(ask(client, "/predict", INPUTS, task="late", logits=True)["logits"], first)
+        assert problem(client.post("/restore", params=asked | {"version": 4}), 422)
+        assert problem(client.post("/restore", params=asked | {"name": "no"}), 404)
+        assert client.post("/remove", params={"name": "late"}).json() == {"removed": "late"}
+        assert problem(client.post("/remove", params={"name": "late"}), 404)
+    assert "late" not in il.load(path).tasks_
 
 
 def test_a_learner_in_memory_is_served_and_threads_do_not_disturb_one_another():

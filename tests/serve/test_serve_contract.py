@@ -21,7 +21,7 @@ from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 EXAMPLES = int(os.environ.get("IMPRESSLEARN_CONTRACT_EXAMPLES", "10"))
-LOOKUPS = [("GET", "/tasks"), ("GET", "/task")]
+LOOKUPS = [("GET", "/tasks"), ("GET", "/task"), ("GET", "/versions")]
 PREDICTIONS = [("POST", "/predict"), ("POST", "/infer")]
 NAMES = {"customer 7": "new 0", "site a": "new 0", "site b": "new 1"}
 TOKEN = {"Authorization": "Bearer s3cret"}
@@ -69,6 +69,7 @@ def test_operations_and_their_problems_are_documented(client):
         ("get", "/health"): "200 500 503",
         ("get", "/tasks"): "200 422 500 503",
         ("get", "/task"): "200 404 422 500 503",
+        ("get", "/versions"): "200 404 422 500 503",
         ("post", "/predict"): "200 400 404 408 413 415 422 500 503",
         ("post", "/infer"): "200 400 404 408 413 415 422 500 503",
     }

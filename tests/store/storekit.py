@@ -44,16 +44,31 @@ def digest(learner: il.ImpressLearner, task: str) -> str:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as in the workers: the order of additions is part of the bits
     try:
-        logits = learner.logits(INPUTS, task).contiguous().numpy().tobytes()
+        return _digest(learner.logits(INPUTS, task))
     finally:
         torch.set_num_threads(threads)
-    return hashlib.sha256(logits).hexdigest()[:16]
+
+
+def _digest(logits: torch.Tensor) -> str:
+    return hashlib.sha256(logits.contiguous().numpy().tobytes()).hexdigest()[:16]
 
 
 def digests(store: il.ImpressLearner | Path) -> dict[str, str]:
     """The digest of every task of a learner, or of a store as it is loaded."""
     learner = store if isinstance(store, il.ImpressLearner) else il.load(store, progress=False)
     return {name: digest(learner, name) for name in learner.tasks_}
+
+
+def version_digests(learner: il.ImpressLearner) -> dict[str, list[str]]:
+    """The digests of all versions of every learned task, the present one last."""
+    found = {}
+    for task in learner.tasks_.all():
+        if task.role == "learned":
+            versions = [*learner._state.former_versions(task), task]
+            learner._state.catch_up()
+            views = [learner._state._view(each, None) for each in versions]
+            found[task.name] = [_digest(view.logits(learner.backbone, INPUTS)) for view in views]
+    return found
 
 
 def small_learner(**settings: Any) -> il.ImpressLearner:

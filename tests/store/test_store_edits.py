@@ -90,9 +90,11 @@ def test_who_has_the_store_open_notices(late, monkeypatch):
     words = "masks were removed .* open it again"
     with hasty(late) as bound, hasty(late, readonly=True) as reader:
         digest(reader, "late")
-        judge = bound._state._judged
+        commit = bound._state._commit
         monkeypatch.setattr(
-            bound._state, "_judged", lambda *how: [remove_tasks(late, ["late"]), judge(*how)][1]
+            bound._state,
+            "_commit",
+            lambda *of, **how: [remove_tasks(late, ["late"]), commit(*of, **how)],
         )
         with pytest.raises(il.StoreError, match=words):
             bound.learn_task("new", blobs(3))
@@ -135,7 +137,7 @@ def test_compacting(path):
     assert files(path.parent) == ["a.impress"]
     with hasty(path) as learner:
         learner.learn_task(names[0], blobs(1))
-        assert learner.tasks_.learned(names[0]).version > 43  # a number is never given twice
+        assert learner.tasks_.learned(names[0]).number > 43  # a number is never given twice
 
 
 # Importing

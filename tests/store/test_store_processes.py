@@ -92,9 +92,11 @@ def test_shared_statistics_belong_to_the_first(tmp_path):
         state = other._state
         shared, commit, state.backend.shared = state.backend.shared, state._commit, lambda: None
 
-        def late(*arguments):  # as if the first task was learned while this one was optimised
+        def late(
+            *arguments, **more
+        ):  # as if the first task was learned while this one was optimised
             state.backend.shared = shared
-            commit(*arguments)
+            commit(*arguments, **more)
 
         state._commit = late
         with pytest.raises(il.InputError, match="learn this one again"):

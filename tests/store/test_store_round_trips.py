@@ -286,7 +286,7 @@ def test_a_task_of_nan_is_refused_when_it_is_learned(tmp_path, monkeypatch):
         return phase
 
     for place, bad in (
-        ("impresslearn.state.state.task_profile", lambda *_: profile),
+        ("impresslearn.state.training_run.task_profile", lambda *_: profile),
         ("impresslearn.networks.prediction.TrainingPhase.begin", spoiled),
     ):
         with monkeypatch.context() as patch, pytest.raises(il.TrainingError):

@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from storekit import INPUTS, digest, hasty, small_learner
+from storekit import INPUTS, digest, hasty, small_learner, version_digests
 
 import impresslearn as il
 from impresslearn.learner.loading import verify_store
@@ -35,6 +35,32 @@ def learn(report: Any, path: str, prefix: str, count: int | None = None, basis: 
             except il.InputError as error:
                 report([name, "refused", str(error)])
             number += 1
+
+
+def live(report: Any, path: str, seed: int, count: int) -> None:
+    """Learns, updates, restores and removes tasks at random; says what comes next, and what came.
+
+    After each commit it reports the task and the digests of its versions, None where it is gone.
+    """
+    draw = random.Random(seed)
+    with hasty(path) as learner:
+        for number in range(count):
+            names = [name for name, info in learner.tasks_.items() if info.role == "learned"]
+            verb = draw.choice(["learn", "update", "update", "restore", "remove"])
+            name = draw.choice(names) if names and verb != "learn" else f"{seed}-{number}"
+            versions = learner.tasks_[name].version if name in names else 0
+            if verb == "restore" and versions < 2:
+                verb = "update" if versions else "learn"
+            report([name, verb])
+            if versions == 0:
+                learner.learn_task(name, blobs(draw.randrange(100)))
+            elif verb == "update":
+                learner.update_task(name, blobs(draw.randrange(100)))
+            elif verb == "restore":
+                learner.restore_task(name, draw.randrange(1, versions))
+            else:
+                learner.remove_task(name)
+            report([name, version_digests(learner).get(name)])
 
 
 def read(report: Any, path: str, stop: str, readonly: bool = False) -> None:

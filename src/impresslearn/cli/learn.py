@@ -85,7 +85,7 @@ def _network(backbone: "Backbone") -> str:
 def _line(told: dict[str, Any]) -> str:
     """What became of a task, for a person."""
     line = f"{told['task']}: {told['status']}"
-    if told["status"] == "learned":
+    if told["status"] != "already learned":
         line += f" in {duration(told['seconds'])} from {told['examples']:,} examples"
     line += f", {told['classes']} classes, {size(told['bytes'])}"
     if told["accuracy"] is not None:

@@ -137,10 +137,17 @@ def learn_jobs(
         for job in jobs:
             known = learner.tasks_.get(job.name)
             if known is None:
+                status = "learned"
                 _learn(learner, job, given, training)
+            elif training.update and known.role == training.role == "learned":
+                same = _data_of(known) == _fingerprint(_read(learner, given, job.train, known))
+                status = "already learned" if same else "updated"
+                if not same:
+                    _learn(learner, job, given, training, known)
             else:
+                status = "already learned"
                 _check_same(learner, known, job, given, training)
-            yield _outcome(learner, job, given, learned=known is None)
+            yield _outcome(learner, job, given, status)
         if training.features:
             _learn_features(learner, jobs, given)
 
@@ -159,14 +166,23 @@ def _read(
     return reader_for(learner, given, data.path, task).examples(*data)
 
 
-def _learn(learner: ImpressLearner, job: Job, given: FileReader, training: TrainingOptions) -> None:
+def _learn(
+    learner: ImpressLearner,
+    job: Job,
+    given: FileReader,
+    training: TrainingOptions,
+    known: TaskInfo | None = None,
+) -> None:
+    """Learns a job's task, or the one that is known further."""
     _check_normalisation(learner, given, training)
-    examples, masks = _read(learner, given, job.train), training.masks
+    examples, masks = _read(learner, given, job.train, known), training.masks
     note: dict[str, Any] = {"data": _fingerprint(examples)}
-    kept = inputs_settings(reader_for(learner, given, job.train.path))
+    kept = inputs_settings(reader_for(learner, given, job.train.path, known))
     if learner.settings.preprocessing is None and kept:
         note["inputs"] = kept
-    if masks is None:
+    if known is not None:
+        learner.update_task(job.name, examples, note=note)
+    elif masks is None:
         learner.learn_task(job.name, examples, note=note)
     elif masks == 1:
         learner.learn_basis(job.name, examples, note=note)
@@ -203,26 +219,33 @@ def _check_same(
     there = f"task {job.name!r} is there already"
     if task.role != training.role:
         raise InputError(f"{there}, as a {task.role} task, not as a {training.role} one")
+    kept = _data_of(task)
+    if kept is None:
+        raise InputError(
+            f"{there} and its history does not tell from which data; choose another name"
+        )
+    if _fingerprint(_read(learner, given, job.train, task)) != kept:
+        raise InputError(
+            f"{there}, learned from other data than {job.train.path} as it is read now; "
+            "learn it further with --update, choose another name, or remove it first"
+        )
+
+
+def _data_of(task: TaskInfo) -> str | None:
+    """The fingerprint of the data that a task was learned from, where its history tells."""
     match task.history:
         case {"metrics": {"note": {"data": str(kept)}}}:
-            if _fingerprint(_read(learner, given, job.train, task)) != kept:
-                raise InputError(
-                    f"{there}, learned from other data than {job.train.path} as it is read now; "
-                    "tasks never change: choose another name, or remove it first"
-                )
-        case _:
-            raise InputError(
-                f"{there} and its history does not tell from which data; choose another name"
-            )
+            return kept
+    return None
 
 
-def _outcome(learner: ImpressLearner, job: Job, given: FileReader, learned: bool) -> dict[str, Any]:
+def _outcome(learner: ImpressLearner, job: Job, given: FileReader, status: str) -> dict[str, Any]:
     """What became of a task; its accuracies, in [0, 1], are those on its test data."""
     task = learner.tasks_[job.name]
     metrics = task.history.get("metrics", {})
     told = {
         "task": task.name,
-        "status": "learned" if learned else "already learned",
+        "status": status,
         "role": task.role,
         "classes": len(task.classes),
         "bytes": task.bytes,

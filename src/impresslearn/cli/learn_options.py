@@ -108,6 +108,12 @@ class TrainingOptions:
         "--random-bank",
         min=1,
     )
+    update: bool = option_field(
+        None,
+        "Learn tasks that are there already further from other data; the versions before are kept.",
+        "--update",
+        default=False,
+    )
     features: bool = option_field(
         None,
         "Afterwards learn, from these tasks' inputs, what readouts see (preset few_labels).",

@@ -64,6 +64,14 @@ def serve(
             "takes every name.",
         ),
     ] = None,
+    allow_changes: Annotated[
+        bool,
+        option(
+            None,
+            "Let requests restore versions of tasks and remove tasks; needs --token.",
+            "--allow-changes",
+        ),
+    ] = False,
     module: OwnNetwork = None,
     log_level: Annotated[
         str, option("LEVEL", "What is logged on stderr: critical, error, warning, info or debug.")
@@ -77,12 +85,14 @@ def serve(
     from impresslearn.learner.loading import open_store
     from impresslearn.serve import ServeSettings, run_server
 
-    given = {name: value for name, value in vars(limits).items() if value is not None}
-    settings = ServeSettings(token=token, hosts=tuple(allow_host or ()), **given)
+    given: dict[str, Any] = {name: n for name, n in vars(limits).items() if n is not None}
+    given |= {"token": token, "hosts": tuple(allow_host or ()), "allow_changes": allow_changes}
+    settings = ServeSettings(**given)
     level = cast("Any", log_level)  # another one is refused there
     how: Any = {"host": host, "port": port, "log_level": level}
     if module is None:
         run_server(store, settings, **how)
         return
-    with open_store(store, module=own_module(module), readonly=True, progress=False) as learner:
+    opened: Any = {"module": own_module(module), "readonly": not allow_changes}
+    with open_store(store, **opened, progress=False) as learner:
         run_server(learner, settings, **how)

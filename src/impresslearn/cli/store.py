@@ -109,6 +109,7 @@ def show(
                 else []
             ),
             ("tasks", f"{told['tasks']:,} ({size(told['tasks_bytes'])})"),
+            ("former versions", size(older) if (older := told["former_versions_bytes"]) else None),
         ]
     )
 
@@ -157,6 +158,47 @@ def import_(
 
 
 @store.command()
+def versions(
+    store: Store,
+    task: Annotated[str, typer.Argument(metavar="TASK", help="Which task.")],
+    module: OwnNetwork = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the versions of a task; the last one is the present one."""
+    from impresslearn.learner.loading import open_store
+
+    with open_store(store, module=own_module(module), readonly=True, progress=False) as learner:
+        found = [_version_of(each) for each in learner.versions(task)]
+    if as_json:
+        print_json({"store": str(store), "task": task, "versions": found})
+        return
+    headings = ("version", "classes", "bytes", "examples", "restored", "learned at")
+    rows = ([str("" if each is None else each) for each in facts.values()] for facts in found)
+    rows = ([*row, learned[:19].replace("T", " ")] for *row, learned in rows)
+    print_table(headings, rows, right=headings[:-1])
+
+
+@store.command()
+def restore(
+    store: Store,
+    task: Annotated[str, typer.Argument(metavar="TASK", help="Which task.")],
+    version: Annotated[int, typer.Argument(metavar="VERSION", help="Which of its versions.")],
+    module: OwnNetwork = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put a former version of a task back, as its next version.
+
+    Example: impresslearn store restore shop.impress alice 1
+    """
+    from impresslearn.learner.loading import open_store
+
+    with open_store(store, module=own_module(module), progress=False) as learner:
+        now = learner.restore_task(task, version).tasks_[task].version
+    told = {"store": str(store), "task": task, "restored": version, "version": now}
+    answer(as_json, told, f"version {version} of {task} is back, as its version {now}")
+
+
+@store.command()
 def compact(store: Store, as_json: AsJson = False) -> None:
     """Give back the room of removed tasks."""
     from impresslearn.store import compact_store
@@ -175,8 +217,8 @@ def rm(
 ) -> None:
     """Remove tasks, all of those named or none.
 
-    A basis task's mask goes with it unless other tasks combine it. A mask that belongs to no task
-    goes by its own name.
+    Their former versions go too. A basis task's mask goes with it unless other tasks combine it. A
+    mask that belongs to no task goes by its own name.
     """
     from impresslearn.store import remove_tasks
 
@@ -219,6 +261,7 @@ def _show_task(store: Path, name: str, module: "nn.Module | None", as_json: bool
             ("task", task.name),
             ("role", task.role),
             ("classes", f"{len(task.classes)}: {labels}"),
+            ("version", f"{task.version:,}" if task.version > 1 else None),
             ("masks", f"{task.num_masks:,}"),
             ("precision", precision),
             ("bytes", f"{task.bytes:,} ({', '.join(parts)})"),
@@ -237,6 +280,18 @@ def _facts_of(task: "TaskInfo") -> dict[str, Any]:
         "classes": len(task.classes),
         "masks": task.num_masks,
         "bytes": task.bytes,
+        "learned_at": task.history.get("created_at") or None,
+    }
+
+
+def _version_of(task: "TaskInfo") -> dict[str, Any]:
+    metrics = task.history.get("metrics", {})
+    return {
+        "version": task.version,
+        "classes": len(task.classes),
+        "bytes": task.bytes,
+        "examples": metrics.get("examples"),
+        "restored": metrics.get("restored"),
         "learned_at": task.history.get("created_at") or None,
     }
 

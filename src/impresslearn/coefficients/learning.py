@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, count
+from itertools import chain, count, islice
 from math import prod
 
 import torch
@@ -78,14 +78,18 @@ def trainable_numbers(
     examples: int,
     num_classes: int,
     seed: int = 0,
+    present: Coefficients | None = None,
 ) -> Trainable:
     """Equal coefficients over all masks of the bank, or numbers on weights, to be trained.
 
     With `bit_price` their code length costs, with `penalty` λ times the penalty of eq. 2. examples:
-    how many they are trained on; seed: see `WeightNumbers`.
+    how many they are trained on; seed: see `WeightNumbers`; present: those to start from instead.
     """
     spec, steps = training.spec, count()
-    trained = trainable_coefficients(bank, backbone, spec, num_classes, seed)
+    if present is None:
+        trained = trainable_coefficients(bank, backbone, spec, num_classes, seed)
+    else:
+        trained = resumed_coefficients(bank, backbone, spec, num_classes, present, seed)
     warms_up = spec.granularity == "weight" and not spec.residual
     warmup = PRICE_WARMUP * training.recipe.total_steps(examples) if warms_up else 0.0
 
@@ -237,17 +241,59 @@ def trainable_coefficients(
     start = replace(start, head=head or None, small=small or None, tune=spec.tune if small else ())
     if spec.bit_price is None:
         return TrainableCoefficients(start)
-    firsts = _first_grids(num_masks, bank, backbone.weights, spec.residual) if num_masks else []
-    alpha_factor = RESIDUAL_LEVELS_PER_UNIT if spec.residual else LEVELS_PER_UNIT
     scales = (*(start.output_scale or ()), *(start.input_scale or ()))
-    starts = [
-        *((grid, alpha_factor) for grid in firsts),
-        *((Grid(FIRST_SCALE_STEP, 1.0), SCALE_LEVELS_PER_UNIT) for _ in scales),
-        *((Grid(FIRST_HEAD_STEP, 0.0), SCALE_LEVELS_PER_UNIT) for _ in head),
-        *((Grid(FIRST_SMALL_STEP, 0.0), SCALE_LEVELS_PER_UNIT) for _ in small),
-    ]
-    like = list(start.tensors())[: len(starts)]
-    return TrainableCoefficients(start, OnGrids(like, starts) if starts else None, by_weight)
+    grids = _first_grids(num_masks, bank, backbone.weights, spec.residual) if num_masks else []
+    grids += [Grid(FIRST_SCALE_STEP, 1.0) for _ in scales]
+    grids += [Grid(FIRST_HEAD_STEP, 0.0) for _ in head]
+    grids += [Grid(FIRST_SMALL_STEP, 0.0) for _ in small]
+    return TrainableCoefficients(start, _on_grids(start, grids), by_weight)
+
+
+def resumed_coefficients(
+    bank: MaskBank,
+    backbone: Backbone,
+    spec: CoefficientSpec,
+    num_classes: int,
+    present: Coefficients,
+    seed: int = 0,
+) -> TrainableCoefficients:
+    """A task's coefficients to be trained further, over the masks that they combine.
+
+    A head grows to so many classes; new ones start at 0. Raises InputError for coefficients of
+    another kind than the specification's.
+    """
+    tune = spec.tune if backbone.small_parameters(spec.tune) else ()
+    other = CoefficientSpec.of(present, spec.bit_price) != replace(spec, tune=tune)
+    alone = not present.alpha and present.weights is None  # with a head, whatever the settings
+    if (other and not alone) or (present.grids is None) != (spec.bit_price is None):
+        raise InputError(
+            "the task has coefficients of another kind than this learner's settings give "
+            "(granularity, scales, precision, start, tune); update it with those of its learning"
+        )
+    head = head_columns(backbone.new_head(num_classes))
+    for grown, own in zip(head, present.head or (), strict=True):
+        grown[..., : own.shape[-1]] = own
+    start = replace(present, head=head or None, grids=None)
+    if present.grids is None:
+        return TrainableCoefficients(start.like(each.clone() for each in start.tensors()))
+    count, by_weight = len(present.grids) - len(present.weights or ()), None
+    if present.weights is not None:
+        frozen = [backbone.weights[layer.name] for layer in bank.layers]
+        by_weight = WeightNumbers(bank.layers, frozen, spec.residual, seed)
+        by_weight.set(present.weights, [grid.step for grid in present.grids[count:]])
+    on_grids = _on_grids(start, present.grids[:count])
+    if on_grids is not None:
+        values = islice(start.tensors(), count)
+        on_grids.set_last(torch.cat([each.flatten() for each in values]))
+    return TrainableCoefficients(start, on_grids, by_weight)
+
+
+def _on_grids(start: Coefficients, grids: Sequence[Grid]) -> OnGrids | None:
+    """The first tensors on these grids, alphas before the others; None without any."""
+    moves = RESIDUAL_LEVELS_PER_UNIT if start.residual else LEVELS_PER_UNIT
+    factors = [moves] * len(start.alpha) + [SCALE_LEVELS_PER_UNIT] * (len(grids) - len(start.alpha))
+    like = list(islice(start.tensors(), len(grids)))
+    return OnGrids(like, list(zip(grids, factors, strict=True))) if like else None
 
 
 class OnGrids:

@@ -54,6 +54,18 @@ class CoefficientSpec:
     residual: bool = False
     tune: tuple[TunedKind, ...] = ()
 
+    @classmethod
+    def of(cls, coefficients: Coefficients, bit_price: float | None) -> CoefficientSpec:
+        """That of coefficients which were learned at this price."""
+        return cls(
+            coefficients.granularity,
+            coefficients.output_scale is not None,
+            coefficients.input_scale is not None,
+            bit_price,
+            coefficients.residual,
+            coefficients.tune,
+        )
+
     def __post_init__(self) -> None:
         if unknown := [kind for kind in self.tune if kind not in TUNED]:
             raise InputError(f"tune must name {' and '.join(TUNED)} only, got {unknown[0]!r}")

@@ -45,7 +45,11 @@ class WeightNumbers:
     """
 
     def __init__(
-        self, layers: Sequence[MaskableLayer], weights: Sequence[Tensor], residual: bool, seed: int
+        self,
+        layers: Sequence[MaskableLayer],
+        weights: Sequence[Tensor],
+        residual: bool,
+        seed: int,
     ) -> None:
         self._residual, device = residual, weights[0].device
         self.shapes = [(layer.units, layer.fan_in) for layer in layers]
@@ -64,6 +68,17 @@ class WeightNumbers:
         self._firsts = torch.tensor(firsts, device=device)
         self._steps = torch.zeros(len(layers), device=device, requires_grad=True)
         self.parameters = [self._numbers, self._steps]
+
+    @torch.no_grad()
+    def set(self, values: Sequence[Tensor], steps: Sequence[float]) -> None:
+        """Starts at the multiples of a task instead, (units, fan_in) a layer, and their steps.
+
+        Those that are 0 stay where they were drawn, as far as that is rounded to 0.
+        """
+        parts = [value / step for value, step in zip(values, steps, strict=True)]
+        whole, drawn = torch.cat([each.flatten() for each in parts]), self._exact().clamp(max=0.49)
+        self._numbers.copy_(torch.where(whole == 0, drawn, whole) / LEVELS_PER_UNIT)
+        self._firsts.copy_(torch.tensor(steps))
 
     def values(self) -> list[Tensor]:
         """A multiple for each weight, (units, fan_in) a layer, differentiable."""

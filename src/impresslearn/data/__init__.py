@@ -25,7 +25,14 @@ from impresslearn.data.examples import (
     data_fingerprint,
 )
 from impresslearn.data.inputs import Inputs
-from impresslearn.data.labels import Label, classes_of, encode_labels, label_array, task_classes
+from impresslearn.data.labels import (
+    Label,
+    classes_of,
+    encode_labels,
+    grown_classes,
+    label_array,
+    task_classes,
+)
 from impresslearn.data.preprocessing import Prepared, Preprocessing
 from impresslearn.data.text import TextEncoder
 
@@ -49,6 +56,7 @@ __all__ = [
     "data_fingerprint",
     "encode_labels",
     "even_parts",
+    "grown_classes",
     "label_array",
     "task_classes",
     "to_batches",

@@ -68,6 +68,27 @@ def task_classes(labels: np.ndarray, outputs: int | None) -> tuple[Label, ...]:
     return classes
 
 
+def grown_classes(
+    known: tuple[Label, ...], found: tuple[Label, ...], outputs: int | None
+) -> tuple[Label, ...]:
+    """The classes of a task and, behind them, those that new data add, for so many outputs.
+
+    Raises InputError for labels of another kind than the task's, and for too many classes.
+    """
+    if type(known[0]) is not type(found[0]):
+        raise InputError(
+            f"the task's labels are like {known[0]!r}, those of the new data like {found[0]!r}; "
+            "give them as the task has them"
+        )
+    classes = known + tuple(label for label in found if label not in known)
+    if outputs is not None and len(classes) > outputs:
+        raise InputError(
+            f"the task would have {len(classes)} classes, the backbone has {outputs} outputs; "
+            'classes that come later want head="own", or a larger num_classes'
+        )
+    return classes
+
+
 def encode_labels(labels: np.ndarray, index_of: dict[Label, int]) -> Tensor:
     """(n,) int64 class indices. Raises InputError that names a label that is not in the map."""
     try:

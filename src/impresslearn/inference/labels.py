@@ -37,13 +37,20 @@ def check_task_names(tasks: Any, count: int) -> list[str]:
 
 def labels_by_task(
     inputs: Tensor | Inputs,
-    names: Sequence[str],
+    tasks: str | Sequence[str],
     predict: Callable[[Tensor | Inputs, str], np.ndarray],
+    known: Callable[[str], Any],
 ) -> np.ndarray:
     """predict(inputs of a task, task) for every task, as one array (n,) in the inputs' order.
 
-    Its dtype is object where the tasks' labels are of different kinds.
+    tasks: the one of all inputs, or one an input. known: raises for a name that is none, before
+    anything is computed. The dtype is object where the tasks' labels are of different kinds.
     """
+    if isinstance(tasks, str):
+        return predict(inputs, tasks)
+    names = check_task_names(tasks, len(inputs))
+    for name in dict.fromkeys(names):
+        known(name)
     positions: dict[str, list[int]] = {}
     for position, name in enumerate(names):
         positions.setdefault(name, []).append(position)

@@ -21,7 +21,7 @@ from torch import Tensor
 from typing_extensions import TypedDict
 
 from impresslearn.data import Inputs
-from impresslearn.errors import InputError
+from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.inference.known_task import KnownTask
 from impresslearn.inference.many_tasks import outputs_of_tasks
 from impresslearn.inference.profiles import TaskProfile, largest_entropy, signals
@@ -88,6 +88,12 @@ class TaskGuess:
     def task(self) -> str | None:
         """The most likely task, or None if unknown."""
         return None if self.unknown else self.best
+
+    def known(self) -> str:
+        """The most likely task. Raises UnknownTaskError where the inputs look like none."""
+        if self.unknown:
+            raise UnknownTaskError(f"the inputs look like none of the tasks: {self.summary()}")
+        return self.best
 
     def summary(self) -> str:
         """One line for a person."""

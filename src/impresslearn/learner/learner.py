@@ -20,15 +20,10 @@ from impresslearn.coefficients.mixing import Coefficients, Granularity
 from impresslearn.coefficients.quantisation import Precision
 from impresslearn.data import Inputs, Label
 from impresslearn.data.preprocessing import Prepared, Preprocessing
-from impresslearn.errors import InputError, UnknownTaskError
+from impresslearn.errors import InputError
 from impresslearn.export import TaskModel, export_module
 from impresslearn.inference import InferenceMethod, InferenceSettings, TaskGuess, guess_task
-from impresslearn.inference.labels import (
-    accuracy_of,
-    check_task_names,
-    labels_by_task,
-    labels_of,
-)
+from impresslearn.inference.labels import accuracy_of, labels_by_task, labels_of
 from impresslearn.learner.learning import Note, Trainer
 from impresslearn.learner.presets import preset as find_preset
 from impresslearn.masks import POPUP_RECIPE, Allocation, ScoreRule, draw_masks
@@ -43,7 +38,7 @@ from impresslearn.optimisation.progress import progress_for
 from impresslearn.state.candidates import KnownTasks
 from impresslearn.state.settings import LearnerSettings, Start
 from impresslearn.state.state import LearnerState
-from impresslearn.state.tasks import TaskTable
+from impresslearn.state.tasks import TaskInfo, TaskTable
 from impresslearn.store import write_store
 from impresslearn.store.writing import Weights
 from impresslearn.validation import ReadOnlySettings, check_integer, check_name, check_seed
@@ -72,10 +67,9 @@ class ImpressLearner(ReadOnlySettings):
     terminal). cache_bytes: memory for the weights of the tasks predicted last; 0 keeps none. The
     defaults are those of the preset "default".
 
-    Settings are attributes of their names and fixed, but for progress.
-
-    Attributes: `bank_` (MaskBank), `tasks_` (name -> TaskInfo), `coefficients_` (name ->
-    Coefficients), `shared_statistics_` (norm statistics that all tasks share, or None).
+    Attributes: settings by their names, fixed but for progress; `bank_` (MaskBank), `tasks_` (name
+    -> TaskInfo), `coefficients_` (name -> Coefficients), `shared_statistics_` (norm statistics that
+    all tasks share, or None).
     """
 
     def __init__(
@@ -106,20 +100,18 @@ class ImpressLearner(ReadOnlySettings):
         if bank is not None and bank.layers != backbone.layers:
             raise InputError("the bank's masks belong to other layers than the backbone's")
         self.backbone = backbone
-        trained = backbone.pretrained
+        trained = backbone.own_head and backbone.pretrained and not penalty
         self.settings = LearnerSettings(
             sparsity, allocation, granularity, output_scale, input_scale, precision, bit_price,
             penalty, basis_recipe, task_recipe, score_rule, seed, preprocessing,
-            start or ("network" if backbone.own_head and trained and not penalty else "mixture"),
-            cast("tuple[TunedKind, ...]", tune),
-            fold_after,
+            start or ("network" if trained else "mixture"), cast(Any, tune), fold_after,
         )  # fmt: skip
         vars(self).update(vars(self.settings))
         check_fold(backbone, self.settings.tune, fold_after)
         self.progress = progress
         self.cache_bytes = check_integer("cache_bytes", cache_bytes, 0)
-        if backbone.layers:  # whether it can be met
-            ones_per_layer(backbone.layers, self.settings.sparsity, allocation)
+        if backbone.layers:
+            ones_per_layer(backbone.layers, self.settings.sparsity, allocation)  # it can be met
         masks = MaskBank(backbone.layers, backbone.device) if bank is None else bank
         self._state = LearnerState(backbone, masks, self.cache_bytes)
 
@@ -131,11 +123,7 @@ class ImpressLearner(ReadOnlySettings):
         for "pretrained" and "few_labels" on a network whose tasks share its head.
         """
         chosen = find_preset(name)
-        check_backbone(backbone)
-        if chosen.own_head and backbone.own_head is None:
-            line = f'the preset {name!r} is for networks with head="own", as from il.adapt(module)'
-            raise InputError(line)
-        learner = cls(backbone, **chosen.settings_on(backbone, overrides))
+        learner = cls(backbone, **chosen.settings_on(check_backbone(backbone), overrides))
         needed = chosen.masks and backbone.layers and learner.settings.granularity != "weight"
         if needed and not len(learner.bank_):
             learner.add_masks(chosen.masks, source="disjoint_kernels")
@@ -177,8 +165,7 @@ class ImpressLearner(ReadOnlySettings):
         values to keep in the task's history. Raises InputError for a taken name, unusable data or
         more classes than the backbone has outputs.
         """
-        seeds = None if seed is None else [seed]
-        self._trainer.learn_masks([name], data, seeds=seeds, note=note)
+        self._trainer.learn_masks([name], data, seeds=seed, note=note)
         return self
 
     def learn_homogeneous(
@@ -215,10 +202,9 @@ class ImpressLearner(ReadOnlySettings):
         or a name given to `masks.register_mask_source`. Raises InputError for an unknown source.
         """
         seed = self.settings.seed if seed is None else check_seed(seed)
-        count, chosen = check_integer("count", count, 1), self.settings
-        self._state.commit_masks(
-            draw_masks(self.bank_, count, chosen.sparsity, chosen.allocation, seed, source=source)
-        )
+        count, how = check_integer("count", count, 1), self.settings
+        drawn = draw_masks(self.bank_, count, how.sparsity, how.allocation, seed, source=source)
+        self._state.commit_masks(drawn)
         return self
 
     def learn_task(
@@ -229,8 +215,7 @@ class ImpressLearner(ReadOnlySettings):
         data: whatever `as_examples` takes; a few labelled examples suffice. note: as in
         `learn_basis`. Raises as that, and InputError while there is no mask, if they need any.
         """
-        seeds = None if seed is None else [seed]
-        self._trainer.learn_tasks({check_name(name): data}, seeds=seeds, note=note)
+        self._trainer.learn_tasks({check_name(name): data}, seeds=seed, note=note)
         return self
 
     def learn_tasks(
@@ -244,6 +229,33 @@ class ImpressLearner(ReadOnlySettings):
         learns one by one: one that gathers norm statistics or draws random numbers, say.
         """
         self._trainer.learn_tasks(tasks, batched=batched)
+        return self
+
+    def update_task(
+        self, name: str, data: Any, *, seed: int | None = None, note: Note | None = None
+    ) -> ImpressLearner:
+        """Learns a task further on new data, from its present numbers, as its next version.
+
+        The version before is kept. Data should show every class that is still to be told apart; new
+        labels become further classes. A readout is fitted anew. data, note: as in `learn_task`.
+        Raises as that, and InputError for a basis task, whose mask others combine.
+        """
+        self._trainer.update_task(name, data, seed=seed, note=note)
+        return self
+
+    def versions(self, name: str) -> tuple[TaskInfo, ...]:
+        """All versions of a task, the first one first; the last one is the present one."""
+        present = self.tasks_.learned(name)
+        return tuple(each.info() for each in (*self._state.former_versions(present), present))
+
+    def restore_task(self, name: str, version: int) -> ImpressLearner:
+        """Puts a former version of a task back, bit for bit, as its next version."""
+        self._state.restore_version(name, check_integer("version", version, 1))
+        return self
+
+    def remove_task(self, name: str) -> ImpressLearner:
+        """Takes a task out with all its versions; the bank keeps its masks."""
+        self._state.remove_task(name)
         return self
 
     def learn_features(self, *data: Any, dimensions: int = 128) -> ImpressLearner:
@@ -277,17 +289,8 @@ class ImpressLearner(ReadOnlySettings):
         inputs look like none of the tasks.
         """
         values = self.prepare(inputs)
-        if task is None:
-            guess = self.infer_task(Prepared(values))
-            if guess.unknown:
-                raise UnknownTaskError(f"the inputs look like none of the tasks: {guess.summary()}")
-            task = guess.best
-        if isinstance(task, str):
-            return self._labels(values, task)
-        names = check_task_names(task, len(values))
-        for name in dict.fromkeys(names):
-            self.tasks_.learned(name)
-        return labels_by_task(values, names, self._labels)
+        tasks = self.infer_task(Prepared(values)).known() if task is None else task
+        return labels_by_task(values, tasks, self._labels, self.tasks_.learned)
 
     def score(self, data: Any, task: str) -> float:
         """The accuracy of a task on labelled data, in [0, 1]."""

@@ -6,12 +6,13 @@ Nothing is committed unless it was learned to its end.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
 from impresslearn.coefficients.learning import trainable_numbers
-from impresslearn.data import Examples, Inputs, to_batches
+from impresslearn.coefficients.mixing import Coefficients
+from impresslearn.data import Examples, Inputs, grown_classes, to_batches
 from impresslearn.errors import InputError
 from impresslearn.learner.readouts import learn_projection, learn_readout
 from impresslearn.masks import PopupScores, trainable_scores
@@ -22,7 +23,8 @@ from impresslearn.optimisation.batched import Problem, side_by_side, solve
 from impresslearn.optimisation.loop import FitResult, TaskTraining, with_head
 from impresslearn.optimisation.progress import Progress
 from impresslearn.state.settings import LearnerSettings
-from impresslearn.state.state import LearnerState, TrainingRun
+from impresslearn.state.state import LearnerState
+from impresslearn.state.training_run import TrainingRun
 from impresslearn.validation import check_name, check_seed, plain_json
 
 Note = Mapping[str, Any]
@@ -45,7 +47,7 @@ class Trainer:
         names: Sequence[str],
         data: Any,
         *,
-        seeds: Sequence[int] | None = None,
+        seeds: Sequence[int] | int | None = None,
         batched: bool | None = False,
         note: Note | None = None,
     ) -> None:
@@ -93,7 +95,7 @@ class Trainer:
         self,
         tasks: Mapping[str, Any],
         *,
-        seeds: Sequence[int] | None = None,
+        seeds: Sequence[int] | int | None = None,
         batched: bool | None = False,
         note: Note | None = None,
     ) -> None:
@@ -111,26 +113,9 @@ class Trainer:
         if settings.granularity == "readout":
             self._learn_readouts(prepared, seed_of, note)
             return
-        training = settings.coefficient_training
 
         def problem(name: str) -> Problem:
-            examples, classes = prepared[name]
-            source = to_batches(examples, classes, backbone.device)
-            phase = TrainingPhase.begin(backbone, state.shared)
-            progress, seed = self.progress(f"task {name}"), seed_of[name]
-            numbers = trainable_numbers(
-                backbone, state.bank, training, len(source), len(classes), seed
-            )
-            return TaskTraining(
-                backbone,
-                source,
-                len(classes),
-                training.recipe,
-                phase,
-                seed,
-                progress,
-                training.fold_after,
-            ), numbers
+            return self._problem(name, prepared[name], seed_of[name])
 
         beside = side_by_side(backbone, batched)
         for names in _of_one_size(prepared) if beside else [list(prepared)]:
@@ -146,6 +131,63 @@ class Trainer:
                     TrainingRun(examples, classes, task.phase, metrics),
                 )
                 started = time.perf_counter() if fit else started
+
+    def update_task(
+        self, name: str, data: Any, *, seed: int | None = None, note: Note | None = None
+    ) -> None:
+        """Learns a task further from its present numbers, as its next version."""
+        state, settings, backbone = self.state, self.settings, self.state.backbone
+        state.backend.check_writable()
+        task, note = state.tasks.learned(name), _checked_note(note)
+        if task.role == "basis":
+            raise InputError(
+                f"{name!r} is a basis task: its mask is one that other tasks combine and never "
+                "changes; learn the new data as a task of another name"
+            )
+        (seed,) = self._seeds(1, seed)
+        examples, found = training_examples(backbone, data, settings.preprocessing)
+        classes = grown_classes(task.classes, found, backbone.most_classes)
+        started, fitted, phase = (
+            time.perf_counter(),
+            None,
+            TrainingPhase.begin(backbone, state.shared),
+        )
+        if settings.granularity == "readout":
+            source = to_batches(examples, classes, backbone.device)
+            numbers = learn_readout(state, settings, source, len(classes))
+        else:
+            present = state.coefficients(task)
+            training, trained = self._problem(name, (examples, classes), seed, present)
+            fitted, phase = training.fit(trained), training.phase
+            numbers = trained.result()
+        run = TrainingRun(examples, classes, phase, _metrics(examples, started, fitted, note))
+        history = settings.task_history(seed)
+        state.commit_learned(name, numbers, settings.precision, history, run, replaced=task)
+
+    def _problem(
+        self, name: str, data: TrainingData, seed: int, present: Coefficients | None = None
+    ) -> Problem:
+        """The optimisation of a task's coefficients; present: those that it starts from."""
+        state, backbone, training = (
+            self.state,
+            self.state.backbone,
+            self.settings.coefficient_training,
+        )
+        examples, classes = data
+        source = to_batches(examples, classes, backbone.device)
+        numbers = trainable_numbers(
+            backbone, state.bank, training, len(source), len(classes), seed, present
+        )
+        return TaskTraining(
+            backbone,
+            source,
+            len(classes),
+            training.recipe,
+            TrainingPhase.begin(backbone, state.shared),
+            seed,
+            self.progress(f"task {name}"),
+            training.fold_after,
+        ), numbers
 
     def learn_features(self, data: Sequence[Any], dimensions: int) -> None:
         """Learns the projection of features that later readouts use."""
@@ -169,10 +211,12 @@ class Trainer:
             run = TrainingRun(examples, classes, phase, _metrics(examples, started, None, note))
             state.commit_learned(name, found, settings.precision, history, run)
 
-    def _seeds(self, number: int, given: Sequence[int] | None) -> list[int]:
+    def _seeds(self, number: int, given: Sequence[int] | int | None) -> list[int]:
         """Those given, or the next ones after those that were used."""
-        first = self.settings.seed + self.state.trained()
-        return list(range(first, first + number)) if given is None else list(map(check_seed, given))
+        if given is None:
+            first = self.settings.seed + self.state.trained()
+            return list(range(first, first + number))
+        return list(map(check_seed, given if isinstance(given, Iterable) else [given]))
 
 
 def _of_one_size(prepared: Mapping[str, TrainingData]) -> list[list[str]]:

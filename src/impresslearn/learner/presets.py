@@ -57,8 +57,14 @@ class Preset:
     def settings_on(self, backbone: Backbone, given: Mapping[str, Any]) -> dict[str, Any]:
         """Keyword arguments for `ImpressLearner` on a network, with those given in their place.
 
-        Norm statistics are folded only where the network has some that can be.
+        Norm statistics are folded only where the network has some that can be. Raises InputError
+        for a preset of tasks with heads of their own on a network whose tasks share one.
         """
+        if self.own_head and backbone.own_head is None:
+            raise InputError(
+                "this preset is for networks whose tasks have heads of their own, "
+                'head="own", as from il.adapt(module)'
+            )
         settings = self.learner_settings() | dict(given)
         tune = checked_tune(settings.get("tune", ()))
         if "fold_after" not in given and not can_fold(backbone, tune):

@@ -43,9 +43,10 @@ def rounded(
     """A copy of a learner whose coefficients take fewer bits; the learner itself is left alone.
 
     precision: float16, int8, int5, int4 or coded; coefficients that take fewer bits already stay as
-    they are, as norm statistics do, and basis tasks have none. data: labelled data by
-    task name, to measure accuracy on. The copy shares the frozen network. Raises InputError for an
-    unknown precision and UnknownTaskError for data of a task that was never learned.
+    they are, as norm statistics do, and basis tasks have none; former versions are left out. data:
+    labelled data by task name, to measure accuracy on. The copy shares the frozen network. Raises
+    InputError for an unknown precision and UnknownTaskError for data of a task that was never
+    learned.
     """
     if precision not in PRECISIONS:
         raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
@@ -71,7 +72,8 @@ def _round(task: LearnedTask, precision: str) -> LearnedTask:
     kept = task.coefficients
     if kept is not None and PRECISIONS.index(precision) > PRECISIONS.index(kept.precision):
         kept = store_coefficients(kept.restore(), precision)
-    return replace(task, coefficients=kept)
+    alone = task if task.version == 1 else task.as_version(1)
+    return replace(alone, coefficients=kept)
 
 
 def _change(before: ImpressLearner, after: ImpressLearner, name: str, data: Any) -> Rounding:

@@ -59,13 +59,14 @@ def create_app(
 ) -> FastAPI:
     """The server of a store, or of a learner, which must not learn meanwhile.
 
-    A store is opened for reading and closed when the app shuts down; tasks that other processes
-    learn into it are served at once. Raises StoreError for one that cannot be opened.
+    A store is opened for reading, unless changes are allowed, and closed when the app shuts down;
+    tasks that other processes learn into it are served at once. Raises StoreError for one that
+    cannot be opened.
     """
     settings = settings or ServeSettings()
     opened = None
     if not isinstance(source, ImpressLearner):
-        source = opened = open_store(source, readonly=True, progress=False)
+        source = opened = open_store(source, readonly=not settings.allow_changes, progress=False)
     service = Service(source, settings)
     # So many threads, and so many views of the network; looking things up never waits for them.
     pool = ThreadPoolExecutor(settings.threads, "predict")
@@ -97,7 +98,11 @@ def create_app(
     if settings.token is not None:
         guarded = APIRouter(dependencies=[Depends(_check_token)], responses=_problems(401))
     guarded.add_api_route("/tasks", service.tasks, responses=_problems(422))
-    guarded.add_api_route("/task", service.task, responses=_problems(404, 422))
+    for route, answer in (("/task", service.task), ("/versions", service.versions)):
+        guarded.add_api_route(route, answer, responses=_problems(404, 422))
+    for route, change in (("/restore", service.restore), ("/remove", service.remove)):
+        if settings.allow_changes:
+            guarded.add_api_route(route, change, methods=["POST"], responses=_problems(404, 422))
     _add_predictions(guarded, service, pool)
     _add_documentation(guarded, app)
     app.include_router(guarded)

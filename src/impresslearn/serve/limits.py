@@ -34,6 +34,8 @@ class ServeSettings(BaseModel):
     token: what requests must bring as `Authorization: Bearer TOKEN`, except for /health; None lets
     everybody ask. hosts: what a request's Host header may name, ports aside; `run_server` adds the
     names of this machine where it listens on loopback, and none at all means any elsewhere.
+    allow_changes: whether requests may restore versions of tasks and remove tasks, which needs a
+    token.
     max_bytes: of a request's body. max_rows: inputs in one request. max_tasks: that one mixed batch
     may name. max_candidates: tasks that one inference may choose among. max_memory: bytes that a
     request's activations, its logits, or the tasks of an inference may each take, as estimated
@@ -47,6 +49,7 @@ class ServeSettings(BaseModel):
 
     token: Token | None = Field(default=None, repr=False)
     hosts: tuple[Host, ...] = ()
+    allow_changes: bool = False
     max_bytes: Count = 16 * 1024**2
     max_rows: Count = 4096
     max_tasks: Count = 256
@@ -62,6 +65,8 @@ class ServeSettings(BaseModel):
             super().__init__(**values)
         except ValidationError as error:
             raise InputError(first_problem(error.errors())) from None
+        if self.allow_changes and self.token is None:
+            raise InputError("a server that allows changes needs a token, which its clients bring")
 
     @property
     def waiting_bytes(self) -> int:

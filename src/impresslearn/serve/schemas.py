@@ -48,6 +48,12 @@ class TaskQuery(Strict):
     name: TaskName = Field(description="A task's name.", examples=["customer 7"])
 
 
+class VersionQuery(TaskQuery):
+    """Which version of a task."""
+
+    version: int = Field(ge=1, le=2**31, description="One of its versions.", examples=[1])
+
+
 class PageQuery(Strict):
     """Which part of a list."""
 
@@ -190,6 +196,7 @@ class TaskSummary(BaseModel):
     num_classes: int
     num_masks: int
     bytes: int = Field(description="All that this task alone needs.")
+    version: int = Field(description="1, and one more with every update.")
 
 
 class TaskDetails(TaskSummary):
@@ -198,6 +205,18 @@ class TaskDetails(TaskSummary):
     classes: list[Label]
     breakdown: dict[str, int] = Field(description="Where its bytes are.")
     history: dict[str, Any] = Field(description="How it was learned.")
+
+
+class TaskVersions(BaseModel):
+    """All versions of a task, the first one first; the last one is the present one."""
+
+    versions: list[TaskDetails]
+
+
+class Removed(BaseModel):
+    """Which task is gone, with all its versions."""
+
+    removed: str
 
 
 class TaskPage(BaseModel):

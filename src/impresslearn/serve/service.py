@@ -40,11 +40,14 @@ from impresslearn.serve.schemas import (
     PageQuery,
     Predictions,
     PredictRequest,
+    Removed,
     TaskDetails,
     TaskPage,
     TaskProbability,
     TaskQuery,
     TaskSummary,
+    TaskVersions,
+    VersionQuery,
 )
 from impresslearn.state.candidates import superposition_bytes
 from impresslearn.state.tasks import TaskInfo
@@ -87,6 +90,21 @@ class Service:
     def task(self, query: Annotated[TaskQuery, Query()]) -> TaskDetails:
         """One task. Its name stands in the query, because a path does not carry every name."""
         return TaskDetails(**_fields(self.learner.tasks_[query.name]))
+
+    def versions(self, query: Annotated[TaskQuery, Query()]) -> TaskVersions:
+        """All versions of a task."""
+        found = self.learner.versions(query.name)
+        return TaskVersions(versions=[TaskDetails(**_fields(each)) for each in found])
+
+    def restore(self, query: Annotated[VersionQuery, Query()]) -> TaskDetails:
+        """Puts a former version of a task back, bit for bit, as its next version."""
+        self.learner.restore_task(query.name, query.version)
+        return TaskDetails(**_fields(self.learner.tasks_[query.name]))
+
+    def remove(self, query: Annotated[TaskQuery, Query()]) -> Removed:
+        """Takes a task out with all its versions; masks stay."""
+        self.learner.remove_task(query.name)
+        return Removed(removed=query.name)
 
     def predict(self, request: PredictRequest) -> Predictions:
         """Labels, and logits if asked for; the same numbers as `ImpressLearner.predict`."""

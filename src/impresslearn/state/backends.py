@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Protocol
 
 from impresslearn.coefficients.readout import Projection
@@ -44,6 +45,15 @@ class Backend(Protocol):
     def add_task(self, task: LearnedTask) -> None:
         """Keeps a task under its name, which is new."""
 
+    def replace_task(self, task: LearnedTask) -> None:
+        """Keeps a task in the place of that of its name, which becomes a former version."""
+
+    def former_versions(self, name: str) -> list[LearnedTask]:
+        """The versions of a task before the present one, the first one first."""
+
+    def remove_task(self, name: str) -> None:
+        """Takes a task out, with its former versions."""
+
     def share(self, statistics: Statistics) -> None:
         """Keeps the norm statistics that all tasks share."""
 
@@ -76,8 +86,11 @@ class MemoryBackend:
         tasks: Mapping[str, LearnedTask] | None = None,
         shared: Statistics | None = None,
         projections: Iterable[Projection] = (),
+        former: Mapping[str, Sequence[LearnedTask]] | None = None,
     ) -> None:
         self.tasks = _Growing(tasks or {})
+        self._former = {name: list(versions) for name, versions in (former or {}).items()}
+        self._number = max((task.number for task in self.tasks.values()), default=0)
         self._bank = bank
         self._shared = shared
         self._projections = list(projections)
@@ -99,7 +112,20 @@ class MemoryBackend:
         yield from ()
 
     def add_task(self, task: LearnedTask) -> None:
-        self.tasks[task.name] = task
+        self._number += 1
+        self.tasks[task.name] = replace(task, number=self._number)
+
+    def replace_task(self, task: LearnedTask) -> None:
+        old = self.tasks[task.name]
+        self._former[task.name] = [*self.former_versions(task.name), old]
+        self.tasks[task.name] = replace(task, number=old.number)
+
+    def former_versions(self, name: str) -> list[LearnedTask]:
+        return self._former.get(name, [])
+
+    def remove_task(self, name: str) -> None:
+        del self.tasks[name]
+        self._former.pop(name, None)
 
     def share(self, statistics: Statistics) -> None:
         self._shared = statistics
@@ -121,7 +147,7 @@ class MemoryBackend:
 
 
 class _Growing(dict[str, LearnedTask]):
-    """A dictionary to which one thread may add while another goes through what it held before."""
+    """A dictionary that one thread may change while another goes through what it held before."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.copy().keys())

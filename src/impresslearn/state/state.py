@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -28,33 +27,17 @@ from impresslearn.coefficients.mixing import (
     task_weights,
     uniform_coefficients,
 )
-from impresslearn.coefficients.norm_statistics import store_statistics
 from impresslearn.coefficients.quantisation import store_coefficients
 from impresslearn.coefficients.readout import Projection
-from impresslearn.data import Examples, Label, StreamedExamples
-from impresslearn.errors import InputError, StoreError, TrainingError
-from impresslearn.inference import PROFILED_INPUTS, task_profile
+from impresslearn.errors import InputError, StoreError
 from impresslearn.kernels.forking import ForkableLock
 from impresslearn.masks.bank import MaskBank, PackedMask, coded_mask, packed_mask
 from impresslearn.networks import Backbone
-from impresslearn.networks.inputs import some_inputs
 from impresslearn.networks.prediction import Statistics, TaskView, TrainingPhase, WeightCache
 from impresslearn.state.backends import Backend, MemoryBackend
 from impresslearn.state.readouts import Weights, networks, whole_head, with_heads
 from impresslearn.state.tasks import LearnedTask, TaskTable, check_new_name
-
-
-@dataclass(frozen=True)
-class TrainingRun:
-    """The training behind a task: its data and classes, norm statistics and metrics.
-
-    phase: holds the statistics that were gathered; metrics: plain values for the history.
-    """
-
-    examples: Examples | StreamedExamples
-    classes: tuple[Label, ...]
-    phase: TrainingPhase
-    metrics: Mapping[str, Any]
+from impresslearn.state.training_run import TrainingRun
 
 
 class LearnerState:
@@ -155,12 +138,12 @@ class LearnerState:
             for each, mask in masks.items()
         ]
         size = len(new[0][0].coded or b"")
-        history = _history(recipes[name], run)
+        history = run.history(recipes[name])
         task = LearnedTask(
             name, run.classes, 1, stored, mask=name, mask_bytes=size, history=history
         )
         view = TaskView(weights, run.phase.statistics, len(run.classes))
-        self._commit(self._judged(task, view, run, precision), run.phase, new)
+        self._commit(run.judged(task, view, self.backbone, precision), run.phase, new)
 
     def commit_learned(
         self,
@@ -169,14 +152,46 @@ class LearnerState:
         precision: str,
         recipe: Mapping[str, Any],
         run: TrainingRun,
+        replaced: LearnedTask | None = None,
     ) -> None:
-        """Rounds and keeps a learned task's coefficients, and norm statistics of its own."""
+        """Rounds and keeps a learned task's coefficients, and norm statistics of its own.
+
+        replaced: the version that this one takes the place of. Raises InputError where another
+        version, or none, is in its place by now.
+        """
         stored = store_coefficients(coefficients, precision)
-        history = _history(recipe, run)
+        history = run.history(recipe)
         task = LearnedTask(name, run.classes, coefficients.num_masks, stored, history=history)
         view = self._view(task, run.phase.statistics)
-        self._commit(self._judged(task, view, run, precision), run.phase)
+        task = run.judged(task, view, self.backbone, precision)
+        if replaced is not None:
+            task = task.as_version(replaced.version + 1)
+        self._commit(task, run.phase, replaced=replaced)
         self._unrounded = name, coefficients
+
+    def former_versions(self, task: LearnedTask) -> list[LearnedTask]:
+        """The versions of a task before this one, the first one first."""
+        return self.backend.former_versions(task.name) if task.version > 1 else []
+
+    def restore_version(self, name: str, version: int) -> None:
+        """Puts a former version of a task into its place, as a new version of the same bits."""
+        with self._committing, self.backend.transaction():
+            present, former = self.tasks.learned(name), self.backend.former_versions(name)
+            if not 1 <= version <= len(former):
+                have = f"former versions 1 to {len(former)}" if former else "no former version"
+                raise InputError(f"task {name!r} has {have}, got version {version}")
+            found = former[version - 1].as_version(present.version + 1, restored=version)
+            self._catch_up_to(found)
+            self.backend.replace_task(found)
+        self._unrounded = None
+
+    def remove_task(self, name: str) -> None:
+        """Takes a task out with all its versions; the bank keeps its masks."""
+        self.backend.check_writable()
+        with self._committing, self.backend.transaction():
+            self.tasks.learned(name)
+            self.backend.remove_task(name)
+        self._unrounded = None
 
     def commit_masks(self, masks: Sequence[PackedMask]) -> None:
         """Adds masks that belong to no task."""
@@ -197,7 +212,7 @@ class LearnerState:
         displace: as of `WeightCache.get`.
         """
         self._catch_up_to(task)
-        keep = partial(self._cache.get, f"{task.name}/{task.version}", displace=displace)
+        keep = partial(self._cache.get, task.key, displace=displace)
         return self._view(task, self.statistics(task), keep)
 
     def feature_view(self, num_masks: int, residual: bool) -> TaskView:
@@ -313,37 +328,17 @@ class LearnerState:
                 f"{own.name!r}, which was never committed; open the store again"
             )
 
-    def _judged(
-        self, task: LearnedTask, view: TaskView, run: TrainingRun, precision: str
-    ) -> LearnedTask:
-        """The task with its norm statistics, and its entropies on its own training inputs."""
-        kept = None
-        if run.phase.statistics is not None and self.backbone.has_task_statistics:
-            kept = store_statistics(
-                self.backbone, run.phase.statistics, precision, view.weights, run.examples
-            )
-            view = replace(view, statistics=kept.values)
-        inputs = some_inputs(run.examples, PROFILED_INPUTS)
-        profile = task_profile(self.backbone, view, inputs)
-        checked = [torch.tensor([profile.own, profile.foreign])]
-        checked += kept.values.values() if kept else []
-        if not all(numbers.isfinite().all() for numbers in checked):
-            raise TrainingError(
-                f"task {task.name!r} is not kept: its predictions or norm statistics are NaN or "
-                "infinite; try a smaller learning rate or scaled inputs"
-            )
-        return replace(task, statistics=kept, profile=profile)
-
     def _commit(
         self,
         task: LearnedTask | None,
         phase: TrainingPhase | None,
         masks: Sequence[PackedMask] = (),
+        replaced: LearnedTask | None = None,
     ) -> None:
         """Keeps masks and a finished task, all of it or on an error nothing.
 
-        Raises InputError where a name, or the norm statistics that all tasks share, were taken
-        since learning began.
+        replaced: as in `commit_learned`. Raises InputError where a name, or the norm statistics
+        that all tasks share, were taken since learning began.
         """
         shared = None
         if phase is not None and phase.mode == "train" and self.backbone.shares_statistics:
@@ -357,8 +352,10 @@ class LearnerState:
                         "another task was learned meanwhile and fixed the norm statistics that all "
                         "tasks share; learn this one again"
                     )
-                if task is not None:
+                if task is not None and replaced is None:
                     check_new_name(task.name, self.tasks)
+                elif replaced is not None:
+                    self._check_present(replaced)
                 first = len(bank)
                 if masks and task is not None:
                     task = replace(task, num_masks=first + 1)
@@ -366,8 +363,10 @@ class LearnerState:
                 self.backend.add_masks([*unsaved, *masks])
                 if shared is not None:
                     self.backend.share(shared)
-                if task is not None:
+                if task is not None and replaced is None:
                     self.backend.add_task(task)
+                elif task is not None:
+                    self.backend.replace_task(task)
             with self._adopting:
                 for position, mask in enumerate(masks, first):
                     self._adopt(position, mask)
@@ -375,11 +374,14 @@ class LearnerState:
             if shared is not None:
                 self._shared = shared
 
+    def _check_present(self, task: LearnedTask) -> None:
+        """Raises InputError unless this version of the task is the one that is kept."""
+        now = self.tasks.learned(task.name) if task.name in self.tasks else None
+        if now is None or (now.number, now.version) != (task.number, task.version):
+            raise InputError(
+                f"task {task.name!r} was changed or removed meanwhile; update it again"
+            )
+
     def _check_names(self, names: Iterable[str]) -> None:
         if taken := [name for name in names if name in self._bank]:
             raise InputError(f"the bank holds a mask named {taken[0]!r}; choose another name")
-
-
-def _history(recipe: Mapping[str, Any], run: TrainingRun) -> dict[str, Any]:
-    now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-    return {"recipe": dict(recipe), "metrics": dict(run.metrics), "created_at": now}

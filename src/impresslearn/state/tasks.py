@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any
@@ -29,7 +29,7 @@ class TaskInfo:
     role: "basis" (has a mask of its own in the bank) or "learned" (has coefficients only); bytes:
     what a store keeps of all that this task alone needs: mask (coded) or coefficients, norm
     statistics, label map, entropies; history: how it was learned ("recipe", "metrics",
-    "created_at"), not needed to compute it.
+    "created_at"), not needed to compute it; version: 1, and one more with every update.
     """
 
     name: str
@@ -39,6 +39,7 @@ class TaskInfo:
     bytes: int
     breakdown: Mapping[str, int] = field(default_factory=dict)
     history: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    version: int = 1
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,8 @@ class LearnedTask:
     """A task as it is kept: all that is needed to compute it again.
 
     For a basis task `coefficients` is None and `mask` names its mask. profile: the entropies that
-    task inference is judged by; history: plain values about how it was learned; version: tells
-    tasks apart that bear the same name one after another, where a store lets a task be removed.
+    task inference is judged by; history: plain values about how it was learned; number: tells
+    apart what bears the same name one after another.
     """
 
     name: str
@@ -59,7 +60,17 @@ class LearnedTask:
     statistics: StoredStatistics | None = None
     profile: TaskProfile | None = None
     history: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    version: int = field(default=0, compare=False)
+    number: int = field(default=0, compare=False)
+
+    @property
+    def version(self) -> int:
+        """1 for a task as it was first learned, and one more with every update."""
+        return self.history.get("metrics", {}).get("version", 1)
+
+    @property
+    def key(self) -> str:
+        """What no other task has, nor another version."""
+        return f"{self.name}/{self.number}/{self.version}"
 
     @property
     def role(self) -> str:
@@ -75,10 +86,14 @@ class LearnedTask:
             "labels": label_map_bytes(self.classes),
             "entropies": self.profile.nbytes if self.profile else 0,
         }
-        total, history = sum(breakdown.values()), self.history
-        return TaskInfo(
-            self.name, self.role, self.classes, self.num_masks, total, breakdown, history
-        )
+        about = (self.name, self.role, self.classes, self.num_masks, sum(breakdown.values()))
+        return TaskInfo(*about, breakdown, self.history, self.version)
+
+    def as_version(self, version: int, **metrics: Any) -> LearnedTask:
+        """The same as another version, with further metrics in its history."""
+        before = self.history.get("metrics", {})
+        metrics = {**before, **metrics, "version": version}
+        return replace(self, history={**self.history, "metrics": metrics})
 
 
 class TaskTable(Mapping[str, TaskInfo]):
@@ -121,7 +136,7 @@ def check_new_name(name: str, known: Collection[str]) -> None:
     """Raises InputError unless `name` can be a task's and is none of the known ones."""
     if check_name(name) in known:
         raise InputError(
-            f"task {name!r} was learned already and tasks never change; choose another name"
+            f"task {name!r} was learned already; choose another name, or update or remove it"
         )
 
 

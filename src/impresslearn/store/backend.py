@@ -14,7 +14,7 @@ from impresslearn.errors import StoreError
 from impresslearn.masks.bank import PackedMask
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import Statistics
-from impresslearn.state.tasks import LearnedTask
+from impresslearn.state.tasks import LearnedTask, unknown_task
 from impresslearn.store.contents import Contents
 from impresslearn.store.encoding import (
     decode_mask,
@@ -102,6 +102,21 @@ class StoreBackend:
 
     def add_task(self, task: LearnedTask) -> None:
         self.contents.add_task(encode_task(task, self.backbone))
+
+    def replace_task(self, task: LearnedTask) -> None:
+        self.contents.replace_task(encode_task(task, self.backbone))
+
+    def former_versions(self, name: str) -> list[LearnedTask]:
+        row = self.contents.task(name)
+        if row is None:
+            raise unknown_task(name, self.tasks)
+        return [self.tasks.decoded(each) for each in self.contents.former_versions(row)]
+
+    def remove_task(self, name: str) -> None:
+        row = self.contents.task(name)
+        if row is None:
+            raise unknown_task(name, self.tasks)
+        self.contents.remove_task(row)
 
     def share(self, statistics: Statistics) -> None:
         self.contents.share(statistics_bytes(statistics))

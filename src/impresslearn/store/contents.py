@@ -28,8 +28,10 @@ from impresslearn.store.rows import (
     TaskRow,
     Value,
     from_json,
+    joined_row,
     new_sum,
     row_checksum,
+    split_row,
     to_json,
 )
 
@@ -43,6 +45,8 @@ _TASK = """
     LEFT JOIN documents AS r ON r.id = t.recipe
 """
 PROJECTION = ".projection.{:06}"
+FORMER = ".version.{:012}.{:06}"
+"""The name of a former version, by its task's number and its own; in their order."""
 LONGEST_TEXT = 2**22
 """Characters of a head's JSON: room for thousands of layers, not for a bomb."""
 
@@ -210,21 +214,56 @@ class Contents:
         checksum = row_checksum("head", values)
         self.database.write("UPDATE head SET uuid = ?, checksum = ?", values[0], checksum)
 
-    def add_task(self, task: TaskRow) -> None:
-        """A task under a new name."""
+    def add_task(self, task: TaskRow, number: int | None = None) -> None:
+        """A task under a new name; number: of its row, the next one by default."""
         checksum = row_checksum("tasks", task.values())
         classes, form, recipe = map(self._document, (task.classes, task.form, task.recipe))
         columns = replace(task, classes=classes, form=form, recipe=recipe).values()  # type: ignore[arg-type]
         taken = (
-            f"task {task.name!r} was learned already and tasks never change; choose another name"
+            f"task {task.name!r} was learned already; choose another name, or update or remove it"
         )
-        self._insert("tasks", (None, *columns, checksum), task.name, taken)
+        self._insert("tasks", (number, *columns, checksum), task.name, taken)
         self._count("tasks", added=[checksum])
 
+    def replace_task(self, task: TaskRow) -> None:
+        """A task in the place of that of its name, which is kept as a former version."""
+        old = self.task(task.name)
+        if old is None:
+            raise InputError(f"no task named {task.name!r} in {self.file.path}")
+        place, content = (old.number, self._version(old)), joined_row(old)
+        checksum = row_checksum("versions", [*place, content])
+        self._insert("tensors", (FORMER.format(*place), checksum + content))
+        self._drop_row(old)
+        self.add_task(task, old.number)
+
+    def former_versions(self, task: TaskRow) -> list[TaskRow]:
+        """The versions of a task before this one, the first one first.
+
+        Raises StoreError where one is damaged or missing.
+        """
+        found = []
+        for version in range(1, self._version(task)):
+            query = "SELECT data FROM tensors WHERE name = ?"
+            what, place = f"version {version} of task {task.name[:80]!r}", (task.number, version)
+            (content,) = self.database.row(query, [FORMER.format(*place)]) or (b"",)
+            checksum, content = content[:SIZE], content[SIZE:]
+            if row_checksum("versions", [*place, content]) != checksum:
+                raise self.file.damaged(f"{what} is not what was written")
+            with self.readable(what):
+                found.append(split_row(content, task.number))
+        return found
+
+    def former_bytes(self) -> int:
+        """Bytes of all former versions."""
+        query = "SELECT coalesce(sum(length(data)), 0) FROM tensors WHERE name LIKE '.version.%'"
+        return self._number(query)
+
     def remove_task(self, task: TaskRow) -> None:
-        """Takes a task out, and nothing else."""
-        self.database.write("DELETE FROM tasks WHERE id = ?", task.number)
-        self._count("tasks", removed=[row_checksum("tasks", task.values())])
+        """Takes a task out with its former versions, and nothing else."""
+        for version in range(1, self._version(task)):
+            name = FORMER.format(task.number, version)
+            self.database.write("DELETE FROM tensors WHERE name = ?", name)
+        self._drop_row(task)
 
     def task(self, name: str) -> TaskRow | None:
         """The row of a task, or None. Raises StoreError for one that was damaged."""
@@ -273,6 +312,14 @@ class Contents:
             rows = self.database.rows(f"SELECT checksum FROM {table}")
             if (len(rows), new_sum(bytes(SIZE), (row[0] for row in rows))) != (count, total):
                 raise self.file.damaged(f"its {table} are not those that were committed")
+
+    def _drop_row(self, task: TaskRow) -> None:
+        self.database.write("DELETE FROM tasks WHERE id = ?", task.number)
+        self._count("tasks", removed=[row_checksum("tasks", task.values())])
+
+    def _version(self, task: TaskRow) -> int:
+        with self.readable(f"task {task.name[:80]!r}"):
+            return int(from_json(dict, task.metrics).get("version", 1))
 
     def _head_values(self) -> tuple:
         row = self.database.row("SELECT * FROM head")

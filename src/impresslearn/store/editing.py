@@ -27,9 +27,10 @@ def remove_tasks(
 ) -> dict[str, int]:
     """Takes tasks out of a store, all or none, with their masks where no other task needs them.
 
-    A name may also be that of a mask that belongs to no task. Returns the masks that stay, with how
-    many tasks combine each. Raises InputError for a name that is not there, and for a mask of no
-    task that cannot go.
+    Their former versions go with them; those of other tasks still need their masks. A name may also
+    be that of a mask that belongs to no task. Returns the masks that stay, with how many tasks
+    combine each. Raises InputError for a name that is not there, and for a mask of no task that
+    cannot go.
     """
     wanted = distinct(names)
     with _changing(path, timeout) as contents, contents.database.transaction():
@@ -76,11 +77,15 @@ def _learned_with(task: TaskRow, contents: Contents, positions: Mapping[str, int
 
 
 def _users(contents: Contents, positions: Mapping[str, int]) -> dict[str, int]:
-    """How many tasks need each mask: those whose own it is, and those that combine so many."""
+    """How many tasks need each mask: those whose own it is, and those of which any version
+    combines so many.
+    """
     users = dict.fromkeys(positions, 0)
     for task in contents.tasks() if positions else ():
+        versions = (*contents.former_versions(task), task)
+        num_masks = max(each.num_masks for each in versions)
         for name, position in positions.items():
-            users[name] += task.mask == name if task.mask else task.num_masks > position
+            users[name] += task.mask == name if task.mask else num_masks > position
     return users
 
 
@@ -105,6 +110,8 @@ def import_tasks(
     module: nn.Module | None = None,
 ) -> list[str]:
     """Copies tasks, all by default, from another store of the same network; returns their names.
+
+    Their former versions come along.
 
     Masks that the store does not have yet are copied too. Its own masks must be the first ones of
     the source, or the source's the first ones of its own. All tasks are copied or none, each only
@@ -138,10 +145,11 @@ def import_tasks(
                     raise InputError(f"no task named {name!r} in {source}; nothing was imported")
                 if to.has_task(name):
                     raise InputError(f"{path} has a task {name!r} already; nothing was imported")
-                tasks.decoded(task)
                 if task.mask and positions.get(task.mask, task.num_masks) >= task.num_masks:
                     raise of.file.damaged(f"task {name!r} has a mask that is not there")
-                to.add_task(task)
+                for version in (*of.former_versions(task), task):
+                    tasks.decoded(version)
+                    (to.replace_task if to.has_task(name) else to.add_task)(version)
         return chosen
 
 

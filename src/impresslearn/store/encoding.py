@@ -112,7 +112,7 @@ def encode_task(task: LearnedTask, backbone: Backbone) -> TaskRow:
     if "seed" in recipe:  # the one setting that differs from task to task
         metrics["seed"] = recipe.pop("seed")
     row = TaskRow(
-        number=task.version,
+        number=task.number,
         name=task.name,
         mask=task.mask,
         num_masks=task.num_masks,
@@ -161,6 +161,9 @@ def decode_task(row: TaskRow, backbone: Backbone, masks: int) -> LearnedTask:
     metrics, recipe = from_json(dict, row.metrics), from_json(dict, row.recipe)
     if "seed" in metrics:
         recipe = {"seed": metrics.pop("seed"), **recipe}
+    version = metrics.get("version", 1)
+    if type(version) is not int or version < 1:
+        raise ValueError(f"a version {version!r}")
     return LearnedTask(
         row.name,
         classes,
@@ -171,7 +174,7 @@ def decode_task(row: TaskRow, backbone: Backbone, masks: int) -> LearnedTask:
         statistics=statistics,
         profile=None if row.profile is None else _profile(row.profile),
         history={"recipe": recipe, "metrics": metrics, "created_at": row.created_at},
-        version=row.number,
+        number=row.number,
     )
 
 

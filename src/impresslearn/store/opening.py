@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
@@ -64,9 +65,11 @@ def load_state(
         tasks = {task.name: task for task in stored.tasks.all()}
         kept = map(stored.backend.projection, range(1, stored.backend.projections() + 1))
         projections = [each for each in kept if each is not None]
-        backend = MemoryBackend(bank, tasks, stored.shared, projections)
+        updated = [name for name, task in tasks.items() if task.version > 1]
+        former = {name: stored.backend.former_versions(name) for name in updated}
+        backend = MemoryBackend(bank, tasks, stored.shared, projections, former)
         state = LearnerState(stored.backbone, bank, cache_bytes, backend)
-        for task in tasks.values():
+        for task in chain(tasks.values(), *former.values()):
             state.check(task)
         return Opened(state, opened.settings)
 
@@ -98,6 +101,7 @@ def describe_store(path: str | os.PathLike) -> dict[str, Any]:
             "projections": contents.projections(),
             "tasks": state.tasks,
             "tasks_bytes": tasks,
+            "former_versions_bytes": contents.former_bytes(),
         }
 
 

@@ -24,7 +24,7 @@ Value = int | float | str | bytes | None
 SIZE = 8
 UNREADABLE = (
     *(ValueError, KeyError, TypeError, IndexError, AttributeError),
-    *(OverflowError, RecursionError),
+    *(OverflowError, RecursionError, struct.error),
 )
 """What decoding a row raises that cannot be one."""
 
@@ -102,6 +102,29 @@ class TaskRow(Row):
     def values(self) -> tuple[Value, ...]:
         """All but the number and the bytes of the mask."""
         return super().values()[1:-1]
+
+
+def joined_row(row: TaskRow) -> bytes:
+    """A task's columns as one value: their JSON, with lengths in place of bytes, and these."""
+    values = row.values()
+    blobs = [value for value in values if isinstance(value, bytes)]
+    sizes = [[len(value)] if isinstance(value, bytes) else value for value in values]
+    head = to_json(sizes).encode()
+    return b"".join([struct.pack("<Q", len(head)), head, *blobs])
+
+
+def split_row(content: bytes, number: int) -> TaskRow:
+    """The row that `joined_row` got. Raises one of UNREADABLE for what is none."""
+    place = 8 + struct.unpack("<Q", content[:8])[0]
+    values = from_json(list, content[8:place].decode())
+    for position, value in enumerate(values):
+        if isinstance(value, list):
+            (size,) = value
+            values[position] = content[place : place + size]
+            place += size
+    if place != len(content):
+        raise ValueError("a version of another length")
+    return TaskRow(number, *values)
 
 
 def row_checksum(table: str, values: Sequence[Value]) -> bytes:

@@ -118,8 +118,12 @@ def _write(
             break  # no task that is written needs it, nor any after it
         contents.add_projection(encode_projection(projection))
     for task in state.tasks.all() if names is None else map(learned, names):
-        state.check(task)
-        contents.add_task(encode_task(task, state.backbone))
+        first, *later = [*state.former_versions(task), task]
+        state.check(first)
+        contents.add_task(encode_task(first, state.backbone))
+        for each in later:
+            state.check(each)
+            contents.replace_task(encode_task(each, state.backbone))
 
 
 @contextmanager

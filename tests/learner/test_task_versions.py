@@ -1,0 +1,170 @@
+"""The life of a task: updated from its present numbers, restored bit for bit, removed."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import impresslearn as il
+from toys import FEATURES, blobs, lenet, pictures, quick_learner, refused, resnet
+
+STILL = il.Recipe(lr=1e-12, epochs=0, min_steps=2)
+"""Two steps that move nothing: what is learned is what was there."""
+CODED = {"precision": "coded", "bit_price": 0.01}
+KINDS = {
+    "a layer": {},
+    "a unit, scaled": {"granularity": "unit", "output_scale": True, "input_scale": True},
+    "int4": {"granularity": "unit", "precision": "int4"},
+    "coded": CODED | {"output_scale": True},
+    "a unit, coded": CODED | {"granularity": "unit"},
+    "a weight": CODED | {"granularity": "weight"},
+}
+
+
+def mlp() -> il.Backbone:
+    torch.manual_seed(0)
+    return il.adapt(nn.Sequential(nn.Linear(FEATURES, 12), nn.ReLU(), nn.Linear(12, 5)))
+
+
+def learner_of(kind, backbone=None, **settings):
+    backbone = lenet(4) if backbone is None else backbone
+    bank = il.random_bank(backbone.layers, 6, 0.8, seed=1)
+    return quick_learner(backbone, bank=bank, **KINDS[kind] | settings)
+
+
+def stays(learner, name):
+    """Another learner of the same tasks that moves nothing."""
+    settings = {key: getattr(learner, key) for key in vars(learner.settings)}
+    other = il.ImpressLearner(
+        learner.backbone, bank=learner.bank_, progress=False, **settings | {"task_recipe": STILL}
+    )
+    other._state = learner._state
+    return other
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_update_starts_from_the_present_numbers(kind, own):
+    learner = learner_of(kind, mlp() if own else None)
+    (inputs, labels), more = blobs(1), blobs(2)
+    learner.learn_task("a", (inputs, labels))
+    before = learner.logits(inputs, "a")
+    stays(learner, "a").update_task("a", more)
+    assert learner.tasks_["a"].version == 2
+    torch.testing.assert_close(learner.logits(inputs, "a"), before, atol=2e-3, rtol=2e-3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_learns_the_new_data_and_the_old_version_comes_back(kind, tmp_path):
+    learner = learner_of(kind)
+    (inputs, labels), new = blobs(1), blobs(8)
+    learner.learn_task("a", (inputs, labels)).learn_task("b", blobs(3))
+    first, other = learner.logits(inputs, "a"), learner.logits(inputs, "b")
+    poor = learner.score(new, "a")
+    learner.update_task("a", new, note={"why": "drift"})
+    second = learner.logits(inputs, "a")
+    assert learner.score(new, "a") > poor + 0.3
+    assert learner.logits(inputs, "b").equal(other)
+    assert list(learner.tasks_) == ["a", "b"]
+    assert learner.tasks_["a"].history["metrics"]["note"] == {"why": "drift"}
+    learner.restore_task("a", 1)
+    assert learner.logits(inputs, "a").equal(first)
+    learner.restore_task("a", 2)
+    assert learner.logits(inputs, "a").equal(second)
+    versions = learner.versions("a")
+    assert [each.version for each in versions] == [1, 2, 3, 4]
+    assert [each.history["metrics"].get("restored") for each in versions] == [None, None, 1, 2]
+    assert versions[-1] == learner.tasks_["a"]
+    learner.save(tmp_path / "a.impress")
+    for back in (il.load(tmp_path / "a.impress"), il.open_store(tmp_path / "a.impress")):
+        assert back.logits(inputs, "a").equal(second)
+        assert back.versions("a") == versions
+        assert back.restore_task("a", 1).logits(inputs, "a").equal(first)
+        assert back.logits(inputs, "b").equal(other)
+        back.close()
+
+
+@pytest.mark.parametrize("norm", ["per_task", "shared", "batch"])
+def test_norm_statistics_belong_to_their_version(norm):
+    learner = quick_learner(resnet(norm)).add_random_masks(4)
+    data, new = pictures(0), pictures(5)
+    learner.learn_task("a", data)
+    first = learner.logits(data[0], "a")
+    learner.update_task("a", new)
+    assert not learner.logits(data[0], "a").equal(first)
+    assert learner.restore_task("a", 1).logits(data[0], "a").equal(first)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("own", [False, True])
+def test_classes_that_come_later_stand_behind_the_others(kind, own, tmp_path):
+    learner = learner_of(kind, mlp() if own else None)
+    inputs, labels = blobs(1, classes=4, count=160)
+    names = np.array(["cat", "dog", "bee", "ant"])[labels]
+    early = np.isin(names, ["cat", "dog", "bee"])
+    learner.learn_task("a", (inputs[early], names[early]))
+    assert learner.tasks_["a"].classes == ("bee", "cat", "dog")
+    old = learner.logits(inputs, "a")
+    learner.update_task("a", (inputs, names))
+    assert learner.tasks_["a"].classes == ("bee", "cat", "dog", "ant")
+    assert learner.score((inputs, names), "a") > 0.8
+    assert set(learner.predict(inputs, "a")) == set(names)
+    learner.save(tmp_path / "a.impress")
+    back = il.load(tmp_path / "a.impress", module=mlp().module if own else None)
+    assert (back.predict(inputs, "a") == learner.predict(inputs, "a")).all()
+    assert back.restore_task("a", 1).logits(inputs, "a").equal(old)
+    exported = learner.export("a")
+    assert exported(inputs).argmax(1).equal(learner.logits(inputs, "a").argmax(1))
+
+
+def test_a_head_alone_and_a_readout_are_updated():
+    plain = il.ImpressLearner(mlp(), progress=False)
+    masks = il.random_bank(mlp().layers, 3, 0.8, seed=0)
+    readout = il.ImpressLearner(mlp(), bank=masks, granularity="readout", progress=False)
+    for learner in (plain, readout):
+        inputs = blobs(1)[0]
+        learner.learn_task("a", blobs(1))
+        first = learner.logits(inputs, "a")
+        learner.update_task("a", blobs(2, classes=4))
+        assert learner.score(blobs(2, classes=4), "a") > 0.8
+        assert learner.restore_task("a", 1).logits(inputs, "a").equal(first)
+
+
+def test_what_cannot_be_updated_or_restored():
+    learner = learner_of("a layer").learn_basis("basis", blobs(0)).learn_task("a", blobs(1))
+    inputs, labels = blobs(2)
+    refused("basis task", learner.update_task, "basis", (inputs, labels))
+    refused("no task named 'b'", learner.update_task, "b", blobs(1), error=il.UnknownTaskError)
+    refused("labels are like 0", learner.update_task, "a", (inputs, [f"x{n}" for n in labels]))
+    refused("6 classes", learner.update_task, "a", blobs(2, classes=6))
+    refused("at least two classes", learner.update_task, "a", (inputs, labels * 0))
+    refused("no former version", learner.restore_task, "a", 1)
+    refused("version must be", learner.restore_task, "a", 0)
+    refused("version must be", learner.restore_task, "a", True)
+    refused("no task named", learner.versions, "b", error=il.UnknownTaskError)
+    refused("no task named", learner.remove_task, "b", error=il.UnknownTaskError)
+    learner.update_task("a", blobs(2))
+    refused("former versions 1 to 1, got version 2", learner.restore_task, "a", 2)
+    assert learner.tasks_["a"].version == 2
+    rounded = il.rounded(learner, "int4").learner
+    assert rounded.tasks_["a"].version == 1
+    assert rounded.versions("a") == (rounded.tasks_["a"],)
+    other = learner_of("a unit, coded")
+    other._state = learner._state
+    refused("another kind", other.update_task, "a", blobs(2))
+
+
+def test_a_removed_task_is_gone_and_its_name_is_free():
+    learner = learner_of("a layer").learn_task("a", blobs(1)).learn_task("b", blobs(2))
+    learner.update_task("a", blobs(3))
+    inputs, masks = blobs(1)[0], len(learner.bank_)
+    kept = learner.logits(inputs, "b")
+    before = learner.logits(inputs, "a")
+    learner.remove_task("a")
+    assert list(learner.tasks_) == ["b"]
+    assert len(learner.bank_) == masks
+    refused("no task named 'a'", learner.predict, inputs, "a", error=il.UnknownTaskError)
+    learner.learn_task("a", blobs(9))
+    assert [each.version for each in learner.versions("a")] == [1]
+    assert not learner.logits(inputs, "a").equal(before)  # from no cache
+    assert learner.logits(inputs, "b").equal(kept)

@@ -1,0 +1,144 @@
+"""Former versions of tasks in a store: kept through kills, seen by others, guarded from damage."""
+
+import os
+import random
+import signal
+import time
+
+import pytest
+from storekit import FULL, hasty, reports, sql, until, version_digests
+
+import impresslearn as il
+from impresslearn.learner.loading import verify_store
+from impresslearn.store import compact_store, describe_store, import_tasks, remove_tasks
+from toys import blobs, refused
+
+SEQUENCES = 1000 if FULL else 12
+
+
+def test_random_lives_that_end_at_any_moment(pool, path, small_store, tmp_path):
+    """A commit whose end was not reported is there or not; everything else is as it was."""
+    draw, committed = random.Random(0), 0
+    for seed in range(SEQUENCES):
+        out = tmp_path / f"out-{seed}"
+        if seed % 5 == 0:
+            path.write_bytes(small_store)
+            with il.open_store(path, progress=False) as learner:
+                expected = version_digests(learner)
+        pid = pool.start("live", out, path=path, seed=seed, count=12)
+        if seed % 4:
+            until(lambda out=out: reports(out))
+        time.sleep(draw.uniform(0, 0.4))
+        os.kill(pid, signal.SIGKILL)
+        pool.wait(pid)
+        last = None
+        for name, found in reports(out):
+            assert name != "failed", found
+            last = name if isinstance(found, str) else None
+            if found is None:
+                del expected[name]
+            elif last is None:
+                known = expected.get(name, [])
+                assert found[: len(known)] == known
+                expected[name], committed = found, committed + 1
+        verify_store(path)
+        with il.open_store(path, progress=False) as learner:
+            now = version_digests(learner)
+        if last is not None:  # it was killed in the midst of this
+            before, after = expected.pop(last, []), now.pop(last, [])
+            assert after in ([], before) or after[: len(before)] == before
+            assert len(after) <= len(before) + 1
+            assert now == expected
+            expected |= {last: after} if after else {}
+        assert now.items() <= expected.items()
+    assert committed > SEQUENCES
+
+
+def test_others_see_an_update_at_once_and_two_updates_do_not_mix(path):
+    with hasty(path) as one, hasty(path) as other:
+        inputs = blobs(1)[0]
+        before = other.logits(inputs, "first")
+        one.update_task("first", blobs(20))
+        assert other.tasks_["first"].version == 2
+        assert other.logits(inputs, "first").equal(one.logits(inputs, "first"))
+        assert not other.logits(inputs, "first").equal(before)
+        state = one._state
+        commit = state._commit
+        state._commit = lambda *of, **how: [
+            other.update_task("first", blobs(21)),
+            commit(*of, **how),
+        ]
+        refused("changed or removed meanwhile", one.update_task, "first", blobs(22))
+        state._commit = lambda *of, **how: [other.remove_task("first"), commit(*of, **how)]
+        refused("changed or removed meanwhile", one.update_task, "first", blobs(22))
+        assert "first" not in one.tasks_
+
+
+def test_a_store_that_is_read_only_takes_no_change(path):
+    with hasty(path, readonly=True) as learner:
+        for verb, *given in (
+            (learner.update_task, "first", blobs(1)),
+            (learner.restore_task, "first", 1),
+            (learner.remove_task, "first"),
+        ):
+            refused("opened for reading only", verb, *given)
+
+
+def test_masks_that_only_a_former_version_needs_stay(path):
+    with hasty(path) as learner:
+        learner.learn_basis("late", blobs(5)).learn_task("over", blobs(6))
+        kept = version_digests(learner)["over"]
+        learner.update_task("over", blobs(7))
+    assert remove_tasks(path, ["late"]) == {"late": 1}
+    with hasty(path) as learner:
+        assert version_digests(learner)["over"][:1] == kept
+        learner.remove_task("over")
+    verify_store(path)
+
+
+def test_versions_travel_and_take_room_until_they_are_removed(path, tmp_path):
+    copy = tmp_path / "copy.impress"
+    il.load(path).save(copy, tasks=["basis-0"])
+    with hasty(path) as learner:
+        for seed in range(4):
+            learner.update_task("first", blobs(seed))
+        expected = version_digests(learner)
+    il.load(path).save(tmp_path / "all.impress")
+    assert version_digests(il.load(tmp_path / "all.impress")) == expected
+    import_tasks(copy, path, ["first"])
+    assert version_digests(il.load(copy)) == expected
+    size = describe_store(path)["former_versions_bytes"]
+    assert 0 < size < 5000
+    with hasty(path) as learner:
+        learner.remove_task("first")
+    compact_store(path)
+    assert describe_store(path)["former_versions_bytes"] == 0
+    verify_store(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("DELETE FROM tensors WHERE name LIKE '.version.%1'", "version 1 of task 'first'"),
+        (
+            "UPDATE tensors SET data = substr(data, 1, 40) WHERE name LIKE '.version.%2'",
+            "version 2 of task 'first'",
+        ),
+        (
+            "UPDATE tensors SET data = (SELECT data FROM tensors WHERE name LIKE '.version.%1') "
+            "WHERE name LIKE '.version.%2'",
+            "version 2 of task 'first'",
+        ),
+    ],
+)
+def test_a_version_that_is_damaged_lost_or_another_is_one_line(path, change, message):
+    with hasty(path) as learner:
+        learner.update_task("first", blobs(1)).update_task("first", blobs(2))
+    with sql(path) as connection:
+        connection.execute(change)
+    with hasty(path) as learner:
+        learner.predict(blobs(1)[0], "first")  # the present version is what it was
+        refused(message, learner.versions, "first", error=il.StoreError)
+        refused(message, learner.restore_task, "first", 2, error=il.StoreError)
+        assert learner.tasks_["first"].version == 3
+    refused(message, il.load, path, error=il.StoreError)
