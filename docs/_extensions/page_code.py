@@ -27,7 +27,7 @@ import time
 import traceback
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -158,25 +158,26 @@ class _Run:
 
     def _end_server(self) -> None:
         if self.server is not None:
-            os.killpg(self.server.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it ended by itself
+                os.killpg(self.server.pid, signal.SIGKILL)
             self.server.wait()
 
     def _serve(self, block: Block) -> None:
         self._end_server()  # the port is one
-        command = block.code.replace(PORT, self.port)
-        log = (self.folder / "server.log").open("wb")
-        server = subprocess.Popen(
-            ["bash", "-c", command],
-            env=self.environment,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+        command, log = block.code.replace(PORT, self.port), self.folder / "server.log"
+        with log.open("wb") as written:
+            server = subprocess.Popen(
+                ["bash", "-c", command],
+                env=self.environment,
+                stdout=written,
+                stderr=written,
+                start_new_session=True,
+            )
         self.server = server
         url, deadline = block.word.replace(PORT, self.port), time.monotonic() + PATIENCE
         while not _answers(url):
             if server.poll() is not None or time.monotonic() > deadline:
-                said = Path(log.name).read_text(encoding="utf-8")
+                said = log.read_text(encoding="utf-8")
                 raise PageError(f"{self.page}:{block.line}: nothing answers at {url}\n{said}")
             time.sleep(0.1)
 
