@@ -36,7 +36,9 @@ nb_execution_cache_path = str(HERE / "_build" / "notebooks" / code_version())
 nb_execution_raise_on_error = True
 nb_execution_timeout = 120
 nb_execution_in_temp = True
+nb_merge_streams = True
 
+autodoc_preserve_defaults = True
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"

@@ -1,7 +1,7 @@
 """Docstrings, which are plain text, as reStructuredText.
 
-Argument names at the beginning of what is said of them become bold, and characters that would be
-markup are escaped outside of code.
+What is said of an argument becomes an item of a list, and characters that would be markup are
+escaped outside of code.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any
 from sphinx.application import Sphinx
 
 CODE = re.compile(r"(`[^`]*`)")
+ITEM = "\0"
+"""Begins an argument, until the text is put together."""
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -23,17 +25,31 @@ def setup(app: Sphinx) -> dict[str, Any]:
 def _process(
     app: Sphinx, what: str, name: str, target: Any, options: Any, lines: list[str]
 ) -> None:
-    names = _argument_names(target)
-    text = "\n".join(lines)
-    parts = CODE.split(text)
+    parts = CODE.split("\n".join(lines))
+    names = "|".join(map(re.escape, _argument_names(target)))
     for place in range(0, len(parts), 2):  # what is not code
         plain = re.sub(r"([*|])|(?<=\w)(_)(?!\w)", r"\\\1\2", parts[place])
         if names:
-            words = "|".join(map(re.escape, names))
-            said = rf"(?<![\w.`])((?:{words})(?:, (?:{words}))*):(?=\s)"
-            plain = re.sub(said, r"**\1**:", plain)
+            said = rf"(?<![\w.`-])((?:{names})(?:, (?:{names}))*):(?=\s)"
+            plain = re.sub(said, rf"{ITEM}**\1**:", plain)
         parts[place] = plain
-    lines[:] = [re.sub(r"`([^`]*)`", r"``\1``", line) for line in "".join(parts).split("\n")]
+    text = re.sub(r"`([^`]*)`", r"``\1``", "".join(parts))
+    paragraphs = [_listed(each) for each in text.split("\n\n")]
+    lines[:] = "\n\n".join(paragraphs).split("\n")
+
+
+def _listed(paragraph: str) -> str:
+    """A paragraph with its arguments, if it has any, as a list."""
+    if ITEM not in paragraph:
+        return paragraph
+    before, *items = " ".join(paragraph.split()).split(ITEM)
+    after = ""
+    if " Raises " in items[-1]:
+        items[-1], word, after = items[-1].partition("Raises ")
+        after = f"\n\n{word}{after}"
+    # Items that a semicolon or a word joined to the next one end in a full stop now.
+    items = [re.sub(r"[;,]$", ".", each.strip()) for each in items]
+    return f"{before}\n\n" + "\n".join(f"- {each}" for each in items) + after
 
 
 def _argument_names(target: Any) -> list[str]:
