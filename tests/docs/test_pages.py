@@ -92,6 +92,14 @@ NO_PAGE = {"Allocation", "MaskSource", "Mode", "ScoreRule", "import_torchvision"
 """Types of arguments, which their functions spell out, and help with torchvision."""
 
 
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_links_of_documents_beside_the_site_lead_somewhere(name):
+    """Those of pages are checked when the site is built."""
+    text = (ROOT / name).read_text("utf-8")
+    links = [each for each in re.findall(r"\]\(([^)#]+)", text) if "://" not in each]
+    assert [each for each in links if not (ROOT / each).exists()] == []
+
+
 def write(folder: Path, text: str) -> Path:
     page = folder / "page.md"
     page.write_text(text, encoding="utf-8")
