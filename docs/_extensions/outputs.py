@@ -12,8 +12,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from page_code import blocks, missing_command, run_page
+from page_code import PageError, blocks, missing_command, run_page
 from sphinx.application import Sphinx
+from sphinx.errors import SphinxError
 from sphinx.util import logging
 
 ROOT = Path(__file__).parents[2]
@@ -58,7 +59,10 @@ def _outputs(app: Sphinx, page: Path, text: str) -> list[str]:
     if kept.exists():
         return json.loads(kept.read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as folder:
-        printed = run_page(page, Path(folder))
+        try:
+            printed = run_page(page, Path(folder))
+        except PageError as error:
+            raise SphinxError(str(error)) from None
     kept.parent.mkdir(parents=True, exist_ok=True)
     kept.write_text(json.dumps(printed), encoding="utf-8")
     return printed
