@@ -30,7 +30,7 @@ def _process(
     for place in range(0, len(parts), 2):  # what is not code
         plain = re.sub(r"([*|])|(?<=\w)(_)(?!\w)", r"\\\1\2", parts[place])
         if names:
-            said = rf"(?<![\w.`-])((?:{names})(?:, (?:{names}))*):(?=\s)"
+            said = rf"(?<![\w.`-])((?:{names})(?:,\s+(?:{names}))*):(?=\s)"
             plain = re.sub(said, rf"{ITEM}**\1**:", plain)
         parts[place] = plain
     text = re.sub(r"`([^`]*)`", r"``\1``", "".join(parts))
