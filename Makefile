@@ -17,7 +17,7 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(WANTED))
 .PHONY: $(STAMP)
 endif
 
-.PHONY: demo test test-slow test-all lint types check check-figures clean
+.PHONY: demo test test-slow test-all lint types check check-figures docs clean
 
 demo: $(STAMP)
 	@$(RUN) impresslearn demo --out "$(OUT)"
@@ -42,15 +42,20 @@ types: $(STAMP)
 check-figures: $(STAMP)
 	$(RUN) impresslearn.experiments.figures docs/figures
 
+# The site, with what its pages print; a warning, such as a link to nowhere, is an error.
+docs: $(STAMP)
+	OMP_NUM_THREADS=1 $(RUN) sphinx -W --keep-going -q -d docs/_build/doctrees docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
+
 check: lint types test check-figures
 
 # pip resolves everything in one call, so that the pinned torch decides for torchvision too.
 $(STAMP):
 	@echo "Installing impresslearn into $(VENV); the first time takes a few minutes"
 	@test -x $(VENV)/bin/pip || $(PYTHON) -m venv $(VENV)
-	@$(RUN) pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev,vision]'
+	@$(RUN) pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev,vision,docs]'
 	@echo "$(WANTED)" > $@
 
 clean:
-	rm -rf $(VENV) "$(OUT)" build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) "$(OUT)" build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -158,6 +158,19 @@ def test_a_file_of_sources_is_checked(tmp_path):
             read_sources(tmp_path / "a.toml")
 
 
+def test_a_pattern_stands_for_documents_without_sources_of_their_own(tmp_path):
+    folder = tmp_path / "docs" / "figures"
+    folder.mkdir(parents=True)
+    (folder / "own.toml").write_text("file = 'docs/own.md'\n[not_in_a_record]\n'It is' = 1\n")
+    (folder / "pages.toml").write_text("file = 'docs/**/*.md'\n")
+    for page, text in {"own.md": "It is 5% here.", "guide/other.md": "Here 7%."}.items():
+        (tmp_path / "docs" / page).parent.mkdir(exist_ok=True)
+        (tmp_path / "docs" / page).write_text(text)
+    found = check_folder(folder)
+    assert found.faults == ["docs/guide/other.md:1: no source for 'Here 7%.'"]
+    assert found.exempt == 1
+
+
 def test_paired_t_test_interval_and_holm():
     """Student's sleep data, as R's `t.test(extra ~ group, paired = TRUE)` tells of it."""
     first = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]

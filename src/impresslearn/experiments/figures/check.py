@@ -83,14 +83,24 @@ class Document:
 
 def check_folder(folder: Path) -> Findings:
     """Checks every document that has a file of sources in the folder; paths are from its parent's
-    parent. Raises InputError for sources that cannot be used.
+    parent. A pattern such as docs/**/*.md stands for the documents that no other file names.
+    Raises InputError for sources that cannot be used.
     """
     files = sorted(folder.glob("*.toml"))
     if not files:
         raise InputError(f"there are no sources of figures in {folder} (*.toml)")
-    found = Findings()
-    for file in files:
-        check_document(read_sources(file), folder.resolve().parent.parent, found)
+    root, found = folder.resolve().parent.parent, Findings()
+    every = [read_sources(file) for file in files]
+    named = {each.file for each in every}
+    for sources in every:
+        paths = [sources.file]
+        if "*" in sources.file:
+            there = (path.relative_to(root) for path in root.glob(sources.file))
+            paths = sorted(
+                {path.as_posix() for path in there if "_build" not in path.parts} - named
+            )
+        for path in paths:
+            check_document(sources.model_copy(update={"file": path}), root, found)
     return found
 
 

@@ -1,6 +1,7 @@
 """Where the figures of a document come from, as a TOML file says.
 
-file        the document, records the folder of records; paths from the root of the checkout
+file        the document, or a pattern such as docs/**/*.md for all that have no file of their own;
+            records the folder of records; paths from the root of the checkout
 [[said]]    text: a piece of the document, which is there once, with {} for figures and ... for
             anything between; from: a table for each figure, or for several if a value is a list
             (see `lookups.Lookup`): record, columns of its rows, value, of, against, unit. What

@@ -1,0 +1,68 @@
+"""Shows under each block of a page what it printed when the site was built.
+
+Pages in the notebooks folder are left to myst-nb. What a page printed is kept for the next build,
+under a name that changes with its text and with the package.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from page_code import PageError, blocks, missing_command, run_page
+from sphinx.application import Sphinx
+from sphinx.errors import SphinxError
+from sphinx.util import logging
+
+ROOT = Path(__file__).parents[2]
+OUTPUT = "\n\n```{{code-block}} text\n:class: output\n\n{}\n```"
+ELSEWHERE = ("run",)
+"""Pages whose blocks tests of their own run."""
+
+log = logging.getLogger(__name__)
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    app.connect("source-read", _add_outputs)
+    return {"parallel_read_safe": False}
+
+
+def code_version() -> str:
+    """Changes with the package's code and with what runs the pages."""
+    files = sorted([*(ROOT / "src").rglob("*.py"), Path(__file__).with_name("page_code.py")])
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
+
+
+def _add_outputs(app: Sphinx, name: str, source: list[str]) -> None:
+    if name in ELSEWHERE or name.startswith("notebooks/"):
+        return
+    page, text = Path(app.env.doc2path(name)), source[0]
+    found = blocks(text)
+    if not any(block.kind in ("python", "bash") for block in found):
+        return
+    missing = missing_command(page)
+    if missing:
+        log.info("%s is shown without outputs: there is no %s", name, missing)
+        return
+    for block, printed in reversed(list(zip(found, _outputs(app, page, text), strict=True))):
+        if printed:
+            text = text[: block.end] + OUTPUT.format(printed) + text[block.end :]
+    source[0] = text
+
+
+def _outputs(app: Sphinx, page: Path, text: str) -> list[str]:
+    key = hashlib.sha256(f"{code_version()}\n{text}".encode()).hexdigest()[:24]
+    kept = Path(app.doctreedir).parent / "outputs" / f"{key}.json"
+    if kept.exists():
+        return json.loads(kept.read_text(encoding="utf-8"))
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            printed = run_page(page, Path(folder))
+        except PageError as error:
+            raise SphinxError(str(error)) from None
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text(json.dumps(printed), encoding="utf-8")
+    return printed

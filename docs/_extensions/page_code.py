@@ -1,0 +1,202 @@
+"""The code of a page, run as a reader would run it: from the first block to the last.
+
+Python blocks share one namespace and one folder with each other and with the commands between them.
+
+| block | what is done with it |
+|---|---|
+| python, {code-cell} | executed; what it prints is its output |
+| bash | run by bash; what it prints is its output |
+| any that begins with a comment that is a file name, `# blobs.py` | written to that file |
+| others, such as text and console | shown only |
+
+Before a block, `<!-- not run: REASON -->` leaves it out, and `<!-- server: URL -->` starts it
+beside the page, in place of the one before, and waits until the URL answers. The port 8000 becomes
+a free one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+
+BLOCK = re.compile(
+    r"^(?:<!-- (?P<order>not run|server): (?P<word>[^\n]+?) -->\n\n?)?"
+    r"```(?P<language>[^\n`]+)\n(?P<code>.*?)^```[ \t]*$",
+    re.MULTILINE | re.DOTALL,
+)
+FILE = re.compile(r"# ([\w-]+\.(?:py|toml))\n")
+PORT = "8000"
+PATIENCE = 60.0
+"""Seconds that a server may take until it answers."""
+
+
+class PageError(Exception):
+    """A block that failed: the page, its line and why."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page. line: of its first line of code; end: where its text ends."""
+
+    language: str
+    code: str
+    line: int
+    end: int
+    order: str | None = None
+    word: str = ""
+
+    @property
+    def kind(self) -> str:
+        """python, bash, file, server or shown."""
+        if self.order == "not run":
+            return "shown"
+        if FILE.match(self.code):
+            return "file"
+        if self.order == "server":
+            return "server"
+        if self.language in ("python", "{code-cell}", "{code-cell} python"):
+            return "python"
+        return "bash" if self.language == "bash" else "shown"
+
+
+def blocks(text: str) -> list[Block]:
+    """The fenced blocks of a page, in order."""
+    return [
+        Block(
+            each["language"].strip(),
+            each["code"],
+            text.count("\n", 0, each.start("code")) + 1,
+            each.end(),
+            each["order"],
+            each["word"] or "",
+        )
+        for each in BLOCK.finditer(text)
+    ]
+
+
+def run_page(page: Path, folder: Path) -> list[str]:
+    """What each block of a page prints, run in a folder. Raises PageError at the first failure."""
+    text = page.read_text(encoding="utf-8")
+    with _Run(page, folder).started() as run:
+        return [run.run(block) for block in blocks(text)]
+
+
+def missing_command(page: Path) -> str | None:
+    """A command that the page's bash blocks need and that is not installed."""
+    used = "\n".join(each.code for each in blocks(page.read_text("utf-8")) if each.kind == "bash")
+    return next((name for name in ("curl",) if name in used and not shutil.which(name)), None)
+
+
+class _Run:
+    """One page under way."""
+
+    def __init__(self, page: Path, folder: Path) -> None:
+        self.page, self.folder = page, folder
+        self.names: dict[str, Any] = {"__name__": "__main__"}
+        self.server: subprocess.Popen[bytes] | None = None
+        self.port = _free_port()
+        scripts = str(Path(sys.executable).parent)
+        path = os.pathsep.join([scripts, os.environ.get("PATH", "")])
+        self.environment = os.environ | {"PATH": path, "OMP_NUM_THREADS": "1", "COLUMNS": "96"}
+
+    @contextmanager
+    def started(self) -> Iterator[_Run]:
+        """In the folder; a server is ended afterwards."""
+        before = os.getcwd()
+        os.chdir(self.folder)
+        try:
+            yield self
+        finally:
+            os.chdir(before)
+            self._end_server()
+
+    def run(self, block: Block) -> str:
+        """What the block prints."""
+        act = {"python": self._python, "bash": self._bash, "file": _write, "server": self._serve}
+        if block.kind not in act:
+            return ""
+        return (act[block.kind](block) or "").replace(self.port, PORT).rstrip()
+
+    def _python(self, block: Block) -> str:
+        printed = StringIO()
+        # Blank lines in front make the line numbers of a traceback those of the page.
+        program = "\n" * (block.line - 1) + block.code.replace(PORT, self.port)
+        try:
+            with redirect_stdout(printed):
+                exec(compile(program, str(self.page), "exec"), self.names)
+        except Exception:
+            place = f"{self.page}:{block.line}"
+            raise PageError(f"{place}: a block failed\n{traceback.format_exc()}") from None
+        return printed.getvalue()
+
+    def _bash(self, block: Block) -> str:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", block.code.replace(PORT, self.port)],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            what = f"{self.page}:{block.line}: status {done.returncode}"
+            raise PageError(f"{what}\n{done.stdout}\n{done.stderr}")
+        return done.stdout
+
+    def _end_server(self) -> None:
+        if self.server is not None:
+            with suppress(ProcessLookupError):  # it ended by itself
+                os.killpg(self.server.pid, signal.SIGKILL)
+            self.server.wait()
+
+    def _serve(self, block: Block) -> None:
+        self._end_server()  # the port is one
+        command, log = block.code.replace(PORT, self.port), self.folder / "server.log"
+        with log.open("wb") as written:
+            server = subprocess.Popen(
+                ["bash", "-c", command],
+                env=self.environment,
+                stdout=written,
+                stderr=written,
+                start_new_session=True,
+            )
+        self.server = server
+        url, deadline = block.word.replace(PORT, self.port), time.monotonic() + PATIENCE
+        while not _answers(url):
+            if server.poll() is not None or time.monotonic() > deadline:
+                said = log.read_text(encoding="utf-8")
+                raise PageError(f"{self.page}:{block.line}: nothing answers at {url}\n{said}")
+            time.sleep(0.1)
+
+
+def _write(block: Block) -> None:
+    name = FILE.match(block.code)
+    assert name is not None
+    Path(name[1]).write_text(block.code, encoding="utf-8")
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2):
+            return True
+    except (URLError, OSError):
+        return False
+
+
+def _free_port() -> str:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return str(found.getsockname()[1])

@@ -1,0 +1,55 @@
+"""How Sphinx builds the site: `make docs`. Nothing is fetched while it is built or read."""
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "_extensions"))
+
+from outputs import code_version  # noqa: E402
+
+import impresslearn  # noqa: E402
+
+project = "ImpressLearn"
+author = "The ImpressLearn authors"
+copyright = author
+version = release = impresslearn.__version__
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.viewcode",
+    "docstrings",
+    "outputs",
+    "pictures",
+    "records",
+]
+exclude_patterns = ["_build", "_extensions", "figures"]
+nitpicky = False
+default_role = "code"
+
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+
+nb_execution_mode = "cache"
+nb_execution_cache_path = str(HERE / "_build" / "notebooks" / code_version())
+nb_execution_raise_on_error = True
+nb_execution_timeout = 120
+nb_execution_in_temp = True
+nb_merge_streams = True
+
+autodoc_preserve_defaults = True
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
+maximum_signature_line_length = 88
+
+html_theme = "furo"
+html_title = f"ImpressLearn {release}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_sphinx = False
+pygments_style = "tango"
+pygments_dark_style = "monokai"

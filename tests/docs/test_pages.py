@@ -1,0 +1,139 @@
+"""Pages of the site: their code runs as written, and nothing public is missing from the API."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import impresslearn as il
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+sys.path.insert(0, str(DOCS / "_extensions"))
+
+from page_code import PageError, blocks, missing_command, run_page  # noqa: E402
+
+ELSEWHERE = {"docs/run.md"}
+"""Whose code tests/experiments/test_run_command.py runs."""
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path
+    for path in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+    if "_build" not in path.parts
+}
+WITH_CODE = {
+    name: path
+    for name, path in PAGES.items()
+    if name not in ELSEWHERE
+    and any(each.kind in ("python", "server") for each in blocks(path.read_text("utf-8")))
+}
+SAYS = {
+    "README.md": lambda said: float(said.split()[0]) > 0.85 and said.split()[1] == "322",
+    "docs/five-minutes.md": lambda said: said.count("basis") >= 5 and "322 bytes" in said,
+    "docs/guide/few-labels.md": lambda said: float(said.split()[0]) > 0.7,
+    "docs/guide/pretrained.md": lambda said: float(said.split()[0]) > 0.8,
+    "docs/guide/text.md": lambda said: "['card']" in said,
+    "docs/guide/own-method.md": lambda said: "average accuracy" in said and "mine" in said,
+    "docs/guide/serving.md": lambda said: said.count('"labels":[') >= 4 and "close:" in said,
+    "docs/guide/unknown-task.md": lambda said: "look like none" in said,
+}
+"""What must be true of what a page prints."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WITH_CODE)
+def test_the_code_of_a_page_runs(name, tmp_path):
+    missing = missing_command(PAGES[name])
+    if missing:
+        pytest.skip(f"the page needs {missing}, which is not installed")
+    printed = "\n".join(run_page(PAGES[name], tmp_path))
+    assert SAYS.get(name, bool)(printed), printed
+
+
+def test_the_pages_with_code_are_there():
+    assert len(WITH_CODE) >= 18
+    assert set(SAYS) <= set(WITH_CODE)
+    assert len([name for name in WITH_CODE if name.startswith("docs/notebooks/")]) == 3
+
+
+def test_a_method_of_ones_own_takes_ten_lines():
+    code = "\n".join(each.code for each in blocks(PAGES["docs/guide/own-method.md"].read_text()))
+    own = code[code.index("X = [") : code.index("result = ")]
+    assert len([line for line in own.splitlines() if line.strip()]) <= 10
+
+
+def test_the_code_of_pages_is_linted(tmp_path):
+    """As one program a page; imports may stand where they are first needed."""
+    for name, path in PAGES.items():
+        programs = [each.code for each in blocks(path.read_text("utf-8")) if each.kind == "python"]
+        (tmp_path / f"{name.replace('/', '_')[:-3]}.py").write_text("\n".join(programs))
+    command = [sys.executable, "-m", "ruff", "check", "--select", "E,F,B,I,UP"]
+    command += ["--ignore", "E402,I001,B018", "--line-length", "100", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_every_public_name_is_in_the_api():
+    told = "\n".join(path.read_text("utf-8") for path in (DOCS / "api").glob("*.md"))
+    documented = re.findall(r"^\.\. auto\w+:: (impresslearn\.\S+)", told, flags=re.MULTILINE)
+    assert len(documented) == len(set(documented))
+    short = {each.rpartition(".")[2] for each in documented}
+    rooms = {room: getattr(il, room) for room in ("masks", "methods", "networks", "streams")}
+    wanted = {name for name in il.__all__ if name not in (*rooms, "__version__")}
+    for room, module in rooms.items():
+        names = getattr(module, "__all__", None) or [n for n in vars(module) if n[0] != "_"]
+        wanted |= {name for name in names if callable(getattr(module, name))}
+        assert f"impresslearn.{room}." in told
+    assert wanted - short == NO_PAGE
+
+
+NO_PAGE = {"Allocation", "MaskSource", "Mode", "ScoreRule", "import_torchvision"}
+"""Types of arguments, which their functions spell out, and help with torchvision."""
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_links_of_documents_beside_the_site_lead_somewhere(name):
+    """Those of pages are checked when the site is built."""
+    text = (ROOT / name).read_text("utf-8")
+    links = [each for each in re.findall(r"\]\(([^)#]+)", text) if "://" not in each]
+    assert [each for each in links if not (ROOT / each).exists()] == []
+
+
+def write(folder: Path, text: str) -> Path:
+    page = folder / "page.md"
+    page.write_text(text, encoding="utf-8")
+    return page
+
+
+def test_blocks_share_names_files_and_commands(tmp_path):
+    page = write(
+        tmp_path,
+        "```python\nx = 2\nopen('n.txt', 'w').write('7')\n```\n\n```bash\ncat n.txt\n```\n\n"
+        "```python\n# helper.py\ny = 1\n```\n\n```bash\ncat helper.py\n```\n\n"
+        "<!-- not run: it would fail -->\n```python\nraise ValueError\n```\n\n"
+        "```text\nshown\n```\n\n```python\nprint(x + 1)\n```\n",
+    )
+    assert run_page(page, tmp_path) == ["", "7", "", "# helper.py\ny = 1", "", "", "3"]
+
+
+def test_a_block_that_fails_is_named(tmp_path):
+    for code, says in {
+        "```python\nprint(1)\nprint(2 / 0)\n```": r"page\.md:4(.|\n)*line 5(.|\n)*ZeroDivision",
+        "```bash\necho told\nfalse\n```": r"page\.md:4: status 1\ntold",
+        "<!-- server: http://127.0.0.1:8000/ -->\n```bash\necho no\n```": "answers(.|\n)*no",
+    }.items():
+        with pytest.raises(PageError, match=says):
+            run_page(write(tmp_path, f"A page.\n\n{code}\n"), tmp_path)
+
+
+def test_a_server_is_ended_with_its_page(tmp_path):
+    code = (
+        "<!-- server: http://127.0.0.1:8000/ -->\n"
+        f"```bash\n{sys.executable} -m http.server 8000 --bind 127.0.0.1\n```\n\n"
+        "```python\nimport urllib.request\n"
+        "url = 'http://127.0.0.1:8000/'\nprint(urllib.request.urlopen(url).status, url)\n```\n"
+    )
+    before = Path.cwd()
+    assert run_page(write(tmp_path, code), tmp_path)[1] == "200 http://127.0.0.1:8000/"
+    assert Path.cwd() == before
