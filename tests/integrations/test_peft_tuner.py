@@ -305,8 +305,10 @@ def test_gpt2_with_its_units_in_columns_in_half_precision_too(tmp_path):
     own = logits(model)
     assert not torch.allclose(own, logits(gpt2()))
     model.save_pretrained(tmp_path)
-    half = PeftModel.from_pretrained(gpt2().bfloat16(), tmp_path)
-    assert layers(half).popitem()[1].impress_alpha["default"].dtype == torch.float32
+    for light in (False, True):  # coefficients are not rounded as the weights are
+        half = PeftModel.from_pretrained(gpt2().bfloat16(), tmp_path, low_cpu_mem_usage=light)
+        (other,) = layers(half).values()
+        assert torch.equal(other.impress_alpha["default"], layer.impress_alpha["default"])
     assert torch.allclose(logits(half).float(), own, atol=0.05)
     assert torch.allclose(logits(model.merge_and_unload()), own, atol=1e-6)
 
@@ -445,6 +447,12 @@ def test_quantised_weights_are_refused():
     model = nn.Sequential(nn.Linear(4, 4))
     model[0].weight = nn.Parameter(torch.ones(4, 4, dtype=torch.int8), requires_grad=False)
     refused("weights of 0 are quantised", get_peft_model, model, config(target_modules=["0"]))
+
+
+def test_adapters_of_two_kinds_on_one_layer_are_refused():
+    model = peft.get_peft_model(base(), peft.LoraConfig(target_modules=["q_proj"]))
+    with pytest.warns(UserWarning, match="second time"):
+        refused("q_proj has adapters of another kind", get_peft_model, model, config())
 
 
 def test_registering_again_is_harmless_and_without_peft_a_line_says_so():

@@ -45,7 +45,7 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
         self._unmerged: Tensor | None = None
         self._disable_adapters, self._active_adapter = False, []
         self.merged_adapters: list[str] = []
-        self._layer = _maskable(self.get_base_layer(), name)
+        self._layer = _maskable(base_layer, name)
 
     def update_layer(self, adapter_name: str, config: ImpressConfig) -> None:
         """Adds an adapter, which changes nothing as yet."""
@@ -187,6 +187,8 @@ def _buffer(key: MaskKey) -> str:
 
 
 def _maskable(module: nn.Module, name: str) -> MaskableLayer:
+    if isinstance(module, BaseTunerLayer):
+        raise InputError(f"{name} has adapters of another kind; call unload() on the model first")
     part: Part = "transposed" if units_in_columns(module) else ""
     if not (part or isinstance(module, MASKABLE)):
         raise InputError(
