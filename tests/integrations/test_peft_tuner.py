@@ -199,6 +199,19 @@ def test_adapters_share_masks_by_seed_and_number_and_drop_them_with_the_last():
     assert [name for name, _ in layer.named_buffers()] == ["impress_bits_4_3"]
 
 
+def test_an_adapter_that_is_added_is_neither_active_nor_trained():
+    model = tuned(seed=1, target_modules=["q_proj"])
+    own = logits(model)
+    coefficients_from(2, add(model, "b", target_modules=["q_proj", "k_proj"]), "b")
+    assert torch.equal(logits(model), own)
+    trained = {name for name, each in model.named_parameters() if each.requires_grad}
+    assert {name.rpartition(".impress_alpha.")[2] for name in trained} == {"default"}
+    model.set_adapter("b")
+    trained = {name for name, each in model.named_parameters() if each.requires_grad}
+    assert {name.rpartition(".impress_alpha.")[2] for name in trained} == {"b"}
+    assert len(trained) == 4
+
+
 def test_layers_of_one_shape_have_masks_of_their_own():
     bits = [each.impress_bits_4_0 for each in layers(tuned()).values() if each._layer.units == 32]
     digests = {each.numpy().tobytes() for each in bits}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from peft import PeftConfig
@@ -55,7 +55,7 @@ class ImpressConfig(PeftConfig):
     layers_to_transform: list[int] | int | None = None
     layers_pattern: list[str] | str | None = None
     modules_to_save: list[str] | None = None
-    masks_digest: str | None = field(default=None)
+    masks_digest: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,6 +69,3 @@ class ImpressConfig(PeftConfig):
             )
         if self.layers_pattern and self.layers_to_transform is None:
             raise InputError("layers_pattern says where the numbers of layers_to_transform stand")
-        for name in ("target_modules", "exclude_modules"):
-            value = getattr(self, name)
-            setattr(self, name, set(value) if isinstance(value, list) else value)

@@ -68,8 +68,6 @@ class ImpressModel(BaseTuner):
         layer = wrapped(target, current_key.removeprefix("_orig_mod."))
         layer.set_adapter(self.active_adapters)
         layer.update_layer(adapter_name, peft_config)
-        if adapter_name not in self.active_adapters:
-            layer.requires_grad_(False)
         self._replace_module(parent, target_name, layer, target)
 
     @contextmanager
