@@ -36,6 +36,8 @@ def test_columns_of_labels_by_other_names_and_kinds():
     named = clusters().cast_column("label", datasets.ClassLabel(names=["a", "b", "c"]))
     named = named.rename_column("label", "kind")
     assert as_examples(named).labels.tolist() == blobs()[1].tolist()
+    both = clusters(kind=[1] * 96).cast_column("kind", datasets.ClassLabel(names=["a", "b"]))
+    assert set(as_examples(both).inputs.named) == {"x", "kind"}  # "label" is the label
     refused("one column named label or labels, they have x, y", as_examples,
             clusters().rename_column("label", "y"))  # fmt: skip
     refused("they have x, label, labels", as_examples, clusters(labels=[0] * 96))
