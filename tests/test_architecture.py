@@ -22,7 +22,7 @@ LAYERS = (  # from low to high; a unit imports strictly lower layers, or itself
     {"export", "store"},
     {"learner"},
     {"methods"},
-    {"hub", "serve"},
+    {"hub", "integrations", "serve"},
     {"experiments"},
     {"cli"},
     {"__main__"},

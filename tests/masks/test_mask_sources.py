@@ -16,6 +16,7 @@ from impresslearn.masks import (
     disjoint_mask,
     random_bank,
     random_mask,
+    sources,
 )
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks.layers import MaskableLayer
@@ -186,3 +187,8 @@ def test_shared_out_kernels_are_kept_as_seeds(tmp_path):
     again, inputs = load(tmp_path / "kernels.impress"), pictures()[0]
     assert torch.equal(again.logits(inputs, "t"), learner.logits(inputs, "t"))
     assert describe_store(tmp_path / "kernels.impress")["masks_bytes"] == 0
+
+
+def test_drawing_keeps_nothing_of_the_size_of_the_weights():
+    disjoint_bank(LAYERS, 3, seed=1)
+    assert sources._shares.cache_info().currsize == 0

@@ -4,9 +4,12 @@ import sys
 import time
 
 import pytest
+import torch
 
+import impresslearn as il
 from impresslearn.optimisation import progress as module
 from impresslearn.optimisation.progress import Progress, progress_for, silent
+from toys import QUICK, blobs, lenet, quick_learner, refused
 
 
 class Terminal(io.StringIO):
@@ -66,3 +69,46 @@ def test_short_work_says_nothing_and_what_is_shown_is_chosen(capfd, monkeypatch)
     assert [progress_for(choice).shown for choice in (True, False, "auto")] == [True, False, False]
     monkeypatch.setattr(sys, "stderr", Terminal())
     assert progress_for("auto").shown
+
+
+def test_a_log_gets_the_numbers_of_each_training(capfd):
+    told = []
+    learner = quick_learner(progress=lambda *line: told.append(line))
+    quiet = quick_learner().learn_basis("first", blobs())
+    learner.learn_basis("first", blobs()).learn_task("second", blobs(1))
+    assert [line[:2] for line in told] == [
+        (name, step) for name in ("basis first", "task second") for step in (1, 51, 60)
+    ]
+    losses = [values["loss"] for _, _, values in told]
+    assert losses[2] < losses[0]
+    rates = [values["learning_rate"] for _, _, values in told]
+    assert rates[0] == QUICK.lr > rates[1] > rates[2] > 0
+    assert {type(value) for _, _, values in told for value in values.values()} == {float}
+    assert capfd.readouterr() == ("", "")
+    for name, mask in learner.bank_.mask("first").items():  # a log changes nothing
+        assert torch.equal(mask, quiet.bank_.mask("first")[name])
+
+
+def test_a_log_of_an_evaluation_gets_the_accuracies_of_what_is_learned():
+    told = []
+    stream = {f"t{seed}": (blobs(seed), blobs(seed)) for seed in range(3)}
+    learner = quick_learner().add_random_masks(4)
+    result = il.evaluate(learner, stream, progress=lambda *line: told.append(line))
+    assert [line[:2] for line in told] == [("evaluation", learned) for learned in (1, 2, 3)]
+    for _, learned, values in told:
+        row = result.matrix[learned]
+        wanted = {f"accuracy/t{place}": row[place] for place in range(learned)}
+        assert values == wanted | {"average_accuracy": pytest.approx(sum(row[:learned]) / learned)}
+
+
+def test_other_methods_take_a_log_and_its_error_ends_the_work():
+    told = []
+    method = il.FineTuning(lenet(), recipe=QUICK, progress=lambda *line: told.append(line))
+    method.learn_task("a", blobs())
+    assert [line[:2] for line in told] == [("task a", step) for step in (1, 51, 60)]
+    learner = quick_learner(progress=lambda *line: 1 / 0).add_random_masks(2)
+    with pytest.raises(ZeroDivisionError):
+        learner.learn_task("a", blobs())
+    assert not learner.tasks_
+    refused("progress must be True, False, \"auto\" or a function .* got 'loud'",
+            quick_learner(progress="loud").learn_basis, "a", blobs())  # fmt: skip

@@ -8,6 +8,7 @@ import torch
 from impresslearn.data import TensorBatches
 from impresslearn.errors import InputError, TrainingError
 from impresslearn.optimisation.loop import Recipe, fit
+from impresslearn.optimisation.progress import Progress
 
 INPUTS = torch.arange(10, dtype=torch.float32)[:, None]
 TARGETS = torch.arange(10)
@@ -153,7 +154,7 @@ def test_dropout_follows_the_seed_and_global_randomness_is_left_alone():
 def test_progress_advances_once_a_step():
     events = []
 
-    class Counter:
+    class Counter(Progress):
         @contextmanager
         def track(self, total):
             events.append(total)

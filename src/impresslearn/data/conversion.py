@@ -25,6 +25,7 @@ from torch.utils.data import (
 )
 
 from impresslearn.data import random_state
+from impresslearn.data.columns import from_columns, has_columns
 from impresslearn.data.datasets import PROBED, Items, form_of, from_dataset, same
 from impresslearn.data.examples import MEMORY_LIMIT, Examples, StreamedExamples, pair, raw
 from impresslearn.data.images import class_images, image_files
@@ -40,8 +41,9 @@ def as_examples(
 
     data: `Examples`; a pair (inputs, labels) of tensors, arrays or lists; a map-style `Dataset` of
     (input, label); a `DataLoader` (its data set is read, its batch size and order are not used, a
-    sampler that selects is drawn once); an `IterableDataset`; the path of an image folder (one
-    sub-folder a class; needs the extra `vision`).
+    sampler that selects is drawn once); an `IterableDataset`; a `datasets.Dataset` with a column of
+    labels (see `from_columns`); the path of an image folder (one sub-folder a class; needs the
+    extra `vision`).
     A `Dataset` is held in memory up to `memory_limit` bytes, and streamed beyond by `workers`
     processes. One that draws at random while it is read is always streamed, so that each epoch
     draws anew: from torch's, numpy's and Python's global generators as the training seed says, or
@@ -78,8 +80,12 @@ def _converted(data: Any, memory_limit: int, workers: int) -> Examples | Streame
         return _held(lambda: map(_batch_of_one, data), memory_limit)
     if isinstance(data, Dataset):
         return from_dataset(data, memory_limit, workers)
+    if has_columns(data):
+        return from_columns(data, memory_limit, workers)
     if isinstance(data, (tuple, list)) and len(data) == 2:
         return pair(*data)
+    if isinstance(data, dict) and data and all(map(has_columns, data.values())):
+        raise InputError(f"the data are several splits; choose one of {', '.join(data)}")
     raise InputError(
         "data must be a pair (inputs, labels), a Dataset, a DataLoader, the path of an image "
         f"folder or Examples, got {type(data).__name__}"

@@ -34,7 +34,7 @@ from impresslearn.networks.heads import TunedKind
 from impresslearn.networks.inputs import check_backbone, checked_inputs
 from impresslearn.networks.prediction import Statistics, TaskView
 from impresslearn.optimisation.loop import Recipe
-from impresslearn.optimisation.progress import progress_for
+from impresslearn.optimisation.progress import ProgressChoice, progress_for
 from impresslearn.state.candidates import KnownTasks
 from impresslearn.state.settings import LearnerSettings, Start
 from impresslearn.state.state import LearnerState
@@ -63,9 +63,10 @@ class ImpressLearner(ReadOnlySettings):
     whose tasks have heads of their own, without a penalty. tune: small parameters that a task
     learns beside: those of "norm" layers, and each "bias". fold_after: the share of a training in
     which batch norms normalise by the batch; what they gather is then folded into the tuned norms
-    (an error where tasks share no statistics). progress: True, False, or "auto" (shown on a
-    terminal). cache_bytes: memory for the weights of the tasks predicted last; 0 keeps none. The
-    defaults are those of the preset "default".
+    (an error where tasks share no statistics). progress: True, False, "auto" (shown on a
+    terminal), or a log, a function of (name, step, values): see `optimisation.progress`.
+    cache_bytes: memory for the weights of the tasks predicted last; 0 keeps none. The defaults are
+    those of the preset "default".
 
     Attributes: settings by their names, fixed but for progress; `bank_` (MaskBank), `tasks_` (name
     -> TaskInfo), `coefficients_` (name -> Coefficients), `shared_statistics_` (norm statistics that
@@ -93,7 +94,7 @@ class ImpressLearner(ReadOnlySettings):
         start: Start | None = None,
         tune: Sequence[TunedKind] = (),
         fold_after: float = 0.0,
-        progress: bool | str = "auto",
+        progress: ProgressChoice = "auto",
         cache_bytes: int = 256 * 1024**2,
     ) -> None:
         backbone = check_backbone(create_backbone() if backbone is None else backbone)

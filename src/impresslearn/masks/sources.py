@@ -148,6 +148,7 @@ def draw_masks(
             mask = _sources[source](layers, ones, seed + number)
             bank.check(mask)
         masks.append(packed_mask(name, mask, layers, kind, recipe))
+    _shares.cache_clear()  # which take as much memory as the weights of the layers
     return masks
 
 

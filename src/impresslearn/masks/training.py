@@ -20,7 +20,7 @@ from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import training_examples
 from impresslearn.networks.prediction import Statistics, TrainingPhase
 from impresslearn.optimisation.loop import FitResult, Recipe, TaskTraining, Trainable, with_head
-from impresslearn.optimisation.progress import progress_for
+from impresslearn.optimisation.progress import ProgressChoice, progress_for
 from impresslearn.validation import check_integer, check_seed
 
 POPUP_RECIPE = Recipe(optimizer="adam", lr=0.03, schedule="cosine", epochs=2, min_steps=300)
@@ -69,7 +69,7 @@ def train_mask(
     score_rule: ScoreRule = "magnitude",
     recipe: Recipe = POPUP_RECIPE,
     seed: int = 0,
-    progress: bool | str = False,
+    progress: ProgressChoice = False,
 ) -> TrainedMask:
     """A mask for one task, trained with edge-popup on the frozen network.
 
@@ -97,7 +97,7 @@ def prune(
     rounds: int = 4,
     recipe: Recipe = PRUNING_RECIPE,
     seed: int = 0,
-    progress: bool | str = False,
+    progress: ProgressChoice = False,
 ) -> PrunedMask:
     """A mask for one task by iterative magnitude pruning; the network itself stays as it is.
 
@@ -127,7 +127,7 @@ def trainable_scores(scores: PopupScores, backbone: Backbone) -> Trainable:
 
 
 def _task(
-    backbone: Backbone, data: Any, recipe: Recipe, seed: int, progress: bool | str
+    backbone: Backbone, data: Any, recipe: Recipe, seed: int, progress: ProgressChoice
 ) -> TaskTraining:
     examples, classes = training_examples(backbone, data)
     source, phase = to_batches(examples, classes, backbone.device), TrainingPhase.begin(backbone)

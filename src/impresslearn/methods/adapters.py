@@ -31,6 +31,7 @@ from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone
 from impresslearn.networks.layers import MASKABLE, MaskableLayer
 from impresslearn.optimisation.loop import Trainable, Weights
+from impresslearn.optimisation.progress import ProgressChoice
 from impresslearn.state.tasks import TaskInfo
 from impresslearn.streams import import_torchvision
 from impresslearn.validation import ReadOnlySettings, check_flag, check_integer, check_number
@@ -80,7 +81,7 @@ class Adapter(ReadOnlySettings):
 
     backbone: Backbone
     seed: int
-    progress: bool | str
+    progress: ProgressChoice
 
     def __init__(
         self,

@@ -10,12 +10,13 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from numbers import Real
+from statistics import fmean
 from typing import Any, Protocol
 
 from impresslearn.data import Examples, StreamedExamples
 from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.methods.results import Comparison, Evaluation
-from impresslearn.optimisation.progress import progress_for
+from impresslearn.optimisation.progress import ProgressChoice, progress_for
 from impresslearn.streams import Stream, Task, from_arrays
 from impresslearn.validation import check_integer
 
@@ -50,13 +51,14 @@ def evaluate(
     stream: Stream | Mapping[str, Sequence[Any]],
     *,
     basis: int = 0,
-    progress: bool | str = False,
+    progress: ProgressChoice = False,
 ) -> Evaluation:
     """Learns a stream task by task and measures the accuracy on all tasks before and after each.
 
     stream: of two tasks at least, or {task name: (train, test)} as `streams.from_arrays` takes it.
     basis: how many of the first tasks are learned by `learn_basis`, where the method has it.
-    progress: True, False or "auto", a bar for the whole stream beside the method's own.
+    progress: True, False or "auto", a bar for the whole stream beside the method's own; or a log,
+    as `optimisation.progress` says, of the accuracies on the tasks learned.
     Raises InputError for a method without the verbs and for scores outside [0, 1]; errors of the
     method name the task.
     """
@@ -86,7 +88,8 @@ def evaluate(
     def row() -> list[float]:
         return [_accuracy(method, task, test_set(task), task.name in learned) for task in tasks]
 
-    with progress_for(progress).titled("evaluation").track(len(tasks)) as advance:
+    shown = progress_for(progress).titled("evaluation")
+    with shown.track(len(tasks)) as advance:
         matrix = [row()]
         for place, task in enumerate(tasks):
             verb = "learn_basis" if place < basis else "learn_task"
@@ -97,6 +100,8 @@ def evaluate(
                 raise type(error)(f"task {task.name!r}: {error}") from error
             learned.add(task.name)
             matrix.append(row())
+            seen = {f"accuracy/{tasks[i].name}": matrix[-1][i] for i in range(place + 1)}
+            shown.log(place + 1, seen | {"average_accuracy": fmean(seen.values())})
             advance()
     kept = getattr(method, "tasks_", {})
     infos = {task.name: kept[task.name] for task in tasks if task.name in kept}
@@ -114,7 +119,7 @@ def compare(
     stream: Stream | Mapping[str, Sequence[Any]],
     *,
     basis: int = 0,
-    progress: bool | str = False,
+    progress: ProgressChoice = False,
 ) -> Comparison:
     """Evaluates methods, label -> method, on one stream in turn; arguments as of `evaluate`."""
     if not isinstance(methods, Mapping) or not methods:

@@ -26,7 +26,7 @@ from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone, checked_inputs, training_examples
 from impresslearn.networks.prediction import TaskView, TrainingPhase
 from impresslearn.optimisation.loop import Recipe, TaskTraining, Trainable, Weights, with_head
-from impresslearn.optimisation.progress import progress_for
+from impresslearn.optimisation.progress import ProgressChoice, progress_for
 from impresslearn.state.tasks import (
     TaskInfo,
     check_new_name,
@@ -48,7 +48,7 @@ class TrainingSettings(TypedDict, total=False):
     recipe: Recipe
     seed: int
     preprocessing: Preprocessing | None
-    progress: bool | str
+    progress: ProgressChoice
 
 
 def share_settings(method: ReadOnlySettings, tuned: FineTuning) -> None:
@@ -97,7 +97,7 @@ class FineTuning(ReadOnlySettings):
         recipe: Recipe = FINETUNING_RECIPE,
         seed: int = 0,
         preprocessing: Preprocessing | None = None,
-        progress: bool | str = "auto",
+        progress: ProgressChoice = "auto",
         statistics: StatisticsOf = "task",
         trains: Callable[[int], Trainable] | None = None,
         role: str = "network",
@@ -192,7 +192,7 @@ class SequentialFineTuning(ReadOnlySettings):
     `FineTuning`.
     """
 
-    progress: bool | str
+    progress: ProgressChoice
 
     def __init__(self, backbone: Backbone, **settings: Unpack[TrainingSettings]) -> None:
         require_shared_head("SequentialFineTuning", backbone)

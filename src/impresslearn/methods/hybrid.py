@@ -24,6 +24,7 @@ from impresslearn.methods.finetuning import FineTuning, require_shared_head, sha
 from impresslearn.methods.supsup import MaskSettings
 from impresslearn.networks import Backbone
 from impresslearn.optimisation.loop import Recipe, Trainable, Weights
+from impresslearn.optimisation.progress import ProgressChoice
 from impresslearn.state.tasks import TaskInfo, check_new_name, tensor_bytes
 from impresslearn.validation import ReadOnlySettings
 
@@ -40,7 +41,7 @@ class Hybrid(ReadOnlySettings):
 
     backbone: Backbone
     seed: int
-    progress: bool | str
+    progress: ProgressChoice
 
     def __init__(
         self,

@@ -40,6 +40,7 @@ from impresslearn.methods.random_bases import NOLA_RECIPE, PRANC_RECIPE, nola, p
 from impresslearn.methods.supsup import BestMask, SingleMask, SupSup
 from impresslearn.networks import Backbone
 from impresslearn.optimisation.loop import Recipe
+from impresslearn.optimisation.progress import ProgressChoice
 from impresslearn.state.settings import RECIPES
 from impresslearn.validation import check_integer, check_name
 
@@ -60,7 +61,7 @@ def create_method(
     backbone: Backbone,
     *,
     seed: int = 0,
-    progress: bool | str = False,
+    progress: ProgressChoice = False,
     **settings: Any,
 ) -> Method:
     """A method of `list_methods` on a frozen network, with nothing learned.
@@ -154,7 +155,7 @@ def _hybrid(backbone: Backbone, *, task_recipe: Recipe, **settings: Any) -> Hybr
 
 
 def _classical(
-    backbone: Backbone, *, estimator: str, progress: bool | str, **settings: Any
+    backbone: Backbone, *, estimator: str, progress: ProgressChoice, **settings: Any
 ) -> SklearnClassifier:
     """Without progress: it is fitted in a blink."""
     return SklearnClassifier(backbone, estimator, **settings)

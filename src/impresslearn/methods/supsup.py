@@ -30,6 +30,7 @@ from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import training_examples
 from impresslearn.networks.prediction import TaskView
 from impresslearn.optimisation.loop import Recipe
+from impresslearn.optimisation.progress import ProgressChoice
 from impresslearn.state.tasks import (
     TaskInfo,
     TaskTable,
@@ -49,7 +50,7 @@ class MaskSettings(TypedDict, total=False):
     score_rule: ScoreRule
     seed: int
     preprocessing: Preprocessing | None
-    progress: bool | str
+    progress: ProgressChoice
     cache_bytes: int
 
 
@@ -187,7 +188,7 @@ class BestMask(ReadOnlySettings):
     settings: as of `SupSup`.
     """
 
-    progress: bool | str
+    progress: ProgressChoice
 
     def __init__(
         self, backbone: Backbone, bank: MaskBank | None = None, **settings: Unpack[MaskSettings]

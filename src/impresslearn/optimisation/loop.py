@@ -151,11 +151,13 @@ def fit(
             optimizer.step()
             if step >= total - window:
                 recent.append(value.detach())
-            if (step % CHECK_EVERY == 0 or step == total - 1) and not value.isfinite():
-                raise TrainingError(
-                    f"the loss became {value.item()} at step {step + 1}; "
-                    f"lower the learning rate {recipe.lr}"
-                )
+            if step % CHECK_EVERY == 0 or step == total - 1:
+                if not value.isfinite():
+                    raise TrainingError(
+                        f"the loss became {value.item()} at step {step + 1}; "
+                        f"lower the learning rate {recipe.lr}"
+                    )
+                progress.log(step + 1, {"loss": value.item(), "learning_rate": rate})
             advance()
     if not all(bool(torch.isfinite(parameter).all()) for parameter in parameters):
         raise TrainingError(

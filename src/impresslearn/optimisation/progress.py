@@ -1,20 +1,39 @@
-"""Progress of long work on standard error: a bar on a terminal, else a line of text now and then.
+"""Progress of long work: a bar on a terminal, else a line of text now and then; or a log.
 
-The library calls `progress.track(total)` and advances; whether it is shown is the caller's choice.
+The library calls `progress.track(total)` and advances, and `progress.log(step, values)` where it
+knows numbers; what becomes of them is the caller's choice. A log is any function of (name, step,
+values): the training's title, such as "task rotated-30", the steps taken, and the loss (nats, with
+the price of bits) and the learning rate by their names; of `evaluate` "evaluation", the tasks
+learned, and their accuracies. TensorBoard, Weights & Biases and MLflow are three lines each:
+
+    from torch.utils.tensorboard import SummaryWriter
+    board = SummaryWriter("logs")
+    learner.progress = lambda name, step, values: [
+        board.add_scalar(f"{name}/{key}", value, step) for key, value in values.items()]
+
+    import wandb
+    run = wandb.init(project="digits")
+    learner.progress = lambda name, step, values: run.log(
+        {f"{name}/{key}": value for key, value in values.items()} | {f"{name}/step": step})
+
+    import mlflow
+    mlflow.start_run()
+    learner.progress = lambda name, step, values: mlflow.log_metrics(
+        {f"{name}/{key}": value for key, value in values.items()}, step=step)
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from threading import Event, Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from impresslearn.errors import visible
+from impresslearn.errors import InputError, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,16 +42,28 @@ FIRST_LINE, LINE_EVERY = 10.0, 30.0
 """Seconds. Short work says nothing, and a chain of it never more than a line in ten seconds."""
 
 
+Log = Callable[[str, int, dict[str, float]], Any]
+"""A function of what is trained, the steps taken, and numbers by their names."""
+ProgressChoice = bool | str | Log
+"""True, False, "auto" (a bar or lines if standard error is a terminal), or a log in their place."""
+
+
 @dataclass(frozen=True)
 class Progress:
-    """Tells how far work titled `title` is if `shown`, else does nothing."""
+    """Tells how far work titled `title` is if `shown`, and `write`, if given, its numbers."""
 
     shown: bool = False
     title: str = ""
+    write: Log | None = None
 
     def titled(self, title: str) -> Progress:
         """The same, with another title."""
-        return Progress(self.shown, title)
+        return Progress(self.shown, title, self.write)
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Hands numbers to the log, where there is one; what it raises ends the work."""
+        if self.write is not None:
+            self.write(self.title, step, dict(values))
 
     @contextmanager
     def track(self, total: int) -> Iterator[Callable[[], None]]:
@@ -95,7 +126,15 @@ def _line(title: str, done: int, total: int, seconds: float) -> str:
 silent = Progress()
 
 
-def progress_for(choice: bool | str) -> Progress:
-    """True, False, or "auto": shown if standard error is a terminal."""
-    shown = sys.stderr.isatty() if choice == "auto" else bool(choice)
-    return Progress(shown)
+def progress_for(choice: ProgressChoice) -> Progress:
+    """What a choice stands for. Raises InputError for anything else."""
+    if callable(choice):
+        return Progress(write=choice)
+    if choice == "auto":
+        return Progress(sys.stderr.isatty())
+    if not isinstance(choice, bool):
+        raise InputError(
+            'progress must be True, False, "auto" or a function of (name, step, values), '
+            f"got {choice!r}"
+        )
+    return Progress(choice)

@@ -1,0 +1,1 @@
+"""Where the library meets other frameworks; each module needs the framework of its name."""

@@ -1,0 +1,475 @@
+"""The tuner for PEFT, on small transformers with random weights; skipped where PEFT is missing."""
+
+import json
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+
+import pytest
+import safetensors.torch
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from impresslearn.errors import MissingDependencyError
+from impresslearn.kernels import reference, unpack
+from impresslearn.methods.adapters import import_peft
+from impresslearn.networks.layers import MaskableLayer
+from toys import ConvNet, pictures, refused
+
+try:
+    peft = import_peft()
+except MissingDependencyError as error:
+    pytest.skip(str(error), allow_module_level=True)
+transformers = import_module("transformers")
+integration = import_module("impresslearn.integrations.peft")
+masks = import_module("impresslearn.integrations.peft.masks")
+PeftModel, get_peft_model = peft.PeftModel, peft.get_peft_model
+ImpressConfig, ImpressLayer = integration.ImpressConfig, integration.ImpressLayer
+
+SIZES = {
+    "vocab_size": 32,
+    "hidden_size": 32,
+    "intermediate_size": 40,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 16,
+    "num_labels": 3,
+    "pad_token_id": 0,
+}
+LINEAR = 7 * 2 + 1
+"""Linear layers of the network, its head included."""
+
+
+def base(kind="LlamaForSequenceClassification", **sizes):
+    """A transformer of two layers with the same random weights each time."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return getattr(transformers, kind)(transformers.LlamaConfig(**SIZES | sizes)).eval()
+
+
+def config(**settings):
+    return ImpressConfig(**{"num_masks": 4, "target_modules": "all-linear", **settings})
+
+
+def tuned(seed=None, model=None, name="default", **settings):
+    """An adapted network; seed: of coefficients in place of those that change nothing."""
+    model = get_peft_model(model or base(), config(**settings), adapter_name=name).eval()
+    return model if seed is None else coefficients_from(seed, model, name)
+
+
+def coefficients_from(seed, model, name):
+    generator = torch.Generator().manual_seed(seed)
+    for parameter_name, parameter in model.named_parameters():
+        if parameter_name.endswith(f"impress_alpha.{name}"):
+            parameter.data = 0.3 * torch.randn(parameter.shape, generator=generator)
+    return model
+
+
+def batch(seed=0, count=24):
+    """Token ids (n, 6), and labels: which third of the vocabulary the last one is of."""
+    ids = torch.randint(1, 31, (count, 6), generator=torch.Generator().manual_seed(seed))
+    return ids, (ids[:, -1] - 1) // 10
+
+
+@torch.no_grad()
+def logits(model, **settings):
+    return model(input_ids=batch()[0], **settings).logits
+
+
+def layers(model):
+    return {name: each for name, each in model.named_modules() if isinstance(each, ImpressLayer)}
+
+
+def frozen(model):
+    """The weights of the network without what the adapters have, copied."""
+    return {
+        name.replace(".base_layer", ""): each.clone()
+        for name, each in model.state_dict().items()
+        if "impress_" not in name and "modules_to_save" not in name
+    }
+
+
+def train(model, steps=40, lr=0.05):
+    """The losses of the first and the last step."""
+    ids, labels = batch()
+    trained = [each for each in model.parameters() if each.requires_grad]
+    optimizer = torch.optim.Adam(trained, lr=lr)
+    losses = []
+    for _ in range(steps):
+        loss = cross_entropy(model(input_ids=ids).logits, labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses[0], losses[-1]
+
+
+@pytest.mark.parametrize(("granularity", "share"), [("layer", 0.9), ("unit", 0.5)])
+def test_coefficients_alone_are_trained_and_the_loss_falls(granularity, share):
+    model = tuned(granularity=granularity)
+    before = frozen(model)
+    first, last = train(model)
+    assert last < share * first
+    after = frozen(model)
+    assert before.keys() == after.keys()
+    assert all(torch.equal(after[name], each) for name, each in before.items())
+    names = [name for name, each in model.named_parameters() if each.requires_grad]
+    assert len(names) == LINEAR
+    assert all(name.endswith(".impress_alpha.default") for name in names)
+
+
+def test_a_new_adapter_and_a_disabled_one_are_the_network_bit_for_bit():
+    wanted = logits(base())
+    model = tuned()
+    assert torch.equal(logits(model), wanted)
+    coefficients_from(1, model, "default")
+    assert not torch.allclose(logits(model), wanted)
+    with model.disable_adapter():
+        assert torch.equal(logits(model), wanted)
+    assert torch.equal(logits(model.unload()), wanted)
+
+
+def test_the_change_is_that_of_the_formula():
+    model = tuned(seed=1, granularity="unit")
+    layer = layers(model)["base_model.model.model.layers.1.mlp.down_proj"]
+    alpha, weight = layer.impress_alpha["default"], layer.base_layer.weight
+    masks = unpack(layer.impress_bits_4_0, weight.shape[1])
+    assert masks.shape == (4, *weight.shape)
+    assert torch.equal(masks.sum(0), torch.ones(weight.shape))  # each weight in one of them
+    wanted = weight * (masks * alpha[:, :, None]).sum(0)
+    assert torch.allclose(layer.get_delta_weight("default"), wanted, atol=1e-7)
+    inputs = torch.randn(5, 40)
+    assert torch.allclose(layer(inputs), inputs @ (weight + wanted).T, atol=1e-5)
+    layer.get_delta_weight("default").sum().backward()
+    assert torch.allclose(
+        alpha.grad, reference.mask_sums(layer.impress_bits_4_0, weight, weight / weight, True)
+    )
+
+
+def test_what_is_saved_are_coefficients_and_they_load(tmp_path):
+    model = tuned(seed=1)
+    state = peft.get_peft_model_state_dict(model)
+    assert {tuple(each.shape) for each in state.values()} == {(4,)}
+    assert {name.rpartition(".")[2] for name in state} == {"impress_alpha"}
+    model.save_pretrained(tmp_path)
+    kept = safetensors.torch.load_file(tmp_path / "adapter_model.safetensors")
+    assert sum(each.nbytes for each in kept.values()) == 4 * 4 * LINEAR
+    again = PeftModel.from_pretrained(base(), tmp_path).eval()
+    assert torch.equal(logits(again), logits(model))
+    assert not any(each.requires_grad for each in again.parameters())
+    light = PeftModel.from_pretrained(base(), tmp_path, low_cpu_mem_usage=True)
+    assert torch.equal(logits(light), logits(model))
+    assert train(PeftModel.from_pretrained(base(), tmp_path, is_trainable=True), 1)
+
+
+def test_fifty_adapters_are_switched_and_give_the_logits_of_fresh_loads(tmp_path):
+    names = [f"task-{number}" for number in range(50)]
+    for number, name in enumerate(names):
+        granularity = "unit" if number % 2 else "layer"
+        tuned(seed=number, granularity=granularity).save_pretrained(tmp_path / name)
+    model = PeftModel.from_pretrained(base(), tmp_path / names[0], adapter_name=names[0]).eval()
+    for name in names[1:]:
+        model.load_adapter(tmp_path / name, name)
+    found = {}
+    for name in [*reversed(names), *names[::7]]:
+        model.set_adapter(name)
+        found[name] = logits(model)
+        fresh = PeftModel.from_pretrained(base(), tmp_path / name).eval()
+        assert torch.equal(found[name], logits(fresh))
+    assert len({tuple(each.flatten().tolist()) for each in found.values()}) == 50
+    for layer in layers(model).values():  # fifty adapters, one set of masks
+        assert [name for name, _ in layer.named_buffers()] == ["impress_bits_4_0"]
+
+
+def test_adapters_share_masks_by_seed_and_number_and_drop_them_with_the_last():
+    model = tuned()
+    layer = layers(model)["base_model.model.model.layers.0.self_attn.q_proj"]
+    bits = layer.impress_bits_4_0
+    model.add_adapter("same", config(target_modules=["q_proj"]))
+    assert layer.impress_bits_4_0 is bits
+    model.add_adapter("other", config(seed=3))
+    assert not torch.equal(layer.impress_bits_4_3, bits)
+    model.add_adapter("fewer", config(num_masks=2))
+    assert layer.impress_bits_2_0.shape[0] == 2
+    for name in ("default", "fewer"):
+        model.delete_adapter(name)
+    assert [name for name, _ in layer.named_buffers()] == ["impress_bits_4_0", "impress_bits_4_3"]
+    model.delete_adapter("same")
+    assert [name for name, _ in layer.named_buffers()] == ["impress_bits_4_3"]
+
+
+def test_an_adapter_that_is_added_is_neither_active_nor_trained():
+    model = tuned(seed=1, target_modules=["q_proj"])
+    own = logits(model)
+    coefficients_from(2, add(model, "b", target_modules=["q_proj", "k_proj"]), "b")
+    assert torch.equal(logits(model), own)
+    trained = {name for name, each in model.named_parameters() if each.requires_grad}
+    assert {name.rpartition(".impress_alpha.")[2] for name in trained} == {"default"}
+    model.set_adapter("b")
+    trained = {name for name, each in model.named_parameters() if each.requires_grad}
+    assert {name.rpartition(".impress_alpha.")[2] for name in trained} == {"b"}
+    assert len(trained) == 4
+
+
+def test_layers_of_one_shape_have_masks_of_their_own():
+    bits = [each.impress_bits_4_0 for each in layers(tuned()).values() if each._layer.units == 32]
+    digests = {each.numpy().tobytes() for each in bits}
+    assert len(bits) == len(digests) == 6
+
+
+def test_merging_keeps_the_logits_and_unmerging_the_weights():
+    model = tuned(seed=1)
+    coefficients_from(2, add(model, "b"), "b")
+    before, own = frozen(model), logits(model)
+    model.merge_adapter()
+    assert torch.allclose(logits(model), own, atol=1e-6)
+    model.unmerge_adapter()
+    assert all(torch.equal(frozen(model)[name], each) for name, each in before.items())
+    model.merge_adapter(["default"])
+    with pytest.warns(UserWarning, match="now additionally merging b"):
+        model.merge_adapter(["b"])
+    both = logits(model)
+    with model.disable_adapter():
+        assert torch.equal(logits(model), logits(base()))
+    model.base_model.set_adapter(["default", "b"])
+    assert torch.allclose(logits(model), both, atol=1e-6)
+    model.base_model.set_adapter("b")
+    alone = logits(model)
+    assert not torch.allclose(alone, both, atol=1e-3)
+    plain = model.merge_and_unload(safe_merge=True)
+    assert torch.allclose(logits(plain), alone, atol=1e-6)
+    assert not layers(plain)
+
+
+def add(model, name, **settings):
+    model.add_adapter(name, config(**settings))
+    return model
+
+
+def test_a_merge_that_would_leave_the_finite_numbers_changes_nothing():
+    model = tuned(seed=1)
+    before = frozen(model)
+    first = next(iter(layers(model).values()))
+    first.impress_alpha["default"].data[0] = float("inf")
+    refused("q_proj.weight would become NaN", model.merge_adapter, safe_merge=True)
+    assert all(torch.equal(frozen(model)[name], each) for name, each in before.items())
+
+
+def test_a_mixed_batch_gives_each_example_its_adapter():
+    model = tuned(seed=1)
+    coefficients_from(2, add(model, "b", target_modules=["down_proj"], granularity="unit"), "b")
+    found = {}
+    for name in ("default", "b"):
+        model.set_adapter(name)
+        found[name] = logits(model)
+    found["__base__"] = logits(base())
+    names = (["b", "default", "__base__", "b"] * 6)[: len(batch()[0])]
+    mixed = logits(model, adapter_names=names)
+    for row, name in enumerate(names):
+        assert torch.allclose(mixed[row], found[name][row], atol=1e-5), (row, name)
+        assert not any(
+            torch.allclose(mixed[row], found[other][row], atol=1e-4)
+            for other in found.keys() - {name}
+        )
+    assert torch.equal(logits(model), found["b"])  # nothing stays behind
+    refused("no adapter named 'c'; there are default, b, __base__", logits, model,
+            adapter_names=["c"] * len(names))  # fmt: skip
+    refused("one adapter for each example, got 1 for 24", logits, model, adapter_names=["b"])
+    model.merge_adapter()
+    refused("call unmerge_adapter()", logits, model, adapter_names=names)
+    model.unmerge_adapter()
+    refused("call model.eval()", logits, model.train(), adapter_names=names)
+
+
+def test_generation_with_adapters_of_a_mixed_batch():
+    model = tuned(seed=1, model=base("LlamaForCausalLM"), task_type="CAUSAL_LM")
+    ids = batch(count=2)[0]
+    settings = {"max_new_tokens": 3, "do_sample": False, "attention_mask": torch.ones_like(ids)}
+    both = model.generate(input_ids=ids, adapter_names=["default", "__base__"], **settings)
+    wanted = [model.generate(input_ids=ids, **settings)[0]]
+    wanted.append(base("LlamaForCausalLM").generate(input_ids=ids, **settings)[1])
+    assert torch.equal(both, torch.stack(wanted))
+    refused("leave out num_beams", model.generate, input_ids=ids, num_beams=2,
+            adapter_names=["default"] * 2, **settings)  # fmt: skip
+
+
+def test_a_head_in_modules_to_save_is_trained_and_kept(tmp_path):
+    model = tuned(task_type="SEQ_CLS")  # PEFT adds the classifier by itself
+    assert train(model)[1] < 0.1
+    assert not torch.equal(model.base_model.model.score.weight, base().score.weight)
+    model.save_pretrained(tmp_path)
+    again = PeftModel.from_pretrained(base(), tmp_path).eval()
+    assert torch.equal(logits(again), logits(model))
+
+
+def test_gpt2_with_its_units_in_columns_in_half_precision_too(tmp_path):
+    def gpt2():
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            sizes = {"n_embd": 24, "n_layer": 1, "n_head": 2, "n_positions": 16}
+            network = transformers.GPT2Config(vocab_size=32, num_labels=3, pad_token_id=0, **sizes)
+            return transformers.GPT2ForSequenceClassification(network).eval()
+
+    model = tuned(seed=1, model=gpt2(), target_modules=None, granularity="unit")
+    (layer,) = layers(model).values()
+    assert layer.impress_alpha["default"].shape == (4, 72)  # c_attn: what PEFT's LoRA takes too
+    assert layer.get_delta_weight("default").shape == layer.base_layer.weight.shape == (24, 72)
+    own = logits(model)
+    assert not torch.allclose(own, logits(gpt2()))
+    model.save_pretrained(tmp_path)
+    for light in (False, True):  # coefficients are not rounded as the weights are
+        half = PeftModel.from_pretrained(gpt2().bfloat16(), tmp_path, low_cpu_mem_usage=light)
+        (other,) = layers(half).values()
+        assert torch.equal(other.impress_alpha["default"], layer.impress_alpha["default"])
+    assert torch.allclose(logits(half).float(), own, atol=0.05)
+    assert torch.allclose(logits(model.merge_and_unload()), own, atol=1e-6)
+
+
+@pytest.mark.parametrize("target", [["body.0", "head"], "body.0"])
+def test_convolutions_are_adapted(tmp_path, target):
+    inputs, labels = pictures()
+    model = get_peft_model(ConvNet(), config(target_modules=target, granularity="unit")).eval()
+    assert model(inputs).shape == (24, 3)
+    assert torch.equal(model(inputs), ConvNet().eval()(inputs))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    losses = []
+    for _ in range(30):
+        losses.append(cross_entropy(model(inputs), labels))
+        optimizer.zero_grad()
+        losses[-1].backward()
+        optimizer.step()
+    assert losses[-1] < 0.8 * losses[0]
+    model.save_pretrained(tmp_path)
+    again = PeftModel.from_pretrained(ConvNet(), tmp_path).eval()
+    assert torch.equal(again(inputs), model(inputs))
+
+
+class Lines(torch.utils.data.Dataset):
+    """Token ids and labels as Trainer takes them."""
+
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, place):
+        ids, labels = batch()
+        return {"input_ids": ids[place], "labels": labels[place]}
+
+
+@pytest.mark.skipif(find_spec("accelerate") is None, reason="accelerate is not installed")
+def test_trainer_trains_and_its_checkpoint_loads(tmp_path):
+    model = tuned(task_type="SEQ_CLS")
+    before = frozen(model)
+    arguments = transformers.TrainingArguments(
+        output_dir=str(tmp_path),
+        max_steps=12,
+        learning_rate=0.05,
+        per_device_train_batch_size=12,
+        save_steps=12,
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+    )
+    trainer = transformers.Trainer(
+        model=model, args=arguments, train_dataset=Lines(), eval_dataset=Lines()
+    )
+    first = trainer.evaluate()["eval_loss"]
+    trainer.train()
+    assert trainer.evaluate()["eval_loss"] < 0.8 * first
+    assert all(torch.equal(frozen(model)[name], each) for name, each in before.items())
+    kept = {file.name for file in (tmp_path / "checkpoint-12").iterdir()}
+    assert "adapter_model.safetensors" in kept
+    assert "model.safetensors" not in kept
+    again = PeftModel.from_pretrained(base(), tmp_path / "checkpoint-12").eval()
+    assert torch.equal(logits(again), logits(model.eval()))
+
+
+def test_masks_of_another_network_or_seed_are_refused(tmp_path):
+    tuned(seed=1).save_pretrained(tmp_path)
+    file = tmp_path / "adapter_config.json"
+    settings = json.loads(file.read_text())
+    assert len(settings["masks_digest"]) == 64
+    file.write_text(json.dumps(settings | {"seed": 1}))
+    model = base()
+    refused("masks that seed 1 draws .* not those", PeftModel.from_pretrained, model, tmp_path)
+    assert not layers(model)
+    assert torch.equal(logits(model), logits(base()))
+    file.write_text(json.dumps(settings))
+    wider = base(intermediate_size=48)
+    refused("load it on the network it was made for", PeftModel.from_pretrained, wider, tmp_path)
+    model = tuned(seed=5, name="first")
+    file.write_text(json.dumps(settings | {"masks_digest": "0" * 64}))
+    own = logits(model)
+    refused("masks_digest=None", model.load_adapter, tmp_path, "b")
+    assert list(model.peft_config) == ["first"]
+    assert torch.equal(logits(model), own)
+
+
+def test_one_configuration_serves_several_networks():
+    settings = config()
+    for width in (40, 48):
+        model = get_peft_model(base(intermediate_size=width), settings)
+        assert len(model.peft_config["default"].masks_digest) == 64
+    assert settings.masks_digest is None
+
+
+def test_masks_never_change():
+    layer = MaskableLayer("a.weight", (6, 20))
+    assert masks.draw(layer, masks.MaskKey(3, 7))[1].hex() == GOLDEN
+
+
+GOLDEN = "de2156a03b995ef9ff6737459deb5d4e2a949e673b475536a33c620edafc65a6"
+"""SHA-256 of the masks above, which the test computes; saved adapters depend on them."""
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"num_masks": 0}, "num_masks must be an integer from 1 to .*, got 0"),
+        ({"num_masks": 2.5}, "num_masks must be an integer"),
+        ({"seed": -1}, "seed must be an integer of at least 0, got -1"),
+        ({"granularity": "weight"}, "granularity must be one of layer, unit, got 'weight'"),
+        ({"layers_pattern": "layers"}, "layers_to_transform"),
+    ],
+)
+def test_bad_settings_are_refused(settings, line):
+    refused(line, config, **settings)
+
+
+@pytest.mark.parametrize(
+    ("targets", "line"),
+    [
+        (["q_projj"], "PEFT: Target modules .*q_projj.* not found"),
+        (["embed_tokens"], "embed_tokens, a Embedding; masks cover linear layers"),
+        (["q_proj", "self_attn"], "self_attn, a LlamaAttention; masks cover"),
+    ],
+)
+def test_target_modules_that_cannot_be_meant_leave_the_network_alone(targets, line):
+    model = base()
+    refused(line, get_peft_model, model, config(target_modules=targets))
+    assert not layers(model)
+    assert torch.equal(logits(model), logits(base()))
+
+
+def test_quantised_weights_are_refused():
+    model = nn.Sequential(nn.Linear(4, 4))
+    model[0].weight = nn.Parameter(torch.ones(4, 4, dtype=torch.int8), requires_grad=False)
+    refused("weights of 0 are quantised", get_peft_model, model, config(target_modules=["0"]))
+
+
+def test_adapters_of_two_kinds_on_one_layer_are_refused():
+    model = peft.get_peft_model(base(), peft.LoraConfig(target_modules=["q_proj"]))
+    with pytest.warns(UserWarning, match="second time"):
+        refused("q_proj has adapters of another kind", get_peft_model, model, config())
+
+
+def test_registering_again_is_harmless():
+    integration.tuner.register()
+
+
+def test_without_peft_a_line_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "peft", None)
+    monkeypatch.delitem(sys.modules, "impresslearn.integrations.peft")
+    line = "this needs PEFT: pip install 'impresslearn"
+    refused(line, import_module, "impresslearn.integrations.peft", error=MissingDependencyError)
