@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from impresslearn import ImpressLearner, Recipe, adapt
+from impresslearn import ImpressLearner, Recipe, adapt, streams
 from impresslearn.coefficients.mixing import mixed_weights, uniform_coefficients
 from impresslearn.data import Examples, StreamedExamples
 from impresslearn.errors import InputError, UnknownTaskError
@@ -337,3 +337,18 @@ def test_without_a_name_the_task_is_inferred_and_inputs_of_none_are_refused():
         learner.predict(strangers)
     with pytest.raises(InputError, match="a guess by 'exhaustive' holds no mixture; use method="):
         learner.predict_with(inputs, learner.infer_task(inputs))
+
+
+def test_what_a_terminal_and_a_notebook_show_is_short():
+    learner = quick_learner().learn_basis("a<b>", blobs(0)).learn_task("c", blobs(1))
+    examples, kept = streams.rotated_digits(tasks=1)[0].train, learner.tasks_.learned("c")
+    assert repr(examples) == "Examples(1,348 inputs of (1, 8, 8), 10 classes)"
+    shown = [learner, learner.tasks_, learner.infer_task(blobs(1)[0])]
+    assert all(len(repr(each)) < 300 for each in shown)
+    assert "\\x" not in repr(kept)  # no bytes of coefficients
+    for each in shown:
+        assert "a&lt;b&gt;" in each._repr_html_()
+        assert "a<b>" not in each._repr_html_()
+    assert "no task" in quick_learner()._repr_html_()
+    learner.learn_tasks({f"more {number}": blobs(number) for number in range(60)})
+    assert "and 12 more" in learner.tasks_._repr_html_()

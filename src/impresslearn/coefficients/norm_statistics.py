@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 import numpy as np
@@ -55,8 +55,8 @@ class StoredStatistics:
     the values themselves are kept.
     """
 
-    values: Statistics
-    code: bytes | None = None
+    values: Statistics = field(repr=False)
+    code: bytes | None = field(default=None, repr=False)
 
     @property
     def content(self) -> bytes:

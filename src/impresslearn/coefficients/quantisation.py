@@ -11,7 +11,7 @@ predicts with what was stored, `StoredCoefficients.restore()`, never with the un
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Literal, get_args
 
@@ -49,9 +49,9 @@ class StoredTensor:
     """
 
     shape: tuple[int, ...]
-    payload: bytes
-    steps: bytes = b""
-    offset: bytes = b""
+    payload: bytes = field(repr=False)
+    steps: bytes = field(default=b"", repr=False)
+    offset: bytes = field(default=b"", repr=False)
     is_matrix: bool = False
 
     @property
@@ -82,7 +82,7 @@ class StoredCoefficients:
     residual: bool = False
     readout: Readout | None = None
     weights: tuple[StoredTensor, ...] | None = None
-    levels: bytes = b""
+    levels: bytes = field(default=b"", repr=False)
 
     @property
     def _groups(self) -> tuple[tuple[StoredTensor, ...] | None, ...]:

@@ -25,7 +25,7 @@ MEMORY_LIMIT = 4 * 1024**3
 """Bytes of inputs, as float32, up to which data are held in memory."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Examples:
     """Inputs and labels held in memory.
 
@@ -44,6 +44,11 @@ class Examples:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __repr__(self) -> str:
+        one = repr(self.inputs) if isinstance(self.inputs, Inputs) else tuple(self.inputs.shape[1:])
+        classes = len(np.unique(self.labels))
+        return f"Examples({len(self):,} inputs of {one}, {classes} classes)"
+
     def subset(self, indices: Sequence[int] | np.ndarray | Tensor) -> Examples:
         """The examples at these positions, in this order."""
         index = torch.as_tensor(np.asarray(indices), dtype=torch.long)
@@ -54,7 +59,7 @@ class Examples:
         return self.inputs[torch.from_numpy(indices)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StreamedExamples:
     """Examples of a `Dataset` that does not fit in memory, or draws: it is read anew each epoch.
 
@@ -70,6 +75,10 @@ class StreamedExamples:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def __repr__(self) -> str:
+        classes, kind = len(np.unique(self.labels)), type(self.dataset).__name__
+        return f"StreamedExamples({len(self):,} inputs of a {kind}, {classes} classes)"
 
     def inputs_at(self, indices: np.ndarray) -> Tensor:
         """The inputs at these positions, read now; the same at each call if torch, numpy or Python

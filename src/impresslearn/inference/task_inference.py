@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 import torch
@@ -32,6 +32,7 @@ from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import Statistics, TaskView
 from impresslearn.optimisation.loop import Recipe
 from impresslearn.optimisation.objectives import information_maximisation, mean_entropy
+from impresslearn.report.cells import cells_of
 
 InferenceMethod = Literal["auto", "exhaustive", "one_shot", "shortlist", "halving", "alpha"]
 METHODS = get_args(InferenceMethod)
@@ -43,6 +44,8 @@ OBJECTIVES: dict[str, Callable[[Tensor], Tensor]] = {
 ALPHA_RECIPE = Recipe(
     optimizer="rmsprop", lr=0.01, schedule="constant", epochs=0, min_steps=400, batch_size=128
 )
+SHOWN = 10
+"""Tasks in the table of a notebook."""
 SHORTLIST = 16
 """Tasks that are run for real after a search."""
 JUDGED_INPUTS = 256
@@ -77,7 +80,7 @@ class TaskGuess:
     entropy: float
     margin: float
     method: str
-    mixture: TaskView | None = None
+    mixture: TaskView | None = field(default=None, repr=False)
 
     @property
     def unknown(self) -> bool:
@@ -94,6 +97,12 @@ class TaskGuess:
         if self.unknown:
             raise UnknownTaskError(f"the inputs look like none of the tasks: {self.summary()}")
         return self.best
+
+    def _repr_html_(self) -> str:
+        ranked = sorted(self.posterior.items(), key=lambda pair: -pair[1])[:SHOWN]
+        rows = [{"task": name, "probability": f"{chance:.3f}"} for name, chance in ranked]
+        rows.append({"task": "none of them", "probability": f"{self.unknown_probability:.3f}"})
+        return cells_of(rows).html()
 
     def summary(self) -> str:
         """One line for a person."""

@@ -133,6 +133,9 @@ class ImpressLearner(ReadOnlySettings):
     def __repr__(self) -> str:
         return f"ImpressLearner({self.backbone!r}, {self.bank_!r}, {self.tasks_!r})"
 
+    def _repr_html_(self) -> str:
+        return f"<p>{self.backbone!r}<br>{self.bank_!r}</p>{self.tasks_._repr_html_()}"
+
     @property
     def bank_(self) -> MaskBank:
         """The masks."""
@@ -185,8 +188,8 @@ class ImpressLearner(ReadOnlySettings):
         on its seed alone, so they may as well be trained apart. batched: as in `learn_tasks`;
         note: as in `learn_basis`.
         """
-        count = check_integer("count", count, 1)
-        names = [f"{name}/{number}" if number else name for number in range(count)]
+        numbers = range(check_integer("count", count, 1))
+        names = [f"{name}/{number}" if number else name for number in numbers]
         self._trainer.learn_masks(names, data, seeds=seeds, batched=batched, note=note)
         return self
 
@@ -296,7 +299,8 @@ class ImpressLearner(ReadOnlySettings):
     def score(self, data: Any, task: str) -> float:
         """The accuracy of a task on labelled data, in [0, 1]."""
         kept = self.tasks_.learned(task)
-        return self._accuracy(self._state.view(kept), data, kept.classes)
+        raw = self.settings.preprocessing
+        return accuracy_of(self.backbone, self._state.view(kept), data, raw, kept.classes)
 
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
         """The accuracy in [0, 1] on an unlearned task, of what all tasks share.
@@ -307,7 +311,7 @@ class ImpressLearner(ReadOnlySettings):
         """
         mixture = {} if self.settings.start == "network" else self._state.equal_mixture()
         view = TaskView(mixture, self.shared_statistics_, self.backbone.num_classes)
-        return self._accuracy(view, data, classes)
+        return accuracy_of(self.backbone, view, data, self.settings.preprocessing, classes)
 
     def infer_task(
         self,
@@ -349,10 +353,8 @@ class ImpressLearner(ReadOnlySettings):
 
         prepared: whether what is exported takes prepared inputs, not raw ones.
         """
-        kept = self.tasks_.learned(task)
-        preprocessing = None if prepared else self.settings.preprocessing
-        view = self._state.view(kept)
-        return TaskModel(self.backbone, view, kept.name, kept.classes, preprocessing)
+        kept, raw = self.tasks_.learned(task), None if prepared else self.settings.preprocessing
+        return TaskModel(self.backbone, self._state.view(kept), kept.name, kept.classes, raw)
 
     def export(self, task: str, *, prepared: bool = False) -> nn.Module:
         """A plain module from inputs to a task's logits that needs nothing of this library.
@@ -396,6 +398,3 @@ class ImpressLearner(ReadOnlySettings):
     def _labels(self, inputs: Tensor | Inputs, task: str) -> np.ndarray:
         learned = self.tasks_.learned(task)
         return labels_of(self._state.view(learned).logits(self.backbone, inputs), learned.classes)
-
-    def _accuracy(self, view: TaskView, data: Any, classes: Sequence[Label] | None) -> float:
-        return accuracy_of(self.backbone, view, data, self.settings.preprocessing, classes)

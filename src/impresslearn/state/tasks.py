@@ -15,11 +15,14 @@ from impresslearn.coefficients.quantisation import StoredCoefficients
 from impresslearn.data import Label
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.inference.profiles import TaskProfile
+from impresslearn.report.cells import cells_of
 from impresslearn.validation import check_name
 
 ROLES = ("basis", "learned")
 COMPARED_NAMES = 2000
 """Names that an unknown one is compared with at most; each comparison takes some 20 µs."""
+SHOWN = 50
+"""Tasks in the table of a notebook."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,15 @@ class TaskTable(Mapping[str, TaskInfo]):
 
     def __repr__(self) -> str:
         return f"TaskTable({len(self)} tasks)"
+
+    def _repr_html_(self) -> str:
+        shown = [
+            {"task": each.name, "role": each.role, "classes": len(each.classes)}
+            | {"version": each.version, "bytes": each.info().bytes}
+            for each in islice(self.all(), SHOWN)
+        ]
+        more = f"<p>and {len(self) - SHOWN:,} more</p>" if len(self) > SHOWN else ""
+        return (cells_of(shown).html() if shown else "<p>no task as yet</p>") + more
 
     def learned(self, name: str) -> LearnedTask:
         """The task as it is kept. Raises UnknownTaskError, naming the closest known tasks."""
