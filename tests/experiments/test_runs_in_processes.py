@@ -69,7 +69,7 @@ def test_kept_outcomes_are_not_worked_out_again(tmp_path, end):
         )
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: all of the group
         assert finish(process)[::2] == (130, "")
-        assert members(process.pid) == []
+        wait_until(lambda: not members(process.pid), "the end of the workers", 10)
     before, kept = marks(tmp_path), outcomes(cache)
     assert kept < 24
     assert run(*arguments)[0] == 0
