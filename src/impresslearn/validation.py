@@ -7,6 +7,8 @@ import json
 import math
 import numbers
 import sys
+from collections.abc import Collection
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -87,6 +89,31 @@ def check_flag(name: str, value: Any) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise InputError(f"{name} must be True or False, got {value!r}")
     return bool(value)
+
+
+def check_choice(name: str, value: Any, known: Collection[str]) -> Any:
+    """The value as a plain string. Raises InputError unless it is one of those known."""
+    if not isinstance(value, str) or value not in known:
+        wanted = ("one of " if len(known) > 1 else "") + ", ".join(known)
+        raise InputError(f"{name} must be {wanted}, got {value!r}{did_you_mean(value, known)}")
+    return str.__str__(value)  # of a member of an enumeration too
+
+
+def did_you_mean(word: Any, known: Collection[str]) -> str:
+    """ "; did you mean 'resnet18'?", or nothing where no known word is near."""
+    close = nearest(word, known)
+    return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
+def nearest(word: Any, known: Collection[str], count: int = 3) -> list[str]:
+    """At most `count` known words that begin with a word or hold it; else those spelled alike."""
+    text = str(word).casefold()
+    folded = {each: each.casefold() for each in known}
+    begun = [each for each, other in folded.items() if text and other.startswith(text)]
+    held = [each for each, other in folded.items() if len(text) > 2 and text in other]
+    alike = [] if begun or held else get_close_matches(text, folded.values(), n=count)
+    spelled = [each for other in alike for each in folded if folded[each] == other]
+    return list(dict.fromkeys([*begun, *held, *spelled]))[:count]
 
 
 def plain_json(value: Any, what: str) -> Any:

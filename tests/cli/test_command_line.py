@@ -2,23 +2,31 @@
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 import time
 
 import pytest
 import torch
+import typer.main
 from typer.testing import CliRunner
 
 from impresslearn.cli import main
 from impresslearn.cli.app import PACKAGES, app
 from impresslearn.errors import UnknownTaskError
+from impresslearn.learner import ImpressLearner
+from impresslearn.learner.creation import DEFAULT_BACKBONE, DEFAULT_PRESET
+from impresslearn.networks import create_backbone
+from impresslearn.serve import ServeSettings
 
 COMMANDS = (
     *("demo", "learn", "predict", "infer", "store", "serve", "run", "reproduce", "report"),
     *("bench", "env"),
 )
-OF_STORES = ("ls", "show", "verify", "export", "import", "compact", "rm")
+OF_STORES = (*("ls", "show", "verify", "export", "import", "versions", "restore", "compact", "rm"),)
+EVERY = (*(name for name in COMMANDS if name != "store"), *(f"store {name}" for name in OF_STORES))
 HELP = """
 import sys
 from impresslearn.cli import main
@@ -42,8 +50,8 @@ def test_help_lists_the_commands_in_under_half_a_second():
         start = time.perf_counter()
         result = command("-m", "impresslearn", "--help")
         times.append(time.perf_counter() - start)
-    listed = [line.split()[0] for line in result.stdout.splitlines() if line.startswith("  ")]
-    assert sorted(listed[-len(COMMANDS) :]) == sorted(COMMANDS)
+    listed = re.findall(r"^  (\w+)  ", result.stdout.partition("Commands:")[2], re.MULTILINE)
+    assert sorted(listed) == sorted(COMMANDS)
     assert min(times) < 0.5
 
 
@@ -53,6 +61,49 @@ def test_help_of_every_command_loads_nothing_heavy():
     assert result.stdout.count("Usage: ") == len(commands)
     loaded = set(result.stdout.splitlines()[-1].split())
     assert not {"torch", "numpy", "numba", "altair", "rich"} & loaded
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_help_of_a_command_has_an_example_that_it_would_take_and_json(name):
+    told = " ".join(CliRunner().invoke(app, [*name.split(), "--help"]).stdout.split())
+    example = re.search(r"Example: impresslearn (.*?) (?:[A-Z][\w ]*(?: \(.*?\))?:|$)", told)
+    assert example is not None
+    assert example[1].startswith(name)
+    assert " --json " in told
+    parsed = typer.main.get_command(app)
+    words = shlex.split(example[1])
+    while words and words[0] in getattr(parsed, "commands", ()):
+        parsed = parsed.commands[words.pop(0)]
+    parsed.make_context(name, words)  # raises for an option that is not there
+
+
+def test_summaries_of_commands_are_whole():
+    told = CliRunner().invoke(app, ["--help"]).stdout + CliRunner().invoke(app, ["store"]).stdout
+    assert "..." not in told.replace("[ARGS]...", "")
+
+
+def test_options_stand_in_groups_with_the_defaults_that_are_used():
+    told = CliRunner().invoke(app, ["learn", "--help"]).stdout
+    headings = [line for line in told.splitlines() if line.endswith(":") and line[0] != " "]
+    assert headings == [
+        *("Arguments:", "The tasks:", "Learning:", "How files are read:"),
+        *("A new store (an existing one must agree):", "Options:"),
+    ]
+    shown = dict(re.findall(r"--([\w-]+) [^\[-]*?\[default: \(([\w.]+)\)", " ".join(told.split())))
+    learner = ImpressLearner(create_backbone(in_features=4, num_classes=2))
+    assert {name: shown[name] for name in ("backbone", "preset")} == {
+        "backbone": DEFAULT_BACKBONE,
+        "preset": DEFAULT_PRESET,
+    }
+    for name in ("sparsity", "granularity", "seed"):
+        assert shown[name] == str(getattr(learner, name))
+    told = " ".join(CliRunner().invoke(app, ["serve", "--help"]).stdout.split())
+    shown = dict(re.findall(r"--(max-\w+|threads) N [^\[]*\[default: \(([\w ]+)\)", told))
+    limits = ServeSettings()
+    assert int(shown["max-rows"]) == limits.max_rows
+    assert int(shown["max-candidates"]) == limits.max_candidates
+    assert int(shown["max-tasks"]) == limits.max_tasks
+    assert int(shown["threads"]) == limits.threads
 
 
 @pytest.mark.parametrize(

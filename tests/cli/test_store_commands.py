@@ -292,7 +292,7 @@ UNUSABLE = [
         (["--set", "width"], "KEY=VALUE"),
         (["--set", "width=3"], "its settings are"),
         (["--backbone", "vgg"], "choose from"),
-        (["--preset", "no"], "choose from default"),
+        (["--preset", "no"], "the preset must be one of default, "),
         (["--precision", "int3"], "int5, int4"),
         (["--sparsity", "95"], "95"),
         (["--mean", "a"], "--mean takes numbers"),

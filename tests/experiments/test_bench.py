@@ -49,7 +49,7 @@ def test_every_way_of_mixing_takes_the_same_step(monkeypatch):
 @pytest.mark.slow
 def test_the_command_writes_records_and_restores_threads(tmp_path):
     before = torch.get_num_threads()
-    command = ["bench", "--only", "popup", "--threads", "1", "--json", str(tmp_path / "b.json")]
+    command = ["bench", "--only", "popup", "--threads", "1", "--out", str(tmp_path / "b.json")]
     done = CliRunner().invoke(app, command, catch_exceptions=False)
     assert torch.get_num_threads() == before
     records = json.loads((tmp_path / "b.json").read_text())

@@ -65,7 +65,7 @@ def test_the_list():
     ("arguments", "message"),
     [
         ((), "name a target, or all; --list shows them"),
-        (("mnist",), "no target 'mnist'; choose from all, rotated-mnist, "),
+        (("mnist",), "got 'mnist'; did you mean 'rotated-mnist' or "),
         (("overlap", "--scale", "big"), "scale must be one of smoke, small, paper, "),
         (("all", "--scale", "", "--dry-run"), "scale must be one of"),
         (("overlap", "--executor", "slurm"), "executor must be local or ray, got"),

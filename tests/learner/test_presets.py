@@ -31,7 +31,7 @@ def test_without_arguments_there_is_what_we_recommend():
         assert getattr(learner, name) == value
     for name, value in chosen.backbone_settings().items():
         assert learner.backbone.spec[name] == value
-    with pytest.raises(InputError, match="no preset named 'papr'; choose from default, pretrained"):
+    with pytest.raises(InputError, match="the preset must be one of default, pretrained"):
         preset("papr")
 
 

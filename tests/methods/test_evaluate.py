@@ -204,17 +204,17 @@ def test_raw_inputs_are_prepared_by_every_verb_of_every_method(evaluated):
 @pytest.mark.parametrize(
     ("name", "settings", "line"),
     [
-        ("supsupp", {}, "no method 'supsupp'; did you mean supsup"),
+        ("supsupp", {}, "no method 'supsupp'; did you mean 'supsup"),
         ("xyz", {}, "no method 'xyz'; choose from impresslearn, supsup"),
-        ("supsup", {"sparsty": 0.5}, "supsup has no setting 'sparsty'; did you mean sparsity"),
+        ("supsup", {"sparsty": 0.5}, "supsup has no setting 'sparsty'; did you mean 'sparsity'"),
         ("hybrid", {"granularity": "unit"}, "hybrid has no setting 'granularity'"),
         ("vera", {"bit_price": 1.0}, "vera has no setting 'bit_price'"),
         ("svc", {"recipe": {}}, "svc has no setting 'recipe'; choose from preprocessing, features"),
         ("svc", {"features": "pixels"}, "features must be inputs or backbone, got 'pixels'"),
-        ("separate", {"recipe": {"epoch": 1}}, "no entry 'epoch'; did you mean epochs"),
+        ("separate", {"recipe": {"epoch": 1}}, "no entry 'epoch'; did you mean 'epochs'"),
         ("separate", {"recipe": 3}, "a recipe must be a Recipe or a mapping"),
         ("separate", {"recipe": {"lr": -1}}, "lr must be a number of at least 0, got -1"),
-        ("impresslearn", {"preset": "papr"}, "no preset named 'papr'"),
+        ("impresslearn", {"preset": "papr"}, "got 'papr'"),
         ("impresslearn", {"random_masks": -1}, "random_masks must be an integer of at least 0"),
     ],
 )

@@ -300,7 +300,7 @@ def test_arguments_of_forward_that_do_not_fit(norm, arguments, message, images):
 @pytest.mark.parametrize(
     ("module", "change", "message"),
     [
-        (nn.Linear(2, 2), {"norm": "layer"}, "norm of a backbone must be none or batch"),
+        (nn.Linear(2, 2), {"norm": "layer"}, "norm of a backbone must be one of none, batch"),
         (nn.Linear(2, 2), {"num_classes": -2}, "num_classes must be"),
         (nn.Linear(2, 2), {"input_shape": ()}, "input_shape must be"),
         (nn.Linear(2, 2), {"input_shape": (0, 2)}, "input_shape must be"),

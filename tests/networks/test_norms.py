@@ -38,5 +38,5 @@ def test_policies_that_do_not_exist_or_cannot_take_over():
         with pytest.raises(InputError, match=f"'{norm}'; choose batch or per_task or shared"):
             norms.convert_batch_norms(nn.BatchNorm1d(3), norm)
     for norm in ("none", "layer", "Batch"):
-        with pytest.raises(InputError, match=r"must be batch or .* or group, got"):
+        with pytest.raises(InputError, match=r"must be one of batch, .*, group, got"):
             norms.make_norm(4, norm)

@@ -85,3 +85,15 @@ def test_the_project_s_own_findings_have_their_records(request):
     records = read_records(folder)
     assert all(record.finding for record in records)
     assert not unshown(read_findings(folder), [(r.target, r.scale) for r in records])
+
+
+def test_the_report_as_json_has_what_the_page_shows(tmp_path):
+    samples.write(tmp_path, NEW)
+    done = CliRunner().invoke(app, ["report", "--json", str(tmp_path)], catch_exceptions=False)
+    told = json.loads(done.stdout)
+    assert told["written"] == [str(tmp_path / "report.html")]
+    (record,) = told["records"]
+    assert (record["target"], record["scale"]) == (NEW["target"], NEW["scale"])
+    for table in record["tables"]:
+        assert table["rows"]
+        assert all(len(row) == len(table["header"]) for row in table["rows"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import http.client
 import importlib
 import json
+import logging
 import os
 import signal
 import socket
@@ -15,6 +16,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +27,7 @@ from typer.testing import CliRunner
 from impresslearn.cli.app import app
 from impresslearn.errors import InputError, MissingDependencyError
 from impresslearn.serve import ServeSettings, run_server
-from impresslearn.serve.server import _peer, announce, with_loopback_hosts
+from impresslearn.serve.server import JsonLines, _peer, announce, with_loopback_hosts
 from toys import FEATURES, blobs
 
 LOAD_SECONDS = float(os.environ.get("IMPRESSLEARN_LOAD_SECONDS", "5"))
@@ -252,12 +254,13 @@ def test_every_option_arrives_and_defaults_are_the_librarys(monkeypatch):
     numbers = "max_bytes max_rows max_candidates max_tasks max_memory threads max_peer_connections"
     given = {name: 5 + place for place, name in enumerate(numbers.split())}
     options = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
-    rest = "--host 127.0.0.2 --port 9 --token abc --log-level error --allow-host a --allow-host b"
+    rest = "--host 127.0.0.2 --port 9 --token abc --log-level error --json"
+    rest += " --allow-host a --allow-host b"
     for more in ((), (*options, *rest.split())):
         assert run("tasks.store", *more, IMPRESSLEARN_TOKEN="x").exit_code == 0
     path, settings = Path("tasks.store"), ServeSettings(token="abc", hosts=("a", "b"), **given)
-    place = {"host": "127.0.0.2", "port": 9, "log_level": "error"}
-    usual = {"host": "127.0.0.1", "port": 8000, "log_level": "info"}
+    place = {"host": "127.0.0.2", "port": 9, "log_level": "error", "json_log": True}
+    usual = {"host": "127.0.0.1", "port": 8000, "log_level": "info", "json_log": False}
     assert made == [(path, ServeSettings(token="x"), usual), (path, settings, place)]
 
 
@@ -284,3 +287,16 @@ def test_a_missing_package_is_named(monkeypatch, missing):
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(MissingDependencyError, match="pip install 'impresslearn"):
         importlib.import_module("impresslearn.serve")
+
+
+def test_a_log_for_machines_has_an_object_a_line(capsys):
+    class Listener:
+        def getsockname(self):
+            return "127.0.0.1", 8000
+
+    announce(Listener(), ServeSettings(), json_log=True)
+    assert json.loads(capsys.readouterr().err) == {"url": "http://127.0.0.1:8000"}
+    line = logging.LogRecord("impresslearn.serve", logging.INFO, "", 0, 'a "b"\n%s', ("c",), None)
+    told = json.loads(JsonLines().format(line))
+    assert (told["level"], told["message"]) == ("INFO", 'a "b"\nc')
+    assert datetime.fromisoformat(told["time"]).tzinfo is not None

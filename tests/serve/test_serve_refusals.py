@@ -151,7 +151,7 @@ def test_any_npy_body_is_answered_or_refused(client, body):
         ("GET", "/tasks?limit=1001", 422, "limit: Input should be less than or equal to 1000"),
         ("GET", "/tasks?page=1", 422, "page: Extra inputs are not permitted"),
         ("GET", "/task", 422, "name: Field required"),
-        ("GET", "/task?name=new", 404, "no task named 'new' among 6; close: 'new 1', 'new 0'"),
+        ("GET", "/task?name=new", 404, "no task named 'new' among 6; close: 'new 0', 'new 1'"),
         ("GET", "/task?name=%00%ff%0A", 404, "no task named"),
     ],
 )

@@ -50,7 +50,10 @@ def test_a_stream_is_a_sequence_that_travels_to_other_processes(stream):
     assert copy.names == stream.names
     assert torch.equal(copy[0].train.inputs, stream[0].train.inputs)
     refused("index out of range", stream.__getitem__, 5, error=IndexError)
-    for name, hint in (("tsak-3", "no task 'tsak-3'; did you mean task-3"), ("zzz", "5 tasks: ta")):
+    for name, hint in (
+        ("tsak-3", "no task 'tsak-3'; did you mean 'task-3'"),
+        ("zzz", "5 tasks: ta"),
+    ):
         refused(hint, stream.__getitem__, name, error=UnknownTaskError)
     refused("two tasks named 'task-1'", Stream, "toy", (stream[1], stream[1]))
 
@@ -61,7 +64,7 @@ def test_every_listed_stream_is_a_public_function():
         made = create_stream(name, tasks=3, seed=7)
         assert (made.name, made.names) == (name, getattr(streams, name)(tasks=3, seed=7).names)
     for name, settings, message in (
-        ("mnist", {}, "unknown stream 'mnist'; choose from rotated_digits, "),
+        ("mnist", {}, "got 'mnist'; did you mean 'mnist_customers' or "),
         ("rotated_digits", {"task": 3}, "rotated_digits has no setting 'task'; it has tasks, "),
         ("split_imagenet", {}, "split_imagenet needs the setting 'root'"),
     ):

@@ -9,6 +9,7 @@ import typer
 
 from impresslearn.cli.arguments import AsJson
 from impresslearn.cli.experiments import bench, demo, report, reproduce, run
+from impresslearn.cli.help import PlainCommand
 from impresslearn.cli.learn import learn
 from impresslearn.cli.output import print_facts, print_json, say
 from impresslearn.cli.predict import infer, predict
@@ -51,7 +52,10 @@ def impresslearn(
 
 
 def env(as_json: AsJson = False) -> None:
-    """Print versions, processor, threads and CUDA devices."""
+    """Print versions, processor, threads and CUDA devices.
+
+    Example: impresslearn env --json
+    """
     from impresslearn.experiments.provenance import processor_name
 
     facts: dict[str, Any] = {"python": platform.python_version(), "system": platform.platform()}
@@ -86,7 +90,7 @@ def _torch_facts() -> dict[str, Any]:
 
 
 for command in (demo, learn, predict, infer):
-    app.command()(command)
+    app.command(cls=PlainCommand)(command)
 app.add_typer(store, name="store")
 for command in (serve, run, reproduce, report, bench, env):
-    app.command()(command)
+    app.command(cls=PlainCommand)(command)

@@ -1,16 +1,17 @@
 """Options that several commands share, and texts turned into values. Imports nothing heavy.
 
-`option_groups` lets a command take dataclasses whose fields are its options. Errors are those of
-an argument: one line, exit status 2.
+`option_groups` lets a command take dataclasses whose fields are its options, and whose heading
+stands over them in its help. Errors are those of an argument: one line, exit status 2.
 """
 
 import functools
 import inspect
 import json
 from collections.abc import Callable, Iterable
+from copy import copy
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 
 import typer
 
@@ -56,6 +57,7 @@ def option_field(
 class FileOptions:
     """How files become inputs and labels."""
 
+    heading: ClassVar[str] = "How files are read"
     mean: str | None = option_field(
         "X,…", "Subtract from the inputs: one number, or one a channel."
     )
@@ -84,20 +86,19 @@ def option_groups(command: Callable[..., None]) -> Callable[..., None]:
     parameters: list[inspect.Parameter] = []
     groups: dict[str, Any] = {}
     for parameter in inspect.signature(command, eval_str=True).parameters.values():
-        group = parameter.annotation
+        group: Any = parameter.annotation
         if not is_dataclass(group):
             parameters.append(parameter)
             continue
         groups[parameter.name] = group
         types = get_type_hints(group)
-        parameters += [
-            parameter.replace(
-                name=each.name,
-                default=each.default,
-                annotation=Annotated[types[each.name], each.metadata["option"]],
+        for each in fields(group):
+            told = copy(each.metadata["option"])
+            told.rich_help_panel = vars(group)["heading"]
+            annotation: Any = Annotated[types[each.name], told]
+            parameters.append(
+                parameter.replace(name=each.name, default=each.default, annotation=annotation)
             )
-            for each in fields(group)
-        ]
 
     @functools.wraps(command)
     def run(**given: Any) -> None:

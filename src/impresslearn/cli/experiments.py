@@ -43,6 +43,8 @@ def demo(
 
     Rotated 8x8 digits, no download. Compares ImpressLearn with one dedicated mask a task (SupSup)
     and with a single foreign mask, and writes DIR/results.json and DIR/report.html.
+
+    Example: impresslearn demo --out demo
     """
     from impresslearn.experiments.demo import run_demo
     from impresslearn.experiments.record import check_folder, write_record
@@ -74,6 +76,8 @@ def run(
 
     A run that was stopped goes on where it stopped. A module that the file names is the user's own
     Python, and is executed. `impresslearn report DIR` draws the record.
+
+    Example: impresslearn run digits.toml
     """
     from impresslearn.experiments.configuration import read_configuration
     from impresslearn.experiments.configured_run import plan_run, run_plan
@@ -151,6 +155,8 @@ def reproduce(
     """Run a target's jobs, as far as they are not in the cache, and write DIR/TARGET.json.
 
     A run that was stopped goes on where it stopped. `impresslearn report DIR` draws the results.
+
+    Example: impresslearn reproduce rotated-mnist --scale small --data data
     """
     from impresslearn.experiments import targets
     from impresslearn.experiments.jobs import Place
@@ -226,24 +232,28 @@ def report(
     ] = None,
     figures: Annotated[Path | None, option("DIR", "Also write every figure as a picture.")] = None,
     picture: Annotated[str, option("svg|png|pdf", "Format of those pictures.", "--format")] = "svg",
+    as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Turn result records (*.json) into tables, charts and one self-contained HTML page.
 
     Reads what `impresslearn reproduce` wrote. The page opens from the file system, without network.
+
+    Example: impresslearn report reproduction --figures figures
     """
     from impresslearn.report import (
         files,
         markdown_of,
+        plain_of,
         printable_of,
         read_findings,
         read_records,
         unshown,
         write_report,
     )
+    from impresslearn.validation import check_choice
 
-    if picture not in files.FORMATS:
-        raise InputError(f"--format must be one of {', '.join(files.FORMATS)}, got {picture!r}")
+    check_choice("--format", picture, files.FORMATS)
     records = read_records(results)
     folder = results if results.is_dir() else results.parent
     if results.is_dir() and not quiet:
@@ -255,6 +265,10 @@ def report(
         written += files.write_csv(records, csv)
     if figures is not None:
         written += files.write_figures(records, figures, picture)
+    if as_json:
+        told = {"written": list(map(str, written)), "records": list(map(plain_of, records))}
+        print_json(told)
+        return
     if quiet:
         return
     if markdown:
@@ -272,13 +286,14 @@ def bench(
         str | None, option("NAME", "One measurement; an unknown name lists all.")
     ] = None,
     threads: Annotated[int, option("N", "Threads of torch and of the kernels.", min=1)] = 1,
-    json_file: Annotated[
-        Path | None, option("FILE", "Also write the records here.", "--json")
-    ] = None,
+    out: Annotated[Path | None, option("FILE", "Also write the records here.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Measure the kernels, the steps, whole epochs and memory, each beside its reference.
 
     Runs only after the kernels have been compared with the plain-torch reference.
+
+    Example: impresslearn bench --only popup
     """
     from rich.table import Table
 
@@ -301,6 +316,9 @@ def bench(
             "–" if alone else f"{record['ratio']:.2f}",
             record["meaning"],
         )
-    print_rich(table)
-    if json_file is not None:
-        write_file(json_file, json.dumps(records, indent=1) + "\n")
+    if as_json:
+        print_json(records)
+    else:
+        print_rich(table)
+    if out is not None:
+        write_file(out, json.dumps(records, indent=1) + "\n")

@@ -33,6 +33,8 @@ def learn(
     same data, is skipped: after an interruption, run the same command again. Tasks that mix
     masks need some first: learn the first tasks of a new store with --basis, or give it
     --random-masks.
+
+    Example: impresslearn learn shops.impress --tasks shops/ --preset per_weight
     """
     from impresslearn.cli.learn_many import learn_jobs, prepare_store
 

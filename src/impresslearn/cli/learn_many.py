@@ -83,14 +83,13 @@ def prepare_store(
     if new.classes is None and network is None:
         others = (raw.examples(*job.train) for job in jobs[1:])
         classes = max([classes, *(len(classes_of(each.labels)) for each in others)])
-    settings = {} if training.precision is None else {"precision": training.precision}
     preprocessing = new_preprocessing(given, first, training.standardise)
     one = (
         first.dataset[0][0] if isinstance(first, StreamedExamples) else one_tensor(first.inputs)[0]
     )
     if isinstance(network, nn.Module):
         network = adapt(network, input_shape=one.shape)
-    learner = create_learner(new, classes, one.shape, preprocessing, network, **settings)
+    learner = create_learner(new, classes, one.shape, preprocessing, network, **training.settings())
     learner.save(path)
     return learner
 
@@ -126,14 +125,12 @@ def learn_jobs(
     """
     which = "task_recipe" if training.masks is None else "basis_recipe"
     recipe = restored_settings(describe_store(path)["settings"])[which]
-    settings: dict[str, Any] = {which: replace(recipe, **training.recipe())}
-    if training.precision is not None:
-        settings["precision"] = training.precision
+    settings: dict[str, Any] = {which: replace(recipe, **training.recipe()), **training.settings()}
     module = module.module if isinstance(module, Backbone) else module
     with open_store(path, module=module, device=device, progress=progress, **settings) as learner:
-        held = sum(info.source == "random" for info in learner.bank_.infos)
+        held = sum(info.source == training.mask_source for info in learner.bank_.infos)
         if training.random_masks is not None and held < training.random_masks:
-            learner.add_random_masks(training.random_masks - held)
+            learner.add_masks(training.random_masks - held, source=training.mask_source)
         for job in jobs:
             known = learner.tasks_.get(job.name)
             if known is None:

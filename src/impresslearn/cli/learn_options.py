@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from impresslearn.cli.arguments import (
     existing,
@@ -41,6 +41,7 @@ class Job(NamedTuple):
 class TaskOptions:
     """Where the examples of the tasks to learn come from."""
 
+    heading: ClassVar[str] = "The tasks"
     data: list[str] | None = option_field(
         "[NAME=]PATH",
         "Labelled examples: .npz, .csv, .npy with --labels, or a folder with a sub-folder of "
@@ -97,16 +98,23 @@ class TaskOptions:
 class TrainingOptions:
     """How tasks are learned: coefficients over the bank, or masks of their own."""
 
+    heading: ClassVar[str] = "Learning"
     basis: bool = option_field(
         None, "Train a mask for each task and add it to the bank.", "--basis", default=False
     )
     homogeneous: int | None = option_field("N", "Train N masks for each task, from N seeds.", min=1)
     random_masks: int | None = option_field(
         "N",
-        "See to it that the bank holds N random masks, which cost no bytes.",
+        "See to it that the bank holds N drawn masks, which cost no bytes.",
         "--random-masks",
         "--random-bank",
         min=1,
+    )
+    mask_source: str = option_field(
+        "NAME",
+        "How those masks are drawn: random, disjoint or disjoint_kernels.",
+        "--mask-source",
+        default="random",
     )
     update: bool = option_field(
         None,
@@ -121,12 +129,22 @@ class TrainingOptions:
         default=False,
     )
     precision: str | None = option_field(
-        "NAME", "Keep coefficients as float32, float16, int8, int5, int4, coded."
+        "NAME",
+        "Keep coefficients as float32, float16, int8, int5, int4, coded.",
+        show_default="the store's",
     )
-    epochs: float | None = option_field("N", "Passes over the data.")
-    min_steps: int | None = option_field("N", "Steps taken even if the epochs have fewer.")
-    lr: float | None = option_field("X", "Peak learning rate.")
-    batch_size: int | None = option_field("N", "Examples a step.")
+    bit_price: float | None = option_field(
+        "X",
+        "With coded coefficients: what a bit of their code costs, in bits of the examples' loss.",
+        show_default="the store's",
+        min=0,
+    )
+    epochs: float | None = option_field("N", "Passes over the data.", show_default="the preset's")
+    min_steps: int | None = option_field(
+        "N", "Steps taken even if the epochs have fewer.", show_default="the preset's"
+    )
+    lr: float | None = option_field("X", "Peak learning rate.", show_default="the preset's")
+    batch_size: int | None = option_field("N", "Examples a step.", show_default="the preset's")
     standardise: bool = option_field(
         None,
         "Measure --mean and --std on the first task's data; the store keeps them.",
@@ -144,6 +162,11 @@ class TrainingOptions:
         """The role of the tasks: "basis" or "learned"."""
         return "learned" if self.masks is None else "basis"
 
+    def settings(self) -> dict[str, Any]:
+        """The settings of a learner that were given."""
+        named = {"precision": self.precision, "bit_price": self.bit_price}
+        return {name: value for name, value in named.items() if value is not None}
+
     def recipe(self) -> dict[str, Any]:
         """The fields of a `Recipe` that were given."""
         named = {name: getattr(self, name) for name in ("epochs", "min_steps", "lr", "batch_size")}
@@ -154,9 +177,11 @@ class TrainingOptions:
 class StoreOptions:
     """What a new store is made with; an existing one must agree."""
 
+    heading: ClassVar[str] = "A new store (an existing one must agree)"
     backbone: str | None = option_field(
         "NAME",
-        "New store: the network, lenet_300_100 (default), linear, resnet18, resnet20, resnet50.",
+        "The network: lenet_300_100, linear, resnet18, resnet20 or resnet50.",
+        show_default="lenet_300_100",
     )
     module: str | None = option_field(
         "FILE:FUNCTION",
@@ -166,23 +191,36 @@ class StoreOptions:
     )
     network: list[str] | None = option_field(
         "KEY=VALUE",
-        "New store: a setting of the network, as widths=[500,200]; may be repeated. "
-        "in_features and in_channels are taken from the data.",
+        "A setting of the network, as widths=[500,200]; may be repeated. in_features and "
+        "in_channels are taken from the data.",
         "--set",
     )
     classes: int | None = option_field(
-        "K", "New store: the network's outputs; by default as the data need.", min=2
+        "K", "The network's outputs.", show_default="as many as the data need", min=2
     )
-    norm: str | None = option_field("NAME", "New store: batch, per_task, shared, group or none.")
-    preset: str | None = option_field("NAME", "New store: settings that belong together; default.")
-    sparsity: float | None = option_field("X", "New store: fraction of zeros in a mask, 0 to 1.")
+    norm: str | None = option_field(
+        "NAME",
+        "Norm layers: batch, per_task, shared, group or none.",
+        show_default="the network's",
+    )
+    preset: str | None = option_field(
+        "NAME",
+        "Settings that belong together: default, few_labels, per_weight, pretrained, paper_lenet.",
+        show_default="default",
+    )
+    sparsity: float | None = option_field(
+        "X", "Fraction of zeros in a trained mask, 0 to 1.", show_default="0.9"
+    )
     granularity: str | None = option_field(
-        "NAME", "New store: a coefficient per mask and layer or unit, or per weight, or a readout."
+        "NAME",
+        "A coefficient for each mask and layer, or mask and unit, a number for each weight, or a "
+        "readout: layer, unit, weight, readout.",
+        show_default="layer",
     )
     output_scale: bool | None = option_field(
-        None, "New store: learn a scale per output unit too.", "--output-scale/--no-output-scale"
+        None, "Learn a scale for each output unit too.", "--output-scale/--no-output-scale"
     )
-    seed: int | None = option_field("N", "New store: of everything that is drawn.", min=0)
+    seed: int | None = option_field("N", "Of everything that is drawn.", show_default="0", min=0)
 
     def settings(self) -> CreationSettings:
         """The settings that a store keeps."""

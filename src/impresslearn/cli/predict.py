@@ -59,6 +59,8 @@ def predict(
 
     Prints a line an input: its name, the label, the probability of that label, with tabs between.
     Inputs are raw, as those that the task was learned from; the store prepares them.
+
+    Example: impresslearn predict shops.impress new.csv --task oslo
     """
     from impresslearn.data import Prepared
     from impresslearn.learner.loading import open_store
@@ -113,6 +115,8 @@ def infer(
 
     The inputs must all be of one task. Nothing is predicted where they look like none of the tasks.
     Inputs are raw, as those that the tasks were learned from; the store prepares them.
+
+    Example: impresslearn infer shops.impress new.csv
     """
     from impresslearn.data import Prepared
     from impresslearn.learner.loading import open_store

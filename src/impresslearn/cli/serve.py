@@ -1,7 +1,7 @@
 """`impresslearn serve`: predictions over HTTP."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, ClassVar, cast
 
 from impresslearn.cli.arguments import (
     OwnNetwork,
@@ -17,25 +17,34 @@ from impresslearn.cli.arguments import (
 class LimitOptions:
     """Limits of a server, where others than its own are asked for."""
 
-    max_bytes: int | None = option_field("N", "Bytes of one request's body; 16 MiB.", min=1)
-    max_rows: int | None = option_field("N", "Inputs in one request; 4096.", min=1)
-    max_candidates: int | None = option_field(
-        "N", "Tasks that one inference may choose among; 10000.", min=1
+    heading: ClassVar[str] = "Limits"
+    max_bytes: int | None = option_field(
+        "N", "Bytes of one request's body.", show_default="16 MiB", min=1
     )
-    max_tasks: int | None = option_field("N", "Tasks in one mixed batch; 256.", min=1)
+    max_rows: int | None = option_field("N", "Inputs in one request.", show_default="4096", min=1)
+    max_candidates: int | None = option_field(
+        "N", "Tasks that one inference may choose among.", show_default="10000", min=1
+    )
+    max_tasks: int | None = option_field(
+        "N", "Tasks in one mixed batch.", show_default="256", min=1
+    )
     max_memory: int | None = option_field(
         "N",
         "Bytes that one request's activations, its logits, or the tasks of an inference may each "
-        "take; 4 GiB.",
+        "take.",
+        show_default="4 GiB",
         min=1,
     )
     max_peer_connections: int | None = option_field(
         "N",
-        "Connections of one address, of 256 in all; 64. Behind a reverse proxy, which is one "
+        "Connections of one address, of 256 in all. Behind a reverse proxy, which is one "
         "address, give it all of them: 256.",
+        show_default="64",
         min=1,
     )
-    threads: int | None = option_field("N", "Predictions computed at a time; 2.", min=1)
+    threads: int | None = option_field(
+        "N", "Predictions computed at a time.", show_default="2", min=1
+    )
 
 
 @option_groups
@@ -76,11 +85,16 @@ def serve(
     log_level: Annotated[
         str, option("LEVEL", "What is logged on stderr: critical, error, warning, info or debug.")
     ] = "info",
+    as_json: Annotated[
+        bool, option(None, "Log one JSON object a line, the first with the url.", "--json")
+    ] = False,
 ) -> None:
     """Answer predictions over HTTP: by task, in mixed batches, and with the task unknown.
 
     Documented at http://HOST:PORT/docs once it runs. Tasks that are learned into STORE meanwhile
     are served at once. Ends on SIGTERM or Ctrl-C, after the requests under way.
+
+    Example: impresslearn serve shops.impress --port 8000
     """
     from impresslearn.learner.loading import open_store
     from impresslearn.serve import ServeSettings, run_server
@@ -89,7 +103,7 @@ def serve(
     given |= {"token": token, "hosts": tuple(allow_host or ()), "allow_changes": allow_changes}
     settings = ServeSettings(**given)
     level = cast("Any", log_level)  # another one is refused there
-    how: Any = {"host": host, "port": port, "log_level": level}
+    how: Any = {"host": host, "port": port, "log_level": level, "json_log": as_json}
     if module is None:
         run_server(store, settings, **how)
         return

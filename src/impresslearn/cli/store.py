@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from impresslearn.cli.arguments import AsJson, Only, OwnNetwork, Store, option, own_module
+from impresslearn.cli.help import PlainCommand
 from impresslearn.cli.output import (
     answer,
     confirmed,
@@ -42,7 +43,6 @@ store = typer.Typer(
 )
 
 
-@store.command()
 def ls(
     store: Store,
     limit: Annotated[
@@ -52,7 +52,10 @@ def ls(
     module: OwnNetwork = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the tasks in the order they were learned."""
+    """List the tasks in the order they were learned.
+
+    Example: impresslearn store ls shops.impress --limit 0
+    """
     from impresslearn.learner.loading import open_store
 
     count = (0 if as_json else SHOWN) if limit is None else limit
@@ -70,14 +73,16 @@ def ls(
         remark(f"… and {total - count:,} more; --limit 0 lists all {total:,}")
 
 
-@store.command()
 def show(
     store: Store,
     task: Annotated[str | None, typer.Argument(metavar="[TASK]", help="One task of it.")] = None,
     module: OwnNetwork = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the network, settings and bytes; or one task."""
+    """Show the network, settings and bytes; or one task.
+
+    Example: impresslearn store show shops.impress oslo
+    """
     if task is not None:
         _show_task(store, task, own_module(module), as_json)
         return
@@ -114,11 +119,12 @@ def show(
     )
 
 
-@store.command()
 def verify(store: Store, module: OwnNetwork = None, as_json: AsJson = False) -> None:
     """Check every byte; exit 0 if sound, else 2.
 
     Reads every page, mask, task and weight and compares it with what was written.
+
+    Example: impresslearn store verify shops.impress
     """
     from impresslearn.learner.loading import verify_store
 
@@ -135,10 +141,6 @@ def verify(store: Store, module: OwnNetwork = None, as_json: AsJson = False) -> 
     answer(as_json, told, f"{store} is sound: {held}")
 
 
-store.command()(export)
-
-
-@store.command(name="import")
 def import_(
     store: Store,
     source: Annotated[Path, typer.Argument(metavar="OTHER", help="Another store of this network.")],
@@ -149,6 +151,8 @@ def import_(
     """Copy tasks from another store, all or none.
 
     The masks they need come along. Both stores must have begun with the same masks.
+
+    Example: impresslearn store import shops.impress others.impress --task oslo
     """
     from impresslearn.store import import_tasks
 
@@ -157,14 +161,16 @@ def import_(
     answer(as_json, told, f"{counted(len(names), 'task')} of {source} copied into {store}")
 
 
-@store.command()
 def versions(
     store: Store,
     task: Annotated[str, typer.Argument(metavar="TASK", help="Which task.")],
     module: OwnNetwork = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the versions of a task; the last one is the present one."""
+    """List the versions of a task; the last one is the present one.
+
+    Example: impresslearn store versions shops.impress oslo
+    """
     from impresslearn.learner.loading import open_store
 
     with open_store(store, module=own_module(module), readonly=True, progress=False) as learner:
@@ -178,7 +184,6 @@ def versions(
     print_table(headings, rows, right=headings[:-1])
 
 
-@store.command()
 def restore(
     store: Store,
     task: Annotated[str, typer.Argument(metavar="TASK", help="Which task.")],
@@ -188,7 +193,7 @@ def restore(
 ) -> None:
     """Put a former version of a task back, as its next version.
 
-    Example: impresslearn store restore shop.impress alice 1
+    Example: impresslearn store restore shops.impress oslo 1
     """
     from impresslearn.learner.loading import open_store
 
@@ -198,9 +203,11 @@ def restore(
     answer(as_json, told, f"version {version} of {task} is back, as its version {now}")
 
 
-@store.command()
 def compact(store: Store, as_json: AsJson = False) -> None:
-    """Give back the room of removed tasks."""
+    """Give back the room of removed tasks.
+
+    Example: impresslearn store compact shops.impress
+    """
     from impresslearn.store import compact_store
 
     before, after = compact_store(store)
@@ -208,7 +215,6 @@ def compact(store: Store, as_json: AsJson = False) -> None:
     answer(as_json, told, f"{store}: {size(before)} before, {size(after)} now")
 
 
-@store.command()
 def rm(
     store: Store,
     tasks: Annotated[list[str], typer.Argument(metavar="TASK", help="What to remove.")],
@@ -219,6 +225,8 @@ def rm(
 
     Their former versions go too. A basis task's mask goes with it unless other tasks combine it. A
     mask that belongs to no task goes by its own name.
+
+    Example: impresslearn store rm shops.impress oslo bergen --yes
     """
     from impresslearn.store import remove_tasks
 
@@ -234,6 +242,11 @@ def rm(
     told = {"store": str(store), "removed": names, "masks_kept": kept}
     stay = (f"mask {mask!r} stays: combined by {counted(n, 'task')}" for mask, n in kept.items())
     answer(as_json, told, f"{counted(len(names), 'task')} removed from {store}", *stay)
+
+
+for command in (ls, show, verify, export, versions, restore, compact, rm):
+    store.command(cls=PlainCommand)(command)
+store.command("import", cls=PlainCommand)(import_)
 
 
 def _is_terminal() -> bool:

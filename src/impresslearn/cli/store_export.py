@@ -59,6 +59,8 @@ def export(
 
     The suffix of OUT decides. A model file needs no part of this library. --precision rounds what
     is written; the store itself is left alone.
+
+    Example: impresslearn store export shops.impress oslo.onnx --task oslo
     """
     from impresslearn.learner.loading import open_store
     from impresslearn.learner.rounding import rounded

@@ -25,7 +25,7 @@ from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
 from impresslearn.networks.heads import TUNED, TunedKind
 from impresslearn.networks.layers import MaskableLayer
-from impresslearn.validation import check_number
+from impresslearn.validation import check_choice, check_number
 
 Granularity = Literal["layer", "unit", "weight", "readout"]
 GRANULARITIES = get_args(Granularity)
@@ -69,10 +69,7 @@ class CoefficientSpec:
     def __post_init__(self) -> None:
         if unknown := [kind for kind in self.tune if kind not in TUNED]:
             raise InputError(f"tune must name {' and '.join(TUNED)} only, got {unknown[0]!r}")
-        if self.granularity not in GRANULARITIES:
-            raise InputError(
-                f"granularity must be one of {', '.join(GRANULARITIES)}, got {self.granularity!r}"
-            )
+        check_choice("granularity", self.granularity, GRANULARITIES)
         if self.bit_price is not None:
             check_number("bit_price", self.bit_price, 0.0)
         if self.granularity == "weight" and (self.output_scale or self.input_scale):

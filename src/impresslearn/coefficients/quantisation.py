@@ -30,7 +30,7 @@ from impresslearn.coefficients.mixing import (
 )
 from impresslearn.errors import InputError
 from impresslearn.networks.heads import TunedKind
-from impresslearn.validation import check_integer
+from impresslearn.validation import check_choice, check_integer
 
 Precision = Literal["float32", "float16", "int8", "int5", "int4", "coded"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
@@ -160,8 +160,7 @@ def store_tensors(
     which coded numbers without grids are rounded, 7 by default. Errors as `store_coefficients`.
     """
     tensors = list(tensors)
-    if precision not in PRECISIONS:
-        raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
+    check_choice("precision", precision, PRECISIONS)
     if not all(torch.isfinite(tensor).all() for tensor in tensors):
         raise InputError("coefficients hold NaN or infinite values and cannot be stored")
     arrays = [tensor.detach().cpu().float().numpy() for tensor in tensors]

@@ -14,7 +14,6 @@ key. What needs the stream or the network itself is checked by `configured_run.p
 
 from __future__ import annotations
 
-import difflib
 import re
 import sys
 from math import isfinite
@@ -36,7 +35,7 @@ from impresslearn.errors import InputError
 from impresslearn.experiments.sources import error_prefix
 from impresslearn.methods import method_settings
 from impresslearn.report.records import FINDINGS
-from impresslearn.validation import check_integer
+from impresslearn.validation import check_integer, did_you_mean
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -258,9 +257,9 @@ def _line(error: Any) -> str:
     if error["type"] == "extra_forbidden":
         model: type[BaseModel] = RunTable if keys else Configuration
         place, key = (f"[{table}]", keys[0]) if keys else ("the file", table)
-        close = difflib.get_close_matches(key, model.model_fields, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"choose from {list(model.model_fields)}"
-        return f"{place} has no key {key!r}; {hint}"
+        known = model.model_fields
+        hint = did_you_mean(key, known) or f"; choose from {', '.join(known)}"
+        return f"{place} has no key {key!r}{hint}"
     place = f"[{table}]"
     if table == "method" and keys:
         place = f"[[method]] {keys.pop(0) + 1}"

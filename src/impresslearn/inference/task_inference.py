@@ -33,6 +33,7 @@ from impresslearn.networks.prediction import Statistics, TaskView
 from impresslearn.optimisation.loop import Recipe
 from impresslearn.optimisation.objectives import information_maximisation, mean_entropy
 from impresslearn.report.cells import cells_of
+from impresslearn.validation import check_choice
 
 InferenceMethod = Literal["auto", "exhaustive", "one_shot", "shortlist", "halving", "alpha"]
 METHODS = get_args(InferenceMethod)
@@ -136,10 +137,8 @@ def guess_task(
     for another than "exhaustive" where tasks cannot be superposed: with heads of their own, tuned
     norms or biases, or a start at the network itself.
     """
-    words = {"method": (method, METHODS), "objective": (objective, OBJECTIVES)}
-    for name, (word, known) in words.items():
-        if word not in known:
-            raise InputError(f"{name} must be one of {', '.join(known)}, got {word!r}")
+    check_choice("method", method, METHODS)
+    check_choice("objective", objective, OBJECTIVES)
     if not tasks:
         raise InputError("there is no task to choose from; learn one first")
     if len(inputs) == 0:

@@ -16,6 +16,7 @@ from impresslearn.masks import POPUP_RECIPE, Allocation, ScoreRule
 from impresslearn.networks import Backbone
 from impresslearn.optimisation.loop import Recipe
 from impresslearn.state.settings import checked_tune
+from impresslearn.validation import check_choice
 
 
 @dataclass(frozen=True)
@@ -154,9 +155,7 @@ PRESETS = {
 
 def preset(name: str) -> Preset:
     """The preset of that name. Raises InputError naming the choices."""
-    if name not in PRESETS:
-        raise InputError(f"no preset named {name!r}; choose from {', '.join(PRESETS)}")
-    return PRESETS[name]
+    return PRESETS[check_choice("the preset", name, PRESETS)]
 
 
 def list_presets() -> list[str]:

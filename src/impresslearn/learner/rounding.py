@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from impresslearn.coefficients.quantisation import PRECISIONS, store_coefficients
-from impresslearn.errors import InputError
 from impresslearn.learner.learner import ImpressLearner
 from impresslearn.state.backends import MemoryBackend
 from impresslearn.state.settings import restored_settings
 from impresslearn.state.state import LearnerState
 from impresslearn.state.tasks import LearnedTask
+from impresslearn.validation import check_choice
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,7 @@ def rounded(
     InputError for an unknown precision and UnknownTaskError for data of a task that was never
     learned.
     """
-    if precision not in PRECISIONS:
-        raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
+    check_choice("precision", precision, PRECISIONS)
     data = data or {}
     for name in data:
         learner.tasks_.learned(name)

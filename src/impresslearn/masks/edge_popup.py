@@ -18,6 +18,7 @@ from torch import Tensor
 from impresslearn.errors import InputError, TrainingError
 from impresslearn.kernels.selection import keep_above, kth_largest, signed_product
 from impresslearn.networks.layers import MaskableLayer
+from impresslearn.validation import check_choice
 
 ScoreRule = Literal["score", "magnitude"]
 RULES: tuple[ScoreRule, ...] = get_args(ScoreRule)
@@ -72,8 +73,7 @@ def top_mask(scores: Tensor, ones: int, score_rule: ScoreRule = "magnitude") -> 
     scores the earlier position wins. Raises TrainingError for NaN scores and InputError for a
     count outside [0, scores.numel()] or an unknown rule.
     """
-    if score_rule not in RULES:
-        raise InputError(f"score_rule must be one of {', '.join(RULES)}, got {score_rule!r}")
+    check_choice("score_rule", score_rule, RULES)
     if not 0 <= ones <= scores.numel():
         raise InputError(f"cannot keep {ones} of {scores.numel()} weights")
     ranked = scores.detach().abs() if score_rule == "magnitude" else scores.detach()

@@ -25,6 +25,7 @@ from impresslearn.errors import InputError
 from impresslearn.masks.bank import MaskBank, PackedMask, packed_mask
 from impresslearn.masks.sparsity import Allocation, ones_per_layer
 from impresslearn.networks.layers import MaskableLayer
+from impresslearn.validation import check_choice
 
 MOST_MASKS = 2**31
 MaskSource = Callable[[Sequence[MaskableLayer], Sequence[int], int], dict[str, Tensor]]
@@ -118,9 +119,7 @@ def draw_masks(
     """
     if count < 1:
         raise InputError(f"the number of {source} masks must be at least 1, got {count}")
-    if source not in list_mask_sources():
-        known = ", ".join(list_mask_sources())
-        raise InputError(f"source must be one of {known}, got {source!r}")
+    check_choice("source", source, list_mask_sources())
     layers, prefix = bank.layers, source if prefix is None else prefix
     ones = ones_per_layer(layers, sparsity, allocation)
     drawn = [info for info in bank.infos if info.source in ("random", source)]

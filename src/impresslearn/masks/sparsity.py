@@ -14,6 +14,7 @@ import numpy as np
 
 from impresslearn.errors import InputError
 from impresslearn.networks.layers import MaskableLayer
+from impresslearn.validation import check_choice
 
 Allocation = Literal["uniform", "erdos_renyi"]
 ALLOCATIONS = get_args(Allocation)
@@ -45,10 +46,8 @@ def ones_per_layer(
     if not layers:
         raise InputError("nothing but the last layer is left to mask, and that is every task's own")
     density = 1 - check_sparsity(sparsity)
-    if allocation == "uniform":
+    if check_choice("allocation", allocation, ALLOCATIONS) == "uniform":
         return tuple(max(1, round(density * layer.numel)) for layer in layers)
-    if allocation != "erdos_renyi":
-        raise InputError(f"allocation must be one of {', '.join(ALLOCATIONS)}, got {allocation!r}")
     sizes = np.array([layer.numel for layer in layers])
     cap = DENSITY_CAP if density <= DENSITY_CAP else 1.0
     exact = sizes * _capped_densities(layers, sizes, density, cap)

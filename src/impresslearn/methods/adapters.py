@@ -34,7 +34,13 @@ from impresslearn.optimisation.loop import Trainable, Weights
 from impresslearn.optimisation.progress import ProgressChoice
 from impresslearn.state.tasks import TaskInfo
 from impresslearn.streams import import_torchvision
-from impresslearn.validation import ReadOnlySettings, check_flag, check_integer, check_number
+from impresslearn.validation import (
+    ReadOnlySettings,
+    check_choice,
+    check_flag,
+    check_integer,
+    check_number,
+)
 
 ADAPTER = "default"
 LORA_FIRST_STEP = 1.0
@@ -95,8 +101,7 @@ class Adapter(ReadOnlySettings):
         bit_price: float | None = None,
         **settings: Unpack[TrainingSettings],
     ) -> None:
-        if kind not in ADAPTER_KINDS:
-            raise InputError(f"kind must be one of {', '.join(ADAPTER_KINDS)}, got {kind!r}")
+        check_choice("kind", kind, ADAPTER_KINDS)
         self._kind = ADAPTER_KINDS[kind]
         self._layers = [
             each for each in check_backbone(backbone).layers if _is_adaptable(backbone, each)

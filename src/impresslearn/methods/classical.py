@@ -27,7 +27,7 @@ from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone, checked_examples, checked_inputs
 from impresslearn.networks.prediction import BATCH, TaskView
 from impresslearn.state.tasks import TaskInfo, check_new_name, find_task, label_map_bytes
-from impresslearn.validation import ReadOnlySettings, check_seed
+from impresslearn.validation import ReadOnlySettings, check_choice, check_seed
 
 Features = Literal["inputs", "backbone"]
 FEATURES = get_args(Features)
@@ -73,8 +73,7 @@ class SklearnClassifier(ReadOnlySettings):
         self.bank = bank
         self.seed = check_seed(seed)
         self.preprocessing = preprocessing
-        if precision not in PRECISIONS:
-            raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
+        check_choice("precision", precision, PRECISIONS)
         self.precision = precision
         self.estimator = _with_parameters(estimator, parameters, self.seed)
         self._infos: dict[str, TaskInfo] = {}

@@ -34,7 +34,7 @@ from impresslearn.state.tasks import (
     label_map_bytes,
     tensor_bytes,
 )
-from impresslearn.validation import ReadOnlySettings, check_seed
+from impresslearn.validation import ReadOnlySettings, check_choice, check_seed
 
 StatisticsOf = Literal["task", "network"]
 HEAD_RATE = 10.0
@@ -112,8 +112,7 @@ class FineTuning(ReadOnlySettings):
         self.progress = progress
         self.statistics = statistics
         self.role = role
-        if precision not in PRECISIONS:
-            raise InputError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
+        check_choice("precision", precision, PRECISIONS)
         self.precision = precision
         self._trains = trains or (lambda _: copied_weights(backbone.weights))
         self._infos: dict[str, TaskInfo] = {}

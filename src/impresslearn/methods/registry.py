@@ -21,7 +21,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from functools import partial
 from typing import Any, cast
 
@@ -42,7 +41,7 @@ from impresslearn.networks import Backbone
 from impresslearn.optimisation.loop import Recipe
 from impresslearn.optimisation.progress import ProgressChoice
 from impresslearn.state.settings import RECIPES
-from impresslearn.validation import check_integer, check_name
+from impresslearn.validation import check_integer, check_name, did_you_mean
 
 Factory = Callable[..., Method]
 
@@ -95,7 +94,7 @@ def method_settings(name: str, **settings: Any) -> dict[str, Any]:
         return settings
     for key in settings:
         if key not in entry.settings:
-            raise InputError(f"{name} has no setting {key!r}; {_hint(key, entry.settings)}")
+            raise InputError(f"{name} has no setting {key!r}{_hint(key, entry.settings)}")
     defaults: dict[str, Any] = dict(entry.defaults)
     if "preset" in entry.settings:
         preset = settings.pop("preset", "default")
@@ -130,13 +129,12 @@ def register_method(name: str, factory: Factory) -> None:
 
 def _entry(name: str) -> _Entry:
     if name not in _entries:
-        raise InputError(f"no method {name!r}; {_hint(name, list_methods())}")
+        raise InputError(f"no method {name!r}{_hint(name, list_methods())}")
     return _entries[name]
 
 
 def _hint(word: Any, known: Any) -> str:
-    close = get_close_matches(str(word), known, n=3)
-    return f"did you mean {' or '.join(close)}?" if close else f"choose from {', '.join(known)}"
+    return did_you_mean(word, known) or f"; choose from {', '.join(known)}"
 
 
 def _changed(recipe: Recipe, change: Recipe | Mapping[str, Any]) -> Recipe:
@@ -146,7 +144,7 @@ def _changed(recipe: Recipe, change: Recipe | Mapping[str, Any]) -> Recipe:
         raise InputError(f"a recipe must be a Recipe or a mapping of its entries, got {change!r}")
     for key in change:
         if key not in vars(recipe):
-            raise InputError(f"a recipe has no entry {key!r}; {_hint(key, vars(recipe))}")
+            raise InputError(f"a recipe has no entry {key!r}{_hint(key, vars(recipe))}")
     return replace(recipe, **change)
 
 

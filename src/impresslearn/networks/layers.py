@@ -9,7 +9,6 @@ of `nn.MultiheadAttention` are three layers, and GPT-2's `Conv1D` keeps its unit
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -22,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from impresslearn.errors import InputError
+from impresslearn.validation import nearest
 
 MASKABLE = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 """Module types whose `weight` has its output units in dimension 0 and can be masked."""
@@ -268,7 +268,7 @@ def _named(word: str, patterns: Collection[str], found: Sequence[Candidate]) -> 
     for pattern in patterns:
         if not any(each.fits(pattern) for each in found):
             names = [each.layer.name for each in found]
-            close = difflib.get_close_matches(str(pattern), names, n=3)
+            close = nearest(pattern, names)
             known = ", ".join(close or names[:8]) + (", …" if len(names) > 8 else "")
             raise InputError(
                 f"{word} names {pattern!r}, which is no maskable layer; "

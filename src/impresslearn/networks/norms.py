@@ -24,6 +24,7 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from impresslearn.errors import InputError
+from impresslearn.validation import check_choice
 
 MOST_GROUPS = 32
 """Groups of group norm, as in Wu and He, "Group Normalization" (2018), where they divide."""
@@ -68,9 +69,7 @@ def find_norm(
 ) -> NormPolicy:
     """The policy of that name. Raises InputError unless it is one of those `owner` can have."""
     choices = list_norms() if choices is None else choices
-    if name not in choices:
-        raise InputError(f"norm of {owner} must be {' or '.join(choices)}, got {name!r}")
-    return _policies[name]
+    return _policies[check_choice(f"norm of {owner}", name, choices)]
 
 
 def make_norm(channels: int, norm: str) -> nn.Module:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import inspect
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -25,7 +24,7 @@ from impresslearn.networks.heads import HeadKind
 from impresslearn.networks.initialisation import INIT_VERSION, Init, check_gain, fill_weights
 from impresslearn.networks.layers import last_layer, maskable_layers
 from impresslearn.networks.norms import convert_batch_norms, find_norm, list_norms, untrained
-from impresslearn.validation import check_integer, plain_json
+from impresslearn.validation import check_integer, did_you_mean, plain_json
 
 Builder = TypeVar("Builder", bound=Callable[..., nn.Module])
 
@@ -205,9 +204,8 @@ def _planned(
 ) -> tuple[Callable[[], nn.Module], str, dict[str, Any]]:
     """What builds a network, the name of its norm policy, and all settings of the builder."""
     if name not in _architectures:
-        close = difflib.get_close_matches(str(name), _architectures, n=1)
-        guess = f"did you mean {close[0]!r}? " if close else ""
-        raise InputError(f"no backbone {name!r}; {guess}choose from {', '.join(list_backbones())}")
+        hint, known = did_you_mean(name, _architectures), ", ".join(list_backbones())
+        raise InputError(f"no backbone {name!r}{hint or f'; choose from {known}'}")
     builder, norms = _architectures[name]
     choices = list_norms(buildable=True) if norms is None else norms
     norm = choices[0] if norm is None else norm

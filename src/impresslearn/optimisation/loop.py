@@ -22,7 +22,7 @@ from impresslearn.errors import InputError, TrainingError
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import Statistics, TrainingPhase
 from impresslearn.optimisation.progress import Progress, silent
-from impresslearn.validation import check_integer, check_number
+from impresslearn.validation import check_choice, check_integer, check_number
 
 COUNTS = {"min_steps": 0, "batch_size": 1}
 """The least that each may be."""
@@ -81,8 +81,7 @@ class Recipe:
                 plain = int(value) if isinstance(value, Integral) else number
                 object.__setattr__(self, name, plain)
         for name, known in WORDS.items():
-            if (word := getattr(self, name)) not in known:
-                raise InputError(f"{name} must be one of {', '.join(known)}, got {word!r}")
+            check_choice(name, getattr(self, name), known)
         if not (self.lr > 0 and 0 < self.batch_fraction <= 1 and self.label_smoothing < 1):
             raise InputError(
                 "a recipe needs lr > 0, batch_fraction in (0, 1] and label_smoothing in [0, 1), "

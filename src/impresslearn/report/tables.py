@@ -1,7 +1,7 @@
 """A record's tables, and the record in text: Markdown, or for the terminal by rich."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from impresslearn.errors import InputError
 from impresslearn.report.cells import Cells, escaped
@@ -50,6 +50,21 @@ def told(record: Record) -> dict[str, str]:
     else:
         about = {"The paper": record.claim} if record.claim else {}
     return about | ({"Found here": record.finding} if record.finding else {})
+
+
+def plain_of(record: Record) -> dict[str, Any]:
+    """What a report shows of a record, as JSON values: its tables as those of words."""
+    return {
+        "target": record.target,
+        "scale": record.scale,
+        "title": record.title,
+        **{heading.lower().replace(" ", "_"): text for heading, text in told(record).items()},
+        "highlights": {title: value for title, value, _ in highlights_of(record)},
+        "tables": [
+            {"title": each.title, "header": list(each.header), "rows": list(map(list, each.rows))}
+            for each in tables_of(record)
+        ],
+    }
 
 
 def markdown_of(record: Record) -> str:

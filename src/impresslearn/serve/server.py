@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import json
 import logging
 import os
 import signal
@@ -17,6 +18,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from datetime import datetime, timezone
 from math import inf
 from typing import Any, Literal, get_args
 
@@ -27,6 +29,7 @@ from impresslearn.errors import InputError
 from impresslearn.learner import ImpressLearner
 from impresslearn.serve.app import create_app
 from impresslearn.serve.limits import ServeSettings
+from impresslearn.validation import check_choice
 
 logger = logging.getLogger("impresslearn.serve")
 
@@ -44,22 +47,24 @@ def run_server(
     host: str = "127.0.0.1",
     port: int = 8000,
     log_level: LogLevel = "info",
+    json_log: bool = False,
 ) -> None:
     """Serves a store or a learner (see `create_app`) and returns when it was told to stop.
 
-    port: 0 takes a free one; the log names it. Requests under way are finished first, for up to
-    ten seconds. Raises InputError for an address or level that cannot be used, StoreError for a
-    store that cannot be opened.
+    port: 0 takes a free one; the log names it. json_log: whether each line of the log is a JSON
+    object. Requests under way are finished first, for up to ten seconds. Raises InputError for an
+    address or level that cannot be used, StoreError for a store that cannot be opened.
     """
-    if log_level not in get_args(LogLevel):
-        levels = ", ".join(get_args(LogLevel))
-        raise InputError(f"log_level must be one of {levels}, got {log_level!r}")
+    check_choice("log_level", log_level, get_args(LogLevel))
     with _listening(host, port) as listener:
         settings = with_loopback_hosts(settings or ServeSettings(), host, listener.getsockname()[0])
         if threading.current_thread() is threading.main_thread():
             # uvicorn raises the signal again at its end
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-        logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+        handler = logging.StreamHandler()
+        plain = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
+        handler.setFormatter(JsonLines() if json_log else plain)
+        logging.basicConfig(handlers=[handler])
         logger.setLevel(log_level.upper())
         config = uvicorn.Config(
             create_app(source, settings),
@@ -73,9 +78,18 @@ def run_server(
             limit_concurrency=MOST_CONNECTIONS,
             timeout_graceful_shutdown=GRACE_SECONDS,
         )
-        announce(listener, settings)
+        announce(listener, settings, json_log)
         with suppress(KeyboardInterrupt):  # so uvicorn ends after SIGINT, when all is done
             uvicorn.Server(config).run(sockets=[listener])
+
+
+class JsonLines(logging.Formatter):
+    """Writes each line of the log as a JSON object: time (UTC), level, message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        message = super().format(record)
+        moment = datetime.fromtimestamp(record.created, timezone.utc).isoformat()
+        return json.dumps({"time": moment, "level": record.levelname, "message": message})
 
 
 class BoundedProtocol(H11Protocol):
@@ -155,11 +169,12 @@ def _listening(host: str, port: int) -> socket.socket:
     return listener
 
 
-def announce(listener: socket.socket, settings: ServeSettings) -> None:
+def announce(listener: socket.socket, settings: ServeSettings, json_log: bool = False) -> None:
     """Says where the server is, and warns where anybody may ask it."""
     host, port = listener.getsockname()[:2]
     address = f"http://{_in_url(host)}:{port}"
-    print(f"serving on {address}, documented at {address}/docs", file=sys.stderr, flush=True)
+    line = f"serving on {address}, documented at {address}/docs"
+    print(json.dumps({"url": address}) if json_log else line, file=sys.stderr, flush=True)
     if settings.token is None and not ipaddress.ip_address(host).is_loopback:
         line = "anybody who can reach %s may ask; set a token in IMPRESSLEARN_TOKEN"
         logger.warning(line, address)

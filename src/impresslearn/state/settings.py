@@ -15,7 +15,7 @@ from impresslearn.masks.edge_popup import RULES, ScoreRule
 from impresslearn.masks.sparsity import ALLOCATIONS, Allocation, check_sparsity
 from impresslearn.networks.heads import TUNED, TunedKind
 from impresslearn.optimisation.loop import Recipe
-from impresslearn.validation import check_flag, check_number, check_seed
+from impresslearn.validation import check_choice, check_flag, check_number, check_seed
 
 Start = Literal["mixture", "network"]
 STARTS: tuple[Start, ...] = get_args(Start)
@@ -39,7 +39,7 @@ def checked_tune(tune: Any) -> tuple[TunedKind, ...]:
     words: Any = (tune,) if isinstance(tune, str) else tune
     if not isinstance(words, Iterable):
         raise InputError(f"tune takes words out of {', '.join(TUNED)}, got {tune!r}")
-    kinds = tuple(_word("tune", kind, TUNED) for kind in dict.fromkeys(words))
+    kinds = tuple(check_choice("tune", kind, TUNED) for kind in dict.fromkeys(words))
     return cast("tuple[TunedKind, ...]", kinds)
 
 
@@ -70,15 +70,15 @@ class LearnerSettings:
     def __post_init__(self) -> None:
         checked = {
             "sparsity": check_sparsity(self.sparsity),
-            "allocation": _word("allocation", self.allocation, ALLOCATIONS),
+            "allocation": check_choice("allocation", self.allocation, ALLOCATIONS),
             "output_scale": check_flag("output_scale", self.output_scale),
             "input_scale": check_flag("input_scale", self.input_scale),
-            "precision": _word("precision", self.precision, PRECISIONS),
+            "precision": check_choice("precision", self.precision, PRECISIONS),
             "bit_price": check_number("bit_price", self.bit_price, 0.0, HIGHEST_PRICE),
             "penalty": check_number("penalty", self.penalty, 0.0),
-            "score_rule": _word("score_rule", self.score_rule, RULES),
+            "score_rule": check_choice("score_rule", self.score_rule, RULES),
             "seed": check_seed(self.seed),
-            "start": _word("start", self.start, STARTS),
+            "start": check_choice("start", self.start, STARTS),
             "fold_after": check_number("fold_after", self.fold_after, 0.0),
             "tune": checked_tune(self.tune),
         }
@@ -146,12 +146,6 @@ def restored_settings(plain: Mapping[str, Any]) -> dict[str, Any]:
     if own["preprocessing"] is not None:
         own["preprocessing"] = Preprocessing(**own["preprocessing"])
     return own
-
-
-def _word(name: str, value: Any, words: tuple[str, ...]) -> str:
-    if not isinstance(value, str) or value not in words:
-        raise InputError(f"{name} must be one of {', '.join(words)}, got {value!r}")
-    return str(value)
 
 
 def _instance(name: str, value: Any, kind: type) -> None:

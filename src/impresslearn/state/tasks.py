@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from itertools import islice
 from typing import Any
 
@@ -16,7 +15,7 @@ from impresslearn.data import Label
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.inference.profiles import TaskProfile
 from impresslearn.report.cells import cells_of
-from impresslearn.validation import check_name
+from impresslearn.validation import check_name, nearest
 
 ROLES = ("basis", "learned")
 COMPARED_NAMES = 2000
@@ -164,7 +163,7 @@ def unknown_task(name: object, known: Collection[str]) -> UnknownTaskError:
     if not known:
         return UnknownTaskError(f"no task named {name!r}: nothing was learned yet")
     compared = list(islice(known, COMPARED_NAMES))
-    close = get_close_matches(str(name), compared, n=3) or compared[:3]
+    close = nearest(name, compared) or compared[:3]
     return UnknownTaskError(
         f"no task named {name!r} among {len(known)}; close: {', '.join(map(repr, close))}"
     )

@@ -23,7 +23,7 @@ from impresslearn.streams.mnist import (
 )
 from impresslearn.streams.stream import Stream, Task
 from impresslearn.streams.torchvision import import_torchvision
-from impresslearn.validation import check_name
+from impresslearn.validation import check_choice, check_name
 
 __all__ = [
     "STANDARD_STREAMS",
@@ -83,9 +83,8 @@ def list_streams() -> tuple[str, ...]:
 
 def stream_settings(name: str) -> Mapping[str, inspect.Parameter]:
     """The settings of a stream. Raises InputError for an unknown name."""
-    if name not in _functions:
-        raise InputError(f"unknown stream {name!r}; choose from {', '.join(_functions)}")
-    return inspect.signature(_functions[name]).parameters
+    function = _functions[check_choice("the stream", name, _functions)]
+    return inspect.signature(function).parameters
 
 
 def create_stream(name: str, **settings: Any) -> Stream:

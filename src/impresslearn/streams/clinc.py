@@ -17,7 +17,7 @@ import numpy as np
 from impresslearn.data import Examples, TextEncoder
 from impresslearn.errors import InputError, MissingDataError
 from impresslearn.streams.stream import Stream, Task
-from impresslearn.validation import check_name, encodable
+from impresslearn.validation import check_choice, check_name, encodable
 
 SENTENCES, DOMAINS = "data_full.json", "domains.json"
 SPLITS = ("train", "val", "test", "oos_train", "oos_val", "oos_test")
@@ -60,8 +60,7 @@ def clinc150_sentences(root: str | Path, split: str = "train") -> list[str]:
     `clinc150` does, and InputError for another split.
     """
     splits = _read_splits(Path(root))
-    if split not in splits:
-        raise InputError(f"split must be one of {', '.join(splits)}, got {split!r}")
+    check_choice("split", split, splits)
     return [text for text, _ in splits[split]]
 
 

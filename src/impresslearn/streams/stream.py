@@ -7,7 +7,6 @@ the result where it is used more than once.
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from typing import Any, SupportsIndex, overload
 
 from impresslearn.data import Examples, Label, StreamedExamples
 from impresslearn.errors import InputError, UnknownTaskError
+from impresslearn.validation import did_you_mean
 
 LabelledData = Examples | StreamedExamples
 Loader = Callable[[], LabelledData]
@@ -90,9 +90,8 @@ class Stream(Sequence[Task]):
             return Stream(self.name, self.tasks[key])
         if isinstance(key, str):
             if key not in self.names:
-                close = difflib.get_close_matches(key, self.names, n=3)
-                hint = f"did you mean {', '.join(close)}?" if close else f"it has {self!r}"
-                raise UnknownTaskError(f"stream {self.name!r} has no task {key!r}; {hint}")
+                hint = did_you_mean(key, self.names) or f"; it has {self!r}"
+                raise UnknownTaskError(f"stream {self.name!r} has no task {key!r}{hint}")
             return self.tasks[self.names.index(key)]
         return self.tasks[key]
 

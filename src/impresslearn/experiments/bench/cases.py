@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from impresslearn.coefficients.mixing import one_hot_coefficients
 from impresslearn.data import Examples
-from impresslearn.errors import ImpressLearnError, InputError
+from impresslearn.errors import ImpressLearnError
 from impresslearn.experiments.bench.measuring import (
     SPEEDUP,
     Action,
@@ -45,6 +45,7 @@ from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone, create_backbone
 from impresslearn.optimisation.loop import Recipe
 from impresslearn.optimisation.progress import Progress, silent
+from impresslearn.validation import check_choice
 
 MASKS = 100
 IMAGES, BATCH = 60_000, 128
@@ -262,8 +263,8 @@ def run_bench(
     only: one of `CASES`; threads: torch's and the kernels' own, restored afterwards. Raises
     InputError for an unknown case and ImpressLearnError where a kernel is wrong.
     """
-    if only is not None and only not in CASES:
-        raise InputError(f"no measurement named {only!r}; choose from {', '.join(CASES)}")
+    if only is not None:
+        check_choice("the measurement", only, CASES)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from impresslearn.errors import InputError
 from impresslearn.experiments.targets import frontier, masks, parameters, small_tasks, tasks
 from impresslearn.experiments.targets.benchmarks import Benchmark, find_benchmark
 from impresslearn.experiments.targets.plan import (
@@ -19,6 +18,7 @@ from impresslearn.experiments.targets.plan import (
     resolved,
     table_of,
 )
+from impresslearn.validation import check_choice
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,7 @@ def target_names() -> tuple[str, ...]:
 
 def find_target(name: str) -> Target:
     """The target of that name. Raises InputError naming the choices."""
-    if name not in target_names():
-        raise InputError(f"no target {name!r}; choose from all, {', '.join(target_names())}")
+    check_choice("the target", name, target_names())
     entry = _entry(name)
     texts = {key: entry[key] for key in ("title", "claim", "expects", "cost")}
     if name == "parameters":

@@ -13,8 +13,8 @@ from functools import lru_cache, reduce
 from importlib.resources import files
 from typing import Any
 
-from impresslearn.errors import InputError
 from impresslearn.experiments.jobs import Job
+from impresslearn.validation import check_choice
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -78,9 +78,7 @@ class Target:
 
 def check_scale(scale: str) -> str:
     """Raises InputError unless it is a scale."""
-    if scale not in SCALES:
-        raise InputError(f"scale must be one of {', '.join(SCALES)}, got {scale!r}")
-    return scale
+    return str(check_choice("scale", scale, SCALES))
 
 
 @lru_cache

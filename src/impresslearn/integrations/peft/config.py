@@ -10,7 +10,7 @@ from peft.utils import PeftType
 
 from impresslearn.errors import InputError
 from impresslearn.masks.sources import MOST_MASKS
-from impresslearn.validation import check_integer
+from impresslearn.validation import check_choice, check_integer
 
 NAME = "impress"
 Granularity = Literal["layer", "unit"]
@@ -62,10 +62,6 @@ class ImpressConfig(PeftConfig):
         self.peft_type = IMPRESS
         self.num_masks = check_integer("num_masks", self.num_masks, 1, MOST_MASKS)
         self.seed = check_integer("seed", self.seed, 0)
-        known = get_args(Granularity)
-        if self.granularity not in known:
-            raise InputError(
-                f"granularity must be one of {', '.join(known)}, got {self.granularity!r}"
-            )
+        check_choice("granularity", self.granularity, get_args(Granularity))
         if self.layers_pattern and self.layers_to_transform is None:
             raise InputError("layers_pattern says where the numbers of layers_to_transform stand")
