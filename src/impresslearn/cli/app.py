@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from impresslearn.cli.advise import advise
 from impresslearn.cli.arguments import AsJson
 from impresslearn.cli.experiments import bench, demo, report, reproduce, run
 from impresslearn.cli.help import PlainCommand
@@ -89,7 +90,7 @@ def _torch_facts() -> dict[str, Any]:
     return facts
 
 
-for command in (demo, learn, predict, infer):
+for command in (demo, advise, learn, predict, infer):
     app.command(cls=PlainCommand)(command)
 app.add_typer(store, name="store")
 for command in (serve, run, reproduce, report, bench, env):

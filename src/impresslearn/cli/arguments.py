@@ -86,15 +86,15 @@ def option_groups(command: Callable[..., None]) -> Callable[..., None]:
     parameters: list[inspect.Parameter] = []
     groups: dict[str, Any] = {}
     for parameter in inspect.signature(command, eval_str=True).parameters.values():
-        group: Any = parameter.annotation
-        if not is_dataclass(group):
+        if not is_dataclass(parameter.annotation):
             parameters.append(parameter)
             continue
+        group: Any = parameter.annotation
         groups[parameter.name] = group
         types = get_type_hints(group)
         for each in fields(group):
             told = copy(each.metadata["option"])
-            told.rich_help_panel = vars(group)["heading"]
+            told.rich_help_panel = group.heading
             annotation: Any = Annotated[types[each.name], told]
             parameters.append(
                 parameter.replace(name=each.name, default=each.default, annotation=annotation)

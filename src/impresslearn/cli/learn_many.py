@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from impresslearn.cli.data_files import inputs_settings, kept_inputs, reader_for
@@ -84,14 +85,23 @@ def prepare_store(
         others = (raw.examples(*job.train) for job in jobs[1:])
         classes = max([classes, *(len(classes_of(each.labels)) for each in others)])
     preprocessing = new_preprocessing(given, first, training.standardise)
-    one = (
-        first.dataset[0][0] if isinstance(first, StreamedExamples) else one_tensor(first.inputs)[0]
-    )
-    if isinstance(network, nn.Module):
-        network = adapt(network, input_shape=one.shape)
-    learner = create_learner(new, classes, one.shape, preprocessing, network, **training.settings())
+    shape, settings = shape_of(first), training.settings()
+    network = adapted(network, shape)
+    learner = create_learner(new, classes, shape, preprocessing, network, **settings)
     learner.save(path)
     return learner
+
+
+def shape_of(examples: Examples | StreamedExamples) -> torch.Size:
+    """The shape of one input."""
+    if isinstance(examples, StreamedExamples):
+        return torch.Size(examples.dataset[0][0].shape)
+    return one_tensor(examples.inputs)[0].shape
+
+
+def adapted(network: Backbone | nn.Module | None, shape: torch.Size) -> Backbone | None:
+    """The user's own network for inputs of this shape."""
+    return adapt(network, input_shape=shape) if isinstance(network, nn.Module) else network
 
 
 def new_preprocessing(
@@ -214,7 +224,7 @@ def _check_same(
     learner: ImpressLearner, task: TaskInfo, job: Job, given: FileReader, training: TrainingOptions
 ) -> None:
     there = f"task {job.name!r} is there already"
-    if task.role != training.role:
+    if training.role == "basis" != task.role:
         raise InputError(f"{there}, as a {task.role} task, not as a {training.role} one")
     kept = _data_of(task)
     if kept is None:

@@ -38,46 +38,35 @@ class Job(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TaskOptions:
-    """Where the examples of the tasks to learn come from."""
+class DataOptions:
+    """Where the examples of tasks come from."""
 
     heading: ClassVar[str] = "The tasks"
     data: list[str] | None = option_field(
         "[NAME=]PATH",
         "Labelled examples: .npz, .csv, .npy with --labels, or a folder with a sub-folder of "
-        "images a class. Repeat it as NAME=PATH to learn several tasks.",
+        "images a class. Repeat it as NAME=PATH for several tasks.",
     )
     task: str | None = option_field("NAME", "The task's name, for a --data without one.")
     labels: Path | None = option_field("PATH", "Labels of --data: .npy, .csv or .txt.")
     tasks: Path | None = option_field(
         "FOLDER", "Instead of --data: each sub-folder, .npz and .csv in it is a task of that name."
     )
-    test: list[str] | None = option_field(
-        "[NAME=]PATH",
-        "Report the accuracy on these examples; with --tasks a folder of the same names.",
-    )
-    test_labels: Path | None = option_field("PATH", "Labels of --test: .npy, .csv or .txt.")
 
-    def jobs(self) -> list[Job]:
-        """The tasks to learn. Raises InputError where the options do not fit together."""
-        data, tests = self.data or [], self.test or []
+    def data_sets(self) -> dict[str, DataSet]:
+        """Data sets by task. Raises InputError where the options do not fit together."""
+        data = self.data or []
         if bool(data) == (self.tasks is not None):
             raise InputError("give the examples with --data, or a folder of them with --tasks")
-        if self.tasks is not None:
-            if self.task is not None:
-                raise InputError("with --tasks the names are those of the files; leave out --task")
-            if len(tests) > 1:
-                raise InputError("with --tasks, --test is one folder with files of the same names")
-            train = data_sets_in(self.tasks)
-            test = data_sets_in(Path(tests[0])) if tests else {}
+        if self.tasks is None:
+            found = self._named(data, "--data", self.labels)
+        elif self.task is not None:
+            raise InputError("with --tasks the names are those of the files; leave out --task")
         else:
-            train = self._named(data, "--data", self.labels)
-            test = self._named(tests, "--test", self.test_labels)
-            if unknown := [name for name in test if name not in train]:
-                raise InputError(f"--test names {unknown[0]!r}, none of the tasks to learn")
-        if (self.labels or self.test_labels) and (self.tasks is not None or len(train) > 1):
+            found = data_sets_in(self.tasks)
+        if self.labels and (self.tasks is not None or len(found) > 1):
             raise InputError("--labels and --test-labels belong to a single task's data")
-        return [Job(name, data, test.get(name)) for name, data in train.items()]
+        return found
 
     def _named(self, given: list[str], option: str, labels: Path | None) -> dict[str, DataSet]:
         """Data sets of an option by the names of their tasks."""
@@ -92,6 +81,32 @@ class TaskOptions:
         else:
             paths = {self.task: existing(Path(given[0]))} if given else {}
         return {name: DataSet(path, labels) for name, path in paths.items()}
+
+
+@dataclass(frozen=True)
+class TaskOptions(DataOptions):
+    """Where the examples of the tasks to learn, and to test them on, come from."""
+
+    test: list[str] | None = option_field(
+        "[NAME=]PATH",
+        "Report the accuracy on these examples; with --tasks a folder of the same names.",
+    )
+    test_labels: Path | None = option_field("PATH", "Labels of --test: .npy, .csv or .txt.")
+
+    def jobs(self) -> list[Job]:
+        """The tasks to learn. Raises InputError where the options do not fit together."""
+        train, tests = self.data_sets(), self.test or []
+        if self.tasks is None:
+            test = self._named(tests, "--test", self.test_labels)
+            if unknown := [name for name in test if name not in train]:
+                raise InputError(f"--test names {unknown[0]!r}, none of the tasks to learn")
+        elif len(tests) > 1:
+            raise InputError("with --tasks, --test is one folder with files of the same names")
+        else:
+            test = data_sets_in(Path(tests[0])) if tests else {}
+        if self.test_labels and (self.tasks is not None or len(train) > 1):
+            raise InputError("--labels and --test-labels belong to a single task's data")
+        return [Job(name, data, test.get(name)) for name, data in train.items()]
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """`ImpressLearner`, how it is created, loaded and rounded, and its presets."""
 
+from impresslearn.learner.advice import Advice as Advice
+from impresslearn.learner.advice import advise as advise
 from impresslearn.learner.creation import CreationSettings as CreationSettings
 from impresslearn.learner.creation import check_agreement as check_agreement
 from impresslearn.learner.creation import create_learner as create_learner

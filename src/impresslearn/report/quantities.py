@@ -10,6 +10,8 @@ from functools import cache
 from math import floor, inf, log10
 from typing import Any
 
+from impresslearn.errors import InputError
+
 ABSENT = "–"
 UNITS = ("B", "kB", "MB", "GB")
 
@@ -53,6 +55,19 @@ def size(count: float) -> str:
     exponent = min(int(log10(count)) // 3, len(UNITS) - 1)
     scaled = count / 1000**exponent
     return f"{scaled:.{1 if scaled < 100 else 0}f} {UNITS[exponent]}"
+
+
+def size_of(text: str) -> int:
+    """ "2 kB" -> 2000. Raises InputError for no number of bytes."""
+    found = re.fullmatch(r"\s*([0-9.]+)\s*([kMG]?B?)\s*", text)
+    units = {unit.rstrip("B"): 1000**exponent for exponent, unit in enumerate(UNITS)}
+    try:
+        count = int(float(found[1]) * units[found[2].rstrip("B")]) if found else 0
+    except ValueError:
+        count = 0
+    if count < 1:
+        raise InputError(f"a number of bytes is written as 500, 2kB or 1.5MB, got {text!r}")
+    return count
 
 
 def duration(seconds: float) -> str:

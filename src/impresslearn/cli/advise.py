@@ -1,0 +1,140 @@
+"""`impresslearn advise`: which settings fit tasks best in so many bytes."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from impresslearn.cli.arguments import (
+    AsJson,
+    FileOptions,
+    Quiet,
+    option,
+    option_groups,
+    own_network,
+)
+from impresslearn.cli.learn_options import DataOptions, DataSet
+from impresslearn.cli.output import print_json, print_table, say
+
+if TYPE_CHECKING:
+    from impresslearn.learner.advice import Advice
+
+STORE = "STORE.impress"
+
+
+@option_groups
+def advise(
+    sources: DataOptions,
+    files: FileOptions,
+    budget: Annotated[str, option("SIZE", "Bytes a task may take in the mean: 500, 2kB.")] = "2kB",
+    basis: Annotated[
+        int | None,
+        option(
+            "N",
+            "Tasks that masks are trained on, those with the most examples.",
+            show_default="a third of the tasks, at most 5",
+            min=0,
+        ),
+    ] = None,
+    module: Annotated[
+        str | None,
+        option(
+            "FILE:FUNCTION",
+            "A network of your own: what FUNCTION() of FILE.py in this folder returns.",
+            "--module",
+        ),
+    ] = None,
+    seed: Annotated[int, option("N", "Of everything that is drawn.", min=0)] = 0,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Find which settings fit tasks like these best in so many bytes.
+
+    Short trials on examples that are held back; give two tasks or more that are typical of those to
+    come. Prints what was tried and the commands that make such a store.
+
+    Example: impresslearn advise --tasks shops/ --budget 2kB
+    """
+    from impresslearn.cli.learn_many import adapted, new_preprocessing, shape_of
+    from impresslearn.learner.advice import advise as find_advice
+
+    data, reader = sources.data_sets(), files.reader()
+    raw = replace(reader, mean=None, std=None)
+    examples = {name: raw.examples(*each) for name, each in data.items()}
+    first = next(iter(examples.values()))
+    found = find_advice(
+        examples,
+        budget,
+        backbone=adapted(own_network(module), shape_of(first)),
+        basis=basis,
+        preprocessing=new_preprocessing(reader, first),
+        seed=seed,
+        progress=not quiet,
+    )
+    commands = _commands(found, data, sources.tasks, _given(files, module))
+    if as_json:
+        print_json(_plain(found) | {"commands": commands})
+        return
+    table = found.table()
+    marked = zip(table.header, table.numeric, strict=True)
+    print_table(table.header, table.rows, right=[heading for heading, right in marked if right])
+    say()
+    say(found.summary())
+    for command in commands:
+        say(f"  {command}")
+
+
+def _given(files: FileOptions, module: str | None) -> list[str]:
+    """The options that the commands must repeat."""
+    found = [] if module is None else ["--module", module]
+    for each in fields(files):
+        value, name = getattr(files, each.name), each.name.replace("_", "-")
+        if isinstance(value, bool):
+            found.append(f"--{'' if value else 'no-'}{name}")
+        elif value is not None:
+            found += [f"--{name}", str(value)]
+    return found
+
+
+def _commands(
+    found: "Advice", data: dict[str, DataSet], folder: Path | None, given: list[str]
+) -> list[str]:
+    """What makes a store with the recommended settings and learns all of these tasks."""
+
+    def learn(names: Sequence[str], *more: str) -> str:
+        pairs = [word for name in names for word in ("--data", f"{name}={data[name].path}")]
+        return shlex.join(["impresslearn", "learn", STORE, *pairs, *more, *given])
+
+    options, rest = found.options(), [name for name in data if name not in found.basis]
+    commands = []
+    if found.basis:
+        commands.append(learn(found.basis, "--basis", *options))
+        options = []
+    if folder is not None:
+        return [*commands, learn((), "--tasks", str(folder), *options)]
+    return [*commands, learn(rest, *options)]
+
+
+def _plain(found: "Advice") -> dict[str, Any]:
+    """The advice as JSON values."""
+    best = found.best
+    trials = [
+        {
+            "candidate": trial.candidate.name,
+            "preset": trial.candidate.preset,
+            "price": trial.price,
+            "bytes": trial.bytes,
+            "accuracy": trial.accuracy,
+            "cases": trial.cases,
+            "seconds": round(trial.seconds, 3),
+        }
+        for trial in found.trials
+    ]
+    return {
+        "budget": found.budget,
+        "best": trials[found.trials.index(best)],
+        "settings": found.settings,
+        "basis": list(found.basis),
+        "trials": trials,
+    }

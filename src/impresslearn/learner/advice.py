@@ -1,0 +1,144 @@
+"""`advise`: the most accurate way to learn tasks in so many bytes, found by short trials."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from impresslearn.data import Preprocessing, as_examples
+from impresslearn.errors import InputError
+from impresslearn.learner.candidates import Data, Workshop
+from impresslearn.learner.learner import ImpressLearner
+from impresslearn.learner.search import Search, Trial, cases_of
+from impresslearn.networks import Backbone
+from impresslearn.networks.inputs import check_backbone
+from impresslearn.optimisation.progress import ProgressChoice, progress_for
+from impresslearn.report.cells import Cells, cells_of
+from impresslearn.report.quantities import percent, size, size_of
+from impresslearn.validation import check_integer, check_seed
+
+MOST_BASIS = 5
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What `advise` found: the best of the trials that fit, and how to go on with it.
+
+    best: the trial that is recommended; trials: all, the smallest first; budget: bytes a task;
+    basis: basis tasks of the recommended learner, without those whose masks no task uses.
+    """
+
+    best: Trial
+    trials: tuple[Trial, ...]
+    budget: int
+    basis: tuple[str, ...]
+    workshop: Workshop = field(repr=False)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Keyword arguments for `ImpressLearner.from_preset` with the preset of the candidate."""
+        return {**self.best.candidate.settings, "bit_price": self.best.price}
+
+    def create_learner(self, progress: ProgressChoice = "auto") -> ImpressLearner:
+        """A learner with these settings and masks, which has learned the basis tasks, if any."""
+        return self.workshop.finished(self.best.candidate, self.best.price, self.basis, progress)
+
+    def options(self) -> list[str]:
+        """The options of `impresslearn learn` that make such a store, the basis tasks' apart."""
+        chosen = self.best.candidate
+        found = ["--preset", chosen.preset, "--bit-price", f"{self.best.price:.3g}"]
+        for name, value in chosen.settings.items():
+            found += [f"--{name.replace('_', '-')}", str(value)]
+        if chosen.masks:
+            found += ["--random-masks", str(chosen.masks), "--mask-source", chosen.source]
+        return found + (["--features"] if chosen.features else [])
+
+    def table(self) -> Cells:
+        """The trials, one a row, the recommended one marked."""
+        return cells_of(
+            [
+                {
+                    "": "→" if trial == self.best else "",
+                    "candidate": trial.candidate.name,
+                    "price": float(f"{trial.price:.3g}"),
+                    "bytes": trial.bytes,
+                    "accuracy": trial.accuracy,
+                    "cases": trial.cases,
+                    "seconds": trial.seconds,
+                }
+                for trial in self.trials
+            ]
+        )
+
+    def summary(self) -> str:
+        """The recommendation in a line."""
+        best = self.best
+        line = f"{best.candidate.name}, preset {best.candidate.preset!r}, price {best.price:.3g}"
+        found = f"{percent(best.accuracy)} on examples held back, {size(round(best.bytes))} a task"
+        return f"{line}: {found} (budget {size(self.budget)})"
+
+    def __repr__(self) -> str:
+        return f"{self.summary()}\n\n{self.table().text()}"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{self.summary()}</p>{self.table().html()}"
+
+
+def advise(
+    tasks: Mapping[str, Any],
+    budget: int | str,
+    *,
+    backbone: Backbone | None = None,
+    basis: int | Sequence[str] | None = None,
+    preprocessing: Preprocessing | None = None,
+    seed: int = 0,
+    progress: ProgressChoice = "auto",
+) -> Advice:
+    """Which way to learn tasks like these is the most accurate in `budget` bytes a task.
+
+    tasks: labelled data by name, as `learn_task` takes them, typical of those to come; a fifth of
+    each is held back in a trial. budget: bytes, or "2kB" (of 1,000 bytes), that a task takes in the
+    mean. backbone: the network; by default `lenet_300_100` is made for the data. basis: the tasks
+    that masks are trained on, or how many of those with the most examples; by default a third of
+    the tasks, at most five; 0 for none. Their masks, kept once for all tasks, are not counted.
+    preprocessing, progress: as of `ImpressLearner`. Raises InputError where all are basis tasks,
+    for a task too small to hold examples back, and where nothing fits the budget.
+    """
+    limit = size_of(budget) if isinstance(budget, str) else check_integer("budget", budget, 1)
+    if not isinstance(tasks, Mapping) or not tasks:
+        raise InputError(f"tasks must map names to labelled data, got {type(tasks).__name__}")
+    data = {name: as_examples(each) for name, each in tasks.items()}
+    chosen = _basis_of(data, basis)
+    workshop = Workshop(
+        None if backbone is None else check_backbone(backbone),
+        data,
+        chosen,
+        preprocessing,
+        check_seed(seed),
+    )
+    pilots = {name: each for name, each in data.items() if name not in chosen}
+    search = Search(workshop, cases_of(pilots, workshop.seed), limit)
+    with progress_for(progress).titled("advice").track(search.steps()) as advance:
+        best = search.best(advance)
+    used = chosen if best.candidate.basis else ()
+    used = tuple(name for name in used if name not in best.unused)
+    return Advice(best, search.trials(), limit, used, workshop)
+
+
+def _basis_of(data: Mapping[str, Data], basis: int | Sequence[str] | None) -> tuple[str, ...]:
+    """The names of the basis tasks. Raises InputError for unknown ones, and for no task besides."""
+    if basis is None:
+        basis = min(MOST_BASIS, len(data) // 3)
+    if isinstance(basis, Sequence):
+        names = list(dict.fromkeys([basis] if isinstance(basis, str) else basis))
+        if unknown := [name for name in names if name not in data]:
+            raise InputError(f"basis names {unknown[0]!r}, which is none of the tasks")
+    else:
+        count = check_integer("basis", basis, 0)
+        names = sorted(data, key=lambda name: -len(data[name]))[:count]
+    if len(names) >= len(data):
+        raise InputError(
+            f"all {len(data)} tasks are basis tasks; leave one at least to try candidates on"
+        )
+    return tuple(names)

@@ -1,0 +1,260 @@
+"""The search behind `advise`: candidates priced to meet a budget, compared by successive halving.
+
+Some of each task's examples are held back. A candidate's price is found on a first task; the
+candidates that do worse are given up while more tasks are tried (Jamieson and Talwalkar, 2016).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil, exp, log
+from statistics import fmean
+
+import numpy as np
+from torch.utils.data import Subset
+
+from impresslearn.coefficients.mixing import Coefficients
+from impresslearn.data import Examples
+from impresslearn.errors import InputError, TrainingError
+from impresslearn.learner.candidates import CANDIDATES, Candidate, Data, Workshop
+from impresslearn.learner.learner import ImpressLearner
+from impresslearn.masks.bank import MaskBank
+from impresslearn.report.quantities import size
+
+FOLDS = 5
+"""Parts of a task's examples, of which one is held back."""
+ENOUGH = (200, 500, 1000)
+"""Examples held back that each round of the halving sees at least, if there are as many."""
+MOST_CASES = 30
+MOST_PRICES = 4
+"""Prices at which a candidate is tried to meet the budget."""
+CLOSE = 0.75
+"""A trial that uses this share of the budget meets it."""
+SLOPE = 2.0
+"""-d log(price) / d log(bytes) until two trials tell."""
+PRICES = 1e-6, 1e6
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a candidate came to at a price: means over the cases that were tried.
+
+    accuracy: in [0, 1], on examples held back; bytes: of a task; cases: tasks, or folds of them;
+    seconds: of all together; unused: basis masks whose coefficients were all zero.
+    """
+
+    candidate: Candidate
+    price: float
+    accuracy: float
+    bytes: float
+    cases: int
+    seconds: float
+    unused: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Case:
+    """A task, or a fold of it: what to learn from, and what is held back."""
+
+    name: str
+    train: Data
+    held_back: Data
+
+
+@dataclass
+class Run:
+    """A candidate at a price, and what came of the cases that it was tried on so far."""
+
+    candidate: Candidate
+    price: float
+    learner: ImpressLearner
+    accuracies: list[float] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def try_on(self, cases: Sequence[Case]) -> None:
+        """Learns the cases that it has not been tried on yet, in order."""
+        for number in range(len(self.accuracies), len(cases)):
+            started, case = time.perf_counter(), cases[number]
+            self.learner.learn_task(case.name, case.train, seed=number)
+            self.accuracies.append(self.learner.score(case.held_back, case.name))
+            self.sizes.append(self.learner.tasks_[case.name].bytes)
+            self.seconds += time.perf_counter() - started
+
+    @property
+    def accuracy(self) -> float:
+        return fmean(self.accuracies)
+
+    @property
+    def bytes(self) -> float:
+        return fmean(self.sizes)
+
+    def trial(self) -> Trial:
+        learner, mixed = self.learner, self.candidate.basis
+        mixed = mixed and learner.settings.granularity in ("layer", "unit")
+        unused = unused_masks(learner.bank_, learner.coefficients_.values()) if mixed else ()
+        return Trial(
+            self.candidate,
+            self.price,
+            self.accuracy,
+            self.bytes,
+            len(self.accuracies),
+            self.seconds,
+            frozenset(unused),
+        )
+
+
+def unused_masks(bank: MaskBank, tasks: Iterable[Coefficients]) -> list[str]:
+    """The masks that have a coefficient of zero everywhere in all of these tasks."""
+    used: set[int] = set()
+    for alpha in (layer for task in tasks for layer in task.alpha):
+        used |= set(alpha.reshape(len(alpha), -1).any(dim=1).nonzero()[:, 0].tolist())
+    return [name for place, name in enumerate(bank.names) if place not in used]
+
+
+class Search:
+    """Successive halving over candidates, each at the price that meets the budget."""
+
+    def __init__(self, workshop: Workshop, cases: list[Case], budget: int) -> None:
+        self.workshop = workshop
+        self.cases = cases
+        self.budget = budget
+        self.candidates = [
+            each for each in CANDIDATES if each.suits(workshop.backbone, bool(workshop.basis))
+        ]
+        self.runs: list[Run] = []
+        self.errors: list[Exception] = []
+        held = np.cumsum([len(each.held_back) for each in cases])
+        counts = (int(np.searchsorted(held, enough)) + 1 for enough in ENOUGH)
+        self.rounds = [min(count, len(cases)) for count in counts]
+
+    def best(self, advance: Callable[[], None]) -> Trial:
+        """The best of the candidates that are left when all cases were tried.
+
+        advance: called after each step of at most `steps`. Raises InputError where nothing fits.
+        """
+        left = [run for each in self.candidates for run in self._fitted(each, advance)]
+        for last, count in zip((False, False, True), self.rounds, strict=True):
+            for run in left:
+                run.try_on(self.cases[:count])
+                advance()
+            left = [run for run in left if run.bytes <= self.budget] or left
+            left.sort(key=lambda run: run.accuracy, reverse=True)
+            left = left[: 1 if last else ceil(len(left) / 2)]
+        best = self._within(left[0]) if left else None
+        if not self.runs and self.errors:
+            raise self.errors[0]
+        if best is None:
+            least = size(min((run.bytes for run in self.runs), default=0))
+            line = f"no candidate fits {size(self.budget)} a task"
+            raise InputError(f"{line}; the smallest that was tried took {least}")
+        return best.trial()
+
+    def trials(self) -> tuple[Trial, ...]:
+        """All trials so far, the smallest first."""
+        found = map(Run.trial, self.runs)
+        return tuple(sorted(found, key=lambda trial: trial.bytes))
+
+    def steps(self) -> int:
+        """How often `best` advances at most."""
+        return len(self.candidates) * (MOST_PRICES + len(self.rounds))
+
+    def _run(self, candidate: Candidate, price: float) -> Run | None:
+        """A candidate tried on the first case; None where it cannot learn it."""
+        try:
+            run = Run(candidate, price, self.workshop.learner(candidate, price))
+            run.try_on(self.cases[:1])
+        except (InputError, TrainingError) as error:
+            self.errors.append(error)
+            return None
+        self.runs.append(run)
+        return run
+
+    def _fitted(self, candidate: Candidate, advance: Callable[[], None]) -> Iterator[Run]:
+        """The candidate at the price that uses up the budget; also at its own if that is less."""
+        tried: list[Run] = []
+        price = candidate.start(self.budget, len(self.cases[0].train.labels))
+        for _ in range(MOST_PRICES):
+            run = self._run(candidate, price)
+            advance()
+            if run is None:
+                break
+            tried.append(run)
+            price = self._next_price(tried[-2:])
+            if CLOSE * self.budget <= run.bytes <= self.budget or self._is_hopeless(tried):
+                break
+        if fitting := [run for run in tried if run.bytes <= self.budget]:
+            yield max(fitting, key=lambda run: (run.bytes, run.accuracy))
+
+    def _is_hopeless(self, tried: Sequence[Run]) -> bool:
+        """Whether another price would not help: bytes stay the same, or others do with fewer."""
+        run = tried[-1]
+        if len(tried) > 1:
+            changed = abs(log(run.bytes / tried[-2].bytes)) > 0.1
+            if not changed and abs(log(run.price / tried[-2].price)) > 0.4:
+                return True
+        margin = 0.5 / len(self.cases[0].held_back.labels) ** 0.5
+        fitting = (each.accuracies[0] for each in self.runs if each.bytes <= self.budget)
+        return run.bytes > self.budget and run.accuracy + margin < max(fitting, default=0.0)
+
+    def _next_price(self, tried: Sequence[Run]) -> float:
+        """Where the line through two trials, in logarithms, meets the budget."""
+        run, slope = tried[-1], -SLOPE
+        if len(tried) > 1:
+            sizes = log(run.bytes / tried[0].bytes)
+            prices = log(run.price / tried[0].price)
+            if sizes * prices < 0:
+                slope = min(max(prices / sizes, -4.0), -0.5)
+        wanted = (1 + CLOSE) / 2 * self.budget
+        low, high = PRICES
+        return min(max(run.price * exp(slope * log(wanted / run.bytes)), low), high)
+
+    def _within(self, run: Run) -> Run | None:
+        """The run, or one at a higher price, whose mean over all cases fits."""
+        for _ in range(MOST_PRICES):
+            if run.bytes <= self.budget:
+                return run
+            again = self._run(run.candidate, self._next_price([run]))
+            if again is None:
+                return None
+            again.try_on(self.cases)
+            run = again
+        return None
+
+
+def cases_of(pilots: Mapping[str, Data], seed: int) -> list[Case]:
+    """Tasks in turn, and further folds of them, until enough examples are held back."""
+    found: list[Case] = []
+    for fold in range(FOLDS):
+        for name, data in pilots.items():
+            held = sum(len(each.held_back) for each in found)
+            if len(found) >= MOST_CASES or (held >= ENOUGH[-1] and len(found) >= 3):
+                return found
+            title = name if fold == 0 else f"{name} ({fold + 1})"
+            found.append(Case(title, *_split(data, fold, seed, name)))
+    return found
+
+
+def _split(data: Data, fold: int, seed: int, name: str) -> tuple[Data, Data]:
+    """A fold of the data: what to learn from and what is held back, by class.
+
+    Of each class the first example in a random order is never held back. Raises InputError where
+    nothing could be.
+    """
+    generator = np.random.default_rng(seed)
+    held = np.zeros(len(data.labels), dtype=bool)
+    for label in np.unique(data.labels):
+        places = generator.permutation(np.flatnonzero(data.labels == label))[1:]
+        held[places[fold::FOLDS]] = True
+    if not held.any():
+        raise InputError(f"task {name!r} has too few examples to hold some back")
+    return _part(data, ~held), _part(data, held)
+
+
+def _part(data: Data, where: np.ndarray) -> Data:
+    places = np.flatnonzero(where)
+    if isinstance(data, Examples):
+        return data.subset(places)
+    return replace(data, dataset=Subset(data.dataset, places.tolist()), labels=data.labels[places])
