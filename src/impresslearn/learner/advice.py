@@ -109,7 +109,7 @@ def advise(
     if not isinstance(tasks, Mapping) or not tasks:
         raise InputError(f"tasks must map names to labelled data, got {type(tasks).__name__}")
     data = {name: as_examples(each) for name, each in tasks.items()}
-    chosen = _basis_of(data, basis)
+    chosen = basis_of(data, basis)
     workshop = Workshop(
         None if backbone is None else check_backbone(backbone),
         data,
@@ -126,7 +126,7 @@ def advise(
     return Advice(best, search.trials(), limit, used, workshop)
 
 
-def _basis_of(data: Mapping[str, Data], basis: int | Sequence[str] | None) -> tuple[str, ...]:
+def basis_of(data: Mapping[str, Data], basis: int | Sequence[str] | None) -> tuple[str, ...]:
     """The names of the basis tasks. Raises InputError for unknown ones, and for no task besides."""
     if basis is None:
         basis = min(MOST_BASIS, len(data) // 3)
