@@ -143,6 +143,8 @@ def main() -> None:
     kept = json.loads(given.out.read_text("utf-8"))["rows"] if given.out.exists() else []
     for name in given.tasks:
         kept = [row for row in kept if row["tasks"] != name] + measure(sources[name], given.data)
+        order = {source: place for place, source in enumerate(sources)}
+        kept.sort(key=lambda row: (order[row["tasks"]], row["budget"]))
         record = {
             "threads": 1,
             "machine": "2 CPU cores, shared with other work while this was measured",

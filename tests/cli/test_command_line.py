@@ -22,8 +22,8 @@ from impresslearn.networks import create_backbone
 from impresslearn.serve import ServeSettings
 
 COMMANDS = (
-    *("demo", "learn", "predict", "infer", "store", "serve", "run", "reproduce", "report"),
-    *("bench", "env"),
+    *("demo", "advise", "learn", "predict", "infer", "store", "serve", "run", "reproduce"),
+    *("report", "bench", "env"),
 )
 OF_STORES = (*("ls", "show", "verify", "export", "import", "versions", "restore", "compact", "rm"),)
 EVERY = (*(name for name in COMMANDS if name != "store"), *(f"store {name}" for name in OF_STORES))

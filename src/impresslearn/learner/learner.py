@@ -68,9 +68,7 @@ class ImpressLearner(ReadOnlySettings):
     cache_bytes: memory for the weights of the tasks predicted last; 0 keeps none. The defaults are
     those of the preset "default".
 
-    Attributes: settings by their names, fixed but for progress; `bank_` (MaskBank), `tasks_` (name
-    -> TaskInfo), `coefficients_` (name -> Coefficients), `shared_statistics_` (norm statistics that
-    all tasks share, or None).
+    Settings are attributes, fixed but for progress.
     """
 
     def __init__(
@@ -154,11 +152,8 @@ class ImpressLearner(ReadOnlySettings):
     @property
     def coefficients_(self) -> dict[str, Coefficients]:
         """The coefficients of every learned task, as stored (rounded where so asked)."""
-        return {
-            task.name: self._state.coefficients(task)
-            for task in self.tasks_.all()
-            if task.role == "learned"
-        }
+        learned = (task for task in self.tasks_.all() if task.role == "learned")
+        return {task.name: self._state.coefficients(task) for task in learned}
 
     def learn_basis(
         self, name: str, data: Any, *, seed: int | None = None, note: Note | None = None
@@ -228,9 +223,8 @@ class ImpressLearner(ReadOnlySettings):
         """Learns several new tasks, name -> data.
 
         The same as `learn_task` one by one. batched: whether tasks of the same sizes are optimised
-        side by side, as many as the memory holds, and kept together (equal up to rounding; tasks of
-        other sizes follow); by default on a GPU only. A network for which it would not be the same
-        learns one by one: one that gathers norm statistics or draws random numbers, say.
+        side by side, as many as the memory holds, and kept together (equal up to rounding); by
+        default on a GPU only, and never where a network gathers norm statistics or draws numbers.
         """
         self._trainer.learn_tasks(tasks, batched=batched)
         return self
@@ -240,9 +234,9 @@ class ImpressLearner(ReadOnlySettings):
     ) -> ImpressLearner:
         """Learns a task further on new data, from its present numbers, as its next version.
 
-        The version before is kept. Data should show every class that is still to be told apart; new
-        labels become further classes. A readout is fitted anew. data, note: as in `learn_task`.
-        Raises as that, and InputError for a basis task, whose mask others combine.
+        The version before is kept. Data should show every class still to be told apart; new labels
+        become further classes. A readout is fitted anew. data, note, errors: as of `learn_task`,
+        and InputError for a basis task, whose mask others combine.
         """
         self._trainer.update_task(name, data, seed=seed, note=note)
         return self
@@ -258,16 +252,23 @@ class ImpressLearner(ReadOnlySettings):
         return self
 
     def remove_task(self, name: str) -> ImpressLearner:
-        """Takes a task out with all its versions; the bank keeps its masks."""
+        """Takes a task out with all its versions, not with its masks (see `remove_masks`)."""
         self._state.remove_task(name)
+        return self
+
+    def remove_masks(self, *names: str) -> ImpressLearner:
+        """Takes masks that no task needs out of the bank: those named, or all such.
+
+        Raises InputError for one that is a task's own or that a version of any task combines.
+        """
+        self._state.remove_masks(names)
         return self
 
     def learn_features(self, *data: Any, dimensions: int = 128) -> ImpressLearner:
         """Learns so many principal components of the features under all masks, for readouts.
 
-        Readouts (granularity "readout") learned from now on see these, not the features themselves,
-        and become smaller and more accurate. data: what `learn_task` takes, of tasks like those to
-        come (no label is used; 600 inputs of a dozen tasks suffice). Raises as `learn_task`.
+        Readouts learned from now on see these instead, and become smaller and more accurate. data:
+        as of `learn_task`, of tasks like those to come (600 unlabelled inputs of a dozen suffice).
         """
         self._trainer.learn_features(data, check_integer("dimensions", dimensions, 1))
         return self
@@ -298,8 +299,7 @@ class ImpressLearner(ReadOnlySettings):
 
     def score(self, data: Any, task: str) -> float:
         """The accuracy of a task on labelled data, in [0, 1]."""
-        kept = self.tasks_.learned(task)
-        raw = self.settings.preprocessing
+        kept, raw = self.tasks_.learned(task), self.settings.preprocessing
         return accuracy_of(self.backbone, self._state.view(kept), data, raw, kept.classes)
 
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:

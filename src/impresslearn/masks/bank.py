@@ -6,7 +6,7 @@ coefficients learned over n masks stay valid as the bank grows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -158,6 +158,15 @@ class MaskBank:
             room.data[len(self)] = bits
         self._position[info.name] = len(self)
         self._infos.append(info)
+
+    def without(self, positions: Collection[int]) -> MaskBank:
+        """The other masks, as a new bank in the same order."""
+        kept = [place for place in range(len(self)) if place not in positions]
+        left = MaskBank(self.layers, self.device)
+        left._room = [room[kept] for room in self._room]
+        left._infos = [self._infos[place] for place in kept]
+        left._position = {info.name: place for place, info in enumerate(left._infos)}
+        return left
 
     def bits(self, layer: int, count: int | None = None) -> Tensor:
         """Packed masks of one layer: the first `count` (all by default), (n, units, row_bytes)."""

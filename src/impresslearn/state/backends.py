@@ -6,7 +6,7 @@ commit to a file in one transaction, and tells the state what other processes ha
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Protocol
@@ -53,6 +53,12 @@ class Backend(Protocol):
 
     def remove_task(self, name: str) -> None:
         """Takes a task out, with its former versions."""
+
+    def remove_masks(self, positions: Collection[int], left: MaskBank) -> None:
+        """Takes out masks that no task needs, and projections of features under them.
+
+        Those behind them move up, with the basis tasks whose own they are. left: the other masks.
+        """
 
     def share(self, statistics: Statistics) -> None:
         """Keeps the norm statistics that all tasks share."""
@@ -126,6 +132,15 @@ class MemoryBackend:
     def remove_task(self, name: str) -> None:
         del self.tasks[name]
         self._former.pop(name, None)
+
+    def remove_masks(self, positions: Collection[int], left: MaskBank) -> None:
+        first = min(positions)
+        self._projections = [each for each in self._projections if each.num_masks <= first]
+        for name, task in self.tasks.copy().items():
+            if task.mask is not None:
+                moved = self._bank.index(task.mask) - left.index(task.mask)
+                self.tasks[name] = replace(task, num_masks=task.num_masks - moved)
+        self._bank = left
 
     def share(self, statistics: Statistics) -> None:
         self._shared = statistics

@@ -36,7 +36,7 @@ from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import Statistics, TaskView, TrainingPhase, WeightCache
 from impresslearn.state.backends import Backend, MemoryBackend
 from impresslearn.state.readouts import Weights, networks, whole_head, with_heads
-from impresslearn.state.tasks import LearnedTask, TaskTable, check_new_name
+from impresslearn.state.tasks import LearnedTask, TaskTable, check_new_name, free_masks
 from impresslearn.state.training_run import TrainingRun
 
 
@@ -123,8 +123,7 @@ class LearnerState:
     ) -> None:
         """Adds trained masks, name -> layers; the first one is the mask of the task of its name.
 
-        head: the task's own, {} where it has none. precision: that the head, and norm statistics
-        of the task, are kept in.
+        head: the task's own, {} without. precision: of the head and the task's norm statistics.
         """
         name, mask = next(iter(masks.items()))
         layers, stored = self.backbone.layers, None
@@ -192,6 +191,22 @@ class LearnerState:
             self.tasks.learned(name)
             self.backend.remove_task(name)
         self._unrounded = None
+
+    def remove_masks(self, names: Sequence[str]) -> None:
+        """Takes masks out that no task needs: these, or all. Raises InputError for others."""
+        self.commit_masks(())
+        with self._committing:
+            with self.backend.transaction():
+                bank = self.bank
+                free = free_masks(bank, self.tasks.all(), self.former_versions)
+                going = {bank.index(name) for name in names} or free
+                if needed := sorted(going - free):
+                    raise InputError(f"mask {bank.names[needed[0]]!r} cannot go, as tasks need it")
+                left = bank.without(going)
+                if going:
+                    self.backend.remove_masks(going, left)
+            with self._adopting:
+                self._bank, self._kept = left, len(left)
 
     def commit_masks(self, masks: Sequence[PackedMask]) -> None:
         """Adds masks that belong to no task."""
@@ -348,10 +363,8 @@ class LearnerState:
                 bank = self.bank  # with what others committed before this transaction began
                 self._check_names(info.name for info, _ in masks)
                 if shared is not None and self.shared is not None:
-                    raise InputError(
-                        "another task was learned meanwhile and fixed the norm statistics that all "
-                        "tasks share; learn this one again"
-                    )
+                    line = "another task was learned meanwhile and fixed the norm statistics that"
+                    raise InputError(f"{line} all tasks share; learn this one again")
                 if task is not None and replaced is None:
                     check_new_name(task.name, self.tasks)
                 elif replaced is not None:
@@ -378,10 +391,9 @@ class LearnerState:
         """Raises InputError unless this version of the task is the one that is kept."""
         now = self.tasks.learned(task.name) if task.name in self.tasks else None
         if now is None or (now.number, now.version) != (task.number, task.version):
-            raise InputError(
-                f"task {task.name!r} was changed or removed meanwhile; update it again"
-            )
+            line = f"task {task.name!r} was changed or removed meanwhile; update it again"
+            raise InputError(line)
 
     def _check_names(self, names: Iterable[str]) -> None:
-        if taken := [name for name in names if name in self._bank]:
-            raise InputError(f"the bank holds a mask named {taken[0]!r}; choose another name")
+        for name in filter(self._bank.__contains__, names):
+            raise InputError(f"the bank holds a mask named {name!r}; choose another name")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -14,6 +14,7 @@ from impresslearn.coefficients.quantisation import StoredCoefficients
 from impresslearn.data import Label
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.inference.profiles import TaskProfile
+from impresslearn.masks.bank import MaskBank
 from impresslearn.report.cells import cells_of
 from impresslearn.validation import check_name, nearest
 
@@ -167,6 +168,21 @@ def unknown_task(name: object, known: Collection[str]) -> UnknownTaskError:
     return UnknownTaskError(
         f"no task named {name!r} among {len(known)}; close: {', '.join(map(repr, close))}"
     )
+
+
+def free_masks(
+    bank: MaskBank,
+    tasks: Iterable[LearnedTask],
+    former_versions: Callable[[LearnedTask], Iterable[LearnedTask]],
+) -> set[int]:
+    """The positions of masks that no task needs: none's own, and behind all that are combined."""
+    needed, own, names = 0, set(), bank.names
+    for task in tasks:
+        if task.mask is not None:
+            own.add(task.mask)
+            continue
+        needed = max([needed, *(each.num_masks for each in (*former_versions(task), task))])
+    return {place for place in range(needed, len(bank)) if names[place] not in own}
 
 
 def tensor_bytes(tensors: Iterable[Tensor]) -> int:

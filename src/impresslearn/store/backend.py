@@ -6,12 +6,12 @@ are there at once.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence, ValuesView
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence, ValuesView
 
 from impresslearn.coefficients.norm_statistics import restore_statistics, statistics_bytes
 from impresslearn.coefficients.readout import Projection
 from impresslearn.errors import StoreError
-from impresslearn.masks.bank import PackedMask
+from impresslearn.masks.bank import MaskBank, PackedMask
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import Statistics
 from impresslearn.state.tasks import LearnedTask, unknown_task
@@ -117,6 +117,10 @@ class StoreBackend:
         if row is None:
             raise unknown_task(name, self.tasks)
         self.contents.remove_task(row)
+
+    def remove_masks(self, positions: Collection[int], left: MaskBank) -> None:
+        self.contents.remove_masks(positions)
+        self._bank_id = self.contents.bank()[0]
 
     def share(self, statistics: Statistics) -> None:
         self.contents.share(statistics_bytes(statistics))

@@ -187,9 +187,13 @@ class Contents:
     def remove_masks(self, positions: Collection[int]) -> None:
         """Takes masks out and moves those behind them up, with the basis tasks whose own they are.
 
-        No learned task may combine any mask from the first of these positions on.
+        Projections of features under them go too. No learned task may use either.
         """
         kept, removed, added, moved = min(positions), [], [], {}
+        last = self.projections()
+        while last and int.from_bytes(self.projection(last)[:4], "little") > kept:
+            last -= 1  # tasks may use a later one of fewer masks, learned at the same time
+        self.drop_projections(last + 1)
         for position in range(kept, self.state().masks):
             mask = self._mask(position)
             removed.append(row_checksum("masks", (position, *mask.values())))

@@ -56,16 +56,7 @@ def remove_tasks(
         going = {positions[name] for name, count in users.items() if not count}
         if going:
             contents.remove_masks(going)
-            _drop_projections(contents, min(going))
         return {name: count for name, count in users.items() if count}
-
-
-def _drop_projections(contents: Contents, first: int) -> None:
-    """Takes out projections of features under masks from a position on, which no task uses."""
-    last = contents.projections()
-    while last and int.from_bytes(contents.projection(last)[:4], "little") > first:
-        last -= 1  # tasks may use a later one of fewer masks, learned at the same time
-    contents.drop_projections(last + 1)
 
 
 def _learned_with(task: TaskRow, contents: Contents, positions: Mapping[str, int]) -> Iterator[str]:

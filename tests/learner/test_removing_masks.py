@@ -1,0 +1,99 @@
+"""Masks that no task needs go, in memory and in a store; nothing that stays changes."""
+
+import pytest
+import torch
+
+import impresslearn as il
+from impresslearn.learner.loading import verify_store
+from toys import blobs, lenet, quick_learner, refused
+
+
+@pytest.fixture(params=["memory", "store"])
+def learner(request, tmp_path):
+    """Two basis tasks, one learned over their masks, a third basis task and two random masks."""
+    made = quick_learner(lenet(4))
+    made.learn_basis("a", blobs(1)).learn_basis("b", blobs(2)).learn_task("mixed", blobs(3))
+    made.add_masks(1).learn_basis("c", blobs(4)).add_masks(1)
+    if request.param == "memory":
+        yield made
+        return
+    made.save(tmp_path / "x.impress")
+    with il.open_store(tmp_path / "x.impress", progress=False) as opened:
+        yield opened
+    verify_store(tmp_path / "x.impress")
+
+
+def logits(learner):
+    inputs = blobs(5)[0]
+    return {name: learner.logits(inputs, name) for name in learner.tasks_}
+
+
+def test_all_that_no_task_needs(learner):
+    before = logits(learner)
+    assert learner.bank_.names == ("a", "b", "random-0", "c", "random-1")
+    assert learner.remove_masks() is learner
+    assert learner.bank_.names == ("a", "b", "c")
+    after = logits(learner)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert learner.remove_masks().bank_.names == ("a", "b", "c")
+    learner.learn_task("new", blobs(6)).add_masks(1)
+    assert learner.tasks_["new"].num_masks == 3
+    assert learner.bank_.names[3:] == ("random-0",)
+
+
+def test_those_of_a_removed_task_by_their_names(learner):
+    before = logits(learner)
+    with pytest.raises(il.InputError, match="mask 'c' cannot go, as tasks need it"):
+        learner.remove_masks("random-0", "c")
+    assert len(learner.bank_) == 5
+    learner.remove_task("c").remove_masks("c")
+    assert learner.bank_.names == ("a", "b", "random-0", "random-1")
+    refused(r"mask 'b' cannot go", learner.remove_task("b").remove_masks, "b")  # mixed combines it
+    with pytest.raises(il.UnknownTaskError, match="no mask named 'z'"):
+        learner.remove_masks("z")
+    learner.remove_task("mixed").remove_masks()
+    assert learner.bank_.names == ("a",)
+    assert torch.equal(logits(learner)["a"], before["a"])
+
+
+def test_masks_of_a_former_version_stay(learner):
+    learner.learn_task("new", blobs(6)).update_task("new", blobs(7))
+    learner.remove_masks()
+    assert len(learner.bank_) == 5
+    learner.restore_task("new", 1)
+
+
+def test_features_of_masks_that_go_are_learned_anew():
+    learner = quick_learner(lenet(4, head="own"), granularity="readout")
+    learner.add_masks(2).learn_features(blobs(1), dimensions=4)
+    learner.learn_task("a", blobs(1)).add_masks(1).learn_features(blobs(2), dimensions=4)
+    before = logits(learner)
+    learner.remove_masks()
+    assert (len(learner.bank_), learner._state.backend.projections()) == (2, 1)
+    assert torch.equal(logits(learner)["a"], before["a"])
+    learner.learn_task("b", blobs(3))
+
+
+def test_another_process_sees_that_masks_are_gone(tmp_path):
+    path = tmp_path / "x.impress"
+    quick_learner(lenet(4)).add_masks(3).learn_task("a", blobs(1)).add_masks(2).save(path)
+    with il.open_store(path, progress=False) as one, il.open_store(path, progress=False) as other:
+        assert len(other.bank_) == 5
+        one.remove_masks()
+        one.learn_task("b", blobs(2))
+        with pytest.raises(il.StoreError, match="masks were removed from .*; open it again"):
+            other.learn_task("c", blobs(3))
+    with il.open_store(path, progress=False) as again:
+        assert (len(again.bank_), list(again.tasks_)) == (3, ["a", "b"])
+    with il.open_store(path, readonly=True, progress=False) as reader:
+        refused("opened for reading only", reader.remove_masks)
+
+
+def test_another_learner_over_the_same_bank_keeps_its_masks():
+    bank = il.random_bank(lenet(4).layers, 4, 0.7, seed=0)
+    one, other = (quick_learner(lenet(4), bank=bank).learn_task("a", blobs(1)) for _ in range(2))
+    before = logits(other)
+    one.remove_task("a").remove_masks()
+    assert (len(one.bank_), len(other.bank_), len(bank)) == (0, 4, 4)
+    one.add_masks(1, seed=9).learn_task("b", blobs(2))
+    assert torch.equal(logits(other)["a"], before["a"])
