@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from impresslearn.learner import Advice as Advice
     from impresslearn.learner import ImpressLearner as ImpressLearner
     from impresslearn.learner import advise as advise
+    from impresslearn.learner import charts as charts
     from impresslearn.learner import list_presets as list_presets
     from impresslearn.learner import load as load
     from impresslearn.learner import open_store as open_store
@@ -61,7 +62,7 @@ _NAMES = {
     " TrainingError UnknownTaskError",
     "hub": "from_hub push_to_hub",
     "inference": "TaskGuess",
-    "learner": "Advice ImpressLearner advise list_presets load open_store preset rounded",
+    "learner": "Advice ImpressLearner advise charts list_presets load open_store preset rounded",
     "masks": "MaskBank disjoint_bank random_bank",
     "methods": "FineTuning Hybrid SupSup compare evaluate single_mask_accuracy",
     "networks": "Backbone adapt create_backbone list_backbones masking_report register_backbone",

@@ -64,6 +64,7 @@ def test_it_shows_what_was_tried():
     assert len(shown.splitlines()) == 4 + len(found.trials)
     assert shown.count("→") == 1
     assert found._repr_html_().count("<tr>") == 1 + len(found.trials)
+    assert '"log"' in found.chart().to_json()
 
 
 def test_the_same_seed_gives_the_same_advice():

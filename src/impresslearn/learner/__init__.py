@@ -1,5 +1,6 @@
 """`ImpressLearner`, how it is created, loaded and rounded, and its presets."""
 
+from impresslearn.learner import charts as charts
 from impresslearn.learner.advice import Advice as Advice
 from impresslearn.learner.advice import advise as advise
 from impresslearn.learner.creation import CreationSettings as CreationSettings

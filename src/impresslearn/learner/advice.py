@@ -71,6 +71,28 @@ class Advice:
             ]
         )
 
+    def chart(self) -> Any:
+        """Accuracy against bytes of all trials, as an Altair chart."""
+        from impresslearn.report.charts import themed_chart  # Altair takes a second to import
+        from impresslearn.report.charts.grouped import line_chart
+        from impresslearn.report.specification import Figure
+
+        figure = {"kind": "line", "x": "bytes", "y": "accuracy", "group": "candidate"}
+        told = {"log_x": True, "points": ["price"], "x_label": "bytes a task"}
+        title = f"Trials on examples held back; the budget is {size(self.budget)}"
+        rows = [
+            {
+                "candidate": trial.candidate.name,
+                "price": trial.price,
+                "bytes": trial.bytes,
+                "accuracy": trial.accuracy,
+            }
+            for trial in self.trials
+        ]
+        return themed_chart(
+            line_chart(Figure.model_validate(figure | told | {"title": title}), rows)
+        )
+
     def summary(self) -> str:
         """The recommendation in a line."""
         best = self.best

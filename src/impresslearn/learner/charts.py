@@ -1,0 +1,199 @@
+"""Charts that look inside a learner: Altair charts for notebooks, pages and pictures.
+
+`chart.save("usage.svg")` writes a picture. They are light or dark by their parameter `dark`.
+`Evaluation.chart` and `Comparison.chart` draw accuracies over tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from impresslearn.errors import InputError
+from impresslearn.learner.learner import ImpressLearner
+from impresslearn.masks.bank import MaskBank
+from impresslearn.validation import check_choice
+
+if TYPE_CHECKING:
+    import altair as alt
+
+MOST_UNITS, MOST_INPUTS = 48, 96
+"""The part of a layer's mask that `mask_picture` draws."""
+CELL = 7
+TINY = 1e-12
+
+
+def mask_usage(learner: ImpressLearner, tasks: Sequence[str] | None = None) -> alt.TopLevelMixin:
+    """Which impressions each task uses: a mask's share of the absolute coefficients.
+
+    Layers count alike. tasks: names, by default those of role "learned". Raises InputError where
+    none combines masks.
+    """
+    if tasks is None:
+        tasks = [task.name for task in learner.tasks_.all() if task.role == "learned"]
+    rows = []
+    for name, layers in _layers_of(learner, tasks):
+        used = np.sum([np.abs(each).mean(axis=1) for each in layers], axis=0)
+        shares = used / max(used.sum(), TINY)
+        of = zip(learner.bank_.names, shares.tolist(), strict=False)
+        rows += [{"task": name, "mask": mask, "share": share} for mask, share in of]
+    told = {"x": "mask", "y": "task", "value": "share", "title": "Impressions that tasks use"}
+    return _heatmap(told, rows)
+
+
+def layer_sparsity(learner: ImpressLearner) -> alt.TopLevelMixin:
+    """The share of zeros of every mask in every layer. Raises InputError for a bank of none."""
+    rows = [
+        {"mask": info.name, "layer": layer.name, "sparsity": 1 - ones / layer.numel}
+        for info in learner.bank_.infos
+        for layer, ones in zip(learner.backbone.layers, info.ones, strict=True)
+    ]
+    if not rows:
+        raise InputError("the bank holds no mask; learn a basis task or add masks first")
+    told = {"x": "layer", "y": "mask", "value": "sparsity", "title": "Sparsity by layer"}
+    return _heatmap(told, rows)
+
+
+def task_similarity(
+    learner: ImpressLearner, tasks: Sequence[str] | None = None
+) -> alt.TopLevelMixin:
+    """Which tasks combine masks alike: cosine similarity of coefficients, and its dendrogram.
+
+    Masks that came after a task count as coefficients of zero. Clusters are joined by the mean
+    distance (1 - similarity) between their members. tasks: names, by default all that combine
+    masks. Raises InputError for fewer than two.
+    """
+    import altair as alt
+    from scipy.cluster.hierarchy import dendrogram, linkage
+    from scipy.spatial.distance import squareform
+
+    from impresslearn.report.charts.theme import colour, themed_chart, titled
+
+    found = dict(_layers_of(learner, tasks))
+    if len(found) < 2:
+        raise InputError(f"similarity compares two tasks or more, got {len(found)}")
+    most = max(len(layers[0]) for layers in found.values())
+    flat = np.array([_vector(layers, most) for layers in found.values()])
+    similarity = np.clip(flat @ flat.T, -1, 1)
+    distance = 1 - similarity
+    np.fill_diagonal(distance, 0)
+    tree = dendrogram(linkage(squareform(distance, checks=False), "average"), no_plot=True)
+    names = list(found)
+    order = [names[place] for place in tree["leaves"]]
+    rows = [
+        {"task": first, "beside": second, "similarity": float(similarity[i, j])}
+        for i, first in enumerate(names)
+        for j, second in enumerate(names)
+    ]
+    lines = [
+        {"join": number, "step": step, "x": x, "distance": y}
+        for number, (xs, ys) in enumerate(zip(tree["icoord"], tree["dcoord"], strict=True))
+        for step, (x, y) in enumerate(zip(xs, ys, strict=True))
+    ]
+    width = max(min(44, 620 / len(order)), 4) * len(order)
+    branches = (
+        alt.Chart(alt.InlineData(values=lines))
+        .mark_line(interpolate="linear", strokeWidth=1.5)
+        .encode(
+            alt.X("x:Q", axis=None, scale=alt.Scale(domain=[0, 10 * len(order)], nice=False)),
+            alt.Y("distance:Q", title="distance"),
+            detail="join:N",
+            order="step:Q",
+            color=alt.value(colour("text")),
+        )
+        .properties(width=width, height=120)
+    )
+    shades = alt.Scale(
+        domain=[-1, 0, 1],
+        range=[colour("negative"), colour("zero"), colour("accent")],
+        interpolate="rgb",
+    )
+    cells = (
+        alt.Chart(alt.InlineData(values=rows))
+        .mark_rect()
+        .encode(
+            alt.X(
+                "beside:N",
+                sort=order,
+                title=None,
+                axis=alt.Axis(labelAngle=-45, labelOverlap=False),
+            ),
+            alt.Y("task:N", sort=order, title=None),
+            alt.Color("similarity:Q", scale=shades),
+            tooltip=["task:N", "beside:N", alt.Tooltip("similarity:Q", format=".3f")],
+        )
+        .properties(width=width, height=width)
+    )
+    both = alt.vconcat(branches, cells, spacing=4)
+    said = "Cosine similarity of the coefficients of tasks, and the dendrogram of their distances"
+    return themed_chart(titled(both, "Tasks that combine masks alike", [], said))
+
+
+def mask_picture(bank: MaskBank, name: str, layer: str | None = None) -> alt.TopLevelMixin:
+    """The weights that a mask keeps in a layer: a row an output unit, a column an input of it.
+
+    layer: its name, by default the first one. Of a large layer the first 48 units and 96 inputs
+    are drawn. Raises UnknownTaskError for a mask that is not there, InputError for such a layer.
+    """
+    import altair as alt
+
+    from impresslearn.report.charts.theme import colour, themed_chart, titled
+
+    known = [each.name for each in bank.layers]
+    chosen = known[0] if layer is None else check_choice("layer", layer, known)
+    ones = bank.mask(name)[chosen]
+    matrix = ones.reshape(len(ones), -1)
+    units, inputs = matrix.shape
+    part = matrix[:MOST_UNITS, :MOST_INPUTS].cpu().numpy()
+    rows = [
+        {"unit": int(unit), "input": int(place), "kept": bool(part[unit, place])}
+        for unit, place in np.ndindex(part.shape)
+    ]
+    scale = alt.Scale(domain=[False, True], range=[colour("band"), colour("accent")])
+    axis = alt.Axis(labelOverlap=True, ticks=False)
+    drawn = (
+        alt.Chart(alt.InlineData(values=rows))
+        .mark_rect()
+        .encode(
+            alt.X("input:O", axis=axis, scale=alt.Scale(padding=0.05)),
+            alt.Y("unit:O", axis=axis, scale=alt.Scale(padding=0.05)),
+            alt.Color("kept:N", scale=scale, legend=None),
+        )
+        .properties(width=CELL * part.shape[1], height=CELL * part.shape[0])
+    )
+    share = f"{float(matrix.float().mean()):.1%} of {units:,} × {inputs:,} weights are kept"
+    seen = "" if part.shape == matrix.shape else f"the first {len(part)} × {part.shape[1]}"
+    title = f"Mask {name} in {chosen}"
+    return themed_chart(titled(drawn, title, [share, seen], f"{title}: {share}"))
+
+
+def _vector(layers: Sequence[np.ndarray], masks: int) -> np.ndarray:
+    """Coefficients of so many masks as a vector of length 1 in which layers count alike."""
+    parts = (np.pad(each, ((0, masks - len(each)), (0, 0))) for each in layers)
+    vector = np.concatenate([each.ravel() / each.shape[1] ** 0.5 for each in parts])
+    return vector / max(float(np.linalg.norm(vector)), TINY)
+
+
+def _layers_of(
+    learner: ImpressLearner, tasks: Sequence[str] | None
+) -> Iterator[tuple[str, list[np.ndarray]]]:
+    """The coefficients (N, units) of tasks in each layer; 1 for a task's own mask."""
+    chosen = [learner.tasks_.learned(name) for name in (learner.tasks_ if tasks is None else tasks)]
+    found = ((task.name, learner._state.coefficients(task).alpha) for task in chosen)
+    mixed = [(name, alpha) for name, alpha in found if alpha]
+    if not mixed:
+        raise InputError("no task combines masks; their numbers are on weights, or readouts")
+    for name, alpha in mixed:
+        columns = (each.reshape(len(each), -1).cpu().numpy() for each in alpha)
+        layers = zip(columns, learner.backbone.layers, strict=True)
+        yield name, [np.broadcast_to(each, (len(each), layer.units)) for each, layer in layers]
+
+
+def _heatmap(figure: dict[str, str], rows: list[dict[str, Any]]) -> alt.TopLevelMixin:
+    from impresslearn.report.charts.heatmaps import heatmap_chart
+    from impresslearn.report.charts.theme import themed_chart
+    from impresslearn.report.specification import Figure
+
+    return themed_chart(heatmap_chart(Figure.model_validate({"kind": "heatmap"} | figure), rows))

@@ -1,0 +1,98 @@
+"""Charts that look inside: what they draw is what the learner holds, and they become pictures."""
+
+import json
+
+import numpy as np
+import pytest
+
+import impresslearn as il
+from toys import blobs, lenet, quick_learner, refused
+
+
+@pytest.fixture(scope="module")
+def learner():
+    made = quick_learner(lenet(4), granularity="unit")
+    for seed, name in enumerate("ab"):
+        made.learn_basis(name, blobs(seed))
+    for seed, name in enumerate(("c", "d", "c again")):
+        made.learn_task(name, blobs(5 if "c" in name else seed), seed=7)
+    return made
+
+
+def values(chart, *keys):
+    """The rows of a chart that have these keys."""
+    found = []
+
+    def look(part):
+        if isinstance(part, dict):
+            if set(keys) <= set(part):
+                found.append(part)
+            for each in part.values():
+                look(each)
+        elif isinstance(part, list):
+            for each in part:
+                look(each)
+
+    look(json.loads(chart.to_json()))
+    return found
+
+
+def test_shares_of_masks_add_up(learner):
+    rows = values(il.charts.mask_usage(learner), "x", "y", "value")
+    assert {row["y"] for row in rows} == {"c", "d", "c again"}
+    for task in ("c", "d"):
+        shares = {row["x"]: row["value"] for row in rows if row["y"] == task}
+        assert sum(shares.values()) == pytest.approx(1)
+        numbers = sum(alpha.abs().mean(dim=1) for alpha in learner.coefficients_[task].alpha)
+        assert list(shares.values()) == pytest.approx((numbers / numbers.sum()).tolist())
+
+
+def test_tasks_of_the_same_coefficients_are_alike(learner):
+    rows = values(il.charts.task_similarity(learner), "task", "beside", "similarity")
+    similar = {(row["task"], row["beside"]): row["similarity"] for row in rows}
+    assert len(similar) == 25
+    assert similar["c", "c again"] == pytest.approx(1)
+    assert similar["a", "b"] == pytest.approx(0)
+    assert all(similar[a, b] == pytest.approx(similar[b, a]) for a, b in similar)
+    joins = {row["join"] for row in values(il.charts.task_similarity(learner), "join", "distance")}
+    assert len(joins) == 4  # of five tasks
+
+
+def test_sparsity_and_pictures_show_the_masks(learner):
+    rows = values(il.charts.layer_sparsity(learner), "x", "y", "value")
+    assert len(rows) == 6
+    mask = learner.bank_.mask("a")
+    for layer in learner.backbone.layers:
+        shown = next(row for row in rows if (row["x"], row["y"]) == (layer.name, "a"))
+        assert shown["value"] == pytest.approx(1 - float(mask[layer.name].float().mean()))
+        drawn = values(
+            il.charts.mask_picture(learner.bank_, "a", layer.name), "unit", "input", "kept"
+        )
+        kept = np.zeros(tuple(mask[layer.name].shape), dtype=bool)
+        for row in drawn:
+            kept[row["unit"], row["input"]] = row["kept"]
+        assert np.array_equal(kept, mask[layer.name].numpy())
+
+
+def test_pictures_are_written(learner, tmp_path):
+    for number, chart in enumerate(
+        (il.charts.task_similarity(learner), il.charts.mask_picture(learner.bank_, "b"))
+    ):
+        chart.save(tmp_path / f"{number}.svg")
+        assert (tmp_path / f"{number}.svg").read_text().startswith("<svg")
+
+
+def test_what_cannot_be_drawn_is_a_line(learner):
+    empty = quick_learner(lenet(4))
+    refused("no task combines masks", il.charts.mask_usage, empty)
+    refused("the bank holds no mask", il.charts.layer_sparsity, empty)
+    refused("similarity compares two tasks or more", il.charts.task_similarity, learner, ["a"])
+    refused("layer must be one of 0.weight", il.charts.mask_picture, learner.bank_, "a", "9")
+    with pytest.raises(il.UnknownTaskError):
+        il.charts.mask_picture(learner.bank_, "z")
+    with pytest.raises(il.UnknownTaskError):
+        il.charts.mask_usage(learner, ["z"])
+    weights = quick_learner(lenet(4), granularity="weight", precision="coded").learn_task(
+        "a", blobs()
+    )
+    refused("no task combines masks", il.charts.mask_usage, weights)
