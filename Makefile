@@ -7,6 +7,7 @@ STAMP   := $(VENV)/.installed
 PYTHON  ?= python3
 OUT     ?= demo
 PYTEST  ?=
+CONSTRAINTS ?= -c constraints.txt
 
 # Threads that spin while they wait starve each other on a shared machine.
 export OMP_WAIT_POLICY ?= PASSIVE
@@ -17,7 +18,7 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(WANTED))
 .PHONY: $(STAMP)
 endif
 
-.PHONY: demo test test-slow test-all lint types check check-figures docs clean
+.PHONY: demo test test-slow test-all lint types check check-figures docs dist test-wheel clean
 
 demo: $(STAMP)
 	@$(RUN) impresslearn demo --out "$(OUT)"
@@ -47,6 +48,24 @@ docs: $(STAMP)
 	OMP_NUM_THREADS=1 $(RUN) sphinx -W --keep-going -q -d docs/_build/doctrees docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
 
+# What is released: an archive of the sources, and a wheel that is built from it.
+dist: $(STAMP)
+	rm -rf dist
+	@$(RUN) build --outdir dist . > dist.log 2>&1 || (cat dist.log; exit 1)
+	@rm dist.log; ls -l dist
+
+# The wheel, in an environment of its own that has never seen the sources, passes demo and fast
+# tests. Another interpreter: make test-wheel PYTHON=python3.13; CONSTRAINTS= takes newest versions.
+test-wheel: dist
+	rm -rf .venv-wheel && $(PYTHON) -m venv .venv-wheel
+	.venv-wheel/bin/pip install -qq --disable-pip-version-check $(CONSTRAINTS) \
+	    "$$(ls dist/*.whl)[dev,vision]"
+	.venv-wheel/bin/pip check
+	cd "$$(mktemp -d)" && "$(CURDIR)/.venv-wheel/bin/impresslearn" demo --quiet && ls demo && \
+	    "$(CURDIR)/.venv-wheel/bin/python" -c \
+	    "import impresslearn as il; assert 'site-packages' in il.__file__; print(il.__version__)"
+	OMP_NUM_THREADS=1 .venv-wheel/bin/python -m pytest -n auto -m "not slow" $(PYTEST)
+
 check: lint types test check-figures
 
 # pip resolves everything in one call, so that the pinned torch decides for torchvision too.
@@ -57,5 +76,5 @@ $(STAMP):
 	@echo "$(WANTED)" > $@
 
 clean:
-	rm -rf $(VENV) "$(OUT)" build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-wheel "$(OUT)" build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

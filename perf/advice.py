@@ -31,6 +31,7 @@ from impresslearn.experiments.statistics import paired_test  # noqa: E402
 from impresslearn.learner.advice import basis_of  # noqa: E402
 from impresslearn.learner.candidates import CANDIDATES, Candidate, Workshop  # noqa: E402
 from impresslearn.learner.search import Run, cases_of  # noqa: E402
+from impresslearn.networks.pretrained import load_resnet20  # noqa: E402
 
 STEPS = range(-4, 5)
 FACTOR = 3.0
@@ -51,8 +52,8 @@ def customers(data: Path) -> tuple[Any, Tasks, Tasks, int, list[int]]:
 
 def pretrained(data: Path) -> tuple[Any, Tasks, Tasks, int, list[int]]:
     """A ResNet-20 trained on CIFAR-10, and tasks of five classes of CIFAR-100."""
-    weights = data / "resnet20-cifar10.npz"
-    backbone = il.create_backbone("resnet20", 10, norm="shared", head="own", weights=weights)
+    module = load_resnet20(data / "resnet20-cifar10.npz")
+    backbone = il.adapt(module, norm="shared", head="own", input_shape=(3, 32, 32))
     normal = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
     stream = il.streams.split_cifar100(
         root=data, subset=True, tasks=9, classes=range(55, 100), download=False, **normal

@@ -166,7 +166,11 @@ def test_settings_of_the_store_hold_for_later_tasks(folder, store):
 def test_a_name_with_other_data_or_another_role_is_refused(folder, store):
     other = f"b={folder / 'tasks/c.npz'}"
     assert "learned from other data" in error_of("learn", store, "--data", other)
-    assert "as a basis task" in error_of("learn", store, "--data", f"a={folder / 'basis/a.npz'}")
+    basis = ("--data", f"a={folder / 'basis/a.npz'}")
+    (found,) = run_json("learn", store, *basis)["tasks"]
+    assert (found["status"], found["role"]) == ("already learned", "basis")
+    learned = ("--data", f"b={folder / 'tasks/b.npz'}", "--basis")
+    assert "as a learned task, not as a basis one" in error_of("learn", store, *learned)
     with il.open_store(store, progress=False) as learner:
         learner.learn_task("mine", blobs(7))
     mine = f"mine={folder / 'tasks/c.npz'}"

@@ -19,6 +19,7 @@ from impresslearn.data import StreamedExamples
 from impresslearn.errors import InputError
 from impresslearn.learner import search
 from impresslearn.learner.presets import PRESETS
+from impresslearn.networks.pretrained import load_resnet20
 from impresslearn.report.quantities import size_of
 from toys import QUICK, blobs, lenet, pictures, resnet
 
@@ -187,7 +188,8 @@ def test_the_command_prints_commands_that_make_such_a_store(tmp_path, monkeypatc
 
 @pytest.mark.slow
 def test_advice_for_a_trained_network(resnet20_root, cifar100_root):
-    backbone = il.create_backbone("resnet20", 10, norm="shared", head="own", weights=resnet20_root)
+    module = load_resnet20(resnet20_root / "resnet20-cifar10.npz")
+    backbone = il.adapt(module, norm="shared", head="own", input_shape=(3, 32, 32))
     stream = il.streams.split_cifar100(root=cifar100_root, subset=True, tasks=3, classes=range(15))
     found = il.advise({t.name: t.train for t in stream}, "2kB", backbone=backbone, progress=False)
     assert found.best.bytes <= 2000

@@ -232,9 +232,11 @@ def _check_same(
             f"{there} and its history does not tell from which data; choose another name"
         )
     if _fingerprint(_read(learner, given, job.train, task)) != kept:
+        line = f"{there}, learned from other data than {job.train.path} as it is read now"
+        if task.role == "basis":
+            raise InputError(f"{line}, as a basis task, which cannot change; choose another name")
         raise InputError(
-            f"{there}, learned from other data than {job.train.path} as it is read now; "
-            "learn it further with --update, choose another name, or remove it first"
+            f"{line}; learn it further with --update, choose another name, or remove it first"
         )
 
 
