@@ -10,12 +10,11 @@ import torch
 import impresslearn as il
 from impresslearn.data import StreamedExamples
 from impresslearn.errors import MissingDependencyError
-from impresslearn.integrations.avalanche.requirement import import_avalanche
-from impresslearn.streams.torchvision import load_mnist
+from impresslearn.streams.torchvision import import_extra, load_mnist
 from toys import blobs, lenet, quick_learner, refused
 
 try:
-    import_avalanche()
+    import_extra("avalanche", "Avalanche")
 except MissingDependencyError as error:
     pytest.skip(str(error), allow_module_level=True)
 benchmarks = import_module("avalanche.benchmarks")

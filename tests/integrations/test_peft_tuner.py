@@ -13,12 +13,12 @@ from torch.nn.functional import cross_entropy
 
 from impresslearn.errors import MissingDependencyError
 from impresslearn.kernels import reference, unpack
-from impresslearn.methods.adapters import import_peft
 from impresslearn.networks.layers import MaskableLayer
+from impresslearn.streams.torchvision import import_extra
 from toys import ConvNet, pictures, refused
 
 try:
-    peft = import_peft()
+    peft = import_extra("peft", "PEFT")
 except MissingDependencyError as error:
     pytest.skip(str(error), allow_module_level=True)
 transformers = import_module("transformers")

@@ -10,7 +10,8 @@ from torch import nn
 import impresslearn as il
 from impresslearn import Recipe
 from impresslearn.errors import MissingDependencyError, UnknownTaskError
-from impresslearn.methods import Adapter, adapters
+from impresslearn.methods import Adapter
+from impresslearn.streams import torchvision
 from toys import QUICK, blobs, lenet, pictures, refused, resnet
 
 needs_peft = pytest.mark.skipif(find_spec("peft") is None, reason="PEFT is not installed")
@@ -249,7 +250,7 @@ def test_without_peft_the_extra_is_named(monkeypatch):
     def missing(name):
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
-    monkeypatch.setattr(adapters, "find_spec", lambda name: None)
-    monkeypatch.setattr(adapters.importlib, "import_module", missing)
+    monkeypatch.setattr(torchvision, "find_spec", lambda name: None)
+    monkeypatch.setattr(torchvision.importlib, "import_module", missing)
     with pytest.raises(MissingDependencyError, match=r"pip install 'impresslearn\[peft\]'"):
         quick(lenet())

@@ -6,12 +6,9 @@ LoRA, VeRA, Uni-LoRA, RandLoRA, VB-LoRA and FourierFT: `adapter_kinds` says what
 from __future__ import annotations
 
 import copy
-import importlib
 import math
 import re
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -33,7 +30,7 @@ from impresslearn.networks.layers import MASKABLE, MaskableLayer
 from impresslearn.optimisation.loop import Trainable, Weights
 from impresslearn.optimisation.progress import ProgressChoice
 from impresslearn.state.tasks import TaskInfo
-from impresslearn.streams import import_torchvision
+from impresslearn.streams.torchvision import import_extra
 from impresslearn.validation import (
     ReadOnlySettings,
     check_choice,
@@ -48,21 +45,6 @@ LORA_FIRST_STEP = 1.0
 LORA_FIRST_STEP_OF_ZEROS = 0.2
 LORA_LEVELS_PER_UNIT = 10.0
 """Whole numbers move so much faster than the learning rate says (which Adam allows)."""
-
-
-def import_peft() -> ModuleType:
-    """PEFT. Raises MissingDependencyError where it is not installed or cannot be imported."""
-    if find_spec("torchvision") is not None:  # which PEFT imports through transformers
-        import_torchvision()
-    try:
-        return importlib.import_module("peft")
-    except ImportError as error:
-        missing = isinstance(error, ModuleNotFoundError) and error.name == "peft"
-        raise MissingDependencyError(
-            "this needs PEFT: pip install 'impresslearn[peft]'"
-            if missing
-            else f"PEFT cannot be imported: {error}"
-        ) from error
 
 
 class Adapter(ReadOnlySettings):
@@ -132,7 +114,7 @@ class Adapter(ReadOnlySettings):
         settings["recipe"] = settings.get("recipe") or self._kind.recipe
         self._tuned = FineTuning(backbone, **settings, trains=self._trains, precision=precision)
         share_settings(self, self._tuned)
-        self._peft = import_peft()
+        self._peft = import_extra("peft", "PEFT")
         if not hasattr(self._peft, self._kind.config):
             raise MissingDependencyError(
                 f"this PEFT has no {self._kind.title}; upgrade it: pip install -U peft"

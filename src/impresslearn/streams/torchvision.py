@@ -8,6 +8,7 @@ sets, models and transforms work, and only the operators stay unavailable.
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -54,6 +55,23 @@ def import_torchvision(module: str = "torchvision") -> ModuleType:
     for operator in ("nms", "qnms"):
         library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     return importlib.import_module(module)
+
+
+def import_extra(package: str, name: str) -> ModuleType:
+    """A package of the extra of its name, which may import torchvision in turn.
+
+    name: as people write it. Raises MissingDependencyError where it is not installed or cannot be
+    imported.
+    """
+    if find_spec("torchvision") is not None:
+        import_torchvision()
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        missing = isinstance(error, ModuleNotFoundError) and error.name == package
+        line = f"this needs {name}: pip install 'impresslearn[{package}]'"
+        line = line if missing else f"{name} cannot be imported: {error}"
+        raise MissingDependencyError(line) from error
 
 
 def load_mnist(root: str | Path, download: bool) -> RawImages:

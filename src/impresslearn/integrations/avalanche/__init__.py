@@ -15,9 +15,9 @@ Both learn an experience as one task, named by its place: experience-0, experien
 MissingDependencyError where Avalanche is not installed.
 """
 
-from impresslearn.integrations.avalanche.requirement import import_avalanche
+from impresslearn.streams.torchvision import import_extra
 
-import_avalanche()  # says what is missing, and imports torchvision first where that needs help
+import_extra("avalanche", "Avalanche")  # or says how to get it
 
 from impresslearn.integrations.avalanche.conversion import to_examples, to_stream  # noqa: E402
 from impresslearn.integrations.avalanche.strategy import ImpressStrategy  # noqa: E402

@@ -17,9 +17,9 @@ does with adapters works, and a saved one loads like any other.
 MissingDependencyError where PEFT is not installed.
 """
 
-from impresslearn.methods.adapters import import_peft
+from impresslearn.streams.torchvision import import_extra
 
-import_peft()  # says what is missing, and imports torchvision first where that needs help
+import_extra("peft", "PEFT")  # or says how to get it
 
 from impresslearn.integrations.peft.config import ImpressConfig  # noqa: E402
 from impresslearn.integrations.peft.layer import ImpressLayer  # noqa: E402
