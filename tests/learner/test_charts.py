@@ -96,3 +96,12 @@ def test_what_cannot_be_drawn_is_a_line(learner):
         "a", blobs()
     )
     refused("no task combines masks", il.charts.mask_usage, weights)
+
+
+def test_methods_with_a_bank_are_drawn_and_others_are_a_line():
+    supsup = il.SupSup(lenet(4), progress=False, sparsity=0.7)
+    supsup.learn_task("a", blobs(0))
+    assert il.charts.mask_picture(supsup, "a")
+    assert il.charts.layer_sparsity(supsup)
+    refused("an ImpressLearner; got SupSup", il.charts.mask_usage, supsup)
+    refused("masks must be a MaskBank, or have one; got dict", il.charts.mask_picture, {}, "a")

@@ -74,7 +74,11 @@ def broken(**changes):
             broken(**{"head.weight": torch.ones(20, 3, dtype=torch.bool)}),
             r"head.weight must be booleans of shape \(3, 20\), got torch.bool of shape \(20, 3\)",
         ),
-        ("new", broken(**{"head.weight": torch.ones(3, 20)}), "got torch.float32 of shape"),
+        (
+            "new",
+            broken(**{"head.weight": torch.ones(3, 20)}),
+            "booleans; head.weight is torch.float32",
+        ),
         ("new", broken(**{"conv.weight": torch.ones(4, 18, dtype=torch.bool)}), "conv.weight"),
     ],
 )

@@ -92,3 +92,13 @@ def test_dense_masks_mix_as_packed_ones_do():
     for name, mixed in masks.dense_weights(floats, alphas, weights).items():
         total = sum(alphas[name][t] * drawn[t][name] for t in range(3))
         torch.testing.assert_close(mixed, weights[name] * total)
+
+
+def test_what_trained_a_mask_stands_for_it_and_other_things_are_refused():
+    found = masks.TrainedMask({"a": torch.tensor([True, False])}, {}, None)
+    assert masks.density(found) == 0.5
+    assert masks.union(found, masks.complement(found))["a"].all()
+    assert float(masks.overlap(found, found).measured) == 1
+    for wrong in ({"a": torch.ones(2)}, torch.ones(2), {"a": [True]}):
+        with pytest.raises(InputError, match="a mask maps layer names to tensors of booleans"):
+            masks.density(wrong)

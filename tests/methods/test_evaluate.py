@@ -236,3 +236,22 @@ def test_presets_and_recipes_are_resolved():
         for recipe in (QUICK, {"lr": 0.5}):
             lr = il.methods.create_method(name, lenet(), recipe=recipe).recipe.lr
             assert lr == (0.03 if recipe is QUICK else 0.5)
+
+
+def test_basis_by_label_settings_by_name_and_objects_not_classes():
+    stream = {name: (blobs(seed), blobs(seed)) for seed, name in enumerate("ab")}
+    compared = il.compare(
+        {"ours": quick_learner(lenet()), "single": quick_learner(lenet()).add_masks(2)},
+        stream,
+        basis={"ours": 1},
+    )
+    roles = {label: dict(result.roles) for label, result in compared.items()}
+    assert roles == {
+        "ours": {"a": "basis", "b": "learned"},
+        "single": dict.fromkeys("ab", "learned"),
+    }
+    ours = {"ours": quick_learner(lenet())}
+    wrong = "a label of basis must be ours, got 'other'"
+    refused(wrong, il.compare, ours, stream, basis={"other": 1})
+    refused("a method is an object, not a class: give SupSup", il.evaluate, il.SupSup, stream)
+    refused("SupSup has no setting 'recipe'", il.SupSup, lenet(), recipe=il.Recipe())

@@ -66,7 +66,7 @@ def test_the_seed_decides_and_neither_the_global_state_nor_the_dtype_does():
 
 
 def test_bad_settings():
-    with pytest.raises(InputError, match="signed_constant or kaiming_normal, got 'xavier'"):
+    with pytest.raises(InputError, match="signed_constant, kaiming_normal, got 'xavier'"):
         fill_weights(network(), "xavier", 0)
     for seed in (-1, 1.5, "0", True, 2**63):
         with pytest.raises(InputError, match="seed must be an integer"):

@@ -64,7 +64,7 @@ def test_the_spec_survives_json_and_rebuilds_the_backbone():
         ("resnet18", {"in_channels": "3"}, "in_channels must be"),
         ("resnet18", {"depth": 3}, "'depth'; its settings are width, in_channels"),
         ("resnet18", {"width": {1}}, "settings of resnet18 must consist of JSON values"),
-        ("resnet18", {"width": 4, "init": "zeros"}, "init must be signed_constant or"),
+        ("resnet18", {"width": 4, "init": "zeros"}, "init must be one of signed_constant, "),
         ("resnet18", {"width": 4, "seed": -1}, "seed must be"),
         ("resnet18", {"width": 4, "init_version": 3}, "init_version must be 1 or 2, got 3"),
     ],

@@ -237,9 +237,9 @@ def report(
 ) -> None:
     """Turn result records (*.json) into tables, charts and one self-contained HTML page.
 
-    Reads what `impresslearn reproduce` wrote. The page opens from the file system, without network.
+    Reads what `run` and `reproduce` wrote. The page opens from the file system, without network.
 
-    Example: impresslearn report reproduction --figures figures
+    Example: impresslearn report results --figures figures
     """
     from impresslearn.report import (
         files,

@@ -47,14 +47,17 @@ def learn(
     done: list[dict[str, Any]] = []
     try:
         how: dict[str, Any] = {"module": network, "device": device, "progress": not quiet}
+        how["named"] = sources.tasks is None
         for told in learn_jobs(store, jobs, given, training, **how):
             done.append(told)
             if spoken:
                 say(_line(told))
     except (KeyboardInterrupt, ImpressLearnError) as error:
-        if done or isinstance(error, KeyboardInterrupt):
-            kept = f"{len(done)} of {len(jobs)} tasks are kept in {store}"
+        kept = f"{len(done)} of {len(jobs)} tasks are kept in {store}"
+        if isinstance(error, KeyboardInterrupt):
             remark(f"{kept}; run the same command again to carry on")
+        elif done:
+            remark(f"{kept}; those behind them were not looked at")
         raise
     if not quiet and (advice := _advice(store, done)):
         remark(advice)

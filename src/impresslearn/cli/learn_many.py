@@ -39,7 +39,7 @@ from impresslearn.learner.presets import preset as find_preset
 from impresslearn.networks import Backbone, adapt
 from impresslearn.networks.inputs import checked_examples
 from impresslearn.state.settings import restored_settings
-from impresslearn.state.tasks import TaskInfo
+from impresslearn.state.tasks import TaskInfo, unknown_task
 from impresslearn.store import describe_store
 
 
@@ -126,12 +126,14 @@ def learn_jobs(
     module: Backbone | nn.Module | None = None,
     device: str = "cpu",
     progress: bool | str = "auto",
+    named: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """Learns one job after another into a store, each committed before the next begins.
 
-    module: the network, where it is the user's own. Yields what became of each, as plain values.
-    The store gets as many random masks as `training` asks for. Raises InputError for a task that is
-    there already in another role, or from other data.
+    module: the network, where it is the user's own. named: whether the user named each job, so that
+    an update of an unknown one is a mistake (UnknownTaskError). Yields what became of each, as
+    plain values. The store gets as many random masks as `training` asks for. Raises InputError for
+    a task that is there already in another role, or from other data.
     """
     which = "task_recipe" if training.masks is None else "basis_recipe"
     recipe = restored_settings(describe_store(path)["settings"])[which]
@@ -143,6 +145,8 @@ def learn_jobs(
             learner.add_masks(training.random_masks - held, source=training.mask_source)
         for job in jobs:
             known = learner.tasks_.get(job.name)
+            if known is None and named and training.update:
+                raise unknown_task(job.name, learner.tasks_)
             if known is None:
                 status = "learned"
                 _learn(learner, job, given, training)

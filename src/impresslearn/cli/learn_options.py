@@ -133,7 +133,8 @@ class TrainingOptions:
     )
     update: bool = option_field(
         None,
-        "Learn tasks that are there already further from other data; the versions before are kept.",
+        "Learn tasks that are there already further from other data; the versions before are kept. "
+        "With --tasks, those whose files changed; new ones are learned.",
         "--update",
         default=False,
     )

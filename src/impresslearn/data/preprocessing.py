@@ -159,7 +159,8 @@ class Preprocessing:
         if self.pixels is False and pixels:
             raise InputError(
                 "the learner was made for inputs that are no pixels, got uint8 values, which would "
-                "be scaled to [0, 1]; convert them to what the learner was trained on, say float32"
+                "be scaled to [0, 1]; convert them to what the learner was trained on, such as "
+                "float32, divided by 255 if that was"
             )
 
     def difference(self, other: Mapping[str, Any]) -> str | None:

@@ -1,6 +1,6 @@
 """Charts that look inside a learner: Altair charts for notebooks, pages and pictures.
 
-`chart.save("usage.svg")` writes a picture. They are light or dark by their parameter `dark`.
+`chart.save("usage.svg")` writes a picture.
 `Evaluation.chart` and `Comparison.chart` draw accuracies over tasks.
 """
 
@@ -23,6 +23,8 @@ MOST_UNITS, MOST_INPUTS = 48, 96
 """The part of a layer's mask that `mask_picture` draws."""
 CELL = 7
 TINY = 1e-12
+HasBank = Any
+"""A `MaskBank`, or what has one as `bank_`: an `ImpressLearner`, `SupSup`."""
 
 
 def mask_usage(learner: ImpressLearner, tasks: Sequence[str] | None = None) -> alt.TopLevelMixin:
@@ -43,12 +45,16 @@ def mask_usage(learner: ImpressLearner, tasks: Sequence[str] | None = None) -> a
     return _heatmap(told, rows)
 
 
-def layer_sparsity(learner: ImpressLearner) -> alt.TopLevelMixin:
-    """The share of zeros of every mask in every layer. Raises InputError for a bank of none."""
+def layer_sparsity(masks: HasBank) -> alt.TopLevelMixin:
+    """The share of zeros of every mask in every layer.
+
+    masks: a bank, or a learner or method that has one. Raises InputError for a bank of none.
+    """
+    bank = _bank_of(masks)
     rows = [
         {"mask": info.name, "layer": layer.name, "sparsity": 1 - ones / layer.numel}
-        for info in learner.bank_.infos
-        for layer, ones in zip(learner.backbone.layers, info.ones, strict=True)
+        for info in bank.infos
+        for layer, ones in zip(bank.layers, info.ones, strict=True)
     ]
     if not rows:
         raise InputError("the bank holds no mask; learn a basis task or add masks first")
@@ -131,16 +137,18 @@ def task_similarity(
     return themed_chart(titled(both, "Tasks that combine masks alike", [], said))
 
 
-def mask_picture(bank: MaskBank, name: str, layer: str | None = None) -> alt.TopLevelMixin:
+def mask_picture(masks: HasBank, name: str, layer: str | None = None) -> alt.TopLevelMixin:
     """The weights that a mask keeps in a layer: a row an output unit, a column an input of it.
 
-    layer: its name, by default the first one. Of a large layer the first 48 units and 96 inputs
-    are drawn. Raises UnknownTaskError for a mask that is not there, InputError for such a layer.
+    masks: a bank, or a learner or method that has one. layer: its name, by default the first one.
+    Of a large layer the first 48 units and 96 inputs are drawn. Raises UnknownTaskError for a mask
+    that is not there, InputError for such a layer.
     """
     import altair as alt
 
     from impresslearn.report.charts.theme import colour, themed_chart, titled
 
+    bank = _bank_of(masks)
     known = [each.name for each in bank.layers]
     chosen = known[0] if layer is None else check_choice("layer", layer, known)
     ones = bank.mask(name)[chosen]
@@ -169,6 +177,13 @@ def mask_picture(bank: MaskBank, name: str, layer: str | None = None) -> alt.Top
     return themed_chart(titled(drawn, title, [share, seen], f"{title}: {share}"))
 
 
+def _bank_of(masks: HasBank) -> MaskBank:
+    found = getattr(masks, "bank_", masks)
+    if not isinstance(found, MaskBank):
+        raise InputError(f"masks must be a MaskBank, or have one; got {type(masks).__name__}")
+    return found
+
+
 def _vector(layers: Sequence[np.ndarray], masks: int) -> np.ndarray:
     """Coefficients of so many masks as a vector of length 1 in which layers count alike."""
     parts = (np.pad(each, ((0, masks - len(each)), (0, 0))) for each in layers)
@@ -180,11 +195,15 @@ def _layers_of(
     learner: ImpressLearner, tasks: Sequence[str] | None
 ) -> Iterator[tuple[str, list[np.ndarray]]]:
     """The coefficients (N, units) of tasks in each layer; 1 for a task's own mask."""
+    if not isinstance(learner, ImpressLearner):
+        kind = type(learner).__name__
+        raise InputError(f"a learner that mixes masks is drawn, an ImpressLearner; got {kind}")
     chosen = [learner.tasks_.learned(name) for name in (learner.tasks_ if tasks is None else tasks)]
     found = ((task.name, learner._state.coefficients(task).alpha) for task in chosen)
     mixed = [(name, alpha) for name, alpha in found if alpha]
     if not mixed:
-        raise InputError("no task combines masks; their numbers are on weights, or readouts")
+        why = "their numbers are on weights, or readouts" if chosen else "learn one first"
+        raise InputError(f"no task combines masks; {why}")
     for name, alpha in mixed:
         columns = (each.reshape(len(each), -1).cpu().numpy() for each in alpha)
         layers = zip(columns, learner.backbone.layers, strict=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from math import ceil, exp, log
 from statistics import fmean
 
@@ -28,6 +29,8 @@ FOLDS = 5
 ENOUGH = (200, 500, 1000)
 """Examples held back that each round of the halving sees at least, if there are as many."""
 MOST_CASES = 30
+MOST_WHOLE = 5
+"""Tasks that are learned from all of their examples in the end, to see what they take."""
 MOST_PRICES = 4
 """Prices at which a candidate is tried to meet the budget."""
 CLOSE = 0.75
@@ -41,7 +44,8 @@ PRICES = 1e-6, 1e6
 class Trial:
     """What a candidate came to at a price: means over the cases that were tried.
 
-    accuracy: in [0, 1], on examples held back; bytes: of a task; cases: tasks, or folds of them;
+    accuracy: in [0, 1], on examples held back; bytes: of a task (the recommended one's: when all of
+    its examples are learned); cases: tasks, or folds of them;
     seconds: of all together; unused: basis masks whose coefficients were all zero.
     """
 
@@ -56,11 +60,12 @@ class Trial:
 
 @dataclass(frozen=True)
 class Case:
-    """A task, or a fold of it: what to learn from, and what is held back."""
+    """A task, or a fold of it: what to learn from, what is held back, and the task as a whole."""
 
     name: str
     train: Data
     held_back: Data
+    whole: Data
 
 
 @dataclass
@@ -212,8 +217,9 @@ class Search:
         return min(max(run.price * exp(slope * log(wanted / run.bytes)), low), high)
 
     def _within(self, run: Run) -> Run | None:
-        """The run, or one at a higher price, whose mean over all cases fits."""
+        """The run, or one at a higher price, that fits when whole tasks are learned."""
         for _ in range(MOST_PRICES):
+            run.sizes = self._whole_sizes(run.learner)
             if run.bytes <= self.budget:
                 return run
             again = self._run(run.candidate, self._next_price([run]))
@@ -222,6 +228,15 @@ class Search:
             again.try_on(self.cases)
             run = again
         return None
+
+    def _whole_sizes(self, learner: ImpressLearner) -> list[int]:
+        """The bytes of tasks that were learned from all of their examples."""
+        wholes = {id(case.whole): case.whole for case in self.cases}
+        sizes = []
+        for number, whole in enumerate(islice(wholes.values(), MOST_WHOLE)):
+            learner.learn_task(f"whole {number}", whole, seed=number)
+            sizes.append(learner.tasks_[f"whole {number}"].bytes)
+        return sizes
 
 
 def cases_of(pilots: Mapping[str, Data], seed: int) -> list[Case]:
@@ -233,7 +248,7 @@ def cases_of(pilots: Mapping[str, Data], seed: int) -> list[Case]:
             if len(found) >= MOST_CASES or (held >= ENOUGH[-1] and len(found) >= 3):
                 return found
             title = name if fold == 0 else f"{name} ({fold + 1})"
-            found.append(Case(title, *_split(data, fold, seed, name)))
+            found.append(Case(title, *_split(data, fold, seed, name), data))
     return found
 
 

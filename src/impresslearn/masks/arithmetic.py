@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,11 +42,12 @@ def difference(first: Mask, second: Mask) -> dict[str, Tensor]:
 
 def complement(mask: Mask) -> dict[str, Tensor]:
     """Weights that a mask leaves out (not)."""
-    return {name: ~ones for name, ones in mask.items()}
+    return {name: ~ones for name, ones in checked_mask(mask).items()}
 
 
 def density(mask: Mask) -> float:
     """The share of ones: 1 - sparsity."""
+    mask = checked_mask(mask)
     return sum(int(ones.sum()) for ones in mask.values()) / _weights(mask).sum().item()
 
 
@@ -67,6 +69,7 @@ class Overlap:
 
 def overlap(first: Mask, second: Mask) -> Overlap:
     """How much of two masks is the same, beside what chance would give."""
+    first, second = checked_mask(first), checked_mask(second)
     shared, one, other = (
         torch.stack([ones.sum().cpu().double() for ones in mask.values()])
         for mask in (intersection(first, second), first, second)
@@ -124,10 +127,26 @@ def dense_weights(
 def _combined(
     operation: Callable[[Tensor, Tensor], Tensor], first: Mask, second: Mask
 ) -> dict[str, Tensor]:
-    shapes = [{name: ones.shape for name, ones in mask.items()} for mask in (first, second)]
-    if shapes[0] != shapes[1]:
-        raise InputError("masks can be combined where they cover the same layers; these differ")
+    first, second = checked_mask(first), checked_mask(second)
+    shapes = [{name: tuple(ones.shape) for name, ones in mask.items()} for mask in (first, second)]
+    if differing := sorted(name for name, _ in shapes[0].items() ^ shapes[1].items()):
+        got = " and ".join(str(each.get(differing[0], "none")) for each in shapes)
+        line = "masks can be combined where they cover the same layers"
+        raise InputError(f"{line}; these differ in {differing[0]}: {got}")
     return {name: operation(ones, second[name]) for name, ones in first.items()}
+
+
+def checked_mask(mask: Any) -> Mask:
+    """The mask, or that of a `TrainedMask` or `PrunedMask`. Raises InputError for anything else."""
+    found = getattr(mask, "mask", mask)
+    if not isinstance(found, Mapping):
+        kind = type(mask).__name__
+        raise InputError(f"a mask maps layer names to tensors of booleans, got {kind}")
+    for name, ones in found.items():
+        if not isinstance(ones, Tensor) or ones.dtype != torch.bool:
+            kind = str(ones.dtype) if isinstance(ones, Tensor) else type(ones).__name__
+            raise InputError(f"a mask maps layer names to tensors of booleans; {name} is {kind}")
+    return found
 
 
 def _weights(mask: Mask) -> Tensor:

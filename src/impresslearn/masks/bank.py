@@ -15,9 +15,10 @@ from torch import Tensor
 
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.kernels import mask_sums, pack, popcount, row_bytes, unpack
-from impresslearn.masks.arithmetic import Overlap, overlap_of_counts
+from impresslearn.masks.arithmetic import Overlap, checked_mask, overlap_of_counts
 from impresslearn.masks.codec import encode_mask
 from impresslearn.networks.layers import MaskableLayer
+from impresslearn.validation import check_name, did_you_mean
 
 GROWTH = 16
 """A full bank grows by a sixteenth, so that spare room stays under 7%."""
@@ -114,7 +115,10 @@ class MaskBank:
         try:
             return self._position[name]
         except KeyError:
-            raise UnknownTaskError(f"no mask named {name!r} in the bank of {len(self)}") from None
+            hint = did_you_mean(name, self.names)
+            raise UnknownTaskError(
+                f"no mask named {name!r} in the bank of {len(self)}{hint}"
+            ) from None
 
     def append(
         self,
@@ -127,8 +131,7 @@ class MaskBank:
 
         Raises InputError for a taken name, missing or unknown layers, wrong shapes or dtypes.
         """
-        if not isinstance(name, str) or not name:
-            raise InputError(f"a mask's name must be a non-empty string, got {name!r}")
+        name, mask = check_name(name, "a mask's name"), checked_mask(mask)
         if name in self:
             raise InputError(f"the bank already holds a mask named {name!r}; masks never change")
         self.check(mask)

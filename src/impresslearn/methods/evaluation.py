@@ -18,7 +18,7 @@ from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.methods.results import Comparison, Evaluation
 from impresslearn.optimisation.progress import ProgressChoice, progress_for
 from impresslearn.streams import Stream, Task, from_arrays
-from impresslearn.validation import check_integer
+from impresslearn.validation import check_choice, check_integer
 
 HELD_BYTES = 1024**3
 """Test inputs kept in memory; beyond, they are made anew whenever they are scored."""
@@ -67,6 +67,8 @@ def evaluate(
         raise InputError(f"an evaluation needs at least two tasks, the stream has {len(tasks)}")
     if check_integer("basis", basis, 0) > len(tasks):
         raise InputError(f"basis = {basis}, but the stream has only {len(tasks)} tasks")
+    if isinstance(method, type):
+        raise InputError(f"a method is an object, not a class: give {method.__name__}(...)")
     for verb in ("learn_task", "score"):
         if not callable(getattr(method, verb, None)):
             raise InputError(
@@ -118,15 +120,21 @@ def compare(
     methods: Mapping[str, Method],
     stream: Stream | Mapping[str, Sequence[Any]],
     *,
-    basis: int = 0,
+    basis: int | Mapping[str, int] = 0,
     progress: ProgressChoice = False,
 ) -> Comparison:
-    """Evaluates methods, label -> method, on one stream in turn; arguments as of `evaluate`."""
+    """Evaluates methods, label -> method, on one stream in turn; arguments as of `evaluate`.
+
+    basis: for all methods, or by label (others: 0). Raises InputError for an unknown label.
+    """
     if not isinstance(methods, Mapping) or not methods:
         raise InputError("methods must map labels to methods, as in {'mine': MyMethod()}")
+    counts = basis if isinstance(basis, Mapping) else dict.fromkeys(methods, basis)
+    for label in counts:
+        check_choice("a label of basis", label, methods)
     return Comparison(
         {
-            label: evaluate(method, stream, basis=basis, progress=progress)
+            label: evaluate(method, stream, basis=counts.get(label, 0), progress=progress)
             for label, method in methods.items()
         }
     )

@@ -38,7 +38,7 @@ from impresslearn.state.tasks import (
     find_task,
     label_map_bytes,
 )
-from impresslearn.validation import ReadOnlySettings
+from impresslearn.validation import ReadOnlySettings, did_you_mean
 
 
 class MaskSettings(TypedDict, total=False):
@@ -60,17 +60,33 @@ class SupSupSettings(MaskSettings, total=False):
     precision: Precision
 
 
+def check_settings(method: str, given: Mapping[str, Any], known: type) -> None:
+    """Raises InputError for a setting that a method does not have."""
+    for name in given.keys() - known.__annotations__.keys():
+        hint = did_you_mean(name, known.__annotations__)
+        choices = "" if hint else f"; it has {', '.join(known.__annotations__)}"
+        raise InputError(f"{method} has no setting {name!r}{hint}{choices}")
+
+
 class SupSup(ReadOnlySettings):
     """Every task trains a mask of its own; nothing is shared and nothing is forgotten.
 
-    The verbs are those of `ImpressLearner`, the settings `SupSupSettings`. It is the same code as
-    the basis phase of ImpressLearn, so the two differ only in what they do with the masks.
+    The verbs are those of `ImpressLearner`, and so are the settings: sparsity, allocation,
+    basis_recipe, score_rule, precision (of heads and norm statistics of the tasks), seed,
+    preprocessing, progress, cache_bytes. It is the same code as the basis phase of ImpressLearn, so
+    the two differ only in what they do with the masks.
     """
 
     _learner: ImpressLearner
 
     def __init__(self, backbone: Backbone, **settings: Unpack[SupSupSettings]) -> None:
+        check_settings("SupSup", settings, SupSupSettings)
         self._use(ImpressLearner(backbone, **settings))
+
+    @property
+    def bank_(self) -> MaskBank:
+        """The masks of all tasks."""
+        return self._learner.bank_
 
     @classmethod
     def load(cls, path: str | os.PathLike, **settings: Any) -> SupSup:
@@ -142,6 +158,7 @@ class SingleMask(ReadOnlySettings):
 
     def __init__(self, backbone: Backbone, **settings: Unpack[MaskSettings]) -> None:
         require_shared_head("SingleMask", backbone)
+        check_settings("SingleMask", settings, MaskSettings)
         self._learner = ImpressLearner(backbone, **settings)
         vars(self).update(vars(self._learner.settings), backbone=backbone)
         self._reused: dict[str, TaskInfo] = {}
@@ -194,6 +211,7 @@ class BestMask(ReadOnlySettings):
         self, backbone: Backbone, bank: MaskBank | None = None, **settings: Unpack[MaskSettings]
     ) -> None:
         require_shared_head("BestMask", backbone)
+        check_settings("BestMask", settings, MaskSettings)
         self._learner = ImpressLearner(backbone, bank=bank, **settings)
         vars(self).update(vars(self._learner.settings), backbone=backbone, bank=self._learner.bank_)
         self.progress = self._learner.progress
@@ -263,8 +281,13 @@ def single_mask_accuracy(
 
     classes: the task's, by default those of the data, in sorted order as its own training would
     read them. Norm statistics are those of the mask's own task where it has any, else those that a
-    task starts from.
+    task starts from. Raises InputError where tasks have heads of their own: a mask has none.
     """
+    if learner.backbone.own_head is not None:
+        raise InputError(
+            "each task of this network has a head of its own, and a mask alone has none: score a "
+            'task, or make the network with head="shared"'
+        )
     view, preprocessing = _mask_view(learner, mask), learner.settings.preprocessing
     return accuracy_of(learner.backbone, view, data, preprocessing, classes)
 

@@ -122,7 +122,8 @@ def _explained(name: str, error: Exception, inputs: Inputs) -> str | None:
 def _hint(inputs: Tensor, expected: Shape) -> str:
     shape = tuple(inputs.shape)
     if takes_flat(expected):
-        return "; add a batch dimension" if inputs.numel() == expected[0] else ""
+        own = f"; a network for these has in_features={prod(shape[1:])}"
+        return "; add a batch dimension" if inputs.numel() == expected[0] else own
     if _fits(shape, expected):
         return "; add a batch dimension: inputs[None]"
     if len(shape) == len(expected) + 1 > 2 and _fits((shape[-1], *shape[1:-1]), expected):

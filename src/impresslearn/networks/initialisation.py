@@ -24,7 +24,7 @@ from torch import nn
 
 from impresslearn.errors import InputError
 from impresslearn.networks.layers import plain_layers
-from impresslearn.validation import check_integer, check_number
+from impresslearn.validation import check_choice, check_integer, check_number
 
 Init = Literal["signed_constant", "kaiming_normal"]
 GAINS: dict[str, float] = {"signed_constant": 2.0, "kaiming_normal": 1.0}
@@ -42,8 +42,7 @@ TERMS = 12
 
 def check_gain(gain: float | None, init: str) -> float:
     """The gain as a float, by default that of `init`. Raises InputError unless both are known."""
-    if init not in get_args(Init):
-        raise InputError(f"init must be {' or '.join(get_args(Init))}, got {init!r}")
+    check_choice("init", init, get_args(Init))
     number = GAINS[init] if gain is None else check_number("gain", gain)
     if not number > 0:
         raise InputError(f"gain must be a positive number, got {gain!r}")

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+NAME = 16
+"""Characters of a name that a narrow terminal shows in a line at least."""
+
+
 @dataclass(frozen=True)
 class Cells:
     """A table of words; numeric tells which columns are aligned to the right."""
@@ -62,10 +66,13 @@ class Cells:
             title=title, caption=note, box=box.SIMPLE_HEAD if ruled else None, pad_edge=ruled,
             title_justify="left", caption_justify="left", title_style="bold", header_style="bold",
         )  # fmt: skip
-        for heading, right in zip(self.header, self.numeric, strict=True):
+        for place, (heading, right) in enumerate(zip(self.header, self.numeric, strict=True)):
             side: Any = "right" if right else "left"
-            whole = right and not ruled
-            made.add_column(Text(heading), justify=side, overflow="fold", no_wrap=whole)
+            longest = max((len(row[place]) for row in self.rows), default=0)
+            # Numbers stay whole and their headings wrap between words; names get what is left.
+            least = max([longest if right else min(longest, NAME), *map(len, heading.split())])
+            wide: Any = {"width": least} if right else {"min_width": least}
+            made.add_column(Text(heading), justify=side, overflow="fold", **wide)
         for row in self.rows:
             made.add_row(*map(Text, row))  # Text, not str: brackets in a name are no markup
         return made

@@ -171,7 +171,7 @@ SECONDS = Quantity(
 PROBABILITY = Quantity("a probability in [0, 1]", 0, 1, probability, _number_interval)
 NUMBER = Quantity("a finite number", -inf, inf, number, _number_interval)
 NAMES = {
-    "(.*_)?accuracy": FRACTION,
+    "(.*_)?accuracy(_learned)?": FRACTION,
     "(.*_)?difference": DIFFERENCE,
     "forgetting|(backward|forward)_transfer": LOSS,
     "bytes(_.*)?|.*_bytes": BYTES,
