@@ -178,7 +178,7 @@ class Search:
         return run
 
     def _fitted(self, candidate: Candidate, advance: Callable[[], None]) -> Iterator[Run]:
-        """The candidate at the price that uses up the budget; also at its own if that is less."""
+        """The candidate at the price that uses up most of the budget, where one fits."""
         tried: list[Run] = []
         price = candidate.start(self.budget, len(self.cases[0].train.labels))
         for _ in range(MOST_PRICES):

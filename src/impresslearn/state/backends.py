@@ -134,8 +134,8 @@ class MemoryBackend:
         self._former.pop(name, None)
 
     def remove_masks(self, positions: Collection[int], left: MaskBank) -> None:
-        first = min(positions)
-        self._projections = [each for each in self._projections if each.num_masks <= first]
+        while self._projections and self._projections[-1].num_masks > min(positions):
+            self._projections.pop()  # the last ones only: tasks know the others by their numbers
         for name, task in self.tasks.copy().items():
             if task.mask is not None:
                 moved = self._bank.index(task.mask) - left.index(task.mask)
