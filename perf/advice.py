@@ -29,7 +29,7 @@ import impresslearn as il  # noqa: E402
 from impresslearn.data import as_examples  # noqa: E402
 from impresslearn.experiments.statistics import paired_test  # noqa: E402
 from impresslearn.learner.advice import basis_of  # noqa: E402
-from impresslearn.learner.candidates import CANDIDATES, Candidate, Workshop  # noqa: E402
+from impresslearn.learner.candidates import CANDIDATES, Candidate, LearnerFactory  # noqa: E402
 from impresslearn.learner.search import Run, cases_of  # noqa: E402
 from impresslearn.networks.pretrained import load_resnet20  # noqa: E402
 
@@ -78,8 +78,8 @@ def measure(source: Callable[[Path], Any], data: Path) -> list[dict[str, Any]]:
     for budget, (advice, spent) in found.items():
         fitting = [run for run in runs if run.bytes <= budget]
         best = max(fitting, key=lambda run: run.accuracy)
-        ours = evaluated(advice.workshop, advice.best.candidate, advice.best.price, evaluation)
-        other = evaluated(advice.workshop, best.candidate, best.price, evaluation)
+        ours = evaluated(advice.factory, advice.best.candidate, advice.best.price, evaluation)
+        other = evaluated(advice.factory, best.candidate, best.price, evaluation)
         test = paired_test([100 * a for a, _ in ours], [100 * a for a, _ in other])
         rows.append(
             {
@@ -107,7 +107,7 @@ def full_search(backbone: Any, tasks: Tasks, basis: int) -> tuple[list[Run], flo
     started = time.perf_counter()
     data = {name: as_examples(each) for name, each in tasks.items()}
     chosen = basis_of(data, basis)
-    workshop = Workshop(backbone, data, chosen, None, 0)
+    factory = LearnerFactory(backbone, data, chosen, None, 0)
     cases = cases_of({name: each for name, each in data.items() if name not in chosen}, 0)
     runs = []
     for candidate in CANDIDATES:
@@ -116,7 +116,7 @@ def full_search(backbone: Any, tasks: Tasks, basis: int) -> tuple[list[Run], flo
         middle = candidate.price * len(cases[0].train.labels) / 1000
         for step in STEPS:
             price = middle * FACTOR**step
-            run = Run(candidate, price, workshop.learner(candidate, price))
+            run = Run(candidate, price, factory.learner(candidate, price))
             run.try_on(cases)
             runs.append(run)
             print(f"{candidate.name} {price:.3g} {run.bytes:.0f} {run.accuracy:.4f}", flush=True)
@@ -124,10 +124,10 @@ def full_search(backbone: Any, tasks: Tasks, basis: int) -> tuple[list[Run], flo
 
 
 def evaluated(
-    workshop: Workshop, candidate: Candidate, price: float, tasks: Tasks
+    factory: LearnerFactory, candidate: Candidate, price: float, tasks: Tasks
 ) -> list[tuple[float, int]]:
     """Test accuracy and bytes of each task."""
-    learner = workshop.learner(candidate, price)
+    learner = factory.learner(candidate, price)
     for number, (name, task) in enumerate(tasks.items()):
         learner.learn_task(name, task.train, seed=100 + number)
     return [(learner.score(t.test, name), learner.tasks_[name].bytes) for name, t in tasks.items()]

@@ -118,22 +118,10 @@ def _commands(
 
 def _plain(found: "Advice") -> dict[str, Any]:
     """The advice as JSON values."""
-    best = found.best
-    trials = [
-        {
-            "candidate": trial.candidate.name,
-            "preset": trial.candidate.preset,
-            "price": trial.price,
-            "bytes": trial.bytes,
-            "accuracy": trial.accuracy,
-            "cases": trial.cases,
-            "seconds": round(trial.seconds, 3),
-        }
-        for trial in found.trials
-    ]
+    trials = [trial.row() | {"preset": trial.candidate.preset} for trial in found.trials]
     return {
         "budget": found.budget,
-        "best": trials[found.trials.index(best)],
+        "best": trials[found.trials.index(found.best)],
         "settings": found.settings,
         "basis": list(found.basis),
         "trials": trials,

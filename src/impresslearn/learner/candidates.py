@@ -76,7 +76,7 @@ CANDIDATES = (
 )
 
 
-class Workshop:
+class LearnerFactory:
     """Makes learners for candidates; networks and the masks of basis tasks are made once.
 
     backbone: None makes the default one of each preset. tasks: all data by name; basis: the names

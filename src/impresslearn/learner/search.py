@@ -7,11 +7,12 @@ candidates that do worse are given up while more tasks are tried (Jamieson and T
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import ceil, exp, log
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 from torch.utils.data import Subset
@@ -19,7 +20,7 @@ from torch.utils.data import Subset
 from impresslearn.coefficients.mixing import Coefficients
 from impresslearn.data import Examples
 from impresslearn.errors import InputError, TrainingError
-from impresslearn.learner.candidates import CANDIDATES, Candidate, Data, Workshop
+from impresslearn.learner.candidates import CANDIDATES, Candidate, Data, LearnerFactory
 from impresslearn.learner.learner import ImpressLearner
 from impresslearn.masks.bank import MaskBank
 from impresslearn.report.quantities import size
@@ -42,20 +43,40 @@ PRICES = 1e-6, 1e6
 
 @dataclass(frozen=True)
 class Trial:
-    """What a candidate came to at a price: means over the cases that were tried.
+    """What a candidate came to at a price on the cases that were tried: tasks, or folds of them.
 
-    accuracy: in [0, 1], on examples held back; bytes: of a task (the recommended one's: when all of
-    its examples are learned); cases: tasks, or folds of them;
-    seconds: of all together; unused: basis masks whose coefficients were all zero.
+    accuracies: in [0, 1], of each case, on examples held back; bytes: of a task in the mean (the
+    recommended one's: when all of its examples are learned); seconds: of all together; unused:
+    basis masks whose coefficients were all zero.
     """
 
     candidate: Candidate
     price: float
-    accuracy: float
+    accuracies: tuple[float, ...]
     bytes: float
-    cases: int
     seconds: float
     unused: frozenset[str] = frozenset()
+
+    @property
+    def accuracy(self) -> float:
+        """The mean of `accuracies`."""
+        return fmean(self.accuracies)
+
+    @property
+    def cases(self) -> int:
+        """How many cases were tried."""
+        return len(self.accuracies)
+
+    def row(self) -> dict[str, Any]:
+        """The trial as plain values."""
+        return {
+            "candidate": self.candidate.name,
+            "price": float(f"{self.price:.3g}"),
+            "bytes": self.bytes,
+            "accuracy": self.accuracy,
+            "cases": self.cases,
+            "seconds": round(self.seconds, 3),
+        }
 
 
 @dataclass(frozen=True)
@@ -100,15 +121,8 @@ class Run:
         learner, mixed = self.learner, self.candidate.basis
         mixed = mixed and learner.settings.granularity in ("layer", "unit")
         unused = unused_masks(learner.bank_, learner.coefficients_.values()) if mixed else ()
-        return Trial(
-            self.candidate,
-            self.price,
-            self.accuracy,
-            self.bytes,
-            len(self.accuracies),
-            self.seconds,
-            frozenset(unused),
-        )
+        seen = tuple(self.accuracies)
+        return Trial(self.candidate, self.price, seen, self.bytes, self.seconds, frozenset(unused))
 
 
 def unused_masks(bank: MaskBank, tasks: Iterable[Coefficients]) -> list[str]:
@@ -122,12 +136,12 @@ def unused_masks(bank: MaskBank, tasks: Iterable[Coefficients]) -> list[str]:
 class Search:
     """Successive halving over candidates, each at the price that meets the budget."""
 
-    def __init__(self, workshop: Workshop, cases: list[Case], budget: int) -> None:
-        self.workshop = workshop
+    def __init__(self, factory: LearnerFactory, cases: list[Case], budget: int) -> None:
+        self.factory = factory
         self.cases = cases
         self.budget = budget
         self.candidates = [
-            each for each in CANDIDATES if each.suits(workshop.backbone, bool(workshop.basis))
+            each for each in CANDIDATES if each.suits(factory.backbone, bool(factory.basis))
         ]
         self.runs: list[Run] = []
         self.errors: list[Exception] = []
@@ -140,7 +154,8 @@ class Search:
 
         advance: called after each step of at most `steps`. Raises InputError where nothing fits.
         """
-        left = [run for each in self.candidates for run in self._fitted(each, advance)]
+        tried = [self._fitted(each, advance) for each in self.candidates]
+        left = [run for run in tried if run is not None]
         for last, count in zip((False, False, True), self.rounds, strict=True):
             for run in left:
                 run.try_on(self.cases[:count])
@@ -169,7 +184,7 @@ class Search:
     def _run(self, candidate: Candidate, price: float) -> Run | None:
         """A candidate tried on the first case; None where it cannot learn it."""
         try:
-            run = Run(candidate, price, self.workshop.learner(candidate, price))
+            run = Run(candidate, price, self.factory.learner(candidate, price))
             run.try_on(self.cases[:1])
         except (InputError, TrainingError) as error:
             self.errors.append(error)
@@ -177,7 +192,7 @@ class Search:
         self.runs.append(run)
         return run
 
-    def _fitted(self, candidate: Candidate, advance: Callable[[], None]) -> Iterator[Run]:
+    def _fitted(self, candidate: Candidate, advance: Callable[[], None]) -> Run | None:
         """The candidate at the price that uses up most of the budget, where one fits."""
         tried: list[Run] = []
         price = candidate.start(self.budget, len(self.cases[0].train.labels))
@@ -190,8 +205,8 @@ class Search:
             price = self._next_price(tried[-2:])
             if CLOSE * self.budget <= run.bytes <= self.budget or self._is_hopeless(tried):
                 break
-        if fitting := [run for run in tried if run.bytes <= self.budget]:
-            yield max(fitting, key=lambda run: (run.bytes, run.accuracy))
+        fitting = [run for run in tried if run.bytes <= self.budget]
+        return max(fitting, key=lambda run: (run.bytes, run.accuracy), default=None)
 
     def _is_hopeless(self, tried: Sequence[Run]) -> bool:
         """Whether another price would not help: bytes stay the same, or others do with fewer."""

@@ -25,6 +25,8 @@ from impresslearn.optimisation.objectives import entropies
 from impresslearn.streams.clinc import clinc150_sentences
 
 Settings = Mapping[str, Any]
+KEPT_INPUTS = 1000
+"""Of a task's test set, evenly spread; a thousand tasks' images would fill the memory."""
 REJECTED = 0.05
 """Own inputs that a threshold may reject where false acceptances are compared."""
 SCORES = ("entropy", "energy", "largest logit", "input statistics", "the default")
@@ -84,10 +86,10 @@ def _learned(settings: Settings, place: Place) -> tuple[ImpressLearner, dict[str
 
 
 def _inputs(task: TaskData) -> Tensor:
-    """A task's test inputs."""
+    """A task's test inputs, at most about `KEPT_INPUTS`."""
     assert isinstance(task.test, Examples)
     assert isinstance(task.test.inputs, Tensor)
-    return task.test.inputs.float()
+    return task.test.inputs[:: max(1, len(task.test) // KEPT_INPUTS)].float()
 
 
 def _draw(inputs: Tensor, count: int, seed: int) -> Tensor:
