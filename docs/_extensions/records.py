@@ -15,7 +15,11 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-PERF = Path(__file__).parents[2] / "perf"
+from impresslearn.report.quantities import percent, signed, size
+from impresslearn.report.records import read_record
+from impresslearn.report.statistics import grouped, summarise
+
+ROOT = Path(__file__).parents[2]
 MEANINGS = {
     "mix_step_ratio_10": "a coefficient step over 10 masks; a plain training step",
     "mix_step_ratio_100": "a coefficient step over 100 masks; a plain training step",
@@ -39,6 +43,7 @@ MEANINGS = {
     "later_use": "the same with their cache",
 }
 
+MNIST = ("permuted-mnist", "rotated-mnist")
 Rows = Iterable[list[str]]
 
 
@@ -48,21 +53,21 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 
 class RecordTable(SphinxDirective):
-    """A table from a record of perf/."""
+    """A table from a committed record."""
 
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        name = self.arguments[0]
-        record = PERF / f"{name}.json"
-        self.env.note_dependency(str(record))
-        head, *rows = TABLES[name](json.loads(record.read_text(encoding="utf-8")))
+        record, table = TABLES[self.arguments[0]]
+        self.env.note_dependency(str(ROOT / record))
+        head, *rows = table(ROOT / record)
         lines = [head, ["---"] * len(head), *rows]
         return self.parse_text_to_nodes("\n".join(f"| {' | '.join(line)} |" for line in lines))
 
 
-def switching(record: dict[str, Any]) -> Rows:
-    """perf/switching.json."""
+def switching(path: Path) -> Rows:
+    """What switching between tasks costs."""
+    record = json.loads(path.read_text(encoding="utf-8"))
     yield [
         "tasks", "bytes a task", "store", "opening it", "predicting, other task than before",
         "predicting, same task", "most memory held",
@@ -79,8 +84,9 @@ def switching(record: dict[str, Any]) -> Rows:
         ]
 
 
-def bench(record: list[dict[str, Any]]) -> Rows:
-    """perf/bench.json."""
+def bench(path: Path) -> Rows:
+    """What `impresslearn bench` measures."""
+    record = json.loads(path.read_text(encoding="utf-8"))
     yield ["what; its reference", "measured", "reference", "ratio"]
     for row in record:
         unit, against = row["unit"], row["reference"]
@@ -94,4 +100,45 @@ def bench(record: list[dict[str, Any]]) -> Rows:
         ]  # fmt: skip
 
 
-TABLES: dict[str, Callable[[Any], Rows]] = {"switching": switching, "bench": bench}
+def budgets(path: Path) -> Rows:
+    """The best of ours and the best other method at each budget of bytes, on two benchmarks."""
+    yield ["budget"] + [
+        f"{kind}: {column}"
+        for kind in ("permutations", "rotations")
+        for column in ("ours", "best other", "difference")
+    ]
+    rows: dict[float, list[str]] = {}
+    for row in read_record(path).rows:
+        if row["role"] == "budget" and row["benchmark"] in MNIST:
+            difference = f"{signed(row['difference'])} ± {row['half_width']:.1f}"
+            rows.setdefault(row["budget"], []).extend(
+                [
+                    f"{percent(row['accuracy'])}, {row['ours'].partition(', ')[2]}",
+                    f"{percent(row['other_accuracy'])}, {row['other']}",
+                    difference,
+                ]
+            )
+    for budget, cells in rows.items():
+        yield [size(budget), *cells]
+
+
+def curves(path: Path) -> Rows:
+    """Every method's bytes of a prediction and accuracy at each of its settings."""
+    yield ["method", "permutations", "rotations"]
+    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    rows = [row for row in read_record(path).rows if row["role"] == "evaluation"]
+    settings = grouped(rows, lambda row: (row["method"], row["benchmark"], row["setting"]))
+    for (method, benchmark, _), of in settings.items():
+        point = tuple(summarise(of, key).mean for key in ("prediction_bytes", "accuracy"))
+        found.setdefault(method, {}).setdefault(benchmark, []).append(point)
+    for method, points in found.items():
+        curve = [sorted(points.get(benchmark, [])) for benchmark in MNIST]
+        yield [method, *("; ".join(f"{size(b)}: {percent(a)}" for b, a in of) for of in curve)]
+
+
+TABLES: dict[str, tuple[str, Callable[[Path], Rows]]] = {
+    "switching": ("perf/switching.json", switching),
+    "bench": ("perf/bench.json", bench),
+    "budgets": ("paper/results/frontier.json", budgets),
+    "curves": ("paper/results/frontier.json", curves),
+}

@@ -177,6 +177,11 @@ def test_a_name_with_other_data_or_another_role_is_refused(folder, store):
     assert "does not tell from which data" in error_of("learn", store, "--data", mine)
 
 
+def test_a_page_of_a_store(store):
+    assert run_json("store", "report", store) == {"written": str(store.with_suffix(".html"))}
+    assert f"<h1>{store.name}</h1>" in store.with_suffix(".html").read_text("utf-8")
+
+
 def test_a_task_is_updated_its_versions_listed_and_one_restored(folder, store):
     before, inputs = il.load(store), npz(folder / "tasks/c.npz")[0]
     update = ("learn", store, "--data", f"b={folder / 'tasks/c.npz'}", "--update", *QUICK)

@@ -1,6 +1,7 @@
 """Charts that look inside: what they draw is what the learner holds, and they become pictures."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -105,3 +106,39 @@ def test_methods_with_a_bank_are_drawn_and_others_are_a_line():
     assert il.charts.layer_sparsity(supsup)
     refused("an ImpressLearner; got SupSup", il.charts.mask_usage, supsup)
     refused("masks must be a MaskBank, or have one; got dict", il.charts.mask_picture, {}, "a")
+
+
+def test_a_page_shows_tasks_and_charts(learner, tmp_path, monkeypatch):
+    monkeypatch.setattr(il.charts, "PICTURES", 1)
+    page = il.charts.write_page(learner, tmp_path / "page.html", title="Shops & co")
+    text = page.read_text("utf-8")
+    for words in ("Shops &amp; co", "tasks: 5, ", "masks: 2"):
+        assert words in text
+    charts = json.loads(re.search(r'id="charts">(.*?)</script>', text, re.S)[1])
+    titles = [spec["title"]["text"] for spec in charts.values()]
+    assert titles == [
+        "Impressions that tasks use",
+        "Tasks that combine masks alike",
+        "Sparsity by layer",
+        "Mask a in 0.weight",
+    ]
+    for name in learner.tasks_:
+        assert f"<td>{name}</td>" in text
+    monkeypatch.setattr(il.charts, "DRAWN_TASKS", 2)
+    text = il.charts.write_page(learner, page).read_text("utf-8")
+    assert "The first 2 of 3 tasks." in text
+    assert "The first 2 of 5 tasks." in text
+    refused("there is no folder", il.charts.write_page, learner, tmp_path / "no" / "page.html")
+
+
+def test_pages_of_learners_without_masks_or_tasks(tmp_path):
+    empty = il.charts.write_page(quick_learner(lenet(4)), tmp_path / "empty.html")
+    assert "no task as yet" in empty.read_text("utf-8")
+    weights = quick_learner(lenet(4), granularity="weight", precision="coded").learn_task(
+        "a", blobs(0)
+    )
+    assert "<td>a</td>" in il.charts.write_page(weights, tmp_path / "w.html").read_text("utf-8")
+    one = quick_learner(lenet(4)).learn_basis("a", blobs(0))
+    assert "Sparsity by layer" in il.charts.write_page(one, tmp_path / "one.html").read_text(
+        "utf-8"
+    )

@@ -119,6 +119,29 @@ def show(
     )
 
 
+def report(
+    store: Store,
+    out: Annotated[
+        Path | None, option("FILE", "The page; STORE.html unless given.", show_default=False)
+    ] = None,
+    module: OwnNetwork = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a page about a store: its tasks, and charts of which masks they use.
+
+    The page opens from the file system, without network.
+
+    Example: impresslearn store report shops.impress
+    """
+    from impresslearn.learner.charts import write_page
+    from impresslearn.learner.loading import open_store
+
+    page = out or store.with_suffix(".html")
+    with open_store(store, module=own_module(module), readonly=True, progress=False) as learner:
+        write_page(learner, page, title=store.name)
+    answer(as_json, {"written": str(page)}, f"wrote {page}")
+
+
 def verify(store: Store, module: OwnNetwork = None, as_json: AsJson = False) -> None:
     """Check every byte; exit 0 if sound, else 2.
 
@@ -244,7 +267,7 @@ def rm(
     answer(as_json, told, f"{counted(len(names), 'task')} removed from {store}", *stay)
 
 
-for command in (ls, show, verify, export, versions, restore, compact, rm):
+for command in (ls, show, report, verify, export, versions, restore, compact, rm):
     store.command(cls=PlainCommand)(command)
 store.command("import", cls=PlainCommand)(import_)
 

@@ -1,4 +1,4 @@
-"""Charts that look inside a learner: Altair charts for notebooks, pages and pictures.
+"""Charts that look inside a learner: Altair charts for notebooks and pictures, and a page of them.
 
 `chart.save("usage.svg")` writes a picture.
 `Evaluation.chart` and `Comparison.chart` draw accuracies over tasks.
@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +16,7 @@ import numpy as np
 from impresslearn.errors import InputError
 from impresslearn.learner.learner import ImpressLearner
 from impresslearn.masks.bank import MaskBank
+from impresslearn.report.quantities import size
 from impresslearn.validation import check_choice
 
 if TYPE_CHECKING:
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 
 MOST_UNITS, MOST_INPUTS = 48, 96
 """The part of a layer's mask that `mask_picture` draws."""
+DRAWN_TASKS, DRAWN_MASKS, PICTURES = 60, 120, 2
+"""Tasks that are drawn at most, masks beyond which none are, and pictures of single masks."""
 CELL = 7
 TINY = 1e-12
 HasBank = Any
@@ -175,6 +180,47 @@ def mask_picture(masks: HasBank, name: str, layer: str | None = None) -> alt.Top
     seen = "" if part.shape == matrix.shape else f"the first {len(part)} × {part.shape[1]}"
     title = f"Mask {name} in {chosen}"
     return themed_chart(titled(drawn, title, [share, seen], f"{title}: {share}"))
+
+
+def write_page(learner: ImpressLearner, path: Path | str, title: str = "ImpressLearn") -> Path:
+    """Writes what a learner holds as one self-contained HTML file of about 1 MB.
+
+    A table of tasks, and the charts of `il.charts` where the bank is not too large to be drawn.
+    Raises InputError where the file cannot be written.
+    """
+    from impresslearn.report import Section, write_page  # Altair takes a second to import
+
+    tasks, bank = learner.tasks_, learner.bank_
+    total = sum(task.info().bytes for task in tasks.all())
+    section = Section(
+        name="learner",
+        title="Tasks and masks",
+        told={"Network": repr(learner.backbone), "Masks": repr(bank)},
+        figures=list(_figures(learner)) if 0 < len(bank) <= DRAWN_MASKS else [],
+        tables=[tasks.table()],
+    )
+    lead = f"tasks: {len(tasks):,}, {size(total)} · masks: {len(bank):,}"
+    return write_page(Path(path), title, lead, [section])
+
+
+def _figures(learner: ImpressLearner) -> Iterator[tuple[str, Any]]:
+    """A caption and a chart each."""
+    tasks, bank = learner.tasks_, learner.bank_
+    if learner.settings.granularity in ("layer", "unit"):
+        learned = [task.name for task in tasks.all() if task.role == "learned"]
+        if learned:
+            yield _caption(learned), mask_usage(learner, learned[:DRAWN_TASKS])
+        if len(tasks) > 1:
+            yield _caption(tasks), task_similarity(learner, list(islice(tasks, DRAWN_TASKS)))
+    yield "", layer_sparsity(bank)
+    for name in bank.names[:PICTURES]:
+        yield "", mask_picture(bank, name)
+
+
+def _caption(tasks: Sized) -> str:
+    """How many of the tasks are drawn, unless all are."""
+    more = len(tasks) > DRAWN_TASKS
+    return f"The first {DRAWN_TASKS} of {len(tasks):,} tasks." if more else ""
 
 
 def _bank_of(masks: HasBank) -> MaskBank:

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 _NAMES = {
-    "files": ("write_csv", "write_figures", "write_report"),
+    "files": ("Section", "write_csv", "write_figures", "write_page", "write_report"),
     "records": ("parse_record", "read_findings", "read_record", "read_records", "unshown"),
     "tables": ("markdown_of", "plain_of", "printable_of"),
 }

@@ -9,7 +9,8 @@ import csv
 import io
 import re
 from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -22,6 +23,7 @@ from markupsafe import Markup
 
 from impresslearn.errors import InputError
 from impresslearn.files import write_file
+from impresslearn.report.cells import Cells
 from impresslearn.report.charts import VEGA_LITE, charts_of
 from impresslearn.report.charts.theme import THEME
 from impresslearn.report.quantities import duration, said, spaced
@@ -78,6 +80,33 @@ def write_figures(records: Sequence[Record], folder: Path, suffix: str = "svg") 
     ]
 
 
+READING = (
+    "± and intervals are 95% t intervals: over the means of the seeds where there are several, "
+    "else over the tasks. Accuracies near 100% are drawn on a logarithmic scale of the error, on "
+    "which 90%, 99% and 99.9% are equally far apart."
+)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page: facts, charts and tables.
+
+    name: its address in the page; badge: a word beside the title; lead: a line in the contents;
+    highlights: {label, value, note} of the tiles above; told: paragraphs by heading, figures: a
+    caption, which may be empty, and its Altair chart; facts: what is folded away at the end.
+    """
+
+    name: str
+    title: str
+    badge: str = ""
+    lead: str = ""
+    highlights: Sequence[tuple[str, str, str]] = ()
+    told: Mapping[str, str] = field(default_factory=dict)
+    figures: Sequence[tuple[str, Any]] = ()
+    tables: Sequence[Cells] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
 def write_report(
     records: Sequence[Record], path: Path, title: str = "ImpressLearn results"
 ) -> None:
@@ -93,10 +122,22 @@ def write_report(
         "measurements": f"{sum(len(record.rows) for record in records):,}",
         "computing": duration(sum(record.job_seconds or record.seconds for record in records)),
     }
+    lead = " · ".join(f"{name}: {value}" for name, value in facts.items() if value)
+    write_page(path, title, lead, list(map(_section, records)), READING)
+
+
+def write_page(
+    path: Path, title: str, lead: str, sections: Sequence[Section], reading: str = ""
+) -> Path:
+    """Write sections to `path` as one self-contained HTML file of about 1 MB.
+
+    lead: a line below the title; reading: how to read the numbers, at the end. Raises InputError if
+    the file cannot be written.
+    """
     charts = {
-        f"figure-{record.target}-{number}": chart.to_dict(validate=False)
-        for record in records
-        for number, chart in enumerate(charts_of(record), start=1)
+        f"figure-{section.name}-{number}": chart.to_dict(validate=False)
+        for section in sections
+        for number, (_, chart) in enumerate(section.figures, start=1)
     }
     environment = Environment(
         loader=PackageLoader("impresslearn.report"), autoescape=True, trim_blocks=True,
@@ -104,26 +145,33 @@ def write_report(
     )  # fmt: skip
     page = environment.get_template("page.html").render(
         title=title,
-        lead=" · ".join(f"{name}: {value}" for name, value in facts.items() if value),
-        sections=list(map(_section, records)),
+        lead=lead,
+        reading=reading,
+        sections=[(each, [(c, Markup(c.html())) for c in each.tables]) for each in sections],
         charts=charts,
         theme=THEME,
         script=Markup(_script()),
         script_hash=Markup(b64encode(sha256(_script().encode()).digest()).decode()),
     )
-    write_file(path, page)
+    return write_file(path, page)
 
 
-def _section(record: Record) -> dict[str, Any]:
+def _section(record: Record) -> Section:
     badge = "your run" if record.is_custom else record.scale
-    return {
-        "record": record,
-        "badge": badge,
-        "highlights": highlights_of(record),
-        "told": told(record) | {"Data": record.data, "Scale": SCALES.get(badge, "")},
-        "tables": [(table, Markup(table.html())) for table in tables_of(record)],
-        "facts": _facts(record),
-    }
+    return Section(
+        name=record.target,
+        title=record.title,
+        badge=badge,
+        lead=record.finding,
+        highlights=highlights_of(record),
+        told=told(record) | {"Data": record.data, "Scale": SCALES.get(badge, "")},
+        figures=[
+            (figure.caption, chart)
+            for figure, chart in zip(record.figures, charts_of(record), strict=True)
+        ],
+        tables=tables_of(record),
+        facts=_facts(record),
+    )
 
 
 @cache

@@ -15,7 +15,7 @@ from impresslearn.data import Label
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.inference.profiles import TaskProfile
 from impresslearn.masks.bank import MaskBank
-from impresslearn.report.cells import cells_of
+from impresslearn.report.cells import Cells, cells_of
 from impresslearn.validation import check_name, nearest
 
 ROLES = ("basis", "learned")
@@ -124,13 +124,19 @@ class TaskTable(Mapping[str, TaskInfo]):
         return f"TaskTable({len(self)} tasks)"
 
     def _repr_html_(self) -> str:
+        cells = self.table()
+        return cells.html() + (f"<p>{cells.note}</p>" if cells.note else "")
+
+    def table(self) -> Cells:
+        """The first tasks, one a row, and a note on how many there are besides."""
         shown = [
             {"task": each.name, "role": each.role, "classes": len(each.classes)}
             | {"version": each.version, "bytes": each.info().bytes}
             for each in islice(self.all(), SHOWN)
         ]
-        more = f"<p>and {len(self) - SHOWN:,} more</p>" if len(self) > SHOWN else ""
-        return (cells_of(shown).html() if shown else "<p>no task as yet</p>") + more
+        more = len(self) - len(shown)
+        cells = cells_of(shown) if shown else Cells("", "no task as yet", (), (), ())
+        return replace(cells, note=f"and {more:,} more") if more else cells
 
     def learned(self, name: str) -> LearnedTask:
         """The task as it is kept. Raises UnknownTaskError, naming the closest known tasks."""
