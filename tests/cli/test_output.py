@@ -115,3 +115,8 @@ def test_commands_print_through_nothing_else():
         calls = [n for n in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(n, ast.Call)]
         called = {getattr(call.func, "attr", getattr(call.func, "id", "")) for call in calls}
         assert file.stem == "output" or not called & names, file.name
+
+
+def test_errors_name_options_in_place_of_settings(capsys):
+    output.complain("a", InputError("say with label_column;\ncreate it with num_classes=3"))
+    assert capsys.readouterr().err == "a: say with --label-column; create it with --classes=3\n"

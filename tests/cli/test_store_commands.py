@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -108,7 +109,9 @@ def test_learning_creates_a_store_and_learns_each_task_once(folder, tmp_path):
     path, tasks = tmp_path / "s.impress", ("--tasks", folder / "tasks", "--test", folder / "test")
     first = run("learn", path, *tasks, "--random-masks", 4, *NEW).splitlines()
     assert first[0] == f"created {path}: lenet_300_100 for 16 inputs, 3 outputs, 708 weights"
-    assert [line.split(" in ")[0] for line in first[1:]] == [f"{name}: learned" for name in "bcd"]
+    said = [line.split(" in ")[0] for line in first[1:-1]]
+    assert said == [f"{name}: learned" for name in "bcd"]
+    assert re.fullmatch(r"3 learned; \d+ B in all, accuracy [\d.]+% in the mean", first[-1])
     assert "accuracy" in first[1]
     assert "accuracy" not in first[2]
     again = run_json("learn", path, *tasks, "--random-masks", 4, *NEW)
@@ -130,6 +133,28 @@ def test_rounding_is_reported_beside_the_accuracy_in_float32(folder, tmp_path):
     assert learner.precision == learner.tasks_.learned("b").coefficients.precision == "int4"
     assert rounded[0]["float32_accuracy"] == exact[0]["accuracy"]
     assert rounded[0]["accuracy"] == learner.score(npz(folder / "test/b.npz"), "b")
+
+
+def test_tasks_that_cannot_be_learned_are_told_and_the_others_learned(folder, tmp_path):
+    tasks, path = shutil.copytree(folder / "tasks", tmp_path / "tasks"), tmp_path / "s.impress"
+    (tasks / "broken.npz").write_bytes(b"PK but no archive")
+    command = ("learn", path, "--tasks", tasks, "--random-masks", 4, *NEW)
+    result = invoke(*command)
+    assert "broken: " in result.stderr
+    assert str(result.exception) == "1 of 4 tasks failed: broken"
+    assert result.stdout.splitlines()[-1].startswith("3 learned, 1 failed; ")
+    write(tasks / "b.npz", 9)  # other data under the name of a task
+    write(tasks / "broken.npz", 8)
+    result = invoke(*command, "--json")
+    told = {each["task"]: each for each in json.loads(result.stdout)["tasks"]}
+    assert {name: each["status"] for name, each in told.items()} == {
+        "b": "failed",
+        "broken": "learned",
+        "c": "already learned",
+        "d": "already learned",
+    }
+    assert "learned from other data" in told["b"]["error"]
+    assert str(result.exception) == "1 of 4 tasks failed: b"
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ def main() -> None:
     # two cores the demo took 200 s spinning and 35 s sleeping. Read when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-    from impresslearn.cli.output import accept_every_character, remark
+    from impresslearn.cli.output import accept_every_character, complain, remark
     from impresslearn.errors import ImpressLearnError
 
     accept_every_character()
@@ -23,7 +23,7 @@ def main() -> None:
 
         app(prog_name="impresslearn")
     except ImpressLearnError as error:
-        remark(f"error: {' '.join(str(error).split())}")
+        complain("error", error)
         raise SystemExit(2) from None
     except OSError as error:  # a full disk behind standard output, say
         remark(f"error: {error}")

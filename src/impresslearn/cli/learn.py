@@ -1,17 +1,21 @@
 """`impresslearn learn`: tasks into a store, which is created where there is none."""
 
+from collections import Counter
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from impresslearn.cli.arguments import AsJson, Device, FileOptions, Quiet, Store, option_groups
 from impresslearn.cli.learn_options import StoreOptions, TaskOptions, TrainingOptions
-from impresslearn.cli.output import print_json, remark, say
-from impresslearn.errors import ImpressLearnError
+from impresslearn.cli.output import complain, print_json, remark, say
+from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.report.quantities import duration, percent, size
 
 if TYPE_CHECKING:
     from impresslearn.networks import Backbone
 
+NAMED = 5
+"""Failed tasks that the last line names."""
 FEW = 200
 """Examples up to which a task is better off with the preset few_labels, over trained masks."""
 
@@ -30,9 +34,9 @@ def learn(
     """Learn tasks into a store; a new one is created.
 
     Each task is kept as soon as it is learned, and a task that is there already, learned from the
-    same data, is skipped: after an interruption, run the same command again. Tasks that mix
-    masks need some first: learn the first tasks of a new store with --basis, or give it
-    --random-masks.
+    same data, is skipped: after an interruption, run the same command again. Of several tasks, one
+    that cannot be learned is told and the next one learned. Tasks that mix masks need some first:
+    learn the first tasks of a new store with --basis, or give it --random-masks.
 
     Example: impresslearn learn shops.impress --tasks shops/ --preset per_weight
     """
@@ -50,7 +54,9 @@ def learn(
         how["named"] = sources.tasks is None
         for told in learn_jobs(store, jobs, given, training, **how):
             done.append(told)
-            if spoken:
+            if told["status"] == "failed":
+                complain(told["task"], told["error"])
+            elif spoken:
                 say(_line(told))
     except (KeyboardInterrupt, ImpressLearnError) as error:
         kept = f"{len(done)} of {len(jobs)} tasks are kept in {store}"
@@ -59,17 +65,25 @@ def learn(
         elif done:
             remark(f"{kept}; those behind them were not looked at")
         raise
+    failed = [each for each in done if each["status"] == "failed"]
     if not quiet and (advice := _advice(store, done)):
         remark(advice)
     if as_json:
-        print_json({"store": str(store), "created": created is not None, "tasks": done})
+        tasks = [{**each, "error": str(each["error"])} if each in failed else each for each in done]
+        print_json({"store": str(store), "created": created is not None, "tasks": tasks})
+    elif spoken and len(done) > 1:
+        say(_summary(done))
+    if failed:
+        names = ", ".join(each["task"] for each in failed[:NAMED])
+        more = f" and {len(failed) - NAMED:,} more" if len(failed) > NAMED else ""
+        raise InputError(f"{len(failed):,} of {len(jobs):,} tasks failed: {names}{more}")
 
 
 def _advice(store: Path, done: list[dict[str, Any]]) -> str | None:
     """Which preset fits tasks that were learned from few examples over masks of basis tasks."""
     from impresslearn.store import describe_store
 
-    learned = (each for each in done if (each["status"], each["role"]) == ("learned", "learned"))
+    learned = (each for each in done if each["status"] == each.get("role") == "learned")
     few = [each for each in learned if each["examples"] <= FEW]
     told = describe_store(store) if few else {}
     trained = few and told["masks"] > told["masks_as_seed"]
@@ -77,6 +91,16 @@ def _advice(store: Path, done: list[dict[str, Any]]) -> str | None:
         return None
     named = f"{few[0]['task']} has {few[0]['examples']:,} examples"
     return f"{named}: a new store with --preset few_labels, basis tasks first, fits {FEW} or fewer"
+
+
+def _summary(done: list[dict[str, Any]]) -> str:
+    """How many tasks were learned, and what they take, in a line."""
+    counts = Counter(each["status"] for each in done)
+    kept = [each for each in done if each["status"] != "failed"]
+    line = ", ".join(f"{count:,} {status}" for status, count in counts.items())
+    line += f"; {size(sum(each['bytes'] for each in kept))} in all"
+    accuracies = [each["accuracy"] for each in kept if each["accuracy"] is not None]
+    return line + (f", accuracy {percent(fmean(accuracies))} in the mean" if accuracies else "")
 
 
 def _network(backbone: "Backbone") -> str:

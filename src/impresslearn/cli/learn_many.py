@@ -26,7 +26,7 @@ from impresslearn.data import (
 )
 from impresslearn.data.files import FileReader
 from impresslearn.data.inputs import one_tensor
-from impresslearn.errors import InputError, MissingDataError
+from impresslearn.errors import InputError, MissingDataError, TrainingError, UnknownTaskError
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.creation import (
     DEFAULT_PRESET,
@@ -41,6 +41,9 @@ from impresslearn.networks.inputs import checked_examples
 from impresslearn.state.settings import restored_settings
 from impresslearn.state.tasks import TaskInfo, unknown_task
 from impresslearn.store import describe_store
+
+OF_ONE_TASK = (InputError, MissingDataError, TrainingError, UnknownTaskError)
+"""Errors that say nothing about the next task."""
 
 
 def prepare_store(
@@ -82,14 +85,21 @@ def prepare_store(
     first = raw.examples(*jobs[0].train)
     classes = len(classes_of(first.labels))
     if new.classes is None and network is None:
-        others = (raw.examples(*job.train) for job in jobs[1:])
-        classes = max([classes, *(len(classes_of(each.labels)) for each in others)])
+        classes = max([classes, *(_num_classes(raw, job) for job in jobs[1:])])
     preprocessing = new_preprocessing(given, first, training.standardise)
     shape, settings = shape_of(first), training.settings()
     network = adapted(network, shape)
     learner = create_learner(new, classes, shape, preprocessing, network, **settings)
     learner.save(path)
     return learner
+
+
+def _num_classes(raw: FileReader, job: Job) -> int:
+    """Classes of a job's data; 0 where they cannot be read, which is told when it is learned."""
+    try:
+        return len(classes_of(raw.examples(*job.train).labels))
+    except OF_ONE_TASK:
+        return 0
 
 
 def shape_of(examples: Examples | StreamedExamples) -> torch.Size:
@@ -132,8 +142,9 @@ def learn_jobs(
 
     module: the network, where it is the user's own. named: whether the user named each job, so that
     an update of an unknown one is a mistake (UnknownTaskError). Yields what became of each, as
-    plain values. The store gets as many random masks as `training` asks for. Raises InputError for
-    a task that is there already in another role, or from other data.
+    plain values; of several a task that cannot be learned has the status "failed" and its error,
+    as `error`, and the next one is learned. The store gets as many random masks as `training` asks
+    for. Raises InputError for a task that is there already in another role, or from other data.
     """
     which = "task_recipe" if training.masks is None else "basis_recipe"
     recipe = restored_settings(describe_store(path)["settings"])[which]
@@ -144,23 +155,36 @@ def learn_jobs(
         if training.random_masks is not None and held < training.random_masks:
             learner.add_masks(training.random_masks - held, source=training.mask_source)
         for job in jobs:
-            known = learner.tasks_.get(job.name)
-            if known is None and named and training.update:
-                raise unknown_task(job.name, learner.tasks_)
-            if known is None:
-                status = "learned"
-                _learn(learner, job, given, training)
-            elif training.update and known.role == training.role == "learned":
-                same = _data_of(known) == _fingerprint(_read(learner, given, job.train, known))
-                status = "already learned" if same else "updated"
-                if not same:
-                    _learn(learner, job, given, training, known)
-            else:
-                status = "already learned"
-                _check_same(learner, known, job, given, training)
-            yield _outcome(learner, job, given, status)
+            try:
+                told = _outcome(
+                    learner, job, given, _learn_or_skip(learner, job, given, training, named)
+                )
+            except OF_ONE_TASK as error:
+                if len(jobs) == 1:
+                    raise
+                told = {"task": job.name, "status": "failed", "error": error}
+            yield told
         if training.features:
             _learn_features(learner, jobs, given)
+
+
+def _learn_or_skip(
+    learner: ImpressLearner, job: Job, given: FileReader, training: TrainingOptions, named: bool
+) -> str:
+    """Learns or updates a job's task unless it is there already, and says which."""
+    known = learner.tasks_.get(job.name)
+    if known is None and named and training.update:
+        raise unknown_task(job.name, learner.tasks_)
+    if known is None:
+        _learn(learner, job, given, training)
+        return "learned"
+    if not (training.update and known.role == training.role == "learned"):
+        _check_same(learner, known, job, given, training)
+        return "already learned"
+    if _data_of(known) == _fingerprint(_read(learner, given, job.train, known)):
+        return "already learned"
+    _learn(learner, job, given, training, known)
+    return "updated"
 
 
 def _learn_features(learner: ImpressLearner, jobs: Sequence[Job], given: FileReader) -> None:

@@ -16,6 +16,12 @@ from impresslearn.errors import visible
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+OPTIONS = {
+    "label_column": "--label-column",
+    "num_classes": "--classes",
+    "as `labels`": "with --labels",
+}
+"""Options for what errors of the library call a setting."""
 LARGEST_TABLE = 2000
 """Rows that are laid out; each takes about 0.4 ms."""
 
@@ -35,6 +41,14 @@ def say(*cells: str) -> None:
 def remark(line: str) -> None:
     """A line that is no result."""
     print(visible(line), file=sys.stderr, flush=True)
+
+
+def complain(about: str, error: Exception) -> None:
+    """What is wrong, in a line with options in place of the library's settings."""
+    line = " ".join(str(error).split())
+    for setting, named in OPTIONS.items():
+        line = line.replace(setting, named)
+    remark(f"{about}: {line}")
 
 
 def confirmed(question: str) -> bool:

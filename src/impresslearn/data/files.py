@@ -184,7 +184,7 @@ class FileReader:
             expected = EXAMPLE_FORMS if labelled else INPUT_FORMS
             raise InputError(f"cannot read {path}; expected {expected}")
         if labelled:
-            raise InputError(f"{path} holds inputs only; give the file of their labels with labels")
+            raise InputError(f"{path} holds inputs only; give the file of their labels as `labels`")
         return _read_npy(path, self.memory_limit), None
 
     def _label_texts(self, path: Path) -> list[str]:

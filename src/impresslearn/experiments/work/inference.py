@@ -89,7 +89,8 @@ def _inputs(task: TaskData) -> Tensor:
     """A task's test inputs, at most about `KEPT_INPUTS`."""
     assert isinstance(task.test, Examples)
     assert isinstance(task.test.inputs, Tensor)
-    return task.test.inputs[:: max(1, len(task.test) // KEPT_INPUTS)].float()
+    kept = task.test.inputs[:: max(1, len(task.test) // KEPT_INPUTS)]
+    return kept.to(torch.float32, copy=True)  # a view would keep all
 
 
 def _draw(inputs: Tensor, count: int, seed: int) -> Tensor:
