@@ -9,7 +9,7 @@ import torch
 
 import impresslearn as il
 import impresslearn.state.state
-from impresslearn import ImpressLearner, Recipe
+from impresslearn import ImpressLearner, Recipe, validation
 from impresslearn.data import Examples, StreamedExamples
 from impresslearn.errors import InputError, MissingDataError, TrainingError, UnknownTaskError
 from impresslearn.learner.creation import CreationSettings, create_learner
@@ -275,3 +275,20 @@ def test_outputs_that_are_no_numbers_are_no_answers(shared_learner):
     for verb in (it.predict, it.infer_task):
         refused(line, verb, huge)
     refused(line, it.score, (huge, [0, 1, 0]), "letters")
+
+
+def test_the_wrong_kind_of_thing_is_a_line():
+    backbone, module = lenet(), torch.nn.Linear(16, 3)
+    for layers in (backbone, module, [module], 3):
+        refused("layers must be those of a network", il.random_bank, layers, 3)
+        refused("layers must be those of a network", il.disjoint_bank, layers, 3)
+    refused("backbone must come from create_backbone", il.masks.train_mask, module, blobs())
+    learner = il.ImpressLearner(backbone)
+    for stream in (3, [blobs()], "abc"):
+        refused("stream must be a Stream, or map names", il.evaluate, learner, stream)
+
+
+def test_near_words_know_numbers():
+    assert validation.nearest("shop7", [f"shop{i:03d}" for i in range(99)])[0] == "shop007"
+    assert validation.nearest("shop07", ["shop10", "shop7"])[0] == "shop7"
+    assert validation.nearest("100", ["1", "0100", "1000"])[0] == "0100"

@@ -6,6 +6,7 @@ What a store could not write is refused here, and NumPy's numbers become Python'
 import json
 import math
 import numbers
+import re
 import sys
 from collections.abc import Collection
 from difflib import get_close_matches
@@ -106,14 +107,23 @@ def did_you_mean(word: Any, known: Collection[str]) -> str:
 
 
 def nearest(word: Any, known: Collection[str], count: int = 3) -> list[str]:
-    """At most `count` known words that begin with a word or hold it; else those spelled alike."""
+    """At most `count` known words that begin with a word or hold it; else those spelled alike.
+
+    First of all one that differs by zeros before a number: "shop7" is near "shop07".
+    """
     text = str(word).casefold()
     folded = {each: each.casefold() for each in known}
+    bare = _without_zeros(text)
+    same = [each for each, other in folded.items() if _without_zeros(other) == bare]
     begun = [each for each, other in folded.items() if text and other.startswith(text)]
     held = [each for each, other in folded.items() if len(text) > 2 and text in other]
     alike = [] if begun or held else get_close_matches(text, folded.values(), n=count)
     spelled = [each for other in alike for each in folded if folded[each] == other]
-    return list(dict.fromkeys([*begun, *held, *spelled]))[:count]
+    return list(dict.fromkeys([*same, *begun, *held, *spelled]))[:count]
+
+
+def _without_zeros(text: str) -> str:
+    return re.sub(r"(?<![0-9])0+(?=[0-9])", "", text)
 
 
 def plain_json(value: Any, what: str) -> Any:

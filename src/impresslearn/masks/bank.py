@@ -1,7 +1,8 @@
 """The bank of masks: named, binary, one bit a weight, append-only.
 
-Masks are never changed, removed or reordered, so the first n of them mean the same for ever, and
-coefficients learned over n masks stay valid as the bank grows.
+Masks are never changed or reordered, and only those that no task needs can be left out of another
+bank (`without`): the first n of them mean the same for ever, and coefficients learned over n masks
+stay valid as the bank grows.
 """
 
 from __future__ import annotations
@@ -75,6 +76,11 @@ class MaskBank:
     """N named binary masks over the maskable layers of one backbone."""
 
     def __init__(self, layers: Sequence[MaskableLayer], device: torch.device | str = "cpu") -> None:
+        if not isinstance(layers, Sequence) or not all(
+            isinstance(each, MaskableLayer) for each in layers
+        ):
+            given = type(layers).__name__
+            raise InputError(f"layers must be those of a network, backbone.layers; got {given}")
         self.layers = tuple(layers)
         self.device = torch.device(device)
         self._infos: list[MaskInfo] = []

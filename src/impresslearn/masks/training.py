@@ -17,7 +17,7 @@ from impresslearn.data import to_batches
 from impresslearn.masks.edge_popup import PopupScores, ScoreRule, top_mask
 from impresslearn.masks.sparsity import Allocation, ones_per_layer
 from impresslearn.networks import Backbone
-from impresslearn.networks.inputs import training_examples
+from impresslearn.networks.inputs import check_backbone, training_examples
 from impresslearn.networks.prediction import Statistics, TrainingPhase
 from impresslearn.optimisation.loop import FitResult, Recipe, TaskTraining, Trainable, with_head
 from impresslearn.optimisation.progress import ProgressChoice, progress_for
@@ -129,7 +129,7 @@ def trainable_scores(scores: PopupScores, backbone: Backbone) -> Trainable:
 def _task(
     backbone: Backbone, data: Any, recipe: Recipe, seed: int, progress: ProgressChoice
 ) -> TaskTraining:
-    examples, classes = training_examples(backbone, data)
+    examples, classes = training_examples(check_backbone(backbone), data)
     source, phase = to_batches(examples, classes, backbone.device), TrainingPhase.begin(backbone)
     shown = progress_for(progress)
     return TaskTraining(backbone, source, len(classes), recipe, phase, check_seed(seed), shown)

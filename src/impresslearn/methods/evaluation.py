@@ -62,6 +62,8 @@ def evaluate(
     Raises InputError for a method without the verbs and for scores outside [0, 1]; errors of the
     method name the task.
     """
+    if not isinstance(stream, (Stream, Mapping)):
+        stream = _checked_tasks(stream)
     tasks = list(from_arrays(stream) if isinstance(stream, Mapping) else stream)
     if len(tasks) < 2:
         raise InputError(f"an evaluation needs at least two tasks, the stream has {len(tasks)}")
@@ -114,6 +116,14 @@ def evaluate(
         {name: info.role for name, info in infos.items()},
         time.perf_counter() - started,
     )
+
+
+def _checked_tasks(stream: Any) -> Sequence[Task]:
+    """Tasks in a sequence, such as a part of a stream."""
+    if isinstance(stream, Sequence) and all(isinstance(each, Task) for each in stream):
+        return stream
+    given = type(stream).__name__
+    raise InputError(f"stream must be a Stream, or map names to (train, test); got {given}")
 
 
 def compare(
