@@ -110,12 +110,12 @@ def budgets(path: Path) -> Rows:
     rows: dict[float, list[str]] = {}
     for row in read_record(path).rows:
         if row["role"] == "budget" and row["benchmark"] in MNIST:
-            difference = f"{signed(row['difference'])} ± {row['half_width']:.1f}"
+            ours, other = (row[side].partition(":")[0] for side in ("ours", "other"))
             rows.setdefault(row["budget"], []).extend(
                 [
-                    f"{percent(row['accuracy'])}, {row['ours'].partition(', ')[2]}",
-                    f"{percent(row['other_accuracy'])}, {row['other']}",
-                    difference,
+                    f"{percent(row['accuracy'])}, {ours.partition(', ')[2]}",
+                    f"{percent(row['other_accuracy'])}, {other}",
+                    f"{signed(row['difference'])} ± {row['half_width']:.1f}",
                 ]
             )
     for budget, cells in rows.items():
@@ -133,7 +133,10 @@ def curves(path: Path) -> Rows:
         found.setdefault(method, {}).setdefault(benchmark, []).append(point)
     for method, points in found.items():
         curve = [sorted(points.get(benchmark, [])) for benchmark in MNIST]
-        yield [method, *("; ".join(f"{size(b)}: {percent(a)}" for b, a in of) for of in curve)]
+        yield [
+            method,
+            *("; ".join(f"{size(round(b))}: {percent(a)}" for b, a in of) for of in curve),
+        ]
 
 
 TABLES: dict[str, tuple[str, Callable[[Path], Rows]]] = {

@@ -69,7 +69,8 @@ class Advice:
         pairs = zip(self.best.accuracies, trial.accuracies, strict=False)
         behind = summarise([{"points": 100 * (best - one)} for best, one in pairs], "points")
         if trial != self.best and behind.half_width is not None:
-            row["points behind"] = f"{behind.mean:.1f}\u00a0±\u00a0{behind.half_width:.1f}"
+            mean = f"{behind.mean:.1f}".replace("-", "−")
+            row["points behind"] = f"{mean}\u00a0±\u00a0{behind.half_width:.1f}"
         return row
 
     def chart(self) -> Any:
