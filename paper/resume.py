@@ -86,7 +86,7 @@ def run(partial: Partial, plan: Plan, place: Place, cache: Cache, where: dict[st
                     outcome = work_on(each, cache, place)
                 row = planned.row(outcome.values)
                 facts = {"seconds": outcome.seconds, "commit": code_facts()["commit"], "job": job}
-                partial.add(row | facts, order)
+                partial.add({**facts, **row}, order)
                 print(json.dumps(row, ensure_ascii=False), flush=True)
         except filelock.Timeout:
             continue
@@ -100,7 +100,7 @@ def finish(partial: Partial, target: str, scale: str, out: Path) -> None:
     rows = [row for row in kept if row is not None]
     if len(rows) < len(kept):
         raise SystemExit(f"{len(kept) - len(rows)} of {len(kept)} rows of {target} are missing")
-    plain = [{k: v for k, v in row.items() if k not in ("job", "seconds")} for row in rows]
+    plain = [_of_target(row, each) for row, each in zip(rows, plan.planned, strict=True)]
     content = {
         "target": target,
         "scale": scale,
@@ -117,6 +117,11 @@ def finish(partial: Partial, target: str, scale: str, out: Path) -> None:
     record = make_record(content, "cpu", spent, spent, threads=1)
     record["code"] = {"commit": ", ".join(sorted({row["commit"] for row in rows})), "hash": None}
     write_record(record, out / f"{target}.json", fold=True)
+
+
+def _of_target(row: dict[str, Any], planned: Planned) -> dict[str, Any]:
+    """A row without what is kept of its job."""
+    return {k: v for k, v in row.items() if k not in ("job", "seconds") or k in planned.values}
 
 
 def main() -> None:

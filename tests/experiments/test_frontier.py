@@ -3,7 +3,8 @@
 import pytest
 
 from impresslearn.experiments.targets import find_target
-from impresslearn.experiments.targets.frontier import SMOOTHING, with_budgets
+from impresslearn.experiments.targets.entries import SMOOTHING
+from impresslearn.experiments.targets.frontier import with_budgets
 
 WHERE = {"benchmark": "b", "role": "evaluation"}
 

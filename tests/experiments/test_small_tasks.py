@@ -60,6 +60,19 @@ def test_the_first_rows_are_those_of_the_preset(place):
     assert first.row(found.values)["seconds"] > 0
 
 
+def test_rates_are_tried_on_a_basis_task_by_validation_images():
+    rows = find_target("pretrained").plan("small").planned
+    tried = [each for each in rows if each.columns["role"] == "development"]
+    assert {each.job.settings["task"] for each in tried} == {0}
+    assert all(each.job.settings["validation"] for each in tried)
+    rest = [each for each in rows if each not in tried]
+    assert min(each.job.settings["task"] for each in rest) == 6
+    assert not any(each.job.settings.get("validation") for each in rest)
+    for method in ("LoRA, coded", "NOLA", "pruned network"):
+        rates = {each.columns["lr"] for each in tried if each.columns["method"] == method}
+        assert len(rates) == 3
+
+
 @pytest.mark.parametrize(
     ("method", "floats"),
     [("fine-tuning", 1000), ("BitFit", 300), ("linear probe", 5 * (4 * WIDTH + 1))],

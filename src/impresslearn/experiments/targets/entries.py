@@ -7,12 +7,12 @@ An entry is one of
 - the best of the basis tasks' masks: name = "best_mask", masks = "basis";
 - another method by its name: name, options.
 recipe, lr: what is other in the recipe than in the preset's or the benchmark's; norm, head, init,
-gain: in the network than in the benchmark's.
+gain: in the network than in the benchmark's. rates, rounded, smoothed: see `development_trials`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +27,8 @@ from impresslearn.experiments.work.methods import (
 )
 from impresslearn.learner.presets import preset as find_preset
 
+SMOOTHING = 0.05
+"""Of labels, where it is tried on development tasks."""
 OF_THE_NETWORK = ("norm", "head", "init", "gain")
 
 
@@ -49,6 +51,24 @@ def entry_job(benchmark: Benchmark, entry: Table, seed: int, which: Mapping[str,
     recipe = suited.task["recipe"] | _recipe(entry)
     named = {"method": entry["name"], "options": entry.get("options", {}), "recipe": recipe}
     return Job(learn_by_name, settings | named)
+
+
+def development_trials(entry: Table) -> Iterator[Table]:
+    """The entry at every rate that is tried, at those of `rounded` with other ranges, and at those
+    of `smoothed` with smoothed labels.
+    """
+    options = {key: each for key, each in entry.get("options", {}).items() if key != "largest"}
+    plain = dict(entry)
+    if "recipe" in entry:
+        plain["recipe"] = entry["recipe"] | {"label_smoothing": 0.0}
+    plain |= {"options": options} if options else {}
+    for rate in entry.get("rates", []):
+        yield {**plain, "lr": rate}
+    for largest, rate in entry.get("rounded", []):
+        setting = f"{entry['setting']}, {2 * largest + 1} levels"
+        yield {**plain, "setting": setting, "lr": rate, "options": {**options, "largest": largest}}
+    for rate in entry.get("smoothed", []):
+        yield {**plain, "lr": rate, "recipe": plain["recipe"] | {"label_smoothing": SMOOTHING}}
 
 
 def _ours(benchmark: Benchmark, entry: Table) -> dict[str, Any]:

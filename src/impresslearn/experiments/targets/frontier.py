@@ -22,10 +22,9 @@ from statistics import fmean
 
 from impresslearn.experiments.statistics import paired_test
 from impresslearn.experiments.targets.benchmarks import Benchmark, find_benchmark
-from impresslearn.experiments.targets.entries import entry_job
+from impresslearn.experiments.targets.entries import development_trials, entry_job
 from impresslearn.experiments.targets.plan import Planned, Row, Table, read_tables, table_of
 
-SMOOTHING = 0.05
 BUDGETS = (100, 300, 700, 1200, 2500, 3500, 5000, 6500, 8000, 12_000, 16_000, 32_000)
 """Bytes at which ours and the others are compared."""
 OURS = "ImpressLearn"
@@ -44,7 +43,7 @@ def accuracy_and_bytes(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
     for entry in (*methods["ours"], *methods["others"]):
         entry = {**entry, "recipe": methods["recipe"] | entry.get("recipe", {})}
         yield from _rows(benchmark, entry, methods["evaluation"], "evaluation")
-        for trial in _trials(entry):
+        for trial in development_trials(entry):
             yield from _rows(benchmark, trial, methods["development"], "development")
 
 
@@ -95,22 +94,6 @@ def _best(curves: Iterable[list[Row]]) -> list[Row]:
 
 def _mean(rows: list[Row], key: str) -> float:
     return fmean(row[key] for row in rows)
-
-
-def _trials(entry: Table) -> Iterator[Table]:
-    """The entry at every rate that is tried, at those of `rounded` with other ranges, and at those
-    of `smoothed` with smoothed labels.
-    """
-    options = {key: each for key, each in entry.get("options", {}).items() if key != "largest"}
-    plain = {**entry, "recipe": entry["recipe"] | {"label_smoothing": 0.0}}
-    plain |= {"options": options} if options else {}
-    for rate in entry.get("rates", []):
-        yield {**plain, "lr": rate}
-    for largest, rate in entry.get("rounded", []):
-        setting = f"{entry['setting']}, {2 * largest + 1} levels"
-        yield {**plain, "setting": setting, "lr": rate, "options": {**options, "largest": largest}}
-    for rate in entry.get("smoothed", []):
-        yield {**plain, "lr": rate, "recipe": plain["recipe"] | {"label_smoothing": SMOOTHING}}
 
 
 def _rows(benchmark: Benchmark, entry: Table, where: Table, role: str) -> Iterator[Planned]:

@@ -13,7 +13,7 @@ from itertools import product
 from typing import Any
 
 from impresslearn.experiments.targets.benchmarks import Benchmark
-from impresslearn.experiments.targets.entries import entry_job
+from impresslearn.experiments.targets.entries import development_trials, entry_job
 from impresslearn.experiments.targets.plan import (
     ROW_VALUES,
     Planned,
@@ -27,12 +27,16 @@ VALUES = (*ROW_VALUES, "seconds")
 
 
 def task_by_task(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
-    """Every method on each of the unseen tasks."""
+    """Every method on each of the unseen tasks, and what was tried on the first basis task."""
     seed = benchmark.seeds[0]
     for entry in _methods(f"{benchmark.name}.{scale}"):
         for task in benchmark.unseen_tasks():
             job = entry_job(benchmark, entry, seed, {"task": task})
             yield Planned(job, {**_columns(benchmark, entry), "seed": seed}, VALUES)
+        for trial in development_trials(entry):
+            job = entry_job(benchmark, trial, seed, {"task": 0, "validation": True})
+            columns = {**_columns(benchmark, trial), "role": "development", "lr": trial["lr"]}
+            yield Planned(job, {**columns, "seed": seed}, VALUES)
 
 
 def customers(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
