@@ -56,7 +56,7 @@ def test_the_first_rows_are_those_of_the_preset(place):
     assert found.values["accuracy"] == learner.score(test, name)
     kept = learner.tasks_[name]
     assert found.values["bytes_per_task"] == kept.bytes
-    assert found.values["prediction_bytes"] == kept.bytes - kept.breakdown["entropies"] < kept.bytes
+    assert found.values["prediction_bytes"] == kept.bytes - kept.breakdown["profile"] < kept.bytes
     assert first.row(found.values)["seconds"] > 0
 
 

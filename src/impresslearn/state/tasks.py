@@ -30,9 +30,10 @@ class TaskInfo:
     """The public summary of a task, as `tasks_` gives it.
 
     role: "basis" (has a mask of its own in the bank) or "learned" (has coefficients only); bytes:
-    what a store keeps of all that this task alone needs: mask (coded) or coefficients, norm
-    statistics, label map, entropies; history: how it was learned ("recipe", "metrics",
-    "created_at"), not needed to compute it; version: 1, and one more with every update.
+    what a store keeps of all that this task alone needs; breakdown: of it the mask (coded), the
+    coefficients, norm statistics, labels (their map), and the profile that the task is recognised
+    by; history: how it was learned ("recipe", "metrics", "created_at"), not needed to compute it;
+    version: 1, and one more with every update.
     """
 
     name: str
@@ -87,7 +88,7 @@ class LearnedTask:
             "coefficients": self.coefficients.nbytes if self.coefficients else 0,
             "statistics": self.statistics.nbytes if self.statistics else 0,
             "labels": label_map_bytes(self.classes),
-            "entropies": self.profile.nbytes if self.profile else 0,
+            "profile": self.profile.nbytes if self.profile else 0,
         }
         about = (self.name, self.role, self.classes, self.num_masks, sum(breakdown.values()))
         return TaskInfo(*about, breakdown, self.history, self.version)

@@ -86,5 +86,5 @@ def _row(method: Any, settings: Settings, place: Place) -> dict[str, Any]:
         "seconds": round(seconds, 4),
         "accuracy": method.score(test, name),
         "bytes_per_task": kept.bytes,
-        "prediction_bytes": kept.bytes - kept.breakdown.get("entropies", 0),
+        "prediction_bytes": kept.bytes - kept.breakdown.get("profile", 0),
     }
