@@ -157,6 +157,14 @@ def test_tasks_that_cannot_be_learned_are_told_and_the_others_learned(folder, tm
     assert str(result.exception) == "1 of 4 tasks failed: b"
 
 
+def test_features_are_learned_from_the_basis_tasks_that_could_be_read(folder, tmp_path):
+    tasks, path = shutil.copytree(folder / "tasks", tmp_path / "tasks"), tmp_path / "s.impress"
+    (tasks / "broken.npz").write_bytes(b"PK but no archive")
+    how = ("--basis", "--features", "--preset", "few_labels", *NEW)
+    assert str(invoke("learn", path, "--tasks", tasks, *how).exception).startswith("1 of 4 tasks")
+    assert run_json("store", "show", path)["projections"] == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_list_carries_on(folder, tmp_path, ending):

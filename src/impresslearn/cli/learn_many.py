@@ -154,18 +154,19 @@ def learn_jobs(
         held = sum(info.source == training.mask_source for info in learner.bank_.infos)
         if training.random_masks is not None and held < training.random_masks:
             learner.add_masks(training.random_masks - held, source=training.mask_source)
+        sound = []
         for job in jobs:
             try:
-                told = _outcome(
-                    learner, job, given, _learn_or_skip(learner, job, given, training, named)
-                )
+                status = _learn_or_skip(learner, job, given, training, named)
+                told = _outcome(learner, job, given, status)
+                sound.append(job)
             except OF_ONE_TASK as error:
                 if len(jobs) == 1:
                     raise
                 told = {"task": job.name, "status": "failed", "error": error}
             yield told
-        if training.features:
-            _learn_features(learner, jobs, given)
+        if training.features and sound:
+            _learn_features(learner, sound, given)
 
 
 def _learn_or_skip(
