@@ -612,3 +612,25 @@ def test_networks_of_ones_own_that_do_not_fit(folder, tmp_path, monkeypatch):
     assert not os.path.exists("x.impress")
     shared = ("learn", "shared.impress", *data[:-2], "--random-masks", "9")
     assert "5 outputs" in run(*shared, "--module", "nets:adapted", *QUICK)
+
+
+def test_inputs_of_an_unusual_scale_are_told_of(folder, tmp_path):
+    inputs, labels = blobs(0)
+    np.savez(tmp_path / "raw.npz", inputs=100 + 50 * inputs.numpy(), labels=labels.numpy())
+    how = ("--data", f"raw={tmp_path / 'raw.npz'}", "--random-masks", 3, *NEW)
+    told = invoke("learn", tmp_path / "a.impress", *how).stderr
+    assert re.search(r"a mean of \d+ and a deviation of \d+: a new store with --standardise", told)
+    assert invoke("learn", tmp_path / "b.impress", *how, "--standardise").stderr == ""
+    assert invoke("learn", tmp_path / "c.impress", *how, "--quiet").stderr == ""
+    usual = ("--data", f"b={folder / 'tasks/b.npz'}", "--random-masks", 3, *NEW)
+    assert invoke("learn", tmp_path / "d.impress", *usual).stderr == ""
+
+
+def test_a_price_of_ones_own_holds_when_the_command_is_given_again(folder, tmp_path):
+    command = ("learn", tmp_path / "s.impress", "--data", f"a={folder / 'basis/a.npz'}", "--test")
+    command += (folder / "test/a.npz", "--preset", "per_weight", "--bit-price", "0.3", *QUICK)
+    for status in ("learned", "already learned"):
+        assert run_json(*command)["tasks"][0]["status"] == status
+    assert "not 0.5 as in the preset" in error_of(
+        *[each for each in command if each != "--bit-price" and each != "0.3"]
+    )

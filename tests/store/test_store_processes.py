@@ -109,7 +109,7 @@ def test_shared_statistics_belong_to_the_first(tmp_path):
 def test_a_busy_store(path):
     with hasty(path) as one, hasty(path, timeout=0.2) as other:
         with one._state.backend.transaction():
-            with pytest.raises(il.StoreError, match="in use by another .* at most 0.2 s"):
+            with pytest.raises(il.StoreError, match="in use by another .* up to 0.2 s.; try again"):
                 other.learn_task("late", blobs(1))
             assert digest(other, "first") == digest(one, "first")
         other.learn_task("late", blobs(1))

@@ -37,6 +37,14 @@ def advise(
             min=0,
         ),
     ] = None,
+    standardise: Annotated[
+        bool,
+        option(
+            None,
+            "Measure mean and deviation on the first task's inputs and apply them to all inputs.",
+            "--standardise",
+        ),
+    ] = False,
     module: Annotated[
         str | None,
         option(
@@ -68,11 +76,12 @@ def advise(
         budget,
         backbone=adapted(own_network(module), shape_of(first)),
         basis=basis,
-        preprocessing=new_preprocessing(reader, first),
+        preprocessing=new_preprocessing(reader, first, standardise),
         seed=seed,
         progress=not quiet,
     )
-    commands = _commands(found, data, sources.tasks, _given(files, module))
+    repeated = _given(files, module) + ["--standardise"] * standardise
+    commands = _commands(found, data, sources.tasks, repeated)
     if as_json:
         print_json(_plain(found) | {"commands": commands})
         return

@@ -44,8 +44,9 @@ def learn(
 
     jobs, given = sources.jobs(), files.reader()
     network = new.own_network()
-    created = prepare_store(store, jobs, given, training, new.settings(), network)
     spoken = not quiet and not as_json
+    tell = (lambda line: None) if quiet else remark
+    created = prepare_store(store, jobs, given, training, new.settings(), network, tell)
     if created is not None and spoken:
         say(f"created {store}: {_network(created.backbone)}")
     done: list[dict[str, Any]] = []
@@ -120,5 +121,5 @@ def _line(told: dict[str, Any]) -> str:
     if told["accuracy"] is not None:
         line += f", accuracy {percent(told['accuracy'])}"
     if told["float32_accuracy"] is not None:
-        line += f" (float32: {percent(told['float32_accuracy'])})"
+        line += f" (before rounding: {percent(told['float32_accuracy'])})"
     return line

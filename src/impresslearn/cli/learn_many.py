@@ -6,18 +6,21 @@ that was interrupted carries on where it stopped when it is given again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 from impresslearn.cli.data_files import inputs_settings, kept_inputs, reader_for
 from impresslearn.cli.learn_options import DataSet, Job, TrainingOptions
+from impresslearn.cli.output import remark
 from impresslearn.data import (
     Examples,
+    Inputs,
     Preprocessing,
     StreamedExamples,
     classes_of,
@@ -42,6 +45,8 @@ from impresslearn.state.settings import restored_settings
 from impresslearn.state.tasks import TaskInfo, unknown_task
 from impresslearn.store import describe_store
 
+USUAL = 0.1, 3.0
+"""Standard deviations of inputs that are taken as they are without a word."""
 OF_ONE_TASK = (InputError, MissingDataError, TrainingError, UnknownTaskError)
 """Errors that say nothing about the next task."""
 
@@ -53,15 +58,17 @@ def prepare_store(
     training: TrainingOptions,
     new: CreationSettings,
     network: Backbone | nn.Module | None = None,
+    tell: Callable[[str], None] = remark,
 ) -> ImpressLearner | None:
     """Creates the store where there is none, and returns the empty learner it was made from.
 
-    network: the user's own. An existing store is left as it is (None). Raises InputError where
-    settings contradict it, and where there would be no mask to learn over.
+    network: the user's own; tell: takes a line about inputs of an unusual scale. An existing store
+    is left as it is (None). Raises InputError where settings contradict it, and where there would
+    be no mask to learn over.
     """
     description = describe_store(path) if path.exists() else None
     if description is not None:
-        check_agreement(new, description, path)
+        check_agreement(new, description, path, training.settings())
     chosen = find_preset(new.preset or DEFAULT_PRESET)
     masks = chosen.masks
     granularity = new.granularity or chosen.more.get("granularity")
@@ -87,11 +94,28 @@ def prepare_store(
     if new.classes is None and network is None:
         classes = max([classes, *(_num_classes(raw, job) for job in jobs[1:])])
     preprocessing = new_preprocessing(given, first, training.standardise)
+    if not preprocessing.normalises and (line := _unusual_scale(first)):
+        tell(line)
     shape, settings = shape_of(first), training.settings()
     network = adapted(network, shape)
     learner = create_learner(new, classes, shape, preprocessing, network, **settings)
     learner.save(path)
     return learner
+
+
+def _unusual_scale(data: Examples | StreamedExamples) -> str | None:
+    """What to say about inputs that networks learn badly from as they are."""
+    if isinstance(data, StreamedExamples) or isinstance(data.inputs, Inputs):
+        return None
+    try:
+        found = Preprocessing.standardising(data)
+    except InputError:  # all the same
+        return None
+    mean, std = float(np.mean(found.mean)), float(np.mean(found.std))
+    if USUAL[0] <= std <= USUAL[1]:
+        return None
+    about = f"inputs have a mean of {mean:.3g} and a deviation of {std:.3g}"
+    return f"{about}: a new store with --standardise is likely to learn them better"
 
 
 def _num_classes(raw: FileReader, job: Job) -> int:

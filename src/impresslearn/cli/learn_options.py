@@ -97,6 +97,8 @@ class TaskOptions(DataOptions):
         """The tasks to learn. Raises InputError where the options do not fit together."""
         train, tests = self.data_sets(), self.test or []
         if self.tasks is None:
+            if self.task is None and len(train) == len(tests) == 1 and "=" not in tests[0]:
+                tests = [f"{next(iter(train))}={tests[0]}"]
             test = self._named(tests, "--test", self.test_labels)
             if unknown := [name for name in test if name not in train]:
                 raise InputError(f"--test names {unknown[0]!r}, none of the tasks to learn")

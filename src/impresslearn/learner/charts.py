@@ -199,7 +199,7 @@ def write_page(learner: ImpressLearner, path: Path | str, title: str = "ImpressL
         figures=list(_figures(learner)) if 0 < len(bank) <= DRAWN_MASKS else [],
         tables=[tasks.table()],
     )
-    lead = f"tasks: {len(tasks):,}, {size(total)} · masks: {len(bank):,}"
+    lead = f"tasks: {len(tasks):,}, {size(total)} with masks of their own · masks: {len(bank):,}"
     return write_page(Path(path), title, lead, [section])
 
 

@@ -6,7 +6,7 @@ repeat it: anything else would not do what it says.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -103,10 +103,16 @@ def _random_network(
     return create_backbone(**arguments | inferred) if inferred else backbone
 
 
-def check_agreement(given: CreationSettings, description: Mapping[str, Any], where: object) -> None:
+def check_agreement(
+    given: CreationSettings,
+    description: Mapping[str, Any],
+    where: object,
+    others: Collection[str] = (),
+) -> None:
     """Raises InputError, naming both values, where a setting contradicts a store's.
 
-    description: of the store, as `describe_store` gives it.
+    description: of the store, as `describe_store` gives it. others: settings that are given for
+    single tasks, by name, which decide in place of the preset.
     """
     network = description["network"]
     spec = network["spec"] or {}
@@ -123,6 +129,7 @@ def check_agreement(given: CreationSettings, description: Mapping[str, Any], whe
         if not kept.get("fold_after"):  # where nothing can be folded
             implied.pop("fold_after", None)
     told = {name: wanted for name, wanted in told.items() if wanted is not None}
+    implied = {name: wanted for name, wanted in implied.items() if name not in others}
     for name, wanted in (implied | told).items():
         if wanted != kept.get(name):
             source = "" if name in told else f" as in the preset {given.preset!r}"

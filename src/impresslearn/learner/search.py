@@ -255,10 +255,16 @@ class Search:
 
 
 def cases_of(pilots: Mapping[str, Data], seed: int) -> list[Case]:
-    """Tasks in turn, and further folds of them, until enough examples are held back."""
+    """Tasks in turn, and further folds of them, until enough examples are held back.
+
+    A task of the middle size comes first, as prices are fitted to it.
+    """
     found: list[Case] = []
+    by_size = sorted(pilots, key=lambda name: len(pilots[name]))
+    middle = by_size[(len(by_size) - 1) // 2]
+    ordered = {middle: pilots[middle], **pilots}
     for fold in range(FOLDS):
-        for name, data in pilots.items():
+        for name, data in ordered.items():
             held = sum(len(each.held_back) for each in found)
             if len(found) >= MOST_CASES or (held >= ENOUGH[-1] and len(found) >= 3):
                 return found

@@ -171,9 +171,10 @@ def unknown_task(name: object, known: Collection[str]) -> UnknownTaskError:
     if not known:
         return UnknownTaskError(f"no task named {name!r}: nothing was learned yet")
     compared = list(islice(known, COMPARED_NAMES))
-    close = nearest(name, compared) or compared[:3]
+    close = nearest(name, compared)
+    names = ", ".join(map(repr, close or compared[:3]))
     return UnknownTaskError(
-        f"no task named {name!r} among {len(known)}; close: {', '.join(map(repr, close))}"
+        f"no task named {name!r} among {len(known)}{'; close: ' if close else ', such as '}{names}"
     )
 
 

@@ -112,8 +112,9 @@ class StoreFile:
         if message in REASONS:
             return StoreError(REASONS[message].format(self.path))
         if message.startswith(("database is locked", "database schema is locked", "locking proto")):
-            why = f"waits at most {self.timeout:g} s, less where that could not help"
-            return StoreError(f"{self.path} is in use by another process ({why})")
+            waited = f"waited up to {self.timeout:g} s"
+            line = f"{self.path} is in use by another process ({waited})"
+            return StoreError(f"{line}; try again once that one has closed it")
         if message == "attempt to write a readonly database" and not self.readonly:
             if os.access(self.place, os.W_OK) and os.access(self.place.parent, os.W_OK):
                 return self.damaged("it is marked as one that cannot be written")
