@@ -56,7 +56,7 @@ def assert_counted(learner, path):
     with sql(path) as connection:
         for name, info in learner.tasks_.items():
             found = connection.execute(COLUMNS, [name]).fetchone()
-            kept = zip(("mask", "coefficients", "statistics", "entropies"), found, strict=True)
+            kept = zip(("mask", "coefficients", "statistics", "profile"), found, strict=True)
             assert info.breakdown == dict(kept) | {"labels": label_map_bytes(info.classes)}
             assert info.bytes == sum(info.breakdown.values())
 
