@@ -126,7 +126,7 @@ def test_labels_in_a_file_of_their_own(tmp_path, npy, npz, name, content, settin
         ("l.npy", b"0", "cannot read .*l.npy: "),
         (".", None, "cannot read labels .*; expected a .npy, .txt"),
         ("no.txt", None, "no.txt"),
-        (None, None, "a.npy holds inputs only; give .* with labels"),
+        (None, None, "a.npy holds inputs only; give .* as `labels`"),
     ],
 )
 def test_files_of_labels_that_cannot_be_used(tmp_path, npy, name, content, match):

@@ -52,7 +52,7 @@ def test_unknown_names_offer_close_ones():
     with pytest.raises(UnknownTaskError, match=r"'rotated-7x' among 1000; close: .*'rotated-7'"):
         table["rotated-7x"]
     for name in ("?", None, 3, ["rotated-1"], np.zeros(2)):
-        with pytest.raises(KeyError, match="1000, such as 'rotated-0'") as caught:
+        with pytest.raises(KeyError, match="among 1000(, such as|; close:) 'rotated-") as caught:
             table[name]
         assert "\n" not in str(caught.value)
         assert len(str(caught.value)) < 200
