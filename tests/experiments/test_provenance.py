@@ -146,7 +146,7 @@ def test_a_hash_is_cheap():
         cached.cache_clear()
     started = time.process_time()
     code_hash(training.train_mask)
-    assert time.process_time() - started < 0.6, "0.17 s on the machine it was written on"
+    assert time.process_time() - started < 2, "0.17 s on the machine it was written on"
     started = time.process_time()
     for _ in range(1000):
         code_hash(training.train_mask)
