@@ -47,6 +47,8 @@ from impresslearn.store import describe_store
 
 USUAL = 0.1, 3.0
 """Standard deviations of inputs that are taken as they are without a word."""
+LOOKED_AT = 1000
+"""Examples whose scale is looked at."""
 OF_ONE_TASK = (InputError, MissingDataError, TrainingError, UnknownTaskError)
 """Errors that say nothing about the next task."""
 
@@ -108,7 +110,7 @@ def _unusual_scale(data: Examples | StreamedExamples) -> str | None:
     if isinstance(data, StreamedExamples) or isinstance(data.inputs, Inputs):
         return None
     try:
-        found = Preprocessing.standardising(data)
+        found = Preprocessing.standardising(data.subset(range(min(len(data), LOOKED_AT))))
     except InputError:  # all the same
         return None
     mean, std = float(np.mean(found.mean)), float(np.mean(found.std))
