@@ -105,6 +105,7 @@ def test_methods_with_a_bank_are_drawn_and_others_are_a_line():
     assert il.charts.mask_picture(supsup, "a")
     assert il.charts.layer_sparsity(supsup)
     refused("an ImpressLearner; got SupSup", il.charts.mask_usage, supsup)
+    refused("an ImpressLearner; got SupSup", il.charts.write_page, supsup, "page.html")
     refused("masks must be a MaskBank, or have one; got dict", il.charts.mask_picture, {}, "a")
 
 

@@ -186,10 +186,11 @@ def write_page(learner: ImpressLearner, path: Path | str, title: str = "ImpressL
     """Writes what a learner holds as one self-contained HTML file of about 1 MB.
 
     A table of tasks, and the charts of `il.charts` where the bank is not too large to be drawn.
-    Raises InputError where the file cannot be written.
+    Raises InputError for another method's object, and where the file cannot be written.
     """
     from impresslearn.report import Section, write_page  # Altair takes a second to import
 
+    _check_learner(learner)
     tasks, bank = learner.tasks_, learner.bank_
     total = sum(task.info().bytes for task in tasks.all())
     section = Section(
@@ -230,6 +231,12 @@ def _bank_of(masks: HasBank) -> MaskBank:
     return found
 
 
+def _check_learner(learner: Any) -> None:
+    if not isinstance(learner, ImpressLearner):
+        kind = type(learner).__name__
+        raise InputError(f"a learner that mixes masks is drawn, an ImpressLearner; got {kind}")
+
+
 def _vector(layers: Sequence[np.ndarray], masks: int) -> np.ndarray:
     """Coefficients of so many masks as a vector of length 1 in which layers count alike."""
     parts = (np.pad(each, ((0, masks - len(each)), (0, 0))) for each in layers)
@@ -241,9 +248,7 @@ def _layers_of(
     learner: ImpressLearner, tasks: Sequence[str] | None
 ) -> Iterator[tuple[str, list[np.ndarray]]]:
     """The coefficients (N, units) of tasks in each layer; 1 for a task's own mask."""
-    if not isinstance(learner, ImpressLearner):
-        kind = type(learner).__name__
-        raise InputError(f"a learner that mixes masks is drawn, an ImpressLearner; got {kind}")
+    _check_learner(learner)
     chosen = [learner.tasks_.learned(name) for name in (learner.tasks_ if tasks is None else tasks)]
     found = ((task.name, learner._state.coefficients(task).alpha) for task in chosen)
     mixed = [(name, alpha) for name, alpha in found if alpha]
