@@ -126,9 +126,11 @@ def test_a_page_shows_tasks_and_charts(learner, tmp_path, monkeypatch):
     for name in learner.tasks_:
         assert f"<td>{name}</td>" in text
     monkeypatch.setattr(il.charts, "DRAWN_TASKS", 2)
+    monkeypatch.setattr(il.charts, "LISTED_TASKS", 3)
     text = il.charts.write_page(learner, page).read_text("utf-8")
     assert "The first 2 of 3 tasks." in text
     assert "The first 2 of 5 tasks." in text
+    assert "and 2 more" in text
     refused("there is no folder", il.charts.write_page, learner, tmp_path / "no" / "page.html")
 
 

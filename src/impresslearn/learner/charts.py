@@ -26,6 +26,8 @@ MOST_UNITS, MOST_INPUTS = 48, 96
 """The part of a layer's mask that `mask_picture` draws."""
 DRAWN_TASKS, DRAWN_MASKS, PICTURES = 60, 120, 2
 """Tasks that are drawn at most, masks beyond which none are, and pictures of single masks."""
+LISTED_TASKS = 1000
+"""Tasks in the table of a page."""
 CELL = 7
 TINY = 1e-12
 HasBank = Any
@@ -198,7 +200,7 @@ def write_page(learner: ImpressLearner, path: Path | str, title: str = "ImpressL
         title="Tasks and masks",
         told={"Network": repr(learner.backbone), "Masks": repr(bank)},
         figures=list(_figures(learner)) if 0 < len(bank) <= DRAWN_MASKS else [],
-        tables=[tasks.table()],
+        tables=[tasks.table(LISTED_TASKS)],
     )
     lead = f"tasks: {len(tasks):,}, {size(total)} with masks of their own · masks: {len(bank):,}"
     return write_page(Path(path), title, lead, [section])

@@ -128,12 +128,12 @@ class TaskTable(Mapping[str, TaskInfo]):
         cells = self.table()
         return cells.html() + (f"<p>{cells.note}</p>" if cells.note else "")
 
-    def table(self) -> Cells:
+    def table(self, most: int = SHOWN) -> Cells:
         """The first tasks, one a row, and a note on how many there are besides."""
         shown = [
             {"task": each.name, "role": each.role, "classes": len(each.classes)}
             | {"version": each.version, "bytes": each.info().bytes}
-            for each in islice(self.all(), SHOWN)
+            for each in islice(self.all(), most)
         ]
         more = len(self) - len(shown)
         cells = cells_of(shown) if shown else Cells("", "no task as yet", (), (), ())
