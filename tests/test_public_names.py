@@ -45,6 +45,12 @@ def test_import_alone_loads_nothing_heavy():
     assert not {"torch", "numpy", "numba", "altair", "rich"} & set(loaded)
 
 
+def test_the_learner_loads_what_it_always_needs():
+    loaded = in_a_new_process("import impresslearn as il, sys; il.open_store; print(*sys.modules)")
+    assert "torch" in loaded.split()
+    assert not {"scipy", "sklearn", "altair", "rich.table", "fastapi"} & set(loaded.split())
+
+
 def test_submodules_stay_reachable_in_any_order():
     code = "import impresslearn as il; print(il.streams.__name__, il.InputError.__name__)"
     assert in_a_new_process(code) == "impresslearn.streams InputError"

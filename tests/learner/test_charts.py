@@ -109,6 +109,19 @@ def test_methods_with_a_bank_are_drawn_and_others_are_a_line():
     refused("masks must be a MaskBank, or have one; got dict", il.charts.mask_picture, {}, "a")
 
 
+def test_a_picture_of_the_inputs_counts_the_weights_kept(learner):
+    bank = learner.bank_
+    ones = bank.mask("a")[bank.layers[0].name].sum(dim=0)
+    drawn = il.charts.input_picture(learner, "a", shape=(2, len(ones) // 2))
+    seen = {(row["row"], row["column"]): row["kept"] for row in values(drawn, "row", "kept")}
+    assert [seen[divmod(place, len(ones) // 2)] for place in range(len(ones))] == ones.tolist()
+    for shape in ((len(ones),), (3, len(ones)), (0, 0)):
+        refused("give shape=", il.charts.input_picture, learner, "a", shape)
+    convolution = il.create_backbone("resnet18", width=4, num_classes=3)
+    bank = il.random_bank(convolution.layers, 1, sparsity=0.5, seed=0)
+    assert len(values(il.charts.input_picture(bank, bank.names[0]), "row", "kept")) == 9
+
+
 def test_a_page_shows_tasks_and_charts(learner, tmp_path, monkeypatch):
     monkeypatch.setattr(il.charts, "PICTURES", 1)
     page = il.charts.write_page(learner, tmp_path / "page.html", title="Shops & co")

@@ -124,18 +124,18 @@ def test_pruning_keeps_the_ones_asked_for_and_gives_the_weights_back(backbone, c
 
 
 def test_survivors_of_a_round_are_survivors_of_the_one_before(backbone, clouds, monkeypatch):
-    train, seen = training._train_weights, []
+    train, seen = training.weights_under, []
 
-    def spy(task, mask):
+    def spy(mask, task, initial):
         seen.append({name: each.clone() for name, each in mask.items()})
-        trained = train(task, mask)
+        trained = train(mask, task, initial)
         for name, weight in trained[0].items():
             weight[~mask[name]] = 100.0
             if len(seen) > 1:
                 weight[mask[name]] = 0.0  # a tie with what was pruned, if that counted as zero
         return trained
 
-    monkeypatch.setattr(training, "_train_weights", spy)
+    monkeypatch.setattr(training, "weights_under", spy)
     last = prune(backbone, clouds, sparsity=15 / 16, allocation="uniform", recipe=FEW_STEPS).mask
     chain = [*seen, last]
     assert all(each.all() for each in chain[0].values())

@@ -167,7 +167,7 @@ def test_a_registered_backbone_of_the_user(tmp_path):
     for back in both(learner, path):
         assert_same(learner, back)
     del registry._architectures["store_test_net"]
-    assert "no backbone 'store_test_net'" in refused(path)
+    assert "store_test_net; import what registers it (il.register_backbone), or" in refused(path)
     assert_same(learner, il.load(path, module=build(3, width=7)))
 
 

@@ -15,10 +15,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.special import logsumexp
-from sklearn.decomposition import PCA
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from impresslearn.coefficients.coding import LARGEST, coded_bits
@@ -58,6 +54,8 @@ class Projection:
     @classmethod
     def of(cls, features: Tensor, dimensions: int, num_masks: int, residual: bool) -> Projection:
         """The leading components of features (n, f) of examples, n >= 2."""
+        from sklearn.decomposition import PCA  # sklearn takes a second to import
+
         most = min(dimensions, *features.shape)
         solver = "covariance_eigh" if features.shape[1] <= EXACT else "randomized"
         table = _table(features)
@@ -149,6 +147,9 @@ class _Problem:
 
     def solved(self, bias: bool) -> tuple[np.ndarray, np.ndarray]:
         """The optimal weights (f, K), and the bias (K,), 0 where none is wanted."""
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.linear_model import LogisticRegression
+
         solver = LogisticRegression(C=C, fit_intercept=bias, max_iter=1000)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -182,7 +183,8 @@ class _Problem:
         """The cross-entropy of all examples and the L2 penalty."""
         logits = self.table @ weights + shift
         own = logits[np.arange(len(logits)), self.targets]
-        return float((logsumexp(logits, axis=1) - own).sum() + (weights**2).sum() / (2 * C))
+        total = torch.from_numpy(logits).logsumexp(1).numpy()
+        return float((total - own).sum() + (weights**2).sum() / (2 * C))
 
 
 def _table(features: Tensor) -> np.ndarray:

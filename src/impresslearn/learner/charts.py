@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence, Sized
 from itertools import islice
 from pathlib import Path
@@ -182,6 +183,50 @@ def mask_picture(masks: HasBank, name: str, layer: str | None = None) -> alt.Top
     seen = "" if part.shape == matrix.shape else f"the first {len(part)} × {part.shape[1]}"
     title = f"Mask {name} in {chosen}"
     return themed_chart(titled(drawn, title, [share, seen], f"{title}: {share}"))
+
+
+def input_picture(
+    masks: HasBank, name: str, shape: Sequence[int] | None = None
+) -> alt.TopLevelMixin:
+    """What a mask reads of the inputs: how many weights of the first layer it keeps at each place.
+
+    masks: as of `mask_picture`. shape: of an input, (..., height, width), summed over all but the
+    last two; by default a square, or the kernel of a convolution. Raises InputError for a shape
+    that does not fit.
+    """
+    import altair as alt
+
+    from impresslearn.report.charts.theme import colour, themed_chart, titled
+
+    bank = _bank_of(masks)
+    ones = bank.mask(name)[bank.layers[0].name]
+    count = ones.sum(dim=0).cpu().numpy()
+    side = math.isqrt(count.size)
+    if shape is None:
+        shape = count.shape if count.ndim > 1 else (side, side)
+    if len(shape) < 2 or math.prod(shape) != count.size:
+        raise InputError(
+            f"the first layer reads {count.size:,} values an input; give shape=(..., height, "
+            f"width) of as many, got {tuple(shape)}"
+        )
+    seen = count.reshape(-1, *shape[-2:]).sum(axis=0)
+    rows = [{"row": y, "column": x, "kept": int(seen[y, x])} for y, x in np.ndindex(seen.shape)]
+    scale = alt.Scale(domainMin=0, range=[colour("band"), colour("accent")], interpolate="rgb")
+    cell = max(min(24, 480 // max(seen.shape)), 4)
+    drawn = (
+        alt.Chart(alt.InlineData(values=rows))
+        .mark_rect()
+        .encode(
+            alt.X("column:O", axis=None),
+            alt.Y("row:O", axis=None),
+            alt.Color("kept:Q", scale=scale, title="weights kept"),
+            tooltip=["row:O", "column:O", "kept:Q"],
+        )
+        .properties(width=cell * seen.shape[1], height=cell * seen.shape[0])
+    )
+    told = f"{np.count_nonzero(seen)} of {seen.size} places are read"
+    title = f"What mask {name} reads"
+    return themed_chart(titled(drawn, title, [told], f"{title}: {told}"))
 
 
 def write_page(learner: ImpressLearner, path: Path | str, title: str = "ImpressLearn") -> Path:

@@ -33,13 +33,13 @@ from impresslearn.masks.sources import (
 from impresslearn.masks.sparsity import Allocation
 from impresslearn.masks.training import (
     POPUP_RECIPE,
-    PRUNING_RECIPE,
     PrunedMask,
     TrainedMask,
     prune,
     train_mask,
     trainable_scores,
 )
+from impresslearn.masks.weights import PRUNING_RECIPE, TrainedWeights, accuracy, train_weights
 
 __all__ = [
     "POPUP_RECIPE",
@@ -52,6 +52,8 @@ __all__ = [
     "PrunedMask",
     "ScoreRule",
     "TrainedMask",
+    "TrainedWeights",
+    "accuracy",
     "add_random_masks",
     "complement",
     "dense_weights",
@@ -71,6 +73,7 @@ __all__ = [
     "signed_mask",
     "symmetric_difference",
     "train_mask",
+    "train_weights",
     "trainable_scores",
     "union",
 ]

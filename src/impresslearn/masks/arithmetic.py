@@ -51,7 +51,7 @@ def density(mask: Mask) -> float:
     return sum(int(ones.sum()) for ones in mask.values()) / _weights(mask).sum().item()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Overlap:
     """The Jaccard index |A∩B| / |A∪B| of masks, and what independent masks would have.
 
@@ -65,6 +65,14 @@ class Overlap:
     by_layer: Tensor
     expected_by_layer: Tensor
     names: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        if not self.names:
+            return f"Overlap(measured={self.measured:.4f}, expected={self.expected:.4f})"
+        pairs = ~torch.eye(len(self.names), dtype=torch.bool)
+        ratios = (self.measured / self.expected).cpu()[pairs]
+        least, most = ratios.min(), ratios.max()
+        return f"Overlap({len(self.names)} masks, {least:.2f} to {most:.2f} times chance)"
 
 
 def overlap(first: Mask, second: Mask) -> Overlap:

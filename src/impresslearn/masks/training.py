@@ -13,19 +13,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from impresslearn.data import to_batches
 from impresslearn.masks.edge_popup import PopupScores, ScoreRule, top_mask
 from impresslearn.masks.sparsity import Allocation, ones_per_layer
+from impresslearn.masks.weights import PRUNING_RECIPE, training_task, weights_under
 from impresslearn.networks import Backbone
-from impresslearn.networks.inputs import check_backbone, training_examples
-from impresslearn.networks.prediction import Statistics, TrainingPhase
-from impresslearn.optimisation.loop import FitResult, Recipe, TaskTraining, Trainable, with_head
-from impresslearn.optimisation.progress import ProgressChoice, progress_for
-from impresslearn.validation import check_integer, check_seed
+from impresslearn.networks.prediction import Statistics
+from impresslearn.optimisation.loop import FitResult, Recipe, Trainable, with_head
+from impresslearn.optimisation.progress import ProgressChoice
+from impresslearn.validation import check_integer
 
 POPUP_RECIPE = Recipe(optimizer="adam", lr=0.03, schedule="cosine", epochs=2, min_steps=300)
 """Adam 0.03 with cosine decay: the best found for LeNet-300-100 (docs/decisions.md)."""
-PRUNING_RECIPE = Recipe(optimizer="adam", lr=0.001, schedule="cosine", epochs=1, min_steps=100)
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ def train_mask(
     their "score" or its "magnitude". seed: draws the scores and the order of the data.
     Raises InputError for data and settings that cannot be used.
     """
-    task = _task(backbone, data, recipe, seed, progress)
+    task = training_task(backbone, data, recipe, seed, progress)
     ones = ones_per_layer(backbone.layers, sparsity, allocation)
     scores = PopupScores.create(backbone.layers, ones, task.seed, score_rule, backbone.device)
     trained = with_head(trainable_scores(scores, backbone), backbone, task.num_classes)
@@ -104,14 +102,14 @@ def prune(
     Each of the `rounds` trains all weights with `recipe` and keeps the same share of what is left,
     so that the last one ends at `sparsity`. The other settings are those of `train_mask`.
     """
-    task = _task(backbone, data, recipe, seed, progress)
+    task = training_task(backbone, data, recipe, seed, progress)
     ones = ones_per_layer(backbone.layers, sparsity, allocation)
     rounds = check_integer("rounds", rounds, 1)
     initial = {name: value.clone() for name, value in backbone.weights.items()}
     mask = {name: torch.ones_like(value, dtype=torch.bool) for name, value in initial.items()}
     trained, head = initial, dict[str, Tensor]()
     for number in range(1, rounds + 1):
-        trained, head = _train_weights(task, mask)
+        trained, head, _ = weights_under(mask, task, initial)
         for layer, count in zip(backbone.layers, ones, strict=True):
             keep = round(layer.numel * (count / layer.numel) ** (number / rounds))
             keep = count if number == rounds else keep
@@ -124,29 +122,3 @@ def prune(
 def trainable_scores(scores: PopupScores, backbone: Backbone) -> Trainable:
     """Popup scores and the masked weights that they make; the result is the mask."""
     return Trainable(scores.tensors, lambda: (scores.weights(backbone.weights), 0.0), scores.masks)
-
-
-def _task(
-    backbone: Backbone, data: Any, recipe: Recipe, seed: int, progress: ProgressChoice
-) -> TaskTraining:
-    examples, classes = training_examples(check_backbone(backbone), data)
-    source, phase = to_batches(examples, classes, backbone.device), TrainingPhase.begin(backbone)
-    shown = progress_for(progress)
-    return TaskTraining(backbone, source, len(classes), recipe, phase, check_seed(seed), shown)
-
-
-def _train_weights(
-    task: TaskTraining, mask: dict[str, Tensor]
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """All weights under a mask, trained from their first values, and a head of the task's own."""
-    first = task.backbone.weights
-    weights = {name: value.clone().requires_grad_(True) for name, value in first.items()}
-
-    def masked() -> tuple[dict[str, Tensor], float]:
-        return {name: weight * mask[name] for name, weight in weights.items()}, 0.0
-
-    trained = Trainable(list(weights.values()), masked, lambda: None)
-    trained = with_head(trained, task.backbone, task.num_classes)
-    task.fit(trained)
-    _, head = trained.result()
-    return {name: weight.detach() for name, weight in weights.items()}, head

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any, TypeVar
 
-from scipy import stats
-
 from impresslearn.errors import InputError
 from impresslearn.report.quantities import Quantity, named, quantity_in, word
 from impresslearn.report.specification import Figure, Filter
@@ -48,6 +46,8 @@ def summarise(rows: Sequence[Row], key: str) -> Summary:
 
     Raises InputError if there is no row.
     """
+    from scipy import stats  # takes a second to import
+
     if not rows:
         raise InputError(f"no row to average {key!r} over")
     by_seed = all("seed" in row for row in rows) and len({row["seed"] for row in rows}) > 1

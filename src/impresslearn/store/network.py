@@ -20,7 +20,13 @@ import torch
 from torch import Tensor, nn
 
 from impresslearn.errors import ImpressLearnError, InputError, StoreError
-from impresslearn.networks import Backbone, adapt, count_parameters, create_backbone
+from impresslearn.networks import (
+    Backbone,
+    adapt,
+    count_parameters,
+    create_backbone,
+    list_backbones,
+)
 from impresslearn.networks.heads import HEADS
 from impresslearn.networks.layers import candidates, maskable_layers
 from impresslearn.networks.registry import OLDER_SPEC
@@ -121,10 +127,11 @@ def _rebuilt(
         backbone = _around(module, description, where)
         kept = {"spec": spec, "pretrained": bool(description["pretrained"])}
         vars(backbone).update(kept)  # as they were when the store was made
-    elif spec is None:
+    elif spec is None or _is_unknown(spec.get("name")):
+        first = "" if spec is None else "import what registers it (il.register_backbone), or "
         raise StoreError(
-            f"{where} was made with a module of your own, {description['name']}; pass one of the "
-            "same structure as module=..., on the command line as --module FILE:FUNCTION"
+            f"{where} was made with a network of your own, {description['name']}; {first}pass one "
+            "of the same structure as module=..., on the command line as --module FILE:FUNCTION"
         )
     else:
         backbone = _from_spec(spec, contents.tensor_bytes(), where)
@@ -148,6 +155,10 @@ def _rebuilt(
     if not all(weight.isfinite().all() for weight in backbone.weights.values()):
         raise StoreError(f"the network of {where} has weights that are NaN or infinite")
     return backbone
+
+
+def _is_unknown(name: Any) -> bool:
+    return isinstance(name, str) and name not in list_backbones()
 
 
 def _from_spec(spec: Mapping[str, Any], stored_bytes: int, where: Path) -> Backbone:

@@ -1,0 +1,142 @@
+"""Weights under a mask: trained again, such as a lottery ticket's, and scored on a task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from impresslearn.data import Label, classes_of, to_batches
+from impresslearn.errors import InputError
+from impresslearn.masks.arithmetic import checked_mask
+from impresslearn.masks.bank import MaskBank
+from impresslearn.networks import Backbone
+from impresslearn.networks.inputs import check_backbone, checked_examples, training_examples
+from impresslearn.networks.prediction import Statistics, TaskView, TrainingPhase
+from impresslearn.optimisation.loop import FitResult, Recipe, TaskTraining, Trainable, with_head
+from impresslearn.optimisation.progress import ProgressChoice, progress_for
+from impresslearn.validation import check_seed
+
+PRUNING_RECIPE = Recipe(optimizer="adam", lr=0.001, schedule="cosine", epochs=1, min_steps=100)
+
+
+@dataclass(frozen=True)
+class TrainedWeights:
+    """Weights trained under a mask (layer name -> floats, 0 outside it), and how the run ended.
+
+    statistics: the norm statistics gathered in training, None where the network keeps none. head:
+    that which was trained beside, by parameter name, where tasks have heads of their own.
+    """
+
+    weights: dict[str, Tensor]
+    fit: FitResult
+    statistics: Statistics | None = None
+    head: dict[str, Tensor] = field(default_factory=dict)
+
+
+def train_weights(
+    backbone: Backbone,
+    mask: Any,
+    data: Any,
+    *,
+    initial: Mapping[str, Tensor] | None = None,
+    recipe: Recipe = PRUNING_RECIPE,
+    seed: int = 0,
+    progress: ProgressChoice = False,
+) -> TrainedWeights:
+    """Trains the weights that a mask keeps on one task; the network itself stays as it is.
+
+    mask: layer name -> booleans, or what has one, such as a `PrunedMask`. initial: layer name ->
+    the weights to start from, by default the network's own: a lottery ticket (Frankle & Carbin
+    2019). data: as of `train_mask`; seed: the order of the data, and a head of the task's own.
+    Raises InputError for a mask of another network, and data that cannot be used.
+    """
+    task = training_task(backbone, data, recipe, seed, progress)
+    ones, first = _mask_of(backbone, mask), backbone.weights if initial is None else initial
+    _check_weights(backbone, first, "initial")
+    weights, head, result = weights_under(ones, task, first)
+    kept = {name: weight * ones[name] for name, weight in weights.items()}
+    return TrainedWeights(kept, result, task.phase.statistics, head)
+
+
+def accuracy(
+    backbone: Backbone, masked: Any, data: Any, classes: Sequence[Label] | None = None
+) -> float:
+    """The accuracy in [0, 1] on a labelled task of a mask over the network, or of weights.
+
+    masked: layer name -> booleans or floats, or what `train_mask`, `prune` (its mask over the
+    untrained weights) and `train_weights` return, whose head and norm statistics are used too.
+    classes: the task's where the data may not show all. Raises InputError for those of another
+    network, and where a task needs a head and brings none.
+    """
+    check_backbone(backbone)
+    weights = getattr(masked, "weights", masked)
+    if isinstance(weights, Mapping) and all(_is_float(each) for each in weights.values()):
+        _check_weights(backbone, weights, "masked")
+    else:
+        ones = _mask_of(backbone, masked)
+        weights = {name: weight * ones[name] for name, weight in backbone.weights.items()}
+    head = getattr(masked, "head", {})
+    if backbone.own_head is not None and not head:
+        raise InputError(
+            "each task of this network has a head of its own, and a mask alone has none: give what "
+            'train_mask returned, or make the network with head="shared"'
+        )
+    statistics = getattr(masked, "statistics", None)
+    if statistics is None and backbone.has_statistics:
+        statistics = backbone.initial_statistics()
+    examples = checked_examples(backbone, data)
+    found = classes_of(examples.labels) if classes is None else tuple(classes)
+    view = TaskView({**weights, **head}, statistics, len(found))
+    return view.accuracy(backbone, to_batches(examples, found, backbone.device))
+
+
+def training_task(
+    backbone: Backbone, data: Any, recipe: Recipe, seed: int, progress: ProgressChoice
+) -> TaskTraining:
+    """One task's data, ready to train masks or weights on. Raises InputError for unusable ones."""
+    examples, classes = training_examples(check_backbone(backbone), data)
+    source, phase = to_batches(examples, classes, backbone.device), TrainingPhase.begin(backbone)
+    shown = progress_for(progress)
+    return TaskTraining(backbone, source, len(classes), recipe, phase, check_seed(seed), shown)
+
+
+def weights_under(
+    mask: Mapping[str, Tensor], task: TaskTraining, first: Mapping[str, Tensor]
+) -> tuple[dict[str, Tensor], dict[str, Tensor], FitResult]:
+    """All weights, of which the mask's were trained from `first`; and a head of the task's own."""
+    device = task.backbone.device
+    weights = {
+        name: value.detach().to(device, copy=True).requires_grad_(True)
+        for name, value in first.items()
+    }
+
+    def masked() -> tuple[dict[str, Tensor], float]:
+        return {name: weight * mask[name] for name, weight in weights.items()}, 0.0
+
+    trained = Trainable(list(weights.values()), masked, lambda: None)
+    trained = with_head(trained, task.backbone, task.num_classes)
+    result = task.fit(trained)
+    _, head = trained.result()
+    return {name: weight.detach() for name, weight in weights.items()}, head, result
+
+
+def _mask_of(backbone: Backbone, mask: Any) -> dict[str, Tensor]:
+    """The mask on the network's device. Raises InputError for that of another network."""
+    found = checked_mask(mask)
+    MaskBank(backbone.layers).check(found)
+    return {name: ones.to(backbone.device) for name, ones in found.items()}
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()
+
+
+def _check_weights(backbone: Backbone, weights: Any, name: str) -> None:
+    """Raises InputError unless these are floats of every layer's shape, and nothing else."""
+    wanted = {layer.name: layer.shape for layer in backbone.layers}
+    floats = isinstance(weights, Mapping) and all(map(_is_float, weights.values()))
+    if not floats or {key: tuple(value.shape) for key, value in weights.items()} != wanted:
+        raise InputError(f"{name} must map the network's layers to weights of their shapes")

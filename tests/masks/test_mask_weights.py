@@ -1,0 +1,99 @@
+"""Weights under a mask: trained again, and scored."""
+
+import pytest
+import torch
+
+from impresslearn import Recipe, adapt
+from impresslearn.errors import InputError
+from impresslearn.masks import accuracy, overlap, prune, random_bank, train_mask, train_weights
+from impresslearn.networks import create_backbone
+from toys import ConvNet, pictures, same
+
+RECIPE = Recipe(optimizer="adam", lr=0.05, epochs=0, min_steps=40, batch_size=32)
+
+
+@pytest.fixture
+def backbone():
+    return create_backbone("lenet_300_100", num_classes=2, seed=0, in_features=10, widths=[24])
+
+
+@pytest.fixture
+def clouds():
+    generator = torch.Generator().manual_seed(0)
+    targets = torch.arange(128) % 2
+    centre = torch.randn(10, generator=generator)
+    inputs = torch.randn(128, 10, generator=generator) + 1.5 * centre * (2 * targets[:, None] - 1)
+    return inputs, ["left" if target else "right" for target in targets]
+
+
+def test_a_ticket_is_trained_from_its_first_weights_and_nothing_else_moves(backbone, clouds):
+    frozen = {name: weight.clone() for name, weight in backbone.weights.items()}
+    ticket = prune(backbone, clouds, sparsity=0.8, recipe=RECIPE)
+    found = train_weights(backbone, ticket, clouds, recipe=RECIPE)
+    for name, weight in found.weights.items():
+        assert not weight[~ticket.mask[name]].any()
+        assert (weight != frozen[name] * ticket.mask[name]).any()
+    assert found.fit.steps == 40
+    assert same(backbone.weights, frozen)
+    assert accuracy(backbone, found, clouds) > 0.95
+    nothing = Recipe(epochs=0, min_steps=0)
+    for initial in (None, ticket.trained):
+        start = train_weights(backbone, ticket.mask, clouds, initial=initial, recipe=nothing)
+        first = frozen if initial is None else initial
+        assert same(start.weights, {key: first[key] * ticket.mask[key] for key in first})
+
+
+def test_accuracy_takes_masks_weights_and_what_was_trained(backbone, clouds):
+    found = train_mask(backbone, clouds, sparsity=0.75, recipe=RECIPE)
+    masked = {name: weight * found.mask[name] for name, weight in backbone.weights.items()}
+    scores = {accuracy(backbone, each, clouds) for each in (found, found.mask, masked)}
+    assert len(scores) == 1
+    assert scores.pop() > 0.95
+    right = (clouds[0][1:2], ["left"])
+    assert accuracy(backbone, found, right, classes=["left", "right"]) in (0.0, 1.0)
+
+
+@pytest.mark.parametrize("head", ["shared", "own"])
+def test_statistics_and_heads_come_along(head):
+    backbone, data = adapt(ConvNet(), norm="per_task", head=head), pictures()
+    found = train_mask(backbone, data, sparsity=0.5, recipe=RECIPE)
+    again = train_weights(backbone, found, data, recipe=RECIPE)
+    assert accuracy(backbone, again, data) >= accuracy(backbone, found, data)
+    for each in (found, again):
+        assert bool(each.head) is (head == "own")
+        assert each.statistics.keys() == backbone.initial_statistics().keys()
+    if head == "own":
+        with pytest.raises(InputError, match="a mask alone has none: give what train_mask"):
+            accuracy(backbone, found.mask, data)
+    else:
+        assert 0 <= accuracy(backbone, found.mask, data) <= 1
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "masked must map the network's layers to weights"),
+        ({"0.weight": torch.ones(2, 2) > 0}, "must cover exactly the maskable layers"),
+        ("mask", "a mask maps layer names to tensors of booleans, got str"),
+        ({"0.weight": torch.ones(2, 2)}, "masked must map the network's layers to weights"),
+    ],
+)
+def test_what_belongs_to_another_network_is_refused(backbone, clouds, given, message):
+    with pytest.raises(InputError, match=message):
+        accuracy(backbone, given, clouds)
+
+
+def test_weights_to_start_from_must_fit(backbone, clouds):
+    mask = train_mask(backbone, clouds, recipe=RECIPE)
+    for initial in ({}, [1.0], mask.mask):
+        with pytest.raises(InputError, match="initial must map the network's layers to weights"):
+            train_weights(backbone, mask, clouds, initial=initial)
+    with pytest.raises(InputError, match="classes"):
+        train_weights(backbone, mask, (torch.zeros(4, 10), [0, 0, 0, 0]))
+
+
+def test_an_overlap_is_told_in_a_line(backbone):
+    bank = random_bank(backbone.layers, 3, sparsity=0.5, seed=0)
+    assert repr(bank.overlap()).startswith("Overlap(3 masks, 0.")
+    first, second = bank.mask(bank.names[0]), bank.mask(bank.names[1])
+    assert repr(overlap(first, second)).startswith("Overlap(measured=0.3")
