@@ -14,7 +14,8 @@ from impresslearn.errors import InputError
 from impresslearn.inference import KnownTask, guess_task, many_tasks, perceptron
 from impresslearn.inference.many_tasks import outputs_of_tasks
 from impresslearn.inference.perceptron import Perceptron
-from impresslearn.inference.task_inference import TEMPERATURE
+from impresslearn.inference.profiles import distances
+from impresslearn.inference.task_inference import PRIOR, TEMPERATURE
 from impresslearn.masks import random_bank
 from impresslearn.networks import adapt
 from impresslearn.networks.prediction import TaskView
@@ -120,13 +121,18 @@ def test_the_judged_decision_is_that_of_every_task_alone():
         inputs = blobs(seed)[0][:8]
         tasks = list(KnownTasks(learner._state, "all"))
         alone = {t.name: t.view().logits(learner.backbone, inputs) for t in tasks}
-        losses = {name: float(information_maximisation(each)) for name, each in alone.items()}
+        unit = TEMPERATURE * torch.tensor(3.0).log()
+        seen = learner.prepare(inputs).flatten(1)
+        against = {
+            task.name: float(information_maximisation(alone[task.name], PRIOR) / unit)
+            + float(distances([task.profile.inputs], seen).mean()) / 2
+            for task in tasks
+        }
         guess = learner.infer_task(inputs)
-        assert guess.best == min(losses, key=losses.__getitem__)
+        assert guess.best == min(against, key=against.__getitem__)
         ratio = guess.posterior["t1"] / guess.posterior["b"]
-        strength = 8**0.5 / TEMPERATURE
-        expected = strength * (losses["b"] - losses["t1"]) / torch.tensor(3.0).log()
-        assert torch.tensor(ratio).log() == pytest.approx(float(expected), abs=1e-2)
+        expected = 8**0.5 * (against["b"] - against["t1"])
+        assert torch.tensor(ratio).log() == pytest.approx(expected, abs=1e-2)
 
 
 def count_passes(monkeypatch, kind):

@@ -6,7 +6,7 @@ import torch
 
 import impresslearn as il
 from impresslearn.inference import TaskProfile
-from impresslearn.inference.profiles import InputStatistics, signals, task_profile
+from impresslearn.inference.profiles import InputStatistics, distances, signals, task_profile
 from impresslearn.networks.prediction import TaskView
 from toys import FEATURES, lenet
 
@@ -61,7 +61,7 @@ def test_every_256th_value_belongs_to_one_group():
     found = InputStatistics(
         (0, 1e9, 0, 1e9, 0), (0, 87, 88, 255), (256, 343, 216, 383), 1.0, (0, 1)
     )
-    assert float(found.distances(values)) == pytest.approx(0, abs=1e-3)
+    assert float(distances([found], values)) == pytest.approx(0, abs=1e-3)
 
 
 def test_too_few_inputs_and_too_large_ones_have_no_statistics():

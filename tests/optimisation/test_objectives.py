@@ -33,6 +33,9 @@ def test_information_maximisation_by_hand():
     logits = sure_of(0, 1, 1).requires_grad_()
     information_maximisation(logits).backward()
     assert logits.grad.isfinite().all()
+    # One certain prediction of four classes beside two uniform ones: (3/6, 1/6, 1/6, 1/6).
+    marginal = 0.5 * math.log(2) + 0.5 * math.log(6)
+    assert information_maximisation(sure_of(0), prior=2.0).item() == pytest.approx(-marginal)
     single = torch.randn(1, 5)  # says nothing about the spread
     assert information_maximisation(single).item() == pytest.approx(mean_entropy(single).item())
 

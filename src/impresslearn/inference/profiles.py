@@ -29,6 +29,8 @@ CLOSEST = 0.25
 """The least spread of a group, as a share of the root mean square of an input."""
 FARTHEST = 16.0
 """What each part of a squared distance counts at most."""
+USUAL = 2.0 + QUIET
+"""A squared distance of own inputs, in the mean."""
 REJECTED = 0.05
 """The share of a task's own inputs that the threshold is to reject."""
 SEVERAL, MOST_INDEPENDENT = 8, 16
@@ -69,20 +71,8 @@ class InputStatistics:
         """By how many widths of the threshold inputs exceed it; above 0 they look foreign."""
         offset, width = self.limits
         root = math.sqrt(min(len(signals), MOST_INDEPENDENT))
-        mean = float(self.distances(signals).mean())
+        mean = float(distances([self], signals).mean())
         return (mean - offset - width / root) / (max(width, 0.1) / root)
-
-    def distances(self, signals: Tensor) -> Tensor:
-        """(n,) of signals (n, d): squared distances, in standard deviations, each part clipped."""
-        mean, mean_spread, size, size_spread, correlation = self.moments
-        least = max(1e-3 * size, 1e-6)
-        first = (signals.mean(dim=1) - mean) / max(mean_spread, least)
-        second = (_size(signals) - size) / max(size_spread, least)
-        moved = first.square() - 2 * correlation * first * second + second.square()
-        found = (moved / (1 - correlation**2)).clamp(max=FARTHEST)
-        away = _group_means(signals)[:, list(self.groups)] - signals.new_tensor(self.levels)
-        away = away / max(self.spread, CLOSEST * size, 1e-6)
-        return found + away.square().clamp(max=FARTHEST).sum(dim=1)
 
 
 @dataclass(frozen=True)
@@ -119,12 +109,36 @@ def task_profile(backbone: Backbone, view: TaskView, inputs: Tensor | Inputs) ->
     return TaskProfile(at_home, abroad, _input_statistics(signals(backbone, own, logits)))
 
 
+def distances(known: Sequence[InputStatistics], signals: Tensor) -> Tensor:
+    """(T, n) squared distances of signals from T tasks' own inputs, in standard deviations.
+
+    signals: (n, d), or (T, n, d) where each task has its own. The six parts of a distance are
+    clipped; of own inputs the mean is about `USUAL`.
+    """
+    numbers = signals.new_tensor([each.numbers for each in known])
+    mean, mean_spread, size, size_spread, correlation = numbers[:, :5, None].unbind(1)
+    least = (1e-3 * size).clamp_min(1e-6)
+    first = (signals.mean(dim=-1) - mean) / torch.maximum(mean_spread, least)
+    second = (_size(signals) - size) / torch.maximum(size_spread, least)
+    moved = first.square() - 2 * correlation * first * second + second.square()
+    found = (moved / (1 - correlation**2)).clamp(max=FARTHEST)
+    groups = torch.tensor([each.groups for each in known], device=signals.device)
+    means = _group_means(signals).expand(len(known), *signals.shape[-2:-1], -1)
+    means = means.gather(2, groups[:, None].expand(-1, means.shape[1], -1))
+    levels, spread = numbers[:, None, 5 : 5 + QUIET], numbers[:, None, 5 + QUIET, None]
+    away = (means - levels) / torch.maximum(spread, (CLOSEST * size[..., None]).clamp_min(1e-6))
+    return found + away.square().clamp(max=FARTHEST).sum(dim=-1)
+
+
 def signals(backbone: Backbone, inputs: Tensor | Inputs, logits: Tensor) -> Tensor:
-    """(n, d) float32: the inputs where they have one size and are no token ids, else the logits."""
+    """(n, d) float32: the inputs where they have one size and are no token ids, else the logits.
+
+    logits: (n, K), or (T, n, K) of several tasks.
+    """
     shape = backbone.input_shape
     fixed = shape is not None and None not in shape and backbone.input_dtype.is_floating_point
-    chosen = inputs if fixed and isinstance(inputs, Tensor) else logits
-    return chosen.flatten(1).float().cpu()
+    chosen = inputs.flatten(1) if fixed and isinstance(inputs, Tensor) else logits
+    return chosen.float().cpu()
 
 
 def largest_entropy(num_classes: int) -> float:
@@ -154,7 +168,7 @@ def _input_statistics(own: Tensor) -> InputStatistics | None:
         numbers = torch.cat([moments, levels, spread[None], limits])
         return InputStatistics.of(quiet.tolist(), numbers.half().tolist())
 
-    away = made(torch.zeros(2)).distances(rest)
+    (away,) = distances([made(torch.zeros(2))], rest)
     drawn = torch.randint(len(rest), (1000, SEVERAL), generator=torch.Generator().manual_seed(0))
     one, several = (each.quantile(1 - REJECTED) for each in (away, away[drawn].mean(dim=1)))
     width = ((one - several) / (1 - SEVERAL**-0.5)).clamp_min(0.1)
@@ -163,15 +177,15 @@ def _input_statistics(own: Tensor) -> InputStatistics | None:
 
 
 def _size(signals: Tensor) -> Tensor:
-    return signals.square().mean(dim=1).sqrt()
+    return signals.square().mean(dim=-1).sqrt()
 
 
 def _group_means(signals: Tensor) -> Tensor:
-    """(n, d) to (n, groups): every 256th value belongs to the same group; one each if fewer."""
-    values, count = signals.shape[1], min(GROUPS, signals.shape[1])
+    """(..., d) to (..., groups): every 256th value belongs to the same group; one each if fewer."""
+    values, count = signals.shape[-1], min(GROUPS, signals.shape[-1])
     whole = torch.nn.functional.pad(signals, (0, -values % count))
     sizes = (values + count - 1 - torch.arange(count)) // count
-    return whole.unflatten(1, (-1, count)).sum(dim=1) / sizes
+    return whole.unflatten(-1, (-1, count)).sum(dim=-2) / sizes
 
 
 def _shuffled(inputs: Tensor) -> Tensor:

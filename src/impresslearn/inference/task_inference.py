@@ -24,7 +24,13 @@ from impresslearn.data import Inputs
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.inference.known_task import KnownTask
 from impresslearn.inference.many_tasks import outputs_of_tasks
-from impresslearn.inference.profiles import TaskProfile, largest_entropy, signals
+from impresslearn.inference.profiles import (
+    USUAL,
+    TaskProfile,
+    distances,
+    largest_entropy,
+    signals,
+)
 from impresslearn.inference.search import Search
 from impresslearn.inference.superposition import Superposition
 from impresslearn.masks.bank import MaskBank
@@ -52,6 +58,8 @@ SHORTLIST = 16
 JUDGED_INPUTS = 256
 TEMPERATURE = 0.1
 """Calibrated on rotated digits and permuted MNIST (docs/decisions.md)."""
+PRIOR = 2.0
+"""Uniform predictions beside those of a judged batch (chosen on digits; docs/decisions.md)."""
 SHARPNESS = 3.0
 """The odds of "unknown" at one width beyond its threshold, as a logarithm."""
 
@@ -207,16 +215,19 @@ def _judge(
 ) -> TaskGuess:
     """Runs the tasks: the posterior over them and over "none of them".
 
-    A task's loss is the information objective of its own predictions, over log K. Losses count in
-    units of `TEMPERATURE`, times the root of the number of inputs: inputs of one batch are not
-    independent evidence. "None" is as likely as the best task where that task's profile has its
-    threshold.
+    What speaks against a task is the information objective of its own predictions, over log K and
+    `TEMPERATURE`, and half the squared distance of the inputs from its own ones (of a Gaussian, the
+    logarithm of the density): predictions of few inputs tell little, as a wrong task may be as sure
+    of them. Both count times the root of the number of inputs, which are not independent evidence.
+    "None" is as likely as the best task where that task's profile has its threshold.
     """
+    strength = math.sqrt(len(inputs))
     judged: list[tuple[int, str, float]] = []
     leader: tuple[float, int, Tensor, KnownTask] | None = None
     for positions, members, logits in outputs_of_tasks(backbone, bank, tasks, inputs):
         most = largest_entropy(members[0].num_classes)
-        found = information_maximisation(logits).double().cpu() / most
+        found = information_maximisation(logits, PRIOR).double().cpu() / (most * TEMPERATURE)
+        found = strength * (found + _distance(backbone, members, inputs, logits) / 2)
         names = (task.name for task in members)
         judged += zip(positions, names, found.tolist(), strict=True)
         place = int(found.argmin())
@@ -228,9 +239,8 @@ def _judge(
     _, found_names, losses = zip(*sorted(judged), strict=True)
     lowest, best, logits, winner = leader
     odds = unknown_odds(backbone, winner.profile, inputs, logits)
-    strength = math.sqrt(len(inputs)) / TEMPERATURE
-    levels = torch.tensor([*losses, lowest - odds / strength], dtype=torch.float64)
-    *likely, unknown = (-strength * levels).softmax(dim=0).tolist()
+    levels = torch.tensor([*losses, lowest - odds], dtype=torch.float64)
+    *likely, unknown = (-levels).softmax(dim=0).tolist()
     rivals = [unknown, *likely[:best], *likely[best + 1 :]]
     return TaskGuess(
         best=winner.name,
@@ -240,6 +250,23 @@ def _judge(
         margin=likely[best] - max(rivals),
         method=method,
     )
+
+
+def _distance(
+    backbone: Backbone, tasks: Sequence[KnownTask], inputs: Tensor | Inputs, logits: Tensor
+) -> Tensor:
+    """(T,) mean squared distance of inputs from those of each task; tasks without say nothing."""
+    found = torch.full((len(tasks),), USUAL, dtype=torch.float64)
+    known = {
+        place: task.profile.inputs
+        for place, task in enumerate(tasks)
+        if task.profile is not None and task.profile.inputs is not None
+    }
+    if known:
+        places = list(known)
+        seen = signals(backbone, inputs, logits[places])
+        found[places] = distances(list(known.values()), seen).mean(dim=1).double()
+    return found
 
 
 def unknown_odds(

@@ -23,16 +23,18 @@ def mean_entropy(logits: Tensor) -> Tensor:
     return entropies(logits).mean(dim=-1)
 
 
-def information_maximisation(logits: Tensor) -> Tensor:
+def information_maximisation(logits: Tensor, prior: float = 0.0) -> Tensor:
     """Mean entropy of the predictions minus the entropy of the mean prediction, in nats.
 
     (..., n, K) to (...). The negative mutual information between input and prediction. Unlike
-    plain entropy it is not minimised by answering one class with confidence. Batches of one have
-    nothing to average over and fall back to the plain entropy.
+    plain entropy it is not minimised by answering one class with confidence. prior: uniform
+    predictions that count towards the mean beside the n given ones, of which few say little about
+    how often a class is answered. A batch of one without a prior falls back to the plain entropy.
     """
-    if logits.shape[-2] == 1:
+    examples, classes = logits.shape[-2:]
+    if examples == 1 and not prior:
         return mean_entropy(logits)
-    mean = F.softmax(logits, dim=-1).mean(dim=-2)
+    mean = (F.softmax(logits, dim=-1).sum(dim=-2) + prior / classes) / (examples + prior)
     marginal = -(mean * mean.clamp_min(torch.finfo(mean.dtype).tiny).log()).sum(dim=-1)
     return mean_entropy(logits) - marginal
 
