@@ -14,6 +14,7 @@ import pytest
 from impresslearn.cli import main, output
 from impresslearn.cli.predict import _print_rows
 from impresslearn.errors import InputError, visible
+from impresslearn.report.cells import Cells
 
 EVIL = "cat\t0.99\nrow2\x1b[2J\x9b2J\u202e\x85\u2028\r\udcff"
 SHOWN = r"cat\t0.99\nrow2\x1b[2J\x9b2J\u202e\x85\u2028\r\udcff"
@@ -56,6 +57,17 @@ def test_a_table_on_a_terminal(monkeypatch):
         monkeypatch.setenv(name, value)
     output.print_table(["task"], [[EVIL], ["[red]"]])
     assert [line.rstrip() for line in terminal.getvalue().splitlines()] == ["task", SHOWN, "[red]"]
+
+
+def test_no_column_is_lost_on_a_narrow_terminal(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "30")
+    header = ("method", "average accuracy", "bytes per task", "forgetting", "transfer")
+    rows = tuple((name, *["91.0 ± 0.6 points"] * 4) for name in ("ours", "theirs"))
+    output.print_rich(Cells("All", "", header, rows, (False, *[True] * 4)).printable())
+    said = capsys.readouterr().out
+    for word in ("method", "ours", "theirs", "accuracy", "transfer"):
+        assert word in said
+    assert said.count("91.0 ± 0.6 points") == 8
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii", "cp1252"])

@@ -111,7 +111,8 @@ def test_learning_creates_a_store_and_learns_each_task_once(folder, tmp_path):
     assert first[0] == f"created {path}: lenet_300_100 for 16 inputs, 3 outputs, 708 weights"
     said = [line.split(" in ")[0] for line in first[1:-1]]
     assert said == [f"{name}: learned" for name in "bcd"]
-    assert re.fullmatch(r"3 learned; \d+ B in all, accuracy [\d.]+% in the mean", first[-1])
+    summary = r"3 learned; \d+ B in all, \d+ B to \d+ B a task, accuracy [\d.]+% on 1 with tests"
+    assert re.fullmatch(summary, first[-1])
     assert "accuracy" in first[1]
     assert "accuracy" not in first[2]
     again = run_json("learn", path, *tasks, "--random-masks", 4, *NEW)
@@ -218,7 +219,9 @@ def test_a_page_of_a_store(store):
 def test_a_task_is_updated_its_versions_listed_and_one_restored(folder, store):
     before, inputs = il.load(store), npz(folder / "tasks/c.npz")[0]
     update = ("learn", store, "--data", f"b={folder / 'tasks/c.npz'}", "--update", *QUICK)
-    assert run(*update).startswith("b: updated in ")
+    told = run(*update, "--test", f"b={folder / 'test/b.npz'}")
+    assert told.startswith("b: updated in ")
+    assert re.search(r"accuracy [\d.]+% \([\d.]+% before the update\)", told)
     assert [each["status"] for each in run_json(*update)["tasks"]] == ["already learned"]
     found = run_json("store", "versions", store, "b")
     assert [(each["version"], each["examples"]) for each in found["versions"]] == [(1, 96), (2, 96)]

@@ -1,6 +1,7 @@
 """Evaluation of the library's methods on a stream, the measures, and how results are shown."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 
@@ -113,6 +114,20 @@ class NoScore:
 def test_what_cannot_be_evaluated(method, stream, basis, line):
     refused(line, il.evaluate, method, stream, basis=basis)
     refused("methods must map labels to methods", il.compare, {}, stream)
+
+
+@pytest.mark.parametrize("size", [12, 12.5, None])
+def test_a_method_may_tell_its_bytes_and_nothing_else(size):
+    method = Scores(1)
+    method.tasks_ = {"first": SimpleNamespace(bytes=size), "second": SimpleNamespace()}
+    found = il.evaluate(method, shifted())
+    assert dict(found.bytes) == ({} if size is None else {"first": size})
+    assert not found.roles
+    assert str(size or "first") in repr(found)
+    method.tasks_["first"].bytes = "much"
+    refused(
+        "task 'first': bytes of Scores must be a number, got 'much'", il.evaluate, method, shifted()
+    )
 
 
 CASES = {

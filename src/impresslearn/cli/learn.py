@@ -99,9 +99,15 @@ def _summary(done: list[dict[str, Any]]) -> str:
     counts = Counter(each["status"] for each in done)
     kept = [each for each in done if each["status"] != "failed"]
     line = ", ".join(f"{count:,} {status}" for status, count in counts.items())
-    line += f"; {size(sum(each['bytes'] for each in kept))} in all"
+    sizes = [each["bytes"] for each in kept]
+    line += f"; {size(sum(sizes))} in all"
+    if sizes:
+        line += f", {size(min(sizes))} to {size(max(sizes))} a task"
     accuracies = [each["accuracy"] for each in kept if each["accuracy"] is not None]
-    return line + (f", accuracy {percent(fmean(accuracies))} in the mean" if accuracies else "")
+    if not accuracies:
+        return line
+    tested = "in the mean" if len(accuracies) == len(kept) else f"on {len(accuracies):,} with tests"
+    return f"{line}, accuracy {percent(fmean(accuracies))} {tested}"
 
 
 def _network(backbone: "Backbone") -> str:
@@ -120,6 +126,8 @@ def _line(told: dict[str, Any]) -> str:
     line += f", {told['classes']} classes, {size(told['bytes'])}"
     if told["accuracy"] is not None:
         line += f", accuracy {percent(told['accuracy'])}"
+    if told["accuracy_before"] is not None:
+        line += f" ({percent(told['accuracy_before'])} before the update)"
     if told["float32_accuracy"] is not None:
         line += f" (before rounding: {percent(told['float32_accuracy'])})"
     return line

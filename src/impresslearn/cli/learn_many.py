@@ -183,8 +183,10 @@ def learn_jobs(
         sound = []
         for job in jobs:
             try:
+                before = _accuracy_before(learner, job, given, training)
                 status = _learn_or_skip(learner, job, given, training, named)
                 told = _outcome(learner, job, given, status)
+                told["accuracy_before"] = before if status == "updated" else None
                 sound.append(job)
             except OF_ONE_TASK as error:
                 if len(jobs) == 1:
@@ -193,6 +195,16 @@ def learn_jobs(
             yield told
         if training.features and sound:
             _learn_features(learner, sound, given)
+
+
+def _accuracy_before(
+    learner: ImpressLearner, job: Job, given: FileReader, training: TrainingOptions
+) -> float | None:
+    """What a task that may be updated scores on the job's test data now."""
+    known = learner.tasks_.get(job.name)
+    if known is None or job.test is None or not training.update:
+        return None
+    return learner.score(_read(learner, given, job.test, known), job.name)
 
 
 def _learn_or_skip(

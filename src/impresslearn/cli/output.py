@@ -22,6 +22,8 @@ OPTIONS = {
     "as `labels`": "with --labels",
 }
 """Options for what errors of the library call a setting."""
+WIDEST = 1000
+"""Characters that a table may be wide."""
 LARGEST_TABLE = 2000
 """Rows that are laid out; each takes about 0.4 ms."""
 
@@ -57,10 +59,17 @@ def confirmed(question: str) -> bool:
 
 
 def print_rich(renderable: "RenderableType") -> None:
-    """What rich lays out; the texts in it must be visible already."""
+    """What rich lays out; the texts in it must be visible already.
+
+    A table that needs more than the terminal's width is wider: cut to it, it would lose columns.
+    """
     from rich.console import Console
 
-    Console().print(renderable)
+    console = Console()
+    unbounded = console.options.update(width=WIDEST)
+    least = console.measure(renderable, options=unbounded).minimum
+    console.width = max(console.width, least)
+    console.print(renderable)
 
 
 def print_json(value: Any) -> None:

@@ -196,7 +196,10 @@ def _find_label(names: list[str], wanted: str | int | None, needed: bool) -> int
         )
     if not found and needed:
         column = ", ".join(LABEL_NAMES) if wanted is None else repr(wanted)
-        missing = f"no column {column}; it has {some(names)}" if names else "no header"
+        held = some(names)
+        if len(names) > 8:
+            held = f"{some(names[:6])}, … and {names[-1]!r}"
+        missing = f"no column {column}; it has {held}" if names else "no header"
         raise InputError(
             f"the table has {missing}; say with label_column which column holds the labels, "
             "0 for the first, -1 for the last"

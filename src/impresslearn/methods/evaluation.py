@@ -109,11 +109,17 @@ def evaluate(
             advance()
     kept = getattr(method, "tasks_", {})
     infos = {task.name: kept[task.name] for task in tasks if task.name in kept}
+    sizes = {name: getattr(info, "bytes", None) for name, info in infos.items()}
+    roles = {name: getattr(info, "role", None) for name, info in infos.items()}
+    for name, size in sizes.items():
+        if size is not None and not (isinstance(size, Real) and 0 <= float(size) < math.inf):
+            kind = type(method).__name__
+            raise InputError(f"task {name!r}: bytes of {kind} must be a number, got {size!r}")
     return Evaluation(
         tuple(task.name for task in tasks),
         tuple(map(tuple, matrix)),
-        {name: info.bytes for name, info in infos.items()},
-        {name: info.role for name, info in infos.items()},
+        {name: size for name, size in sizes.items() if size is not None},
+        {name: role for name, role in roles.items() if role is not None},
         time.perf_counter() - started,
     )
 

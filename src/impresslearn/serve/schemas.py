@@ -162,6 +162,7 @@ class Predictions(BaseModel):
     """A label a row, as it was learned; logits a row, one a class, if they were asked for."""
 
     labels: list[Label] = Field(examples=[[3, 8]])
+    versions: dict[str, int] = Field(description="Task -> the version of it that answered.")
     logits: list[list[float]] | None = None
 
 

@@ -127,7 +127,7 @@ class Service:
         guess = self.learner.infer_task(Prepared(values), method=request.method, among=among)
         if not all(map(isfinite, (guess.unknown_probability, guess.entropy, guess.margin))):
             raise InputError("the tasks' outputs are no finite numbers; the inputs are too large")
-        found = Predictions(labels=[])
+        found = Predictions(labels=[], versions={})
         if not guess.unknown:
             found = self._predicted(values, [guess.best] * len(values), request.logits)
         ranked = [
@@ -163,7 +163,11 @@ class Service:
             if with_logits:
                 for row, numbers in zip(rows, outputs.double().tolist(), strict=True):
                     logits[row] = numbers
-        return Predictions(labels=labels.tolist(), logits=logits.tolist() if with_logits else None)
+        return Predictions(
+            labels=labels.tolist(),
+            versions={name: task.version for name, task in tasks.items()},
+            logits=logits.tolist() if with_logits else None,
+        )
 
     def _prepared(self, request: InputsRequest, batch: int, gradient: bool) -> Tensor:
         """The inputs as the network takes them, if their rows and activations are few enough.

@@ -177,7 +177,8 @@ class LearnerState:
         with self._committing, self.backend.transaction():
             present, former = self.tasks.learned(name), self.backend.former_versions(name)
             if not 1 <= version <= len(former):
-                have = f"former versions 1 to {len(former)}" if former else "no former version"
+                last = f" to {len(former)}" if len(former) > 1 else ""
+                have = f"the former versions 1{last}" if former else "no former version"
                 raise InputError(f"task {name!r} has {have}, got version {version}")
             found = former[version - 1].as_version(present.version + 1, restored=version)
             self._catch_up_to(found)
