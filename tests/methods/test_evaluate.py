@@ -118,16 +118,15 @@ def test_what_cannot_be_evaluated(method, stream, basis, line):
 
 @pytest.mark.parametrize("size", [12, 12.5, None])
 def test_a_method_may_tell_its_bytes_and_nothing_else(size):
-    method = Scores(1)
+    method = Scores(*[1] * 12)
     method.tasks_ = {"first": SimpleNamespace(bytes=size), "second": SimpleNamespace()}
     found = il.evaluate(method, shifted())
     assert dict(found.bytes) == ({} if size is None else {"first": size})
     assert not found.roles
     assert str(size or "first") in repr(found)
     method.tasks_["first"].bytes = "much"
-    refused(
-        "task 'first': bytes of Scores must be a number, got 'much'", il.evaluate, method, shifted()
-    )
+    line = "task 'first': bytes of Scores must be a number, got 'much'"
+    refused(line, il.evaluate, method, shifted())
 
 
 CASES = {
