@@ -629,6 +629,23 @@ def test_inputs_of_an_unusual_scale_are_told_of(folder, tmp_path):
     assert invoke("learn", tmp_path / "d.impress", *usual).stderr == ""
 
 
+def test_no_task_takes_more_than_the_store_says(folder, tmp_path):
+    store, most = tmp_path / "s.impress", 150
+    command = ("learn", store, "--tasks", folder / "tasks", "--preset", "per_weight", *QUICK)
+    free = run_json(*command, "--bit-price", 0.01)["tasks"]
+    assert max(task["bytes"] for task in free) > most
+    store.unlink()
+    for status in ("learned", "already learned"):
+        told = run_json(*command, "--bit-price", 0.01, "--max-bytes", "0.15kB")["tasks"]
+        assert {task["status"] for task in told} == {status}
+        assert max(task["bytes"] for task in told) <= most
+    later = ("learn", store, "--data", f"later={folder / 'basis/a.npz'}")
+    assert run_json(*later)["tasks"][0]["bytes"] <= most
+    assert "a number of bytes" in error_of(*later, "--max-bytes", "little")
+    other = ("learn", tmp_path / "o.impress", *command[2:4], "--random-masks", 2, *NEW)
+    assert "needs precision" in error_of(*other, "--max-bytes", 9)
+
+
 def test_a_price_of_ones_own_holds_when_the_command_is_given_again(folder, tmp_path):
     command = ("learn", tmp_path / "s.impress", "--data", f"a={folder / 'basis/a.npz'}", "--test")
     command += (folder / "test/a.npz", "--preset", "per_weight", "--bit-price", "0.3", *QUICK)

@@ -157,6 +157,11 @@ class TrainingOptions:
         show_default="the store's",
         min=0,
     )
+    max_bytes: str | None = option_field(
+        "SIZE",
+        "What a learned task may take, as 500 or 2kB; its bit price is raised until it fits.",
+        show_default="the store's",
+    )
     epochs: float | None = option_field("N", "Passes over the data.", show_default="the preset's")
     min_steps: int | None = option_field(
         "N", "Steps taken even if the epochs have fewer.", show_default="the preset's"
@@ -182,7 +187,10 @@ class TrainingOptions:
 
     def settings(self) -> dict[str, Any]:
         """The settings of a learner that were given."""
-        named = {"precision": self.precision, "bit_price": self.bit_price}
+        from impresslearn.report.quantities import size_of
+
+        most = None if self.max_bytes is None else size_of(self.max_bytes)
+        named = {"precision": self.precision, "bit_price": self.bit_price, "max_bytes": most}
         return {name: value for name, value in named.items() if value is not None}
 
     def recipe(self) -> dict[str, Any]:

@@ -39,16 +39,22 @@ class Advice:
     @property
     def settings(self) -> dict[str, Any]:
         """Keyword arguments for `ImpressLearner.from_preset` with the preset of the candidate."""
-        return {**self.best.candidate.settings, "bit_price": self.best.price}
+        return {
+            **self.best.candidate.settings,
+            "bit_price": self.best.price,
+            "max_bytes": self.budget,
+        }
 
     def create_learner(self, progress: ProgressChoice = "auto") -> ImpressLearner:
         """A learner with these settings and masks, which has learned the basis tasks, if any."""
-        return self.factory.finished(self.best.candidate, self.best.price, self.basis, progress)
+        best = self.best
+        return self.factory.finished(best.candidate, best.price, self.budget, self.basis, progress)
 
     def options(self) -> list[str]:
         """The options of `impresslearn learn` that make such a store, the basis tasks' apart."""
         chosen = self.best.candidate
         found = ["--preset", chosen.preset, "--bit-price", f"{self.best.price:.3g}"]
+        found += ["--max-bytes", str(self.budget)]
         for name, value in chosen.settings.items():
             found += [f"--{name.replace('_', '-')}", str(value)]
         if chosen.masks:

@@ -106,10 +106,14 @@ class LearnerFactory:
         return self._equipped(learner, candidate)
 
     def finished(
-        self, candidate: Candidate, price: float, basis: Sequence[str], progress: Any
+        self, candidate: Candidate, price: float, most: int, basis: Sequence[str], progress: Any
     ) -> ImpressLearner:
-        """A learner to go on with: it has learned these basis tasks itself."""
-        learner = self._empty(candidate, {"bit_price": price, "progress": progress})
+        """A learner to go on with: it has learned these basis tasks itself.
+
+        most: bytes that a task may take.
+        """
+        own = {"bit_price": price, "max_bytes": most, "progress": progress}
+        learner = self._empty(candidate, own)
         for name in basis:
             learner.learn_basis(name, self.tasks[name])
         return self._equipped(learner, candidate)

@@ -54,9 +54,10 @@ class ImpressLearner(ReadOnlySettings):
     of the features under all masks. output_scale, input_scale: a learned scale on top. precision:
     what coefficients are stored and used in; "coded" ones are quantised in training, where a bit of
     their code costs bit_price bits of the examples' loss, and norm statistics of the task's own are
-    coded too. penalty: λ of eq. 2. basis_recipe, task_recipe: how masks and coefficients are
-    optimised. score_rule: whether edge-popup ranks the "score" or its "magnitude". seed: of
-    everything that is drawn; each mask or task learned takes the next one. preprocessing: what is
+    coded too; max_bytes: what a learned task may take, for which its price is raised where needed.
+    penalty: λ of eq. 2. basis_recipe, task_recipe: how masks and coefficients are optimised.
+    score_rule: whether edge-popup ranks the "score" or its "magnitude". seed: of everything that is
+    drawn; each mask or task learned takes the next one. preprocessing: what is
     done to the inputs of every verb, kept with the learner and put into its exports; None takes
     inputs as they are (uint8 scaled to [0, 1]). start: whether tasks start at a "mixture" of masks
     (eq. 1) or at the "network" itself, to which masks then add; by default at a trained network
@@ -66,9 +67,7 @@ class ImpressLearner(ReadOnlySettings):
     (an error where tasks share no statistics). progress: True, False, "auto" (shown on a
     terminal), or a log, a function of (name, step, values): see `optimisation.progress`.
     cache_bytes: memory for the weights of the tasks predicted last; 0 keeps none. The defaults are
-    those of the preset "default".
-
-    Settings are attributes, fixed but for progress.
+    those of the preset "default". Settings are attributes, fixed but for progress.
     """
 
     def __init__(
@@ -92,6 +91,7 @@ class ImpressLearner(ReadOnlySettings):
         start: Start | None = None,
         tune: Sequence[TunedKind] = (),
         fold_after: float = 0.0,
+        max_bytes: int | None = None,
         progress: ProgressChoice = "auto",
         cache_bytes: int = 256 * 1024**2,
     ) -> None:
@@ -103,7 +103,7 @@ class ImpressLearner(ReadOnlySettings):
         self.settings = LearnerSettings(
             sparsity, allocation, granularity, output_scale, input_scale, precision, bit_price,
             penalty, basis_recipe, task_recipe, score_rule, seed, preprocessing,
-            start or ("network" if trained else "mixture"), cast(Any, tune), fold_after,
+            start or ("network" if trained else "mixture"), cast(Any, tune), fold_after, max_bytes,
         )  # fmt: skip
         vars(self).update(vars(self.settings))
         check_fold(backbone, self.settings.tune, fold_after)

@@ -5,10 +5,11 @@ Nothing is committed unless it was learned to its end.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 from impresslearn.coefficients.learning import trainable_numbers
 from impresslearn.coefficients.mixing import Coefficients
@@ -22,11 +23,15 @@ from impresslearn.networks.prediction import TrainingPhase
 from impresslearn.optimisation.batched import Problem, side_by_side, solve
 from impresslearn.optimisation.loop import FitResult, TaskTraining, with_head
 from impresslearn.optimisation.progress import Progress
-from impresslearn.state.settings import LearnerSettings
+from impresslearn.state.settings import HIGHEST_PRICE, LearnerSettings
 from impresslearn.state.state import LearnerState
 from impresslearn.state.training_run import TrainingRun
 from impresslearn.validation import check_name, check_seed, plain_json
 
+MOST_PRICES = 8
+"""How often the price of bits is raised for a task that takes more than it may."""
+LEAST_RISE = 1.15
+"""Of the price at the first time; each further time it rises by the square of that."""
 Note = Mapping[str, Any]
 """What a caller wants to keep in a task's history: JSON values."""
 
@@ -35,12 +40,14 @@ Note = Mapping[str, Any]
 class Trainer:
     """Trains masks and coefficients by a learner's settings and commits them to its state.
 
-    progress: that of a training with a title.
+    progress: that of a training with a title. dearer: how often the price of bits was raised for a
+    task that takes more than `max_bytes`.
     """
 
     state: LearnerState
     settings: LearnerSettings
     progress: Callable[[str], Progress]
+    dearer: int = 0
 
     def learn_masks(
         self,
@@ -110,9 +117,10 @@ class Trainer:
             name: training_examples(backbone, data, settings.preprocessing)
             for name, data in tasks.items()
         }
+        large: dict[str, int] = {}
         if settings.granularity == "readout":
-            self._learn_readouts(prepared, seed_of, note)
-            return
+            large = self._learn_readouts(prepared, seed_of, note)
+            prepared = {}
 
         def problem(name: str) -> Problem:
             return self._problem(name, prepared[name], seed_of[name])
@@ -123,14 +131,19 @@ class Trainer:
             for name, (task, trained), fit in solve(names, problem, beside, shown):
                 examples, classes = prepared[name]
                 metrics = _metrics(examples, started, fit, note)
-                state.commit_learned(
+                size = state.commit_learned(
                     name,
                     trained.result(),
                     settings.precision,
                     settings.task_history(task.seed),
                     TrainingRun(examples, classes, task.phase, metrics),
+                    most=settings.max_bytes,
                 )
+                large |= {} if size is None else {name: size}
                 started = time.perf_counter() if fit else started
+        for name, size in large.items():
+            again = self._dearer(name, size)
+            again.learn_tasks({name: tasks[name]}, seeds=seed_of[name], note=note)
 
     def update_task(
         self, name: str, data: Any, *, seed: int | None = None, note: Note | None = None
@@ -161,8 +174,28 @@ class Trainer:
             fitted, phase = training.fit(trained), training.phase
             numbers = trained.result()
         run = TrainingRun(examples, classes, phase, _metrics(examples, started, fitted, note))
-        history = settings.task_history(seed)
-        state.commit_learned(name, numbers, settings.precision, history, run, replaced=task)
+        history, most = settings.task_history(seed), settings.max_bytes
+        size = state.commit_learned(
+            name, numbers, settings.precision, history, run, replaced=task, most=most
+        )
+        if size is not None:
+            self._dearer(name, size).update_task(name, data, seed=seed, note=note)
+
+    def _dearer(self, name: str, size: int) -> Trainer:
+        """One with a price at which a task should fit that takes so many bytes at the present one.
+
+        Raises InputError after several.
+        """
+        settings, most = self.settings, cast(int, self.settings.max_bytes)
+        if self.dearer == MOST_PRICES:
+            raise InputError(
+                f"task {name!r} takes {size} bytes even at a bit_price of "
+                f"{settings.bit_price:.3g}; max_bytes is {most}, raise it"
+            )
+        rise = 2**self.dearer * math.log(max(LEAST_RISE, (size / most) ** 2))
+        price = settings.bit_price * math.exp(min(rise, 50.0))
+        dearer = replace(settings, bit_price=min(price, HIGHEST_PRICE))
+        return replace(self, settings=dearer, dearer=self.dearer + 1)
 
     def _problem(
         self, name: str, data: TrainingData, seed: int, present: Coefficients | None = None
@@ -200,7 +233,9 @@ class Trainer:
 
     def _learn_readouts(
         self, prepared: Mapping[str, TrainingData], seed_of: Mapping[str, int], note: Any
-    ) -> None:
+    ) -> dict[str, int]:
+        """The bytes of those that take more than `max_bytes` and were not kept."""
+        large, most = dict[str, int](), self.settings.max_bytes
         state, settings, backbone = self.state, self.settings, self.state.backbone
         for name, (examples, classes) in prepared.items():
             started = time.perf_counter()
@@ -209,7 +244,9 @@ class Trainer:
             history = settings.task_history(seed_of[name])
             phase = TrainingPhase.begin(backbone, state.shared)
             run = TrainingRun(examples, classes, phase, _metrics(examples, started, None, note))
-            state.commit_learned(name, found, settings.precision, history, run)
+            size = state.commit_learned(name, found, settings.precision, history, run, most=most)
+            large |= {} if size is None else {name: size}
+        return large
 
     def _seeds(self, number: int, given: Sequence[int] | int | None) -> list[int]:
         """Those given, or the next ones after those that were used."""

@@ -15,7 +15,13 @@ from impresslearn.masks.edge_popup import RULES, ScoreRule
 from impresslearn.masks.sparsity import ALLOCATIONS, Allocation, check_sparsity
 from impresslearn.networks.heads import TUNED, TunedKind
 from impresslearn.optimisation.loop import Recipe
-from impresslearn.validation import check_choice, check_flag, check_number, check_seed
+from impresslearn.validation import (
+    check_choice,
+    check_flag,
+    check_integer,
+    check_number,
+    check_seed,
+)
 
 Start = Literal["mixture", "network"]
 STARTS: tuple[Start, ...] = get_args(Start)
@@ -26,6 +32,7 @@ OLDER: dict[str, Any] = {
     "start": "mixture",
     "tune": (),
     "fold_after": 0.0,
+    "max_bytes": None,
 }
 """Settings that learners in older files do not have, and what they did."""
 
@@ -66,6 +73,7 @@ class LearnerSettings:
     start: Start
     tune: tuple[TunedKind, ...]
     fold_after: float
+    max_bytes: int | None
 
     def __post_init__(self) -> None:
         checked = {
@@ -84,6 +92,13 @@ class LearnerSettings:
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
+        if self.max_bytes is not None:
+            check_integer("max_bytes", self.max_bytes, 1)
+            if self.precision != "coded" or not self.bit_price:
+                raise InputError(
+                    "max_bytes raises the price of bits until a task fits: it needs "
+                    'precision="coded" and a bit_price above 0'
+                )
         if self.fold_after > 1:
             raise InputError(f"fold_after is a share in [0, 1], got {self.fold_after}")
         if self.fold_after and "norm" not in self.tune:

@@ -152,11 +152,13 @@ class LearnerState:
         recipe: Mapping[str, Any],
         run: TrainingRun,
         replaced: LearnedTask | None = None,
-    ) -> None:
+        most: int | None = None,
+    ) -> int | None:
         """Rounds and keeps a learned task's coefficients, and norm statistics of its own.
 
-        replaced: the version that this one takes the place of. Raises InputError where another
-        version, or none, is in its place by now.
+        replaced: the version that this one takes the place of. most: bytes that the task may take;
+        one that takes more is not kept, and its bytes are returned. Raises InputError where another
+        version, or none, is in the place of the replaced one by now.
         """
         stored = store_coefficients(coefficients, precision)
         history = run.history(recipe)
@@ -165,8 +167,11 @@ class LearnerState:
         task = run.judged(task, view, self.backbone, precision)
         if replaced is not None:
             task = task.as_version(replaced.version + 1)
+        if most is not None and (size := task.info().bytes) > most:
+            return size
         self._commit(task, run.phase, replaced=replaced)
         self._unrounded = name, coefficients
+        return None
 
     def former_versions(self, task: LearnedTask) -> list[LearnedTask]:
         """The versions of a task before this one, the first one first."""
