@@ -239,7 +239,8 @@ def write_page(learner: ImpressLearner, path: Path | str, title: str = "ImpressL
 
     _check_learner(learner)
     tasks, bank = learner.tasks_, learner.bank_
-    total = sum(task.info().bytes for task in tasks.all())
+    sizes = [task.info().bytes for task in tasks.all()]
+    each = f", {size(min(sizes))} to {size(max(sizes))} each" if sizes else ""
     section = Section(
         name="learner",
         title="Tasks and masks",
@@ -247,7 +248,8 @@ def write_page(learner: ImpressLearner, path: Path | str, title: str = "ImpressL
         figures=list(_figures(learner)) if 0 < len(bank) <= DRAWN_MASKS else [],
         tables=[tasks.table(LISTED_TASKS)],
     )
-    lead = f"tasks: {len(tasks):,}, {size(total)} with masks of their own · masks: {len(bank):,}"
+    total = f"{size(sum(sizes))} with masks of their own"
+    lead = f"tasks: {len(tasks):,}, {total}{each} · masks: {len(bank):,}"
     return write_page(Path(path), title, lead, [section])
 
 
