@@ -49,6 +49,12 @@ def test_no_task_takes_more_and_those_that_fit_are_as_they_were(way, tmp_path):
         assert store.tasks_[STREAM.names[0]].bytes <= most
 
 
+def test_a_rounded_copy_has_no_limit():
+    learner = learner_of("unit", max_bytes=300).learn_task("a", STREAM[0].train)
+    assert il.rounded(learner, "int4").learner.max_bytes is None
+    assert il.rounded(learner, "coded").learner.max_bytes == 300
+
+
 def test_what_cannot_be_met_is_refused_and_nothing_is_kept():
     learner = learner_of("weight", max_bytes=30)
     line = "task 'a' takes .* bytes even at a bit_price of .*; max_bytes is 30, raise it"

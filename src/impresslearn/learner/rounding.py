@@ -61,6 +61,8 @@ def rounded(
     settings = restored_settings(learner.settings.plain())
     if settings["granularity"] != "weight":  # whose numbers are coded and nothing else
         settings["precision"] = precision
+    if settings["precision"] != "coded":
+        settings["max_bytes"] = None  # no price could be raised
     copy = ImpressLearner(backbone, progress=learner.progress, **settings)
     copy._state = LearnerState(backbone, bank, learner.cache_bytes, backend)
     changes = (_change(learner, copy, name, data.get(name)) for name in learner.tasks_)

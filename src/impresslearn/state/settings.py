@@ -97,7 +97,7 @@ class LearnerSettings:
             if self.precision != "coded" or not self.bit_price:
                 raise InputError(
                     "max_bytes raises the price of bits until a task fits: it needs "
-                    'precision="coded" and a bit_price above 0'
+                    'precision="coded" and a bit_price above 0; else give max_bytes=None'
                 )
         if self.fold_after > 1:
             raise InputError(f"fold_after is a share in [0, 1], got {self.fold_after}")
