@@ -117,7 +117,7 @@ def _means(table: Table, rows: Sequence[Row]) -> Cells:
         cells, counts = [], []
         for key in table.values:
             having = [row for row in groups[place] if key in row]
-            counts.append(str(len(having)))
+            counts += [str(len(having))] if having else []
             found = summarise(having, key) if having else None
             over |= {found.over} if found and found.half_width is not None else set()
             cells.append(found.text(quantity_in(rows, key)) if found else ABSENT)
