@@ -136,11 +136,8 @@ class LearnerState:
             coded_mask(packed_mask(each, mask, layers, "edge_popup", recipes[each]), layers)
             for each, mask in masks.items()
         ]
-        size = len(new[0][0].coded or b"")
-        history = run.history(recipes[name])
-        task = LearnedTask(
-            name, run.classes, 1, stored, mask=name, mask_bytes=size, history=history
-        )
+        own: Any = {"mask": name, "mask_bytes": len(new[0][0].coded or b"")}
+        task = LearnedTask(name, run.classes, 1, stored, **own, history=run.history(recipes[name]))
         view = TaskView(weights, run.phase.statistics, len(run.classes))
         self._commit(run.judged(task, view, self.backbone, precision), run.phase, new)
 
@@ -160,11 +157,9 @@ class LearnerState:
         one that takes more is not kept, and its bytes are returned. Raises InputError where another
         version, or none, is in the place of the replaced one by now.
         """
-        stored = store_coefficients(coefficients, precision)
-        history = run.history(recipe)
+        stored, history = store_coefficients(coefficients, precision), run.history(recipe)
         task = LearnedTask(name, run.classes, coefficients.num_masks, stored, history=history)
-        view = self._view(task, run.phase.statistics)
-        task = run.judged(task, view, self.backbone, precision)
+        task = run.judged(task, self._view(task, run.phase.statistics), self.backbone, precision)
         if replaced is not None:
             task = task.as_version(replaced.version + 1)
         if most is not None and (size := task.info().bytes) > most:
