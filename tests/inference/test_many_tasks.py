@@ -15,7 +15,7 @@ from impresslearn.inference import KnownTask, guess_task, many_tasks, perceptron
 from impresslearn.inference.many_tasks import outputs_of_tasks
 from impresslearn.inference.perceptron import Perceptron
 from impresslearn.inference.profiles import distances
-from impresslearn.inference.task_inference import PRIOR, TEMPERATURE
+from impresslearn.inference.task_inference import CLOSENESS, PRIOR, TEMPERATURE
 from impresslearn.masks import random_bank
 from impresslearn.networks import adapt
 from impresslearn.networks.prediction import TaskView
@@ -125,7 +125,7 @@ def test_the_judged_decision_is_that_of_every_task_alone():
         seen = learner.prepare(inputs).flatten(1)
         against = {
             task.name: float(information_maximisation(alone[task.name], PRIOR) / unit)
-            + float(distances([task.profile.inputs], seen).mean()) / 2
+            + CLOSENESS * float(distances([task.profile.inputs], seen).mean())
             for task in tasks
         }
         guess = learner.infer_task(inputs)

@@ -60,6 +60,9 @@ TEMPERATURE = 0.1
 """Calibrated on rotated digits and permuted MNIST (docs/decisions.md)."""
 PRIOR = 2.0
 """Uniform predictions beside those of a judged batch (chosen on digits; docs/decisions.md)."""
+CLOSENESS = 0.25
+"""Of a squared distance, whose six parts are not independent: half of what a Gaussian's would count
+(chosen on digits and sentences; docs/decisions.md)."""
 SHARPNESS = 3.0
 """The odds of "unknown" at one width beyond its threshold, as a logarithm."""
 
@@ -216,10 +219,10 @@ def _judge(
     """Runs the tasks: the posterior over them and over "none of them".
 
     What speaks against a task is the information objective of its own predictions, over log K and
-    `TEMPERATURE`, and half the squared distance of the inputs from its own ones (of a Gaussian, the
-    logarithm of the density): predictions of few inputs tell little, as a wrong task may be as sure
-    of them. Both count times the root of the number of inputs, which are not independent evidence.
-    "None" is as likely as the best task where that task's profile has its threshold.
+    `TEMPERATURE`, and the squared distance of the inputs from its own ones times `CLOSENESS`:
+    predictions of few inputs tell little, as a wrong task may be as sure of them. Both count times
+    the root of the number of inputs, which are not independent evidence. "None" is as likely as the
+    best task where that task's profile has its threshold.
     """
     strength = math.sqrt(len(inputs))
     judged: list[tuple[int, str, float]] = []
@@ -227,7 +230,8 @@ def _judge(
     for positions, members, logits in outputs_of_tasks(backbone, bank, tasks, inputs):
         most = largest_entropy(members[0].num_classes)
         found = information_maximisation(logits, PRIOR).double().cpu() / (most * TEMPERATURE)
-        found = strength * (found + _distance(backbone, members, inputs, logits) / 2)
+        distance = _distance(backbone, members, inputs, logits)
+        found = strength * (found + CLOSENESS * distance)
         names = (task.name for task in members)
         judged += zip(positions, names, found.tolist(), strict=True)
         place = int(found.argmin())
