@@ -5,8 +5,9 @@
 Both see the same development tasks and hold the same examples back. The full search tries every
 candidate of the adviser at nine prices, a factor of three apart, on every case, and takes the most
 accurate setting that fits the budget. What either recommends is then learned on evaluation tasks,
-on which nothing was chosen, and scored on their test sets. One thread; seconds are of one process,
-so their ratio counts.
+on which nothing was chosen, and scored on their test sets. One thread. Seconds are of one machine,
+so their ratio counts. What is done is kept in `OUT.TASKS.partial.json`: a measurement that was
+broken off goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -65,36 +67,44 @@ def _train(stream: Any) -> Tasks:
     return {task.name: task.train for task in stream}
 
 
-def measure(source: Callable[[Path], Any], data: Path) -> list[dict[str, Any]]:
+def measure(source: Callable[[Path], Any], data: Path, kept: Kept) -> list[dict[str, Any]]:
     """A row for each budget."""
     backbone, tasks, evaluation, basis, budgets = source(data)
-    found, rows = {}, []
-    for budget in budgets:
+    labelled = {name: as_examples(each) for name, each in tasks.items()}
+    factory = LearnerFactory(backbone, labelled, basis_of(labelled, basis), None, 0)
+
+    def advised(budget: int) -> dict[str, Any]:
         started = time.perf_counter()
         advice = il.advise(tasks, budget, backbone=backbone, basis=basis, progress=False)
-        found[budget] = advice, time.perf_counter() - started
-        print(f"{source.__name__}, {budget} B, {found[budget][1]:.0f} s\n{advice}", flush=True)
-    runs, seconds = full_search(backbone, tasks, basis)
-    for budget, (advice, spent) in found.items():
-        fitting = [run for run in runs if run.bytes <= budget]
-        best = max(fitting, key=lambda run: run.accuracy)
-        ours = evaluated(advice.factory, advice.best.candidate, advice.best.price, evaluation)
-        other = evaluated(advice.factory, best.candidate, best.price, evaluation)
-        test = paired_test([100 * a for a, _ in ours], [100 * a for a, _ in other])
+        print(f"{source.__name__}, {budget} B\n{advice}", flush=True)
+        return {**advice.best.row(), "seconds": time.perf_counter() - started}
+
+    advice = {budget: kept.get(f"advice, {budget} B", advised, budget) for budget in budgets}
+    runs, seconds = full_search(factory, kept)
+    rows = []
+    for budget, ours in advice.items():
+        best = max((run for run in runs if run["bytes"] <= budget), key=lambda run: run["accuracy"])
+        scores = kept.get(
+            f"evaluation of the advice, {budget} B", evaluated, factory, ours, evaluation
+        )
+        others = kept.get(
+            f"evaluation of the search, {budget} B", evaluated, factory, best, evaluation
+        )
+        test = paired_test([100 * a for a, _ in scores], [100 * a for a, _ in others])
         rows.append(
             {
                 "tasks": source.__name__,
                 "budget": budget,
-                "advised": f"{advice.best.candidate.name}, price {advice.best.price:.3g}",
-                "full_search": f"{best.candidate.name}, price {best.price:.3g}",
+                "advised": f"{ours['candidate']}, price {ours['price']:.3g}",
+                "full_search": f"{best['candidate']}, price {best['price']:.3g}",
                 "n": len(evaluation),
-                "accuracy": fmean(a for a, _ in ours),
-                "full_accuracy": fmean(a for a, _ in other),
+                "accuracy": fmean(a for a, _ in scores),
+                "full_accuracy": fmean(a for a, _ in others),
                 "difference": test.difference,
                 "half_width": test.half_width,
-                "bytes_per_task": fmean(size for _, size in ours),
-                "full_bytes": fmean(size for _, size in other),
-                "seconds": round(spent, 1),
+                "bytes_per_task": fmean(size for _, size in scores),
+                "full_bytes": fmean(size for _, size in others),
+                "seconds": round(ours["seconds"], 1),
                 "full_seconds": round(seconds, 1),
             }
         )
@@ -102,32 +112,52 @@ def measure(source: Callable[[Path], Any], data: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def full_search(backbone: Any, tasks: Tasks, basis: int) -> tuple[list[Run], float]:
-    """Every candidate at every price on every case, and what that took."""
-    started = time.perf_counter()
-    data = {name: as_examples(each) for name, each in tasks.items()}
-    chosen = basis_of(data, basis)
-    factory = LearnerFactory(backbone, data, chosen, None, 0)
-    cases = cases_of({name: each for name, each in data.items() if name not in chosen}, 0)
-    runs = []
-    for candidate in CANDIDATES:
-        if not candidate.suits(backbone, bool(chosen)):
-            continue
-        middle = candidate.price * len(cases[0].train.labels) / 1000
-        for step in STEPS:
-            price = middle * FACTOR**step
-            run = Run(candidate, price, factory.learner(candidate, price))
-            run.try_on(cases)
-            runs.append(run)
-            print(f"{candidate.name} {price:.3g} {run.bytes:.0f} {run.accuracy:.4f}", flush=True)
-    return runs, time.perf_counter() - started
+class Kept:
+    """What is done already, in a file, so that a broken-off measurement goes on."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.found = json.loads(path.read_text("utf-8")) if path.exists() else {}
+
+    def get(self, key: str, make: Callable[..., Any], *arguments: Any) -> Any:
+        """What is kept under a key; it is made, and kept, if nothing is."""
+        if key not in self.found:
+            self.found[key] = make(*arguments)
+            self.path.write_text(json.dumps(self.found, indent=1) + "\n", "utf-8")
+        return self.found[key]
+
+
+def full_search(factory: LearnerFactory, kept: Kept) -> tuple[list[dict[str, Any]], float]:
+    """Every candidate at every price on every case, and how many seconds that takes."""
+    pilots = {name: each for name, each in factory.tasks.items() if name not in factory.basis}
+    cases = cases_of(pilots, 0)
+    candidates = [each for each in CANDIDATES if each.suits(factory.backbone, bool(factory.basis))]
+
+    def make_banks() -> float:
+        started = time.perf_counter()
+        for candidate in candidates:
+            factory.learner(candidate, candidate.price)
+        return time.perf_counter() - started
+
+    def tried(candidate: Candidate, price: float) -> dict[str, Any]:
+        run = Run(candidate, price, factory.learner(candidate, price))
+        run.try_on(cases)
+        print(f"{candidate.name} {price:.3g} {run.bytes:.0f} {run.accuracy:.4f}", flush=True)
+        return {**run.trial().row(), "price": price}
+
+    seconds, runs = kept.get("banks", make_banks), []
+    for candidate, step in product(candidates, STEPS):
+        price = candidate.price * len(cases[0].train.labels) / 1000 * FACTOR**step
+        runs.append(kept.get(f"{candidate.name}, {price:.3g}", tried, candidate, price))
+    return runs, seconds + sum(run["seconds"] for run in runs)
 
 
 def evaluated(
-    factory: LearnerFactory, candidate: Candidate, price: float, tasks: Tasks
+    factory: LearnerFactory, run: Mapping[str, Any], tasks: Tasks
 ) -> list[tuple[float, int]]:
     """Test accuracy and bytes of each task."""
-    learner = factory.learner(candidate, price)
+    candidate = next(each for each in CANDIDATES if each.name == run["candidate"])
+    learner = factory.learner(candidate, run["price"])
     for number, (name, task) in enumerate(tasks.items()):
         learner.learn_task(name, task.train, seed=100 + number)
     return [(learner.score(t.test, name), learner.tasks_[name].bytes) for name, t in tasks.items()]
@@ -143,9 +173,9 @@ def main() -> None:
     torch.set_num_threads(int(THREADS))
     kept = json.loads(given.out.read_text("utf-8"))["rows"] if given.out.exists() else []
     for name in given.tasks:
-        kept = [row for row in kept if row["tasks"] != name] + measure(sources[name], given.data)
-        order = {source: place for place, source in enumerate(sources)}
-        kept.sort(key=lambda row: (order[row["tasks"]], row["budget"]))
+        done = Kept(given.out.with_suffix(f".{name}.partial.json"))
+        kept = [row for row in kept if row["tasks"] != name]
+        kept += measure(sources[name], given.data, done)
         record = {
             "threads": 1,
             "machine": "2 CPU cores, shared with other work while this was measured",
@@ -155,6 +185,7 @@ def main() -> None:
             ),
         }
         given.out.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
+        done.path.unlink()
 
 
 if __name__ == "__main__":

@@ -11,8 +11,13 @@ from odd_targets import target_of
 from typer.testing import CliRunner
 
 from impresslearn.cli.app import app
-from impresslearn.errors import ImpressLearnError, InputError, MissingDependencyError
-from impresslearn.experiments import estimate
+from impresslearn.errors import (
+    ImpressLearnError,
+    InputError,
+    MissingDataError,
+    MissingDependencyError,
+)
+from impresslearn.experiments import estimate, targets
 from impresslearn.experiments.executors import Workers
 from impresslearn.experiments.jobs import Place
 from impresslearn.experiments.reproduce import Run, reproduce
@@ -42,6 +47,22 @@ def test_an_estimate_needs_no_data_and_leaves_nothing(tmp_path, monkeypatch):
     assert one == "overlap          about 140 minutes; jobs to run: 20 mask, 2 overlap\n"
     assert " days; jobs" in typed("rotated-mnist", "--scale", "paper", "--dry-run")
     assert not list(tmp_path.iterdir())
+
+
+def test_missing_data_are_told_before_the_work_and_all_goes_on_without(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(MissingDataError, match=r"no data.cifar100-subset.npz"):
+        typed("pretrained")
+    monkeypatch.setattr(
+        targets, "list_targets", lambda: tuple(map(targets.find_target, ("parameters", "clinc150")))
+    )
+    found = CliRunner().invoke(app, ["reproduce", "all", "--json"])
+    assert [record["target"] for record in json.loads(found.stdout)] == ["parameters"]
+    assert "clinc150 is left out: no data/clinc150" in found.stderr
+    assert str(found.exception) == "data are missing of clinc150"
+    told = CliRunner().invoke(app, ["reproduce", "clinc150", "--dry-run"])
+    assert told.exit_code == 0
+    assert "clinc150 cannot be run: no data/clinc150" in told.stderr
 
 
 def test_a_step_is_really_timed(tmp_path, monkeypatch):

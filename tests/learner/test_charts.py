@@ -75,6 +75,33 @@ def test_sparsity_and_pictures_show_the_masks(learner):
         assert np.array_equal(kept, mask[layer.name].numpy())
 
 
+def test_a_mask_alone_is_drawn_as_one_of_a_bank_is(learner):
+    mask = learner.bank_.mask("a")
+    layer = learner.backbone.layers[1].name
+    for draw in (il.charts.mask_picture, il.charts.input_picture):
+        of_bank, alone = values(draw(learner, "a"), "kept"), values(draw(mask), "kept")
+        assert alone
+        assert alone == of_bank
+    found = il.masks.TrainedMask(mask, {}, None)
+    rows = values(il.charts.mask_picture(found, layer=layer), "kept")
+    assert rows == values(il.charts.mask_picture(learner, "a", layer), "kept")
+    shares = [row["value"] for row in values(il.charts.layer_sparsity(mask), "x", "y", "value")]
+    assert shares == [pytest.approx(1 - float(o.float().mean())) for o in mask.values()]
+    with pytest.raises(il.errors.InputError, match="say by name which of 2 masks to draw"):
+        il.charts.mask_picture(learner)
+
+
+def test_coefficients_keep_their_sign(learner):
+    chart = il.charts.task_coefficients(learner, "c")
+    rows = values(chart, "x", "y", "value")
+    alphas = learner.coefficients_["c"].alpha
+    assert len(rows) == 2 * len(alphas)
+    for layer, alpha in zip(learner.backbone.layers, alphas, strict=True):
+        for mask, numbers in zip(learner.bank_.names, alpha, strict=True):
+            shown = next(row for row in rows if (row["x"], row["y"]) == (layer.name, mask))
+            assert shown["value"] == pytest.approx(float(numbers.mean()), abs=1e-6)
+
+
 def test_pictures_are_written(learner, tmp_path):
     for number, chart in enumerate(
         (il.charts.task_similarity(learner), il.charts.mask_picture(learner.bank_, "b"))
@@ -106,7 +133,9 @@ def test_methods_with_a_bank_are_drawn_and_others_are_a_line():
     assert il.charts.layer_sparsity(supsup)
     refused("an ImpressLearner; got SupSup", il.charts.mask_usage, supsup)
     refused("an ImpressLearner; got SupSup", il.charts.write_page, supsup, "page.html")
-    refused("masks must be a MaskBank, or have one; got dict", il.charts.mask_picture, {}, "a")
+    refused(
+        "masks must be a mask, a MaskBank, or have one; got dict", il.charts.mask_picture, {}, "a"
+    )
 
 
 def test_a_picture_of_the_inputs_counts_the_weights_kept(learner):

@@ -89,9 +89,28 @@ def test_dense_masks_mix_as_packed_ones_do():
     weights = {layer.name: torch.randn(layer.shape) for layer in LAYERS}
     alphas = {layer.name: torch.randn(3) for layer in LAYERS}
     floats = [{name: each.float() for name, each in mask.items()} for mask in drawn]
-    for name, mixed in masks.dense_weights(floats, alphas, weights).items():
-        total = sum(alphas[name][t] * drawn[t][name] for t in range(3))
-        torch.testing.assert_close(mixed, weights[name] * total)
+    for chosen, order in ((drawn, alphas), (floats, alphas), (drawn, tuple(alphas.values()))):
+        for name, mixed in masks.dense_weights(chosen, order, weights).items():
+            total = sum(alphas[name][t] * drawn[t][name] for t in range(3))
+            torch.testing.assert_close(mixed, weights[name] * total)
+    by_unit = {layer.name: torch.randn(3, layer.units) for layer in LAYERS}
+    for name, mixed in masks.dense_weights(drawn, by_unit, weights).items():
+        for unit, row in enumerate(mixed):
+            total = sum(by_unit[name][t, unit] * drawn[t][name][unit] for t in range(3))
+            torch.testing.assert_close(row, weights[name][unit] * total)
+
+
+def test_dense_masks_that_do_not_fit_are_refused():
+    mask = random_mask(LAYERS, (36, 30), 0)
+    weights = {layer.name: torch.randn(layer.shape) for layer in LAYERS}
+    alphas = {layer.name: torch.ones(1) for layer in LAYERS}
+    other = {name: ones[:1] for name, ones in mask.items()}
+    for wrong in ([], [{}], [other], [mask, other]):
+        with pytest.raises(InputError, match="each mask needs a tensor of shape"):
+            masks.dense_weights(wrong, alphas, weights)
+    for odd in ({}, {name: torch.ones(2) for name in alphas}, []):
+        with pytest.raises(InputError, match="alphas of .* must have the shape"):
+            masks.dense_weights([mask], odd, weights)
 
 
 def test_what_trained_a_mask_stands_for_it_and_other_things_are_refused():

@@ -11,6 +11,10 @@ from toys import ConvNet, pictures, same
 RECIPE = Recipe(optimizer="adam", lr=0.05, epochs=0, min_steps=40, batch_size=32)
 
 
+def random_mask(backbone):
+    return random_bank(backbone.layers, 1, sparsity=0.5, seed=0).mask("random-0")
+
+
 def test_a_ticket_is_trained_from_its_first_weights_and_nothing_else_moves(backbone, clouds):
     frozen = {name: weight.clone() for name, weight in backbone.weights.items()}
     ticket = prune(backbone, clouds, sparsity=0.8, recipe=RECIPE)
@@ -31,7 +35,10 @@ def test_a_ticket_is_trained_from_its_first_weights_and_nothing_else_moves(backb
 def test_accuracy_takes_masks_weights_and_what_was_trained(backbone, clouds):
     found = train_mask(backbone, clouds, sparsity=0.75, recipe=RECIPE)
     masked = {name: weight * found.mask[name] for name, weight in backbone.weights.items()}
-    scores = {accuracy(backbone, each, clouds) for each in (found, found.mask, masked)}
+    arrays = {name: ones.numpy() for name, ones in found.mask.items()}
+    scores = {accuracy(backbone, each, clouds) for each in (found, found.mask, arrays)}
+    for mask in (None, found.mask):
+        scores.add(accuracy(backbone, mask, clouds, weights=masked))
     assert len(scores) == 1
     assert scores.pop() > 0.95
     ones = clouds[0][1::2]  # all of one class: which output is theirs, the data do not show
@@ -42,7 +49,8 @@ def test_accuracy_takes_masks_weights_and_what_was_trained(backbone, clouds):
 
 @pytest.mark.parametrize("head", ["shared", "own"])
 def test_statistics_and_heads_come_along(head):
-    backbone, data = adapt(ConvNet(), norm="per_task", head=head), pictures()
+    module, data = ConvNet(), pictures()
+    backbone = adapt(module, norm="per_task", head=head)
     found = train_mask(backbone, data, sparsity=0.5, recipe=RECIPE)
     again = train_weights(backbone, found, data, recipe=RECIPE)
     assert accuracy(backbone, again, data) >= accuracy(backbone, found, data)
@@ -53,22 +61,42 @@ def test_statistics_and_heads_come_along(head):
         with pytest.raises(InputError, match="a mask alone has none: give what train_mask"):
             accuracy(backbone, found.mask, data)
     else:
-        masked = {name: weight * found.mask[name] for name, weight in backbone.weights.items()}
-        assert accuracy(backbone, found.mask, data) == accuracy(backbone, masked, data)
+        with pytest.raises(InputError, match="keep statistics, which a mask alone does not have"):
+            accuracy(backbone, found.mask, data)
+        own, told = accuracy(backbone, found, data), found.statistics
+        assert accuracy(backbone, found.mask, data, statistics=told) == own
+        measured = accuracy(backbone, found.mask, data, statistics=data)
+        of_batch = adapt(module, norm="batch", head=head)
+        assert measured == accuracy(of_batch, found.mask, data)
+        ticket = prune(backbone, data, sparsity=0.5, rounds=1, recipe=RECIPE)
+        with pytest.raises(InputError, match="keep statistics"):  # its own are of trained weights
+            accuracy(backbone, ticket, data)
+        of_mask = accuracy(backbone, ticket, data, statistics=data)
+        assert of_mask == accuracy(of_batch, ticket, data)
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "masked must map the network's layers to weights"),
+        ({}, "must cover exactly the maskable layers"),
+        (None, "give a mask, weights or a mask over weights"),
         ({"0.weight": torch.ones(2, 2) > 0}, "must cover exactly the maskable layers"),
         ("mask", "a mask maps layer names to tensors of booleans, got str"),
-        ({"0.weight": torch.ones(2, 2)}, "masked must map the network's layers to weights"),
+        ({"0.weight": torch.ones(2, 2)}, "to tensors of booleans; 0.weight is torch.float32"),
     ],
 )
 def test_what_belongs_to_another_network_is_refused(backbone, clouds, given, message):
     with pytest.raises(InputError, match=message):
         accuracy(backbone, given, clouds)
+
+
+def test_weights_are_said_to_be_weights(backbone, clouds):
+    found = train_weights(backbone, random_mask(backbone), clouds, recipe=RECIPE)
+    for weights in ({}, {"0.weight": torch.ones(2, 2)}, random_mask(backbone)):
+        with pytest.raises(InputError, match="weights must map the network's layers to weights"):
+            accuracy(backbone, None, clouds, weights=weights)
+    with pytest.raises(InputError, match="give a mask, weights or a mask over weights"):
+        accuracy(backbone, found, clouds, weights=found.weights)
 
 
 def test_weights_to_start_from_must_fit(backbone, clouds):

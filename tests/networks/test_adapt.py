@@ -187,7 +187,7 @@ def filled(value):
         (Pair(2, 2), {}, r"must return logits \(1, 2\), returned tuple"),
         (nn.Linear(2, 2), {"num_classes": 9}, r"\(1, 9\), returned \(1, 2\); check num_classes"),
         (create_backbone(), {}, "adapt takes an nn.Module, got Backbone"),
-        (convolutional(), {"norm": "group"}, "adapt cannot bring batch norm under norm 'group'"),
+        (convolutional(), {"norm": "group"}, "batch norm cannot be brought under norm 'group'"),
         (convolutional(), {"norm": "layer"}, "norm of a backbone must be"),
         (convolutional(), {"skip": ["9.weight"]}, "skip names '9.weight'"),
         (nn.BatchNorm1d(3), {}, "no maskable layer"),

@@ -103,10 +103,35 @@ def test_registration_refuses_what_cannot_work():
     with pytest.raises(InputError, match="cannot have a setting 'seed'"):
         register_backbone("odd")(lambda num_classes, seed: nn.Linear(2, num_classes))
 
+    assert "odd" not in list_backbones()
+
+
+@pytest.mark.usefixtures("names")
+def test_batch_norms_of_ones_own_network_come_under_the_policy_asked_for():
     @register_backbone("tracking")
     def tracking(num_classes):
-        return nn.Sequential(nn.Linear(2, num_classes), nn.BatchNorm1d(num_classes))
+        return nn.Sequential(nn.Linear(2, 6), nn.BatchNorm1d(6), nn.Linear(6, num_classes))
 
-    with pytest.raises(InputError, match=r"norm 'none' keeps no running statistics, but 1.running"):
-        create_backbone("tracking", 3)
-    assert "odd" not in list_backbones()
+    for norm, kept in ((None, 2), ("per_task", 2), ("shared", 2), ("batch", 0)):
+        backbone = create_backbone("tracking", 3, norm=norm)
+        assert backbone.norm == (norm or "per_task")
+        assert len(backbone.initial_statistics()) == kept
+        assert create_backbone(**backbone.spec).fingerprint() == backbone.fingerprint()
+    for norm in ("none", "group"):
+        with pytest.raises(InputError, match=r"batch norm cannot be brought under norm .* choose"):
+            create_backbone("tracking", 3, norm=norm)
+
+    @register_backbone("plain")
+    def plain(num_classes):
+        return nn.Sequential(nn.Linear(2, num_classes))
+
+    assert create_backbone("plain", 3).norm == "none"
+    with pytest.raises(InputError, match="norm of plain must be none, got 'shared': it has no"):
+        create_backbone("plain", 3, norm="shared")
+
+    @register_backbone("fixed", norms=("none",))
+    def fixed(num_classes):
+        return tracking(num_classes)
+
+    with pytest.raises(InputError, match="batch norm cannot be brought under norm 'none'"):
+        create_backbone("fixed", 3)

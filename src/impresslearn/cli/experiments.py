@@ -11,6 +11,7 @@ import typer
 from impresslearn.cli.arguments import AsJson, Device, Quiet, option
 from impresslearn.cli.output import (
     answer,
+    complain,
     counted,
     print_json,
     print_rich,
@@ -18,7 +19,7 @@ from impresslearn.cli.output import (
     remark,
     say,
 )
-from impresslearn.errors import InputError
+from impresslearn.errors import InputError, MissingDataError
 from impresslearn.files import write_file
 from impresslearn.optimisation.progress import Progress
 
@@ -138,6 +139,10 @@ def reproduce(
         ),
     ] = "smoke",
     data: Annotated[Path, option("DIR", "Where the data sets lie.")] = Path("data"),
+    download: Annotated[
+        bool,
+        option(None, "Fetch MNIST or CIFAR-100 into --data where it is missing.", "--download"),
+    ] = False,
     out: Annotated[Path, option("DIR", "Where TARGET.json and the cache go.")] = Path(
         "reproduction"
     ),
@@ -160,8 +165,7 @@ def reproduce(
     """
     from impresslearn.experiments import targets
     from impresslearn.experiments.jobs import Place
-    from impresslearn.experiments.reproduce import Run, missing_jobs
-    from impresslearn.experiments.reproduce import reproduce as run_target
+    from impresslearn.experiments.reproduce import Run
 
     if list_them:
         _print_list(targets.list_targets(), as_json)
@@ -172,20 +176,56 @@ def reproduce(
     run = Run(scale, Place(str(data), device), out, cache, executor, processes)
     if dry_run:
         _print_estimates(chosen, run, as_json)
+        for name, error in _with_data(chosen, run, download=False)[1].items():
+            complain(f"{name} cannot be run", error)
         return
+    ready, lacking = _with_data(chosen, run, download)
+    if target != "all" and lacking:
+        raise lacking[target]
+    for name, error in lacking.items():
+        complain(f"{name} is left out", error)
+    records = _run_targets(ready, run, quiet, as_json)
+    if as_json and records:
+        print_json(records if target == "all" else records[0])
+    if lacking:
+        raise MissingDataError(f"data are missing of {', '.join(lacking)}")
+
+
+def _run_targets(
+    targets: "Sequence[Target]", run: "Run", quiet: bool, as_json: bool
+) -> list[dict[str, Any]]:
+    """The records of targets that were run in turn, and told of."""
+    from impresslearn.experiments.reproduce import missing_jobs
+    from impresslearn.experiments.reproduce import reproduce as run_target
+
     records = []
     with run.open_executor() as workers:  # started once for all targets
-        for number, each in enumerate(chosen, start=1):
-            place = f" ({number} of {len(chosen)})" if len(chosen) > 1 else ""
-            jobs = len(missing_jobs(each.plan(scale), run.open_cache()))
+        for number, each in enumerate(targets, start=1):
+            place = f" ({number} of {len(targets)})" if len(targets) > 1 else ""
+            jobs = len(missing_jobs(each.plan(run.scale), run.open_cache()))
             progress = Progress(not quiet, f"{each.name}{place}")
             with progress.track(max(1, jobs)) as advance:
                 records.append(run_target(each, run, workers, lambda *_: advance()))
             if not quiet and not as_json:
                 rows = len(records[-1]["rows"])
-                say(f"{each.name}: {rows} rows, {jobs} jobs run, {out / each.name}.json")
-    if as_json:
-        print_json(records if target == "all" else records[0])
+                say(f"{each.name}: {rows} rows, {jobs} jobs run, {run.out / each.name}.json")
+    return records
+
+
+def _with_data(
+    targets: "Sequence[Target]", run: "Run", download: bool
+) -> "tuple[list[Target], dict[str, MissingDataError]]":
+    """Those targets whose data can be read, and by name what the others lack."""
+    from impresslearn.experiments.reproduce import check_data
+
+    ready, lacking = [], {}
+    for target in targets:
+        try:
+            check_data(target, run, download)
+            ready.append(target)
+        except MissingDataError as error:
+            lacking[target.name] = error
+    return ready, lacking
 
 
 def _print_list(targets: "Sequence[Target]", as_json: bool) -> None:

@@ -23,6 +23,7 @@ from impresslearn.experiments.jobs import Job, Place, in_order
 from impresslearn.experiments.ray_executor import RayWorkers
 from impresslearn.experiments.record import check_folder, make_record, write_record
 from impresslearn.experiments.targets import Plan, Target
+from impresslearn.experiments.work.inputs import check_inputs
 
 CUSTOM = "custom"
 """The scale of one's own runs, whose rows stay one a line for other readers."""
@@ -92,6 +93,11 @@ def reproduce(
     record = make_record(content, run.place.device, *spent, threads=JOB_THREADS, code=code)
     write_record(record, run.out / f"{target.name}.json", fold=run.scale != CUSTOM)
     return record
+
+
+def check_data(target: Target, run: Run, download: bool = False) -> None:
+    """Raises MissingDataError where data of jobs that are still to run cannot be had."""
+    check_inputs(missing_jobs(target.plan(run.scale), run.open_cache()), run.place, download)
 
 
 def missing_jobs(plan: Plan, cache: Cache) -> list[Job]:

@@ -7,16 +7,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from torch import Tensor
 
 from impresslearn.errors import InputError
 from impresslearn.learner.learner import ImpressLearner
+from impresslearn.masks.arithmetic import checked_mask
 from impresslearn.masks.bank import MaskBank
+from impresslearn.networks.layers import MaskableLayer
 from impresslearn.report.quantities import size
 from impresslearn.validation import check_choice
 
@@ -31,8 +34,8 @@ LISTED_TASKS = 1000
 """Tasks in the table of a page."""
 CELL = 7
 TINY = 1e-12
-HasBank = Any
-"""A `MaskBank`, or what has one as `bank_`: an `ImpressLearner`, `SupSup`."""
+HasMasks = Any
+"""A mask, what `train_mask` returns, a `MaskBank`, or what has one, as learners do (`bank_`)."""
 
 
 def mask_usage(learner: ImpressLearner, tasks: Sequence[str] | None = None) -> alt.TopLevelMixin:
@@ -53,10 +56,27 @@ def mask_usage(learner: ImpressLearner, tasks: Sequence[str] | None = None) -> a
     return _heatmap(told, rows)
 
 
-def layer_sparsity(masks: HasBank) -> alt.TopLevelMixin:
-    """The share of zeros of every mask in every layer.
+def task_coefficients(learner: ImpressLearner, task: str) -> alt.TopLevelMixin:
+    """The coefficients of a task: of each mask in each layer, the mean over units if they differ.
 
-    masks: a bank, or a learner or method that has one. Raises InputError for a bank of none.
+    Raises InputError where the task combines no masks.
+    """
+    ((_, layers),) = _layers_of(learner, [task])
+    names = [layer.name for layer in learner.backbone.layers]
+    rows = [
+        {"layer": name, "mask": mask, "coefficient": float(numbers.mean())}
+        for name, alpha in zip(names, layers, strict=True)
+        for mask, numbers in zip(learner.bank_.names, alpha, strict=False)
+    ]
+    units = learner.settings.granularity == "unit"
+    title = f"Coefficients of {task}" + (", means over units" if units else "")
+    return _heatmap({"x": "layer", "y": "mask", "value": "coefficient", "title": title}, rows)
+
+
+def layer_sparsity(masks: HasMasks) -> alt.TopLevelMixin:
+    """The share of zeros in every layer of a mask, or of each of a bank.
+
+    masks: a mask, a bank, or a learner or method that has one. Raises InputError for an empty bank.
     """
     bank = _bank_of(masks)
     rows = [
@@ -67,7 +87,7 @@ def layer_sparsity(masks: HasBank) -> alt.TopLevelMixin:
     if not rows:
         raise InputError("the bank holds no mask; learn a basis task or add masks first")
     told = {"x": "layer", "y": "mask", "value": "sparsity", "title": "Sparsity by layer"}
-    return _heatmap(told, rows)
+    return _heatmap(told, rows, (0, 1))
 
 
 def task_similarity(
@@ -145,21 +165,23 @@ def task_similarity(
     return themed_chart(titled(both, "Tasks that combine masks alike", [], said))
 
 
-def mask_picture(masks: HasBank, name: str, layer: str | None = None) -> alt.TopLevelMixin:
+def mask_picture(
+    masks: HasMasks, name: str | None = None, layer: str | None = None
+) -> alt.TopLevelMixin:
     """The weights that a mask keeps in a layer: a row an output unit, a column an input of it.
 
-    masks: a bank, or a learner or method that has one. layer: its name, by default the first one.
-    Of a large layer the first 48 units and 96 inputs are drawn. Raises UnknownTaskError for a mask
-    that is not there, InputError for such a layer.
+    masks: a mask, or the bank, learner or method that has the one called `name`. layer: its name,
+    by default the first one. Of a large layer the first 48 units and 96 inputs are drawn. Raises
+    UnknownTaskError for a mask that is not there, InputError for such a layer.
     """
     import altair as alt
 
     from impresslearn.report.charts.theme import colour, themed_chart, titled
 
-    bank = _bank_of(masks)
-    known = [each.name for each in bank.layers]
+    called, mask = _mask_of(masks, name)
+    known = list(mask)
     chosen = known[0] if layer is None else check_choice("layer", layer, known)
-    ones = bank.mask(name)[chosen]
+    ones = mask[chosen]
     matrix = ones.reshape(len(ones), -1)
     units, inputs = matrix.shape
     part = matrix[:MOST_UNITS, :MOST_INPUTS].cpu().numpy()
@@ -181,25 +203,25 @@ def mask_picture(masks: HasBank, name: str, layer: str | None = None) -> alt.Top
     )
     share = f"{float(matrix.float().mean()):.1%} of {units:,} × {inputs:,} weights are kept"
     seen = "" if part.shape == matrix.shape else f"the first {len(part)} × {part.shape[1]}"
-    title = f"Mask {name} in {chosen}"
+    title = f"{called} in {chosen}"
     return themed_chart(titled(drawn, title, [share, seen], f"{title}: {share}"))
 
 
 def input_picture(
-    masks: HasBank, name: str, shape: Sequence[int] | None = None
+    masks: HasMasks, name: str | None = None, shape: Sequence[int] | None = None
 ) -> alt.TopLevelMixin:
     """What a mask reads of the inputs: how many weights of the first layer it keeps at each place.
 
-    masks: as of `mask_picture`. shape: of an input, (..., height, width), summed over all but the
-    last two; by default a square, or the kernel of a convolution. Raises InputError for a shape
-    that does not fit.
+    masks, name: as of `mask_picture`. shape: of an input, (..., height, width), summed over all but
+    the last two; by default a square. A convolution reads every place alike: what is drawn is its
+    kernel. Raises InputError for a shape that does not fit.
     """
     import altair as alt
 
     from impresslearn.report.charts.theme import colour, themed_chart, titled
 
-    bank = _bank_of(masks)
-    ones = bank.mask(name)[bank.layers[0].name]
+    called, mask = _mask_of(masks, name)
+    ones = next(iter(mask.values()))
     count = ones.sum(dim=0).cpu().numpy()
     side = math.isqrt(count.size)
     if shape is None:
@@ -225,7 +247,7 @@ def input_picture(
         .properties(width=cell * seen.shape[1], height=cell * seen.shape[0])
     )
     told = f"{np.count_nonzero(seen)} of {seen.size} places are read"
-    title = f"What mask {name} reads"
+    title = f"What {called[0].lower()}{called[1:]} reads"
     return themed_chart(titled(drawn, title, [told], f"{title}: {told}"))
 
 
@@ -273,10 +295,26 @@ def _caption(tasks: Sized) -> str:
     return f"The first {DRAWN_TASKS} of {len(tasks):,} tasks." if more else ""
 
 
-def _bank_of(masks: HasBank) -> MaskBank:
+def _mask_of(masks: HasMasks, name: str | None) -> tuple[str, dict[str, Tensor]]:
+    """What to call a mask, and the mask. Raises InputError where it is not clear which one."""
+    bank = _bank_of(masks, name)
+    if name is None and len(bank) != 1:
+        raise InputError(f"say by name which of {len(bank)} masks to draw")
+    return ("The mask" if name is None else f"Mask {name}"), bank.mask(name or bank.names[0])
+
+
+def _bank_of(masks: HasMasks, name: str | None = None) -> MaskBank:
+    """A bank as given, or made of a mask, which is called by the name there."""
+    mask = getattr(masks, "mask", masks)
+    if isinstance(mask, Mapping) and mask:
+        mask = checked_mask(mask)
+        bank = MaskBank([MaskableLayer(name, tuple(ones.shape)) for name, ones in mask.items()])
+        bank.append(name or "mask", mask)
+        return bank
     found = getattr(masks, "bank_", masks)
     if not isinstance(found, MaskBank):
-        raise InputError(f"masks must be a MaskBank, or have one; got {type(masks).__name__}")
+        kind = type(masks).__name__
+        raise InputError(f"masks must be a mask, a MaskBank, or have one; got {kind}")
     return found
 
 
@@ -310,9 +348,15 @@ def _layers_of(
         yield name, [np.broadcast_to(each, (len(each), layer.units)) for each, layer in layers]
 
 
-def _heatmap(figure: dict[str, str], rows: list[dict[str, Any]]) -> alt.TopLevelMixin:
+def _heatmap(
+    figure: dict[str, str],
+    rows: list[dict[str, Any]],
+    bounds: tuple[float, float] | None = None,
+) -> alt.TopLevelMixin:
     from impresslearn.report.charts.heatmaps import heatmap_chart
     from impresslearn.report.charts.theme import themed_chart
     from impresslearn.report.specification import Figure
 
-    return themed_chart(heatmap_chart(Figure.model_validate({"kind": "heatmap"} | figure), rows))
+    return themed_chart(
+        heatmap_chart(Figure.model_validate({"kind": "heatmap"} | figure), rows, bounds)
+    )

@@ -150,19 +150,21 @@ class Search:
         self.rounds = [min(count, len(cases)) for count in counts]
 
     def best(self, advance: Callable[[], None]) -> Trial:
-        """The best of the candidates that are left when all cases were tried.
+        """The best of the candidates that are left when one is, or all cases were tried.
 
         advance: called after each step of at most `steps`. Raises InputError where nothing fits.
         """
         tried = [self._fitted(each, advance) for each in self.candidates]
         left = [run for run in tried if run is not None]
-        for last, count in zip((False, False, True), self.rounds, strict=True):
+        for count in self.rounds:
             for run in left:
                 run.try_on(self.cases[:count])
                 advance()
             left = [run for run in left if run.bytes <= self.budget] or left
             left.sort(key=lambda run: run.accuracy, reverse=True)
-            left = left[: 1 if last else ceil(len(left) / 2)]
+            left = left[: ceil(len(left) / 2)]
+            if len(left) == 1:
+                break
         best = self._within(left[0]) if left else None
         if not self.runs and self.errors:
             raise self.errors[0]
@@ -240,7 +242,7 @@ class Search:
             again = self._run(run.candidate, self._next_price([run]))
             if again is None:
                 return None
-            again.try_on(self.cases)
+            again.try_on(self.cases[: len(run.accuracies)])
             run = again
         return None
 

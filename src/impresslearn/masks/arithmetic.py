@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -123,13 +124,36 @@ def real_mask(mask: Mask, scores: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def dense_weights(
-    masks: Sequence[Mapping[str, Tensor]], alphas: Mapping[str, Tensor], weights: Mapping
+    masks: Sequence[Any],
+    alphas: Mapping[str, Tensor] | Sequence[Tensor],
+    weights: Mapping[str, Tensor],
 ) -> dict[str, Tensor]:
-    """W ⊙ Σ_t α_t M^t for dense masks; alphas: layer name -> (N,)."""
-    return {
-        name: weight * torch.tensordot(alphas[name], torch.stack([m[name] for m in masks]), dims=1)
-        for name, weight in weights.items()
-    }
+    """W ⊙ Σ_t α_t M^t for masks of booleans, or of floats as signed and real ones are.
+
+    masks: layer name -> tensors of the weights' shape, or what `train_mask` returns. alphas: a
+    tensor a layer, (N,) or (N, units), by name or in the order of the layers as
+    `learner.coefficients_[task].alpha` is. weights: `backbone.weights`. Raises InputError where
+    they do not fit together.
+    """
+    dense = [getattr(mask, "mask", mask) for mask in masks]
+    if not isinstance(alphas, Mapping):
+        alphas = dict(zip(weights, alphas, strict=False))
+    for name, weight in weights.items():
+        shapes = {tuple(mask[name].shape) for mask in dense if name in mask}
+        if not dense or any(name not in mask for mask in dense) or shapes != {tuple(weight.shape)}:
+            shape = tuple(weight.shape)
+            raise InputError(f"each mask needs a tensor of shape {shape} for {name}")
+        wanted = (len(dense),), (len(dense), len(weight))
+        if name not in alphas or tuple(alphas[name].shape) not in wanted:
+            raise InputError(f"alphas of {name} must have the shape {wanted[0]} or {wanted[1]}")
+    return {name: _mixed(weight, alphas[name], dense, name) for name, weight in weights.items()}
+
+
+def _mixed(weight: Tensor, alpha: Tensor, masks: Sequence[Mask], name: str) -> Tensor:
+    alpha = alpha.to(weight).reshape(len(masks), -1, *[1] * (weight.dim() - 1))
+    return weight * sum(
+        each * mask[name].to(weight) for each, mask in zip(alpha, masks, strict=True)
+    )
 
 
 def _combined(
@@ -150,11 +174,19 @@ def checked_mask(mask: Any) -> Mask:
     if not isinstance(found, Mapping):
         kind = type(mask).__name__
         raise InputError(f"a mask maps layer names to tensors of booleans, got {kind}")
+    found = {
+        name: torch.from_numpy(ones.copy()) if _is_boolean_array(ones) else ones
+        for name, ones in found.items()
+    }
     for name, ones in found.items():
         if not isinstance(ones, Tensor) or ones.dtype != torch.bool:
             kind = str(ones.dtype) if isinstance(ones, Tensor) else type(ones).__name__
             raise InputError(f"a mask maps layer names to tensors of booleans; {name} is {kind}")
     return found
+
+
+def _is_boolean_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == np.bool_
 
 
 def _weights(mask: Mask) -> Tensor:

@@ -98,7 +98,8 @@ class MaskBank:
         return self._position.get(name, len(self)) < len(self)  # type: ignore[call-overload]
 
     def __repr__(self) -> str:
-        return f"MaskBank({len(self)} masks, {len(self.layers)} layers, {self.nbytes} bytes)"
+        packed = len(self) * sum(layer.units * row_bytes(layer.fan_in) for layer in self.layers)
+        return f"MaskBank({len(self)} masks, {len(self.layers)} layers, {packed:,} bytes packed)"
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -13,13 +13,21 @@ from impresslearn.errors import InputError
 from impresslearn.masks.arithmetic import checked_mask
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
-from impresslearn.networks.inputs import check_backbone, checked_examples, training_examples
+from impresslearn.networks.inputs import (
+    check_backbone,
+    checked_examples,
+    some_inputs,
+    training_examples,
+)
 from impresslearn.networks.prediction import Statistics, TaskView, TrainingPhase
+from impresslearn.networks.remeasuring import remeasured
 from impresslearn.optimisation.loop import FitResult, Recipe, TaskTraining, Trainable, with_head
 from impresslearn.optimisation.progress import ProgressChoice, progress_for
 from impresslearn.validation import check_seed
 
-PRUNING_RECIPE = Recipe(optimizer="adam", lr=0.001, schedule="cosine", epochs=1, min_steps=100)
+MEASURED = 1000
+"""Inputs that norm statistics of a plain mask are measured on."""
+PRUNING_RECIPE = Recipe(optimizer="adam", lr=0.01, schedule="cosine", epochs=1, min_steps=300)
 
 
 @dataclass(frozen=True)
@@ -62,34 +70,38 @@ def train_weights(
 
 
 def accuracy(
-    backbone: Backbone, masked: Any, data: Any, classes: Sequence[Label] | None = None
+    backbone: Backbone,
+    masked: Any,
+    data: Any,
+    classes: Sequence[Label] | None = None,
+    *,
+    weights: Mapping[str, Tensor] | None = None,
+    statistics: Any = None,
 ) -> float:
     """The accuracy in [0, 1] on a labelled task of a mask over the network, or of weights.
 
-    masked: layer name -> booleans or floats, or what `train_mask`, `prune` (its mask over the
-    untrained weights) and `train_weights` return, whose head and norm statistics are used too.
-    classes: the task's where the data may not show all. Raises InputError for those of another
-    network, and where a task needs a head and brings none.
+    masked: layer name -> booleans, or what `train_mask`, `prune` (its mask over the untrained
+    weights) and `train_weights` return, whose head is used too. weights: layer name -> floats that
+    a mask is put over in place of the network's own, or that are scored as they are where masked
+    is None, such as those of `dense_weights`. classes: the task's where the data may not show all.
+    statistics: by buffer name, or data on whose inputs they are measured, where the network's norms
+    keep statistics; what was trained has its own. Raises InputError for those of another network,
+    and where a task needs a head, or statistics, and brings none.
     """
     check_backbone(backbone)
-    weights = getattr(masked, "weights", masked)
-    if isinstance(weights, Mapping) and all(_is_float(each) for each in weights.values()):
-        _check_weights(backbone, weights, "masked")
-    else:
-        ones = _mask_of(backbone, masked)
-        weights = {name: weight * ones[name] for name, weight in backbone.weights.items()}
+    scored = _scored(backbone, masked, weights)
     head = getattr(masked, "head", {})
     if backbone.own_head is not None and not head:
         raise InputError(
             "each task of this network has a head of its own, and a mask alone has none: give what "
             'train_mask returned, or make the network with head="shared"'
         )
-    statistics = getattr(masked, "statistics", None)
-    if statistics is None and backbone.has_statistics:
-        statistics = backbone.initial_statistics()
+    network = {**scored, **head}
+    if statistics is None and not hasattr(masked, "trained"):  # a PrunedMask's are of other weights
+        statistics = getattr(masked, "statistics", None)
     examples = checked_examples(backbone, data)
     found = classes_of(examples.labels) if classes is None else tuple(classes)
-    view = TaskView({**weights, **head}, statistics, len(found))
+    view = TaskView(network, _statistics(backbone, network, statistics), len(found))
     return view.accuracy(backbone, to_batches(examples, found, backbone.device))
 
 
@@ -128,6 +140,37 @@ def _mask_of(backbone: Backbone, mask: Any) -> dict[str, Tensor]:
     found = checked_mask(mask)
     MaskBank(backbone.layers).check(found)
     return {name: ones.to(backbone.device) for name, ones in found.items()}
+
+
+def _scored(
+    backbone: Backbone, masked: Any, weights: Mapping[str, Tensor] | None
+) -> dict[str, Tensor]:
+    """The weights that `accuracy` scores. Raises InputError for unclear or foreign ones."""
+    trained = getattr(masked, "weights", None)
+    if (masked is None and weights is None) or (trained is not None and weights is not None):
+        raise InputError("give a mask, weights or a mask over weights, not none or two of weights")
+    found = trained if trained is not None else backbone.weights if weights is None else weights
+    _check_weights(backbone, found, "weights")
+    found = {name: value.to(backbone.device) for name, value in found.items()}
+    if masked is None or trained is not None:
+        return found
+    ones = _mask_of(backbone, masked)
+    return {name: value * ones[name] for name, value in found.items()}
+
+
+def _statistics(backbone: Backbone, weights: Mapping[str, Tensor], given: Any) -> Statistics | None:
+    """Norm statistics as given, or measured on data. Raises InputError where they are missing."""
+    if not backbone.has_statistics:
+        return None
+    if given is None:
+        raise InputError(
+            "the norms of this network keep statistics, which a mask alone does not have: pass "
+            "statistics=task.train to measure them there, or give what train_mask returned"
+        )
+    if isinstance(given, Mapping) and given.keys() == backbone.initial_statistics().keys():
+        return dict(given)
+    inputs = some_inputs(checked_examples(backbone, given), MEASURED)
+    return remeasured(backbone, weights, inputs, lambda _, mean, variance: (mean, variance))
 
 
 def _is_float(value: Any) -> bool:

@@ -141,7 +141,7 @@ def convert_batch_norms(module: nn.Module, norm: str) -> str:
         return "none"
     if policy.convert is None:
         able = " or ".join(name for name, each in _policies.items() if each.convert)
-        raise InputError(f"adapt cannot bring batch norm under norm {norm!r}; choose {able}")
+        raise InputError(f"batch norm cannot be brought under norm {norm!r}; choose {able}")
     policy.convert(module)
     return norm if statistic_names(module) or not policy.tracked else "batch"
 

@@ -23,7 +23,13 @@ from impresslearn.networks.backbone import Backbone
 from impresslearn.networks.heads import HeadKind
 from impresslearn.networks.initialisation import INIT_VERSION, Init, check_gain, fill_weights
 from impresslearn.networks.layers import last_layer, maskable_layers
-from impresslearn.networks.norms import convert_batch_norms, find_norm, list_norms, untrained
+from impresslearn.networks.norms import (
+    batch_norms,
+    convert_batch_norms,
+    find_norm,
+    list_norms,
+    untrained,
+)
 from impresslearn.validation import check_integer, did_you_mean, plain_json
 
 Builder = TypeVar("Builder", bound=Callable[..., nn.Module])
@@ -34,17 +40,19 @@ _RESERVED = frozenset({"name", "seed", "init", "gain", "init_version", "head"})
 
 
 _architectures: dict[str, tuple[Callable[..., nn.Module], Sequence[str] | None]] = {}
-"""Name -> builder, and the norm policies that it can have: None for all that build layers."""
+"""Name -> builder, and the norm policies that it can have: None for what its module allows."""
 
 
 def register_backbone(
-    name: str, *, norms: Sequence[str] | None = ("none",)
+    name: str, *, norms: Sequence[str] | None = None
 ) -> Callable[[Builder], Builder]:
     """A decorator that makes a builder available to `create_backbone` under `name`.
 
-    The builder is called as builder(num_classes=…, **settings), with `norm` as well if it has such
-    a parameter, and returns a module; its settings are JSON values. norms: the policies that it
-    can build, the default first; None for all that build layers. An attribute `input_shape` of the
+    The builder is called as builder(num_classes=…, **settings), and returns a module; its settings
+    are JSON values. Batch norms of the module come under the policy that `create_backbone` is asked
+    for, by default "per_task". A builder with a parameter `norm` makes its norm layers itself, with
+    `networks.norms.make_norm`. norms: the policies that it can have, the default first; None for
+    all. An attribute `input_shape` of the
     module, such as (3, None, None), lets inputs be checked. Maskable weights are filled by `init`;
     other random numbers of the builder follow the seed too, on one version of torch and family of
     processor. Raises InputError for a name that is taken, unknown policies, and settings named as
@@ -102,6 +110,7 @@ def create_backbone(
         # Not torch.manual_seed, which would seed the accelerators' generators for good.
         torch.default_generator.manual_seed(seed)
         module = build()
+    norm = _norm_of(module, name, norm)
     fill_weights(module, init, seed, gain, init_version)
     spec = {
         "name": name,
@@ -201,18 +210,20 @@ def adapt(
 
 def _planned(
     name: str, num_classes: int, norm: str | None, settings: dict[str, Any]
-) -> tuple[Callable[[], nn.Module], str, dict[str, Any]]:
-    """What builds a network, the name of its norm policy, and all settings of the builder."""
+) -> tuple[Callable[[], nn.Module], str | None, dict[str, Any]]:
+    """What builds a network, its norm policy if it has one before that, and all its settings."""
     if name not in _architectures:
         hint, known = did_you_mean(name, _architectures), ", ".join(list_backbones())
         raise InputError(f"no backbone {name!r}{hint or f'; choose from {known}'}")
     builder, norms = _architectures[name]
-    choices = list_norms(buildable=True) if norms is None else norms
-    norm = choices[0] if norm is None else norm
-    find_norm(norm, choices, name)
     signature = inspect.signature(builder)
+    builds_norms = "norm" in signature.parameters
+    if norm is None and (builds_norms or norms is not None):
+        norm = list_norms(buildable=True)[0] if norms is None else norms[0]
+    if norm is not None:
+        find_norm(norm, list_norms(buildable=builds_norms) if norms is None else norms, name)
     given: dict[str, Any] = {"num_classes": check_integer("num_classes", num_classes, 1)}
-    if "norm" in signature.parameters:
+    if builds_norms:
         given["norm"] = norm
     try:
         bound = signature.bind(**given, **settings)
@@ -226,8 +237,17 @@ def _planned(
     return partial(builder, **given, **settings), norm, settings
 
 
-register_backbone("lenet_300_100")(lenet_300_100)
-register_backbone("linear")(linear)
+def _norm_of(module: nn.Module, name: str, norm: str | None) -> str:
+    """The norm policy of a network that was built, its batch norms brought under it in place."""
+    if "norm" in inspect.signature(_architectures[name][0]).parameters and norm is not None:
+        return norm
+    if not batch_norms(module) and norm not in (None, "none"):
+        raise InputError(f"norm of {name} must be none, got {norm!r}: it has no batch norm")
+    return convert_batch_norms(module, norm or "per_task")
+
+
+register_backbone("lenet_300_100", norms=("none",))(lenet_300_100)
+register_backbone("linear", norms=("none",))(linear)
 register_backbone("resnet18", norms=None)(resnet18)
 register_backbone("resnet20", norms=("per_task", "shared"))(resnet20)
 register_backbone("resnet50", norms=None)(resnet50)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -15,7 +15,7 @@ import torch
 
 from impresslearn.data import Examples, StreamedExamples
 from impresslearn.errors import InputError
-from impresslearn.experiments.jobs import Outcome, Place
+from impresslearn.experiments.jobs import Job, Outcome, Place
 from impresslearn.experiments.sources import make_stream
 from impresslearn.masks import add_random_masks, disjoint_bank
 from impresslearn.masks.bank import MaskBank, MaskInfo, PackedMask, packed_mask
@@ -60,6 +60,27 @@ def load_task(settings: Mapping[str, Any], place: Place) -> TaskData:
         chosen = _balanced(train.labels, labels) if settings.get("balanced") else range(int(labels))
         train = train.subset(chosen)
     return TaskData(name, train, test)
+
+
+def check_inputs(jobs: Iterable[Job], place: Place, download: bool = False) -> None:
+    """Opens each kind of data that jobs read, so that what is missing is said before the work.
+
+    download: whether to fetch what can be. Raises MissingDataError for the rest.
+    """
+    seen = set()
+    for job in jobs:
+        stream, weights = (
+            job.settings.get("stream"),
+            job.settings.get("backbone", {}).get("weights"),
+        )
+        if stream is not None and stream.get("name") not in seen:
+            seen.add(stream.get("name"))
+            make_stream(dict(stream), Path(place.data), download=download)[
+                0
+            ]  # loads what it is made of
+        if weights is not None and weights not in seen:
+            seen.add(weights)
+            load_backbone(job.settings, place)
 
 
 def load_backbone(settings: Mapping[str, Any], place: Place) -> Backbone:

@@ -1,6 +1,6 @@
 """What a record asks for, as Altair charts: pages, notebooks and pictures draw the same ones."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import isnan
 from typing import Any
 
@@ -14,7 +14,7 @@ from impresslearn.report.records import Record
 from impresslearn.report.specification import Figure, naming
 
 __all__ = ["VEGA_LITE", "charts_of", "comparison_chart"]
-_DRAW = {"box": box_chart, "bar": bar_chart, "line": line_chart, "heatmap": heatmap_chart}
+_DRAW: dict[str, Callable[..., Any]] = {"box": box_chart, "bar": bar_chart, "line": line_chart, "heatmap": heatmap_chart}
 
 
 def charts_of(record: Record) -> list[Any]:

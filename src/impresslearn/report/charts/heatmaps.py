@@ -26,9 +26,16 @@ STEPS = (("#1f5fd0", "#6ea3f5"), ("#6f9ae2", "#4a73b5"), ("#bfd1f2", "#33496e"))
 BOUNDS = (0.001, 0.01, 0.05)
 """p-values; from one to the next a cell is coloured less strongly."""
 
+Shades = tuple[alt.Scale, alt.Legend | None, str]
 
-def heatmap_chart(figure: Figure, rows: Sequence[Row]) -> alt.TopLevelMixin:
-    """The chart. Raises InputError if no row has x, y and the value."""
+
+def heatmap_chart(
+    figure: Figure, rows: Sequence[Row], bounds: tuple[float, float] | None = None
+) -> alt.TopLevelMixin:
+    """The chart. Raises InputError if no row has x, y and the value.
+
+    bounds: of the colours, by default the least and the largest value.
+    """
     key = figure.value or ""
     needed = [figure.x, figure.y, key, *([figure.facet] if figure.facet else [])]
     chosen = choose(rows, needed, figure.where)
@@ -44,18 +51,19 @@ def heatmap_chart(figure: Figure, rows: Sequence[Row]) -> alt.TopLevelMixin:
         cells.append(cell | shown | {"below": _below(of, figure.text)})
     down = list(lines.values())  # numbers grow upwards, texts are read downwards
     down = down if any(isinstance(value, str) for value in lines) else down[::-1]
-    return _drawn(figure, quantity, cells, list(columns.values()), down)
+    shades = _shades([cell["value"] for cell in cells], quantity, bounds)
+    return _drawn(figure, shades, cells, list(columns.values()), down)
 
 
 def _drawn(
     figure: Figure,
-    quantity: Quantity,
+    shades: Shades,
     cells: Sequence[dict[str, Any]],
     columns: Sequence[str],
     lines: Sequence[str],
 ) -> alt.TopLevelMixin:
     """Cells with their texts; the colour is as strong as the value is notable."""
-    scale, legend, strong = _shades([cell["value"] for cell in cells], quantity)
+    scale, legend, strong = shades
     x_title, y_title = figure.x_label or spaced(figure.x), figure.y_label or spaced(figure.y)
     shown, below = spaced(figure.value or ""), spaced(figure.text or "")
     facets = list(dict.fromkeys(cell["facet"] for cell in cells))
@@ -84,16 +92,16 @@ def _drawn(
     if figure.facet:
         drawn = drawn.facet(column=alt.Column("facet:N", title=None, sort=facets), spacing=6)
     notes = [f"in the cells: {shown}" + (f", below it {below}" if below else "")] if told else []
-    notes += ["coloured: p < 0.05, < 0.01, < 0.001"] if quantity is quantities.PROBABILITY else []
+    notes += ["coloured: p < 0.05, < 0.01, < 0.001"] if legend is None else []
     description = f"Heat map of {shown} over {x_title} and {y_title}"
     return titled(drawn, figure.title, notes, description)
 
 
 def _shades(
-    values: Sequence[float], quantity: Quantity
-) -> tuple[alt.Scale, alt.Legend | None, str]:
+    values: Sequence[float], quantity: Quantity, bounds: tuple[float, float] | None
+) -> Shades:
     """Scale, legend, and the Vega expression of where the colour is strong."""
-    low, high = min(values), max(values)
+    low, high = (min(values), max(values)) if bounds is None else bounds
     legend = alt.Legend(gradientThickness=10, labelExpr=quantity.label, tickCount=5)
     if quantity is quantities.PROBABILITY:
         shades = [*(themed(*pair) for pair in STEPS), colour("band")]
