@@ -106,10 +106,10 @@ MISTAKES = [
       for what, data, message in [
           ("images of another size", (X[:, :9], Y), r"expects 16 values .*, got shape \(9,\)"),
           ("an empty task", (X[:0], Y[:0]), "hold no example"),
-          ("a single class", (X, torch.full((96,), 4)), "at least two classes, got only 4"),
+          ("a single class", (X, torch.full((96,), 4)), "at least two classes; all labels are 4"),
           ("NaN", (NAN, Y), "inputs hold 1 NaN or infinite values"),
           ("NaN as it is read", StreamedExamples(Pairs(NAN, Y), Y.numpy()), "hold 1 NaN"),
-          ("too many classes", (X, torch.arange(96) % 7), "7 classes, the backbone only 3 outputs"),
+          ("too many classes", (X, torch.arange(96) % 7), "7 classes, the network 3 outputs"),
           ("fewer labels than inputs", (X, Y[:50]), "96 inputs came with 50 labels"),
           ("no data", None, "got NoneType"),
       ]

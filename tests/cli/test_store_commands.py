@@ -239,6 +239,72 @@ def test_a_task_is_updated_its_versions_listed_and_one_restored(folder, store):
     error_of("store", "versions", store, "nobody", kind=UnknownTaskError)
 
 
+def test_data_of_a_version_before_undo_no_update(folder, store):
+    """A list of files is given again and again: an update or a restored version must last."""
+    first, second = (f"b={folder / 'tasks' / name}.npz" for name in "bc")
+    run("learn", store, "--data", second, "--update", *QUICK)
+    for data in (first, second):
+        for more in ((), ("--update",)):
+            (told,) = run_json("learn", store, "--data", data, *more)["tasks"]
+            assert (told["status"], told["absent_classes"]) == ("already learned", [])
+    assert il.load(store).tasks_["b"].version == 2
+
+
+def test_classes_without_an_example_are_told_of_at_an_update(folder, store, tmp_path):
+    inputs, labels = npz(folder / "tasks/c.npz")
+    kept = labels != 1
+    np.savez(tmp_path / "few.npz", inputs=inputs[kept], labels=labels[kept])
+    update = ("learn", store, "--data", f"b={tmp_path / 'few.npz'}", "--update", *QUICK)
+    assert "there was no example of 1 of them, 1, which it is likely to have" in run(*update)
+    run("store", "restore", store, "b", 1)
+    write(tmp_path / "few.npz", 7)
+    assert "no example" not in run(*update)
+
+
+def test_a_store_of_which_nothing_became_is_not_left(folder, tmp_path):
+    inputs, _ = npz(folder / "tasks/b.npz")
+    one, path = tmp_path / "one.npz", tmp_path / "s.impress"
+    np.savez(one, inputs=inputs, labels=np.full(len(inputs), 3))
+    command = ("learn", path, "--random-masks", 2, *NEW, "--data")
+    result = invoke(*command, f"one={one}")
+    assert "at least two classes; all labels are 3" in str(result.exception)
+    assert result.stderr == f"{path} was not made, as no task was learned\n"
+    assert os.listdir(tmp_path) == ["one.npz"]
+    result = invoke(*command, f"one={one}", "--data", f"other={one}")
+    assert str(result.exception) == "2 of 2 tasks failed: one, other"
+    assert os.listdir(tmp_path) == ["one.npz"]
+    run(*command, f"b={folder / 'tasks/b.npz'}")
+    invoke(*command, f"one={one}")
+    assert list(il.load(path).tasks_) == ["b"]
+
+
+def test_columns_are_found_by_their_names(tmp_path):
+    inputs, labels = blobs(3)
+    names = [f"f{number}" for number in range(16)]
+
+    def table(name, order, header=True):
+        lines = [",".join([*(names[place] for place in order), "label"])] if header else []
+        for row, label in zip(inputs.tolist(), labels.tolist(), strict=True):
+            lines.append(",".join([*(str(row[place]) for place in order), str(label)]))
+        (tmp_path / name).write_text("\n".join(lines))
+        return tmp_path / name
+
+    path, order = tmp_path / "s.impress", list(range(16))
+    learned = table("a.csv", order)
+    run("learn", path, "--data", f"a={learned}", "--random-masks", 8, *NEW)
+    other = table("b.csv", order[::-1])
+    (told,) = run_json("learn", path, "--data", f"a={other}", "--update")["tasks"]
+    assert told["status"] == "already learned"  # these are the same data
+    expected = run_json("predict", path, learned, "--task", "a")["rows"]
+    assert run_json("predict", path, other, "--task", "a")["rows"] == expected
+    plain = table("c.csv", order, header=False)
+    found = run_json("predict", path, plain, "--task", "a", "--label-column", -1)["rows"]
+    assert found == expected
+    names[3] = "new"
+    line = error_of("predict", path, table("d.csv", order), "--task", "a")
+    assert line.startswith(f"{tmp_path / 'd.csv'}: column 'f3' is missing: those of the first")
+
+
 def test_homogeneous_masks_and_outputs_for_all_tasks(folder, tmp_path):
     inputs, labels = blobs(9, classes=5)
     np.savez(tmp_path / "wide.npz", inputs=inputs.numpy(), labels=labels.numpy())
@@ -639,6 +705,12 @@ def test_no_task_takes_more_than_the_store_says(folder, tmp_path):
         told = run_json(*command, "--bit-price", 0.01, "--max-bytes", "0.15kB")["tasks"]
         assert {task["status"] for task in told} == {status}
         assert max(task["bytes"] for task in told) <= most
+        dearer = [task for task in told if task["bit_price_raised"]]
+        assert dearer
+        assert all(task["bit_price"] > 0.01 for task in dearer)
+    assert f"(at a bit price of {dearer[0]['bit_price']:.3g}, to fit)" in run(
+        *command, "--bit-price", 0.01, "--max-bytes", "0.15kB"
+    )
     later = ("learn", store, "--data", f"later={folder / 'basis/a.npz'}")
     assert run_json(*later)["tasks"][0]["bytes"] <= most
     assert "a number of bytes" in error_of(*later, "--max-bytes", "little")

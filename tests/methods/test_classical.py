@@ -154,7 +154,7 @@ def test_bad_input_is_refused():
     method = SklearnClassifier(lenet(), "svc").learn_task("a", (X, Y))
     for task, data, message in (
         ("a", (X, Y), "'a' was learned already"),
-        ("b", (X, Y * 0), "at least two classes, got only 0"),
+        ("b", (X, Y * 0), "at least two classes; all labels are 0"),
         ("b", (X[:, :3], Y), "expects 16 values an input"),
     ):
         refused(message, method.learn_task, task, data)

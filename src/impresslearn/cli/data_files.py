@@ -43,7 +43,14 @@ def reader_for(
             f"{getattr(given, name)!r}; give it raw inputs, or tell it that they are prepared"
         )
     size = preprocessing.size if holds_images(path) else None
-    return replace(given, shape=preprocessing.shape, size=size, mean=None, std=None)
+    return replace(
+        given,
+        shape=preprocessing.shape,
+        size=size,
+        mean=None,
+        std=None,
+        columns=preprocessing.columns,
+    )
 
 
 def inputs_settings(given: FileReader) -> dict[str, Any]:

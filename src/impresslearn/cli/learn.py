@@ -65,6 +65,8 @@ def learn(
             remark(f"{kept}; run the same command again to carry on")
         elif done:
             remark(f"{kept}; those behind them were not looked at")
+        elif created is not None:
+            _discard(store)
         raise
     failed = [each for each in done if each["status"] == "failed"]
     if not quiet and (advice := _advice(store, done)):
@@ -77,7 +79,18 @@ def learn(
     if failed:
         names = ", ".join(each["task"] for each in failed[:NAMED])
         more = f" and {len(failed) - NAMED:,} more" if len(failed) > NAMED else ""
+        if created is not None and len(failed) == len(done):
+            _discard(store)
         raise InputError(f"{len(failed):,} of {len(jobs):,} tasks failed: {names}{more}")
+
+
+def _discard(store: Path) -> None:
+    """Takes away a new store of which nothing became, whose network fits data that were refused."""
+    from impresslearn.store.file import LOGS
+
+    for path in (store, *(store.with_name(store.name + log) for log in LOGS)):
+        path.unlink(missing_ok=True)
+    remark(f"{store} was not made, as no task was learned")
 
 
 def _advice(store: Path, done: list[dict[str, Any]]) -> str | None:
@@ -124,10 +137,17 @@ def _line(told: dict[str, Any]) -> str:
     if told["status"] != "already learned":
         line += f" in {duration(told['seconds'])} from {told['examples']:,} examples"
     line += f", {told['classes']} classes, {size(told['bytes'])}"
+    if told["bit_price_raised"]:
+        line += f" (at a bit price of {told['bit_price']:.3g}, to fit)"
     if told["accuracy"] is not None:
         line += f", accuracy {percent(told['accuracy'])}"
     if told["accuracy_before"] is not None:
         line += f" ({percent(told['accuracy_before'])} before the update)"
     if told["float32_accuracy"] is not None:
         line += f" (before rounding: {percent(told['float32_accuracy'])})"
+    if absent := told["absent_classes"]:
+        from impresslearn.data.paths import some
+
+        line += f"; there was no example of {len(absent)} of them, {some(absent)}, "
+        line += "which it is likely to have unlearned: update it with examples of all classes"
     return line

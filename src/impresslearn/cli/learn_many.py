@@ -21,6 +21,7 @@ from impresslearn.cli.output import remark
 from impresslearn.data import (
     Examples,
     Inputs,
+    Label,
     Preprocessing,
     StreamedExamples,
     classes_of,
@@ -95,7 +96,8 @@ def prepare_store(
     classes = len(classes_of(first.labels))
     if new.classes is None and network is None:
         classes = max([classes, *(_num_classes(raw, job) for job in jobs[1:])])
-    preprocessing = new_preprocessing(given, first, training.standardise)
+    columns = raw.column_names(jobs[0].train.path)
+    preprocessing = new_preprocessing(given, first, training.standardise, columns)
     if not preprocessing.normalises and (line := _unusual_scale(first)):
         tell(line)
     shape, settings = shape_of(first), training.settings()
@@ -141,13 +143,17 @@ def adapted(network: Backbone | nn.Module | None, shape: torch.Size) -> Backbone
 
 
 def new_preprocessing(
-    given: FileReader, first: Examples | StreamedExamples, standardise: bool = False
+    given: FileReader,
+    first: Examples | StreamedExamples,
+    standardise: bool = False,
+    columns: Sequence[str] | None = None,
 ) -> Preprocessing:
     """What a new store does to its inputs; first: data of its first task, not normalised.
 
-    standardise: whether mean and deviation are measured on them where none is given.
+    standardise: whether mean and deviation are measured on them where none is given. columns: the
+    names of its table's.
     """
-    settings = inputs_settings(given) | {"pixels": first.pixels}
+    settings = inputs_settings(given) | {"pixels": first.pixels, "columns": columns}
     if standardise and given.mean is None and given.std is None:
         return Preprocessing.standardising(first, **settings)
     return Preprocessing(**settings)
@@ -187,6 +193,7 @@ def learn_jobs(
                 status = _learn_or_skip(learner, job, given, training, named)
                 told = _outcome(learner, job, given, status)
                 told["accuracy_before"] = before if status == "updated" else None
+                told["absent_classes"] = _absent(learner, job, given) if status == "updated" else []
                 sound.append(job)
             except OF_ONE_TASK as error:
                 if len(jobs) == 1:
@@ -207,6 +214,13 @@ def _accuracy_before(
     return learner.score(_read(learner, given, job.test, known), job.name)
 
 
+def _absent(learner: ImpressLearner, job: Job, given: FileReader) -> list[Label]:
+    """The classes of a task of which a job's data have no example."""
+    task = learner.tasks_[job.name]
+    seen = set(classes_of(_read(learner, given, job.train, task).labels))
+    return [label for label in task.classes if label not in seen]
+
+
 def _learn_or_skip(
     learner: ImpressLearner, job: Job, given: FileReader, training: TrainingOptions, named: bool
 ) -> str:
@@ -220,7 +234,7 @@ def _learn_or_skip(
     if not (training.update and known.role == training.role == "learned"):
         _check_same(learner, known, job, given, training)
         return "already learned"
-    if _data_of(known) == _fingerprint(_read(learner, given, job.train, known)):
+    if _fingerprint(_read(learner, given, job.train, known)) in _data_of(learner, known):
         return "already learned"
     _learn(learner, job, given, training, known)
     return "updated"
@@ -293,12 +307,12 @@ def _check_same(
     there = f"task {job.name!r} is there already"
     if training.role == "basis" != task.role:
         raise InputError(f"{there}, as a {task.role} task, not as a {training.role} one")
-    kept = _data_of(task)
-    if kept is None:
+    kept = _data_of(learner, task)
+    if not kept:
         raise InputError(
             f"{there} and its history does not tell from which data; choose another name"
         )
-    if _fingerprint(_read(learner, given, job.train, task)) != kept:
+    if _fingerprint(_read(learner, given, job.train, task)) not in kept:
         line = f"{there}, learned from other data than {job.train.path} as it is read now"
         if task.role == "basis":
             raise InputError(f"{line}, as a basis task, which cannot change; choose another name")
@@ -307,12 +321,17 @@ def _check_same(
         )
 
 
-def _data_of(task: TaskInfo) -> str | None:
-    """The fingerprint of the data that a task was learned from, where its history tells."""
-    match task.history:
-        case {"metrics": {"note": {"data": str(kept)}}}:
-            return kept
-    return None
+def _data_of(learner: ImpressLearner, task: TaskInfo) -> list[str]:
+    """The fingerprints of the data that a task's versions were learned from, where they are told.
+
+    Data of a version before are old: to learn from them again would undo what came after.
+    """
+    found = []
+    for version in learner.versions(task.name) if task.role == "learned" else (task,):
+        match version.history:
+            case {"metrics": {"note": {"data": str(kept)}}}:
+                found.append(kept)
+    return found
 
 
 def _outcome(learner: ImpressLearner, job: Job, given: FileReader, status: str) -> dict[str, Any]:
@@ -327,6 +346,8 @@ def _outcome(learner: ImpressLearner, job: Job, given: FileReader, status: str) 
         "bytes": task.bytes,
         "examples": metrics.get("examples"),
         "seconds": metrics.get("seconds"),
+        "bit_price": (price := task.history.get("recipe", {}).get("bit_price")),
+        "bit_price_raised": price is not None and price > learner.settings.bit_price,
         "accuracy": None,
         "float32_accuracy": None,
     }

@@ -23,7 +23,7 @@ from impresslearn.data.inputs import one_tensor
 from impresslearn.data.labels import label_array
 from impresslearn.data.paths import existing, naming, shorten, some
 from impresslearn.data.preprocessing import Numbers, Preprocessing
-from impresslearn.data.tables import read_labels, read_table, text_labels
+from impresslearn.data.tables import column_names, read_labels, read_table, text_labels
 from impresslearn.errors import InputError
 
 EXAMPLE_FORMS = (
@@ -66,8 +66,8 @@ class FileReader:
     label_column: of .csv (of the file of labels, where there is one): a name, or a position from 0;
     by default the column label, target, class or y. header: whether the first row of .csv names the
     columns; by default what it looks like.
-    shape, size, mean, std: as of `Preprocessing`; images are read as grey if `shape` has one number
-    a pixel, as RGB otherwise.
+    shape, size, mean, std, columns: as of `Preprocessing`; images are read as grey if `shape` has
+    one number a pixel, as RGB otherwise.
     Image folders above `memory_limit` bytes are streamed by `workers` processes, other files above
     it refused.
     Each verb raises MissingDataError where there is no such path, MissingDependencyError for images
@@ -81,6 +81,7 @@ class FileReader:
     size: int | None = None
     mean: Numbers | None = None
     std: Numbers | None = None
+    columns: Sequence[str] | None = None
     memory_limit: int = MEMORY_LIMIT
     workers: int = 2
 
@@ -139,6 +140,14 @@ class FileReader:
                 one_tensor(examples.inputs), tuple(file.name for file in files), True
             )
 
+    def column_names(self, path: str | Path) -> tuple[str, ...] | None:
+        """The names of the input columns of a .csv whose header has them, each once; else None."""
+        path = existing(path)
+        if path.suffix.lower() != ".csv" or path.is_dir():
+            return None
+        with naming(path):
+            return column_names(path, self.label_column, self.header)
+
     def labels(self, path: str | Path) -> np.ndarray:
         """(n,) labels of a file: .npy, .txt with a label a line, or .csv.
 
@@ -173,7 +182,8 @@ class FileReader:
         _refuse(path, size=self.size)
         if suffix == ".csv":
             self._check_size(path)
-            inputs, texts = read_table(path, self.label_column, self.header, labelled=labelled)
+            how = self.label_column, self.header
+            inputs, texts = read_table(path, *how, labelled=labelled, order=self.columns)
             return inputs, text_labels(texts) if labelled else None
         if labelled:
             _refuse(path, label_column=self.label_column, header=self.header)

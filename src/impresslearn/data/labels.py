@@ -59,11 +59,11 @@ def task_classes(labels: np.ndarray, outputs: int | None) -> tuple[Label, ...]:
     """
     classes = classes_of(labels)
     if len(classes) < 2:
-        raise InputError(f"a task needs at least two classes, got only {classes[0]!r}")
+        raise InputError(f"a task needs at least two classes; all labels are {classes[0]!r}")
     if outputs is not None and len(classes) > outputs:
         raise InputError(
-            f"the task has {len(classes)} classes, the backbone only {outputs} outputs; "
-            f"create it with num_classes={len(classes)}"
+            f"the task has {len(classes)} classes, the network {outputs} outputs, which cannot "
+            f"change; make a new one with num_classes={len(classes)}"
         )
     return classes
 

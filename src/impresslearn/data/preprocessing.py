@@ -43,7 +43,8 @@ class Preprocessing:
     files: the shorter side is resized to so many pixels, then the centre square kept. pixels: True
     where raw inputs are pixels: integers from 0 to 255, which are scaled to [0, 1], or floats that
     are in [0, 1] already; False where they are any other numbers, and then uint8 is refused; None
-    scales uint8 and takes everything else as it is.
+    scales uint8 and takes everything else as it is. columns: of tables, their names in the order of
+    the inputs: files that name them have them in any order.
     Raises InputError for sizes out of range, numbers that are not finite, and a std not above 0.
     """
 
@@ -52,6 +53,7 @@ class Preprocessing:
     std: Numbers = 1.0
     size: int | None = None
     pixels: bool | None = None
+    columns: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         shape = self.shape
@@ -66,6 +68,8 @@ class Preprocessing:
         if self.pixels is not None and not isinstance(self.pixels, bool):
             raise InputError(f"pixels must be True, False or None, got {self.pixels!r}")
         object.__setattr__(self, "shape", shape)
+        if self.columns is not None:
+            object.__setattr__(self, "columns", tuple(map(str, self.columns)))
         for name in ("mean", "std"):
             object.__setattr__(self, name, _numbers(name, getattr(self, name)))
 
@@ -73,8 +77,8 @@ class Preprocessing:
     def standardising(cls, data: Any, **settings: Any) -> Preprocessing:
         """With one mean and one standard deviation, measured over all of these raw inputs.
 
-        data: inputs (n, ...) or `Examples`; settings: shape, size, pixels; by default pixels says
-        whether the data are uint8. Raises InputError where all inputs are the same number.
+        data: inputs (n, ...) or `Examples`; settings: shape, size, pixels, columns; by default
+        pixels says whether the data are uint8. Raises InputError where all inputs are the same.
         """
         if isinstance(data, StreamedExamples):
             raise InputError(
@@ -84,8 +88,8 @@ class Preprocessing:
         values, pixels, integers = (
             (data.inputs, data.pixels, data.integers) if held else with_kind(data)
         )
-        if not settings.keys() <= {"shape", "size", "pixels"}:
-            raise InputError("mean and std are measured; settings are shape, size and pixels")
+        if not settings.keys() <= {"shape", "size", "pixels", "columns"}:
+            raise InputError("mean and std are measured; settings are shape, size, pixels, columns")
         made = cls(**dict[str, Any](pixels=pixels) | settings)
         values = made.prepare(values, pixels, integers).double()
         mean, std = float(f"{values.mean():.6g}"), float(f"{values.std(correction=0):.6g}")
@@ -103,6 +107,7 @@ class Preprocessing:
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in asdict(self).items()
+            if name != "columns" or value is not None  # which older versions do not know
         }
 
     def apply(self, inputs: Any) -> Tensor:

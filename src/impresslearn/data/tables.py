@@ -24,7 +24,12 @@ WHOLE = re.compile(r"[+-]?[0-9]{1,18}(\.0*)?")  # at most 18 digits always fit i
 
 
 def read_table(
-    path: Path, label_column: str | int | None, header: bool | None, *, labelled: bool
+    path: Path,
+    label_column: str | int | None,
+    header: bool | None,
+    *,
+    labelled: bool,
+    order: Sequence[str] | None = None,
 ) -> tuple[np.ndarray, list[str]]:
     """(n, columns) finite float32 inputs, and n texts of labels, if there is a column of them.
 
@@ -32,11 +37,12 @@ def read_table(
     the one column that bears one of `LABEL_NAMES`. header: whether the first row names the columns;
     by default it does if none of its cells is a number, or if one is named like a label and the
     others are numbered consecutively. labelled: whether there must be a label column.
+    order: names of columns; a table that names its own comes back in this order.
     Raises InputError for an empty file, where it is undecided what the columns are, for a label
-    column that is not there, columns without a name, a row of another length and a cell that is no
-    finite number.
+    column that is not there, columns without a name or other than in `order`, a row of another
+    length and a cell that is no finite number.
     """
-    columns, label, rows = _opened(path, label_column, header, labelled)
+    columns, label, rows, names = _opened(path, label_column, header, labelled)
     others = [column for i, column in enumerate(columns) if i != label]
     if not others:
         raise InputError("there is no column besides that of the labels")
@@ -56,12 +62,29 @@ def read_table(
         numbers.extend(row)
     if not numbers:
         raise InputError("the table holds a header and no row below it")
-    return np.frombuffer(numbers, dtype=np.float32).reshape(-1, len(others)), labels
+    found = np.frombuffer(numbers, dtype=np.float32).reshape(-1, len(others))
+    if order is None or names is None or tuple(names) == tuple(order):
+        return found, labels
+    if odd := sorted(set(order) ^ set(names)):
+        there = "is missing" if odd[0] in order else "is new"
+        raise InputError(
+            f"column {shorten(odd[0])!r} {there}: those of the first table that was learned from "
+            f"are {some(order)}"
+        )
+    return found[:, [names.index(name) for name in order]], labels
+
+
+def column_names(
+    path: Path, label_column: str | int | None, header: bool | None
+) -> tuple[str, ...] | None:
+    """The names of a table's columns but the label's; None where they have none of their own."""
+    names = _opened(path, label_column, header, labelled=False)[3]
+    return None if names is None else tuple(names)
 
 
 def read_labels(path: Path, label_column: str | int | None, header: bool | None) -> list[str]:
     """The texts of the label column alone, or of the only column; settings as of `read_table`."""
-    columns, label, rows = _opened(path, label_column, header, True, only_labels=True)
+    columns, label, rows, _ = _opened(path, label_column, header, True, only_labels=True)
     return [_label_in(place, cells, label or 0, columns) for place, cells in rows]
 
 
@@ -71,8 +94,11 @@ def _opened(
     header: bool | None,
     labelled: bool,
     only_labels: bool = False,
-) -> tuple[list[str], int | None, Iterator[tuple[str, list[str]]]]:
-    """Columns by name or number, the label's position, and rows: where each stands, its cells."""
+) -> tuple[list[str], int | None, Iterator[tuple[str, list[str]]], list[str] | None]:
+    """Columns by name or number, the label's position, rows (where each stands, its cells), names.
+
+    The names are those of the header but the label's; None unless all are different.
+    """
     if not isinstance(label_column, (str, type(None))) and type(label_column) is not int:
         raise InputError(f"label_column must be a name or a position, got {label_column!r}")
     lines = _lines(path)
@@ -99,7 +125,8 @@ def _opened(
     columns = [repr(shorten(cell)) if header else str(i) for i, cell in enumerate(cells, 1)]
     data = lines if header else chain([(number, first)], lines)
     rows = ((f"row {row} (line {line})", cells) for row, (line, cells) in enumerate(data, 1))
-    return columns, label, rows
+    named = [cell for i, cell in enumerate(cells) if i != label] if header else []
+    return columns, label, rows, named if named and len(set(named)) == len(named) else None
 
 
 def _label_in(place: str, cells: list[str], label: int, columns: list[str]) -> str:

@@ -41,13 +41,14 @@ class Trainer:
     """Trains masks and coefficients by a learner's settings and commits them to its state.
 
     progress: that of a training with a title. dearer: how often the price of bits was raised for a
-    task that takes more than `max_bytes`.
+    task that takes more than `max_bytes`; spent: the seconds that took.
     """
 
     state: LearnerState
     settings: LearnerSettings
     progress: Callable[[str], Progress]
     dearer: int = 0
+    spent: float = 0.0
 
     def learn_masks(
         self,
@@ -88,7 +89,8 @@ class Trainer:
             *((trained.result(), fit) for _, (_, trained), fit in solved), strict=True
         )
         masks, heads = zip(*found, strict=True)
-        run = TrainingRun(examples, classes, first, _metrics(examples, started, fits[0], note))
+        metrics = self._metrics(examples, started, fits[0], note)
+        run = TrainingRun(examples, classes, first, metrics)
         recipes = map(settings.mask_recipe, chosen)
         state.commit_basis(
             dict(zip(names, masks, strict=True)),
@@ -117,7 +119,7 @@ class Trainer:
             name: training_examples(backbone, data, settings.preprocessing)
             for name, data in tasks.items()
         }
-        large: dict[str, int] = {}
+        large: dict[str, tuple[int, float]] = {}
         if settings.granularity == "readout":
             large = self._learn_readouts(prepared, seed_of, note)
             prepared = {}
@@ -130,7 +132,7 @@ class Trainer:
             started, shown = time.perf_counter(), self.progress(f"{len(names)} tasks")
             for name, (task, trained), fit in solve(names, problem, beside, shown):
                 examples, classes = prepared[name]
-                metrics = _metrics(examples, started, fit, note)
+                metrics = self._metrics(examples, started, fit, note)
                 size = state.commit_learned(
                     name,
                     trained.result(),
@@ -139,10 +141,10 @@ class Trainer:
                     TrainingRun(examples, classes, task.phase, metrics),
                     most=settings.max_bytes,
                 )
-                large |= {} if size is None else {name: size}
+                large |= {} if size is None else {name: (size, metrics["seconds"])}
                 started = time.perf_counter() if fit else started
-        for name, size in large.items():
-            again = self._dearer(name, size)
+        for name, (size, seconds) in large.items():
+            again = self._dearer(name, size, seconds)
             again.learn_tasks({name: tasks[name]}, seeds=seed_of[name], note=note)
 
     def update_task(
@@ -173,18 +175,20 @@ class Trainer:
             training, trained = self._problem(name, (examples, classes), seed, present)
             fitted, phase = training.fit(trained), training.phase
             numbers = trained.result()
-        run = TrainingRun(examples, classes, phase, _metrics(examples, started, fitted, note))
+        metrics = self._metrics(examples, started, fitted, note)
+        run = TrainingRun(examples, classes, phase, metrics)
         history, most = settings.task_history(seed), settings.max_bytes
         size = state.commit_learned(
             name, numbers, settings.precision, history, run, replaced=task, most=most
         )
         if size is not None:
-            self._dearer(name, size).update_task(name, data, seed=seed, note=note)
+            again = self._dearer(name, size, metrics["seconds"])
+            again.update_task(name, data, seed=seed, note=note)
 
-    def _dearer(self, name: str, size: int) -> Trainer:
+    def _dearer(self, name: str, size: int, spent: float) -> Trainer:
         """One with a price at which a task should fit that takes so many bytes at the present one.
 
-        Raises InputError after several.
+        spent: seconds on the task so far. Raises InputError after several.
         """
         settings, most = self.settings, cast(int, self.settings.max_bytes)
         if self.dearer == MOST_PRICES:
@@ -195,7 +199,7 @@ class Trainer:
         rise = 2**self.dearer * math.log(max(LEAST_RISE, (size / most) ** 2))
         price = settings.bit_price * math.exp(min(rise, 50.0))
         dearer = replace(settings, bit_price=min(price, HIGHEST_PRICE))
-        return replace(self, settings=dearer, dearer=self.dearer + 1)
+        return replace(self, settings=dearer, dearer=self.dearer + 1, spent=spent)
 
     def _problem(
         self, name: str, data: TrainingData, seed: int, present: Coefficients | None = None
@@ -233,9 +237,9 @@ class Trainer:
 
     def _learn_readouts(
         self, prepared: Mapping[str, TrainingData], seed_of: Mapping[str, int], note: Any
-    ) -> dict[str, int]:
-        """The bytes of those that take more than `max_bytes` and were not kept."""
-        large, most = dict[str, int](), self.settings.max_bytes
+    ) -> dict[str, tuple[int, float]]:
+        """Those that take more than `max_bytes` and were not kept: their bytes, and seconds."""
+        large, most = dict[str, tuple[int, float]](), self.settings.max_bytes
         state, settings, backbone = self.state, self.settings, self.state.backbone
         for name, (examples, classes) in prepared.items():
             started = time.perf_counter()
@@ -243,10 +247,24 @@ class Trainer:
             found = learn_readout(state, settings, source, len(classes))
             history = settings.task_history(seed_of[name])
             phase = TrainingPhase.begin(backbone, state.shared)
-            run = TrainingRun(examples, classes, phase, _metrics(examples, started, None, note))
+            metrics = self._metrics(examples, started, None, note)
+            run = TrainingRun(examples, classes, phase, metrics)
             size = state.commit_learned(name, found, settings.precision, history, run, most=most)
-            large |= {} if size is None else {name: size}
+            large |= {} if size is None else {name: (size, metrics["seconds"])}
         return large
+
+    def _metrics(
+        self, examples: Sized, started: float, fit: FitResult | None, note: Note | None
+    ) -> dict[str, Any]:
+        """For a task's history: examples, seconds, where known steps and final loss (nats), note.
+
+        The seconds are those of all attempts to fit the task into `max_bytes`.
+        """
+        seconds = float(f"{self.spent + time.perf_counter() - started:.3g}")
+        found: dict[str, Any] = {"examples": len(examples), "seconds": seconds}
+        if fit is not None and fit.steps:
+            found |= {"steps": fit.steps, "loss": float(f"{fit.final_loss:.4g}")}
+        return found | ({"note": note} if note else {})
 
     def _seeds(self, number: int, given: Sequence[int] | int | None) -> list[int]:
         """Those given, or the next ones after those that were used."""
@@ -272,14 +290,3 @@ def _checked_note(note: Note | None) -> Any:
     if note is not None and not isinstance(note, Mapping):
         raise InputError(f"a note must be a mapping of JSON values, got {type(note).__name__}")
     return note and plain_json(dict(note), "a note")
-
-
-def _metrics(
-    examples: Sized, started: float, fit: FitResult | None, note: Note | None
-) -> dict[str, Any]:
-    """For a task's history: examples, seconds, where known steps and final loss (nats), note."""
-    seconds = float(f"{time.perf_counter() - started:.3g}")
-    found: dict[str, Any] = {"examples": len(examples), "seconds": seconds}
-    if fit is not None and fit.steps:
-        found |= {"steps": fit.steps, "loss": float(f"{fit.final_loss:.4g}")}
-    return found | ({"note": note} if note else {})

@@ -96,6 +96,9 @@ def _prepared(file: StoreFile, mode: str) -> sqlite3.Connection:
         if not file.readonly:
             schema.mark(connection)
             connection.execute("PRAGMA journal_mode = WAL")
+            # What is committed goes into the file at once: who copies a store that is open, by
+            # itself and between two commits, has all of it.
+            connection.execute("PRAGMA wal_autocheckpoint = 1")
             # The first look opens the log; from then on nobody can put another file in place.
             connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
         return connection

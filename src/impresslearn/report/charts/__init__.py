@@ -14,7 +14,12 @@ from impresslearn.report.records import Record
 from impresslearn.report.specification import Figure, naming
 
 __all__ = ["VEGA_LITE", "charts_of", "comparison_chart"]
-_DRAW: dict[str, Callable[..., Any]] = {"box": box_chart, "bar": bar_chart, "line": line_chart, "heatmap": heatmap_chart}
+_DRAW: dict[str, Callable[..., Any]] = {
+    "box": box_chart,
+    "bar": bar_chart,
+    "line": line_chart,
+    "heatmap": heatmap_chart,
+}
 
 
 def charts_of(record: Record) -> list[Any]:
