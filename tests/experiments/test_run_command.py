@@ -75,11 +75,28 @@ def test_the_example_gives_the_numbers_of_the_document(example):
 
 def test_the_record_can_be_drawn(example, tmp_path):
     record = read_record(example[0] / "results" / "digits.json")
-    assert len(record.rows) == 4 * 2 * (7 * 6 + 6 + 1)
+    assert len(record.rows) == 4 * 2 * (7 * 6 + 6 + 1) + 6  # pairs of methods
     assert [figure.kind for figure in record.figures] == ["line", "bar"] + ["heatmap"] * 4
     assert "average accuracy" in markdown_of(record)
     write_report([record], tmp_path / "report.html")
     assert "Bytes per task" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_methods_are_compared_in_pairs_of_equal_seeds(example):
+    rows = read_record(example[0] / "results" / "digits.json").rows
+    of = {
+        name: [100 * row["average_accuracy"] for row in rows
+               if row["method"] == name and "average_accuracy" in row]
+        for name in ("impresslearn", "supsup")
+    }  # fmt: skip
+    found = [row for row in rows if "against" in row]
+    row = next(row for row in found if {row["method"], row["against"]} == set(of))
+    pairs = zip(of[row["method"]], of[row["against"]], strict=True)
+    one, other = (first - second for first, second in pairs)
+    assert row["seeds"] == 2
+    assert row["difference"] == pytest.approx((one + other) / 2)
+    assert row["half_width"] == pytest.approx(12.706 * abs(one - other) / 2, rel=1e-3)
+    assert all(each["p_value"] <= each["corrected_p_value"] <= 1 for each in found)
 
 
 def test_a_second_run_does_nothing_again(example):

@@ -71,7 +71,13 @@ def test_methods_side_by_side_and_how_they_are_shown():
     assert ours.matrix[0] != ours.matrix[1]
     assert ours.forward_transfer is not None
     assert ours.summary()["bytes_per_task"] == sum(ours.bytes.values()) / 3
-    assert [row["method"] for row in found.rows()] == ["ours", "<mine>"]
+    first, second = found.rows()
+    assert (first["method"], second["method"]) == ("ours", "<mine>")
+    assert first["learned_bytes"] == (ours.bytes["second"] + ours.bytes["third"]) / 2
+    assert first["learned_accuracy"] == pytest.approx(sum(ours.matrix[-1][1:]) / 2)
+    assert (second["learned_accuracy"], second["learned_bytes"]) == (0.5, None)
+    alone = il.methods.Comparison({"<mine>": found["<mine>"]})
+    assert "learned_accuracy" not in alone.rows()[0]  # no basis tasks
     last = str(found).splitlines()[-1]
     assert last.startswith("<mine>")
     assert " – " in last

@@ -71,6 +71,7 @@ class RunPlan:
             for each in file.method
         }
         maps = [filled(shown["map"], "method", label) for label in methods]
+        pairs = [shown["pairs"]] if len(methods) > 1 < len(file.run.seeds) else []
         plan = Plan(
             self.parts,
             data=f"{self.stream.name}, {len(self.stream)} tasks in {file.run.order} order",
@@ -82,7 +83,7 @@ class RunPlan:
             },
             seeds=file.run.seeds,
             figures=[shown["line"] | {"order": list(methods)}, shown["bar"], *maps],
-            tables=shown["tables"],
+            tables=[*shown["tables"], *pairs],
             finish=rows_of_trials,
         )
         return Target(self.name, self.name, claim="", expects="", cost="", plan=lambda scale: plan)

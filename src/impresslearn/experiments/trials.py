@@ -8,12 +8,14 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 from math import isnan, nan
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from impresslearn.errors import MissingDependencyError
+from impresslearn.experiments.statistics import holm, paired_test
 from impresslearn.experiments.targets.plan import Planned, Row
 from impresslearn.methods import Evaluation
 from impresslearn.methods.results import MEASURES
@@ -31,13 +33,42 @@ def restored(row: Mapping[str, Any]) -> Evaluation:
 
 
 def rows_of_trials(outcomes: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """The rows of a run's record, of three kinds, from the stored values of trials.
+    """The rows of a run's record, of four kinds, from the stored values of trials.
 
     `learned` tasks so far (0 to T), the task evaluated and its `place` (1 to T), whether it is
     `seen`, and its accuracy where it is known; a task's role, bytes and final accuracy; the
-    measures of a trial.
+    measures of a trial; and of two methods the difference.
     """
-    return [row for outcome in outcomes for row in _rows(outcome)]
+    rows = [row for outcome in outcomes for row in _rows(outcome)]
+    return rows + list(_differences(rows))
+
+
+def _differences(rows: Sequence[Row]) -> Iterator[Row]:
+    """`method` against another: the difference of average accuracy, in points, paired by seed.
+
+    With half its 95% t interval, the p-value of the paired t-test and that corrected by Holm for
+    all pairs of methods. None where there are fewer than two seeds.
+    """
+    found: dict[str, dict[int, float]] = defaultdict(dict)
+    for row in rows:
+        if "average_accuracy" in row:
+            found[row["method"]][row["seed"]] = 100 * row["average_accuracy"]
+    seeds = sorted(set.intersection(*map(set, found.values()))) if found else []
+    if len(seeds) < 2:
+        return
+    pairs = list(combinations(found, 2))
+    tests = [paired_test(*([found[name][seed] for seed in seeds] for name in two)) for two in pairs]
+    corrected = holm([test.p_value for test in tests])
+    for (method, other), test, p_value in zip(pairs, tests, corrected, strict=True):
+        yield {
+            "method": method,
+            "against": other,
+            "seeds": test.count,
+            "difference": test.difference,
+            "half_width": test.half_width,
+            "p_value": test.p_value,
+            "corrected_p_value": p_value,
+        }
 
 
 def _rows(outcome: Mapping[str, Any]) -> Iterator[Row]:
@@ -62,7 +93,7 @@ def summaries(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """
     trials = defaultdict(list)
     for row in rows:
-        if "task" not in row:
+        if "average_accuracy" in row:
             trials[row["method"]].append(row)
     return [
         {"method": method, "seeds": len(each)}

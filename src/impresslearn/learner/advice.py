@@ -64,14 +64,16 @@ class Advice:
     def table(self) -> Cells:
         """The trials, one a row, the recommended one marked.
 
-        points behind: what it is ahead of a trial in accuracy on the cases of both, with half the
-        95% t interval; a smaller lead may be chance.
+        points behind: what it is ahead of a trial that fits, in accuracy on the cases of both, with
+        half the 95% t interval; a smaller lead may be chance.
         """
         return cells_of([self._row(trial) for trial in self.trials])
 
     def _row(self, trial: Trial) -> dict[str, Any]:
         row = {"": "→" if trial == self.best else "", **trial.row(), "points behind": ABSENT}
         del row["seconds"]
+        if trial.bytes > self.budget:
+            return row | {"points behind": "over budget"}
         pairs = zip(self.best.accuracies, trial.accuracies, strict=False)
         behind = summarise([{"points": 100 * (best - one)} for best, one in pairs], "points")
         if trial != self.best and behind.half_width is not None:

@@ -1,7 +1,8 @@
 """The search behind `advise`: candidates priced to meet a budget, compared by successive halving.
 
-Some of each task's examples are held back. A candidate's price is found on a first task; the
-candidates that do worse are given up while more tasks are tried (Jamieson and Talwalkar, 2016).
+Some of each task's examples are held back. A candidate's price is found on a first task, and raised
+where others take more; the candidates that do worse are given up while more tasks are tried
+(Jamieson and Talwalkar, 2016).
 """
 
 from __future__ import annotations
@@ -157,15 +158,16 @@ class Search:
         tried = [self._fitted(each, advance) for each in self.candidates]
         left = [run for run in tried if run is not None]
         for count in self.rounds:
-            for run in left:
+            for place, run in enumerate(left):
                 run.try_on(self.cases[:count])
+                left[place] = self._fitting(run) or run
                 advance()
             left = [run for run in left if run.bytes <= self.budget] or left
             left.sort(key=lambda run: run.accuracy, reverse=True)
             left = left[: ceil(len(left) / 2)]
             if len(left) == 1:
                 break
-        best = self._within(left[0]) if left else None
+        best = self._fitting(left[0], whole=True) if left else None
         if not self.runs and self.errors:
             raise self.errors[0]
         if best is None:
@@ -233,10 +235,14 @@ class Search:
         low, high = PRICES
         return min(max(run.price * exp(slope * log(wanted / run.bytes)), low), high)
 
-    def _within(self, run: Run) -> Run | None:
-        """The run, or one at a higher price, that fits when whole tasks are learned."""
+    def _fitting(self, run: Run, whole: bool = False) -> Run | None:
+        """The run, or one at a higher price on the same cases, that fits the budget in the mean.
+
+        whole: when tasks are learned from all of their examples.
+        """
         for _ in range(MOST_PRICES):
-            run.sizes = self._whole_sizes(run.learner)
+            if whole:
+                run.sizes = self._whole_sizes(run.learner)
             if run.bytes <= self.budget:
                 return run
             again = self._run(run.candidate, self._next_price([run]))

@@ -7,9 +7,10 @@ the state before any task. So the task at place j (0 to T - 1) is learned in the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum, isnan
+from statistics import fmean
 from typing import Any
 
 from impresslearn.errors import InputError
@@ -125,6 +126,15 @@ class Evaluation:
             "seconds": self.seconds,
         }
 
+    def over(self, tasks: Container[str]) -> dict[str, float | None]:
+        """`learned_accuracy` at the end and `learned_bytes`, means over these tasks alone."""
+        rows = [row for row in self.rows() if row["task"] in tasks]
+        sizes = [row["bytes"] for row in rows]
+        return {
+            "learned_accuracy": fmean(row["accuracy"] for row in rows),
+            "learned_bytes": None if None in sizes else fmean(sizes),
+        }
+
     def rows(self) -> list[Row]:
         """A plain row a task: task, role, bytes, and the accuracy before it was learned, right
         after (`accuracy_learned`) and at the end; None where unknown.
@@ -170,8 +180,21 @@ class Comparison(Mapping[str, Evaluation]):
         return len(self.evaluations)
 
     def rows(self) -> list[Row]:
-        """A plain row a method: its label as `method`, and what `Evaluation.summary` gives."""
-        return [{"method": label, **each.summary()} for label, each in self.items()]
+        """A plain row a method: its label as `method`, and what `Evaluation.summary` gives.
+
+        Where one learned basis tasks first, also accuracy and bytes over the tasks that came after.
+        """
+        rows: list[Row] = [{"method": label, **each.summary()} for label, each in self.items()]
+        mixed = [each for each in self.values() if set(each.roles.values()) >= {"basis", "learned"}]
+        after = [
+            task
+            for task in (mixed[0].tasks if mixed else ())
+            if all(each.roles.get(task) == "learned" for each in mixed)
+        ]
+        if after:
+            for row, each in zip(rows, self.values(), strict=True):
+                row |= each.over(after)
+        return rows
 
     def chart(self) -> Any:
         """`Evaluation.chart` with a line and a point for each method."""
