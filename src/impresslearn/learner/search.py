@@ -162,12 +162,17 @@ class Search:
                 run.try_on(self.cases[:count])
                 left[place] = self._fitting(run) or run
                 advance()
-            left = [run for run in left if run.bytes <= self.budget] or left
-            left.sort(key=lambda run: run.accuracy, reverse=True)
-            left = left[: ceil(len(left) / 2)]
+            compared = [run for run in left if run.bytes <= self.budget] or left
+            compared.sort(key=lambda run: run.accuracy, reverse=True)
+            left = compared[: ceil(len(compared) / 2)]
             if len(left) == 1:
                 break
-        best = self._fitting(left[0], whole=True) if left else None
+        best: Run | None = None
+        for run in compared:  # the next one, too, where the price of the first had to rise
+            if best is None or run.accuracy > best.accuracy:
+                found = self._fitting(run, whole=True)
+                better = found is not None and (best is None or found.accuracy > best.accuracy)
+                best = found if better else best
         if not self.runs and self.errors:
             raise self.errors[0]
         if best is None:
