@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from impresslearn.hub import from_hub as from_hub
     from impresslearn.hub import push_to_hub as push_to_hub
     from impresslearn.inference import TaskGuess as TaskGuess
+    from impresslearn.inference import score_inference as score_inference
     from impresslearn.learner import Advice as Advice
     from impresslearn.learner import ImpressLearner as ImpressLearner
     from impresslearn.learner import advise as advise
@@ -61,7 +62,7 @@ _NAMES = {
     "errors": "ImpressLearnError InputError MissingDataError MissingDependencyError StoreError"
     " TrainingError UnknownTaskError",
     "hub": "from_hub push_to_hub",
-    "inference": "TaskGuess",
+    "inference": "TaskGuess score_inference",
     "learner": "Advice ImpressLearner advise charts list_presets load open_store preset rounded",
     "masks": "MaskBank disjoint_bank random_bank",
     "methods": "FineTuning Hybrid SupSup compare evaluate single_mask_accuracy",

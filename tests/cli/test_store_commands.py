@@ -275,6 +275,11 @@ def test_a_store_of_which_nothing_became_is_not_left(folder, tmp_path):
     assert os.listdir(tmp_path) == ["one.npz"]
     run(*command, f"b={folder / 'tasks/b.npz'}")
     invoke(*command, f"one={one}")
+    kept = ("learn", tmp_path / "k.impress", *command[2:], f"b={folder / 'tasks/b.npz'}")
+    odd = write(tmp_path / "odd.npz", 1, names=[4, 5, 6])
+    line = str(invoke(*kept, "--test", f"b={odd}").exception)
+    assert line.startswith("learned, and kept; its test data cannot be used: label 4 was never")
+    assert list(il.load(tmp_path / "k.impress").tasks_) == ["b"]
     assert list(il.load(path).tasks_) == ["b"]
 
 

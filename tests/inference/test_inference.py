@@ -255,3 +255,29 @@ def test_a_profile_tells_own_inputs_from_shuffled_ones(digits):
         profile = digits.tasks_.learned(task.name).profile
         assert 0 < profile.own < profile.foreign < 1
         assert profile.own == torch.tensor(profile.own).half().item()  # what two bytes can keep
+
+
+def test_inference_is_scored_by_the_number_of_inputs(digits):
+    tasks = {task.name: task.test for task in STREAM[:6]}
+    found = il.score_inference(digits, tasks, inputs=(1, 16), questions=3)
+    one, many = found.rows
+    assert (one["inputs"], many["inputs"], many["questions"]) == (1, 16, 18)
+    assert one["task_accuracy"] < many["task_accuracy"] > 0.9
+    assert 0.8 < many["accuracy"] <= 1
+    assert 0 <= many["refused"] < 0.5 < many["stated_accuracy"] <= 1
+    again = il.score_inference(digits, tasks, inputs=(1, 16), questions=3)
+    assert again.rows == found.rows
+    among = il.score_inference(digits, tasks, inputs=[16], questions=2, among="learned").rows[0]
+    assert among["task_accuracy"] <= 2 / 6
+    lines = str(found).splitlines()
+    assert lines[0].split()[:2] == ["inputs", "questions"]
+    assert len(lines) == 4
+    assert found._repr_html_().count("<tr>") == 3
+    for wrong, settings, line in (
+        ({}, {}, "tasks must map names to labelled data"),
+        (tasks, {"inputs": [10**6]}, "inputs must be"),
+        (tasks, {"questions": 0}, "questions must be"),
+        ({"nobody": STREAM[0].test}, {}, "nobody"),
+    ):
+        with pytest.raises(il.ImpressLearnError, match=line):
+            il.score_inference(digits, wrong, **settings)

@@ -14,8 +14,8 @@ from impresslearn.report.quantities import duration, percent, size
 if TYPE_CHECKING:
     from impresslearn.networks import Backbone
 
-NAMED = 5
-"""Failed tasks that the last line names."""
+NAMED, WORST = 5, 3
+"""Failed tasks, and least accurate ones, that the last line names."""
 FEW = 200
 """Examples up to which a task is better off with the preset few_labels, over trained masks."""
 
@@ -66,7 +66,7 @@ def learn(
         elif done:
             remark(f"{kept}; those behind them were not looked at")
         elif created is not None:
-            _discard(store)
+            _discard_empty(store)
         raise
     failed = [each for each in done if each["status"] == "failed"]
     if not quiet and (advice := _advice(store, done)):
@@ -79,15 +79,18 @@ def learn(
     if failed:
         names = ", ".join(each["task"] for each in failed[:NAMED])
         more = f" and {len(failed) - NAMED:,} more" if len(failed) > NAMED else ""
-        if created is not None and len(failed) == len(done):
-            _discard(store)
+        if created is not None:
+            _discard_empty(store)
         raise InputError(f"{len(failed):,} of {len(jobs):,} tasks failed: {names}{more}")
 
 
-def _discard(store: Path) -> None:
-    """Takes away a new store of which nothing became, whose network fits data that were refused."""
+def _discard_empty(store: Path) -> None:
+    """Takes a new store away that holds no task: its network is made for data that were refused."""
+    from impresslearn.store import describe_store
     from impresslearn.store.file import LOGS
 
+    if describe_store(store)["tasks"]:
+        return
     for path in (store, *(store.with_name(store.name + log) for log in LOGS)):
         path.unlink(missing_ok=True)
     remark(f"{store} was not made, as no task was learned")
@@ -103,6 +106,8 @@ def _advice(store: Path, done: list[dict[str, Any]]) -> str | None:
     trained = few and told["masks"] > told["masks_as_seed"]
     if not trained or told["settings"]["granularity"] not in ("layer", "unit"):
         return None
+    if told["settings"].get("max_bytes") is not None:  # somebody weighed the ways already
+        return None
     named = f"{few[0]['task']} has {few[0]['examples']:,} examples"
     return f"{named}: a new store with --preset few_labels, basis tasks first, fits {FEW} or fewer"
 
@@ -116,11 +121,15 @@ def _summary(done: list[dict[str, Any]]) -> str:
     line += f"; {size(sum(sizes))} in all"
     if sizes:
         line += f", {size(min(sizes))} to {size(max(sizes))} a task"
-    accuracies = [each["accuracy"] for each in kept if each["accuracy"] is not None]
-    if not accuracies:
+    tested = sorted(
+        (each for each in kept if each["accuracy"] is not None), key=lambda each: each["accuracy"]
+    )
+    if not tested:
         return line
-    tested = "in the mean" if len(accuracies) == len(kept) else f"on {len(accuracies):,} with tests"
-    return f"{line}, accuracy {percent(fmean(accuracies))} {tested}"
+    of = "in the mean" if len(tested) == len(kept) else f"on {len(tested):,} with tests"
+    line += f", accuracy {percent(fmean(each['accuracy'] for each in tested))} {of}"
+    least = (f"{each['task']} {percent(each['accuracy'])}" for each in tested[:WORST])
+    return f"{line}, least of {', '.join(least)}" if len(tested) > WORST else line
 
 
 def _network(backbone: "Backbone") -> str:

@@ -352,8 +352,13 @@ def _outcome(learner: ImpressLearner, job: Job, given: FileReader, status: str) 
         "float32_accuracy": None,
     }
     if job.test is not None:
-        examples = _read(learner, given, job.test, task)
-        told["accuracy"] = learner.score(examples, job.name)
+        try:
+            examples = _read(learner, given, job.test, task)
+            told["accuracy"] = learner.score(examples, job.name)
+        except OF_ONE_TASK as error:
+            raise type(error)(
+                f"{status}, and kept; its test data cannot be used: {error}"
+            ) from None
         told["float32_accuracy"] = _unrounded_accuracy(learner, task, examples)
     return told
 

@@ -4,6 +4,8 @@ from impresslearn.inference.known_task import KnownTask as KnownTask
 from impresslearn.inference.profiles import PROFILED_INPUTS as PROFILED_INPUTS
 from impresslearn.inference.profiles import TaskProfile as TaskProfile
 from impresslearn.inference.profiles import task_profile as task_profile
+from impresslearn.inference.scoring import InferenceScores as InferenceScores
+from impresslearn.inference.scoring import score_inference as score_inference
 from impresslearn.inference.task_inference import METHODS as METHODS
 from impresslearn.inference.task_inference import OBJECTIVES as OBJECTIVES
 from impresslearn.inference.task_inference import InferenceMethod as InferenceMethod
