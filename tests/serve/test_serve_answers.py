@@ -107,6 +107,8 @@ def test_inference_equals_the_learners(client, direct, form, among, method):
     assert all(a["probability"] >= b["probability"] for a, b in pairwise(answer["posterior"]))
     assert answer["labels"] == direct.predict(inputs, "new 1").tolist()
     assert same(answer["logits"], direct.logits(inputs, "new 1"))
+    shorter = ask(client, "/infer", inputs, form, among=among, method=method, top=1)
+    assert shorter["posterior"] == answer["posterior"][:1]
 
 
 def test_foreign_inputs_get_no_labels(client, direct):

@@ -68,7 +68,8 @@ def advise(
     from impresslearn.learner.advice import advise as find_advice
 
     data, reader = sources.data_sets(), files.reader()
-    raw = replace(reader, mean=None, std=None)
+    columns = reader.column_names(next(iter(data.values())).path)
+    raw = replace(reader, mean=None, std=None, columns=columns)
     examples = {name: raw.examples(*each) for name, each in data.items()}
     first = next(iter(examples.values()))
     found = find_advice(
@@ -76,7 +77,7 @@ def advise(
         budget,
         backbone=adapted(own_network(module), shape_of(first)),
         basis=basis,
-        preprocessing=new_preprocessing(reader, first, standardise),
+        preprocessing=new_preprocessing(reader, first, standardise, columns),
         seed=seed,
         progress=not quiet,
     )
@@ -92,6 +93,8 @@ def advise(
     say(found.summary())
     for command in commands:
         say(f"  {command}")
+    if found.basis:
+        say("Basis tasks take a mask each, kilobytes, which the budget does not count.")
 
 
 def _given(files: FileOptions, module: str | None) -> list[str]:

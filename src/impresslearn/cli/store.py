@@ -97,6 +97,12 @@ def show(
     spec, stored = network["spec"], told["masks"] - seeds
     masks = [f"{stored:,} stored, {size(told['bytes_a_stored_mask'])} each"] if stored else []
     masks += [f"{seeds:,} as seeds"] if seeds else []
+    older = told["former_versions_bytes"]
+    counted_bytes = told["weights_bytes"] + told["tasks_bytes"] + older
+    rest = told["file_bytes"] - counted_bytes - stored * (told["bytes_a_stored_mask"] or 0)
+    prepared = settings.get("preprocessing") or {}
+    if columns := prepared.get("columns"):
+        settings["preprocessing"] = prepared | {"columns": f"{len(columns):,} names"}
     print_facts(
         [
             ("store", f"{told['path']} ({size(told['file_bytes'])})"),
@@ -114,7 +120,8 @@ def show(
                 else []
             ),
             ("tasks", f"{told['tasks']:,} ({size(told['tasks_bytes'])})"),
-            ("former versions", size(older) if (older := told["former_versions_bytes"]) else None),
+            ("former versions", size(older) if older else None),
+            ("the rest", f"{size(max(0, rest))}: names, how tasks were learned, index, free room"),
         ]
     )
 

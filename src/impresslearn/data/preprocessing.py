@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -53,7 +53,7 @@ class Preprocessing:
     std: Numbers = 1.0
     size: int | None = None
     pixels: bool | None = None
-    columns: Sequence[str] | None = None
+    columns: Sequence[str] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         shape = self.shape

@@ -92,6 +92,7 @@ class InferQuery(Options):
         default=["all"], description="Names to choose among, or one word: all, basis, learned."
     )
     method: Method = Field(default="auto", description="How the tasks are ranked.")
+    top: int = Field(default=20, ge=1, description="Tasks in the posterior, the most likely ones.")
 
     def fields(self) -> dict[str, Any]:
         """What the query says, as a JSON body would."""
@@ -147,6 +148,7 @@ class InferRequest(InputsRequest):
         default="all", description="The tasks to choose among: all, those of a role, or names."
     )
     method: Method = Field(default="auto", description="How the tasks are ranked.")
+    top: int = Field(default=20, ge=1, description="Tasks in the posterior, the most likely ones.")
 
     model_config = ConfigDict(
         json_schema_extra={

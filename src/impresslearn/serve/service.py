@@ -134,7 +134,7 @@ class Service:
             TaskProbability(task=name, probability=min(1.0, probability))
             for name, probability in sorted(guess.posterior.items(), key=lambda pair: -pair[1])
             if probability > 0
-        ]
+        ][: request.top]
         verdict = ("task", "best", "unknown", "unknown_probability", "entropy", "margin")
         return Inference(
             **{name: getattr(guess, name) for name in verdict},
