@@ -158,11 +158,10 @@ class Search:
         tried = [self._fitted(each, advance) for each in self.candidates]
         left = [run for run in tried if run is not None]
         for count in self.rounds:
-            for place, run in enumerate(left):
+            for run in left:
                 run.try_on(self.cases[:count])
-                left[place] = self._fitting(run) or run
                 advance()
-            compared = [run for run in left if run.bytes <= self.budget] or left
+            compared = self._that_fit(left) or left
             compared.sort(key=lambda run: run.accuracy, reverse=True)
             left = compared[: ceil(len(compared) / 2)]
             if len(left) == 1:
@@ -217,6 +216,21 @@ class Search:
         fitting = [run for run in tried if run.bytes <= self.budget]
         return max(fitting, key=lambda run: (run.bytes, run.accuracy), default=None)
 
+    def _that_fit(self, runs: Sequence[Run]) -> list[Run]:
+        """The runs that fit the budget, and at a price at which they do, those ahead of these."""
+        fitting = [run for run in runs if run.bytes <= self.budget]
+        most = max((run.accuracy for run in fitting), default=0.0)
+        dearer = (
+            self._fitting(run)
+            for run in runs
+            if run.bytes > self.budget and run.accuracy + self._margin(run) > most
+        )
+        return fitting + [run for run in dearer if run is not None]
+
+    def _margin(self, run: Run) -> float:
+        """A standard error, or more, of a run's accuracy."""
+        return 0.5 / sum(len(case.held_back) for case in self.cases[: len(run.accuracies)]) ** 0.5
+
     def _is_hopeless(self, tried: Sequence[Run]) -> bool:
         """Whether another price would not help: bytes stay the same, or others do with fewer."""
         run = tried[-1]
@@ -224,9 +238,9 @@ class Search:
             changed = abs(log(run.bytes / tried[-2].bytes)) > 0.1
             if not changed and abs(log(run.price / tried[-2].price)) > 0.4:
                 return True
-        margin = 0.5 / len(self.cases[0].held_back.labels) ** 0.5
         fitting = (each.accuracies[0] for each in self.runs if each.bytes <= self.budget)
-        return run.bytes > self.budget and run.accuracy + margin < max(fitting, default=0.0)
+        most = max(fitting, default=0.0)
+        return run.bytes > self.budget and run.accuracy + self._margin(run) < most
 
     def _next_price(self, tried: Sequence[Run]) -> float:
         """Where the line through two trials, in logarithms, meets the budget."""
