@@ -17,6 +17,7 @@ from impresslearn import ImpressLearnError
 from impresslearn.cli.experiments import run
 from impresslearn.experiments.configuration import read_configuration
 from impresslearn.experiments.configured_run import plan_run, run_plan
+from impresslearn.experiments.trials import _differences
 from impresslearn.report import markdown_of, read_record, write_report
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "run.md"
@@ -97,6 +98,21 @@ def test_methods_are_compared_in_pairs_of_equal_seeds(example):
     assert row["difference"] == pytest.approx((one + other) / 2)
     assert row["half_width"] == pytest.approx(12.706 * abs(one - other) / 2, rel=1e-3)
     assert all(each["p_value"] <= each["corrected_p_value"] <= 1 for each in found)
+
+
+def test_methods_that_no_seed_changes_are_not_tested():
+    found = {"varies": (0.5, 0.6, 0.9), "fixed": (0.7, 0.7, 0.7), "fixed too": (0.8, 0.8, 0.8)}
+    rows = [
+        {"method": method, "seed": seed, "average_accuracy": value}
+        for method, values in found.items()
+        for seed, value in enumerate(values)
+    ]
+    pairs = {(row["method"], row["against"]): row for row in _differences(rows)}
+    assert pairs["fixed", "fixed too"]["difference"] == pytest.approx(-10)
+    assert "p_value" not in pairs["fixed", "fixed too"]
+    tested = pairs["varies", "fixed too"]  # the surer one of two tests
+    assert tested["corrected_p_value"] == pytest.approx(2 * tested["p_value"])
+    assert not list(_differences([row for row in rows if row["seed"] == 0]))
 
 
 def test_a_second_run_does_nothing_again(example):

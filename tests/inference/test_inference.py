@@ -276,6 +276,8 @@ def test_inference_is_scored_by_the_number_of_inputs(digits):
     for wrong, settings, line in (
         ({}, {}, "tasks must map names to labelled data"),
         (tasks, {"inputs": [10**6]}, "inputs must be"),
+        (tasks, {"inputs": []}, "inputs must be a number of inputs, or several, got none"),
+        ({STREAM[0].name: (STREAM[0].test.inputs, STREAM[0].test.labels + 5)}, {}, "never seen by"),
         (tasks, {"questions": 0}, "questions must be"),
         ({"nobody": STREAM[0].test}, {}, "nobody"),
     ):

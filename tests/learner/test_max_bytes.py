@@ -1,9 +1,13 @@
 """Tasks that may take so many bytes: the price of bits is raised until they do not take more."""
 
+from itertools import count
+from types import SimpleNamespace
+
 import pytest
 
 import impresslearn as il
 from impresslearn.errors import InputError
+from impresslearn.learner import learning
 from toys import refused
 
 STREAM = il.streams.rotated_digits(tasks=4, seed=0)
@@ -47,6 +51,18 @@ def test_no_task_takes_more_and_those_that_fit_are_as_they_were(way, tmp_path):
         assert store.max_bytes == most
         store.update_task(STREAM.names[0], STREAM[2].train)
         assert store.tasks_[STREAM.names[0]].bytes <= most
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_seconds_of_all_attempts_count(way, monkeypatch):
+    price = {"weight": 0.3, "unit": 0.1, "readout": 0.0003}[way]
+    free = learner_of(way, bit_price=price).learn_task("a", STREAM[0].train)
+    capped = learner_of(way, bit_price=price, max_bytes=free.tasks_["a"].bytes - 1)
+    clock = count(step=100.0)
+    with monkeypatch.context() as patched:
+        patched.setattr(learning, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+        capped.learn_task("a", STREAM[0].train)
+    assert capped.tasks_["a"].history["metrics"]["seconds"] >= 200  # 100 an attempt
 
 
 def test_a_rounded_copy_has_no_limit():

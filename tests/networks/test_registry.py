@@ -126,8 +126,24 @@ def test_batch_norms_of_ones_own_network_come_under_the_policy_asked_for():
         return nn.Sequential(nn.Linear(2, num_classes))
 
     assert create_backbone("plain", 3).norm == "none"
-    with pytest.raises(InputError, match="norm of plain must be none, got 'shared': it has no"):
-        create_backbone("plain", 3, norm="shared")
+    for norm in ("none", "batch", "shared"):  # as specs of older stores may have it
+        assert create_backbone("plain", 3, norm=norm).spec["norm"] == norm
+
+    @register_backbone("by batch")
+    def by_batch(num_classes):
+        norm = nn.BatchNorm1d(6, track_running_stats=False)
+        return nn.Sequential(nn.Linear(2, 6), norm, nn.Linear(6, num_classes))
+
+    assert [create_backbone("by batch", 3, norm=norm).norm for norm in (None, "none")] == [
+        "batch",
+        "none",
+    ]
+
+    @register_backbone("groups", norms=("group",))
+    def groups(num_classes):
+        return nn.Sequential(nn.Linear(2, 6), nn.GroupNorm(2, 6), nn.Linear(6, num_classes))
+
+    assert create_backbone("groups", 3).norm == "group"
 
     @register_backbone("fixed", norms=("none",))
     def fixed(num_classes):

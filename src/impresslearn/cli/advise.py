@@ -64,11 +64,11 @@ def advise(
 
     Example: impresslearn advise --tasks shops/ --budget 2kB
     """
-    from impresslearn.cli.learn_many import adapted, new_preprocessing, shape_of
+    from impresslearn.cli.new_store import adapted, first_names, new_preprocessing, shape_of
     from impresslearn.learner.advice import advise as find_advice
 
     data, reader = sources.data_sets(), files.reader()
-    columns = reader.column_names(next(iter(data.values())).path)
+    columns = first_names(reader, data.values())
     raw = replace(reader, mean=None, std=None, columns=columns)
     examples = {name: raw.examples(*each) for name, each in data.items()}
     first = next(iter(examples.values()))

@@ -40,7 +40,8 @@ def learn(
 
     Example: impresslearn learn shops.impress --tasks shops/ --preset per_weight
     """
-    from impresslearn.cli.learn_many import learn_jobs, prepare_store
+    from impresslearn.cli.learn_many import learn_jobs
+    from impresslearn.cli.new_store import prepare_store
 
     jobs, given = sources.jobs(), files.reader()
     network = new.own_network()
@@ -65,8 +66,6 @@ def learn(
             remark(f"{kept}; run the same command again to carry on")
         elif done:
             remark(f"{kept}; those behind them were not looked at")
-        elif created is not None:
-            _discard_empty(store)
         raise
     failed = [each for each in done if each["status"] == "failed"]
     if not quiet and (advice := _advice(store, done)):
@@ -79,21 +78,7 @@ def learn(
     if failed:
         names = ", ".join(each["task"] for each in failed[:NAMED])
         more = f" and {len(failed) - NAMED:,} more" if len(failed) > NAMED else ""
-        if created is not None:
-            _discard_empty(store)
         raise InputError(f"{len(failed):,} of {len(jobs):,} tasks failed: {names}{more}")
-
-
-def _discard_empty(store: Path) -> None:
-    """Takes a new store away that holds no task: its network is made for data that were refused."""
-    from impresslearn.store import describe_store
-    from impresslearn.store.file import LOGS
-
-    if describe_store(store)["tasks"]:
-        return
-    for path in (store, *(store.with_name(store.name + log) for log in LOGS)):
-        path.unlink(missing_ok=True)
-    remark(f"{store} was not made, as no task was learned")
 
 
 def _advice(store: Path, done: list[dict[str, Any]]) -> str | None:

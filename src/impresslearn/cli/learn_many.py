@@ -6,157 +6,33 @@ that was interrupted carries on where it stopped when it is given again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from torch import nn
 
 from impresslearn.cli.data_files import inputs_settings, kept_inputs, reader_for
 from impresslearn.cli.learn_options import DataSet, Job, TrainingOptions
-from impresslearn.cli.output import remark
+from impresslearn.cli.new_store import OF_ONE_TASK
 from impresslearn.data import (
     Examples,
-    Inputs,
     Label,
-    Preprocessing,
     StreamedExamples,
     classes_of,
     data_fingerprint,
     to_batches,
 )
 from impresslearn.data.files import FileReader
-from impresslearn.data.inputs import one_tensor
-from impresslearn.errors import InputError, MissingDataError, TrainingError, UnknownTaskError
+from impresslearn.errors import InputError
 from impresslearn.learner import ImpressLearner
-from impresslearn.learner.creation import (
-    DEFAULT_PRESET,
-    CreationSettings,
-    check_agreement,
-    create_learner,
-)
 from impresslearn.learner.loading import open_store
-from impresslearn.learner.presets import preset as find_preset
-from impresslearn.networks import Backbone, adapt
+from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import checked_examples
 from impresslearn.state.settings import restored_settings
 from impresslearn.state.tasks import TaskInfo, unknown_task
 from impresslearn.store import describe_store
-
-USUAL = 0.1, 3.0
-"""Standard deviations of inputs that are taken as they are without a word."""
-LOOKED_AT = 1000
-"""Examples whose scale is looked at."""
-OF_ONE_TASK = (InputError, MissingDataError, TrainingError, UnknownTaskError)
-"""Errors that say nothing about the next task."""
-
-
-def prepare_store(
-    path: Path,
-    jobs: Sequence[Job],
-    given: FileReader,
-    training: TrainingOptions,
-    new: CreationSettings,
-    network: Backbone | nn.Module | None = None,
-    tell: Callable[[str], None] = remark,
-) -> ImpressLearner | None:
-    """Creates the store where there is none, and returns the empty learner it was made from.
-
-    network: the user's own; tell: takes a line about inputs of an unusual scale. An existing store
-    is left as it is (None). Raises InputError where settings contradict it, and where there would
-    be no mask to learn over.
-    """
-    description = describe_store(path) if path.exists() else None
-    if description is not None:
-        check_agreement(new, description, path, training.settings())
-    chosen = find_preset(new.preset or DEFAULT_PRESET)
-    masks = chosen.masks
-    granularity = new.granularity or chosen.more.get("granularity")
-    if description is not None:
-        masks, granularity = description["masks"], description["settings"]["granularity"]
-    over_masks = granularity not in ("readout", "weight")  # which need none
-    if granularity != "readout" and training.features:
-        raise InputError("--features is for stores of readouts: --preset few_labels")
-    if granularity == "weight" and training.random_masks:
-        raise InputError("numbers on single weights use no masks; leave --random-masks out")
-    if over_masks and not masks and training.masks is None and not training.random_masks:
-        raise InputError(
-            f"{path} has no masks to learn over: learn its first tasks with --basis, or give it "
-            "random masks with --random-masks 20"
-        )
-    if description is not None:
-        return None
-    if not path.parent.is_dir():
-        raise MissingDataError(f"there is no folder {path.parent} to create {path.name} in")
-    raw = replace(given, mean=None, std=None)
-    first = raw.examples(*jobs[0].train)
-    classes = len(classes_of(first.labels))
-    if new.classes is None and network is None:
-        classes = max([classes, *(_num_classes(raw, job) for job in jobs[1:])])
-    columns = raw.column_names(jobs[0].train.path)
-    preprocessing = new_preprocessing(given, first, training.standardise, columns)
-    if not preprocessing.normalises and (line := _unusual_scale(first)):
-        tell(line)
-    shape, settings = shape_of(first), training.settings()
-    network = adapted(network, shape)
-    learner = create_learner(new, classes, shape, preprocessing, network, **settings)
-    learner.save(path)
-    return learner
-
-
-def _unusual_scale(data: Examples | StreamedExamples) -> str | None:
-    """What to say about inputs that networks learn badly from as they are."""
-    if isinstance(data, StreamedExamples) or isinstance(data.inputs, Inputs):
-        return None
-    try:
-        found = Preprocessing.standardising(data.subset(range(min(len(data), LOOKED_AT))))
-    except InputError:  # all the same
-        return None
-    mean, std = float(np.mean(found.mean)), float(np.mean(found.std))
-    if USUAL[0] <= std <= USUAL[1]:
-        return None
-    about = f"inputs have a mean of {mean:.3g} and a deviation of {std:.3g}"
-    return f"{about}: a new store with --standardise is likely to learn them better"
-
-
-def _num_classes(raw: FileReader, job: Job) -> int:
-    """Classes of a job's data; 0 where they cannot be read, which is told when it is learned."""
-    try:
-        return len(classes_of(raw.examples(*job.train).labels))
-    except OF_ONE_TASK:
-        return 0
-
-
-def shape_of(examples: Examples | StreamedExamples) -> torch.Size:
-    """The shape of one input."""
-    if isinstance(examples, StreamedExamples):
-        return torch.Size(examples.dataset[0][0].shape)
-    return one_tensor(examples.inputs)[0].shape
-
-
-def adapted(network: Backbone | nn.Module | None, shape: torch.Size) -> Backbone | None:
-    """The user's own network for inputs of this shape."""
-    return adapt(network, input_shape=shape) if isinstance(network, nn.Module) else network
-
-
-def new_preprocessing(
-    given: FileReader,
-    first: Examples | StreamedExamples,
-    standardise: bool = False,
-    columns: Sequence[str] | None = None,
-) -> Preprocessing:
-    """What a new store does to its inputs; first: data of its first task, not normalised.
-
-    standardise: whether mean and deviation are measured on them where none is given. columns: the
-    names of its table's.
-    """
-    settings = inputs_settings(given) | {"pixels": first.pixels, "columns": columns}
-    if standardise and given.mean is None and given.std is None:
-        return Preprocessing.standardising(first, **settings)
-    return Preprocessing(**settings)
 
 
 def learn_jobs(
@@ -211,7 +87,10 @@ def _accuracy_before(
     known = learner.tasks_.get(job.name)
     if known is None or job.test is None or not training.update:
         return None
-    return learner.score(_read(learner, given, job.test, known), job.name)
+    try:
+        return learner.score(_read(learner, given, job.test, known), job.name)
+    except InputError:  # as of classes that the update brings
+        return None
 
 
 def _absent(learner: ImpressLearner, job: Job, given: FileReader) -> list[Label]:
@@ -347,7 +226,9 @@ def _outcome(learner: ImpressLearner, job: Job, given: FileReader, status: str) 
         "examples": metrics.get("examples"),
         "seconds": metrics.get("seconds"),
         "bit_price": (price := task.history.get("recipe", {}).get("bit_price")),
-        "bit_price_raised": price is not None and price > learner.settings.bit_price,
+        "bit_price_raised": status != "already learned"
+        and price is not None
+        and price > learner.settings.bit_price,
         "accuracy": None,
         "float32_accuracy": None,
     }

@@ -140,13 +140,15 @@ class FileReader:
                 one_tensor(examples.inputs), tuple(file.name for file in files), True
             )
 
-    def column_names(self, path: str | Path) -> tuple[str, ...] | None:
+    def column_names(
+        self, path: str | Path, labels: str | Path | None = None
+    ) -> tuple[str, ...] | None:
         """The names of the input columns of a .csv whose header has them, each once; else None."""
-        path = existing(path)
+        path, label_column = existing(path), None if labels is not None else self.label_column
         if path.suffix.lower() != ".csv" or path.is_dir():
             return None
         with naming(path):
-            return column_names(path, self.label_column, self.header)
+            return column_names(path, label_column, self.header)
 
     def labels(self, path: str | Path) -> np.ndarray:
         """(n,) labels of a file: .npy, .txt with a label a line, or .csv.

@@ -53,7 +53,7 @@ class Preprocessing:
     std: Numbers = 1.0
     size: int | None = None
     pixels: bool | None = None
-    columns: Sequence[str] | None = field(default=None, repr=False)
+    columns: Sequence[str] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         shape = self.shape
@@ -69,7 +69,14 @@ class Preprocessing:
             raise InputError(f"pixels must be True, False or None, got {self.pixels!r}")
         object.__setattr__(self, "shape", shape)
         if self.columns is not None:
-            object.__setattr__(self, "columns", tuple(map(str, self.columns)))
+            names = self.columns if isinstance(self.columns, (tuple, list)) else ()
+            if not names or not all(isinstance(name, str) for name in names):
+                raise InputError(
+                    f"columns must be names, as in ('age', 'size'), got {self.columns!r}"
+                )
+            if len(set(names)) < len(names):
+                raise InputError("columns must be names that differ from one another")
+            object.__setattr__(self, "columns", tuple(names))
         for name in ("mean", "std"):
             object.__setattr__(self, name, _numbers(name, getattr(self, name)))
 

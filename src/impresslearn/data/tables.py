@@ -63,8 +63,10 @@ def read_table(
     if not numbers:
         raise InputError("the table holds a header and no row below it")
     found = np.frombuffer(numbers, dtype=np.float32).reshape(-1, len(others))
-    if order is None or names is None or tuple(names) == tuple(order):
+    if order is None or not names or tuple(names) == tuple(order):
         return found, labels
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InputError(f"several columns are called {shorten(twice[0])!r}; name each by itself")
     if odd := sorted(set(order) ^ set(names)):
         there = "is missing" if odd[0] in order else "is new"
         raise InputError(
@@ -79,7 +81,7 @@ def column_names(
 ) -> tuple[str, ...] | None:
     """The names of a table's columns but the label's; None where they have none of their own."""
     names = _opened(path, label_column, header, labelled=False)[3]
-    return None if names is None else tuple(names)
+    return tuple(names) if names and len(set(names)) == len(names) else None
 
 
 def read_labels(path: Path, label_column: str | int | None, header: bool | None) -> list[str]:
@@ -94,10 +96,10 @@ def _opened(
     header: bool | None,
     labelled: bool,
     only_labels: bool = False,
-) -> tuple[list[str], int | None, Iterator[tuple[str, list[str]]], list[str] | None]:
+) -> tuple[list[str], int | None, Iterator[tuple[str, list[str]]], list[str]]:
     """Columns by name or number, the label's position, rows (where each stands, its cells), names.
 
-    The names are those of the header but the label's; None unless all are different.
+    The names are those of the header but the label's; empty without one.
     """
     if not isinstance(label_column, (str, type(None))) and type(label_column) is not int:
         raise InputError(f"label_column must be a name or a position, got {label_column!r}")
@@ -126,7 +128,7 @@ def _opened(
     data = lines if header else chain([(number, first)], lines)
     rows = ((f"row {row} (line {line})", cells) for row, (line, cells) in enumerate(data, 1))
     named = [cell for i, cell in enumerate(cells) if i != label] if header else []
-    return columns, label, rows, named if named and len(set(named)) == len(named) else None
+    return columns, label, rows, named
 
 
 def _label_in(place: str, cells: list[str], label: int, columns: list[str]) -> str:

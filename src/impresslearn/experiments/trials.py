@@ -20,6 +20,9 @@ from impresslearn.experiments.targets.plan import Planned, Row
 from impresslearn.methods import Evaluation
 from impresslearn.methods.results import MEASURES
 
+EXACT = 1e-9
+"""Points below which an interval is none: the difference is the same for every seed."""
+
 
 def restored(row: Mapping[str, Any]) -> Evaluation:
     """The evaluation behind stored values."""
@@ -47,7 +50,8 @@ def _differences(rows: Sequence[Row]) -> Iterator[Row]:
     """`method` against another: the difference of average accuracy, in points, paired by seed.
 
     With half its 95% t interval, the p-value of the paired t-test and that corrected by Holm for
-    all pairs of methods. None where there are fewer than two seeds.
+    all pairs of methods that are tested: not those where neither method varies with the seed. None
+    where there are fewer than two seeds.
     """
     found: dict[str, dict[int, float]] = defaultdict(dict)
     for row in rows:
@@ -58,17 +62,15 @@ def _differences(rows: Sequence[Row]) -> Iterator[Row]:
         return
     pairs = list(combinations(found, 2))
     tests = [paired_test(*([found[name][seed] for seed in seeds] for name in two)) for two in pairs]
-    corrected = holm([test.p_value for test in tests])
-    for (method, other), test, p_value in zip(pairs, tests, corrected, strict=True):
-        yield {
-            "method": method,
-            "against": other,
-            "seeds": test.count,
-            "difference": test.difference,
-            "half_width": test.half_width,
-            "p_value": test.p_value,
-            "corrected_p_value": p_value,
-        }
+    vary = [place for place, test in enumerate(tests) if test.half_width > EXACT]
+    corrected = dict(zip(vary, holm([tests[place].p_value for place in vary]), strict=True))
+    for place, ((method, other), test) in enumerate(zip(pairs, tests, strict=True)):
+        row = {"method": method, "against": other, "seeds": test.count}
+        row["difference"] = test.difference
+        if place in corrected:
+            row |= {"half_width": test.half_width, "p_value": test.p_value}
+            row["corrected_p_value"] = corrected[place]
+        yield row
 
 
 def _rows(outcome: Mapping[str, Any]) -> Iterator[Row]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from impresslearn.data import Prepared
+from impresslearn.data import Prepared, classes_of
 from impresslearn.errors import InputError
 from impresslearn.networks.inputs import checked_examples
 from impresslearn.report.cells import Cells, cells_of
@@ -42,7 +42,7 @@ def score_inference(
     learner: Any,
     tasks: Mapping[str, Any],
     *,
-    inputs: Sequence[int] = (1, 8, 64),
+    inputs: int | Sequence[int] = (1, 8, 64),
     questions: int = 10,
     seed: int = 0,
     **how: Any,
@@ -50,9 +50,10 @@ def score_inference(
     """Asks a learner which task unlabelled inputs belong to, and how often it is right.
 
     tasks: labelled data by name, such as test sets, of tasks that the learner has. inputs: how many
-    inputs to ask with at once; of each task `questions` draws of so many are asked. how: arguments
-    of `learner.infer_task`, such as method and among. Raises InputError for data of tasks that it
-    has not learned, and for fewer examples than inputs.
+    to ask with at once, or several such numbers; of each task `questions` draws of so many are
+    asked. how: arguments of `learner.infer_task`, such as method and among.
+    Raises InputError for labels that a task has not seen and for fewer examples than inputs,
+    UnknownTaskError for other tasks.
     """
     if not isinstance(tasks, Mapping) or not tasks:
         raise InputError(f"tasks must map names to labelled data, got {type(tasks).__name__}")
@@ -62,6 +63,12 @@ def score_inference(
         name: checked_examples(learner.backbone, each, learner.preprocessing)
         for name, each in tasks.items()
     }
+    for name, examples in data.items():
+        if unknown := set(classes_of(examples.labels)) - set(learner.tasks_[name].classes):
+            raise InputError(f"label {min(unknown)!r} was never seen by task {name!r}")
+    inputs = [inputs] if isinstance(inputs, int) else list(inputs)
+    if not inputs:
+        raise InputError("inputs must be a number of inputs, or several, got none")
     counts = [check_integer("inputs", each, 1, min(map(len, data.values())) + 1) for each in inputs]
     questions, rows = check_integer("questions", questions, 1), []
     generator = np.random.default_rng(check_seed(seed))

@@ -135,9 +135,10 @@ def dense_weights(
     `learner.coefficients_[task].alpha` is. weights: `backbone.weights`. Raises InputError where
     they do not fit together.
     """
-    dense = [getattr(mask, "mask", mask) for mask in masks]
-    if not isinstance(alphas, Mapping):
-        alphas = dict(zip(weights, alphas, strict=False))
+    dense = [_tensors(mask, "masks") for mask in masks] if isinstance(masks, Sequence) else []
+    if isinstance(alphas, Sequence):
+        alphas = dict(zip(weights, alphas, strict=False)) if len(alphas) == len(weights) else {}
+    alphas = _tensors(alphas, "alphas")
     for name, weight in weights.items():
         shapes = {tuple(mask[name].shape) for mask in dense if name in mask}
         if not dense or any(name not in mask for mask in dense) or shapes != {tuple(weight.shape)}:
@@ -147,6 +148,15 @@ def dense_weights(
         if name not in alphas or tuple(alphas[name].shape) not in wanted:
             raise InputError(f"alphas of {name} must have the shape {wanted[0]} or {wanted[1]}")
     return {name: _mixed(weight, alphas[name], dense, name) for name, weight in weights.items()}
+
+
+def _tensors(given: Any, name: str) -> dict[str, Tensor]:
+    """Layer name -> tensor, of tensors or arrays. Raises InputError for anything else."""
+    found = getattr(given, "mask", given)
+    values = list(found.values()) if isinstance(found, Mapping) else [None]
+    if not all(isinstance(value, (Tensor, np.ndarray)) for value in values):
+        raise InputError(f"{name} must map layers to tensors, got {type(found).__name__}")
+    return {name: torch.as_tensor(value) for name, value in found.items()}
 
 
 def _mixed(weight: Tensor, alpha: Tensor, masks: Sequence[Mask], name: str) -> Tensor:

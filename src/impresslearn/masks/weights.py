@@ -97,8 +97,10 @@ def accuracy(
             'train_mask returned, or make the network with head="shared"'
         )
     network = {**scored, **head}
-    if statistics is None and not hasattr(masked, "trained"):  # a PrunedMask's are of other weights
-        statistics = getattr(masked, "statistics", None)
+    if statistics is None and weights is getattr(masked, "trained", None):
+        statistics = getattr(
+            masked, "statistics", None
+        )  # a PrunedMask's are of its trained weights
     examples = checked_examples(backbone, data)
     found = classes_of(examples.labels) if classes is None else tuple(classes)
     view = TaskView(network, _statistics(backbone, network, statistics), len(found))

@@ -190,6 +190,7 @@ class Comparison(Mapping[str, Evaluation]):
             task
             for task in (mixed[0].tasks if mixed else ())
             if all(each.roles.get(task) == "learned" for each in mixed)
+            and all(task in each.tasks for each in self.values())
         ]
         if after:
             for row, each in zip(rows, self.values(), strict=True):

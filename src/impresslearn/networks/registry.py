@@ -28,6 +28,7 @@ from impresslearn.networks.norms import (
     convert_batch_norms,
     find_norm,
     list_norms,
+    statistic_names,
     untrained,
 )
 from impresslearn.validation import check_integer, did_you_mean, plain_json
@@ -239,10 +240,11 @@ def _planned(
 
 def _norm_of(module: nn.Module, name: str, norm: str | None) -> str:
     """The norm policy of a network that was built, its batch norms brought under it in place."""
-    if "norm" in inspect.signature(_architectures[name][0]).parameters and norm is not None:
+    builds_norms = "norm" in inspect.signature(_architectures[name][0]).parameters
+    kept = statistic_names(module)
+    nothing_to_do = not kept and (norm == "none" or not batch_norms(module))
+    if norm is not None and (builds_norms or nothing_to_do):
         return norm
-    if not batch_norms(module) and norm not in (None, "none"):
-        raise InputError(f"norm of {name} must be none, got {norm!r}: it has no batch norm")
     return convert_batch_norms(module, norm or "per_task")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import count as count_from
 from itertools import takewhile
+from typing import Any
 
 from torch import nn
 
@@ -117,12 +118,7 @@ def import_tasks(
             networks = [{"head": "shared", **each.backbone} for each in (head, other)]
             if any(len({str(each.get(key)) for each in networks}) > 1 for key in SAME):
                 raise InputError(f"{source} holds tasks of another network than {path}")
-            ours, theirs = (each.settings.get("preprocessing") for each in (head, other))
-            if ours != theirs:
-                raise InputError(
-                    f"{source} has the preprocessing {theirs}, {path} has {ours}; its tasks would "
-                    "see other inputs than they were learned from"
-                )
+            _check_preprocessing(*(each.settings.get("preprocessing") for each in (head, other)))
             backend = StoreBackend(of, network_of(to, head, module))
             _import_masks(to, of, backend)
             _import_projections(to, of, backend)
@@ -174,3 +170,16 @@ def _import_projections(to: Contents, of: Contents, backend: StoreBackend) -> No
 
 def _changing(path: str | os.PathLike, timeout: float = 60.0) -> closing[Contents]:
     return closing(Contents(StoreFile.at(path, timeout=timeout)))
+
+
+def _check_preprocessing(ours: dict[str, Any] | None, theirs: dict[str, Any] | None) -> None:
+    """Raises InputError where tasks would see other inputs than they were learned from."""
+    one, other = ({"preprocessing": bool(each), **(each or {})} for each in (ours, theirs))
+    if not (one.get("columns") and other.get("columns")):  # one of them goes by position
+        one["columns"] = other["columns"] = None
+    for name in dict.fromkeys((*one, *other)):
+        if one.get(name) != other.get(name):
+            raise InputError(
+                f"the stores differ in the preprocessing of inputs, in {name}: tasks would see "
+                "other inputs than they were learned from"
+            )
