@@ -16,6 +16,7 @@ from impresslearn.learner.loading import verify_store
 from impresslearn.store import remove_tasks
 from toys import blobs, pictures, quick_learner, resnet
 
+PAGE = 4096
 TASKS, KILLS, CUTS = (100, 200, 300) if FULL else (8, 6, 15)
 
 
@@ -156,6 +157,8 @@ def test_killed_at_any_moment(pool, path, tmp_path):
 def test_a_power_cut_keeps_a_prefix_of_the_commits(path, tmp_path):
     cut, draw = tmp_path / "cut.impress", random.Random(0)
     with hasty(path) as learner:
+        database = learner._state.backend.contents.database
+        database.writing.connection.execute("PRAGMA wal_autocheckpoint = 0")  # all stay in the log
         for number in range(12):
             verb = learner.learn_basis if number % 5 == 2 else learner.learn_task
             verb(f"task-{number}", blobs(number))
@@ -173,3 +176,12 @@ def test_a_power_cut_keeps_a_prefix_of_the_commits(path, tmp_path):
         kept.add(len(found))
     assert {3, 15} <= kept
     assert len(kept) > 5
+    before, after = (file.read_bytes() for file in (tmp_path / "main", path))
+    pages = [slice(start, start + PAGE) for start in range(0, len(after), PAGE)]
+    for _ in range(CUTS // 3):  # while the log is written into the file, page by page
+        cut.write_bytes(
+            b"".join((draw.choice((before, after))[page] or after[page]) for page in pages)
+        )
+        (tmp_path / "cut.impress-wal").write_bytes(log)
+        assert list(digests(cut).items()) == expected
+        verify_store(cut)
