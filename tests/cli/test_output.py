@@ -4,6 +4,7 @@ import ast
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from impresslearn import streams
 from impresslearn.cli import main, output
 from impresslearn.cli.predict import _print_rows
-from impresslearn.errors import InputError, visible
+from impresslearn.errors import InputError, MissingDataError, visible
 from impresslearn.report.cells import Cells
 
 EVIL = "cat\t0.99\nrow2\x1b[2J\x9b2J\u202e\x85\u2028\r\udcff"
@@ -132,3 +134,12 @@ def test_commands_print_through_nothing_else():
 def test_errors_name_options_in_place_of_settings(capsys):
     output.complain("a", InputError("say with label_column;\ncreate it with num_classes=3"))
     assert capsys.readouterr().err == "a: say with --label-column; create it with --classes=3\n"
+
+
+def test_what_is_said_of_missing_images_names_options(tmp_path, capsys):
+    with pytest.raises(MissingDataError, match="no usable MNIST") as caught:
+        streams.rotated_mnist(tasks=2, seed=0, root=tmp_path, download=False)
+    output.complain("reproduce", caught.value)
+    told = capsys.readouterr().err
+    assert told.endswith("point --data at a copy, or pass --download\n")
+    assert not re.search("point root|download=", told)

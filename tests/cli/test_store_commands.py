@@ -20,6 +20,7 @@ from impresslearn.cli.learn_options import data_sets_in
 from impresslearn.cli.new_store import new_preprocessing
 from impresslearn.data.files import FileReader
 from impresslearn.errors import InputError, MissingDataError, StoreError, UnknownTaskError
+from impresslearn.report.quantities import size
 from toys import blobs, quick_learner
 
 QUICK = ("--epochs", "0", "--min-steps", "60", "--batch-size", "32")
@@ -163,7 +164,9 @@ def test_features_are_learned_from_the_basis_tasks_that_could_be_read(folder, tm
     (tasks / "broken.npz").write_bytes(b"PK but no archive")
     how = ("--basis", "--features", "--preset", "few_labels", *NEW)
     assert str(invoke("learn", path, "--tasks", tasks, *how).exception).startswith("1 of 4 tasks")
-    assert run_json("store", "show", path)["projections"] == 1
+    told = run_json("store", "show", path)
+    assert (told["projections"], told["projections_bytes"] > 1000) == (1, True)
+    assert f"1 projection ({size(told['projections_bytes'])})" in run("store", "show", path)
 
 
 @pytest.mark.slow

@@ -73,6 +73,9 @@ def test_statistics_and_heads_come_along(head):
             accuracy(backbone, ticket, data)
         of_mask = accuracy(backbone, ticket, data, statistics=data)
         assert of_mask == accuracy(of_batch, ticket, data)
+        kept = accuracy(backbone, ticket, data, weights=ticket.trained)
+        told = {"weights": ticket.trained, "statistics": ticket.statistics}
+        assert kept == accuracy(backbone, ticket.mask, data, **told)
 
 
 @pytest.mark.parametrize(

@@ -66,10 +66,10 @@ def learn_jobs(
         for job in jobs:
             try:
                 before = _accuracy_before(learner, job, given, training)
-                status = _learn_or_skip(learner, job, given, training, named)
+                status, absent = _learn_or_skip(learner, job, given, training, named)
                 told = _outcome(learner, job, given, status)
                 told["accuracy_before"] = before if status == "updated" else None
-                told["absent_classes"] = _absent(learner, job, given) if status == "updated" else []
+                told["absent_classes"] = absent
                 sound.append(job)
             except OF_ONE_TASK as error:
                 if len(jobs) == 1:
@@ -93,30 +93,32 @@ def _accuracy_before(
         return None
 
 
-def _absent(learner: ImpressLearner, job: Job, given: FileReader) -> list[Label]:
-    """The classes of a task of which a job's data have no example."""
-    task = learner.tasks_[job.name]
-    seen = set(classes_of(_read(learner, given, job.train, task).labels))
-    return [label for label in task.classes if label not in seen]
-
-
 def _learn_or_skip(
     learner: ImpressLearner, job: Job, given: FileReader, training: TrainingOptions, named: bool
-) -> str:
-    """Learns or updates a job's task unless it is there already, and says which."""
+) -> tuple[str, list[Label]]:
+    """Learns or updates a job's task unless it is there already.
+
+    Returns what was done, and the classes of an updated task that its new data have none of.
+    """
     known = learner.tasks_.get(job.name)
     if known is None and named and training.update:
         raise unknown_task(job.name, learner.tasks_)
+    if known is not None and training.role == "basis" != known.role:
+        raise InputError(
+            f"task {job.name!r} is there already, as a learned task, not as a basis one"
+        )
+    examples = _read(learner, given, job.train, known)
     if known is None:
-        _learn(learner, job, given, training)
-        return "learned"
-    if not (training.update and known.role == training.role == "learned"):
-        _check_same(learner, known, job, given, training)
-        return "already learned"
-    if _fingerprint(_read(learner, given, job.train, known)) in _data_of(learner, known):
-        return "already learned"
-    _learn(learner, job, given, training, known)
-    return "updated"
+        _learn(learner, job, examples, given, training)
+        return "learned", []
+    kept = _data_of(learner, known)
+    if _fingerprint(examples) in kept:
+        return "already learned", []
+    if not training.update or known.role == "basis":
+        raise _of_other_data(known, job, kept)
+    _learn(learner, job, examples, given, training, known)
+    seen = set(classes_of(examples.labels))
+    return "updated", [label for label in known.classes if label not in seen]
 
 
 def _learn_features(learner: ImpressLearner, jobs: Sequence[Job], given: FileReader) -> None:
@@ -136,13 +138,14 @@ def _read(
 def _learn(
     learner: ImpressLearner,
     job: Job,
+    examples: Examples | StreamedExamples,
     given: FileReader,
     training: TrainingOptions,
     known: TaskInfo | None = None,
 ) -> None:
     """Learns a job's task, or the one that is known further."""
     _check_normalisation(learner, given, training)
-    examples, masks = _read(learner, given, job.train, known), training.masks
+    masks = training.masks
     note: dict[str, Any] = {"data": _fingerprint(examples)}
     kept = inputs_settings(reader_for(learner, given, job.train.path, known))
     if learner.settings.preprocessing is None and kept:
@@ -180,24 +183,19 @@ def _check_normalisation(
         )
 
 
-def _check_same(
-    learner: ImpressLearner, task: TaskInfo, job: Job, given: FileReader, training: TrainingOptions
-) -> None:
-    there = f"task {job.name!r} is there already"
-    if training.role == "basis" != task.role:
-        raise InputError(f"{there}, as a {task.role} task, not as a {training.role} one")
-    kept = _data_of(learner, task)
+def _of_other_data(task: TaskInfo, job: Job, kept: list[str]) -> InputError:
+    """The error for a job whose task is there, learned from other data, or nobody knows which."""
+    there = f"task {task.name!r} is there already"
     if not kept:
-        raise InputError(
+        return InputError(
             f"{there} and its history does not tell from which data; choose another name"
         )
-    if _fingerprint(_read(learner, given, job.train, task)) not in kept:
-        line = f"{there}, learned from other data than {job.train.path} as it is read now"
-        if task.role == "basis":
-            raise InputError(f"{line}, as a basis task, which cannot change; choose another name")
-        raise InputError(
-            f"{line}; learn it further with --update, choose another name, or remove it first"
-        )
+    line = f"{there}, learned from other data than {job.train.path} as it is read now"
+    if task.role == "basis":
+        return InputError(f"{line}, as a basis task, which cannot change; choose another name")
+    return InputError(
+        f"{line}; learn it further with --update, choose another name, or remove it first"
+    )
 
 
 def _data_of(learner: ImpressLearner, task: TaskInfo) -> list[str]:

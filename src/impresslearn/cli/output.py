@@ -20,7 +20,8 @@ OPTIONS = {
     "label_column": "--label-column",
     "num_classes": "--classes",
     "as `labels`": "with --labels",
-    " or point root at a copy, or pass download=True": ", point --data at a copy, or --download",
+    "point root at": "point --data at",
+    "pass download=True": "pass --download",
 }
 """Options for what errors of the library call a setting."""
 WIDEST = 1000

@@ -98,7 +98,8 @@ def show(
     masks = [f"{stored:,} stored, {size(told['bytes_a_stored_mask'])} each"] if stored else []
     masks += [f"{seeds:,} as seeds"] if seeds else []
     older = told["former_versions_bytes"]
-    counted_bytes = told["weights_bytes"] + told["tasks_bytes"] + older
+    features = counted(told["projections"], "projection")
+    counted_bytes = told["weights_bytes"] + told["projections_bytes"] + told["tasks_bytes"] + older
     rest = told["file_bytes"] - counted_bytes - stored * (told["bytes_a_stored_mask"] or 0)
     prepared = settings.get("preprocessing") or {}
     if columns := prepared.get("columns"):
@@ -114,10 +115,9 @@ def show(
             ("settings", _settings(settings)),
             *((name.replace("_", " "), _settings(recipe)) for name, recipe in recipes.items()),
             ("masks", f"{told['masks']:,}" + (f" ({'; '.join(masks)})" if masks else "")),
-            *(
-                [("features", counted(told["projections"], "projection"))]
-                if told["projections"]
-                else []
+            (
+                "features",
+                f"{features} ({size(told['projections_bytes'])})" if told["projections"] else None,
             ),
             ("tasks", f"{told['tasks']:,} ({size(told['tasks_bytes'])})"),
             ("former versions", size(older) if older else None),

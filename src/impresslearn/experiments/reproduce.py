@@ -96,8 +96,13 @@ def reproduce(
 
 
 def check_data(target: Target, run: Run, download: bool = False) -> None:
-    """Raises MissingDataError where data of jobs that are still to run cannot be had."""
-    check_inputs(missing_jobs(target.plan(run.scale), run.open_cache()), run.place, download)
+    """Raises MissingDataError where data of jobs that are still to run cannot be had.
+
+    Jobs that run on other machines need them there alone: then only a download is done here.
+    """
+    if run.executor == "local" or download:
+        jobs = missing_jobs(target.plan(run.scale), run.open_cache())
+        check_inputs(jobs, run.place, download)
 
 
 def missing_jobs(plan: Plan, cache: Cache) -> list[Job]:

@@ -97,10 +97,9 @@ def accuracy(
             'train_mask returned, or make the network with head="shared"'
         )
     network = {**scored, **head}
+    # Statistics go with the weights they were gathered under: `trained` ones, where there are such.
     if statistics is None and weights is getattr(masked, "trained", None):
-        statistics = getattr(
-            masked, "statistics", None
-        )  # a PrunedMask's are of its trained weights
+        statistics = getattr(masked, "statistics", None)
     examples = checked_examples(backbone, data)
     found = classes_of(examples.labels) if classes is None else tuple(classes)
     view = TaskView(network, _statistics(backbone, network, statistics), len(found))

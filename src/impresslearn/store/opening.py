@@ -78,10 +78,11 @@ def describe_store(path: str | os.PathLike) -> dict[str, Any]:
     """What `store show` prints: network, settings, counts, and where the bytes are."""
     with _reading(path) as contents:
         head, state = checked_head(contents), contents.state()
-        ((stored, trained, largest, tasks),) = contents.database.rows(
+        ((stored, trained, largest, tasks, projections),) = contents.database.rows(
             "SELECT coalesce(sum(length(bits)), 0), count(bits), max(length(bits)), "
             "(SELECT coalesce(sum(coalesce(length(coefficients), 0) + "
-            "coalesce(length(statistics), 0) + coalesce(length(profile), 0)), 0) FROM tasks) "
+            "coalesce(length(statistics), 0) + coalesce(length(profile), 0)), 0) FROM tasks), "
+            "(SELECT coalesce(sum(length(data)), 0) FROM tensors WHERE name LIKE '.projection.%') "
             "FROM masks"
         )
         return {
@@ -99,6 +100,7 @@ def describe_store(path: str | os.PathLike) -> dict[str, Any]:
             "bytes_a_stored_mask": round(stored / trained) if trained else None,
             "largest_mask_bytes": largest,
             "projections": contents.projections(),
+            "projections_bytes": projections,
             "tasks": state.tasks,
             "tasks_bytes": tasks,
             "former_versions_bytes": contents.former_bytes(),

@@ -69,15 +69,12 @@ def check_inputs(jobs: Iterable[Job], place: Place, download: bool = False) -> N
     """
     seen = set()
     for job in jobs:
-        stream, weights = (
-            job.settings.get("stream"),
-            job.settings.get("backbone", {}).get("weights"),
-        )
-        if stream is not None and stream.get("name") not in seen:
-            seen.add(stream.get("name"))
-            make_stream(dict(stream), Path(place.data), download=download)[
-                0
-            ]  # loads what it is made of
+        stream = job.settings.get("stream", {})
+        weights = job.settings.get("backbone", {}).get("weights")
+        if stream and stream["name"] not in seen:
+            seen.add(stream["name"])
+            made = make_stream(stream, Path(place.data), download=download)
+            _ = made[0]  # which loads what it is made of
         if weights is not None and weights not in seen:
             seen.add(weights)
             load_backbone(job.settings, place)
