@@ -5,9 +5,9 @@
 Both see the same development tasks and hold the same examples back. The full search tries every
 candidate of the adviser at nine prices, a factor of three apart, on every case, and takes the most
 accurate setting that fits the budget. What either recommends is then learned on evaluation tasks,
-on which nothing was chosen, and scored on their test sets. One thread. Seconds are of one machine,
-so their ratio counts. What is done is kept in `OUT.TASKS.partial.json`: a measurement that was
-broken off goes on where it stopped.
+on which nothing was chosen, none over the budget (`max_bytes`), and scored on their test sets. One
+thread. Seconds are of one machine, so their ratio counts. What is done is kept in
+`OUT.TASKS.partial.json`: a measurement that was broken off goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -84,11 +84,9 @@ def measure(source: Callable[[Path], Any], data: Path, kept: Kept) -> list[dict[
     rows = []
     for budget, ours in advice.items():
         best = max((run for run in runs if run["bytes"] <= budget), key=lambda run: run["accuracy"])
-        scores = kept.get(
-            f"evaluation of the advice, {budget} B", evaluated, factory, ours, evaluation
-        )
-        others = kept.get(
-            f"evaluation of the search, {budget} B", evaluated, factory, best, evaluation
+        scores, others = (
+            kept.get(f"{which}, {budget} B, evaluated", evaluated, factory, run, evaluation, budget)
+            for which, run in (("advice", ours), ("search", best))
         )
         test = paired_test([100 * a for a, _ in scores], [100 * a for a, _ in others])
         rows.append(
@@ -153,11 +151,11 @@ def full_search(factory: LearnerFactory, kept: Kept) -> tuple[list[dict[str, Any
 
 
 def evaluated(
-    factory: LearnerFactory, run: Mapping[str, Any], tasks: Tasks
+    factory: LearnerFactory, run: Mapping[str, Any], tasks: Tasks, budget: int
 ) -> list[tuple[float, int]]:
-    """Test accuracy and bytes of each task."""
+    """Test accuracy and bytes of each task; none takes more than the budget."""
     candidate = next(each for each in CANDIDATES if each.name == run["candidate"])
-    learner = factory.learner(candidate, run["price"])
+    learner = factory.learner(candidate, run["price"], most=budget)
     for number, (name, task) in enumerate(tasks.items()):
         learner.learn_task(name, task.train, seed=100 + number)
     return [(learner.score(t.test, name), learner.tasks_[name].bytes) for name, t in tasks.items()]

@@ -64,16 +64,17 @@ class Candidate:
 
 
 CANDIDATES = (
-    Candidate("a number a weight", "per_weight", 0.26, 460),
-    Candidate("60 disjoint masks, a number a unit", "default", 0.065, 700, 60, settings=UNITS),
-    Candidate("20 disjoint masks, a number a unit", "default", 0.08, 660, 20, settings=UNITS),
-    Candidate("basis masks, a number a unit", "default", 0.07, 450, basis=True, settings=UNITS),
-    Candidate("basis masks, a number a layer", "default", 0.03, 60, basis=True, settings=LAYERS),
     Candidate("readout of the network", "few_labels", 0.001, 660),
     Candidate("readout of learned features", "few_labels", 0.001, 810, basis=True, features=True),
     Candidate("readout under basis masks", "few_labels", 0.002, 1400, basis=True),
+    Candidate("basis masks, a number a layer", "default", 0.03, 60, basis=True, settings=LAYERS),
+    Candidate("a number a weight", "per_weight", 0.26, 460),
+    Candidate("basis masks, a number a unit", "default", 0.07, 450, basis=True, settings=UNITS),
+    Candidate("20 disjoint masks, a number a unit", "default", 0.08, 660, 20, settings=UNITS),
+    Candidate("60 disjoint masks, a number a unit", "default", 0.065, 700, 60, settings=UNITS),
     Candidate("masks that add to the network", "pretrained", 0.01, 3000),
 )
+"""The quickest to learn come first: none needs a second trial that is too large and does worse."""
 
 
 class LearnerFactory:
@@ -99,10 +100,16 @@ class LearnerFactory:
         self._networks: dict[bool, tuple[Backbone, Preprocessing | None]] = {}
         self._banks: dict[bool, MaskBank] = {}
 
-    def learner(self, candidate: Candidate, price: float) -> ImpressLearner:
-        """A learner to try a candidate at a price with, its bank of basis masks shared."""
+    def learner(
+        self, candidate: Candidate, price: float, most: int | None = None
+    ) -> ImpressLearner:
+        """A learner to try a candidate at a price with, its bank of basis masks shared.
+
+        most: bytes that a task may take, at a higher price where it needs one.
+        """
         bank = self._bank(candidate) if candidate.basis else None
-        learner = self._empty(candidate, {"bit_price": price, "bank": bank})
+        own = {"bit_price": price, "bank": bank, "max_bytes": most}
+        learner = self._empty(candidate, own)
         return self._equipped(learner, candidate)
 
     def finished(
