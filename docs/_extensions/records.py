@@ -139,9 +139,56 @@ def curves(path: Path) -> Rows:
         ]
 
 
+def searches(path: Path) -> Rows:
+    """How many tasks each search finds, and in how many seconds, by tasks and inputs."""
+    names = {
+        "exhaustive": "every task run",
+        "halving": "halving",
+        "shortlist": "one-shot, its best 16 run",
+        "one_shot": "one-shot as published",
+    }
+    yield ["inputs of", "tasks", "inputs", *names.values()]
+    rows = [row for row in read_record(path).rows if row["kind"] == "search"]
+    cells = grouped(rows, lambda row: (row["benchmark"], row["tasks"], row["inputs"]))
+    for (benchmark, tasks, inputs), of in cells.items():
+        found = {row["search"]: f"{row['found']:.0%} ({row['seconds']:.3f})" for row in of}
+        yield [benchmark, f"{tasks:,}", str(inputs), *(found.get(name, "–") for name in names)]
+
+
+def foreign(path: Path) -> Rows:
+    """How well each score tells inputs of no task: false accepts, and AUROC."""
+    rows = [row for row in read_record(path).rows if "auroc" in row]
+    scores = list(dict.fromkeys(row["score"] for row in rows))
+    yield ["tasks of", "inputs of no task", "inputs", *scores, "the default's own limit"]
+    cells = grouped(rows, lambda row: (row["benchmark"], row["foreign"], row["inputs"]))
+    for (benchmark, kind, inputs), of in cells.items():
+        told = {row["score"]: row for row in of}
+        both = (f"{told[s]['false_accept']:.0%} ({told[s]['auroc']:.2f})" for s in scores)
+        accepted = f"{told['the default']['accepted']:.0%}"
+        yield [benchmark, kind, str(inputs), *both, accepted]
+
+
+def unnamed(path: Path) -> Rows:
+    """Accuracy of basis tasks that nobody names: by α-optimisation, and by halving."""
+    rows = [row for row in read_record(path).rows if row["method"].startswith("GN")]
+    counts = sorted({row["masks"] for row in rows})
+    yield ["sparsity", *(f"N = {count}: α-optimisation; halving" for count in counts)]
+    cells = grouped(rows, lambda row: (row["sparsity"], row["masks"], row["method"]))
+    for sparsity in dict.fromkeys(row["sparsity"] for row in rows):
+        line = [str(sparsity)]
+        for count in counts:
+            pair = (cells[sparsity, count, name] for name in ("GN", "GN, halving"))
+            told = (summarise(of, "accuracy") for of in pair)
+            line.append("; ".join(f"{percent(e.mean)} ± {100 * e.half_width:.1f}" for e in told))
+        yield line
+
+
 TABLES: dict[str, tuple[str, Callable[[Path], Rows]]] = {
     "switching": ("perf/switching.json", switching),
     "bench": ("perf/bench.json", bench),
     "budgets": ("paper/results/frontier.json", budgets),
     "curves": ("paper/results/frontier.json", curves),
+    "searches": ("paper/results/task-inference.json", searches),
+    "foreign": ("paper/results/task-inference.json", foreign),
+    "unnamed-rotations": ("paper/results/rotated-mnist-paper.json", unnamed),
 }

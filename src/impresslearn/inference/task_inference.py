@@ -139,8 +139,8 @@ def guess_task(
 ) -> TaskGuess:
     """Finds the task of a batch of inputs (n, ...), n >= 1, all of one task.
 
-    method: "auto" is "exhaustive", which was the most accurate and the fastest wherever it was
-    measured (docs/decisions.md). tasks: read one after another under "exhaustive", and held all at
+    method: "auto" is "exhaustive", which was as right as any other, or more so, and faster than
+    halving wherever it was measured (docs/decisions.md). tasks: read one after another under "exhaustive", and held all at
     once by the others. objective: what the superposition minimises: "information" (mean entropy
     minus entropy of the mean; by far the better ranking, and "alpha" does not collapse), or plain
     "entropy" as in the papers. recipe, penalty (λ of eq. 2) and seed belong to "alpha". shared:
