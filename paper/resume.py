@@ -4,9 +4,9 @@
     python paper/resume.py frontier --finish
 
 `impresslearn reproduce` wants its cache for as long as a target runs. This keeps the finished rows
-in `paper/results/partial/TARGET.json` instead, each with the commit that ran it; a cache is needed
-only for what jobs share, such as masks. Start it as often as there are cores: runs divide the rows
-among themselves. --finish writes the record from the rows when all are there.
+in `paper/results/partial/TARGET.json` instead, each with the code and the processor that ran it; a
+cache is needed only for what jobs share, such as masks. Start it as often as there are cores: runs
+divide the rows among themselves. --finish writes the record from the rows when all are there.
 
 A row is known by its columns, its job's settings and those of the jobs that this one needs. Code is
 not part of that: whoever changes what a method computes takes its rows out.
@@ -24,8 +24,9 @@ from typing import Any
 import filelock
 
 from impresslearn.experiments.cache import Cache, work_on
-from impresslearn.experiments.jobs import Job, Place, in_order
-from impresslearn.experiments.provenance import code_facts
+from impresslearn.experiments.code import code_of_all
+from impresslearn.experiments.jobs import Job, Outcome, Place, in_order
+from impresslearn.experiments.provenance import code_facts, processor_name
 from impresslearn.experiments.record import make_record, write_record
 from impresslearn.experiments.targets import Plan, find_target
 from impresslearn.experiments.targets.plan import Planned
@@ -85,11 +86,16 @@ def run(partial: Partial, plan: Plan, place: Place, cache: Cache, where: dict[st
                 for each in in_order([planned.job]):
                     outcome = work_on(each, cache, place)
                 row = planned.row(outcome.values)
-                facts = {"seconds": outcome.seconds, "commit": code_facts()["commit"], "job": job}
-                partial.add({**facts, **row}, order)
+                partial.add({**_facts(planned, outcome), "job": job, **row}, order)
                 print(json.dumps(row, ensure_ascii=False), flush=True)
         except filelock.Timeout:
             continue
+
+
+def _facts(planned: Planned, outcome: Outcome) -> dict[str, Any]:
+    """What ran a row: seconds, code and processor."""
+    code = code_of_all(each.function for each in in_order([planned.job]))
+    return {"seconds": outcome.seconds, "processor": processor_name(), **code_facts(code)}
 
 
 def finish(partial: Partial, target: str, scale: str, out: Path) -> None:
@@ -115,13 +121,22 @@ def finish(partial: Partial, target: str, scale: str, out: Path) -> None:
     }
     spent = sum(row["seconds"] for row in rows)
     record = make_record(content, "cpu", spent, spent, threads=1)
-    record["code"] = {"commit": ", ".join(sorted({row["commit"] for row in rows})), "hash": None}
+    changed = any(row.get("uncommitted") for row in rows)
+    hashes, commits = _all_of(rows, "hash"), _all_of(rows, "commit")
+    record["code"] = {"commit": commits, "uncommitted": changed, "hash": hashes}
+    record["hardware"]["processor"] = _all_of(rows, "processor")
     write_record(record, out / f"{target}.json", fold=True)
 
 
+def _all_of(rows: list[dict[str, Any]], key: str) -> str | None:
+    """All that rows say under a key; None where none does."""
+    return ", ".join(sorted({row[key] for row in rows if row.get(key)})) or None
+
+
 def _of_target(row: dict[str, Any], planned: Planned) -> dict[str, Any]:
-    """A row without what is kept of its job."""
-    return {k: v for k, v in row.items() if k not in ("job", "seconds") or k in planned.values}
+    """A row without what is kept of its job, but for the commit."""
+    kept = {"job", "seconds", "processor", "uncommitted", "hash"} - set(planned.values)
+    return {key: value for key, value in row.items() if key not in kept}
 
 
 def main() -> None:

@@ -42,6 +42,9 @@ def test_two_runs_share_the_rows_and_the_record_is_that_of_reproduce(tmp_path):
         program=REAL,
     )
     whole = json.loads((tmp_path / "whole" / "overlap.json").read_text())
+    assert found["code"].keys() == whole["code"].keys()
+    assert len(found["code"]["hash"]) == len(whole["code"]["hash"])
+    assert found["hardware"] == whole["hardware"] | {"threads": 1}
     assert found["figures"] == whole["figures"]
     without = [{k: v for k, v in row.items() if k != "commit"} for row in found["rows"]]
     assert without == whole["rows"]
