@@ -6,6 +6,7 @@ RUN     := $(VENV)/bin/python -m
 STAMP   := $(VENV)/.installed
 PYTHON  ?= python3
 OUT     ?= demo
+SITE    ?= docs/_build/site
 PYTEST  ?=
 CONSTRAINTS ?= -c constraints.txt
 
@@ -18,7 +19,7 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(WANTED))
 .PHONY: $(STAMP)
 endif
 
-.PHONY: demo test test-slow test-all lint types check check-figures docs dist test-wheel clean
+.PHONY: demo test test-slow test-all lint types check check-figures docs site links test-life dist test-wheel clean
 
 demo: $(STAMP)
 	@$(RUN) impresslearn demo --out "$(OUT)"
@@ -47,6 +48,18 @@ check-figures: $(STAMP)
 docs: $(STAMP)
 	OMP_NUM_THREADS=1 $(RUN) sphinx -W --keep-going -q -d docs/_build/doctrees docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
+
+# The site beside those of other versions, with a page that lists them: make site SITE=/srv/www
+site: docs
+	$(VENV)/bin/python docs/versions.py docs/_build/html $(SITE)
+
+# Every address that the pages name is asked for; needs the network, so no part of .ci/run.
+links: $(STAMP)
+	OMP_NUM_THREADS=1 $(RUN) sphinx -b linkcheck -q -d docs/_build/doctrees docs docs/_build/links
+
+# The life of tasks (learn, update, restore, remove, kill) in 1,000 random orders instead of 12.
+test-life: $(STAMP)
+	IMPRESSLEARN_FULL_STORE_TESTS=1 OMP_NUM_THREADS=1 $(RUN) pytest tests/store/test_store_versions.py
 
 # What is released: an archive of the sources, and a wheel that is built from it.
 dist: $(STAMP)

@@ -140,9 +140,10 @@ def guess_task(
     """Finds the task of a batch of inputs (n, ...), n >= 1, all of one task.
 
     method: "auto" is "exhaustive", which was as right as any other, or more so, and faster than
-    halving wherever it was measured (docs/decisions.md). tasks: read one after another under "exhaustive", and held all at
-    once by the others. objective: what the superposition minimises: "information" (mean entropy
-    minus entropy of the mean; by far the better ranking, and "alpha" does not collapse), or plain
+    halving wherever it was measured (docs/decisions.md). tasks: read one after another under
+    "exhaustive", and held all at once by the others. objective: what the superposition minimises:
+    "information" (mean entropy minus entropy of the mean; by far the better ranking, and "alpha"
+    does not collapse), or plain
     "entropy" as in the papers. recipe, penalty (λ of eq. 2) and seed belong to "alpha". shared:
     norm statistics of all tasks. Raises InputError for no task, no input, an unknown method, and
     for another than "exhaustive" where tasks cannot be superposed: with heads of their own, tuned
