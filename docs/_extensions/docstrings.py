@@ -1,7 +1,7 @@
 """Docstrings, which are plain text, as reStructuredText.
 
-What is said of an argument becomes an item of a list, and characters that would be markup are
-escaped outside of code.
+What is said of an argument becomes an item of a list, an indented paragraph a block of code, and
+characters that would be markup are escaped outside of code.
 """
 
 from __future__ import annotations
@@ -25,17 +25,22 @@ def setup(app: Sphinx) -> dict[str, Any]:
 def _process(
     app: Sphinx, what: str, name: str, target: Any, options: Any, lines: list[str]
 ) -> None:
-    parts = CODE.split("\n".join(lines))
     names = "|".join(map(re.escape, _argument_names(target)))
+    paragraphs = "\n".join(lines).split("\n\n")
+    lines[:] = "\n\n".join(_formatted(each, names) for each in paragraphs).split("\n")
+
+
+def _formatted(paragraph: str, names: str) -> str:
+    if paragraph.startswith("    "):
+        return f".. code-block:: python\n\n{paragraph}"
+    parts = CODE.split(paragraph)
     for place in range(0, len(parts), 2):  # what is not code
         plain = re.sub(r"([*|])|(?<=\w)(_)(?!\w)", r"\\\1\2", parts[place])
         if names:
             said = rf"(?<![\w.`-])((?:{names})(?:,\s+(?:{names}))*):(?=\s)"
             plain = re.sub(said, rf"{ITEM}**\1**:", plain)
         parts[place] = plain
-    text = re.sub(r"`([^`]*)`", r"``\1``", "".join(parts))
-    paragraphs = [_listed(each) for each in text.split("\n\n")]
-    lines[:] = "\n\n".join(paragraphs).split("\n")
+    return _listed(re.sub(r"`([^`]*)`", r"``\1``", "".join(parts)))
 
 
 def _listed(paragraph: str) -> str:

@@ -8,6 +8,7 @@ import math
 import numbers
 import re
 import sys
+import zlib
 from collections.abc import Collection
 from difflib import get_close_matches
 from typing import Any
@@ -83,6 +84,11 @@ def check_number(
 def check_seed(seed: Any) -> int:
     """The seed as a plain int. Raises InputError unless it is an integer that torch takes."""
     return check_integer("seed", seed, -(2**63))
+
+
+def torch_seed(seed: int) -> int:
+    """The seed as torch's generator on the CPU tells it from all others: of 32 bits, by CRC."""
+    return seed if 0 <= seed < 2**32 else zlib.crc32(str(seed).encode())
 
 
 def check_flag(name: str, value: Any) -> bool:

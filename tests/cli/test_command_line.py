@@ -25,7 +25,9 @@ COMMANDS = (
     *("demo", "advise", "learn", "predict", "infer", "store", "serve", "run", "reproduce"),
     *("report", "bench", "env"),
 )
-OF_STORES = (*("ls", "show", "verify", "export", "import", "versions", "restore", "compact", "rm"),)
+OF_STORES = (
+    *("ls", "show", "report", "verify", "export", "import", "versions", "restore", "compact", "rm"),
+)
 EVERY = (*(name for name in COMMANDS if name != "store"), *(f"store {name}" for name in OF_STORES))
 HELP = """
 import sys
@@ -98,10 +100,10 @@ def test_options_stand_in_groups_with_the_defaults_that_are_used():
     for name in ("sparsity", "granularity", "seed"):
         assert shown[name] == str(getattr(learner, name))
     told = " ".join(CliRunner().invoke(app, ["serve", "--help"]).stdout.split())
-    shown = dict(re.findall(r"--(max-\w+|threads) N [^\[]*\[default: \(([\w ]+)\)", told))
+    shown = dict(re.findall(r"--(max-[\w-]+|threads) N [^\[]*\[default: \(([\w ]+)\)", told))
     limits = ServeSettings()
     assert int(shown["max-rows"]) == limits.max_rows
-    assert int(shown["max-candidates"]) == limits.max_candidates
+    assert int(shown["max-inference-tasks"]) == limits.max_inference_tasks
     assert int(shown["max-tasks"]) == limits.max_tasks
     assert int(shown["threads"]) == limits.threads
 

@@ -98,3 +98,17 @@ def test_what_cannot_be_used_is_refused():
         raise OSError("gone")
 
     refused("row 0 of the data cannot be read", as_examples, clusters().with_transform(broken))
+
+
+@pytest.mark.parametrize("kind", [None, "numpy", "torch"])
+def test_columns_of_bytes_are_pixels_as_they_are_elsewhere(kind):
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 4, 4), dtype=np.uint8)
+    rows = datasets.List(datasets.List(datasets.Value("uint8")))
+    for of in (datasets.Array2D((4, 4), "uint8"), rows):
+        features = datasets.Features({"x": of, "label": datasets.Value("int64")})
+        held = {"x": pixels.tolist(), "label": [0, 1] * 3}
+        found = as_examples(datasets.Dataset.from_dict(held, features=features).with_format(kind))
+        assert found.pixels
+        assert torch.equal(found.inputs, torch.from_numpy(pixels) / 255)
+    numbers = as_examples(clusters(x=np.arange(96 * 16).reshape(96, 16).tolist()))
+    assert (numbers.pixels, float(numbers.inputs.max())) == (False, 96 * 16 - 1)

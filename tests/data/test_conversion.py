@@ -227,3 +227,13 @@ def test_data_sets_that_are_not_what_they_say(data, message, limit):
 )
 def test_unusable_data(data, message):
     refused(message, as_examples, data, memory_limit=1000)
+
+
+def test_a_part_is_chosen_by_positions_or_by_a_mask():
+    examples = as_examples((X, Y))
+    few = examples.subset(Y == 0)
+    assert torch.equal(few.inputs, X[Y == 0])
+    assert (set(few.labels), len(examples.subset([]))) == ({0}, 0)
+    assert torch.equal(examples.subset(torch.tensor([3, 1])).inputs, X[[3, 1]])
+    for wrong in ([0.9, 1.9], np.array([True, False]), ["a"]):
+        refused("indices must be integers, or one boolean an example", examples.subset, wrong)

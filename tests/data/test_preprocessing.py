@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from impresslearn import Preprocessing
+from impresslearn import Preprocessing, create_backbone
 from impresslearn.data import as_examples
-from toys import read_examples, refused
+from toys import quick_learner, read_examples, refused
 
 PIXELS = torch.arange(2 * 4 * 5 * 3, dtype=torch.float32).reshape(2, 4, 5, 3)  # (n, h, w, c)
 UINT8 = np.random.default_rng(0).integers(0, 256, (30, 16)).astype(np.uint8)
@@ -100,3 +100,22 @@ def test_integers_are_pixels_in_every_container():
     refused("made for pixels: .* got floats from 0 to 2", made.apply, UINT8.clip(0, 2) / 1)
     for form in (data.tensors, data, DataLoader(data, batch_size=7)):
         assert made.apply_to(as_examples(form)).inputs.max() == np.float32(1 / 255)
+
+
+def test_columns_of_data_frames_are_found_by_their_names():
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    values = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32) * (1, 50)
+    made = Preprocessing(columns=("a", "b"), std=(1.0, 50.0))
+    frame, labels = pandas.DataFrame(values, columns=["a", "b"]), np.arange(40) % 2
+    turned = frame[["b", "a"]]
+    assert torch.equal(made.apply(turned), made.apply(frame))
+    assert torch.equal(made.apply(frame.to_numpy()), made.apply(frame))
+    nameless = pandas.DataFrame(values)  # its names are numbers
+    assert torch.equal(made.apply(nameless), made.apply(frame))
+    network = create_backbone(in_features=2, num_classes=2, widths=[4])
+    learner = quick_learner(network, preprocessing=made).add_random_masks(2)
+    learner.learn_task("a", (turned, labels))
+    assert learner.predict(frame, "a").tolist() == learner.predict(turned, "a").tolist()
+    assert learner.score((frame, labels), "a") == learner.score((turned, labels), "a")
+    refused("the table has no column 'a'", made.apply, frame.rename(columns={"a": "c"}))
+    refused("the table has a column 'c'", made.apply, frame.assign(c=1.0))

@@ -259,18 +259,18 @@ def test_a_profile_tells_own_inputs_from_shuffled_ones(digits):
 
 def test_inference_is_scored_by_the_number_of_inputs(digits):
     tasks = {task.name: task.test for task in STREAM[:6]}
-    found = il.score_inference(digits, tasks, inputs=(1, 16), questions=3)
+    found = il.score_inference(digits, tasks, inputs=(1, 16), trials=3)
     one, many = found.rows
-    assert (one["inputs"], many["inputs"], many["questions"]) == (1, 16, 18)
+    assert (one["inputs"], many["inputs"], many["trials"]) == (1, 16, 18)
     assert one["task_accuracy"] < many["task_accuracy"] > 0.9
     assert 0.8 < many["accuracy"] <= 1
-    assert 0 <= many["refused"] < 0.5 < many["stated_accuracy"] <= 1
-    again = il.score_inference(digits, tasks, inputs=(1, 16), questions=3)
+    assert 0 <= many["rejected"] < 0.5 < many["stated_accuracy"] <= 1
+    again = il.score_inference(digits, tasks, inputs=(1, 16), trials=3)
     assert again.rows == found.rows
-    among = il.score_inference(digits, tasks, inputs=[16], questions=2, among="learned").rows[0]
+    among = il.score_inference(digits, tasks, inputs=[16], trials=2, among="learned").rows[0]
     assert among["task_accuracy"] <= 2 / 6
     lines = str(found).splitlines()
-    assert lines[0].split()[:2] == ["inputs", "questions"]
+    assert lines[0].split()[:2] == ["inputs", "trials"]
     assert len(lines) == 4
     assert found._repr_html_().count("<tr>") == 3
     for wrong, settings, line in (
@@ -278,8 +278,23 @@ def test_inference_is_scored_by_the_number_of_inputs(digits):
         (tasks, {"inputs": [10**6]}, "inputs must be"),
         (tasks, {"inputs": []}, "inputs must be a number of inputs, or several, got none"),
         ({STREAM[0].name: (STREAM[0].test.inputs, STREAM[0].test.labels + 5)}, {}, "never seen by"),
-        (tasks, {"questions": 0}, "questions must be"),
+        (tasks, {"trials": 0}, "trials must be"),
         ({"nobody": STREAM[0].test}, {}, "nobody"),
     ):
         with pytest.raises(il.ImpressLearnError, match=line):
             il.score_inference(digits, wrong, **settings)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_inputs_in_the_order_of_their_classes_are_told_like_others(method):
+    """Only some of many inputs are looked at: not the first ones, which may be of one class."""
+    stream = il.streams.rotated_digits(angles=[0, 40, 180])
+    backbone = il.create_backbone(in_features=64, widths=[48, 32])
+    learner = il.ImpressLearner(backbone, sparsity=0.6, progress=False, basis_recipe=SHORT)
+    for task in stream:
+        learner.learn_basis(task.name, task.train)
+    for task in stream:
+        order = np.argsort(task.train.labels, kind="stable")
+        inputs = task.train.subset(order).inputs
+        guess = learner.infer_task(inputs, method=method, **settings_for(method))
+        assert (guess.best, guess.unknown) == (task.name, False)

@@ -97,3 +97,53 @@ def test_another_learner_over_the_same_bank_keeps_its_masks():
     assert (len(one.bank_), len(other.bank_), len(bank)) == (0, 4, 4)
     one.add_masks(1, seed=9).learn_task("b", blobs(2))
     assert torch.equal(logits(other)["a"], before["a"])
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 10**8])
+@pytest.mark.parametrize("features", [False, True])
+@pytest.mark.parametrize("kept", ["memory", "store"])
+def test_what_is_learned_after_a_removal_knows_nothing_of_the_masks_that_went(
+    kept, features, cache_bytes, tmp_path
+):
+    """The masks' networks and features that were computed are not those of other masks."""
+    path, data = tmp_path / "x.impress", blobs(5)
+    made = quick_learner(lenet(3, head="own"), granularity="readout", cache_bytes=cache_bytes)
+    if kept == "store":
+        made.save(path)
+        made = il.open_store(path, progress=False, cache_bytes=cache_bytes)
+    for seed in (0, 9):
+        made.add_random_masks(3, seed=seed)
+        if features:
+            made.learn_features(blobs(1), dimensions=3)
+        made.learn_task("a", data)
+        if seed == 0:
+            made.remove_task("a").remove_masks()
+    wanted = made.logits(data[0], "a")
+    if kept == "store":
+        made.close()
+    else:
+        made.save(path)
+    assert torch.equal(il.load(path).logits(data[0], "a"), wanted)
+
+
+def test_seeds_of_masks_that_are_left_are_not_used_again():
+    learner = quick_learner().learn_basis("a", blobs(1)).learn_basis("b", blobs(1))
+    learner.remove_task("a").remove_masks()
+    learner.learn_basis("c", blobs(1))
+    assert [info.recipe["seed"] for info in learner.bank_.infos] == [1, 2]
+    assert learner.bank_.overlap().measured[0, 1] < 0.9
+
+
+def test_learners_of_one_bank_grow_apart(tmp_path):
+    made = quick_learner().add_random_masks(2)
+    made.save(tmp_path / "x.impress")
+    with il.open_store(tmp_path / "x.impress", progress=False) as opened:
+        other = quick_learner(opened.backbone, bank=opened.bank_)
+        other.add_random_masks(3, seed=7).learn_task("b", blobs(1))
+        opened.learn_task("a", blobs(1)).add_random_masks(1)
+        assert (len(opened.bank_), len(other.bank_)) == (3, 5)
+        assert opened.tasks_["a"].num_masks == 2
+        before = other.logits(blobs(1)[0], "b")
+        opened.add_random_masks(20)
+        assert torch.equal(other.logits(blobs(1)[0], "b"), before)
+    assert len(il.load(tmp_path / "x.impress").bank_) == 23

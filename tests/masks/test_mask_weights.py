@@ -1,12 +1,13 @@
 """Weights under a mask: trained again, and scored."""
 
+import numpy as np
 import pytest
 import torch
 
 from impresslearn import Recipe, adapt
 from impresslearn.errors import InputError
 from impresslearn.masks import accuracy, overlap, prune, random_bank, train_mask, train_weights
-from toys import ConvNet, pictures, same
+from toys import ConvNet, blobs, lenet, pictures, refused, same
 
 RECIPE = Recipe(optimizer="adam", lr=0.05, epochs=0, min_steps=40, batch_size=32)
 
@@ -81,7 +82,7 @@ def test_statistics_and_heads_come_along(head):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "must cover exactly the maskable layers"),
+        ({}, "a mask maps layer names to tensors of booleans, got none"),
         (None, "give a mask, weights or a mask over weights"),
         ({"0.weight": torch.ones(2, 2) > 0}, "must cover exactly the maskable layers"),
         ("mask", "a mask maps layer names to tensors of booleans, got str"),
@@ -116,3 +117,19 @@ def test_an_overlap_is_told_in_a_line(backbone):
     assert repr(bank.overlap()).startswith("Overlap(3 masks, 0.")
     first, second = bank.mask(bank.names[0]), bank.mask(bank.names[1])
     assert repr(overlap(first, second)).startswith("Overlap(measured=0.3")
+
+
+def test_data_that_lack_a_class_are_scored_by_the_outputs_of_the_others():
+    data = blobs()
+    backbone = lenet()
+    found = train_mask(backbone, data, recipe=RECIPE)
+    again = train_weights(backbone, found, data, recipe=RECIPE)
+    some = torch.from_numpy(np.flatnonzero(np.asarray(data[1]) != 0))
+    few = data[0][some], np.asarray(data[1])[some]
+    for trained in (found, again, prune(backbone, data, rounds=1, recipe=RECIPE)):
+        assert trained.classes == (0, 1, 2)
+        own = accuracy(backbone, trained, data, classes=[0, 1, 2])
+        assert accuracy(backbone, trained, data) == own
+        assert accuracy(backbone, trained, few) == accuracy(backbone, trained, few, [0, 1, 2])
+    other = data[0], np.asarray(data[1]) + 5
+    refused("label . was never seen", accuracy, backbone, found, other)

@@ -34,7 +34,7 @@ def test_measures_are_those_worked_out_by_hand():
     assert metrics.forward_transfer(MATRIX) == near(((0.25 - 0.2) + (0.5 - 0.3)) / 2)
     assert metrics.forward_transfer([[nan] * 2, [0.9, nan], [0.9, 0.8]]) is None
     for learned in (0, 4):
-        refused("1 to 3 tasks", metrics.average_accuracy, MATRIX, learned)
+        refused("integer from 1 to 3", metrics.average_accuracy, MATRIX, learned)
     for matrix in ([], [[0.5]], [[0.5], [0.5]], [[0.1, 0.2], [0.1]]):
         refused("T \\+ 1 rows of T accuracies", metrics.forgetting, matrix)
 

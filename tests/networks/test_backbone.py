@@ -10,6 +10,7 @@ from torch import nn
 
 from impresslearn.errors import InputError
 from impresslearn.networks import Backbone, adapt, create_backbone
+from toys import FEATURES, blobs, quick_learner
 
 MODES = ("train", "frozen", "eval", "batch")
 LENET = create_backbone()
@@ -314,3 +315,25 @@ def test_arguments_of_forward_that_do_not_fit(norm, arguments, message, images):
 def test_bad_constructor_settings(module, change, message):
     with pytest.raises(InputError, match=message):
         Backbone(module, **{"num_classes": 2, "norm": "none"} | change)
+
+
+class InPlace(nn.Module):
+    """Normalises what it is given where it stands."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.head = nn.Linear(FEATURES, 8), nn.Linear(8, 3)
+
+    def forward(self, inputs):
+        return self.head(self.hidden(inputs.sub_(0.3).mul_(3)).relu_())
+
+
+def test_modules_that_change_their_input_in_place_leave_the_users_data_alone():
+    inputs, labels = blobs()
+    before = inputs.clone()
+    learner = quick_learner(adapt(InPlace(), input_shape=(FEATURES,)), granularity="readout")
+    learner.add_random_masks(3).learn_task("a", (inputs, labels))
+    found = [learner.logits(inputs, "a") for _ in range(3)]
+    assert torch.equal(found[0], found[2])
+    assert learner.infer_task(inputs).best == "a"
+    assert torch.equal(inputs, before)

@@ -25,7 +25,7 @@ ROUTES = {"/predict": "POST", "/infer": "POST"}
 @pytest.fixture(scope="module")
 def narrow(direct):
     """An app with small limits and a token."""
-    limits = {"max_bytes": 2000, "max_rows": 3, "max_candidates": 4, "max_tasks": 1}
+    limits = {"max_bytes": 2000, "max_rows": 3, "max_inference_tasks": 4, "max_tasks": 1}
     app = create_app(direct, ServeSettings(token="s3cret", hosts=("Here.org", "[::1]"), **limits))
     headers = {"Authorization": "Bearer s3cret", "Host": "here.org:80"}
     with TestClient(app, headers=headers) as client:

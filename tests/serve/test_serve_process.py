@@ -251,8 +251,8 @@ def test_every_option_arrives_and_defaults_are_the_librarys(monkeypatch):
     monkeypatch.setattr(
         "impresslearn.serve.run_server", lambda *given, **how: made.append((*given, how))
     )
-    numbers = "max_bytes max_rows max_candidates max_tasks max_memory threads max_peer_connections"
-    given = {name: 5 + place for place, name in enumerate(numbers.split())}
+    numbers = "max_bytes max_rows max_inference_tasks max_tasks max_memory max_peer_connections"
+    given = {name: 5 + place for place, name in enumerate([*numbers.split(), "threads"])}
     options = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
     rest = "--host 127.0.0.2 --port 9 --token abc --log-level error --json"
     rest += " --allow-host a --allow-host b"

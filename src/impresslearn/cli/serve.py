@@ -22,7 +22,7 @@ class LimitOptions:
         "N", "Bytes of one request's body.", show_default="16 MiB", min=1
     )
     max_rows: int | None = option_field("N", "Inputs in one request.", show_default="4096", min=1)
-    max_candidates: int | None = option_field(
+    max_inference_tasks: int | None = option_field(
         "N", "Tasks that one inference may choose among.", show_default="10000", min=1
     )
     max_tasks: int | None = option_field(

@@ -21,6 +21,7 @@ from torch import Tensor
 from impresslearn.coefficients.coding import LARGEST
 from impresslearn.coefficients.mixing import Grid
 from impresslearn.networks.layers import MaskableLayer
+from impresslearn.validation import torch_seed
 
 DENSITY, FEWEST = 1 / 6, 8
 """A task on a random network starts with this share of weights, but so many a unit, or half."""
@@ -54,7 +55,7 @@ class WeightNumbers:
         self._residual, device = residual, weights[0].device
         self.shapes = [(layer.units, layer.fan_in) for layer in layers]
         self._sizes = [layer.numel for layer in layers]
-        total, draws = sum(self._sizes), torch.Generator().manual_seed(seed)
+        total, draws = sum(self._sizes), torch.Generator().manual_seed(torch_seed(seed))
         numbers = torch.zeros(total)
         if not residual:  # uniform up to where the wanted share is rounded to 1
             wanted = torch.tensor([max(DENSITY, min(FEWEST / n, 0.5)) for _, n in self.shapes])

@@ -49,8 +49,10 @@ def from_columns(data: Any, memory_limit: int, workers: int) -> Examples | Strea
                 "a tokenizer with padding, TextEncoder) or leave it out (remove_columns)"
             )
     if len(names) == 1:
-        image = plain and type(data.features[names[0]]).__name__ == "Image"
-        return from_dataset(_Rows(rows, names[0], label, image), memory_limit, workers)
+        feature = (data.features or {}).get(names[0])
+        image = plain and type(feature).__name__ == "Image"
+        pixels = _dtype_of(feature) == "uint8"
+        return from_dataset(_Rows(rows, names[0], label, image, pixels), memory_limit, workers)
     size = len(data) * sum(np.asarray(first[name]).nbytes for name in names)
     if size > memory_limit:
         raise InputError(
@@ -68,10 +70,15 @@ def from_columns(data: Any, memory_limit: int, workers: int) -> Examples | Strea
 
 
 class _Rows(Dataset):
-    """One column and the label as pairs."""
+    """One column and the label as pairs.
 
-    def __init__(self, rows: Any, name: str, label: str, image: bool) -> None:
-        self._rows, self._name, self._label, self._image = rows, name, label, image
+    image: whether it holds pictures, which come channels first; pixels: whether it is kept as
+    uint8, of which the formats of `datasets` make int64.
+    """
+
+    def __init__(self, rows: Any, name: str, label: str, image: bool, pixels: bool) -> None:
+        self._rows, self._name, self._label = rows, name, label
+        self._image, self._pixels = image, pixels
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -82,12 +89,21 @@ class _Rows(Dataset):
         if self._image:
             value = np.array(value)  # a writable copy, which torch wants
             value = np.moveaxis(value, -1, 0) if value.ndim == 3 else value[None]
+        elif self._pixels and np.asarray(value).dtype == np.int64:
+            value = np.asarray(value).astype(np.uint8)
         return value, _plain(row[self._label])
 
 
 def _row(rows: Any, place: int) -> Mapping[str, Any]:
     with users_code(lambda: f"row {place} of the data cannot be read"):
         return rows[place]
+
+
+def _dtype_of(feature: Any) -> str | None:
+    """The type of a column's numbers, also where it holds lists of them."""
+    while feature is not None and not hasattr(feature, "dtype"):
+        feature = getattr(feature, "feature", None)
+    return getattr(feature, "dtype", None)
 
 
 def _plain(label: Any) -> Any:

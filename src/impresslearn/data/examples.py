@@ -50,8 +50,16 @@ class Examples:
         return f"Examples({len(self):,} inputs of {one}, {classes} classes)"
 
     def subset(self, indices: Sequence[int] | np.ndarray | Tensor) -> Examples:
-        """The examples at these positions, in this order."""
-        index = torch.as_tensor(np.asarray(indices), dtype=torch.long)
+        """The examples at these positions, in this order, or those where a mask (n,) is True."""
+        places = np.asarray(indices)
+        if places.dtype == bool and places.shape == (len(self),):
+            places = np.flatnonzero(places)
+        if places.dtype.kind not in "iu" and places.size:
+            raise InputError(
+                f"indices must be integers, or one boolean an example, got {places.dtype} of shape "
+                f"{places.shape}"
+            )
+        index = torch.as_tensor(places, dtype=torch.long)
         return replace(self, inputs=self.inputs[index], labels=self.labels[index.numpy()])
 
     def inputs_at(self, indices: np.ndarray) -> Tensor | Inputs:
@@ -94,14 +102,20 @@ def raw(values: Any) -> Tensor:
             "several inputs an example are held as a dictionary of tensors (n, ...) or as Inputs; "
             "a Dataset, a file or a preprocessing gives one tensor"
         )
+    if isinstance(values, Tensor) and values.layout != torch.strided:
+        raise InputError("inputs are a sparse tensor; make it dense, .to_dense()")
+    if isinstance(values, np.ma.MaskedArray):
+        raise InputError("inputs are a masked array; fill what is missing, .filled(0) say")
     try:
         if isinstance(values, (list, tuple)) and values and isinstance(values[0], Tensor):
             values = torch.stack(list(values))
         if isinstance(values, Tensor):
             return values.detach() if values.requires_grad else values
         array = np.asarray(values)
-        flipped = any(stride < 0 for stride in array.strides)  # which torch cannot share
-        return torch.as_tensor(array.copy() if flipped else array)
+        # What torch cannot share, or would share with a warning, such as the values of a table.
+        own = any(stride < 0 for stride in array.strides)
+        own |= not (array.flags.writeable or isinstance(array, np.memmap))
+        return torch.as_tensor(array.copy() if own else array)
     except (TypeError, ValueError, RuntimeError) as error:
         given = f"{type(values).__name__}: {reason_of(error)}"
         raise InputError(f"inputs must be a numeric tensor or array, got {given}") from None

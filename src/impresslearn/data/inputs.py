@@ -51,6 +51,10 @@ class Inputs:
         made._tensors = {name: function(each) for name, each in self.items()}
         return made
 
+    def clone(self) -> Inputs:
+        """The same with a copy of each tensor."""
+        return self.map(torch.clone)
+
     def __len__(self) -> int:
         return len(self.tensors[0])
 

@@ -44,7 +44,7 @@ class Preprocessing:
     where raw inputs are pixels: integers from 0 to 255, which are scaled to [0, 1], or floats that
     are in [0, 1] already; False where they are any other numbers, and then uint8 is refused; None
     scales uint8 and takes everything else as it is. columns: of tables, their names in the order of
-    the inputs: files that name them have them in any order.
+    the inputs: files and DataFrames that name them have them in any order.
     Raises InputError for sizes out of range, numbers that are not finite, and a std not above 0.
     """
 
@@ -124,7 +124,24 @@ class Preprocessing:
         shape would have to be shuffled, and for as many means as there are neither channels nor
         columns.
         """
-        return self.prepare(*with_kind(inputs))
+        return self.prepare(*with_kind(self.ordered(inputs)))
+
+    def ordered(self, inputs: Any) -> Any:
+        """A table with names, such as a DataFrame, with its columns in the order of `columns`.
+
+        Anything else comes back as it is. Raises InputError for other names.
+        """
+        names = [*getattr(inputs, "columns", ())]
+        if self.columns is None or not names or not all(isinstance(name, str) for name in names):
+            return inputs
+        if sorted(names) != sorted(self.columns):
+            odd = min(set(names) ^ set(self.columns), default=names[0])
+            lacks = "has no" if odd in self.columns else "has a"
+            raise InputError(
+                f"the table {lacks} column {odd!r}; the learner takes {len(self.columns)} columns, "
+                f"{', '.join(self.columns)[:80]}"
+            )
+        return inputs[list(self.columns)]
 
     def apply_to(self, examples: Examples | StreamedExamples) -> Examples | StreamedExamples:
         """Raw labelled examples as the network takes them; streamed ones as they are read.

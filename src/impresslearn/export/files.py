@@ -58,11 +58,12 @@ def export_safetensors(task: TaskModel, path: str | os.PathLike) -> Path:
     (A plain dict lacks the versions that a state dict carries, and torch then looks for counters of
     batches in batch norms that have none.)
 
-    Names, shapes and dtypes are the network's own; where it has more outputs than the task has
-    classes, only the first len(classes) mean anything. Tensors that are tied are written once for
-    each name. The metadata are those of `TaskModel.metadata`. Raises InputError where the file
-    cannot be written, the task is a readout of several networks, or the state dict holds something
-    else than tensors.
+    Names, shapes and dtypes are the network's own, but a head of the task's own has a row for each
+    class: `create_backbone` then wants num_classes=len(classes). Where a shared head has more
+    outputs than the task has classes, only the first len(classes) mean anything. Tensors that are
+    tied are written once for each name. The metadata are those of `TaskModel.metadata`. Raises
+    InputError where the file cannot be written, the task is a readout of several networks, or the
+    state dict holds something else than tensors.
     """
     check_place(path)
     if task.view.others:

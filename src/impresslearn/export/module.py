@@ -122,8 +122,8 @@ def export_module(task: TaskModel) -> nn.Module:
     It is in evaluation mode, shares no tensor with the backbone, requires no gradients and lies on
     the backbone's device. Inputs must have the backbone's input_dtype, unless a preprocessing takes
     raw ones (uint8 where they are pixels, else any floats); the logits are then bit-identical to
-    the learner's for the same batch of up to 1024 inputs. Attributes `task` (the name) and
-    `classes` (a tuple; logit k stands for classes[k]) go along.
+    the learner's for the same batch of up to 1024 inputs (of float32). Attributes `task` (the name)
+    and `classes` (a tuple; logit k stands for classes[k]) go along.
 
     The state dict of a network of the library's own fits `create_backbone(...).module`. A module of
     the user's comes back as a copy, inside a graph as `network` where something is added around it.

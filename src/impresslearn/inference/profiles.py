@@ -77,7 +77,7 @@ class InputStatistics:
 
 @dataclass(frozen=True)
 class TaskProfile:
-    """What a task's own training inputs look like to it.
+    """What a task's own training inputs look like to it; the field's out-of-distribution detection.
 
     own, foreign: mean prediction entropy as a fraction of log K, float16, on own inputs and on the
     same with shuffled features; inputs: None in older stores, and where it cannot be had.

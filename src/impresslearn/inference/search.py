@@ -11,6 +11,7 @@ from torch import Tensor
 from impresslearn.data import Inputs, TensorBatches
 from impresslearn.inference.superposition import Superposition
 from impresslearn.networks import Mode
+from impresslearn.networks.inputs import spread_rows
 from impresslearn.networks.prediction import Statistics, TaskView
 from impresslearn.optimisation.loop import Recipe, fit
 from impresslearn.optimisation.objectives import unit_norm_penalty
@@ -42,7 +43,7 @@ class Search:
     def gradient(self, inputs: Tensor | Inputs, active: Tensor | None = None) -> Tensor:
         """(C,): how the objective changes with each task's share, at equal shares."""
         shares = self.superposition.uniform(active).requires_grad_(True)
-        chunk = inputs[:SUPERPOSED_INPUTS].to(shares.device)
+        chunk = spread_rows(inputs, SUPERPOSED_INPUTS).to(shares.device)
         return torch.autograd.grad(self.loss(shares, chunk), shares)[0]
 
     def one_shot(self, inputs: Tensor | Inputs) -> list[int]:

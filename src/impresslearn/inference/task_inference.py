@@ -35,6 +35,7 @@ from impresslearn.inference.search import Search
 from impresslearn.inference.superposition import Superposition
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
+from impresslearn.networks.inputs import spread_rows
 from impresslearn.networks.prediction import Statistics, TaskView
 from impresslearn.optimisation.loop import Recipe
 from impresslearn.optimisation.objectives import information_maximisation, mean_entropy
@@ -155,7 +156,7 @@ def guess_task(
         raise InputError("there is no task to choose from; learn one first")
     if len(inputs) == 0:
         raise InputError("the data hold no example")
-    some = inputs[:JUDGED_INPUTS]
+    some = spread_rows(inputs, JUDGED_INPUTS)
     if method in ("auto", "exhaustive"):
         return _judge(backbone, bank, tasks, some, "exhaustive")
     tasks = list(tasks)

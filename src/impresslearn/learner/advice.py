@@ -17,7 +17,7 @@ from impresslearn.optimisation.progress import ProgressChoice, progress_for
 from impresslearn.report.cells import Cells, cells_of
 from impresslearn.report.quantities import ABSENT, percent, size, size_of
 from impresslearn.report.statistics import summarise
-from impresslearn.validation import check_integer, check_seed
+from impresslearn.validation import check_integer
 
 MOST_BASIS = 5
 
@@ -137,7 +137,7 @@ def advise(
         data,
         chosen,
         preprocessing,
-        check_seed(seed),
+        check_integer("seed", seed, 0),
     )
     pilots = {name: each for name, each in data.items() if name not in chosen}
     search = Search(factory, cases_of(pilots, factory.seed), limit)

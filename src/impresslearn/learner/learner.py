@@ -1,8 +1,7 @@
 """`ImpressLearner`: one frozen network, a bank of masks, and any number of tasks.
 
-`learn_basis` trains an impression with edge-popup and adds it to the bank; `learn_task` learns a
-new task's coefficients over the bank; neither changes anything that an earlier task uses. All
-verbs commit at their end: an error leaves the learner as it was.
+`learn_basis` trains an impression and adds it to the bank; `learn_task` learns coefficients over
+it; neither changes what an earlier task uses. An error in a verb leaves the learner as it was.
 """
 
 from __future__ import annotations
@@ -57,17 +56,19 @@ class ImpressLearner(ReadOnlySettings):
     coded too; max_bytes: what a learned task may take, for which its price is raised where needed.
     penalty: λ of eq. 2. basis_recipe, task_recipe: how masks and coefficients are optimised.
     score_rule: whether edge-popup ranks the "score" or its "magnitude". seed: of everything that is
-    drawn; each mask or task learned takes the next one. preprocessing: what is
-    done to the inputs of every verb, kept with the learner and put into its exports; None takes
-    inputs as they are (uint8 scaled to [0, 1]). start: whether tasks start at a "mixture" of masks
-    (eq. 1) or at the "network" itself, to which masks then add; by default at a trained network
-    whose tasks have heads of their own, without a penalty. tune: small parameters that a task
-    learns beside: those of "norm" layers, and each "bias". fold_after: the share of a training in
-    which batch norms normalise by the batch; what they gather is then folded into the tuned norms
-    (an error where tasks share no statistics). progress: True, False, "auto" (shown on a
-    terminal), or a log, a function of (name, step, values): see `optimisation.progress`.
-    cache_bytes: memory for the weights of the tasks predicted last; 0 keeps none. The defaults are
-    those of the preset "default". Settings are attributes, fixed but for progress.
+    drawn; each mask or task learned takes the next one. preprocessing: what is done to the inputs
+    of every verb, kept with the learner and put into its exports; None takes inputs as they are
+    (uint8 scaled to [0, 1]). start: whether tasks start at a "mixture" of masks (eq. 1) or at the
+    "network" itself, to which masks then add; by default at a trained network whose tasks have
+    heads of their own, without a penalty. tune: small parameters that a task learns beside: those
+    of "norm" layers, and each "bias". fold_after: the share of a training in which batch norms
+    normalise by the batch; what they gather is then folded into the tuned norms (an error where
+    tasks share no statistics). progress: True, False, "auto" (shown on a terminal), or a log, a
+    function of (name, step, values): see `optimisation.progress`. cache_bytes: memory for the
+    weights of the tasks predicted last; 0 keeps none. The defaults are those of the preset
+    "default". Settings are attributes, fixed but for progress. Raises InputError for settings that
+    cannot be used. Verbs raise UnknownTaskError for a name that was never learned, StoreError where
+    a store cannot be used, and InputError for a change to one opened for reading only.
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class ImpressLearner(ReadOnlySettings):
         self.cache_bytes = check_integer("cache_bytes", cache_bytes, 0)
         if backbone.layers:
             ones_per_layer(backbone.layers, self.settings.sparsity, allocation)  # it can be met
-        masks = MaskBank(backbone.layers, backbone.device) if bank is None else bank
+        masks = MaskBank(backbone.layers, backbone.device) if bank is None else bank.to(bank.device)
         self._state = LearnerState(backbone, masks, self.cache_bytes)
 
     @classmethod
@@ -179,9 +180,8 @@ class ImpressLearner(ReadOnlySettings):
     ) -> ImpressLearner:
         """Adds `count` impressions of one task, trained from different seeds.
 
-        They are named name, name/1, name/2, …; the first one is the task's own mask. Each depends
-        on its seed alone, so they may as well be trained apart. batched: as in `learn_tasks`;
-        note: as in `learn_basis`.
+        They are named name, name/1, …; the first is the task's own mask. seeds: distinct ones, on
+        which alone each depends. batched: as `learn_tasks`; note: as `learn_basis`, errors too.
         """
         numbers = range(check_integer("count", count, 1))
         names = [f"{name}/{number}" if number else name for number in numbers]
@@ -189,7 +189,7 @@ class ImpressLearner(ReadOnlySettings):
         return self
 
     def add_random_masks(self, count: int, *, seed: int | None = None) -> ImpressLearner:
-        """Appends random masks of the learner's sparsity and allocation to the bank."""
+        """Appends random masks of the learner's sparsity and allocation; raises as `add_masks`."""
         return self.add_masks(count, seed=seed)
 
     def add_masks(
@@ -198,7 +198,7 @@ class ImpressLearner(ReadOnlySettings):
         """Appends drawn masks of the learner's sparsity and allocation to the bank.
 
         source: "random", "disjoint" (each weight in one of them), "disjoint_kernels" (each kernel)
-        or a name given to `masks.register_mask_source`. Raises InputError for an unknown source.
+        or one of `masks.register_mask_source`. Raises InputError for others, and a count below 1.
         """
         seed = self.settings.seed if seed is None else check_seed(seed)
         count, how = check_integer("count", count, 1), self.settings
@@ -242,17 +242,17 @@ class ImpressLearner(ReadOnlySettings):
         return self
 
     def versions(self, name: str) -> tuple[TaskInfo, ...]:
-        """All versions of a task, the first one first; the last one is the present one."""
+        """All versions of a task in their order, the present one last. Raises UnknownTaskError."""
         present = self.tasks_.learned(name)
         return tuple(each.info() for each in (*self._state.former_versions(present), present))
 
     def restore_task(self, name: str, version: int) -> ImpressLearner:
-        """Puts a former version of a task back, bit for bit, as its next version."""
+        """Puts a former version back, bit for bit, as the next; InputError where there is none."""
         self._state.restore_version(name, check_integer("version", version, 1))
         return self
 
     def remove_task(self, name: str) -> ImpressLearner:
-        """Takes a task out with all its versions, not with its masks (see `remove_masks`)."""
+        """Takes a task out, all versions, but no mask (`remove_masks`). Raises UnknownTaskError."""
         self._state.remove_task(name)
         return self
 
@@ -268,7 +268,8 @@ class ImpressLearner(ReadOnlySettings):
         """Learns so many principal components of the features under all masks, for readouts.
 
         Readouts learned from now on see these instead, and become smaller and more accurate. data:
-        as of `learn_task`, of tasks like those to come (600 unlabelled inputs of a dozen suffice).
+        as of `learn_task`, of tasks like those to come (600 inputs of a dozen suffice; labels do
+        not count). Raises InputError for another granularity than "readout" and unusable data.
         """
         self._trainer.learn_features(data, check_integer("dimensions", dimensions, 1))
         return self
@@ -281,7 +282,7 @@ class ImpressLearner(ReadOnlySettings):
         return checked_inputs(self.backbone, inputs, self.settings.preprocessing)
 
     def logits(self, inputs: Any, task: str) -> Tensor:
-        """A task's logits (n, K), K its number of classes, on the backbone's device."""
+        """A task's logits (n, K), K classes, on the backbone's device. Raises as `predict`."""
         view = self._state.view(self.tasks_.learned(task))
         return view.logits(self.backbone, self.prepare(inputs))
 
@@ -291,23 +292,22 @@ class ImpressLearner(ReadOnlySettings):
         task: one name for all rows, a sequence of n names (a mixed batch; each row is computed with
         the rows of the same task), or None: the task is inferred from the inputs, which must then
         all belong to one. Raises UnknownTaskError for a name that was never learned, and where the
-        inputs look like none of the tasks.
+        inputs look like none of the tasks, and InputError for inputs that cannot be used.
         """
         values = self.prepare(inputs)
         tasks = self.infer_task(Prepared(values)).known() if task is None else task
         return labels_by_task(values, tasks, self._labels, self.tasks_.learned)
 
     def score(self, data: Any, task: str) -> float:
-        """The accuracy of a task on labelled data, in [0, 1]."""
+        """A task's accuracy in [0, 1] on labelled data. Raises as `predict`, and for new labels."""
         kept, raw = self.tasks_.learned(task), self.settings.preprocessing
         return accuracy_of(self.backbone, self._state.view(kept), data, raw, kept.classes)
 
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
         """The accuracy in [0, 1] on an unlearned task, of what all tasks share.
 
-        That is the equal mixture of all masks (every α = 1/N), or the frozen network: without a
-        mask, and with start="network". classes: the task's, sorted, where the data may not show
-        all.
+        That is the equal mixture of all masks (every α = 1/N), or the frozen network: without any,
+        and with start="network". classes: the task's, sorted, where the data may not show all.
         """
         mixture = {} if self.settings.start == "network" else self._state.equal_mixture()
         view = TaskView(mixture, self.shared_statistics_, self.backbone.num_classes)
@@ -321,11 +321,11 @@ class ImpressLearner(ReadOnlySettings):
         among: str | Sequence[str] = "all",
         **settings: Unpack[InferenceSettings],
     ) -> TaskGuess:
-        """The task of unlabelled inputs, all of one task.
+        """The task of unlabelled inputs (n, ...), n >= 1, all of one task.
 
         method: "exhaustive" ("auto": runs every task), "one_shot" (SupSup's, as published),
-        "shortlist", "halving" or "alpha" (the paper's optimisation of the coefficients); see
-        `guess_task`. among: "all" tasks, those of role "basis" or "learned", or names.
+        "shortlist", "halving" or "alpha" (the paper's). among: "all" tasks, those of role "basis"
+        or "learned", or names. settings: see `guess_task`. Raises as that, and UnknownTaskError.
         """
         return guess_task(
             self.backbone,
@@ -338,20 +338,20 @@ class ImpressLearner(ReadOnlySettings):
         )
 
     def predict_with(self, inputs: Any, guess: TaskGuess) -> np.ndarray:
-        """Labels from the mixture that `infer_task(method="alpha")` optimised."""
+        """Labels (n,) by the mixture of `infer_task(method="alpha")`; InputError without one."""
         if guess.mixture is None:
             raise InputError(f"a guess by {guess.method!r} holds no mixture; use method='alpha'")
         logits = guess.mixture.logits(self.backbone, self.prepare(inputs))
         return labels_of(logits, self.tasks_.learned(guess.best).classes)
 
     def statistics_of(self, task: str) -> Statistics | None:
-        """The norm statistics that a task is computed with; None where its network has none."""
+        """Norm statistics of a task; None where its network has none. Raises UnknownTaskError."""
         return self._state.statistics(self.tasks_.learned(task))
 
     def task_model(self, task: str, *, prepared: bool = False) -> TaskModel:
         """A task with its weights, as the writers of `impresslearn.export` take it.
 
-        prepared: whether what is exported takes prepared inputs, not raw ones.
+        prepared: whether what is exported takes prepared inputs, not raw. Raises UnknownTaskError.
         """
         kept, raw = self.tasks_.learned(task), None if prepared else self.settings.preprocessing
         return TaskModel(self.backbone, self._state.view(kept), kept.name, kept.classes, raw)
@@ -359,7 +359,7 @@ class ImpressLearner(ReadOnlySettings):
     def export(self, task: str, *, prepared: bool = False) -> nn.Module:
         """A plain module from inputs to a task's logits that needs nothing of this library.
 
-        Its inputs are raw, as the learner's are, or `prepared`.
+        Its inputs are raw, as the learner's are, or `prepared`. Raises UnknownTaskError.
         """
         return export_module(self.task_model(task, prepared=prepared))
 

@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
+from itertools import count, islice
 from typing import Any, cast
 
 from impresslearn.coefficients.learning import trainable_numbers
@@ -267,10 +268,12 @@ class Trainer:
         return found | ({"note": note} if note else {})
 
     def _seeds(self, number: int, given: Sequence[int] | int | None) -> list[int]:
-        """Those given, or the next ones after those that were used."""
+        """Those given, or the next ones that no mask of the bank was trained with."""
         if given is None:
             first = self.settings.seed + self.state.trained()
-            return list(range(first, first + number))
+            trained = (info for info in self.state.bank.infos if info.source == "edge_popup")
+            used = {info.recipe.get("seed") for info in trained}
+            return list(islice((seed for seed in count(first) if seed not in used), number))
         return list(map(check_seed, given if isinstance(given, Iterable) else [given]))
 
 

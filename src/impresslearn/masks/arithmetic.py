@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from impresslearn.errors import InputError
+from impresslearn.validation import check_seed, torch_seed
 
 Mask = Mapping[str, Tensor]
 
@@ -103,9 +104,9 @@ def overlap_of_counts(
 
 def signed_mask(mask: Mask, seed: int) -> dict[str, Tensor]:
     """Values in {-1, 0, 1}: the mask with a random sign for each of its ones."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(torch_seed(check_seed(seed)))
     signed = {}
-    for name, ones in mask.items():
+    for name, ones in checked_mask(mask).items():
         signs = torch.randint(0, 2, ones.shape, generator=generator, dtype=torch.int8) * 2 - 1
         signed[name] = (signs.to(ones.device) * ones).float()
     return signed
@@ -113,7 +114,9 @@ def signed_mask(mask: Mask, seed: int) -> dict[str, Tensor]:
 
 def real_mask(mask: Mask, scores: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Real values: the scores where the mask is one, scaled to a mean magnitude of 1 a layer."""
-    real = {}
+    real, mask = {}, checked_mask(mask)
+    if missing := mask.keys() - scores.keys():
+        raise InputError(f"the scores have no layer {min(missing)!r}")
     for name, ones in mask.items():
         kept = scores[name].detach() * ones
         total = kept.abs().sum()
@@ -184,6 +187,8 @@ def checked_mask(mask: Any) -> Mask:
     if not isinstance(found, Mapping):
         kind = type(mask).__name__
         raise InputError(f"a mask maps layer names to tensors of booleans, got {kind}")
+    if not found:
+        raise InputError("a mask maps layer names to tensors of booleans, got none")
     found = {
         name: torch.from_numpy(ones.copy()) if _is_boolean_array(ones) else ones
         for name, ones in found.items()

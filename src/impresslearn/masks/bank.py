@@ -7,6 +7,7 @@ stay valid as the bank grows.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,6 +22,7 @@ from impresslearn.masks.codec import encode_mask
 from impresslearn.networks.layers import MaskableLayer
 from impresslearn.validation import check_name, did_you_mean
 
+SERIALS = itertools.count()
 GROWTH = 16
 """A full bank grows by a sixteenth, so that spare room stays under 7%."""
 
@@ -73,7 +75,12 @@ def coded_mask(mask: PackedMask, layers: Sequence[MaskableLayer]) -> PackedMask:
 
 
 class MaskBank:
-    """N named binary masks over the maskable layers of one backbone."""
+    """N named binary masks over the maskable layers of one backbone, a bit a weight.
+
+    layers: those of the network, `backbone.layers`; device: where the bits lie. A new bank is empty
+    and grows by `append`, or by what a learner learns. Raises InputError for anything else as
+    layers.
+    """
 
     def __init__(self, layers: Sequence[MaskableLayer], device: torch.device | str = "cpu") -> None:
         if not isinstance(layers, Sequence) or not all(
@@ -83,6 +90,7 @@ class MaskBank:
             raise InputError(f"layers must be those of a network, backbone.layers; got {given}")
         self.layers = tuple(layers)
         self.device = torch.device(device)
+        self.serial = next(SERIALS)  # tells it from every other bank of this process
         self._infos: list[MaskInfo] = []
         self._position: dict[str, int] = {}
         self._room = [
@@ -179,7 +187,10 @@ class MaskBank:
         return left
 
     def bits(self, layer: int, count: int | None = None) -> Tensor:
-        """Packed masks of one layer: the first `count` (all by default), (n, units, row_bytes)."""
+        """Packed masks of one layer, (n, units, row_bytes) uint8, eight weights a byte.
+
+        layer: its place among `layers`; count: n, all masks by default.
+        """
         return self._room[layer][: len(self) if count is None else count]
 
     def packed(self, position: int) -> PackedMask:

@@ -18,7 +18,7 @@ from torch import Tensor
 from impresslearn.errors import InputError, TrainingError
 from impresslearn.kernels.selection import keep_above, kth_largest, signed_product
 from impresslearn.networks.layers import MaskableLayer
-from impresslearn.validation import check_choice
+from impresslearn.validation import check_choice, torch_seed
 
 ScoreRule = Literal["score", "magnitude"]
 RULES: tuple[ScoreRule, ...] = get_args(ScoreRule)
@@ -26,7 +26,12 @@ RULES: tuple[ScoreRule, ...] = get_args(ScoreRule)
 
 @dataclass(frozen=True)
 class PopupScores:
-    """Trainable scores for some layers of a network, and how many ones their masks have."""
+    """Trainable scores for some layers of a network: edge-popup (Ramanujan et al. 2020).
+
+    ones: how many ones the mask of each layer has; score_rule: whether the highest "score" or
+    "magnitude" is kept; tensors: the scores, float32 of each layer's shape, the leaves to optimise.
+    `weights` raises TrainingError for scores that became NaN.
+    """
 
     layers: tuple[MaskableLayer, ...]
     ones: tuple[int, ...]
@@ -43,7 +48,7 @@ class PopupScores:
         device: torch.device | str = "cpu",
     ) -> PopupScores:
         """Fresh scores ~ U(-b, b) with b = 1/sqrt(fan_in): Kaiming uniform with a = √5."""
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(torch_seed(seed))
         scores = []
         for layer in layers:
             bound = 1 / math.sqrt(layer.fan_in)

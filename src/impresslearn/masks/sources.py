@@ -25,7 +25,7 @@ from impresslearn.errors import InputError
 from impresslearn.masks.bank import MaskBank, PackedMask, packed_mask
 from impresslearn.masks.sparsity import Allocation, ones_per_layer
 from impresslearn.networks.layers import MaskableLayer
-from impresslearn.validation import check_choice
+from impresslearn.validation import check_choice, check_integer
 
 MOST_MASKS = 2**31
 MaskSource = Callable[[Sequence[MaskableLayer], Sequence[int], int], dict[str, Tensor]]
@@ -57,10 +57,14 @@ def random_mask(
 ) -> dict[str, Tensor]:
     """Mask `number` of the sequence that `seed` starts: exactly `ones` ones a layer, uniform.
 
-    Mask i does not depend on how many others are drawn.
+    Mask i does not depend on how many others are drawn. Raises InputError for a negative seed, and
+    for other numbers of ones than the layers have room for.
     """
-    mask = {}
+    mask, seed = {}, check_integer("seed", seed, 0)
+    if len(ones) != len(layers):
+        raise InputError(f"ones must be a number for each of {len(layers)} layers, got {len(ones)}")
     for place, (layer, count) in enumerate(zip(layers, ones, strict=True)):
+        check_integer(f"ones in {layer.name}", count, 0, layer.numel + 1)
         stream = np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, number, place]))
         # The positions of the `count` smallest keys; 64-bit raw draws do not collide in practice
         # and argpartition settles a tie the same way each time.
@@ -81,6 +85,7 @@ def disjoint_mask(
     has fewer weights than there are masks, the last ones have none of it. kernels: whether the
     weights between an input and an output channel of a convolution go together.
     """
+    seed = check_integer("seed", seed, 0)
     if not 0 <= number < count < MOST_MASKS:
         raise InputError(f"there is no mask {number} of {count} disjoint ones")
     mask = {}
@@ -117,8 +122,8 @@ def draw_masks(
     Disjoint masks know no sparsity. Raises InputError for an unknown source, taken names, and
     disjoint masks that the bank holds already.
     """
-    if count < 1:
-        raise InputError(f"the number of {source} masks must be at least 1, got {count}")
+    count = check_integer(f"the number of {source} masks", count, 1)
+    seed = check_integer("seed", seed, 0)
     check_choice("source", source, list_mask_sources())
     layers, prefix = bank.layers, source if prefix is None else prefix
     ones = ones_per_layer(layers, sparsity, allocation)
@@ -173,7 +178,13 @@ def random_bank(
     seed: int = 0,
     device: torch.device | str = "cpu",
 ) -> MaskBank:
-    """A new bank of `count` random masks."""
+    """A new bank of random masks, the positions of whose ones are drawn uniformly in each layer.
+
+    layers: those of the network, `backbone.layers`; count: how many masks; sparsity: the share of
+    zeros, in [0, 1); allocation: how ones spread over layers, "erdos_renyi" or "uniform"; seed:
+    what they are drawn from, the same on every machine; device: where the bits lie. Raises
+    InputError for other layers, and for numbers and allocations that cannot be.
+    """
     return add_random_masks(MaskBank(layers, device), count, sparsity, allocation, seed)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from impresslearn.data import Label
 from impresslearn.masks.edge_popup import PopupScores, ScoreRule, top_mask
 from impresslearn.masks.sparsity import Allocation, ones_per_layer
 from impresslearn.masks.weights import PRUNING_RECIPE, training_task, weights_under
@@ -31,7 +32,8 @@ class TrainedMask:
     """A mask (layer name -> booleans), the scores it was cut from, and how the run ended.
 
     statistics: the norm statistics gathered in training, None where the network keeps none. head:
-    that which was trained beside, by parameter name, where tasks have heads of their own.
+    that which was trained beside, by parameter name, where tasks have heads of their own. classes:
+    the task's, in the order of the outputs.
     """
 
     mask: dict[str, Tensor]
@@ -39,6 +41,7 @@ class TrainedMask:
     fit: FitResult
     statistics: Statistics | None = None
     head: dict[str, Tensor] = field(default_factory=dict)
+    classes: tuple[Label, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class PrunedMask:
 
     initial: the network's own weights; trained: those at the end of the last round. A lottery
     ticket is the mask over `initial`, the pruned network the mask over `trained`. statistics: the
-    norm statistics of the last round, None where the network keeps none. head: as of
+    norm statistics of the last round, None where the network keeps none. head, classes: as of
     `TrainedMask`.
     """
 
@@ -56,6 +59,7 @@ class PrunedMask:
     trained: dict[str, Tensor]
     statistics: Statistics | None = None
     head: dict[str, Tensor] = field(default_factory=dict)
+    classes: tuple[Label, ...] = ()
 
 
 def train_mask(
@@ -71,19 +75,21 @@ def train_mask(
 ) -> TrainedMask:
     """A mask for one task, trained with edge-popup on the frozen network.
 
-    data: labelled examples, such as (X, y), in any form that a learner takes. sparsity: the share
-    of zeros; allocation: how it spreads over layers; score_rule: whether weights are ranked by
-    their "score" or its "magnitude". seed: draws the scores and the order of the data.
-    Raises InputError for data and settings that cannot be used.
+    As Ramanujan et al. 2020, "What's hidden in a randomly weighted neural network?". data: labelled
+    examples, such as (X, y), in any form that a learner takes. sparsity: the share of zeros;
+    allocation: how it spreads over layers; score_rule: whether weights are ranked by their "score"
+    or its "magnitude". recipe: how scores are optimised. seed: draws the scores and the order of
+    the data. Raises InputError for data and settings that cannot be used, TrainingError for a loss
+    that is no finite number.
     """
-    task = training_task(backbone, data, recipe, seed, progress)
+    task, classes = training_task(backbone, data, recipe, seed, progress)
     ones = ones_per_layer(backbone.layers, sparsity, allocation)
     scores = PopupScores.create(backbone.layers, ones, task.seed, score_rule, backbone.device)
     trained = with_head(trainable_scores(scores, backbone), backbone, task.num_classes)
     result = task.fit(trained)
     mask, head = trained.result()
     kept = dict(zip(backbone.weights, (score.detach() for score in scores.tensors), strict=True))
-    return TrainedMask(mask, kept, result, task.phase.statistics, head)
+    return TrainedMask(mask, kept, result, task.phase.statistics, head, classes)
 
 
 def prune(
@@ -99,10 +105,12 @@ def prune(
 ) -> PrunedMask:
     """A mask for one task by iterative magnitude pruning; the network itself stays as it is.
 
-    Each of the `rounds` trains all weights with `recipe` and keeps the same share of what is left,
-    so that the last one ends at `sparsity`. The other settings are those of `train_mask`.
+    As lottery tickets are found (Frankle & Carbin 2019): each of the `rounds` trains the weights
+    that are left, from their first values and with `recipe`, and keeps the same share of them, so
+    that the last one ends at `sparsity`. The other settings and the errors are those of
+    `train_mask`.
     """
-    task = training_task(backbone, data, recipe, seed, progress)
+    task, classes = training_task(backbone, data, recipe, seed, progress)
     ones = ones_per_layer(backbone.layers, sparsity, allocation)
     rounds = check_integer("rounds", rounds, 1)
     initial = {name: value.clone() for name, value in backbone.weights.items()}
@@ -116,7 +124,7 @@ def prune(
             # Pruned weights rank below every survivor, also below one that trained to zero.
             ranked = torch.where(mask[layer.name], trained[layer.name].abs(), -1.0)
             mask[layer.name] = top_mask(ranked, keep, "score")
-    return PrunedMask(mask, initial, trained, task.phase.statistics, head)
+    return PrunedMask(mask, initial, trained, task.phase.statistics, head, classes)
 
 
 def trainable_scores(scores: PopupScores, backbone: Backbone) -> Trainable:

@@ -35,13 +35,15 @@ class TrainedWeights:
     """Weights trained under a mask (layer name -> floats, 0 outside it), and how the run ended.
 
     statistics: the norm statistics gathered in training, None where the network keeps none. head:
-    that which was trained beside, by parameter name, where tasks have heads of their own.
+    that which was trained beside, by parameter name, where tasks have heads of their own. classes:
+    the task's, in the order of the outputs.
     """
 
     weights: dict[str, Tensor]
     fit: FitResult
     statistics: Statistics | None = None
     head: dict[str, Tensor] = field(default_factory=dict)
+    classes: tuple[Label, ...] = ()
 
 
 def train_weights(
@@ -61,12 +63,12 @@ def train_weights(
     2019). data: as of `train_mask`; seed: the order of the data, and a head of the task's own.
     Raises InputError for a mask of another network, and data that cannot be used.
     """
-    task = training_task(backbone, data, recipe, seed, progress)
+    task, classes = training_task(backbone, data, recipe, seed, progress)
     ones, first = _mask_of(backbone, mask), backbone.weights if initial is None else initial
     _check_weights(backbone, first, "initial")
     weights, head, result = weights_under(ones, task, first)
     kept = {name: weight * ones[name] for name, weight in weights.items()}
-    return TrainedWeights(kept, result, task.phase.statistics, head)
+    return TrainedWeights(kept, result, task.phase.statistics, head, classes)
 
 
 def accuracy(
@@ -83,7 +85,8 @@ def accuracy(
     masked: layer name -> booleans, or what `train_mask`, `prune` (its mask over the untrained
     weights) and `train_weights` return, whose head is used too. weights: layer name -> floats that
     a mask is put over in place of the network's own, or that are scored as they are where masked
-    is None, such as those of `dense_weights`. classes: the task's where the data may not show all.
+    is None, such as those of `dense_weights`. classes: the task's, which what was trained knows;
+    by default those that the data show.
     statistics: by buffer name, or data on whose inputs they are measured, where the network's norms
     keep statistics; what was trained has its own. Raises InputError for those of another network,
     and where a task needs a head, or statistics, and brings none.
@@ -101,19 +104,24 @@ def accuracy(
     if statistics is None and weights is getattr(masked, "trained", None):
         statistics = getattr(masked, "statistics", None)
     examples = checked_examples(backbone, data)
-    found = classes_of(examples.labels) if classes is None else tuple(classes)
+    known = getattr(masked, "classes", ()) if classes is None else tuple(classes)
+    found = known or classes_of(examples.labels)
     view = TaskView(network, _statistics(backbone, network, statistics), len(found))
     return view.accuracy(backbone, to_batches(examples, found, backbone.device))
 
 
 def training_task(
     backbone: Backbone, data: Any, recipe: Recipe, seed: int, progress: ProgressChoice
-) -> TaskTraining:
-    """One task's data, ready to train masks or weights on. Raises InputError for unusable ones."""
+) -> tuple[TaskTraining, tuple[Label, ...]]:
+    """One task's data, ready to train masks or weights on, and its classes.
+
+    Raises InputError for data that cannot be used.
+    """
     examples, classes = training_examples(check_backbone(backbone), data)
     source, phase = to_batches(examples, classes, backbone.device), TrainingPhase.begin(backbone)
     shown = progress_for(progress)
-    return TaskTraining(backbone, source, len(classes), recipe, phase, check_seed(seed), shown)
+    seed = check_seed(seed)
+    return TaskTraining(backbone, source, len(classes), recipe, phase, seed, shown), classes
 
 
 def weights_under(

@@ -53,9 +53,10 @@ class Adapter(ReadOnlySettings):
     GPT-2's `Conv1D` is as good as a linear layer. Grouped convolutions, the packed projections of
     attention and embeddings, which PEFT does not adapt as they are, stay frozen.
 
-    kind: one of `adapter_kinds`, whose layers must all be linear unless it is "lora"; rank: r, 4 by
-    default (RandLoRA 32, of which more means fewer numbers; FourierFT has none); config: further
-    settings by PEFT's names: those that the table of kinds lists, such as theta_d_length,
+    kind: "lora" (Hu et al. 2022), or where all layers are linear "vera" (Kopiczko et al. 2024),
+    "unilora" (Li et al. 2025), "randlora" (Albert et al. 2025), "vblora" (Li et al. 2024) or
+    "fourierft" (Gao et al. 2024); rank: r, 4 by default (RandLoRA 32, of which more means fewer
+    numbers; FourierFT has none); config: further settings by PEFT's names, such as theta_d_length,
     num_vectors or n_frequency. precision: what the trained numbers are rounded to after training
     and kept in, as a learner's coefficients are, with a step for each of the r columns (under
     "coded" one a matrix, and norm statistics are coded too); largest: the largest of the whole
@@ -126,17 +127,17 @@ class Adapter(ReadOnlySettings):
         return self._tuned.tasks_
 
     def learn_task(self, name: str, data: Any) -> Adapter:
-        """Trains an adapter for the task with cross-entropy."""
+        """Trains an adapter for the task with cross-entropy. Raises as `FineTuning.learn_task`."""
         self._tuned.progress = self.progress
         self._tuned.learn_task(name, data)
         return self
 
     def predict(self, inputs: Any, task: str) -> np.ndarray:
-        """(n,) labels."""
+        """(n,) labels. Raises UnknownTaskError for a task that was not learned."""
         return self._tuned.predict(inputs, task)
 
     def score(self, data: Any, task: str) -> float:
-        """Accuracy in [0, 1]."""
+        """Accuracy in [0, 1]. Raises UnknownTaskError for a task that was not learned."""
         return self._tuned.score(data, task)
 
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:

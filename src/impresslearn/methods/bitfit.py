@@ -36,9 +36,10 @@ def bitfit(
 ) -> FineTuning:
     """Trains copies of the small parameters and a head for every task; the weights stay frozen.
 
-    tune: which of them, "norm" and "bias". The head is one of the task's own, or where the network
-    is shared whole a copy of its last maskable layer. statistics, of norms, and the other settings
-    are those of `FineTuning`. Raises InputError for other kinds and for a network without them.
+    After BitFit (Ben Zaken et al. 2022), with norms beside biases. tune: which of them, "norm" and
+    "bias". The head is one of the task's own, or where the network is shared whole a copy of its
+    last maskable layer. statistics, of norms, and the other settings are those of `FineTuning`.
+    Raises InputError for other kinds and for a network without them.
     """
     kinds = checked_tune(tune)
     groups = check_backbone(backbone).small_parameters(kinds)

@@ -34,9 +34,11 @@ HYBRID_RECIPE = Recipe(optimizer="adam", lr=0.02, schedule="cosine", epochs=3, m
 class Hybrid(ReadOnlySettings):
     """Learns coefficients for the hidden layers and a mask for the head, task by task.
 
-    bank: masks to combine, as it is when a task is learned; empty by default, for `learn_basis` to
-    fill. recipe: how coefficients and heads are trained. settings: as of `SupSup`; sparsity and
-    allocation are those of heads too, whose weights are ranked by their score.
+    The paper's appendix "Hybrid ImpressLearn". bank: masks to combine, as it is when a task is
+    learned; empty by default, for `learn_basis` to fill. recipe: how coefficients and heads are
+    trained. settings: as of `SupSup`, without precision; sparsity and allocation are those of heads
+    too, whose weights are ranked by their score. Raises InputError for fewer than two maskable
+    layers, and where tasks have heads of their own.
     """
 
     backbone: Backbone
@@ -88,18 +90,22 @@ class Hybrid(ReadOnlySettings):
         return self
 
     def learn_task(self, name: str, data: Any) -> Hybrid:
-        """Learns the body's coefficients over the masks that the bank holds now, and a head."""
+        """Learns the body's coefficients over the masks that the bank holds now, and a head.
+
+        Raises InputError without a mask, for a name that is taken, unusable data and too many
+        classes.
+        """
         check_new_name(name, self.tasks_)
         self._tuned.progress = self.progress
         self._tuned.learn_task(name, data)
         return self
 
     def predict(self, inputs: Any, task: str) -> np.ndarray:
-        """(n,) labels."""
+        """(n,) labels. Raises UnknownTaskError for a task that was not learned."""
         return self._holder(task).predict(inputs, task)
 
     def score(self, data: Any, task: str) -> float:
-        """Accuracy in [0, 1]."""
+        """Accuracy in [0, 1]. Raises UnknownTaskError for a task that was not learned."""
         return self._holder(task).score(data, task)
 
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:

@@ -40,6 +40,7 @@ def pruned(
 ) -> FineTuning:
     """Trains all weights for every task and keeps those of greatest magnitude, rounded and coded.
 
+    Pruned step by step (Zhu and Gupta 2017) and coded as in deep compression (Han et al. 2016).
     sparsity: the fraction of weights that are zero in the end; allocation: how zeros are shared out
     among layers, as of `ones_per_layer`; largest: the largest whole number, so that a weight is one
     of 2 largest + 1 multiples of its layer's step. bytes: those of one matrix of whole numbers a

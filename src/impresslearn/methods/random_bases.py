@@ -40,11 +40,12 @@ def pranc(
 ) -> FineTuning:
     """A network for every task as a linear combination of random networks (PRANC).
 
-    bases: how many, k. Each is drawn as He et al. (2015) do; the frozen weights are not used, but
-    biases and norms of the network are, as by every method here. All k networks are held in
-    float32, 4 bytes a number, from the first task on (k = 1,000 on LeNet-300-100: 1.06 GB), and
-    read twice a step. precision: what the k coefficients are rounded to after training and kept in,
-    largest: the largest of the whole numbers that they are rounded to under "coded" (7).
+    Nooralinejad et al. 2023. bases: how many, k. Each is drawn as He et al. (2015) do; the frozen
+    weights are not used, but biases and norms of the network are, as by every method here. All k
+    networks are held in float32, 4 bytes a number, from the first task on (k = 1,000 on
+    LeNet-300-100: 1.06 GB), and read twice a step. precision: what the k coefficients are rounded
+    to after training and kept in, largest: the largest of the whole numbers that they are rounded
+    to under "coded" (7).
     The other settings are those of `FineTuning`. Raises InputError for settings out of range and
     for bases that take more than 8 GiB.
     """
@@ -90,10 +91,10 @@ def nola(
 ) -> FineTuning:
     """The frozen network and, for every task, low-rank changes of seeded random factors (NOLA).
 
-    bases: k, of each factor of each layer, so that a task has 2 k numbers a layer; rank: r, which
-    costs no bytes. The kernels of a convolution are taken as a matrix (units, fan_in). The change
-    starts at zero. precision, largest: as of `pranc`. The other settings are those of `FineTuning`.
-    Raises InputError for settings out of range.
+    Koohpayegani et al. 2024. bases: k, of each factor of each layer, so that a task has 2 k numbers
+    a layer; rank: r, which costs no bytes. The kernels of a convolution are taken as a matrix
+    (units, fan_in). The change starts at zero. precision, largest: as of `pranc`. The other
+    settings are those of `FineTuning`. Raises InputError for settings out of range.
     """
     count, rank = check_integer("bases", bases, 1), check_integer("rank", rank, 1)
     largest = check_largest(largest, precision)

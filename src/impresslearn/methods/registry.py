@@ -65,12 +65,12 @@ def create_method(
 ) -> Method:
     """A method of `list_methods` on a frozen network, with nothing learned.
 
-    seed: of all that it draws. settings: those of its class (see above). Methods with masks also
-    take preset, whose settings hold where nothing else is said, and all but supsup and single_mask
-    random_masks, how many are drawn first. recipe changes entries of every recipe that the method
-    has, basis_recipe and task_recipe those of one: a mapping such as {"epochs": 1}, or a whole
-    `Recipe`. Raises InputError for an unknown name or setting, naming close ones, and for values
-    out of range.
+    seed: of all that it draws. settings: of those of the class or function that makes it, such as
+    `SupSup` for "supsup". Methods with masks also take preset, whose settings hold where nothing
+    else is said, and all but supsup and single_mask random_masks, how many are drawn first. recipe
+    changes entries of every recipe that the method has, basis_recipe and task_recipe those of one:
+    a mapping such as {"epochs": 1}, or a whole `Recipe`. Raises InputError for an unknown name or
+    setting, naming close ones, and for values out of range.
     """
     entry, values = _entry(name), method_settings(name, **settings)
     if entry.settings is None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from impresslearn.errors import InputError
 from impresslearn.report.cells import cells_of
+from impresslearn.validation import check_integer
 
 Row = dict[str, Any]
 Matrix = Sequence[Sequence[float]]
@@ -40,9 +41,7 @@ def average_accuracy(matrix: Matrix, learned: int | None = None) -> float:
     Raises InputError for a number of tasks outside 1 to T.
     """
     tasks = check_matrix(matrix)
-    count = tasks if learned is None else learned
-    if not 1 <= count <= tasks:
-        raise InputError(f"learned must be 1 to {tasks} tasks, got {count}")
+    count = tasks if learned is None else check_integer("learned", learned, 1, tasks + 1)
     return fsum(matrix[count][:count]) / count
 
 
@@ -127,8 +126,13 @@ class Evaluation:
         }
 
     def over(self, tasks: Container[str]) -> dict[str, float | None]:
-        """`learned_accuracy` at the end and `learned_bytes`, means over these tasks alone."""
+        """`learned_accuracy` at the end and `learned_bytes`, means over these tasks alone.
+
+        Raises InputError where none of them was learned.
+        """
         rows = [row for row in self.rows() if row["task"] in tasks]
+        if not rows:
+            raise InputError(f"none of these tasks was learned; there are {', '.join(self.tasks)}")
         sizes = [row["bytes"] for row in rows]
         return {
             "learned_accuracy": fmean(row["accuracy"] for row in rows),

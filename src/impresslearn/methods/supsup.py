@@ -71,10 +71,11 @@ def check_settings(method: str, given: Mapping[str, Any], known: type) -> None:
 class SupSup(ReadOnlySettings):
     """Every task trains a mask of its own; nothing is shared and nothing is forgotten.
 
-    The verbs are those of `ImpressLearner`, and so are the settings: sparsity, allocation,
-    basis_recipe, score_rule, precision (of heads and norm statistics of the tasks), seed,
-    preprocessing, progress, cache_bytes. It is the same code as the basis phase of ImpressLearn, so
-    the two differ only in what they do with the masks.
+    As Wortsman et al. 2020, "Supermasks in superposition". The verbs are those of `ImpressLearner`,
+    and so are their errors and the settings: sparsity, allocation, basis_recipe, score_rule,
+    precision (of heads and norm statistics of the tasks), seed, preprocessing, progress,
+    cache_bytes. It is the same code as the basis phase of ImpressLearn, so the two differ only in
+    what they do with the masks. Raises InputError for other settings.
     """
 
     _learner: ImpressLearner
@@ -110,16 +111,19 @@ class SupSup(ReadOnlySettings):
         return self._learner.tasks_
 
     def learn_task(self, name: str, data: Any, *, seed: int | None = None) -> SupSup:
-        """Trains the task's mask with edge-popup."""
+        """Trains the task's mask with edge-popup. Raises as `ImpressLearner.learn_basis`."""
         self._learner.learn_basis(name, data, seed=seed)
         return self
 
     def predict(self, inputs: Any, task: str | Sequence[str] | None = None) -> np.ndarray:
-        """Labels; with task=None the task is inferred first (GN)."""
+        """Labels (n,); with task=None the task is inferred first (GN).
+
+        Raises UnknownTaskError for a task that was not learned and for inputs that look like none.
+        """
         return self._learner.predict(inputs, task)
 
     def score(self, data: Any, task: str) -> float:
-        """Accuracy with the task known (GG), in [0, 1]."""
+        """Accuracy with the task known (GG), in [0, 1]. Raises UnknownTaskError for another."""
         return self._learner.score(data, task)
 
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
@@ -153,7 +157,8 @@ class SupSup(ReadOnlySettings):
 class SingleMask(ReadOnlySettings):
     """The first task trains a mask; every other task is predicted with it and learns nothing.
 
-    Of the others only the label map is kept. Settings as of `SupSup`.
+    Of the others only the label map is kept. Settings as of `SupSup`, without precision. Raises
+    InputError for others, and where tasks have heads of their own.
     """
 
     def __init__(self, backbone: Backbone, **settings: Unpack[MaskSettings]) -> None:
@@ -169,7 +174,10 @@ class SingleMask(ReadOnlySettings):
         return {**self._learner.tasks_, **self._reused}
 
     def learn_task(self, name: str, data: Any) -> SingleMask:
-        """Trains the mask on the first task, and takes the classes of any other."""
+        """Trains the mask on the first task, and takes the classes of any other.
+
+        Raises InputError for a name that is taken, unusable data and too many classes.
+        """
         check_new_name(name, self.tasks_)
         learner = self._learner
         if not learner.tasks_:
@@ -181,13 +189,13 @@ class SingleMask(ReadOnlySettings):
         return self
 
     def predict(self, inputs: Any, task: str) -> np.ndarray:
-        """(n,) labels."""
+        """(n,) labels. Raises UnknownTaskError for a task that was not learned."""
         classes, learner = find_task(task, self.tasks_).classes, self._learner
         view = _mask_view(learner, learner.bank_.names[0])
         return labels_of(view.logits(learner.backbone, learner.prepare(inputs)), classes)
 
     def score(self, data: Any, task: str) -> float:
-        """Accuracy in [0, 1]."""
+        """Accuracy in [0, 1]. Raises UnknownTaskError for a task that was not learned."""
         return self.zero_shot_score(data, find_task(task, self.tasks_).classes)
 
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
@@ -202,7 +210,8 @@ class BestMask(ReadOnlySettings):
 
     Of a task the mask's number and the label map are kept, and nothing is trained. bank: masks to
     choose from, as it is when a task is learned; empty by default, for `learn_basis` to fill.
-    settings: as of `SupSup`.
+    settings: as of `SupSup`, without precision. Raises InputError for others, and where tasks have
+    heads of their own.
     """
 
     progress: ProgressChoice
@@ -235,7 +244,11 @@ class BestMask(ReadOnlySettings):
         return self
 
     def learn_task(self, name: str, data: Any) -> BestMask:
-        """Tries every mask on the task's examples; the first of equally good ones is kept."""
+        """Tries every mask on the task's examples; the first of equally good ones is kept.
+
+        Raises InputError without a mask, for a name that is taken, unusable data and too many
+        classes.
+        """
         check_new_name(name, self.tasks_)
         learner, names = self._learner, self._learner.bank_.names
         if not names:
@@ -259,13 +272,13 @@ class BestMask(ReadOnlySettings):
         return self._chosen[task][0] if task in self._chosen else task
 
     def predict(self, inputs: Any, task: str) -> np.ndarray:
-        """(n,) labels."""
+        """(n,) labels. Raises UnknownTaskError for a task that was not learned."""
         classes, learner = find_task(task, self.tasks_).classes, self._learner
         view = replace(_mask_view(learner, self.mask_of(task)), num_classes=len(classes))
         return labels_of(view.logits(learner.backbone, learner.prepare(inputs)), classes)
 
     def score(self, data: Any, task: str) -> float:
-        """Accuracy in [0, 1]."""
+        """Accuracy in [0, 1]. Raises UnknownTaskError for a task that was not learned."""
         classes = find_task(task, self.tasks_).classes
         return single_mask_accuracy(self._learner, self.mask_of(task), data, classes)
 

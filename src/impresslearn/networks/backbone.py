@@ -357,7 +357,8 @@ class Backbone(ReadOnlySettings):
         outputs: int,
     ) -> Tensor:
         flat = takes_flat(self.input_shape)
-        logits = call(self.name, self._view(mode), tensors, inputs, flat)
+        given = inputs if self.spec else inputs.clone()  # which another's module may change
+        logits = call(self.name, self._view(mode), tensors, given, flat)
         if not isinstance(logits, Tensor) and (reader := reader_of_logits(logits)):
             vars(self)["logits_reader"] = reader
             logits = reader(logits, "logits")

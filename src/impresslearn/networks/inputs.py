@@ -32,8 +32,12 @@ def checked_examples(
     backbone: Backbone, data: Any, preprocessing: Preprocessing | None = None
 ) -> Examples | StreamedExamples:
     """Labelled data, as `as_examples` takes it, prepared unless it comes as `Prepared`."""
-    examples = as_examples(data.data if isinstance(data, Prepared) else data)
-    if preprocessing is not None and not isinstance(data, Prepared):
+    if isinstance(data, Prepared):
+        data, preprocessing = data.data, None
+    if preprocessing is not None and isinstance(data, (tuple, list)) and len(data) == 2:
+        data = preprocessing.ordered(data[0]), data[1]
+    examples = as_examples(data)
+    if preprocessing is not None:
         examples = preprocessing.apply_to(examples)
     if isinstance(examples, Examples):
         backbone.check_inputs(examples.inputs)
@@ -115,8 +119,19 @@ def _check_ids(backbone: Backbone, values: Tensor | Inputs, pixels: bool) -> Non
 
 def some_inputs(examples: Examples | StreamedExamples, count: int) -> Tensor | Inputs:
     """Up to `count` inputs, spread evenly over the data."""
-    places = np.linspace(0, len(examples) - 1, min(count, len(examples)))
-    return examples.inputs_at(np.unique(places.astype(int)))
+    return examples.inputs_at(spread_places(len(examples), count))
+
+
+def spread_rows(inputs: Tensor | Inputs, count: int) -> Tensor | Inputs:
+    """Up to `count` rows, spread evenly: data are often sorted by class."""
+    if len(inputs) <= count:
+        return inputs
+    return inputs[torch.from_numpy(spread_places(len(inputs), count))]
+
+
+def spread_places(length: int, count: int) -> np.ndarray:
+    """Up to `count` positions in order, from the first of `length` to the last."""
+    return np.unique(np.linspace(0, length - 1, min(count, length)).astype(int))
 
 
 def check_backbone(value: Any) -> Backbone:

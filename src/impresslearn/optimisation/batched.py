@@ -22,6 +22,7 @@ from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import TrainingPhase
 from impresslearn.optimisation.loop import FitResult, TaskTraining, Trainable, Weights, fit
 from impresslearn.optimisation.progress import Progress, silent
+from impresslearn.validation import torch_seed
 
 MEMORY = 2 * 1024**3
 """Bytes that problems side by side may take, about: far more small networks than fill a GPU."""
@@ -136,7 +137,9 @@ class SideBySide:
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self._trainings = [training for training, _ in problems]
-        self._generators = [torch.Generator().manual_seed(each.seed) for each in self._trainings]
+        self._generators = [
+            torch.Generator().manual_seed(torch_seed(each.seed)) for each in self._trainings
+        ]
 
     def __len__(self) -> int:
         return len(self._trainings[0].source)

@@ -22,7 +22,7 @@ from impresslearn.errors import InputError, TrainingError
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import Statistics, TrainingPhase
 from impresslearn.optimisation.progress import Progress, silent
-from impresslearn.validation import check_choice, check_integer, check_number
+from impresslearn.validation import check_choice, check_integer, check_number, torch_seed
 
 COUNTS = {"min_steps": 0, "batch_size": 1}
 """The least that each may be."""
@@ -130,7 +130,7 @@ def fit(
     The order of batches, the augmentation and, on the CPU, dropout follow `seed`; torch's global
     random state is left as it was. Raises TrainingError when the loss is no longer finite.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(torch_seed(seed))
     total = recipe.total_steps(len(source))
     if total == 0:
         return FitResult(0, math.nan)
@@ -138,7 +138,7 @@ def fit(
     recent: list[Tensor] = []
     window = min(total, recipe.steps_per_epoch(len(source)))
     with torch.random.fork_rng(devices=[]), progress.track(total) as advance:
-        torch.default_generator.manual_seed(seed)
+        torch.default_generator.manual_seed(torch_seed(seed))
         batches = islice(_endless(source, recipe, generator), total)
         for step, (inputs, targets) in enumerate(batches):
             rate = _rate(step, total, recipe, len(source))

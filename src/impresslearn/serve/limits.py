@@ -37,7 +37,7 @@ class ServeSettings(BaseModel):
     allow_changes: whether requests may restore versions of tasks and remove tasks, which needs a
     token.
     max_bytes: of a request's body. max_rows: inputs in one request. max_tasks: that one mixed batch
-    may name. max_candidates: tasks that one inference may choose among. max_memory: bytes that a
+    may name. max_inference_tasks: that one inference may choose among. max_memory: bytes that a
     request's activations, its logits, or the tasks of an inference may each take, as estimated
     beforehand. max_peer_connections: that one address (of IPv6: one /64 network) may hold at a
     time, of 256 in all; a reverse proxy is one address, so give it as many as it may open. threads:
@@ -53,7 +53,7 @@ class ServeSettings(BaseModel):
     max_bytes: Count = 16 * 1024**2
     max_rows: Count = 4096
     max_tasks: Count = 256
-    max_candidates: Count = 10_000
+    max_inference_tasks: Count = 10_000
     max_memory: Count = 4 * 1024**3
     max_peer_connections: Count = 64
     threads: Count = 2

@@ -117,7 +117,7 @@ class Service:
         among = request.among
         among = among if isinstance(among, str) else list(dict.fromkeys(among))
         count = len(self.learner.tasks_) if isinstance(among, str) else len(among)
-        if count > (most := self.settings.max_candidates):
+        if count > (most := self.settings.max_inference_tasks):
             line = f"{count:,} tasks are more than the limit of {most:,} that an inference may"
             raise InputError(f"{line} choose among; name some of them with among")
         if request.method not in ("auto", "exhaustive"):  # which hold a few tasks at a time

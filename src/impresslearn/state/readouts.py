@@ -87,4 +87,5 @@ def _network(
         return {}
     name = bank.infos[position].name
     # Tasks are kept as "name/version": no key of theirs is without a slash.
-    return cache.get(f"mask {position}", lambda: masked_weights(bank, backbone.weights, name))
+    place = f"mask {bank.serial}.{position}"  # masks that go make another bank, with other places
+    return cache.get(place, lambda: masked_weights(bank, backbone.weights, name))

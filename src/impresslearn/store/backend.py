@@ -120,6 +120,7 @@ class StoreBackend:
 
     def remove_masks(self, positions: Collection[int], left: MaskBank) -> None:
         self.contents.remove_masks(positions)
+        self._projection = 0, None  # the next one may get the number of one that goes with them
         self._bank_id = self.contents.bank()[0]
 
     def share(self, statistics: Statistics) -> None:
@@ -134,6 +135,7 @@ class StoreBackend:
             return None if kept is None else restore_statistics(backbone, kept, False).values
 
     def add_projection(self, projection: Projection) -> None:
+        self._projection = 0, None
         self.contents.add_projection(encode_projection(projection))
 
     def projections(self) -> int:
