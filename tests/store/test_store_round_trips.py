@@ -14,7 +14,7 @@ from impresslearn.learner.loading import verify_store
 from impresslearn.networks import Backbone, registry
 from impresslearn.networks.prediction import TrainingPhase
 from impresslearn.state.tasks import TaskProfile, label_map_bytes
-from toys import ConvNet, blobs, lenet, pictures, quick_learner, resnet
+from toys import FEATURES, ConvNet, blobs, lenet, pictures, quick_learner, resnet
 
 IMAGES = pictures(9)[0][:5]
 
@@ -314,3 +314,34 @@ def test_a_note_that_no_store_can_keep_is_refused_first(note, monkeypatch):
     )
     with pytest.raises(il.InputError, match="a note must"):
         quick_learner().learn_basis("a", blobs(0), note=note)
+
+
+@pytest.mark.parametrize("head", ["shared", "own"])
+def test_a_module_with_the_same_tensors_that_computes_something_else_is_refused(tmp_path, head):
+    def module(activation):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(FEATURES, 8), activation, nn.Linear(8, 3))
+
+    path, inputs = tmp_path / "a.impress", blobs()[0]
+    backbone = il.adapt(module(nn.ReLU()), input_shape=(FEATURES,), head=head)
+    learner = quick_learner(backbone).add_random_masks(3).learn_task("a", blobs())
+    learner.save(path)
+    for other in (nn.Tanh(), nn.GELU(), nn.Identity()):
+        with pytest.raises(il.StoreError, match="computes something else than that of .*a.impress"):
+            il.load(path, module=module(other))
+    again = il.load(path, module=module(nn.ReLU()).train())  # drawn anew, in another mode
+    assert torch.equal(again.logits(inputs, "a"), learner.logits(inputs, "a"))
+
+
+def test_modules_that_draw_or_take_any_size_open_as_before(tmp_path):
+    class Noisy(nn.Linear):
+        def forward(self, inputs):
+            return super().forward(inputs) + torch.randn(1)
+
+    for number, (module, shape) in enumerate(
+        [(Noisy(FEATURES, 3), (FEATURES,)), (ConvNet(), (3, None, None)), (ConvNet(), None)]
+    ):
+        path = tmp_path / f"{number}.impress"
+        backbone = il.adapt(module, input_shape=shape, head="shared", num_classes=3)
+        quick_learner(backbone).add_random_masks(1).save(path)
+        assert len(il.load(path, module=module).bank_) == 1

@@ -12,6 +12,7 @@ import copy
 import operator
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from impresslearn.networks import (
     list_backbones,
 )
 from impresslearn.networks.heads import HEADS
+from impresslearn.networks.initialisation import standard_normals
 from impresslearn.networks.layers import candidates, maskable_layers
 from impresslearn.networks.registry import OLDER_SPEC
 from impresslearn.state.settings import restored_settings
@@ -38,6 +40,10 @@ LARGEST_UNSTORED = 2**27
 """Parameters of a network that is kept and rebuilt as a seed alone: a file of a few bytes must not
 ask for more memory than that."""
 READERS: dict[Any, Any] = {"getitem": operator.getitem, "getattr": getattr}
+PROBED, PROBED_SIZE, LARGEST_PROBE = 8, 32, 2**20
+"""Logits of an input that are probed, a size that is free, and how many numbers go in at most."""
+TOLERANCE = 0.02
+"""How far probed logits may be apart, as a share of the largest."""
 LONGEST_SETTING = 4096
 """Items of a list among a network's settings: each may be a layer."""
 
@@ -45,12 +51,18 @@ LONGEST_SETTING = 4096
 def describe(backbone: Backbone) -> dict[str, Any]:
     """What it takes to rebuild the network, but its weights, as plain values.
 
-    input_dtype: that of inputs, where it is not dtype; logits: what reads them from an output.
+    input_dtype: that of inputs, where it is not dtype; logits: what reads them from an output;
+    probe: some logits of a module of the user's own, by which another one with the same tensors is
+    told (an activation is no tensor).
     """
     given, own = backbone.input_dtype, backbone.dtype
-    further = {} if given == own else {"input_dtype": str(given).removeprefix("torch.")}
+    further: dict[str, Any] = {}
+    if given != own:
+        further["input_dtype"] = str(given).removeprefix("torch.")
     if backbone.logits_reader is not None:
         further["logits"] = backbone.logits_reader.__name__
+    if backbone.spec is None and (probe := _probe(backbone)) is not None:
+        further["probe"] = probe
     return {
         "name": backbone.name,
         "spec": backbone.spec,
@@ -85,6 +97,8 @@ def _check_description(description: Mapping[str, Any]) -> None:
     shapes = [shape for _, shape in description["layers"]] if not wrong else []
     shapes += [[size or 1 for size in description["input_shape"] or ()]]
     wrong += [] if description.get("head", "shared") in HEADS else ["head"]
+    numbers = description.get("probe", [])
+    wrong += [] if all(type(each) is float for each in numbers) else ["probe"]
     if wrong or not all(type(size) is int for shape in shapes for size in shape):
         raise ValueError(f"it says nothing usable of {', '.join(wrong) or 'shapes'}")
 
@@ -152,9 +166,45 @@ def _rebuilt(
             "a builder of your own), the torch version and processor that wrote it are needed, "
             "any other is damaged"
         )
+    if (known := description.get("probe")) and not _agree(known, _probe(backbone)):
+        raise StoreError(
+            f"this {backbone.name} computes something else than that of {where}, with the same "
+            "weights: other activations, say; pass the module that the store was made with"
+        )
     if not all(weight.isfinite().all() for weight in backbone.weights.values()):
         raise StoreError(f"the network of {where} has weights that are NaN or infinite")
     return backbone
+
+
+def _probe(backbone: Backbone) -> list[float] | None:
+    """Some logits of the network as it is, for two inputs that are always the same.
+
+    None where there are none: where it takes no such inputs, or draws.
+    """
+    if backbone.input_shape is None:
+        return None
+    shape = (2, *(size or PROBED_SIZE for size in backbone.input_shape))
+    if prod(shape) > LARGEST_PROBE:
+        return None
+    values = torch.from_numpy(standard_normals(prod(shape), 0, 0)).reshape(shape)
+    if not backbone.input_dtype.is_floating_point:  # ids
+        values = values.abs().round()
+    inputs = values.to(backbone.device, backbone.input_dtype)
+    try:
+        with torch.no_grad():
+            once, again = (backbone.forward({}, inputs).double().cpu() for _ in range(2))
+    except Exception:  # a module may raise anything, on inputs that it was not made for
+        return None
+    sound = torch.equal(once, again) and bool(once.isfinite().all())
+    return [float(f"{each:.4g}") for each in once[:, :PROBED].flatten()] if sound else None
+
+
+def _agree(known: list[float], found: list[float] | None) -> bool:
+    """Whether logits are the same but for what processors differ in."""
+    if found is None or len(found) != len(known):
+        return False
+    apart = max(abs(a - b) for a, b in zip(known, found, strict=True))
+    return apart <= TOLERANCE * max(map(abs, known)) + 1e-6
 
 
 def _is_unknown(name: Any) -> bool:
