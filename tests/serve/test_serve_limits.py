@@ -14,7 +14,7 @@ from torch import nn
 
 from impresslearn import adapt
 from impresslearn.errors import InputError
-from impresslearn.serve import ServeSettings, create_app
+from impresslearn.serve import ServeSettings, create_app, service
 from impresslearn.serve.limits import RequestLimits
 from impresslearn.serve.service import activation_bytes
 from toys import FEATURES, ConvNet, lenet, pictures, quick_learner, resnet
@@ -77,6 +77,17 @@ def test_memory_is_bounded_before_it_is_taken(direct, path, fields, line):
             everything = {"inputs": ROWS, **fields, "method": "auto"}
             assert client.post(path, json=everything).status_code == 200
     assert problem(answer, 413).startswith(f"{line}, the limit is {limit:,} a request; ")
+
+
+def test_tasks_that_are_held_at_once_have_a_limit_of_their_own(direct, monkeypatch):
+    monkeypatch.setattr(service, "SUPERPOSED_BYTES", 2000)
+    with TestClient(create_app(direct, ServeSettings())) as client:
+        for method, status in (("halving", 413), ("one_shot", 413), ("exhaustive", 200)):
+            fields = {"inputs": ROWS, "among": "learned", "method": method}
+            answer = client.post("/infer", json=fields)
+            assert answer.status_code == status
+            if status == 413:
+                assert "bytes, the limit is 2,000 a request" in problem(answer, 413)
 
 
 def test_activations_are_bounded_before_they_are_made():

@@ -38,11 +38,12 @@ class ServeSettings(BaseModel):
     token.
     max_bytes: of a request's body. max_rows: inputs in one request. max_tasks: that one mixed batch
     may name. max_inference_tasks: that one inference may choose among. max_memory: bytes that a
-    request's activations, its logits, or the tasks of an inference may each take, as estimated
-    beforehand. max_peer_connections: that one address (of IPv6: one /64 network) may hold at a
-    time, of 256 in all; a reverse proxy is one address, so give it as many as it may open. threads:
-    predictions that are computed at a time; each has its own view of the network. body_seconds,
-    answer_seconds: in which a request's body must have arrived, and an answer must have been read.
+    request's activations, its logits, or the tasks of an inference (these at most 200 MB) may each
+    take, as estimated beforehand. max_peer_connections: that one address (of IPv6: one /64 network)
+    may hold at a time, of 256 in all; a reverse proxy is one address, so give it as many as it may
+    open. threads: predictions that are computed at a time; each has its own view of the network.
+    body_seconds, answer_seconds: in which a request's body must have arrived, and an answer must
+    have been read.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -12,7 +12,7 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import islice
-from math import isfinite, prod
+from math import inf, isfinite, prod
 from typing import Annotated, Any
 
 import numpy as np
@@ -53,6 +53,8 @@ from impresslearn.state.candidates import superposition_bytes
 from impresslearn.state.tasks import TaskInfo
 
 PROBED_SIZE = 64
+SUPERPOSED_BYTES = 200 * 10**6
+"""What the tasks of an inference may take that holds them all at once."""
 LOGIT_BYTES = 100
 """What a logit takes on its way from a tensor to a Python number and its digits."""
 
@@ -122,7 +124,8 @@ class Service:
             raise InputError(f"{line} choose among; name some of them with among")
         if request.method not in ("auto", "exhaustive"):  # which hold a few tasks at a time
             needed = superposition_bytes(self.learner._state, among)
-            self._check_memory(needed, "these tasks", "name fewer of them with among")
+            advice = 'name fewer of them with among, or use method "exhaustive"'
+            self._check_memory(needed, "these tasks", advice, SUPERPOSED_BYTES)
         values = self._prepared(request, SUPERPOSED_INPUTS, gradient=True)
         guess = self.learner.infer_task(Prepared(values), method=request.method, among=among)
         if not all(map(isfinite, (guess.unknown_probability, guess.entropy, guess.margin))):
@@ -188,8 +191,8 @@ class Service:
         )
         return values
 
-    def _check_memory(self, needed: int, what: str, advice: str) -> None:
-        limit = self.settings.max_memory
+    def _check_memory(self, needed: int, what: str, advice: str, most: float = inf) -> None:
+        limit = min(self.settings.max_memory, most)
         if needed > limit:
             line = f"{what} take {needed:,} bytes, the limit is {limit:,} a request; {advice}"
             raise HTTPException(413, line)
