@@ -66,6 +66,9 @@ def test_statistics_and_heads_come_along(head):
             accuracy(backbone, found.mask, data)
         own, told = accuracy(backbone, found, data), found.statistics
         assert accuracy(backbone, found.mask, data, statistics=told) == own
+        short = {name: value.reshape(-1)[:1] for name, value in told.items()}
+        with pytest.raises(InputError, match="the statistic .* must be a tensor of shape"):
+            accuracy(backbone, found.mask, data, statistics=short)
         measured = accuracy(backbone, found.mask, data, statistics=data)
         of_batch = adapt(module, norm="batch", head=head)
         assert measured == accuracy(of_batch, found.mask, data)

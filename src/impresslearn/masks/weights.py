@@ -176,8 +176,13 @@ def _statistics(backbone: Backbone, weights: Mapping[str, Tensor], given: Any) -
             "the norms of this network keep statistics, which a mask alone does not have: pass "
             "statistics=task.train to measure them there, or give what train_mask returned"
         )
-    if isinstance(given, Mapping) and given.keys() == backbone.initial_statistics().keys():
-        return dict(given)
+    own = backbone.initial_statistics()
+    if isinstance(given, Mapping) and given.keys() == own.keys():
+        for name, value in given.items():
+            if not isinstance(value, Tensor) or value.shape != own[name].shape:
+                shape = tuple(own[name].shape)
+                raise InputError(f"the statistic {name} must be a tensor of shape {shape}")
+        return {name: value.to(backbone.device) for name, value in given.items()}
     inputs = some_inputs(checked_examples(backbone, given), MEASURED)
     return remeasured(backbone, weights, inputs, lambda _, mean, variance: (mean, variance))
 
