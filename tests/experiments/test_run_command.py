@@ -18,7 +18,8 @@ from impresslearn.cli.experiments import run
 from impresslearn.experiments.configuration import read_configuration
 from impresslearn.experiments.configured_run import plan_run, run_plan
 from impresslearn.experiments.trials import _differences
-from impresslearn.report import markdown_of, read_record, write_report
+from impresslearn.report import markdown_of, read_record, write_csv, write_report
+from impresslearn.report.quantities import size_of
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "run.md"
 FENCED = re.compile(r"```(?:toml|python)\n# (\S+)\n(.*?)```", re.DOTALL)
@@ -64,14 +65,47 @@ def test_the_example_gives_the_numbers_of_the_document(example):
     text, found = DOCUMENT.read_text(encoding="utf-8"), summary["methods"]
     assert len(found) == 4
     for each in found:
-        line = re.search(rf"^\| {each['method']} \| ([\d.]+)% \| ([-+\d.]+) \|", text, re.MULTILINE)
+        told = rf"^\| {each['method']} \| ([\d.]+)% \| ([-+\d.]+) points \|.*\| ([\d.]+ k?B) \|$"
+        line = re.search(told, text, re.MULTILINE)
         assert line is not None, each
         # Other builds of torch round otherwise; what the document says must stay what happens.
         assert 100 * each["average_accuracy"] == pytest.approx(float(line[1]), abs=5)
         assert 100 * each["forgetting"] == pytest.approx(float(line[2]), abs=5)
+        assert each["bytes_per_task"] == pytest.approx(size_of(line[3]), rel=0.05)
         if each["method"] != "finetuning":
             assert each["forgetting"] == each["backward_transfer"] == 0
     assert found[0]["bytes_per_task"] < found[2]["bytes_per_task"]
+
+
+def test_a_method_that_tells_nothing_of_itself_is_drawn_all_the_same(tmp_path):
+    """It has no bytes, no role and no forward transfer, and no other method that has them."""
+    method = EXAMPLES["mine.py"] + "\n\ndef make_one():\n    return One()\n"
+    method += """
+
+class One:
+    def learn_task(self, name, data):
+        self.label = data.labels[0]
+
+    def predict(self, inputs, task):
+        return [self.label] * len(inputs)
+
+    def score(self, data, task):
+        return sum(data.labels == self.label) / len(data.labels)
+"""
+    text = """
+    stream = { name = "rotated_digits", tasks = 2 }
+    method = [{ module = "mine:make_one", label = "one" }]
+    """
+    path = written(tmp_path, one__toml=text, mine__py=method) / "one.toml"
+    assert "–" in command(path, "--processes", 1)
+    record = read_record(tmp_path / "results" / "one.json")
+    assert [figure.kind for figure in record.figures] == ["line", "heatmap"]
+    assert "forward" not in markdown_of(record)
+    write_report([record], tmp_path / "report.html")
+    rows, means = (path.read_text().splitlines() for path in write_csv([record], tmp_path))
+    assert len(rows) == 1 + len(record.rows)
+    assert means[0].split(",") == ["table", "method", "measure", "mean", "half_width", "n"]
+    assert len(means) == 4  # accuracy, forgetting, backward transfer
 
 
 def test_the_record_can_be_drawn(example, tmp_path):

@@ -68,7 +68,8 @@ def test_kept_outcomes_are_not_worked_out_again(tmp_path, end):
             lambda: len(members(process.pid)) > 2 if early else outcomes(cache) >= 3, "workers"
         )
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: all of the group
-        assert finish(process)[::2] == (130, "")
+        kept = "what is finished is kept; run the same command again to carry on\n"
+        assert finish(process)[::2] == (130, kept)
         wait_until(lambda: not members(process.pid), "the end of the workers", 10)
     before, kept = marks(tmp_path), outcomes(cache)
     assert kept < 24

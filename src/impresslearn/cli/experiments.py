@@ -90,8 +90,13 @@ def run(
         _print_plan(plan, as_json)
         return
     missing, seeds = len(plan.missing()), plan.configuration.run.seeds
-    with Progress(not quiet, plan.name).track(max(1, missing)) as advance:
-        record = run_plan(plan, processes, lambda job, outcome: advance())
+    try:
+        with Progress(not quiet, plan.name).track(max(1, missing)) as advance:
+            record = run_plan(plan, processes, lambda job, outcome: advance())
+    except KeyboardInterrupt:
+        kept = f"{len(plan.parts) - len(plan.missing())} of {counted(len(plan.parts), 'part')}"
+        remark(f"{kept} are kept in {plan.run.out}; run the same command again to carry on")
+        raise
     methods = summaries(record["rows"])
     if as_json:
         print_json(
@@ -184,7 +189,11 @@ def reproduce(
         raise lacking[target]
     for name, error in lacking.items():
         complain(f"{name} is left out", error)
-    records = _run_targets(ready, run, quiet, as_json)
+    try:
+        records = _run_targets(ready, run, quiet, as_json)
+    except KeyboardInterrupt:
+        remark("what is finished is kept; run the same command again to carry on")
+        raise
     if as_json and records:
         print_json(records if target == "all" else records[0])
     if lacking:
@@ -268,7 +277,7 @@ def report(
         bool, option(None, "Print the tables as Markdown and nothing else.", "--markdown")
     ] = False,
     csv: Annotated[
-        Path | None, option("DIR", "Also write all rows, one CSV file a target.")
+        Path | None, option("DIR", "Also write all rows, and the tables' means, as CSV files.")
     ] = None,
     figures: Annotated[Path | None, option("DIR", "Also write every figure as a picture.")] = None,
     picture: Annotated[str, option("svg|png|pdf", "Format of those pictures.", "--format")] = "svg",

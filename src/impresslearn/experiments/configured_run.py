@@ -33,6 +33,7 @@ from impresslearn.experiments.targets import Plan, Planned, Target
 from impresslearn.experiments.targets.plan import filled, read_tables
 from impresslearn.experiments.trials import rows_of_trials, summary_writer, write_events
 from impresslearn.experiments.work.custom import VALUES, make_method, run_part
+from impresslearn.methods.results import MEASURES
 from impresslearn.streams import Stream
 
 
@@ -85,6 +86,7 @@ class RunPlan:
             figures=[shown["line"] | {"order": list(methods)}, shown["bar"], *maps],
             tables=[*shown["tables"], *pairs],
             finish=rows_of_trials,
+            optional=(*MEASURES, "bytes_per_task", "bytes", "role"),
         )
         return Target(self.name, self.name, claim="", expects="", cost="", plan=lambda scale: plan)
 

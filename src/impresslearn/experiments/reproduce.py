@@ -76,6 +76,7 @@ def reproduce(
     ]
     if plan.finish is not None:
         rows = [_without_nan(row) for row in plan.finish(rows)]
+    figures, tables = plan.shown(rows)
     content = {
         "target": target.name,
         "scale": run.scale,
@@ -84,8 +85,8 @@ def reproduce(
         "data": plan.data,
         "settings": dict(plan.settings),
         "seeds": list(plan.seeds),
-        "figures": list(plan.figures),
-        "tables": list(plan.tables),
+        "figures": figures,
+        "tables": tables,
         "rows": rows,
     }
     spent = time.perf_counter() - started, cache.seconds(in_order(jobs))

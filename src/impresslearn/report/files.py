@@ -28,7 +28,7 @@ from impresslearn.report.charts import VEGA_LITE, charts_of
 from impresslearn.report.charts.theme import THEME
 from impresslearn.report.quantities import duration, said, spaced
 from impresslearn.report.records import Record
-from impresslearn.report.tables import highlights_of, tables_of, told
+from impresslearn.report.tables import highlights_of, means_of, tables_of, told
 
 CONVERT: dict[str, Callable[[Any, str], str | bytes]] = {
     "svg": vl_convert.vegalite_to_svg,
@@ -44,18 +44,24 @@ SCALES = {
 
 
 def write_csv(records: Sequence[Record], folder: Path) -> list[Path]:
-    """Write TARGET.csv for each record: a line a row, a column a key, empty where a row lacks it.
+    """Write TARGET.csv and TARGET-means.csv for each record.
 
-    Raises InputError if the folder cannot be written.
+    The first has a line a row and a column a key, empty where a row lacks it; the second the means
+    of the tables, with half the 95% interval and n. Raises InputError if the folder cannot be
+    written.
     """
     written = []
     for record in records:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, dict.fromkeys(key for row in record.rows for key in row))
-        writer.writeheader()
-        writer.writerows(record.rows)
-        path = Path(folder) / f"{record.target}.csv"
-        written.append(write_file(path, text.getvalue(), folders=True))
+        for name, rows in (
+            (record.target, record.rows),
+            (f"{record.target}-means", means_of(record)),
+        ):
+            text = io.StringIO()
+            writer = csv.DictWriter(text, dict.fromkeys(key for row in rows for key in row))
+            writer.writeheader()
+            writer.writerows(rows)
+            path = Path(folder) / f"{name}.csv"
+            written.append(write_file(path, text.getvalue(), folders=True))
     return written
 
 

@@ -150,7 +150,7 @@ def _differences(says: str, limit: float) -> Quantity:
     return Quantity(
         f"{says} in [{-limit:g}, {limit:g}]", -limit, limit,
         lambda value: f"{signed(points * value)} points",
-        lambda mean, half: f"{signed(points * mean)} ± {points * half:.1f} points",
+        lambda mean, half: f"{signed(points * mean or 1e-9)} ± {points * half:.1f} points",
         f"format({points:g} * datum.value, '.4~g')",
     )  # fmt: skip
 
@@ -159,6 +159,11 @@ _PERCENT = (percent, _percent_interval, "format(datum.value, '.4~%')")
 FRACTION = Quantity("a fraction in [0, 1]", 0, 1, *_PERCENT)
 SHARE = Quantity("true or false", 0, 1, *_PERCENT)
 DIFFERENCE = _differences("a difference in percentage points,", 100)
+HALF_WIDTH = Quantity(
+    "half an interval in percentage points, at least 0", 0, inf,
+    lambda value: f"± {value:.1f} points", lambda mean, half: f"± {mean:.1f} points",
+    "format(datum.value, '.4~g')",
+)  # fmt: skip
 LOSS = _differences("a difference of fractions", 1)
 BYTES = Quantity(
     "a number of at least 0", 0, inf, size, _size_interval,
@@ -173,6 +178,7 @@ NUMBER = Quantity("a finite number", -inf, inf, number, _number_interval)
 NAMES = {
     "(.*_)?accuracy(_learned)?": FRACTION,
     "(.*_)?difference": DIFFERENCE,
+    "half_width": HALF_WIDTH,
     "forgetting|(backward|forward)_transfer": LOSS,
     "bytes(_.*)?|.*_bytes": BYTES,
     "seconds(_.*)?|.*_seconds": SECONDS,

@@ -102,7 +102,27 @@ def _verbatim(table: Table) -> Cells:
     return Cells(table.title, "", table.header, cells, tuple(numeric))
 
 
-def _means(table: Table, rows: Sequence[Row]) -> Cells:
+def means_of(record: Record) -> list[Row]:
+    """The means behind the record's tables: mean, half_width (None for one row) and n of each."""
+    found: list[Row] = []
+    for table in record.tables:
+        if table.rows_verbatim is None:
+            for place, of in _groups(table, record.rows).items():
+                for key in table.values:
+                    if having := [row for row in of if key in row]:
+                        told = summarise(having, key)
+                        numbers = {
+                            "mean": told.mean,
+                            "half_width": told.half_width,
+                            "n": len(having),
+                        }
+                        labels = dict(zip(table.columns, place, strict=True))
+                        found.append({"table": table.title, **labels, "measure": key, **numbers})
+    return found
+
+
+def _groups(table: Table, rows: Sequence[Row]) -> dict[tuple[Any, ...], list[Row]]:
+    """The rows of a table by their columns, in its order. Raises InputError where there is none."""
     chosen = [
         row for row in rows if matches(row, table.where) and any(key in row for key in table.values)
     ]
@@ -112,11 +132,18 @@ def _means(table: Table, rows: Sequence[Row]) -> Cells:
         [None, *ordered(row[key] for row in chosen if key in row)] for key in table.columns
     ]
     groups = grouped(chosen, lambda row: tuple(map(row.get, table.columns)))
+    places = sorted(groups, key=lambda place: [*map(list.index, ranks, place)])
+    return {place: groups[place] for place in places}
+
+
+def _means(table: Table, rows: Sequence[Row]) -> Cells:
+    groups = _groups(table, rows)
+    chosen = [row for of in groups.values() for row in of]
     lines, over = [], set()
-    for place in sorted(groups, key=lambda place: [*map(list.index, ranks, place)]):
+    for place, of in groups.items():
         cells, counts = [], []
         for key in table.values:
-            having = [row for row in groups[place] if key in row]
+            having = [row for row in of if key in row]
             counts += [str(len(having))] if having else []
             found = summarise(having, key) if having else None
             over |= {found.over} if found and found.half_width is not None else set()

@@ -7,7 +7,7 @@ that it is `like`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, reduce
 from importlib.resources import files
@@ -50,7 +50,7 @@ class Plan:
 
     data: what it is measured on; settings: what differs from the defaults, as plain values; finish:
     makes derived rows (tests, differences) from the measured ones; figures, tables: see
-    `impresslearn.report`.
+    `impresslearn.report`. optional: keys that all rows may lack, and figures and tables then.
     """
 
     planned: Sequence[Planned]
@@ -60,6 +60,20 @@ class Plan:
     figures: Sequence[Mapping[str, Any]] = ()
     tables: Sequence[Mapping[str, Any]] = ()
     finish: Callable[[list[Row]], list[Row]] | None = None
+    optional: Collection[str] = ()
+
+    def shown(self, rows: Sequence[Row]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """The figures and tables of these rows."""
+        lacking = set(self.optional).difference(*rows)
+        figures = [dict(each) for each in self.figures if each.get("y") not in lacking]
+        tables = [
+            {**each, "values": [key for key in each["values"] if key not in lacking]}
+            if "values" in each
+            else dict(each)
+            for each in self.tables
+            if not lacking.intersection(each.get("columns", ()))
+        ]
+        return figures, [each for each in tables if each.get("values", True)]
 
 
 @dataclass(frozen=True)
