@@ -94,6 +94,7 @@ class One:
 """
     text = """
     stream = { name = "rotated_digits", tasks = 2 }
+    backbone = { name = "lenet_300_100", widths = [8] }
     method = [{ module = "mine:make_one", label = "one" }]
     """
     path = written(tmp_path, one__toml=text, mine__py=method) / "one.toml"
