@@ -139,6 +139,24 @@ def curves(path: Path) -> Rows:
         ]
 
 
+def methods(path: Path) -> Rows:
+    """Every method and setting by its bytes: accuracy over the tasks, bytes and seconds of one."""
+    yield ["method, setting", "accuracy", "bytes", "seconds"]
+    rows = [row for row in read_record(path).rows if row["role"] == "evaluation"]
+    settings = grouped(rows, lambda row: (row["method"], row["setting"]))
+    means = {key: summarise(of, "bytes_per_task").mean for key, of in settings.items()}
+    for key in sorted(means, key=means.__getitem__):
+        told = summarise(settings[key], "accuracy")
+        every = [row["accuracy"] for row in settings[key]]
+        yield [
+            ", ".join(key),
+            f"{100 * told.mean:.1f} ± {100 * told.half_width:.1f}% "
+            f"({100 * min(every):.1f}–{100 * max(every):.1f})",
+            f"{means[key]:,.0f}",
+            f"{summarise(settings[key], 'seconds').mean:.0f}",
+        ]
+
+
 def searches(path: Path) -> Rows:
     """How many tasks each search finds, and in how many seconds, by tasks and inputs."""
     names = {
@@ -188,6 +206,7 @@ TABLES: dict[str, tuple[str, Callable[[Path], Rows]]] = {
     "bench": ("perf/bench.json", bench),
     "budgets": ("paper/results/frontier.json", budgets),
     "curves": ("paper/results/frontier.json", curves),
+    "pretrained": ("paper/results/pretrained.json", methods),
     "searches": ("paper/results/task-inference.json", searches),
     "foreign": ("paper/results/task-inference.json", foreign),
     "unnamed-rotations": ("paper/results/rotated-mnist-paper.json", unnamed),

@@ -7,6 +7,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from impresslearn import Preprocessing, create_backbone
 from impresslearn.data import as_examples
+from impresslearn.streams import rotated_digits
 from toys import quick_learner, read_examples, refused
 
 PIXELS = torch.arange(2 * 4 * 5 * 3, dtype=torch.float32).reshape(2, 4, 5, 3)  # (n, h, w, c)
@@ -119,3 +120,22 @@ def test_columns_of_data_frames_are_found_by_their_names():
     assert learner.score((frame, labels), "a") == learner.score((turned, labels), "a")
     refused("the table has no column 'a'", made.apply, frame.rename(columns={"a": "c"}))
     refused("the table has a column 'c'", made.apply, frame.assign(c=1.0))
+
+
+def test_columns_of_other_scales_are_measured_one_by_one_and_pixels_together():
+    draws = np.random.default_rng(0)
+    table = draws.normal(size=(80, 3)) * (10, 30_000, 1e-6) + (40, 50_000, 0)
+    made = Preprocessing.standardising(table)
+    values = made.apply(table).numpy()
+    assert values.mean(axis=0) == pytest.approx(0, abs=1e-3)
+    assert values.std(axis=0) == pytest.approx(1, abs=1e-3)
+    assert Preprocessing(**made.settings()) == made
+    two = Preprocessing.standardising(table[:, :2])  # such as an age and an income
+    assert two.apply(table[:, :2]).std(dim=0).numpy() == pytest.approx(1, abs=0.01)
+    table[:, 2] = -5  # does not vary here; elsewhere it may
+    fixed = Preprocessing.standardising(table)
+    assert (fixed.mean[2], fixed.std[2]) == (-5, 5)
+    table[:, 2] = 0
+    assert Preprocessing.standardising(table).std[2] == 1
+    pixels = rotated_digits(tasks=1)[0].train.inputs.flatten(1)
+    assert isinstance(Preprocessing.standardising(pixels).mean, float)

@@ -59,9 +59,9 @@ class FileOptions:
 
     heading: ClassVar[str] = "How files are read"
     mean: str | None = option_field(
-        "X,…", "Subtract from the inputs: one number, or one a channel."
+        "X,…", "Subtract from the inputs: one number, or one a channel or column."
     )
-    std: str | None = option_field("X,…", "Divide the inputs by: one, or one a channel.")
+    std: str | None = option_field("X,…", "Divide the inputs by: one, or one a channel or column.")
     shape: str | None = option_field("N,N,…", "Fold each input to this shape, as 1,28,28.")
     size: int | None = option_field("N", "Resize images to N pixels square, centre kept.")
     label_column: str | None = option_field(

@@ -22,6 +22,8 @@ from impresslearn.errors import InputError
 from impresslearn.validation import LARGEST, check_integer
 
 Numbers = float | Sequence[float]
+APART = 0.1
+"""Below this share of the largest value of all a column's own largest is of another scale."""
 LARGEST_SIZE = 8192
 """Pixels to a side that images are resized to at most."""
 
@@ -84,8 +86,9 @@ class Preprocessing:
     def standardising(cls, data: Any, **settings: Any) -> Preprocessing:
         """With one mean and one standard deviation, measured over all of these raw inputs.
 
-        data: inputs (n, ...) or `Examples`; settings: shape, size, pixels, columns; by default
-        pixels says whether the data are uint8. Raises InputError where all inputs are the same.
+        Flat inputs whose columns differ in scale, unlike pixels, have one a column. data: inputs
+        (n, ...) or `Examples`; settings: shape, size, pixels, columns; by default pixels says
+        whether the data are uint8. Raises InputError where all inputs are the same.
         """
         if isinstance(data, StreamedExamples):
             raise InputError(
@@ -99,10 +102,15 @@ class Preprocessing:
             raise InputError("mean and std are measured; settings are shape, size, pixels, columns")
         made = cls(**dict[str, Any](pixels=pixels) | settings)
         values = made.prepare(values, pixels, integers).double()
-        mean, std = float(f"{values.mean():.6g}"), float(f"{values.std(correction=0):.6g}")
-        if not std > 0:
-            raise InputError(f"all inputs are {mean:g}; they cannot be standardised")
-        return replace(made, mean=mean, std=std)
+        if not values.std(correction=0) > 0:
+            raise InputError(f"all inputs are {values.mean():g}; they cannot be standardised")
+        if values.dim() == 2 and _differ_in_scale(values):
+            mean, std = values.mean(dim=0), values.std(dim=0, correction=0)
+            # A column that does not vary here is measured by its value.
+            std = torch.where(std > 0, std, torch.where(mean == 0, 1.0, mean.abs()))
+        else:
+            mean, std = values.mean(), values.std(correction=0)
+        return replace(made, mean=_six_digits(mean), std=_six_digits(std))
 
     @property
     def normalises(self) -> bool:
@@ -227,6 +235,17 @@ def _reshaped(inputs: Tensor, shape: tuple[int, ...]) -> Tensor:
     ):
         return inputs.reshape(len(inputs), *shape)
     raise InputError(f"inputs of shape {given} cannot be given the shape {shape}")
+
+
+def _differ_in_scale(values: Tensor) -> bool:
+    """Whether a quarter of the columns, or the smallest of a few, lie far below the largest."""
+    largest = values.abs().amax(dim=0)
+    return bool(largest.quantile(0.25, interpolation="lower") < APART * largest.max())
+
+
+def _six_digits(values: Tensor) -> Numbers:
+    found = [float(f"{value:.6g}") for value in values.flatten().tolist()]
+    return tuple(found) if values.dim() else found[0]
 
 
 def _spread(name: str, values: Numbers, inputs: Tensor) -> Tensor:
