@@ -27,6 +27,7 @@ from impresslearn.masks.sparsity import Allocation, ones_per_layer
 from impresslearn.networks.layers import MaskableLayer
 from impresslearn.validation import check_choice, check_integer
 
+MOST_SEEDS = 2**128  # keys that Philox has
 MOST_MASKS = 2**31
 MaskSource = Callable[[Sequence[MaskableLayer], Sequence[int], int], dict[str, Tensor]]
 """(layers, ones in each, seed) -> layer name -> booleans of the weight's shape."""
@@ -60,7 +61,7 @@ def random_mask(
     Mask i does not depend on how many others are drawn. Raises InputError for a negative seed, and
     for other numbers of ones than the layers have room for.
     """
-    mask, seed = {}, check_integer("seed", seed, 0)
+    mask, seed = {}, check_integer("seed", seed, 0, MOST_SEEDS)
     if len(ones) != len(layers):
         raise InputError(f"ones must be a number for each of {len(layers)} layers, got {len(ones)}")
     for place, (layer, count) in enumerate(zip(layers, ones, strict=True)):
@@ -85,7 +86,7 @@ def disjoint_mask(
     has fewer weights than there are masks, the last ones have none of it. kernels: whether the
     weights between an input and an output channel of a convolution go together.
     """
-    seed = check_integer("seed", seed, 0)
+    seed = check_integer("seed", seed, 0, MOST_SEEDS)
     if not 0 <= number < count < MOST_MASKS:
         raise InputError(f"there is no mask {number} of {count} disjoint ones")
     mask = {}
@@ -123,7 +124,7 @@ def draw_masks(
     disjoint masks that the bank holds already.
     """
     count = check_integer(f"the number of {source} masks", count, 1)
-    seed = check_integer("seed", seed, 0)
+    seed = check_integer("seed", seed, 0, MOST_SEEDS)
     check_choice("source", source, list_mask_sources())
     layers, prefix = bank.layers, source if prefix is None else prefix
     ones = ones_per_layer(layers, sparsity, allocation)
