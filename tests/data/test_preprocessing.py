@@ -137,5 +137,10 @@ def test_columns_of_other_scales_are_measured_one_by_one_and_pixels_together():
     assert (fixed.mean[2], fixed.std[2]) == (-5, 5)
     table[:, 2] = 0
     assert Preprocessing.standardising(table).std[2] == 1
+    table[:, 2] = 0.1  # of which sums are rounded
+    assert Preprocessing.standardising(table).std[2] == pytest.approx(0.1)
+    steady = np.stack([table[:, 0], 101_325.37 + 0.5 * draws.normal(size=80)], axis=1)
+    values = Preprocessing.standardising(steady).apply(steady)
+    assert abs(float(values[:, 1].mean())) < 0.05
     pixels = rotated_digits(tasks=1)[0].train.inputs.flatten(1)
     assert isinstance(Preprocessing.standardising(pixels).mean, float)

@@ -24,6 +24,8 @@ from impresslearn.validation import LARGEST, check_integer
 Numbers = float | Sequence[float]
 APART = 0.1
 """Below this share of the largest value of all a column's own largest is of another scale."""
+ROUNDING = 1e-8
+"""A spread below this share of a mean is rounding."""
 LARGEST_SIZE = 8192
 """Pixels to a side that images are resized to at most."""
 
@@ -106,11 +108,12 @@ class Preprocessing:
             raise InputError(f"all inputs are {values.mean():g}; they cannot be standardised")
         if values.dim() == 2 and _differ_in_scale(values):
             mean, std = values.mean(dim=0), values.std(dim=0, correction=0)
-            # A column that does not vary here is measured by its value.
-            std = torch.where(std > 0, std, torch.where(mean == 0, 1.0, mean.abs()))
-        else:
-            mean, std = values.mean(), values.std(correction=0)
-        return replace(made, mean=_six_digits(mean), std=_six_digits(std))
+            # A column that does not vary here, but for rounding, is measured by its value.
+            varies = std > ROUNDING * mean.abs()
+            std = torch.where(varies, std, torch.where(mean == 0, 1.0, mean.abs()))
+            return replace(made, mean=_plain(mean), std=_plain(std))
+        mean, std = values.mean(), values.std(correction=0)
+        return replace(made, mean=float(f"{mean:.6g}"), std=float(f"{std:.6g}"))
 
     @property
     def normalises(self) -> bool:
@@ -243,9 +246,9 @@ def _differ_in_scale(values: Tensor) -> bool:
     return bool(largest.quantile(0.25, interpolation="lower") < APART * largest.max())
 
 
-def _six_digits(values: Tensor) -> Numbers:
-    found = [float(f"{value:.6g}") for value in values.flatten().tolist()]
-    return tuple(found) if values.dim() else found[0]
+def _plain(values: Tensor) -> tuple[float, ...]:
+    """Plain numbers of as many digits as float32 has: a mean may be large beside its spread."""
+    return tuple(float(f"{value:.9g}") for value in values.tolist())
 
 
 def _spread(name: str, values: Numbers, inputs: Tensor) -> Tensor:

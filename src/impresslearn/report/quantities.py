@@ -150,7 +150,7 @@ def _differences(says: str, limit: float) -> Quantity:
     return Quantity(
         f"{says} in [{-limit:g}, {limit:g}]", -limit, limit,
         lambda value: f"{signed(points * value)} points",
-        lambda mean, half: f"{signed(points * mean or 1e-9)} ± {points * half:.1f} points",
+        lambda mean, half: f"{signed(points * mean)} ± {points * half:.1f} points",
         f"format({points:g} * datum.value, '.4~g')",
     )  # fmt: skip
 

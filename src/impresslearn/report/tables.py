@@ -102,23 +102,21 @@ def _verbatim(table: Table) -> Cells:
     return Cells(table.title, "", table.header, cells, tuple(numeric))
 
 
-def means_of(record: Record) -> list[Row]:
+def means_of(record: Record) -> list[dict[str, Any]]:
     """The means behind the record's tables: mean, half_width (None for one row) and n of each."""
-    found: list[Row] = []
+    found: list[dict[str, Any]] = []
     for table in record.tables:
-        if table.rows_verbatim is None:
-            for place, of in _groups(table, record.rows).items():
-                for key in table.values:
-                    if having := [row for row in of if key in row]:
-                        told = summarise(having, key)
-                        numbers = {
-                            "mean": told.mean,
-                            "half_width": told.half_width,
-                            "n": len(having),
-                        }
-                        labels = dict(zip(table.columns, place, strict=True))
-                        found.append({"table": table.title, **labels, "measure": key, **numbers})
+        groups = {} if table.rows_verbatim is not None else _groups(table, record.rows)
+        for place, of in groups.items():
+            labels = {"table": table.title, **dict(zip(table.columns, place, strict=True))}
+            measured = {key: [row for row in of if key in row] for key in table.values}
+            found += [labels | _mean_of(rows, key) for key, rows in measured.items() if rows]
     return found
+
+
+def _mean_of(rows: Sequence[Row], key: str) -> dict[str, Any]:
+    told = summarise(rows, key)
+    return {"measure": key, "mean": told.mean, "half_width": told.half_width, "n": len(rows)}
 
 
 def _groups(table: Table, rows: Sequence[Row]) -> dict[tuple[Any, ...], list[Row]]:

@@ -179,9 +179,10 @@ def _rebuilt(
 def _probe(backbone: Backbone) -> list[float] | None:
     """Some logits of the network as it is, for two inputs that are always the same.
 
-    None where there are none: where it takes no such inputs, or draws.
+    None where there are none: where it takes no such inputs, or draws, and for half precision, in
+    which processors differ too much.
     """
-    if backbone.input_shape is None:
+    if backbone.input_shape is None or backbone.dtype not in (torch.float32, torch.float64):
         return None
     shape = (2, *(size or PROBED_SIZE for size in backbone.input_shape))
     if prod(shape) > LARGEST_PROBE:
