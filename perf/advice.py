@@ -2,12 +2,13 @@
 
     python perf/advice.py digits customers pretrained [--data DIR] [--out perf/advice.json]
 
-Both see the same development tasks and hold the same examples back. The full search tries every
-candidate of the adviser at nine prices, a factor of three apart, on every case, and takes the most
-accurate setting that fits the budget. What either recommends is then learned on evaluation tasks,
-on which nothing was chosen, none over the budget (`max_bytes`), and scored on their test sets. One
-thread. Seconds are of one machine, so their ratio counts. What is done is kept in
-`OUT.TASKS.partial.json`: a measurement that was broken off goes on where it stopped.
+Both see the same development tasks and hold a fifth of each back. The full search tries every
+candidate of the adviser at nine prices, a factor of three apart, on folds that hold a thousand
+examples back, and takes the most accurate setting that fits the budget. What either recommends is
+then learned on evaluation tasks, on which nothing was chosen, from all examples at the price raised
+accordingly, none over the budget (`max_bytes`), and scored on their test sets. Seconds are of one
+thread's processor time. What is done is kept in `OUT.TASKS.partial.json`: a measurement that was
+broken off goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ from impresslearn.data import as_examples  # noqa: E402
 from impresslearn.experiments.statistics import paired_test  # noqa: E402
 from impresslearn.learner.advice import basis_of  # noqa: E402
 from impresslearn.learner.candidates import CANDIDATES, Candidate, LearnerFactory  # noqa: E402
-from impresslearn.learner.search import Run, cases_of  # noqa: E402
+from impresslearn.learner.search import Run, cases_of, share_learned  # noqa: E402
 from impresslearn.networks.pretrained import load_resnet20  # noqa: E402
 
 STEPS = range(-4, 5)
 FACTOR = 3.0
+ENOUGH = 1000
 Tasks = Mapping[str, Any]
 
 
@@ -74,10 +76,11 @@ def measure(source: Callable[[Path], Any], data: Path, kept: Kept) -> list[dict[
     factory = LearnerFactory(backbone, labelled, basis_of(labelled, basis), None, 0)
 
     def advised(budget: int) -> dict[str, Any]:
-        started = time.perf_counter()
+        started = time.process_time()
         advice = il.advise(tasks, budget, backbone=backbone, basis=basis, progress=False)
         print(f"{source.__name__}, {budget} B\n{advice}", flush=True)
-        return {**advice.best.row(), "seconds": time.perf_counter() - started}
+        spent = time.process_time() - started
+        return {**advice.best.row(), "price": advice.price, "seconds": spent}
 
     advice = {budget: kept.get(f"advice, {budget} B", advised, budget) for budget in budgets}
     runs, seconds = full_search(factory, kept)
@@ -128,20 +131,23 @@ class Kept:
 def full_search(factory: LearnerFactory, kept: Kept) -> tuple[list[dict[str, Any]], float]:
     """Every candidate at every price on every case, and how many seconds that takes."""
     pilots = {name: each for name, each in factory.tasks.items() if name not in factory.basis}
-    cases = cases_of(pilots, 0)
+    cases = cases_of(pilots, 0, ENOUGH)
     candidates = [each for each in CANDIDATES if each.suits(factory.backbone, bool(factory.basis))]
 
     def make_banks() -> float:
-        started = time.perf_counter()
+        started = time.process_time()
         for candidate in candidates:
             factory.learner(candidate, candidate.price)
-        return time.perf_counter() - started
+        return time.process_time() - started
 
     def tried(candidate: Candidate, price: float) -> dict[str, Any]:
         run = Run(candidate, price, factory.learner(candidate, price))
+        started = time.process_time()
         run.try_on(cases)
+        spent = time.process_time() - started
         print(f"{candidate.name} {price:.3g} {run.bytes:.0f} {run.accuracy:.4f}", flush=True)
-        return {**run.trial().row(), "price": price}
+        whole = price / share_learned(cases)
+        return {**run.trial().row(), "price": whole, "seconds": spent}
 
     seconds, runs = kept.get("banks", make_banks), []
     for candidate, step in product(candidates, STEPS):
@@ -176,7 +182,7 @@ def main() -> None:
         kept += measure(sources[name], given.data, done)
         record = {
             "threads": 1,
-            "machine": "2 CPU cores, shared with other work while this was measured",
+            "machine": "processor time of one thread, 2 CPU cores, other work beside it",
             "versions": {"impresslearn": il.__version__, "torch": torch.__version__},
             "rows": sorted(
                 kept, key=lambda row: (list(sources).index(row["tasks"]), row["budget"])

@@ -28,7 +28,7 @@ from toys import QUICK, blobs, lenet, pictures, resnet
 def quick_presets(request, monkeypatch):
     """Presets whose trainings take 60 steps, and a few cases, but in slow tests."""
     if request.node.get_closest_marker("slow") is None:
-        monkeypatch.setattr(search, "ENOUGH", (20, 40, 60))
+        monkeypatch.setattr(search, "ENOUGH", (20, 60))
         for name, each in PRESETS.items():
             quick = replace(each, task_recipe=QUICK, basis_recipe=QUICK)
             monkeypatch.setitem(PRESETS, name, quick)

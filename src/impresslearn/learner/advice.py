@@ -10,7 +10,7 @@ from impresslearn.data import Preprocessing, as_examples
 from impresslearn.errors import InputError
 from impresslearn.learner.candidates import Data, LearnerFactory
 from impresslearn.learner.learner import ImpressLearner
-from impresslearn.learner.search import Search, Trial, cases_of
+from impresslearn.learner.search import Search, Trial, share_learned
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone
 from impresslearn.optimisation.progress import ProgressChoice, progress_for
@@ -27,10 +27,13 @@ class Advice:
     """What `advise` found: the best of the trials that fit, and how to go on with it.
 
     best: the trial that is recommended; trials: all, the smallest first; budget: bytes a task;
-    basis: basis tasks of the recommended learner, without those whose masks no task uses.
+    basis: basis tasks of the recommended learner, without those whose masks no task uses. price: of
+    a bit, when no example is held back: the trial's, raised as the examples are more, so that bits
+    weigh against the loss as they did and tasks take as many.
     """
 
     best: Trial
+    price: float
     trials: tuple[Trial, ...]
     budget: int
     basis: tuple[str, ...]
@@ -41,19 +44,19 @@ class Advice:
         """Keyword arguments for `ImpressLearner.from_preset` with the preset of the candidate."""
         return {
             **self.best.candidate.settings,
-            "bit_price": self.best.price,
+            "bit_price": self.price,
             "max_bytes": self.budget,
         }
 
     def create_learner(self, progress: ProgressChoice = "auto") -> ImpressLearner:
         """A learner with these settings and masks, which has learned the basis tasks, if any."""
-        best = self.best
-        return self.factory.finished(best.candidate, best.price, self.budget, self.basis, progress)
+        chosen = self.best.candidate
+        return self.factory.finished(chosen, self.price, self.budget, self.basis, progress)
 
     def options(self) -> list[str]:
         """The options of `impresslearn learn` that make such a store, the basis tasks' apart."""
         chosen = self.best.candidate
-        found = ["--preset", chosen.preset, "--bit-price", f"{self.best.price:.3g}"]
+        found = ["--preset", chosen.preset, "--bit-price", f"{self.price:.3g}"]
         found += ["--max-bytes", str(self.budget)]
         for name, value in chosen.settings.items():
             found += [f"--{name.replace('_', '-')}", str(value)]
@@ -96,7 +99,7 @@ class Advice:
     def summary(self) -> str:
         """The recommendation in a line."""
         best = self.best
-        line = f"{best.candidate.name}, preset {best.candidate.preset!r}, price {best.price:.3g}"
+        line = f"{best.candidate.name}, preset {best.candidate.preset!r}, price {self.price:.3g}"
         found = f"{percent(best.accuracy)} on examples held back, {size(round(best.bytes))} a task"
         return f"{line}: {found} (budget {size(self.budget)})"
 
@@ -140,12 +143,13 @@ def advise(
         check_integer("seed", seed, 0),
     )
     pilots = {name: each for name, each in data.items() if name not in chosen}
-    search = Search(factory, cases_of(pilots, factory.seed), limit)
+    search = Search(factory, pilots, limit)
     with progress_for(progress).titled("advice").track(search.steps()) as advance:
         best = search.best(advance)
     used = chosen if best.candidate.basis else ()
     used = tuple(name for name in used if name not in best.unused)
-    return Advice(best, search.trials(), limit, used, factory)
+    price = best.price / share_learned(search.cases)
+    return Advice(best, price, search.trials(), limit, used, factory)
 
 
 def basis_of(data: Mapping[str, Data], basis: int | Sequence[str] | None) -> tuple[str, ...]:

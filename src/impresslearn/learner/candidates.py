@@ -30,7 +30,8 @@ LAYERS: dict[str, Any] = {"granularity": "layer", "precision": "coded"}
 class Candidate:
     """A way to learn tasks, but for the price of a bit.
 
-    price, bytes: a price, and what a task of 1,000 digits took at it. masks: how many are drawn,
+    price, bytes: a price, and what a task of 1,000 digits took at it; slope: -d log(price) /
+    d log(bytes) from there on. masks: how many are drawn,
     from `source`; basis: whether masks of basis tasks are combined; features: whether readouts see
     principal components of their features. settings: of `ImpressLearner`, over the preset's.
     """
@@ -39,15 +40,16 @@ class Candidate:
     preset: str
     price: float
     bytes: int
+    slope: float = 2.0
     masks: int = 0
     source: str = "disjoint"
     basis: bool = False
     features: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
 
-    def start(self, budget: int, examples: int) -> float:
-        """Where the search for the price begins that meets a budget with so many examples."""
-        return self.price * examples / 1000 * (self.bytes / budget) ** 2
+    def start(self, size: float, examples: int) -> float:
+        """Where the search for the price begins at which so many examples take `size` bytes."""
+        return self.price * examples / 1000 * (self.bytes / size) ** self.slope
 
     def suits(self, backbone: Backbone | None, has_basis: bool) -> bool:
         """Whether it can be tried on a network; None: one is made for it."""
@@ -70,8 +72,8 @@ CANDIDATES = (
     Candidate("basis masks, a number a layer", "default", 0.03, 60, basis=True, settings=LAYERS),
     Candidate("a number a weight", "per_weight", 0.26, 460),
     Candidate("basis masks, a number a unit", "default", 0.07, 450, basis=True, settings=UNITS),
-    Candidate("20 disjoint masks, a number a unit", "default", 0.08, 660, 20, settings=UNITS),
-    Candidate("60 disjoint masks, a number a unit", "default", 0.065, 700, 60, settings=UNITS),
+    Candidate("20 disjoint masks, a number a unit", "default", 0.08, 660, 1.5, 20, settings=UNITS),
+    Candidate("60 disjoint masks, a number a unit", "default", 0.065, 700, 1.5, 60, settings=UNITS),
     Candidate("masks that add to the network", "pretrained", 0.01, 3000),
 )
 """The quickest to learn come first: none needs a second trial that is too large and does worse."""

@@ -1,8 +1,8 @@
 """The search behind `advise`: candidates priced to meet a budget, compared by successive halving.
 
 Some of each task's examples are held back. A candidate's price is found on a first task, and raised
-where others take more; the candidates that do worse are given up while more tasks are tried
-(Jamieson and Talwalkar, 2016).
+where others take more. The best third is tried on more tasks, and the best of it is recommended
+(successive halving by three: Jamieson and Talwalkar, 2016).
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from math import ceil, exp, log
 from statistics import fmean
 from typing import Any
@@ -28,17 +27,16 @@ from impresslearn.report.quantities import size
 
 FOLDS = 5
 """Parts of a task's examples, of which one is held back."""
-ENOUGH = (200, 500, 1000)
-"""Examples held back that each round of the halving sees at least, if there are as many."""
+ENOUGH = (200, 500)
+"""Examples held back that each round sees at least, if there are as many."""
+KEPT = 3
+"""One of so many candidates goes on to the next round; two of them at least."""
 MOST_CASES = 30
-MOST_WHOLE = 5
-"""Tasks that are learned from all of their examples in the end, to see what they take."""
 MOST_PRICES = 4
 """Prices at which a candidate is tried to meet the budget."""
 CLOSE = 0.75
-"""A trial that uses this share of the budget meets it."""
-SLOPE = 2.0
-"""-d log(price) / d log(bytes) until two trials tell."""
+"""A trial that uses this share of the budget meets it; the middle of these is aimed at."""
+AIM = (1 + CLOSE) / 2
 PRICES = 1e-6, 1e6
 
 
@@ -46,9 +44,8 @@ PRICES = 1e-6, 1e6
 class Trial:
     """What a candidate came to at a price on the cases that were tried: tasks, or folds of them.
 
-    accuracies: in [0, 1], of each case, on examples held back; bytes: of a task in the mean (the
-    recommended one's: when all of its examples are learned); seconds: of all together; unused:
-    basis masks whose coefficients were all zero.
+    accuracies: in [0, 1], of each case, on examples held back; bytes: of a task in the mean;
+    seconds: of all together; unused: basis masks whose coefficients were all zero.
     """
 
     candidate: Candidate
@@ -82,12 +79,11 @@ class Trial:
 
 @dataclass(frozen=True)
 class Case:
-    """A task, or a fold of it: what to learn from, what is held back, and the task as a whole."""
+    """A task, or a fold of it: what to learn from, and what is held back."""
 
     name: str
     train: Data
     held_back: Data
-    whole: Data
 
 
 @dataclass
@@ -135,23 +131,23 @@ def unused_masks(bank: MaskBank, tasks: Iterable[Coefficients]) -> list[str]:
 
 
 class Search:
-    """Successive halving over candidates, each at the price that meets the budget."""
+    """Rounds over candidates, each at the price that meets the budget."""
 
-    def __init__(self, factory: LearnerFactory, cases: list[Case], budget: int) -> None:
+    def __init__(self, factory: LearnerFactory, pilots: Mapping[str, Data], budget: int) -> None:
         self.factory = factory
-        self.cases = cases
+        self.cases = cases_of(pilots, factory.seed, ENOUGH[-1])
         self.budget = budget
         self.candidates = [
             each for each in CANDIDATES if each.suits(factory.backbone, bool(factory.basis))
         ]
         self.runs: list[Run] = []
         self.errors: list[Exception] = []
-        held = np.cumsum([len(each.held_back) for each in cases])
+        held = np.cumsum([len(each.held_back) for each in self.cases])
         counts = (int(np.searchsorted(held, enough)) + 1 for enough in ENOUGH)
-        self.rounds = [min(count, len(cases)) for count in counts]
+        self.rounds = [min(count, len(self.cases)) for count in counts]
 
     def best(self, advance: Callable[[], None]) -> Trial:
-        """The best of the candidates that are left when one is, or all cases were tried.
+        """The best of the candidates that are left when one is, or after the last round.
 
         advance: called after each step of at most `steps`. Raises InputError where nothing fits.
         """
@@ -163,22 +159,17 @@ class Search:
                 advance()
             compared = self._that_fit(left) or left
             compared.sort(key=lambda run: run.accuracy, reverse=True)
-            left = compared[: ceil(len(compared) / 2)]
+            left = compared[: max(ceil(len(compared) / KEPT), 2)]
             if len(left) == 1:
                 break
-        best: Run | None = None
-        for run in compared:  # the next one, too, where the price of the first had to rise
-            if best is None or run.accuracy > best.accuracy:
-                found = self._fitting(run, whole=True)
-                better = found is not None and (best is None or found.accuracy > best.accuracy)
-                best = found if better else best
+        fitting = [run for run in compared if run.bytes <= self.budget]
         if not self.runs and self.errors:
             raise self.errors[0]
-        if best is None:
+        if not fitting:
             least = size(min((run.bytes for run in self.runs), default=0))
             line = f"no candidate fits {size(self.budget)} a task"
             raise InputError(f"{line}; the smallest that was tried took {least}")
-        return best.trial()
+        return max(fitting, key=lambda run: run.accuracy).trial()
 
     def trials(self) -> tuple[Trial, ...]:
         """All trials so far, the smallest first."""
@@ -203,14 +194,14 @@ class Search:
     def _fitted(self, candidate: Candidate, advance: Callable[[], None]) -> Run | None:
         """The candidate at the price that uses up most of the budget, where one fits."""
         tried: list[Run] = []
-        price = candidate.start(self.budget, len(self.cases[0].train.labels))
+        price = candidate.start(AIM * self.budget, len(self.cases[0].train.labels))
         for _ in range(MOST_PRICES):
             run = self._run(candidate, price)
             advance()
             if run is None:
                 break
             tried.append(run)
-            price = self._next_price(tried[-2:])
+            price = self._next_price(tried)
             if CLOSE * self.budget <= run.bytes <= self.budget or self._is_hopeless(tried):
                 break
         fitting = [run for run in tried if run.bytes <= self.budget]
@@ -236,32 +227,31 @@ class Search:
         run = tried[-1]
         if len(tried) > 1:
             changed = abs(log(run.bytes / tried[-2].bytes)) > 0.1
-            if not changed and abs(log(run.price / tried[-2].price)) > 0.4:
+            if not changed and abs(log(run.price / tried[-2].price)) > 0.3:
                 return True
         fitting = (each.accuracies[0] for each in self.runs if each.bytes <= self.budget)
         most = max(fitting, default=0.0)
         return run.bytes > self.budget and run.accuracy + self._margin(run) < most
 
     def _next_price(self, tried: Sequence[Run]) -> float:
-        """Where the line through two trials, in logarithms, meets the budget."""
-        run, slope = tried[-1], -SLOPE
+        """Where the line through the last two trials, in logarithms, meets the budget.
+
+        Between a price that was too low and one that was high enough, if there are both.
+        """
+        run, slope = tried[-1], -tried[-1].candidate.slope
         if len(tried) > 1:
-            sizes = log(run.bytes / tried[0].bytes)
-            prices = log(run.price / tried[0].price)
+            sizes = log(run.bytes / tried[-2].bytes)
+            prices = log(run.price / tried[-2].price)
             if sizes * prices < 0:
                 slope = min(max(prices / sizes, -4.0), -0.5)
-        wanted = (1 + CLOSE) / 2 * self.budget
-        low, high = PRICES
-        return min(max(run.price * exp(slope * log(wanted / run.bytes)), low), high)
+        price = run.price * exp(slope * log(AIM * self.budget / run.bytes))
+        low = max((each.price for each in tried if each.bytes > self.budget), default=PRICES[0])
+        high = min((each.price for each in tried if each.bytes <= self.budget), default=PRICES[1])
+        return price if low < price < high else (low * high) ** 0.5
 
-    def _fitting(self, run: Run, whole: bool = False) -> Run | None:
-        """The run, or one at a higher price on the same cases, that fits the budget in the mean.
-
-        whole: when tasks are learned from all of their examples.
-        """
+    def _fitting(self, run: Run) -> Run | None:
+        """The run, or one at a higher price on the same cases, that fits the budget in the mean."""
         for _ in range(MOST_PRICES):
-            if whole:
-                run.sizes = self._whole_sizes(run.learner)
             if run.bytes <= self.budget:
                 return run
             again = self._run(run.candidate, self._next_price([run]))
@@ -271,18 +261,15 @@ class Search:
             run = again
         return None
 
-    def _whole_sizes(self, learner: ImpressLearner) -> list[int]:
-        """The bytes of tasks that were learned from all of their examples."""
-        wholes = {id(case.whole): case.whole for case in self.cases}
-        sizes = []
-        for number, whole in enumerate(islice(wholes.values(), MOST_WHOLE)):
-            learner.learn_task(f"whole {number}", whole, seed=number)
-            sizes.append(learner.tasks_[f"whole {number}"].bytes)
-        return sizes
+
+def share_learned(cases: Sequence[Case]) -> float:
+    """The share of their examples that trials learn from; the others are held back."""
+    learned = sum(len(case.train) for case in cases)
+    return learned / (learned + sum(len(case.held_back) for case in cases))
 
 
-def cases_of(pilots: Mapping[str, Data], seed: int) -> list[Case]:
-    """Tasks in turn, and further folds of them, until enough examples are held back.
+def cases_of(pilots: Mapping[str, Data], seed: int, enough: int) -> list[Case]:
+    """Tasks in turn, and further folds of them, until so many examples are held back.
 
     A task of the middle size comes first, as prices are fitted to it.
     """
@@ -293,10 +280,10 @@ def cases_of(pilots: Mapping[str, Data], seed: int) -> list[Case]:
     for fold in range(FOLDS):
         for name, data in ordered.items():
             held = sum(len(each.held_back) for each in found)
-            if len(found) >= MOST_CASES or (held >= ENOUGH[-1] and len(found) >= 3):
+            if len(found) >= MOST_CASES or (held >= enough and len(found) >= 3):
                 return found
             title = name if fold == 0 else f"{name} ({fold + 1})"
-            found.append(Case(title, *_split(data, fold, seed, name), data))
+            found.append(Case(title, *_split(data, fold, seed, name)))
     return found
 
 
