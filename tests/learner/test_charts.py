@@ -82,7 +82,7 @@ def test_a_mask_alone_is_drawn_as_one_of_a_bank_is(learner):
         of_bank, alone = values(draw(learner, "a"), "kept"), values(draw(mask), "kept")
         assert alone
         assert alone == of_bank
-    found = il.masks.TrainedMask(mask, {}, None)
+    found = il.masks.TrainedMask(mask, {}, {}, None)
     rows = values(il.charts.mask_picture(found, layer=layer), "kept")
     assert rows == values(il.charts.mask_picture(learner, "a", layer), "kept")
     shares = [row["value"] for row in values(il.charts.layer_sparsity(mask), "x", "y", "value")]

@@ -67,8 +67,12 @@ def broken(**changes):
     [
         ("m0", draw(9), "already holds a mask named 'm0'; masks never change"),
         ("", draw(9), "must be a non-empty string, got ''"),
-        ("new", {"conv.weight": draw(9)["conv.weight"]}, r"check \['head.weight'\]"),
-        ("new", broken(other=torch.ones(1, dtype=torch.bool)), r"check \['other'\]"),
+        (
+            "new",
+            {"conv.weight": draw(9)["conv.weight"]},
+            r"missing: \['head.weight'\], unknown: none",
+        ),
+        ("new", broken(other=torch.ones(1, dtype=torch.bool)), r"unknown: \['other'\]"),
         (
             "new",
             broken(**{"head.weight": torch.ones(20, 3, dtype=torch.bool)}),

@@ -114,7 +114,7 @@ def test_dense_masks_that_do_not_fit_are_refused():
 
 
 def test_what_trained_a_mask_stands_for_it_and_other_things_are_refused():
-    found = masks.TrainedMask({"a": torch.tensor([True, False])}, {}, None)
+    found = masks.TrainedMask({"a": torch.tensor([True, False])}, {}, {}, None)
     assert masks.density(found) == 0.5
     assert masks.union(found, masks.complement(found))["a"].all()
     assert float(masks.overlap(found, found).measured) == 1

@@ -1,5 +1,7 @@
 """Weights under a mask: trained again, and scored."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -86,7 +88,7 @@ def test_statistics_and_heads_come_along(head):
     ("given", "message"),
     [
         ({}, "a mask maps layer names to tensors of booleans, got none"),
-        (None, "give a mask, weights or a mask over weights"),
+        (None, "give a mask, or weights=, or a mask to put over weights="),
         ({"0.weight": torch.ones(2, 2) > 0}, "must cover exactly the maskable layers"),
         ("mask", "a mask maps layer names to tensors of booleans, got str"),
         ({"0.weight": torch.ones(2, 2)}, "to tensors of booleans; 0.weight is torch.float32"),
@@ -102,8 +104,36 @@ def test_weights_are_said_to_be_weights(backbone, clouds):
     for weights in ({}, {"0.weight": torch.ones(2, 2)}, random_mask(backbone)):
         with pytest.raises(InputError, match="weights must map the network's layers to weights"):
             accuracy(backbone, None, clouds, weights=weights)
-    with pytest.raises(InputError, match="give a mask, weights or a mask over weights"):
+    with pytest.raises(
+        InputError, match="give a mask, or weights=, or a mask to put over weights="
+    ):
         accuracy(backbone, found, clouds, weights=found.weights)
+
+
+def test_a_mask_of_other_weights_is_used_only_where_that_is_said():
+    data = blobs()
+    backbone, other = lenet(seed=0), lenet(seed=1)
+    ticket = prune(backbone, data, sparsity=0.5, rounds=1, recipe=RECIPE)
+    for found in (train_mask(backbone, data, recipe=RECIPE), ticket):
+        for function in (accuracy, train_weights):
+            refused("made for a network of other weights", function, other, found, data)
+        assert 0 <= accuracy(other, found.mask, data) <= 1
+        assert accuracy(copy.deepcopy(backbone), found, data) == accuracy(backbone, found, data)
+    again = train_weights(other, ticket.mask, data, recipe=RECIPE)  # a ticket drawn anew
+    assert accuracy(other, again, data) > 0.8
+
+
+def test_the_dense_network_and_late_rewinding():
+    data, backbone = blobs(), lenet()
+    dense = train_weights(backbone, None, data, recipe=RECIPE)
+    assert all((weight != 0).all() for weight in dense.weights.values())
+    mask = prune(backbone, data, sparsity=0.5, rounds=1, recipe=RECIPE)
+    late, same = (
+        train_weights(backbone, mask, data, initial=initial, recipe=RECIPE)
+        for initial in (dense, dense.weights)
+    )
+    for name, weight in late.weights.items():
+        assert torch.equal(weight, same.weights[name])
 
 
 def test_weights_to_start_from_must_fit(backbone, clouds):

@@ -255,9 +255,10 @@ def _spread(name: str, values: Numbers, inputs: Tensor) -> Tensor:
     """Numbers along the channels (or columns) of (n, channels, ...)."""
     numbers = values if isinstance(values, tuple) else (values,)
     if len(numbers) > 1 and (inputs.dim() < 2 or len(numbers) != inputs.shape[1]):
+        kind = "channels" if inputs.dim() > 2 else "columns"
         raise InputError(
-            f"{name} needs one number, or one for each of the channels of inputs of shape "
-            f"{tuple(inputs.shape[1:])}, got {len(numbers)}"
+            f"{name} has {len(numbers)} numbers, for as many {kind}, but inputs are of shape "
+            f"{tuple(inputs.shape[1:])}; give all {kind} in their order, or one number for each"
         )
     return torch.tensor(numbers, device=inputs.device).view(-1, *[1] * max(0, inputs.dim() - 2))
 

@@ -208,7 +208,7 @@ def _is_header(cells: list[str], label_column: str | int | None, position: int |
         return True
     raise InputError(
         f"cannot tell whether the first line names the columns, it has {some(cells)}; "
-        "say so with header"
+        "say so with header (--header or --no-header)"
     )
 
 

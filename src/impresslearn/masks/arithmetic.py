@@ -149,7 +149,9 @@ def dense_weights(
             raise InputError(f"each mask needs a tensor of shape {shape} for {name}")
         wanted = (len(dense),), (len(dense), len(weight))
         if name not in alphas or tuple(alphas[name].shape) not in wanted:
-            raise InputError(f"alphas of {name} must have the shape {wanted[0]} or {wanted[1]}")
+            got = tuple(alphas[name].shape) if name in alphas else "none"
+            either = f"{wanted[0]}, a number for each mask, or {wanted[1]}, one for each unit too"
+            raise InputError(f"alphas of {name} must have the shape {either}; got {got}")
     return {name: _mixed(weight, alphas[name], dense, name) for name, weight in weights.items()}
 
 
@@ -158,7 +160,8 @@ def _tensors(given: Any, name: str) -> dict[str, Tensor]:
     found = getattr(given, "mask", given)
     values = list(found.values()) if isinstance(found, Mapping) else [None]
     if not all(isinstance(value, (Tensor, np.ndarray)) for value in values):
-        raise InputError(f"{name} must map layers to tensors, got {type(found).__name__}")
+        kind = type(found).__name__
+        raise InputError(f"{name} must map layers to tensors, or be a tensor a layer, got {kind}")
     return {name: torch.as_tensor(value) for name, value in found.items()}
 
 
@@ -196,7 +199,8 @@ def checked_mask(mask: Any) -> Mask:
     for name, ones in found.items():
         if not isinstance(ones, Tensor) or ones.dtype != torch.bool:
             kind = str(ones.dtype) if isinstance(ones, Tensor) else type(ones).__name__
-            raise InputError(f"a mask maps layer names to tensors of booleans; {name} is {kind}")
+            line = f"a mask maps layer names to tensors of booleans; {name} is {kind}"
+            raise InputError(f"{line}, which .bool() changes")
     return found
 
 

@@ -233,8 +233,11 @@ class MaskBank:
         """Raises InputError unless a mask has booleans of every layer's shape, and no others."""
         wanted = {layer.name for layer in self.layers}
         if set(mask) != wanted:
-            odd = sorted(wanted ^ set(mask))[:3]
-            raise InputError(f"a mask must cover exactly the maskable layers; check {odd}")
+            missing, foreign = sorted(wanted - set(mask))[:3], sorted(set(mask) - wanted)[:3]
+            raise InputError(
+                "a mask must cover exactly the maskable layers; "
+                f"missing: {missing or 'none'}, unknown: {foreign or 'none'}"
+            )
         for layer in self.layers:
             values = mask[layer.name]
             if tuple(values.shape) != layer.shape or values.dtype != torch.bool:

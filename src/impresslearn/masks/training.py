@@ -31,13 +31,14 @@ POPUP_RECIPE = Recipe(optimizer="adam", lr=0.03, schedule="cosine", epochs=2, mi
 class TrainedMask:
     """A mask (layer name -> booleans), the scores it was cut from, and how the run ended.
 
-    statistics: the norm statistics gathered in training, None where the network keeps none. head:
+    initial: the network's own weights, by layer name; statistics: the norm statistics gathered in training, None where the network keeps none. head:
     that which was trained beside, by parameter name, where tasks have heads of their own. classes:
     the task's, in the order of the outputs.
     """
 
     mask: dict[str, Tensor]
     scores: dict[str, Tensor]
+    initial: dict[str, Tensor]
     fit: FitResult
     statistics: Statistics | None = None
     head: dict[str, Tensor] = field(default_factory=dict)
@@ -89,7 +90,8 @@ def train_mask(
     result = task.fit(trained)
     mask, head = trained.result()
     kept = dict(zip(backbone.weights, (score.detach() for score in scores.tensors), strict=True))
-    return TrainedMask(mask, kept, result, task.phase.statistics, head, classes)
+    initial = dict(backbone.weights)
+    return TrainedMask(mask, kept, initial, result, task.phase.statistics, head, classes)
 
 
 def prune(

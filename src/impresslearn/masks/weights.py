@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from impresslearn.data import Label, classes_of, to_batches
@@ -51,20 +52,28 @@ def train_weights(
     mask: Any,
     data: Any,
     *,
-    initial: Mapping[str, Tensor] | None = None,
+    initial: Any = None,
     recipe: Recipe = PRUNING_RECIPE,
     seed: int = 0,
     progress: ProgressChoice = False,
 ) -> TrainedWeights:
     """Trains the weights that a mask keeps on one task; the network itself stays as it is.
 
-    mask: layer name -> booleans, or what has one, such as a `PrunedMask`. initial: layer name ->
-    the weights to start from, by default the network's own: a lottery ticket (Frankle & Carbin
+    mask: layer name -> booleans, or what has one, such as a `PrunedMask`; None keeps all weights,
+    which is the dense network beside a ticket. initial: layer name -> the weights to start from, or
+    what `train_weights` returned, by default the network's own: a lottery ticket (Frankle & Carbin
     2019). data: as of `train_mask`; seed: the order of the data, and a head of the task's own.
-    Raises InputError for a mask of another network, and data that cannot be used.
+    Raises InputError for other layers, for a `TrainedMask` or `PrunedMask` of another network (its
+    `.mask` may be used on any), and data that cannot be used.
     """
     task, classes = training_task(backbone, data, recipe, seed, progress)
-    ones, first = _mask_of(backbone, mask), backbone.weights if initial is None else initial
+    if mask is None:
+        mask = {
+            name: torch.ones_like(each, dtype=torch.bool)
+            for name, each in task.backbone.weights.items()
+        }
+    ones, first = _mask_of(backbone, mask), getattr(initial, "weights", initial)
+    first = backbone.weights if first is None else first
     _check_weights(backbone, first, "initial")
     weights, head, result = weights_under(ones, task, first)
     kept = {name: weight * ones[name] for name, weight in weights.items()}
@@ -88,8 +97,9 @@ def accuracy(
     is None, such as those of `dense_weights`. classes: the task's, which what was trained knows;
     by default those that the data show.
     statistics: by buffer name, or data on whose inputs they are measured, where the network's norms
-    keep statistics; what was trained has its own. Raises InputError for those of another network,
-    and where a task needs a head, or statistics, and brings none.
+    keep statistics; what was trained has its own. Raises InputError for those of other layers, for
+    a `TrainedMask` or `PrunedMask` of another network (its `.mask` may be used on any), and where a
+    task needs a head, or statistics, and brings none.
     """
     check_backbone(backbone)
     scored = _scored(backbone, masked, weights)
@@ -148,6 +158,13 @@ def _mask_of(backbone: Backbone, mask: Any) -> dict[str, Tensor]:
     """The mask on the network's device. Raises InputError for that of another network."""
     found = checked_mask(mask)
     MaskBank(backbone.layers).check(found)
+    weights = getattr(mask, "initial", backbone.weights)
+    own = backbone.weights.items()
+    if not all(torch.equal(weights[name].to(each), each) for name, each in own):
+        raise InputError(
+            "the mask was made for a network of other weights, by its seed or its init perhaps; "
+            "give that one, or .mask to use it here all the same"
+        )
     return {name: ones.to(backbone.device) for name, ones in found.items()}
 
 
@@ -157,7 +174,8 @@ def _scored(
     """The weights that `accuracy` scores. Raises InputError for unclear or foreign ones."""
     trained = getattr(masked, "weights", None)
     if (masked is None and weights is None) or (trained is not None and weights is not None):
-        raise InputError("give a mask, weights or a mask over weights, not none or two of weights")
+        given = "neither" if masked is None else "weights= beside trained weights"
+        raise InputError(f"give a mask, or weights=, or a mask to put over weights=; got {given}")
     found = trained if trained is not None else backbone.weights if weights is None else weights
     _check_weights(backbone, found, "weights")
     found = {name: value.to(backbone.device) for name, value in found.items()}
@@ -196,4 +214,7 @@ def _check_weights(backbone: Backbone, weights: Any, name: str) -> None:
     wanted = {layer.name: layer.shape for layer in backbone.layers}
     floats = isinstance(weights, Mapping) and all(map(_is_float, weights.values()))
     if not floats or {key: tuple(value.shape) for key, value in weights.items()} != wanted:
-        raise InputError(f"{name} must map the network's layers to weights of their shapes")
+        got = "others" if floats else type(weights).__name__
+        raise InputError(
+            f"{name} must map the network's layers to weights (floats) of their shapes, got {got}"
+        )
