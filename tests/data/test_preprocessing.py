@@ -74,7 +74,7 @@ def test_normalisation_comes_last(tmp_path):
         ({"pixels": 1}, "^pixels must be True, False or None"),
         ({"std": 0}, "std must be a number above 0"),
         ({"std": [1, -1]}, "std must be a number above 0"),
-        ({"mean": [1, 2]}, r"mean has 2 numbers, for as many channels, but .* shape \(4, 5, 3\); give"),
+        ({"mean": [1, 2]}, r"mean has 2 numbers, for as many channels, .* shape \(4, 5, 3\)"),
         ({"std": [1, 2]}, "std has 2 numbers, for as many"),
         ({"std": 1e-40}, "inputs hold .* NaN or infinite"),
     ],

@@ -8,8 +8,10 @@ import impresslearn as il
 from impresslearn.inference import TaskProfile
 from impresslearn.inference.profiles import InputStatistics, distances, signals, task_profile
 from impresslearn.networks.prediction import TaskView
+from impresslearn.store.encoding import _profile, _profile_bytes
 from toys import FEATURES, lenet
 
+WIDE = 40
 STREAM = il.streams.permuted_digits(tasks=5, seed=0)
 
 
@@ -43,9 +45,10 @@ def test_noise_and_inverted_digits_are_unknown_and_own_digits_are_not(digits, si
 
 
 def test_a_threshold_rejects_a_twentieth_of_what_it_was_made_of():
-    backbone, generator = lenet(), torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
+    backbone = il.create_backbone("linear", 3, in_features=WIDE)
     view = TaskView(dict(backbone.weights), None, 3)
-    own = torch.randn(4000, FEATURES, generator=generator) * torch.linspace(0.01, 2, FEATURES)
+    own = torch.randn(4000, WIDE, generator=generator) * torch.linspace(0.01, 2, WIDE)
     found = task_profile(backbone, view, own).inputs
     assert set(found.groups) == set(range(4))  # the quietest
     for size in (1, 8):
@@ -54,6 +57,53 @@ def test_a_threshold_rejects_a_twentieth_of_what_it_was_made_of():
     assert found.excess(own[1000:1008] + 1) > 0
     assert TaskProfile(0.1, 0.2, found).nbytes == 32
     assert InputStatistics.of(found.groups, found.numbers) == found
+
+
+@pytest.mark.parametrize("columns", [1, 2, 11, 12, 32])
+def test_of_narrow_inputs_each_value_is_kept_in_a_byte(columns):
+    generator = torch.Generator().manual_seed(0)
+    backbone = il.create_backbone("linear", 3, in_features=columns)
+    view = TaskView(dict(backbone.weights), None, 3)
+    levels = torch.linspace(-2, 3, columns)
+    own = torch.randn(4000, columns, generator=generator) + levels
+    profile = task_profile(backbone, view, own[:512])
+    found = profile.inputs
+    assert (found.groups, len(found.levels)) == ((), columns)
+    assert torch.allclose(torch.tensor(found.levels), levels, atol=0.2)
+    assert profile.nbytes == len(_profile_bytes(profile)) == 21 + columns + columns % 2
+    assert _profile(_profile_bytes(profile)) == profile
+    for size in (1, 8, 50):
+        rejected = [found.excess(each) > 0 for each in batches(own[512:], size)]
+        assert np.mean(rejected) < 0.12
+    assert found.excess(own[:16] + 2) > 0
+    with pytest.raises(ValueError, match="profile of"):
+        _profile(_profile_bytes(profile) + bytes(2))
+    torn = bytearray(_profile_bytes(profile))
+    torn[14:16] = bytes(2)  # a spread of zero
+    with pytest.raises(ValueError, match="cannot be"):
+        _profile(bytes(torn))
+
+
+@pytest.mark.parametrize("rows", [60, 120])
+def test_tables_are_told_by_the_values_of_their_columns(rows):
+    """Sites whose sensors are set differently, though one site's rule suits the others too."""
+    generator = np.random.default_rng(0)
+    backbone = il.create_backbone("linear", head="own", in_features=12)
+    learner = il.ImpressLearner.from_preset(backbone, "few_labels", progress=False)
+    tests = {}
+    for number in range(30):
+        offset, rule = generator.normal(0, 0.5, 12), generator.normal(size=(12, 3))
+        inputs = generator.normal(size=(rows + 200, 12)).astype(np.float32)
+        labels = (inputs @ rule).argmax(1)
+        inputs += offset.astype(np.float32)
+        learner.learn_task(f"site {number}", (inputs[:rows], labels[:rows]))
+        tests[f"site {number}"] = inputs[rows:], labels[rows:]
+    found = il.inference.score_inference(learner, tests, inputs=(10, 50), trials=2)
+    assert found.rows[0]["task_accuracy"] > 0.7
+    assert found.rows[1]["task_accuracy"] > 0.9
+    assert all(row["rejected"] < 0.15 for row in found.rows)
+    foreign = generator.normal(size=(50, 12)).astype(np.float32) * 3
+    assert learner.infer_task(foreign).unknown
 
 
 def test_every_256th_value_belongs_to_one_group():

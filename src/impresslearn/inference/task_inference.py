@@ -25,7 +25,7 @@ from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.inference.known_task import KnownTask
 from impresslearn.inference.many_tasks import outputs_of_tasks
 from impresslearn.inference.profiles import (
-    USUAL,
+    InputStatistics,
     TaskProfile,
     distances,
     largest_entropy,
@@ -64,6 +64,9 @@ PRIOR = 2.0
 CLOSENESS = 0.25
 """Of a squared distance, whose six parts are not independent: half of what a Gaussian's would count
 (chosen on digits and sentences; docs/decisions.md)."""
+NARROW_CLOSENESS, NARROW_TEMPERATURE = 0.75, 0.2
+"""Of narrow inputs: the share of a Gaussian's evidence that counts, as values depend on each other,
+and a temperature at which predictions say half (chosen on tables; docs/decisions.md)."""
 SHARPNESS = 3.0
 """The odds of "unknown" at one width beyond its threshold, as a logarithm."""
 
@@ -221,19 +224,20 @@ def _judge(
     """Runs the tasks: the posterior over them and over "none of them".
 
     What speaks against a task is the information objective of its own predictions, over log K and
-    `TEMPERATURE`, and the squared distance of the inputs from its own ones times `CLOSENESS`:
-    predictions of few inputs tell little, as a wrong task may be as sure of them. Both count times
-    the root of the number of inputs, which are not independent evidence. "None" is as likely as the
-    best task where that task's profile has its threshold.
+    a temperature, times the root of the number of inputs, which are not independent evidence; and
+    how unlike its own the inputs are, as predictions of few inputs tell little: a wrong task may be
+    as sure of them. "None" is as likely as the best task where that task's profile has its
+    threshold.
     """
     strength = math.sqrt(len(inputs))
     judged: list[tuple[int, str, float]] = []
     leader: tuple[float, int, Tensor, KnownTask] | None = None
     for positions, members, logits in outputs_of_tasks(backbone, bank, tasks, inputs):
         most = largest_entropy(members[0].num_classes)
-        found = information_maximisation(logits, PRIOR).double().cpu() / (most * TEMPERATURE)
-        distance = _distance(backbone, members, inputs, logits)
-        found = strength * (found + CLOSENESS * distance)
+        found = information_maximisation(logits, PRIOR).double().cpu() / most
+        narrow = found.new_tensor([_is_narrow(task) for task in members], dtype=torch.bool)
+        found = found / torch.where(narrow, NARROW_TEMPERATURE, TEMPERATURE)
+        found = strength * found + _unlikeness(backbone, members, inputs, logits)
         names = (task.name for task in members)
         judged += zip(positions, names, found.tolist(), strict=True)
         place = int(found.argmin())
@@ -258,20 +262,38 @@ def _judge(
     )
 
 
-def _distance(
+def _is_narrow(task: KnownTask) -> bool:
+    """Whether the task knows the level of each value of its inputs."""
+    kept = None if task.profile is None else task.profile.inputs
+    return kept is not None and kept.is_narrow
+
+
+def _unlikeness(
     backbone: Backbone, tasks: Sequence[KnownTask], inputs: Tensor | Inputs, logits: Tensor
 ) -> Tensor:
-    """(T,) mean squared distance of inputs from those of each task; tasks without say nothing."""
-    found = torch.full((len(tasks),), USUAL, dtype=torch.float64)
-    known = {
-        place: task.profile.inputs
-        for place, task in enumerate(tasks)
-        if task.profile is not None and task.profile.inputs is not None
-    }
-    if known:
-        places = list(known)
-        seen = signals(backbone, inputs, logits[places])
-        found[places] = distances(list(known.values()), seen).mean(dim=1).double()
+    """(T,) how unlike each task's own ones the inputs are, in nats; 0 for one that cannot tell.
+
+    By squared distances, times `CLOSENESS` and the root of the number of inputs. Of narrow inputs
+    all levels are known: a Gaussian's evidence, all of it independent, times `NARROW_CLOSENESS`.
+    """
+    found = torch.zeros(len(tasks), dtype=torch.float64)
+    by_kind: dict[bool, dict[int, InputStatistics]] = {True: {}, False: {}}
+    for place, task in enumerate(tasks):
+        if task.profile is not None and (kept := task.profile.inputs) is not None:
+            by_kind[_is_narrow(task)][place] = kept
+    for narrow, known in by_kind.items():
+        if known:
+            places = list(known)
+            seen = signals(backbone, inputs, logits[places])
+            away = (
+                distances(list(known.values()), seen).mean(dim=1).double() - known[places[0]].usual
+            )
+            if narrow:
+                spreads = away.new_tensor([each.spread for each in known.values()]).log()
+                away = away / 2 + seen.shape[-1] * spreads
+                found[places] = NARROW_CLOSENESS * len(inputs) * away
+            else:
+                found[places] = CLOSENESS * math.sqrt(len(inputs)) * away
     return found
 
 
@@ -281,7 +303,8 @@ def unknown_odds(
     """The logarithm of how much likelier no task is than the best one, whose logits these are.
 
     The inputs may look foreign, or the task may be unsure of them: halfway between what it shows on
-    its own and on foreign ones. Without a profile, "none" is impossible.
+    its own and on foreign ones. (Narrow inputs tell all by themselves; a readout is often unsure of
+    its own.) Without a profile, "none" is impossible.
     """
     if profile is None:
         return -math.inf
@@ -289,4 +312,5 @@ def unknown_odds(
     unsure = math.sqrt(len(inputs)) / TEMPERATURE * (uncertain - profile.doubtful)
     if profile.inputs is None:
         return unsure
-    return max(unsure, SHARPNESS * profile.inputs.excess(signals(backbone, inputs, logits)))
+    foreign = SHARPNESS * profile.inputs.excess(signals(backbone, inputs, logits))
+    return foreign if profile.inputs.is_narrow else max(unsure, foreign)

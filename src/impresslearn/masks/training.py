@@ -31,9 +31,9 @@ POPUP_RECIPE = Recipe(optimizer="adam", lr=0.03, schedule="cosine", epochs=2, mi
 class TrainedMask:
     """A mask (layer name -> booleans), the scores it was cut from, and how the run ended.
 
-    initial: the network's own weights, by layer name; statistics: the norm statistics gathered in training, None where the network keeps none. head:
-    that which was trained beside, by parameter name, where tasks have heads of their own. classes:
-    the task's, in the order of the outputs.
+    initial: the network's own weights, by layer name; statistics: the norm statistics gathered in
+    training, None where the network keeps none. head: that which was trained beside, by parameter
+    name, where tasks have heads of their own. classes: the task's, in the order of the outputs.
     """
 
     mask: dict[str, Tensor]

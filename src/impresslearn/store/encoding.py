@@ -365,7 +365,12 @@ def _profile_bytes(profile: TaskProfile) -> bytes:
     entropies = np.array([profile.own, profile.foreign], dtype="<f2").tobytes()
     if (kept := profile.inputs) is None:
         return entropies
-    return entropies + bytes(kept.groups) + np.array(kept.numbers, dtype="<f2").tobytes()
+    if not kept.is_narrow:
+        return entropies + bytes(kept.groups) + np.array(kept.numbers, dtype="<f2").tobytes()
+    numbers = np.array([*kept.moments, kept.spread, *kept.limits], dtype="<f2").tobytes()
+    count = len(kept.steps)
+    levels = np.array(kept.steps, dtype="i1").tobytes()
+    return entropies + numbers + bytes([count]) + levels + bytes(count % 2)  # so odd in all
 
 
 def _profile(content: bytes) -> TaskProfile:
@@ -375,10 +380,16 @@ def _profile(content: bytes) -> TaskProfile:
         raise ValueError(f"entropies that cannot be: {own}, {foreign}")
     if len(content) == 4:
         return TaskProfile(own, foreign)
-    if len(content) != 4 + InputStatistics.nbytes:
+    if len(content) % 2:
+        numbers, count = np.frombuffer(content[4:20], dtype="<f2"), content[20]
+        steps = np.frombuffer(content[21 : 21 + count], dtype="i1")
+        found = InputStatistics.narrow(steps.tolist(), numbers.tolist())
+    else:
+        numbers = np.frombuffer(content[4 + QUIET :], dtype="<f2")
+        found = InputStatistics.of(list(content[4 : 4 + QUIET]), numbers.tolist())
+    if len(content) != 4 + found.nbytes:
         raise ValueError(f"a profile of {len(content)} bytes")
-    numbers = np.frombuffer(content[4 + QUIET :], dtype="<f2")
-    found = InputStatistics.of(list(content[4 : 4 + QUIET]), numbers.tolist())
-    if not np.isfinite(numbers).all() or abs(found.moments[-1]) >= 1:
+    even = found.is_narrow and not found.spread > 0  # what levels are multiples of
+    if not np.isfinite(numbers).all() or abs(found.moments[-1]) >= 1 or even:
         raise ValueError("a profile of numbers that cannot be")
     return TaskProfile(own, foreign, found)

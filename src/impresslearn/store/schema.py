@@ -17,11 +17,11 @@ from impresslearn.errors import StoreError
 from impresslearn.store.file import StoreFile
 
 APPLICATION_ID = 0x494D5052  # "IMPR"
-VERSION = 4
+VERSION = 5
 """The format. Older ones have the same tables, so whoever only reads takes them as they are;
 whoever writes marks them, as older software would pass over settings of a later head (2:
 preprocessing), parts of a task (3: heads, small parameters, coded norm statistics) or its former
-versions (4)."""
+versions (4), and would not understand what is kept of narrow inputs (5)."""
 
 TABLES = """
 CREATE TABLE head (
