@@ -3,6 +3,7 @@
 import math
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import impresslearn as il
@@ -120,6 +121,39 @@ class NoScore:
 def test_what_cannot_be_evaluated(method, stream, basis, line):
     refused(line, il.evaluate, method, stream, basis=basis)
     refused("methods must map labels to methods", il.compare, {}, stream)
+
+
+class Predicts(Scores):
+    """Has every accuracy at 1, and predicts as it is told."""
+
+    def __init__(self, predicted):
+        super().__init__(*[1] * 12)
+        self.predicted = predicted
+
+    def predict(self, inputs, task):
+        return self.predicted(inputs)
+
+
+@pytest.mark.parametrize(
+    ("predicted", "line"),
+    [
+        (
+            lambda inputs: np.zeros((len(inputs), 1)),
+            r"must give labels of shape \(8,\) for 8 inputs",
+        ),
+        (lambda inputs: None, r"labels of shape \(8,\) for 8 inputs, got shape \(\)"),
+        (lambda inputs: {}[0], "task 'first': predict of Predicts: "),
+    ],
+)
+def test_predictions_that_are_no_labels_are_not_believed(predicted, line):
+    refused(line, il.evaluate, Predicts(predicted), shifted())
+
+
+@pytest.mark.parametrize("verb", ["learn_task", "score"])
+def test_whatever_a_method_raises_names_it_and_the_task(verb, monkeypatch):
+    monkeypatch.setattr(Scores, verb, lambda *_: 1 / 0)
+    line = f"task 'first': {verb} of Scores: ZeroDivisionError: division by zero"
+    refused(line, il.evaluate, Scores(*[1] * 12), shifted())
 
 
 @pytest.mark.parametrize("size", [12, 12.5, None])

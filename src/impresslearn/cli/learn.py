@@ -137,8 +137,8 @@ def _line(told: dict[str, Any]) -> str:
         line += f", accuracy {percent(told['accuracy'])}"
     if told["accuracy_before"] is not None:
         line += f" ({percent(told['accuracy_before'])} before the update)"
-    if told["float32_accuracy"] is not None:
-        line += f" (before rounding: {percent(told['float32_accuracy'])})"
+    if (float32 := told["float32_accuracy"]) not in (None, told["accuracy"]):
+        line += f" (before rounding: {percent(float32)})"
     if absent := told["absent_classes"]:
         from impresslearn.data.paths import some
 

@@ -192,7 +192,8 @@ def _of_other_data(task: TaskInfo, job: Job, kept: list[str]) -> InputError:
         )
     line = f"{there}, learned from other data than {job.train.path} as it is read now"
     if task.role == "basis":
-        return InputError(f"{line}, as a basis task, which cannot change; choose another name")
+        way = "remove it first, which leaves its mask to others, or choose another name"
+        return InputError(f"{line}, as a basis task, which cannot change; {way}")
     return InputError(
         f"{line}; learn it further with --update, choose another name, or remove it first"
     )

@@ -58,6 +58,7 @@ class Advice:
         chosen = self.best.candidate
         found = ["--preset", chosen.preset, "--bit-price", f"{self.price:.3g}"]
         found += ["--max-bytes", str(self.budget)]
+        found += ["--backbone", chosen.backbone] if chosen.backbone else []
         for name, value in chosen.settings.items():
             found += [f"--{name.replace('_', '-')}", str(value)]
         if chosen.masks:

@@ -31,9 +31,9 @@ class Candidate:
     """A way to learn tasks, but for the price of a bit.
 
     price, bytes: a price, and what a task of 1,000 digits took at it; slope: -d log(price) /
-    d log(bytes) from there on. masks: how many are drawn,
-    from `source`; basis: whether masks of basis tasks are combined; features: whether readouts see
-    principal components of their features. settings: of `ImpressLearner`, over the preset's.
+    d log(bytes) from there on. masks: how many are drawn, from `source`; basis: whether masks of
+    basis tasks are combined; features: whether readouts see principal components of their features;
+    backbone: a network of its own. settings: of `ImpressLearner`, over the preset's.
     """
 
     name: str
@@ -45,6 +45,7 @@ class Candidate:
     source: str = "disjoint"
     basis: bool = False
     features: bool = False
+    backbone: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def start(self, size: float, examples: int) -> float:
@@ -59,6 +60,8 @@ class Candidate:
             return False
         if backbone is None:
             return not of_trained
+        if self.backbone is not None:
+            return False
         if chosen.own_head and backbone.own_head is None:
             return False
         mixed = self.basis or self.masks > 0  # in the weights, from nothing
@@ -66,6 +69,7 @@ class Candidate:
 
 
 CANDIDATES = (
+    Candidate("readout of the inputs", "few_labels", 0.001, 760, backbone="linear"),
     Candidate("readout of the network", "few_labels", 0.001, 660),
     Candidate("readout of learned features", "few_labels", 0.001, 810, basis=True, features=True),
     Candidate("readout under basis masks", "few_labels", 0.002, 1400, basis=True),
@@ -99,7 +103,7 @@ class LearnerFactory:
         self.basis = tuple(basis)
         self.preprocessing = preprocessing
         self.seed = seed
-        self._networks: dict[bool, tuple[Backbone, Preprocessing | None]] = {}
+        self._networks: dict[object, tuple[Backbone, Preprocessing | None]] = {}
         self._banks: dict[bool, MaskBank] = {}
 
     def learner(
@@ -144,14 +148,14 @@ class LearnerFactory:
     def _network(self, candidate: Candidate) -> tuple[Backbone, Preprocessing | None]:
         if self.backbone is not None:
             return self.backbone, self.preprocessing
-        own_head = find_preset(candidate.preset).own_head
-        if own_head not in self._networks:
-            given = CreationSettings(preset=candidate.preset, seed=self.seed)
+        kind = candidate.backbone, find_preset(candidate.preset).own_head
+        if kind not in self._networks:
+            given = CreationSettings(candidate.backbone, preset=candidate.preset, seed=self.seed)
             classes = max(len(classes_of(each.labels)) for each in self.tasks.values())
             shape = one_tensor(next(iter(self.tasks.values())).inputs_at(np.array([0])))[0].shape
             made = create_learner(given, classes, shape, self.preprocessing)
-            self._networks[own_head] = made.backbone, made.settings.preprocessing
-        return self._networks[own_head]
+            self._networks[kind] = made.backbone, made.settings.preprocessing
+        return self._networks[kind]
 
     def _bank(self, candidate: Candidate) -> MaskBank:
         own_head = find_preset(candidate.preset).own_head

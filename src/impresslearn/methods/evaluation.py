@@ -13,13 +13,18 @@ from numbers import Real
 from statistics import fmean
 from typing import Any, Protocol
 
+import numpy as np
+
 from impresslearn.data import Examples, StreamedExamples
+from impresslearn.data.paths import users_code
 from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.methods.results import Comparison, Evaluation
 from impresslearn.optimisation.progress import ProgressChoice, progress_for
 from impresslearn.streams import Stream, Task, from_arrays
 from impresslearn.validation import check_choice, check_integer
 
+FEW = 8
+"""Inputs of each task that are predicted to see what comes."""
 HELD_BYTES = 1024**3
 """Test inputs kept in memory; beyond, they are made anew whenever they are scored."""
 
@@ -59,8 +64,8 @@ def evaluate(
     basis: how many of the first tasks are learned by `learn_basis`, where the method has it.
     progress: True, False or "auto", a bar for the whole stream beside the method's own; or a log,
     as `optimisation.progress` says, of the accuracies on the tasks learned.
-    Raises InputError for a method without the verbs and for scores outside [0, 1]; errors of the
-    method name the task.
+    Raises InputError for a method without the verbs, for scores outside [0, 1] and predictions that
+    are not one label an input; whatever a method raises names it and the task.
     """
     if not isinstance(stream, (Stream, Mapping)):
         stream = _checked_tasks(stream)
@@ -96,13 +101,12 @@ def evaluate(
     with shown.track(len(tasks)) as advance:
         matrix = [row()]
         for place, task in enumerate(tasks):
-            verb = "learn_basis" if place < basis else "learn_task"
-            learn = getattr(method, verb, method.learn_task)
             try:
-                learn(task.name, task.train)
+                _learn(method, task, place < basis)
             except ImpressLearnError as error:
                 raise type(error)(f"task {task.name!r}: {error}") from error
             learned.add(task.name)
+            _check_predictions(method, task, test_set(task))
             matrix.append(row())
             seen = {f"accuracy/{tasks[i].name}": matrix[-1][i] for i in range(place + 1)}
             shown.log(place + 1, seen | {"average_accuracy": fmean(seen.values())})
@@ -156,16 +160,38 @@ def compare(
     )
 
 
+def _learn(method: Method, task: Task, basis: bool) -> None:
+    verb = "learn_basis" if basis and hasattr(method, "learn_basis") else "learn_task"
+    with users_code(lambda: f"{verb} of {type(method).__name__}"):
+        getattr(method, verb)(task.name, task.train)
+
+
+def _check_predictions(method: Method, task: Task, test: Examples | StreamedExamples) -> None:
+    """Raises InputError unless a few inputs get a label each: accuracies are what `score` says."""
+    predict, kind = getattr(method, "predict", None), type(method).__name__
+    if predict is None or isinstance(test, StreamedExamples):
+        return
+    inputs = test.inputs[:FEW]
+    with users_code(lambda: f"task {task.name!r}: predict of {kind}"):
+        shape = np.shape(predict(inputs, task.name))
+    if shape != (len(inputs),):
+        raise InputError(
+            f"task {task.name!r}: predict of {kind} must give labels of shape ({len(inputs)},) for "
+            f"{len(inputs)} inputs, got shape {shape}"
+        )
+
+
 def _accuracy(
     method: Method, task: Task, test: Examples | StreamedExamples, learned: bool
 ) -> float:
     """NaN where the method cannot answer for a task that it has not learned."""
-    if learned:
-        value = method.score(test, task.name)
-    elif hasattr(method, "zero_shot_score"):
-        value = method.zero_shot_score(test, task.classes)
-    else:
+    if not learned and not hasattr(method, "zero_shot_score"):
         return math.nan
+    with users_code(lambda: f"task {task.name!r}: score of {type(method).__name__}"):
+        if learned:
+            value = method.score(test, task.name)
+        else:
+            value = method.zero_shot_score(test, task.classes)  # type: ignore[attr-defined]
     if not isinstance(value, Real) or not 0 <= value <= 1:
         raise InputError(
             f"task {task.name!r}: {type(method).__name__} must give an accuracy in [0, 1], "
