@@ -167,7 +167,7 @@ def test_bytes_of_a_learned_task(settings, size):
         info = learner.learn_task(f"t{number}", named(0, classes)).tasks_[f"t{number}"]
         assert (info.breakdown["coefficients"], info.breakdown["labels"]) == (size, label_map)
         assert (
-            info.bytes == size + label_map + 4 + 28
+            info.bytes == size + label_map + 4 + 34
         )  # two float16 entropies, and what inputs look like
     learner.add_random_masks(3)
     assert learner.tasks_[info.name] == info

@@ -223,9 +223,9 @@ class Search:
         return 0.5 / sum(len(case.held_back) for case in self.cases[: len(run.accuracies)]) ** 0.5
 
     def _is_hopeless(self, tried: Sequence[Run]) -> bool:
-        """Whether another price would not help: bytes stay the same, or others do with fewer."""
+        """Whether another price would not help: no bytes more come, or others do with fewer."""
         run = tried[-1]
-        if len(tried) > 1:
+        if len(tried) > 1 and run.bytes <= self.budget:
             changed = abs(log(run.bytes / tried[-2].bytes)) > 0.1
             if not changed and abs(log(run.price / tried[-2].price)) > 0.3:
                 return True
@@ -242,8 +242,7 @@ class Search:
         if len(tried) > 1:
             sizes = log(run.bytes / tried[-2].bytes)
             prices = log(run.price / tried[-2].price)
-            if sizes * prices < 0:
-                slope = min(max(prices / sizes, -4.0), -0.5)
+            slope = min(max(prices / sizes, -4.0), -0.5) if sizes * prices < 0 else -4.0
         price = run.price * exp(slope * log(AIM * self.budget / run.bytes))
         low = max((each.price for each in tried if each.bytes > self.budget), default=PRICES[0])
         high = min((each.price for each in tried if each.bytes <= self.budget), default=PRICES[1])
