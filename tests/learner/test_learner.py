@@ -166,9 +166,8 @@ def test_bytes_of_a_learned_task(settings, size):
     for number, (classes, label_map) in enumerate(zip(LABEL_SETS, (2, 14, 18, 35), strict=True)):
         info = learner.learn_task(f"t{number}", named(0, classes)).tasks_[f"t{number}"]
         assert (info.breakdown["coefficients"], info.breakdown["labels"]) == (size, label_map)
-        assert (
-            info.bytes == size + label_map + 4 + 34
-        )  # two float16 entropies, and what inputs look like
+        told = 4 + 17 + 16  # two float16 entropies, and what inputs of 16 values look like
+        assert info.bytes == size + label_map + told
     learner.add_random_masks(3)
     assert learner.tasks_[info.name] == info
 
