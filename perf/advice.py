@@ -39,6 +39,7 @@ from impresslearn.networks.pretrained import load_resnet20  # noqa: E402
 STEPS = range(-4, 5)
 FACTOR = 3.0
 ENOUGH = 1000
+"""Examples that the full search holds back."""
 Tasks = Mapping[str, Any]
 
 

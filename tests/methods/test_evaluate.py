@@ -149,6 +149,15 @@ def test_predictions_that_are_no_labels_are_not_believed(predicted, line):
     refused(line, il.evaluate, Predicts(predicted), shifted())
 
 
+def test_pixels_given_as_integers_are_evaluated():
+    pixels = il.Preprocessing(pixels=True)
+    learner = quick_learner(preprocessing=pixels).add_random_masks(2)
+    inputs, labels = blobs()
+    integers = ((inputs - inputs.min()) / (inputs.max() - inputs.min()) * 255).long()
+    result = il.evaluate(learner, dict.fromkeys("ab", ((integers, labels), (integers, labels))))
+    assert result.matrix[-1][0] == learner.score((integers, labels), "a")
+
+
 @pytest.mark.parametrize("verb", ["learn_task", "score"])
 def test_whatever_a_method_raises_names_it_and_the_task(verb, monkeypatch):
     monkeypatch.setattr(Scores, verb, lambda *_: 1 / 0)

@@ -86,7 +86,7 @@ def _converted(data: Any, memory_limit: int, workers: int) -> Examples | Streame
         return pair(*data)
     if isinstance(data, dict) and data and all(map(has_columns, data.values())):
         raise InputError(f"the data are several splits; choose one of {', '.join(data)}")
-    hint = "; did you mean its .train?" if hasattr(data, "train") else ""
+    hint = "; did you mean its .train?" if hasattr(data, "train") and hasattr(data, "test") else ""
     raise InputError(
         "data must be a pair (inputs, labels), a Dataset, a DataLoader, the path of an image "
         f"folder or Examples, got {type(data).__name__}{hint}"

@@ -69,8 +69,7 @@ def train_weights(
     task, classes = training_task(backbone, data, recipe, seed, progress)
     if mask is None:
         mask = {
-            name: torch.ones_like(each, dtype=torch.bool)
-            for name, each in task.backbone.weights.items()
+            name: torch.ones_like(each, dtype=torch.bool) for name, each in backbone.weights.items()
         }
     ones, first = _mask_of(backbone, mask), getattr(initial, "weights", initial)
     first = backbone.weights if first is None else first

@@ -169,8 +169,8 @@ def _learn(method: Method, task: Task, basis: bool) -> None:
 def _check_predictions(method: Method, task: Task, test: Examples | StreamedExamples) -> None:
     """Raises InputError unless a few inputs get a label each: accuracies are what `score` says."""
     predict, kind = getattr(method, "predict", None), type(method).__name__
-    if predict is None or isinstance(test, StreamedExamples):
-        return
+    if predict is None or isinstance(test, StreamedExamples) or test.integers:
+        return  # of integers the inputs alone do not tell any more that they were
     inputs = test.inputs[:FEW]
     with users_code(lambda: f"task {task.name!r}: predict of {kind}"):
         shape = np.shape(predict(inputs, task.name))

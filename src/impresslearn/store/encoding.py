@@ -389,7 +389,7 @@ def _profile(content: bytes) -> TaskProfile:
         found = InputStatistics.of(list(content[4 : 4 + QUIET]), numbers.tolist())
     if len(content) != 4 + found.nbytes:
         raise ValueError(f"a profile of {len(content)} bytes")
-    even = found.is_narrow and not found.spread > 0  # what levels are multiples of
-    if not np.isfinite(numbers).all() or abs(found.moments[-1]) >= 1 or even:
+    no_step = found.is_narrow and not found.spread > 0
+    if not np.isfinite(numbers).all() or abs(found.moments[-1]) >= 1 or no_step:
         raise ValueError("a profile of numbers that cannot be")
     return TaskProfile(own, foreign, found)
