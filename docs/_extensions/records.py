@@ -201,12 +201,32 @@ def unnamed(path: Path) -> Rows:
         yield line
 
 
+def sites(path: Path) -> Rows:
+    """How often the site is found that rows of a table come from, and how often that was said."""
+    rows = json.loads(path.read_text("utf-8"))["rows"]
+    counts = list(dict.fromkeys(row["inputs"] for row in rows))
+    yield ["sites drawn from", "columns", *(f"from {count} rows" for count in counts)]
+    cells = grouped(rows, lambda row: (row["table"], row["columns"], row["inputs"]))
+    tables = dict.fromkeys((row["table"], row["columns"], row["chosen_on"]) for row in rows)
+    for table, columns, chosen_on in tables:
+        line = [table if chosen_on else f"{table} (held out)", str(columns)]
+        for count in counts:
+            of = cells[table, columns, count]
+            found, stated = (
+                sum(row[key] for row in of) / len(of)
+                for key in ("task_accuracy", "stated_accuracy")
+            )
+            line.append(f"{found:.0%} ({stated:.0%})")
+        yield line
+
+
 TABLES: dict[str, tuple[str, Callable[[Path], Rows]]] = {
     "switching": ("perf/switching.json", switching),
     "bench": ("perf/bench.json", bench),
     "budgets": ("paper/results/frontier.json", budgets),
     "curves": ("paper/results/frontier.json", curves),
     "pretrained": ("paper/results/pretrained.json", methods),
+    "sites": ("perf/tables.json", sites),
     "searches": ("paper/results/task-inference.json", searches),
     "foreign": ("paper/results/task-inference.json", foreign),
     "unnamed-rotations": ("paper/results/rotated-mnist-paper.json", unnamed),

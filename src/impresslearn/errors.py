@@ -5,6 +5,8 @@ command line prints the line and exits with 2. A label or a file's name may hold
 shown goes through `visible`.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from unicodedata import category
 
@@ -42,6 +44,15 @@ class TrainingError(ImpressLearnError, ArithmeticError):
 
 class StoreError(ImpressLearnError, ValueError):
     """A store file that cannot be used: damaged, foreign, busy, or with no room to write."""
+
+
+@contextmanager
+def error_prefix(place: str) -> Iterator[None]:
+    """Puts the place in front of the message of an error that this library raises."""
+    try:
+        yield
+    except ImpressLearnError as error:
+        raise type(error)(f"{place}: {error}") from error
 
 
 JOINERS = "\u200c\u200d"

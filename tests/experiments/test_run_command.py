@@ -26,6 +26,7 @@ FENCED = re.compile(r"```(?:toml|python)\n# (\S+)\n(.*?)```", re.DOTALL)
 EXAMPLES: dict[str, str] = dict(FENCED.findall(DOCUMENT.read_text(encoding="utf-8")))
 MODULE = EXAMPLES["blobs.py"]
 ONE = EXAMPLES["blobs.toml"].replace("min_steps = 60", "min_steps = 5")
+CHOOSE = ONE + "\n[run]\nvalidation = 0.2\n"
 
 
 def command(*arguments):
@@ -105,7 +106,7 @@ class One:
     write_report([record], tmp_path / "report.html")
     rows, means = (path.read_text().splitlines() for path in write_csv([record], tmp_path))
     assert len(rows) == 1 + len(record.rows)
-    assert means[0].split(",") == ["table", "method", "measure", "mean", "half_width", "n"]
+    assert means[0].split(",") == ["table", "method", "measure", "unit", "mean", "half_width", "n"]
     assert len(means) == 4  # accuracy, forgetting, backward transfer
 
 
@@ -343,3 +344,19 @@ def test_event_files_for_tensorboard(tmp_path, monkeypatch):
     count = len(told)
     command(tmp_path / "blobs.toml", "--processes", 1, "--quiet")
     assert len(told) == count
+
+
+def test_settings_are_chosen_on_validation_examples(tmp_path):
+    folder = written(tmp_path, blobs__py=MODULE, blobs__toml=ONE, choose__toml=CHOOSE)
+    assert keys_of(folder / "blobs.toml").isdisjoint(keys_of(folder / "choose.toml"))
+    stream = plan_run(read_configuration(folder / "choose.toml")).stream
+    assert [len(stream[0].train), len(stream[0].test)] == [72, 18]
+    told = json.loads(command(folder / "choose.toml", "--json", "--processes", 1))
+    record = read_record(folder / "results" / "choose.json")
+    assert record.data.endswith("; scored on validation examples")
+    scores = [row["accuracy"] for row in record.rows if "learned" in row]
+    assert {round(18 * each, 9) % 1 for each in scores} == {0}
+    assert len(told["methods"]) == 2
+    too_few = written(tmp_path, odd__toml=CHOOSE.replace("0.2", "1.0")) / "odd.toml"
+    with pytest.raises(ImpressLearnError, match=r"\[run\]: validation must be less than 1, got 1"):
+        read_configuration(too_few)

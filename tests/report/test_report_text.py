@@ -7,6 +7,7 @@ import samples
 import typer
 from typer.testing import CliRunner
 
+from impresslearn.cli.app import app
 from impresslearn.cli.experiments import report
 from impresslearn.report import (
     markdown_of,
@@ -85,6 +86,41 @@ def test_markdown_is_all_that_goes_to_stdout(run, tmp_path):
     assert "wrote" not in result.stdout
     assert (tmp_path / "page.html").exists()
     assert not (tmp_path / "report.html").exists()
+
+
+LATEX = r"""\begin{table}
+\centering
+\caption{Means. mean $\pm$ 95\% interval over 3 tasks; n: rows}
+\begin{tabular}{lrrrr}
+\toprule
+method & masks & accuracy & bytes per task & n \\
+\midrule
+a|b *c*\textbackslash{}n$<$i$>$ & 5 & 60.0 $\pm$ 24.8\% & 60 B & 3 \\
+a|b *c*\textbackslash{}n$<$i$>$ & 10 & 60.0 $\pm$ 24.8\% & 120 B & 3 \\
+supsup & – & 90.0\% & – & 1 \\
+\bottomrule
+\end{tabular}
+\end{table}
+"""
+
+
+def test_latex_is_all_that_goes_to_stdout(run):
+    result = run("--latex")
+    assert result.stdout.startswith(LATEX)
+    assert result.stdout.count(r"\begin{table}") == 2
+
+
+def test_one_record_has_a_page_of_its_own(run, tmp_path):
+    assert CliRunner().invoke(app, ["report", str(tmp_path / "small.json")]).exit_code == 0
+    assert (tmp_path / "small.html").exists()
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_means_say_their_unit(run, tmp_path):
+    run("--quiet", "--csv", str(tmp_path))
+    with (tmp_path / "small-means.csv").open(encoding="utf-8", newline="") as file:
+        units = {row["measure"]: row["unit"] for row in csv.DictReader(file)}
+    assert units == {"accuracy": "fraction", "bytes_per_task": "bytes"}
 
 
 def test_single_rows_are_not_counted():

@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 from impresslearn import streams
-from impresslearn.data import Examples
+from impresslearn.data import Examples, StreamedExamples
 from impresslearn.errors import UnknownTaskError
 from impresslearn.streams import Stream, Task, create_stream, from_arrays, list_streams
 from toys import refused
@@ -96,3 +96,38 @@ def test_pairs_and_triples_of_anything_become_tasks():
 )
 def test_unusable_data_are_refused_at_once(tasks, message):
     refused(message, from_arrays, tasks)
+
+
+def test_settings_are_chosen_on_what_is_held_out_of_the_training_examples():
+    labels = np.repeat(["a", "b"], [10, 30])
+    inputs = torch.arange(40.0)[:, None]
+    examples = Examples(inputs, labels, augment=lambda batch, _: batch)
+    task = Task("t", ("a", "b"), lambda: examples, load)
+    chosen = Stream("s", (task,)).for_validation(0.2, seed=1)[0]
+    kept, held = chosen.train, chosen.test
+    assert sorted(torch.cat([kept.inputs, held.inputs])[:, 0].tolist()) == inputs[:, 0].tolist()
+    assert [(held.labels == each).sum() for each in "ab"] == [2, 6]
+    assert kept.augment is not None
+    assert held.augment is None
+    again = Stream("s", (task,)).for_validation(0.2, seed=2)[0].test
+    assert held.inputs.tolist() != again.inputs.tolist()
+
+
+def test_validation_examples_of_its_own_are_taken_and_streamed_ones_split():
+    own = create_stream("rotated_digits", tasks=2, validation=0.1)
+    assert own.for_validation()[1].test.inputs.equal(own[1].validation.inputs)
+    pairs = StreamedExamples(TensorDataset(torch.arange(10.0)[:, None]), np.arange(10) % 2)
+    task = Stream("s", (Task("t", (0, 1), lambda: pairs, load),)).for_validation(0.2)[0]
+    assert [len(task.train), len(task.test)] == [8, 2]
+    first = task.test.inputs_at(np.arange(2))[:, 0]
+    assert (first % 2).tolist() == task.test.labels.tolist()
+    assert len(pickle.loads(pickle.dumps(own.for_validation()))[1].train) == len(own[1].train)
+
+
+def test_a_class_without_examples_to_learn_from_is_told():
+    task = Task("t", (0, 1), lambda: Examples(torch.zeros(4, 1), np.array([0, 0, 0, 1])), load)
+    some, many = (Stream("s", (task,)).for_validation(each)[0] for each in (0.7, 0.9))
+    refused("task 't': .* leaves none of class 1 to learn from; hold out fewer", some.load_train)
+    refused("task 't': validation=0.9 of 4 examples is 4: leave both parts some", many.load_test)
+    stream = Stream("s", (task,))
+    refused("fraction must be a fraction in \\(0, 1\\), got 0", stream.for_validation, 0)

@@ -271,10 +271,14 @@ def report(
         Path, typer.Argument(metavar="DIR", help="A directory of result records, or one record.")
     ],
     out: Annotated[
-        Path | None, option("FILE", "The page; DIR/report.html unless given.", show_default=False)
+        Path | None,
+        option("FILE", "The page, instead of DIR/report.html.", show_default=False),
     ] = None,
     markdown: Annotated[
         bool, option(None, "Print the tables as Markdown and nothing else.", "--markdown")
+    ] = False,
+    latex: Annotated[
+        bool, option(None, "Print the tables as LaTeX and nothing else.", "--latex")
     ] = False,
     csv: Annotated[
         Path | None, option("DIR", "Also write all rows, and the tables' means, as CSV files.")
@@ -292,6 +296,7 @@ def report(
     """
     from impresslearn.report import (
         files,
+        latex_of,
         markdown_of,
         plain_of,
         printable_of,
@@ -304,12 +309,11 @@ def report(
 
     check_choice("--format", picture, files.FORMATS)
     records = read_records(results)
-    folder = results if results.is_dir() else results.parent
+    page = results / "report.html" if results.is_dir() else results.with_suffix(".html")
     if results.is_dir() and not quiet:
         for finding in unshown(read_findings(results), ((r.target, r.scale) for r in records)):
             remark(f"not shown: the finding for {finding}, of which there is no record here")
-    written = [out or folder / "report.html"]
-    write_report(records, written[0])
+    written = [write_report(records, out or page)]
     if csv is not None:
         written += files.write_csv(records, csv)
     if figures is not None:
@@ -320,8 +324,8 @@ def report(
         return
     if quiet:
         return
-    if markdown:
-        for line in "\n\n".join(map(markdown_of, records)).split("\n"):
+    if markdown or latex:
+        for line in "\n\n".join(map(latex_of if latex else markdown_of, records)).split("\n"):
             say(line)
     else:
         for record in records:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, Subset
 
 from impresslearn.data.inputs import Inputs
 from impresslearn.data.labels import label_array
@@ -87,6 +87,12 @@ class StreamedExamples:
     def __repr__(self) -> str:
         classes, kind = len(np.unique(self.labels)), type(self.dataset).__name__
         return f"StreamedExamples({len(self):,} inputs of a {kind}, {classes} classes)"
+
+    def subset(self, indices: Sequence[int] | np.ndarray) -> StreamedExamples:
+        """The examples at these positions, in this order."""
+        places = np.asarray(indices)
+        part = Subset(self.dataset, places.tolist())
+        return replace(self, dataset=part, labels=self.labels[places])
 
     def inputs_at(self, indices: np.ndarray) -> Tensor:
         """The inputs at these positions, read now; the same at each call if torch, numpy or Python

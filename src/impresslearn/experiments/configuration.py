@@ -6,7 +6,8 @@
                  and its settings
     [[method]]   name = "impresslearn" (a name of `list_methods`) or module = "file:function", its
                  settings, basis, label, and in backbone what is different in its network
-    [run]        seeds = [0], out = "results", order = "shuffled" or "given", tensorboard
+    [run]        seeds = [0], out = "results", order = "shuffled" or "given", validation = 0.2,
+                 tensorboard
 
 Paths are relative to the folder of the file. Every mistake is one line that names the file and the
 key. What needs the stream or the network itself is checked by `configured_run.plan_run`.
@@ -31,8 +32,7 @@ from pydantic import (
     model_validator,
 )
 
-from impresslearn.errors import InputError
-from impresslearn.experiments.sources import error_prefix
+from impresslearn.errors import InputError, error_prefix
 from impresslearn.methods import method_settings
 from impresslearn.report.records import FINDINGS
 from impresslearn.validation import check_integer, did_you_mean
@@ -187,6 +187,7 @@ class RunTable(_Table):
     seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**32)]], AfterValidator(_distinct)] = [0]
     out: str = "results"
     order: Literal["shuffled", "given"] = "shuffled"
+    validation: Annotated[float, Field(gt=0, lt=1)] | None = None
     tensorboard: str | None = None
 
 

@@ -15,14 +15,13 @@ from typing import Any
 
 import torch
 
-from impresslearn.errors import InputError
+from impresslearn.errors import InputError, error_prefix
 from impresslearn.experiments.configuration import Configuration, MethodTable
 from impresslearn.experiments.executors import Report, Workers, cores
 from impresslearn.experiments.jobs import Job, Place
 from impresslearn.experiments.reproduce import CUSTOM, Run, reproduce
 from impresslearn.experiments.sources import (
     data_digest,
-    error_prefix,
     make_backbone,
     make_stream,
     one_input,
@@ -73,9 +72,12 @@ class RunPlan:
         }
         maps = [filled(shown["map"], "method", label) for label in methods]
         pairs = [shown["pairs"]] if len(methods) > 1 < len(file.run.seeds) else []
+        data = f"{self.stream.name}, {len(self.stream)} tasks in {file.run.order} order"
+        if file.run.validation is not None:
+            data += "; scored on validation examples"
         plan = Plan(
             self.parts,
-            data=f"{self.stream.name}, {len(self.stream)} tasks in {file.run.order} order",
+            data=data,
             settings={
                 "stream": file.stream.written(),
                 "backbone": file.backbone.written(),
@@ -108,11 +110,16 @@ def plan_run(
             if len(stream) < 2:
                 raise InputError(f"a run needs at least two tasks, {stream.name!r} has 1")
             digest = data_digest(settings, stream)
+        held_out = configuration.run.validation
+        if held_out is not None:
+            stream = stream.for_validation(held_out)
         for method in configuration.method:
             _check_method(method, configuration, stream, device)
         shared: dict[str, Any] = {"stream": settings, "order": configuration.run.order}
         if digest is not None:
             shared["data"] = digest
+        if held_out is not None:
+            shared["validation"] = held_out
         parts = tuple(_parts(configuration, shared))
     run = Run(CUSTOM, Place(str(folder), device), configuration.out)
     return RunPlan(configuration, stream, parts, run)

@@ -14,8 +14,7 @@ import inspect
 import json
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
@@ -156,15 +155,6 @@ def call_user_function(
         lines = [frame.lineno for frame in frames if frame.filename == str(file)]
         where = f"{file.name}:{lines[-1]}" if lines else file.name
         raise InputError(f"{where}: {type(error).__name__}: {error}") from error
-
-
-@contextmanager
-def error_prefix(place: str) -> Iterator[None]:
-    """Puts the place in front of the message of an error that this library raises."""
-    try:
-        yield
-    except ImpressLearnError as error:
-        raise type(error)(f"{place}: {error}") from error
 
 
 def user_file(folder: Path, reference: str) -> Path:

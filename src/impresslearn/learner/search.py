@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import ceil, exp, log
 from statistics import fmean
 from typing import Any
 
 import numpy as np
-from torch.utils.data import Subset
 
 from impresslearn.coefficients.mixing import Coefficients
-from impresslearn.data import Examples
 from impresslearn.errors import InputError, TrainingError
 from impresslearn.learner.candidates import CANDIDATES, Candidate, Data, LearnerFactory
 from impresslearn.learner.learner import ImpressLearner
@@ -299,11 +297,4 @@ def _split(data: Data, fold: int, seed: int, name: str) -> tuple[Data, Data]:
         held[places[fold::FOLDS]] = True
     if not held.any():
         raise InputError(f"task {name!r} has too few examples to hold some back")
-    return _part(data, ~held), _part(data, held)
-
-
-def _part(data: Data, where: np.ndarray) -> Data:
-    places = np.flatnonzero(where)
-    if isinstance(data, Examples):
-        return data.subset(places)
-    return replace(data, dataset=Subset(data.dataset, places.tolist()), labels=data.labels[places])
+    return data.subset(np.flatnonzero(~held)), data.subset(np.flatnonzero(held))

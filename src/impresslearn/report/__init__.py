@@ -15,7 +15,7 @@ from typing import Any
 _NAMES = {
     "files": ("Section", "write_csv", "write_figures", "write_page", "write_report"),
     "records": ("parse_record", "read_findings", "read_record", "read_records", "unshown"),
-    "tables": ("markdown_of", "plain_of", "printable_of"),
+    "tables": ("latex_of", "markdown_of", "plain_of", "printable_of"),
 }
 _HOME = {name: home for home, names in _NAMES.items() for name in names}
 __all__ = list(_HOME)

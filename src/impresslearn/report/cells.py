@@ -1,4 +1,4 @@
-"""Tables as people read them: in text, Markdown, HTML, and for rich to print."""
+"""Tables as people read them: in text, Markdown, LaTeX, HTML, and for rich to print."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -55,6 +55,26 @@ class Cells:
         note = ["", f"*{escaped(self.note)}*"] if self.note else []
         return "\n".join([*title, head, f"| {' | '.join(marks)} |", *body, *note])
 
+    def latex(self) -> str:
+        """The table in LaTeX, for the package booktabs, with its title and note as caption."""
+        head, *body = (rf"{' & '.join(map(in_latex, row))} \\" for row in (self.header, *self.rows))
+        caption = in_latex(". ".join(part for part in (self.title, self.note) if part))
+        return "\n".join(
+            [
+                r"\begin{table}",
+                r"\centering",
+                *([rf"\caption{{{caption}}}"] if caption else []),
+                rf"\begin{{tabular}}{{{''.join('r' if right else 'l' for right in self.numeric)}}}",
+                r"\toprule",
+                head,
+                r"\midrule",
+                *body,
+                r"\bottomrule",
+                r"\end{tabular}",
+                r"\end{table}",
+            ]
+        )
+
     def printable(self, ruled: bool = True) -> "Table":
         """The table for rich to print, with a rule below its header."""
         from rich import box
@@ -101,3 +121,22 @@ def escaped(text: str) -> str:
     for sign in "\\`*_[]<>|~&":
         flat = flat.replace(sign, f"\\{sign}")
     return flat
+
+
+LATEX = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": "$<$",
+    ">": "$>$",
+    "±": r"$\pm$",
+    "−": "$-$",
+    "×": r"$\times$",
+    "·": r"$\cdot$",
+    "α": r"$\alpha$",
+}
+
+
+def in_latex(text: str) -> str:
+    """Text that LaTeX shows as it is."""
+    return "".join(LATEX.get(sign, sign) for sign in " ".join(text.split()))

@@ -47,7 +47,7 @@ def write_csv(records: Sequence[Record], folder: Path) -> list[Path]:
     """Write TARGET.csv and TARGET-means.csv for each record.
 
     The first has a line a row and a column a key, empty where a row lacks it; the second the means
-    of the tables, with half the 95% interval and n. Raises InputError if the folder cannot be
+    of the tables, with unit, half the 95% interval and n. Raises InputError if the folder cannot be
     written.
     """
     written = []
@@ -115,8 +115,8 @@ class Section:
 
 def write_report(
     records: Sequence[Record], path: Path, title: str = "ImpressLearn results"
-) -> None:
-    """Write the records to `path` as one self-contained HTML file of about 1 MB.
+) -> Path:
+    """Write the records to `path`, which is returned, as one self-contained HTML file of 1 MB.
 
     Raises InputError if a figure or table has no rows, or the file cannot be written.
     """
@@ -129,7 +129,7 @@ def write_report(
         "computing": duration(sum(record.job_seconds or record.seconds for record in records)),
     }
     lead = " · ".join(f"{name}: {value}" for name, value in facts.items() if value)
-    write_page(path, title, lead, list(map(_section, records)), READING)
+    return write_page(path, title, lead, list(map(_section, records)), READING)
 
 
 def write_page(

@@ -20,7 +20,7 @@ UNITS = ("B", "kB", "MB", "GB")
 class Quantity:
     """A kind of value: its range, and how one, and a mean ± half an interval, are written.
 
-    `label` is the Vega expression of an axis label from `datum.value`.
+    `label` is the Vega expression of an axis label from `datum.value`; `unit` is that of `value`.
     """
 
     says: str
@@ -29,6 +29,7 @@ class Quantity:
     text: Callable[[float], str]
     interval: Callable[[float, float], str]
     label: str = "format(datum.value, ',.6~g')"
+    unit: str = ""
 
 
 @cache
@@ -152,26 +153,27 @@ def _differences(says: str, limit: float) -> Quantity:
         lambda value: f"{signed(points * value)} points",
         lambda mean, half: f"{signed(points * mean)} ± {points * half:.1f} points",
         f"format({points:g} * datum.value, '.4~g')",
+        "fraction" if limit == 1 else "percentage points",
     )  # fmt: skip
 
 
-_PERCENT = (percent, _percent_interval, "format(datum.value, '.4~%')")
+_PERCENT = (percent, _percent_interval, "format(datum.value, '.4~%')", "fraction")
 FRACTION = Quantity("a fraction in [0, 1]", 0, 1, *_PERCENT)
 SHARE = Quantity("true or false", 0, 1, *_PERCENT)
 DIFFERENCE = _differences("a difference in percentage points,", 100)
 HALF_WIDTH = Quantity(
     "half an interval in percentage points, at least 0", 0, inf,
     lambda value: f"± {value:.1f} points", lambda mean, half: f"± {mean:.1f} points",
-    "format(datum.value, '.4~g')",
+    "format(datum.value, '.4~g')", "percentage points",
 )  # fmt: skip
 LOSS = _differences("a difference of fractions", 1)
 BYTES = Quantity(
     "a number of at least 0", 0, inf, size, _size_interval,
-    "replace(format(datum.value, '.3~s'), /([kMGT]?)$/, ' $1B')",
+    "replace(format(datum.value, '.3~s'), /([kMGT]?)$/, ' $1B')", "bytes",
 )  # fmt: skip
 SECONDS = Quantity(
     "a number of at least 0", 0, inf, duration,
-    lambda mean, half: f"{_number_interval(mean, half)} s", "format(datum.value, '~g') + ' s'",
+    lambda mean, half: f"{_number_interval(mean, half)} s", "format(datum.value, '~g') + ' s'", "s",
 )  # fmt: skip
 PROBABILITY = Quantity("a probability in [0, 1]", 0, 1, probability, _number_interval)
 NUMBER = Quantity("a finite number", -inf, inf, number, _number_interval)

@@ -1,4 +1,4 @@
-"""A record's tables, and the record in text: Markdown, or for the terminal by rich."""
+"""A record's tables, and the record in text: Markdown, LaTeX, or for the terminal by rich."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -73,6 +73,11 @@ def markdown_of(record: Record) -> str:
     return "\n\n".join([f"## {title}", *lines, *(each.markdown() for each in tables_of(record))])
 
 
+def latex_of(record: Record) -> str:
+    """The record's tables in LaTeX. Raises InputError for a table without rows."""
+    return "\n\n".join(table.latex() for table in tables_of(record))
+
+
 def printable_of(record: Record) -> "Group":
     """The record for rich to print. Raises InputError for a table without rows."""
     from rich.console import Group
@@ -103,7 +108,7 @@ def _verbatim(table: Table) -> Cells:
 
 
 def means_of(record: Record) -> list[dict[str, Any]]:
-    """The means behind the record's tables: mean, half_width (None for one row) and n of each."""
+    """The means behind the record's tables: mean, half_width (None for one row), unit and n."""
     found: list[dict[str, Any]] = []
     for table in record.tables:
         groups = {} if table.rows_verbatim is not None else _groups(table, record.rows)
@@ -115,8 +120,9 @@ def means_of(record: Record) -> list[dict[str, Any]]:
 
 
 def _mean_of(rows: Sequence[Row], key: str) -> dict[str, Any]:
-    told = summarise(rows, key)
-    return {"measure": key, "mean": told.mean, "half_width": told.half_width, "n": len(rows)}
+    told, unit = summarise(rows, key), quantity_in(rows, key).unit
+    interval = {"mean": told.mean, "half_width": told.half_width}
+    return {"measure": key, "unit": unit, **interval, "n": len(rows)}
 
 
 def _groups(table: Table, rows: Sequence[Row]) -> dict[tuple[Any, ...], list[Row]]:

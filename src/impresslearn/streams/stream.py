@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, SupportsIndex, overload
 
+import numpy as np
+
 from impresslearn.data import Examples, Label, StreamedExamples
-from impresslearn.errors import InputError, UnknownTaskError
-from impresslearn.validation import did_you_mean
+from impresslearn.errors import InputError, UnknownTaskError, error_prefix
+from impresslearn.streams.draws import check_fraction, hold_out
+from impresslearn.validation import check_integer, did_you_mean
 
 LabelledData = Examples | StreamedExamples
 Loader = Callable[[], LabelledData]
@@ -73,6 +77,18 @@ class Stream(Sequence[Task]):
         """The task names, in order."""
         return tuple(task.name for task in self.tasks)
 
+    def for_validation(self, fraction: float = 0.2, seed: int = 0) -> Stream:
+        """The stream to choose settings on: validation examples are in place of every test set.
+
+        A task's own, where it has some; or else a fraction of its training examples, stratified by
+        class and drawn by the seed, which are no longer learned from. Raises InputError for a
+        fraction outside (0, 1), and, when such a task's data are asked for, where a class has no
+        example to learn from or none is held out.
+        """
+        check_fraction("fraction", fraction, zero=False)
+        check_integer("seed", seed, 0, 2**32)
+        return Stream(self.name, tuple(_for_validation(task, fraction, seed) for task in self))
+
     def __len__(self) -> int:
         return len(self.tasks)
 
@@ -98,3 +114,24 @@ class Stream(Sequence[Task]):
     def __repr__(self) -> str:
         shown = ", ".join(self.names[:4]) + (", …" if len(self) > 4 else "")
         return f"Stream({self.name!r}, {len(self)} tasks: {shown})"
+
+
+def _for_validation(task: Task, fraction: float, seed: int) -> Task:
+    if task.load_validation is not None:
+        return replace(task, load_test=task.load_validation, load_validation=None)
+    part = partial(_part, task, fraction, seed)
+    return replace(task, load_train=partial(part, False), load_test=partial(part, True))
+
+
+def _part(task: Task, fraction: float, seed: int, held_out: bool) -> LabelledData:
+    """What is held out of a task's training examples, or the others."""
+    examples = task.train
+    with error_prefix(f"task {task.name!r}"):
+        kept, held = hold_out(examples.labels, fraction, seed, "validation")
+        lost = np.setdiff1d(examples.labels, examples.labels[kept])
+        if len(lost):
+            raise InputError(
+                f"validation={fraction:g} of {len(examples)} examples leaves none of class "
+                f"{lost.tolist()[0]!r} to learn from; hold out fewer"
+            )
+    return replace(examples.subset(held), augment=None) if held_out else examples.subset(kept)

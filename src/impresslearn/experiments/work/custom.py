@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from impresslearn.errors import error_prefix
 from impresslearn.experiments.jobs import Outcome, Place, job_function
 from impresslearn.experiments.sources import (
     call_user_function,
-    error_prefix,
     make_backbone,
     make_stream,
 )
@@ -45,6 +45,8 @@ def run_part(settings: Mapping[str, Any], needs: Sequence[Outcome], place: Place
     """
     folder, seed = Path(place.data), settings["seed"]
     stream = in_order(make_stream(settings["stream"], folder), seed, settings["order"])
+    if "validation" in settings:
+        stream = stream.for_validation(settings["validation"])
     backbone = make_backbone(settings["backbone"], stream, seed, folder).to(place.device)
     described = settings["method"]
     with error_prefix(f"{described.get('name', described.get('module'))}, seed {seed}"):
