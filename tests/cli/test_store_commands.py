@@ -120,6 +120,9 @@ def test_learning_creates_a_store_and_learns_each_task_once(folder, tmp_path):
     assert again["created"] is False
     assert [task["status"] for task in again["tasks"]] == ["already learned"] * 3
     assert again["tasks"][0]["accuracy"] > 0.5
+    pairs = (word for n in "bc" for word in ("--data", f"{n}={folder / 'tasks' / n}.npz"))
+    several = run_json("learn", path, *pairs, "--test", folder / "test", *NEW)
+    assert [each["accuracy"] for each in several["tasks"]] == [again["tasks"][0]["accuracy"], None]
     learner = il.load(path)
     assert (len(learner.bank_), list(learner.tasks_)) == (4, ["b", "c", "d"])
 
@@ -250,7 +253,12 @@ def test_data_of_a_version_before_undo_no_update(folder, store):
         for more in ((), ("--update",)):
             (told,) = run_json("learn", store, "--data", data, *more)["tasks"]
             assert (told["status"], told["absent_classes"]) == ("already learned", [])
-    assert il.load(store).tasks_["b"].version == 2
+    assert "as version 1, which version 2 replaced," in run("learn", store, "--data", first)
+    run("store", "restore", store, "b", 1)
+    assert "as version 2, which version 3 replaced," in run("learn", store, "--data", second)
+    assert "as version" not in run("learn", store, "--data", first)
+    run("store", "restore", store, "b", 2)
+    assert il.load(store).tasks_["b"].version == 4
 
 
 def test_classes_without_an_example_are_told_of_at_an_update(folder, store, tmp_path):
@@ -305,6 +313,12 @@ def test_columns_are_found_by_their_names(tmp_path):
     plain = table("c.csv", order, header=False)
     found = run_json("predict", path, plain, "--task", "a", "--label-column", -1)["rows"]
     assert found == expected
+    named = table("n.csv", order)
+    named.write_text(named.read_text().replace("label", "species", 1))
+    line = error_of("predict", path, named, "--task", "a")
+    assert re.search("'species' is new: .*; if it holds the labels, say so with label_column", line)
+    left = run_json("predict", path, named, "--task", "a", "--label-column", "species")["rows"]
+    assert left == expected
     apart = tmp_path / "labels.csv"
     apart.write_text("\n".join(["klass", *map(str, labels.tolist())]))
     bare = table("e.csv", order)

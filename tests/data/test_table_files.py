@@ -29,6 +29,8 @@ def write(tmp_path, content, name="a.csv"):
         "\n" + PLAIN.replace("\n", "\n\n"),
         "\ufeff" + PLAIN,
         "\n".join(",".join(f'"{c}"' for c in line.split(",")) for line in PLAIN.split("\n")[:-1]),
+        PLAIN.replace(",", ";"),
+        "\ufeff\n" + PLAIN.replace(",", "\t"),
         "width,TARGET,height\n1,0,2\n3.5,1,-40\n5,0.0,6\n",
         "y,a,b\n00,1,2\n+1,3.5,-40\n-0,5,6\n",
     ],

@@ -37,6 +37,9 @@ def quick_presets(request, monkeypatch):
 TASKS = {f"task-{seed}": blobs(seed, count=120) for seed in range(4)}
 
 
+WIDER = {"a": blobs(), "b": (torch.ones(9, 17), torch.arange(9) % 3)}
+
+
 def advice(tasks=TASKS, budget="150B", **settings):
     given = {"backbone": lenet(), "progress": False} | settings
     return il.advise(tasks, budget, **given)
@@ -136,6 +139,7 @@ def test_masks_that_no_task_uses_are_left_out(monkeypatch):
         ({"basis": -1}, "basis must be an integer"),
         ({"tasks": {"a": blobs(count=3)}}, "task 'a' has too few examples to hold some back"),
         ({"tasks": {"a": pictures()}}, "16"),
+        ({"tasks": WIDER, "backbone": None}, "'b' has 17 values an input, task 'a' 16; tasks over"),
         ({"tasks": {"a": (torch.ones(9, 16), torch.zeros(9))}}, "at least two classes"),
         ({"backbone": torch.nn.Linear(2, 2)}, "backbone must come from create_backbone or adapt"),
     ],

@@ -130,6 +130,8 @@ def _line(told: dict[str, Any]) -> str:
     line = f"{told['task']}: {told['status']}"
     if told["status"] != "already learned":
         line += f" in {duration(told['seconds'])} from {told['examples']:,} examples"
+    elif told["version"] != told["present_version"]:
+        line += f" as version {told['version']}, which version {told['present_version']} replaced"
     line += f", {told['classes']} classes, {size(told['bytes'])}"
     if told["bit_price_raised"]:
         line += f" (at a bit price of {told['bit_price']:.3g}, to fit)"

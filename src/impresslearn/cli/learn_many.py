@@ -18,7 +18,6 @@ from impresslearn.cli.learn_options import DataSet, Job, TrainingOptions
 from impresslearn.cli.new_store import OF_ONE_TASK
 from impresslearn.data import (
     Examples,
-    Label,
     StreamedExamples,
     classes_of,
     data_fingerprint,
@@ -66,10 +65,10 @@ def learn_jobs(
         for job in jobs:
             try:
                 before = _accuracy_before(learner, job, given, training)
-                status, absent = _learn_or_skip(learner, job, given, training, named)
+                status, more = _learn_or_skip(learner, job, given, training, named)
                 told = _outcome(learner, job, given, status)
                 told["accuracy_before"] = before if status == "updated" else None
-                told["absent_classes"] = absent
+                told |= {"absent_classes": [], "version": told["present_version"]} | more
                 sound.append(job)
             except OF_ONE_TASK as error:
                 if len(jobs) == 1:
@@ -95,10 +94,11 @@ def _accuracy_before(
 
 def _learn_or_skip(
     learner: ImpressLearner, job: Job, given: FileReader, training: TrainingOptions, named: bool
-) -> tuple[str, list[Label]]:
+) -> tuple[str, dict[str, Any]]:
     """Learns or updates a job's task unless it is there already.
 
-    Returns what was done, and the classes of an updated task that its new data have none of.
+    Returns what was done, and "absent_classes", those of an updated task that its new data have
+    none of, or "version", the one that was learned from these data already.
     """
     known = learner.tasks_.get(job.name)
     if known is None and named and training.update:
@@ -110,15 +110,16 @@ def _learn_or_skip(
     examples = _read(learner, given, job.train, known)
     if known is None:
         _learn(learner, job, examples, given, training)
-        return "learned", []
+        return "learned", {}
     kept = _data_of(learner, known)
-    if _fingerprint(examples) in kept:
-        return "already learned", []
+    if (version := kept.get(_fingerprint(examples))) is not None:
+        return "already learned", {"version": version}
     if not training.update or known.role == "basis":
         raise _of_other_data(known, job, kept)
     _learn(learner, job, examples, given, training, known)
     seen = set(classes_of(examples.labels))
-    return "updated", [label for label in known.classes if label not in seen]
+    absent = [label for label in known.classes if label not in seen]
+    return "updated", {"absent_classes": absent}
 
 
 def _learn_features(learner: ImpressLearner, jobs: Sequence[Job], given: FileReader) -> None:
@@ -183,7 +184,7 @@ def _check_normalisation(
         )
 
 
-def _of_other_data(task: TaskInfo, job: Job, kept: list[str]) -> InputError:
+def _of_other_data(task: TaskInfo, job: Job, kept: dict[str, int]) -> InputError:
     """The error for a job whose task is there, learned from other data, or nobody knows which."""
     there = f"task {task.name!r} is there already"
     if not kept:
@@ -199,16 +200,17 @@ def _of_other_data(task: TaskInfo, job: Job, kept: list[str]) -> InputError:
     )
 
 
-def _data_of(learner: ImpressLearner, task: TaskInfo) -> list[str]:
+def _data_of(learner: ImpressLearner, task: TaskInfo) -> dict[str, int]:
     """The fingerprints of the data that a task's versions were learned from, where they are told.
 
-    Data of a version before are old: to learn from them again would undo what came after.
+    With the last version of each. Data of a version before are old: to learn from them again would
+    undo what came after.
     """
-    found = []
+    found: dict[str, int] = {}
     for version in learner.versions(task.name) if task.role == "learned" else (task,):
         match version.history:
             case {"metrics": {"note": {"data": str(kept)}}}:
-                found.append(kept)
+                found[kept] = version.version
     return found
 
 
@@ -222,6 +224,7 @@ def _outcome(learner: ImpressLearner, job: Job, given: FileReader, status: str) 
         "role": task.role,
         "classes": len(task.classes),
         "bytes": task.bytes,
+        "present_version": task.version,
         "examples": metrics.get("examples"),
         "seconds": metrics.get("seconds"),
         "bit_price": (price := task.history.get("recipe", {}).get("bit_price")),

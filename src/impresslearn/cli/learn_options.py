@@ -89,15 +89,16 @@ class TaskOptions(DataOptions):
 
     test: list[str] | None = option_field(
         "[NAME=]PATH",
-        "Report the accuracy on these examples; with --tasks a folder of the same names.",
+        "Report the accuracy on these examples; of several tasks a folder of the same names.",
     )
     test_labels: Path | None = option_field("PATH", "Labels of --test: .npy, .csv or .txt.")
 
     def jobs(self) -> list[Job]:
         """The tasks to learn. Raises InputError where the options do not fit together."""
         train, tests = self.data_sets(), self.test or []
-        if self.tasks is None:
-            if self.task is None and len(train) == len(tests) == 1 and "=" not in tests[0]:
+        alone = len(tests) == 1 and "=" not in tests[0]
+        if self.tasks is None and not (alone and len(train) > 1):
+            if self.task is None and len(train) == 1 and alone:
                 tests = [f"{next(iter(train))}={tests[0]}"]
             test = self._named(tests, "--test", self.test_labels)
             if unknown := [name for name in test if name not in train]:

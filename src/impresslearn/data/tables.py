@@ -1,5 +1,7 @@
 """Reads tables of comma-separated values: one row an example, one column the label, if any.
 
+Semicolons or tabs separate them in a file whose first line has no comma.
+
 A row becomes float32 as soon as it is read, so that a table takes no more memory than its numbers,
 and whatever is wrong is told by row, line and column.
 """
@@ -20,6 +22,7 @@ from impresslearn.errors import InputError
 
 LABEL_NAMES = ("label", "target", "class", "y")
 """Column names that mean the label where none is given; upper or lower case."""
+LABELLED = "; if it holds the labels, say so with label_column"
 WHOLE = re.compile(r"[+-]?[0-9]{1,18}(\.0*)?")  # at most 18 digits always fit int64
 
 
@@ -46,6 +49,10 @@ def read_table(
     others = [column for i, column in enumerate(columns) if i != label]
     if not others:
         raise InputError("there is no column besides that of the labels")
+    if not names or order is None or tuple(names) == tuple(order):
+        order = names
+    else:
+        _check_names(names, order, labelled)
     numbers = array("f")
     labels: list[str] = []
     for place, cells in rows:
@@ -63,17 +70,21 @@ def read_table(
     if not numbers:
         raise InputError("the table holds a header and no row below it")
     found = np.frombuffer(numbers, dtype=np.float32).reshape(-1, len(others))
-    if order is None or not names or tuple(names) == tuple(order):
-        return found, labels
+    if order is not names:
+        found = found[:, [names.index(name) for name in order]]
+    return found, labels
+
+
+def _check_names(names: Sequence[str], order: Sequence[str], labelled: bool) -> None:
+    """Raises InputError unless these are the columns of `order`, once each."""
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InputError(f"several columns are called {shorten(twice[0])!r}; name each by itself")
     if odd := sorted(set(order) ^ set(names)):
         there = "is missing" if odd[0] in order else "is new"
         raise InputError(
             f"column {shorten(odd[0])!r} {there}: those of the first table that was learned from "
-            f"are {some(order)}"
+            f"are {some(order)}{'' if labelled or odd[0] in order else LABELLED}"
         )
-    return found[:, [names.index(name) for name in order]], labels
 
 
 def column_names(
@@ -103,7 +114,7 @@ def _opened(
     """
     if not isinstance(label_column, (str, type(None))) and type(label_column) is not int:
         raise InputError(f"label_column must be a name or a position, got {label_column!r}")
-    lines = _lines(path)
+    lines = _lines(path, "," if only_labels else ",;\t")
     number, first = next(lines, (0, []))
     if not first:
         raise InputError(f"{path} is empty")
@@ -154,10 +165,16 @@ def text_labels(texts: Sequence[str]) -> np.ndarray:
     return label_array(texts)
 
 
-def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The number and the cells of each line that is not empty."""
+def _lines(path: Path, delimiters: str) -> Iterator[tuple[int, list[str]]]:
+    """The number and the cells of each line that is not empty.
+
+    They are separated by the first of these delimiters that the first line has.
+    """
     with path.open(encoding="utf-8-sig", newline="") as stream:
-        reader = csv.reader(stream)
+        first = next(filter(str.strip, stream), "")
+        stream.seek(0)
+        delimiter = next((each for each in delimiters if each in first), ",")
+        reader = csv.reader(stream, delimiter=delimiter)
         yield from ((reader.line_num, cells) for cells in reader if cells)
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
-from impresslearn.data import Preprocessing, as_examples
+from torch import Tensor
+
+from impresslearn.data import Examples, Preprocessing, as_examples
 from impresslearn.errors import InputError
 from impresslearn.learner.candidates import Data, LearnerFactory
 from impresslearn.learner.learner import ImpressLearner
@@ -135,6 +138,8 @@ def advise(
     if not isinstance(tasks, Mapping) or not tasks:
         raise InputError(f"tasks must map names to labelled data, got {type(tasks).__name__}")
     data = {name: as_examples(each) for name, each in tasks.items()}
+    if backbone is None:
+        _check_sizes(data)
     chosen = basis_of(data, basis)
     factory = LearnerFactory(
         None if backbone is None else check_backbone(backbone),
@@ -151,6 +156,21 @@ def advise(
     used = tuple(name for name in used if name not in best.unused)
     price = best.price / share_learned(search.cases)
     return Advice(best, price, search.trials(), limit, used, factory)
+
+
+def _check_sizes(tasks: Mapping[str, Data]) -> None:
+    """Raises InputError where a table has more columns than another: one network takes both."""
+    tables = [
+        (name, each.inputs.shape[1])
+        for name, each in tasks.items()
+        if isinstance(each, Examples) and isinstance(each.inputs, Tensor) and each.inputs.dim() == 2
+    ]
+    for (first, expected), (name, count) in pairwise(tables):
+        if count != expected:
+            raise InputError(
+                f"task {name!r} has {count} values an input, task {first!r} {expected}; tasks over "
+                "one network have inputs of one size, so ask for advice on each apart"
+            )
 
 
 def basis_of(data: Mapping[str, Data], basis: int | Sequence[str] | None) -> tuple[str, ...]:
