@@ -131,3 +131,50 @@ def test_what_no_file_could_keep_is_refused_before_training(given, line, tmp_pat
             seeds = [0, given["seed"]]
             refused(line, learner.learn_homogeneous, "a", blobs(), 2, seeds=seeds)
         assert (len(learner.tasks_), len(learner.bank_)) == (0, 1)
+
+
+def pixels():
+    inputs, labels = blobs()
+    scaled = (inputs - inputs.min()) / (inputs.max() - inputs.min())
+    return (255 * scaled).to(torch.uint8), labels
+
+
+def test_pixels_stay_pixels_whatever_their_type(tmp_path):
+    inputs, labels = pixels()
+    learner = quick_learner().add_random_masks(4).learn_task("a", (inputs, labels))
+    assert learner.preprocessing is None
+    learner.save(tmp_path / "s")
+    for each in (learner, load(tmp_path / "s")):
+        expected = each.logits(inputs, "a")
+        assert each.logits(inputs.long(), "a").equal(expected)
+        assert each.logits(inputs / 255, "a").equal(expected)
+        assert each.infer_task(inputs.tolist()).best == "a"
+        line = r"pixels \(as set, or as its first task's were\): .* got floats from 0 to 255"
+        refused(line, each.logits, inputs.float(), "a")
+        refused(line, each.score, (inputs.float(), labels), "a")
+        refused(line, each.learn_task, "b", (inputs.float(), labels))
+    learner.learn_task("b", (inputs.long(), labels), seed=0).learn_task(
+        "c", (inputs, labels), seed=0
+    )
+    assert learner.logits(inputs, "b").equal(learner.logits(inputs, "c"))
+
+
+def test_numbers_that_are_no_pixels_are_not_scaled_like_such(tmp_path):
+    inputs, labels = pixels()
+    learner = quick_learner().add_random_masks(4).learn_task("a", (inputs.long(), labels))
+    learner.save(tmp_path / "s")
+    for each in (learner, load(tmp_path / "s")):
+        assert (
+            each.predict(inputs.float(), "a").tolist() == each.predict(inputs.long(), "a").tolist()
+        )
+        refused(
+            "inputs are no pixels .* got uint8 values, which would be", each.predict, inputs, "a"
+        )
+
+
+def test_fractions_may_be_pixels_or_not():
+    inputs, labels = pixels()
+    learner = quick_learner().add_random_masks(4).learn_task("a", (inputs / 255, labels))
+    assert learner.preprocessing_ is None
+    assert learner.logits(inputs, "a").equal(learner.logits(inputs / 255, "a"))
+    learner.predict(2 * inputs / 255, "a")

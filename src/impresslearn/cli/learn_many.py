@@ -254,6 +254,6 @@ def _unrounded_accuracy(learner: ImpressLearner, task: TaskInfo, examples: Any) 
         return None
     if kept.coefficients.precision == "coded" and kept.coefficients.readout is None:
         return None  # its whole numbers were learned
-    ready = checked_examples(learner.backbone, examples, learner.settings.preprocessing)
+    ready = checked_examples(learner.backbone, examples, learner.preprocessing_)
     source = to_batches(ready, task.classes, learner.backbone.device)
     return view.accuracy(learner.backbone, source)

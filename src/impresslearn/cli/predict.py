@@ -156,7 +156,7 @@ def _read(
     """Named inputs of a file or folder as the network takes them; prepared: whether they are."""
     if prepared:
         reader = replace(reader, shape=None, size=None, mean=None, std=None)
-    named, preprocessing = reader.inputs(path), learner.settings.preprocessing
+    named, preprocessing = reader.inputs(path), learner.preprocessing_
     if preprocessing is not None and not prepared:
         named = replace(named, inputs=preprocessing.prepare(named.inputs, named.pixels))
     learner.backbone.check_inputs(named.inputs)

@@ -179,11 +179,12 @@ class Preprocessing:
             low, high = map(float, values.aminmax()) if values.numel() else (0.0, 0.0)
             if low < 0 or high > limit:
                 raise InputError(
-                    "the learner was made for pixels: integers from 0 to 255, or floats in [0, 1]; "
+                    "the learner's inputs are pixels (as set, or as its first task's were): "
+                    "integers from 0 to 255, or floats in [0, 1]; "
                     f"got {'integers' if integers else 'floats'} from {low:g} to {high:g}; what is "
                     "prepared already goes in as Prepared(inputs)"
                 )
-            values = values / limit
+            values = values / limit if integers else values
         return as_inputs(self.arranged(values))
 
     def arranged(self, inputs: Tensor) -> Tensor:
@@ -198,9 +199,9 @@ class Preprocessing:
     def _check_kind(self, pixels: bool) -> None:
         if self.pixels is False and pixels:
             raise InputError(
-                "the learner was made for inputs that are no pixels, got uint8 values, which would "
-                "be scaled to [0, 1]; convert them to what the learner was trained on, such as "
-                "float32, divided by 255 if that was"
+                "the learner's inputs are no pixels (as set, or as its first task's were); "
+                "got uint8 values, which would be scaled to [0, 1]: convert them to what it was "
+                "trained on, such as float32, divided by 255 if that was"
             )
 
     def difference(self, other: Mapping[str, Any]) -> str | None:

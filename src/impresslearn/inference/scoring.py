@@ -60,7 +60,7 @@ def score_inference(
     for name in tasks:
         learner.tasks_[name]  # UnknownTaskError for one that it does not have
     data = {
-        name: checked_examples(learner.backbone, each, learner.preprocessing)
+        name: checked_examples(learner.backbone, each, learner.preprocessing_)
         for name, each in tasks.items()
     }
     for name, examples in data.items():

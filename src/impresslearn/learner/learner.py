@@ -23,7 +23,7 @@ from impresslearn.errors import InputError
 from impresslearn.export import TaskModel, export_module
 from impresslearn.inference import InferenceMethod, InferenceSettings, TaskGuess, guess_task
 from impresslearn.inference.labels import accuracy_of, labels_by_task, labels_of
-from impresslearn.learner.learning import Note, Trainer
+from impresslearn.learner.learning import Note, Trainer, preprocessing_of
 from impresslearn.learner.presets import preset as find_preset
 from impresslearn.masks import POPUP_RECIPE, Allocation, ScoreRule, draw_masks
 from impresslearn.masks.bank import MaskBank
@@ -57,18 +57,18 @@ class ImpressLearner(ReadOnlySettings):
     penalty: λ of eq. 2. basis_recipe, task_recipe: how masks and coefficients are optimised.
     score_rule: whether edge-popup ranks the "score" or its "magnitude". seed: of everything that is
     drawn; each mask or task learned takes the next one. preprocessing: what is done to the inputs
-    of every verb, kept with the learner and put into its exports; None takes inputs as they are
-    (uint8 scaled to [0, 1]). start: whether tasks start at a "mixture" of masks (eq. 1) or at the
-    "network" itself, to which masks then add; by default at a trained network whose tasks have
-    heads of their own, without a penalty. tune: small parameters that a task learns beside: those
-    of "norm" layers, and each "bias". fold_after: the share of a training in which batch norms
-    normalise by the batch; what they gather is then folded into the tuned norms (an error where
-    tasks share no statistics). progress: True, False, "auto" (shown on a terminal), or a log, a
-    function of (name, step, values): see `optimisation.progress`. cache_bytes: memory for the
-    weights of the tasks predicted last; 0 keeps none. The defaults are those of the preset
-    "default". Settings are attributes, fixed but for progress. Raises InputError for settings that
-    cannot be used. Verbs raise UnknownTaskError for a name that was never learned, StoreError where
-    a store cannot be used, and InputError for a change to one opened for reading only.
+    of every verb, kept with the learner and put into its exports; None takes inputs as they are,
+    uint8 scaled to [0, 1], and refuses what is not on the first task's scale. start: whether tasks
+    start at a "mixture" of masks (eq. 1) or at the "network" itself, to which masks then add; by
+    default at a trained network whose tasks have heads of their own, without a penalty. tune: small
+    parameters that a task learns beside: those of "norm" layers, and each "bias". fold_after: the
+    share of a training in which batch norms normalise by the batch; what they gather is then folded
+    into the tuned norms (an error where tasks share no statistics). progress: True, False, "auto"
+    (on a terminal), or a log: see `optimisation.progress`. cache_bytes: memory for the weights of
+    the tasks predicted last. Defaults are those of the preset "default". Settings are attributes,
+    fixed but for progress. Raises InputError for settings that cannot be used. Verbs raise
+    UnknownTaskError for a name that was never learned, StoreError where a store cannot be used, and
+    InputError for a change to one opened for reading only.
     """
 
     def __init__(
@@ -117,10 +117,9 @@ class ImpressLearner(ReadOnlySettings):
 
     @classmethod
     def from_preset(cls, backbone: Backbone, name: str, **overrides: Any) -> ImpressLearner:
-        """A learner with the settings of a preset (see `preset`), some overridden.
+        """A learner with a preset's settings, some overridden, and its masks where it needs any.
 
-        It has the masks of the preset, unless a bank is given or tasks need none. Raises InputError
-        for "pretrained" and "few_labels" on a network whose tasks share its head.
+        Raises InputError for "pretrained" and "few_labels" where tasks share the network's head.
         """
         chosen = find_preset(name)
         learner = cls(backbone, **chosen.settings_on(check_backbone(backbone), overrides))
@@ -144,6 +143,11 @@ class ImpressLearner(ReadOnlySettings):
     def tasks_(self) -> TaskTable:
         """All tasks, name -> TaskInfo, in the order they were learned."""
         return self._state.tasks
+
+    @property
+    def preprocessing_(self) -> Preprocessing | None:
+        """What is done to raw inputs: `preprocessing`, or what the first task's inputs tell."""
+        return preprocessing_of(self.settings, self.tasks_)
 
     @property
     def shared_statistics_(self) -> Statistics | None:
@@ -275,11 +279,8 @@ class ImpressLearner(ReadOnlySettings):
         return self
 
     def prepare(self, inputs: Any) -> Tensor | Inputs:
-        """Raw inputs (n, ...) as the network takes them: what every verb does with its own.
-
-        Those in `Prepared` are only checked. Raises InputError for unsuitable inputs.
-        """
-        return checked_inputs(self.backbone, inputs, self.settings.preprocessing)
+        """Raw inputs (n, ...) as the network takes them, or `Prepared` ones; InputError for bad."""
+        return checked_inputs(self.backbone, inputs, self.preprocessing_)
 
     def logits(self, inputs: Any, task: str) -> Tensor:
         """A task's logits (n, K), K classes, on the backbone's device. Raises as `predict`."""
@@ -300,7 +301,7 @@ class ImpressLearner(ReadOnlySettings):
 
     def score(self, data: Any, task: str) -> float:
         """A task's accuracy in [0, 1] on labelled data. Raises as `predict`, and for new labels."""
-        kept, raw = self.tasks_.learned(task), self.settings.preprocessing
+        kept, raw = self.tasks_.learned(task), self.preprocessing_
         return accuracy_of(self.backbone, self._state.view(kept), data, raw, kept.classes)
 
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
@@ -311,7 +312,7 @@ class ImpressLearner(ReadOnlySettings):
         """
         mixture = {} if self.settings.start == "network" else self._state.equal_mixture()
         view = TaskView(mixture, self.shared_statistics_, self.backbone.num_classes)
-        return accuracy_of(self.backbone, view, data, self.settings.preprocessing, classes)
+        return accuracy_of(self.backbone, view, data, self.preprocessing_, classes)
 
     def infer_task(
         self,
@@ -349,10 +350,7 @@ class ImpressLearner(ReadOnlySettings):
         return self._state.statistics(self.tasks_.learned(task))
 
     def task_model(self, task: str, *, prepared: bool = False) -> TaskModel:
-        """A task with its weights, as the writers of `impresslearn.export` take it.
-
-        prepared: whether what is exported takes prepared inputs, not raw. Raises UnknownTaskError.
-        """
+        """A task as `impresslearn.export` takes it, for raw or `prepared` inputs."""
         kept, raw = self.tasks_.learned(task), None if prepared else self.settings.preprocessing
         return TaskModel(self.backbone, self._state.view(kept), kept.name, kept.classes, raw)
 

@@ -7,25 +7,33 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice
 from typing import Any, cast
 
 from impresslearn.coefficients.learning import trainable_numbers
 from impresslearn.coefficients.mixing import Coefficients
-from impresslearn.data import Examples, Inputs, grown_classes, to_batches
+from impresslearn.data import (
+    Examples,
+    Inputs,
+    Preprocessing,
+    StreamedExamples,
+    grown_classes,
+    to_batches,
+)
 from impresslearn.errors import InputError
 from impresslearn.learner.readouts import learn_projection, learn_readout
 from impresslearn.masks import PopupScores, trainable_scores
 from impresslearn.masks.sparsity import ones_per_layer
-from impresslearn.networks.inputs import TrainingData, training_examples
+from impresslearn.networks.inputs import TrainingData, are_pixels, training_examples
 from impresslearn.networks.prediction import TrainingPhase
 from impresslearn.optimisation.batched import Problem, side_by_side, solve
 from impresslearn.optimisation.loop import FitResult, TaskTraining, with_head
 from impresslearn.optimisation.progress import Progress
 from impresslearn.state.settings import HIGHEST_PRICE, LearnerSettings
 from impresslearn.state.state import LearnerState
+from impresslearn.state.tasks import TaskTable
 from impresslearn.state.training_run import TrainingRun
 from impresslearn.validation import check_name, check_seed, plain_json
 
@@ -35,6 +43,17 @@ LEAST_RISE = 1.15
 """Of the price at the first time; each further time it rises by the square of that."""
 Note = Mapping[str, Any]
 """What a caller wants to keep in a task's history: JSON values."""
+
+
+def preprocessing_of(settings: LearnerSettings, tasks: TaskTable) -> Preprocessing | None:
+    """What raw inputs go through: that of the settings, or what is known of the first task's.
+
+    Without this, uint8 inputs of a task that was learned from the same numbers as floats would be
+    scaled to [0, 1] without a word, or the reverse.
+    """
+    first = None if settings.preprocessing else tasks.first()
+    pixels = None if first is None else first.history.get("metrics", {}).get("pixels")
+    return settings.preprocessing if pixels is None else Preprocessing(pixels=pixels)
 
 
 @dataclass(frozen=True)
@@ -50,6 +69,11 @@ class Trainer:
     progress: Callable[[str], Progress]
     dearer: int = 0
     spent: float = 0.0
+
+    @property
+    def preprocessing(self) -> Preprocessing | None:
+        """As `preprocessing_of`."""
+        return preprocessing_of(self.settings, self.state.tasks)
 
     def learn_masks(
         self,
@@ -68,7 +92,7 @@ class Trainer:
         if not len(chosen) == len(set(chosen)) == len(names):
             raise InputError(f"{len(names)} masks need as many distinct seeds, got {chosen}")
         note = _checked_note(note)
-        examples, classes = training_examples(backbone, data, settings.preprocessing)
+        examples, classes = training_examples(backbone, data, self.preprocessing)
         source = to_batches(examples, classes, backbone.device)
         ones = ones_per_layer(backbone.layers, settings.sparsity, settings.allocation)
         first = TrainingPhase.begin(backbone, state.shared)
@@ -117,7 +141,7 @@ class Trainer:
         seed_of = dict(zip(tasks, self._seeds(len(tasks), seeds), strict=True))
         note = _checked_note(note)
         prepared = {
-            name: training_examples(backbone, data, settings.preprocessing)
+            name: training_examples(backbone, data, self.preprocessing)
             for name, data in tasks.items()
         }
         large: dict[str, tuple[int, float]] = {}
@@ -161,7 +185,7 @@ class Trainer:
                 "changes; learn the new data as a task of another name"
             )
         (seed,) = self._seeds(1, seed)
-        examples, found = training_examples(backbone, data, settings.preprocessing)
+        examples, found = training_examples(backbone, data, self.preprocessing)
         classes = grown_classes(task.classes, found, backbone.most_classes)
         started, fitted, phase = (
             time.perf_counter(),
@@ -231,9 +255,7 @@ class Trainer:
         """Learns the projection of features that later readouts use."""
         state, settings = self.state, self.settings
         state.backend.check_writable()
-        prepared = [
-            training_examples(state.backbone, each, settings.preprocessing) for each in data
-        ]
+        prepared = [training_examples(state.backbone, each, self.preprocessing) for each in data]
         state.commit_projection(learn_projection(state, settings, prepared, dimensions))
 
     def _learn_readouts(
@@ -255,14 +277,23 @@ class Trainer:
         return large
 
     def _metrics(
-        self, examples: Sized, started: float, fit: FitResult | None, note: Note | None
+        self,
+        examples: Examples | StreamedExamples,
+        started: float,
+        fit: FitResult | None,
+        note: Note | None,
     ) -> dict[str, Any]:
         """For a task's history: examples, seconds, where known steps and final loss (nats), note.
 
-        The seconds are those of all attempts to fit the task into `max_bytes`.
+        The seconds are those of all attempts to fit the task into `max_bytes`. Without a
+        preprocessing also whether the inputs were pixels, where that is known.
         """
         seconds = float(f"{self.spent + time.perf_counter() - started:.3g}")
         found: dict[str, Any] = {"examples": len(examples), "seconds": seconds}
+        if self.settings.preprocessing is None:
+            known = self.preprocessing
+            pixels = known.pixels if known else are_pixels(self.state.backbone, examples)
+            found |= {} if pixels is None else {"pixels": pixels}
         if fit is not None and fit.steps:
             found |= {"steps": fit.steps, "loss": float(f"{fit.final_loss:.4g}")}
         return found | ({"note": note} if note else {})

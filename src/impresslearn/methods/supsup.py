@@ -183,7 +183,7 @@ class SingleMask(ReadOnlySettings):
         if not learner.tasks_:
             learner.learn_basis(name, data)
             return self
-        _, classes = training_examples(learner.backbone, data, learner.settings.preprocessing)
+        _, classes = training_examples(learner.backbone, data, learner.preprocessing_)
         size = label_map_bytes(classes)
         self._reused[name] = TaskInfo(name, "reused", classes, 1, size, {"labels": size})
         return self
@@ -254,7 +254,7 @@ class BestMask(ReadOnlySettings):
         if not names:
             raise InputError("the bank is empty; learn a basis task or add random masks first")
         backbone = learner.backbone
-        examples, classes = training_examples(backbone, data, learner.settings.preprocessing)
+        examples, classes = training_examples(backbone, data, learner.preprocessing_)
         source = to_batches(examples, classes, backbone.device)
         views = (replace(_mask_view(learner, each), num_classes=len(classes)) for each in names)
         accuracies = [view.accuracy(backbone, source) for view in views]
@@ -301,7 +301,7 @@ def single_mask_accuracy(
             "each task of this network has a head of its own, and a mask alone has none: score a "
             'task, or make the network with head="shared"'
         )
-    view, preprocessing = _mask_view(learner, mask), learner.settings.preprocessing
+    view, preprocessing = _mask_view(learner, mask), learner.preprocessing_
     return accuracy_of(learner.backbone, view, data, preprocessing, classes)
 
 

@@ -78,6 +78,20 @@ def _no_head(backbone: Backbone) -> InputError:
     )
 
 
+def are_pixels(backbone: Backbone, examples: Examples | StreamedExamples) -> bool | None:
+    """What `Preprocessing.pixels` is for raw examples: whether they are pixels; None: it is open.
+
+    uint8 is, and values beyond [0, 1] are not, nor is anything of token ids and several inputs.
+    """
+    held = examples.inputs if isinstance(examples, Examples) else None
+    if isinstance(held, Inputs) or not backbone.input_dtype.is_floating_point:
+        return None
+    if examples.pixels or held is None:
+        return examples.pixels or None
+    low, high = map(float, held.aminmax())
+    return False if low < 0 or high > 1 else None
+
+
 def checked_inputs(
     backbone: Backbone, inputs: Any, preprocessing: Preprocessing | None = None
 ) -> Tensor | Inputs:

@@ -178,7 +178,7 @@ SECONDS = Quantity(
 PROBABILITY = Quantity("a probability in [0, 1]", 0, 1, probability, _number_interval)
 NUMBER = Quantity("a finite number", -inf, inf, number, _number_interval)
 NAMES = {
-    "(.*_)?accuracy(_learned)?": FRACTION,
+    "(.*_)?accuracy(_learned)?|rejected": FRACTION,
     "(.*_)?difference": DIFFERENCE,
     "half_width": HALF_WIDTH,
     "forgetting|(backward|forward)_transfer": LOSS,

@@ -108,6 +108,7 @@ class TaskTable(Mapping[str, TaskInfo]):
 
     def __init__(self, tasks: Mapping[str, LearnedTask]) -> None:
         self._tasks = tasks
+        self._first: LearnedTask | None = None
 
     def __getitem__(self, name: str) -> TaskInfo:
         return self.learned(name).info()
@@ -145,6 +146,11 @@ class TaskTable(Mapping[str, TaskInfo]):
             return self._tasks[name]
         except (KeyError, TypeError):
             raise unknown_task(name, self._tasks) from None
+
+    def first(self) -> LearnedTask | None:
+        """The first task, as it was when somebody first asked; None while there is none."""
+        self._first = self._first or next(self.all(), None)
+        return self._first
 
     def all(self) -> Iterator[LearnedTask]:
         """Every task as it is kept; faster than by name where a file holds them."""
