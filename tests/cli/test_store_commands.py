@@ -291,6 +291,27 @@ def test_a_store_is_made_for_data_that_can_be_learned(folder, tmp_path):
     assert list(il.load(path).tasks_) == ["b"]
 
 
+def test_a_scale_is_measured_on_all_tasks_and_what_is_off_it_is_told(tmp_path):
+    """A column that hardly varies in the first task may vary in others."""
+    data = {}
+    for name in "abc":
+        inputs, labels = (each.numpy().copy() for each in blobs(ord(name)))
+        inputs[:, :8] *= 0.001 if name == "a" else 1.0
+        np.savez(tmp_path / f"{name}.npz", inputs=inputs.astype("float32"), labels=labels)
+        data[name] = inputs
+    pairs = [word for name in "abc" for word in ("--data", f"{name}={tmp_path / name}.npz")]
+    how = ("--random-masks", 4, "--standardise", *NEW)
+    told = run_json("learn", tmp_path / "all.impress", *pairs, *how)["tasks"]
+    assert [each["columns_off_scale"] for each in told] == [0, 0, 0]
+    std = il.load(tmp_path / "all.impress").preprocessing.std
+    np.testing.assert_allclose(std, np.concatenate([*data.values()]).std(), rtol=1e-4)
+    alone = tmp_path / "first.impress"
+    run("learn", alone, *pairs[:2], *how)
+    assert "8 columns not on the scale that the store measured" in run("learn", alone, *pairs[:4])
+    again = ("learn", alone, "--data", f"b={tmp_path / 'c.npz'}", "--update", "--json")
+    assert json.loads(run(*again))["tasks"][0]["columns_off_scale"] == 8
+
+
 def test_columns_are_found_by_their_names(tmp_path):
     inputs, labels = blobs(3)
     names = [f"f{number}" for number in range(16)]
@@ -350,9 +371,9 @@ def test_homogeneous_masks_and_outputs_for_all_tasks(folder, tmp_path):
 
 def test_standardising():
     examples = il.Examples(3 + 2 * torch.randn(500, 16), np.zeros(500, int))
-    found = new_preprocessing(FileReader(), examples, standardise=True)
+    found = new_preprocessing(FileReader(), [examples], standardise=True)
     assert (found.mean, found.std) == (pytest.approx(3, abs=0.2), pytest.approx(2, abs=0.2))
-    assert new_preprocessing(FileReader(mean=1.0), examples, standardise=True).mean == 1
+    assert new_preprocessing(FileReader(mean=1.0), [examples], standardise=True).mean == 1
 
 
 def test_how_a_tasks_inputs_were_read_holds_later(tmp_path):

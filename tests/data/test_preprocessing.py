@@ -89,7 +89,7 @@ def test_what_is_measured_is_what_is_applied():
         values = made.apply(raw)
         assert float(values.mean()) == pytest.approx(0, abs=1e-4)
         assert float(values.std(correction=0)) == pytest.approx(1, abs=1e-4)
-    refused("no pixels, got uint8", Preprocessing.standardising, UINT8, pixels=False)
+    refused("are no pixels .* got uint8", Preprocessing.standardising, UINT8, pixels=False)
     refused("mean and std are measured", Preprocessing.standardising, UINT8, mean=3)
 
 
@@ -98,7 +98,7 @@ def test_integers_are_pixels_in_every_container():
     data = TensorDataset(torch.tensor(dark), torch.arange(30) % 3)
     assert made.apply(dark).max() == np.float32(1 / 255)
     assert torch.equal(made.apply(UINT8 / 255), made.apply(UINT8))  # floats are in [0, 1] already
-    refused("made for pixels: .* got floats from 0 to 2", made.apply, UINT8.clip(0, 2) / 1)
+    refused("inputs are pixels .* got floats from 0 to 2", made.apply, UINT8.clip(0, 2) / 1)
     for form in (data.tensors, data, DataLoader(data, batch_size=7)):
         assert made.apply_to(as_examples(form)).inputs.max() == np.float32(1 / 255)
 

@@ -1,6 +1,7 @@
 """`impresslearn run`: the examples of docs/run.md, one's own Python, stopping and going on."""
 
 import contextlib
+import csv
 import json
 import os
 import re
@@ -75,7 +76,16 @@ def test_the_example_gives_the_numbers_of_the_document(example):
         assert each["bytes_per_task"] == pytest.approx(size_of(line[3]), rel=0.05)
         if each["method"] != "finetuning":
             assert each["forgetting"] == each["backward_transfer"] == 0
-    assert found[0]["bytes_per_task"] < found[2]["bytes_per_task"]
+    assert found[1]["bytes_per_task"] < found[2]["bytes_per_task"]
+
+
+def test_the_sweep_of_the_document_is_a_part_for_each_value(tmp_path):
+    path = written(tmp_path, choose__toml=EXAMPLES["choose.toml"]) / "choose.toml"
+    parts = plan_run(read_configuration(path)).parts
+    assert [part.columns["method"] for part in parts] == [
+        *(f"impresslearn, bit price {price}" for price in (0.1, 0.3, 1.0)),
+        *(f"supsup, sparsity {sparsity}" for sparsity in (0.8, 0.9, 0.95)),
+    ]
 
 
 def test_a_method_that_tells_nothing_of_itself_is_drawn_all_the_same(tmp_path):
@@ -360,3 +370,41 @@ def test_settings_are_chosen_on_validation_examples(tmp_path):
     too_few = written(tmp_path, odd__toml=CHOOSE.replace("0.2", "1.0")) / "odd.toml"
     with pytest.raises(ImpressLearnError, match=r"\[run\]: validation must be less than 1, got 1"):
         read_configuration(too_few)
+
+
+def test_a_grid_is_a_method_for_each_combination(tmp_path):
+    grid = "grid = { random_masks = [2, 4], recipe = [{ epochs = 0, min_steps = 5 }] }"
+    text = ONE.replace("random_masks = 10\n", "").replace("recipe = {", f"{grid}\n#", 1)
+    seeds = '[run]\nseeds = [0, 1]\nreference = "separate"\n'
+    folder = written(tmp_path, blobs__py=MODULE, blobs__toml=text + seeds)
+    told = json.loads(command(folder / "blobs.toml", "--json", "--processes", 1))
+    masks = "impresslearn, random masks {}, recipe epochs 0, min steps 5"
+    labels = [masks.format(2), masks.format(4), "separate"]
+    assert [each["method"] for each in told["methods"]] == labels
+    record = read_record(folder / "results" / "blobs.json")
+    pairs = [(row["method"], row["against"]) for row in record.rows if "difference" in row]
+    assert pairs == [(label, "separate") for label in labels[:2]]
+    _, means = (path.read_text() for path in write_csv([record], tmp_path))
+    head, *rows = csv.reader(means.splitlines())
+    differences = [dict(zip(head, row, strict=True)) for row in rows if "difference" in row]
+    assert [each["unit"] for each in differences] == ["percentage points"] * 2
+    assert all(each["half_width"] and each["corrected_p_value"] for each in differences)
+    assert not {"half_width", "p_value"} & {row[head.index("measure")] for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ("grid = 3", r"\[\[method\]\]: grid lists values, as \{ lr = \[0.01, 0.03\] \}, got 3"),
+        ("grid = { sparsity = [] }", r"grid lists values, as .*, got \{'sparsity': \[\]\}"),
+        ("grid = { random_masks = [1] }", "random_masks stands in it and in its grid"),
+        ("grid = { sparsity = [1.5] }", "'impresslearn, sparsity 1.5': sparsity is the fraction"),
+        ("[run]\nreference = 'other'", "reference is 'other', the methods are impresslearn, sep"),
+    ],
+)
+def test_grids_and_references_that_cannot_be_are_a_line(tmp_path, change, line):
+    text = ONE.replace("random_masks = 10", f"random_masks = 10\n{change}")
+    text = ONE + change if change.startswith("[run]") else text
+    path = written(tmp_path, odd__toml=text, blobs__py=MODULE) / "odd.toml"
+    with pytest.raises(ImpressLearnError, match=line):
+        plan_run(read_configuration(path))

@@ -211,7 +211,8 @@ def test_methods_side_by_side():
     rows[0]["accuracy"] = nan
     spec = comparison_chart(rows).to_dict()
     progress, cost = spec["hconcat"]
-    assert [progress["layer"][0]["mark"]["type"], len(cost["layer"])] == ["line", 2]
+    assert [each["mark"]["type"] for each in progress["layer"]] == ["area", "line", "point"]
+    assert len(cost["layer"]) == 2
     data = spec["datasets"][progress["data"]["name"]]
     theirs = {mark["x"]: mark["mean"] for mark in data if mark["group"] == "theirs"}
     assert theirs == pytest.approx({1: 0.2, 2: 0.25, 3: 0.3})  # errors

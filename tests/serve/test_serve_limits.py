@@ -93,7 +93,8 @@ def test_tasks_that_are_held_at_once_have_a_limit_of_their_own(direct, monkeypat
 def test_activations_are_bounded_before_they_are_made():
     """A few bytes of pixels are refused for what the network would make of them."""
     learner = quick_learner(adapt(ConvNet(), input_shape=(3, None, None)), sparsity=0.5)
-    learner.learn_basis("a", pictures())
+    images, labels = pictures()
+    learner.learn_basis("a", (images.sigmoid(), labels))
     with TestClient(create_app(learner, ServeSettings(max_memory=10**6))) as client:
         for path, pixels in (("/predict?task=a", 10_000), ("/infer", 5000)):
             small, large = (npy(np.ones((1, 3, 10, n), np.uint8)) for n in (10, pixels))

@@ -36,7 +36,7 @@ GROWTH = 24 * 2**20
 PATH = "/predict?task=new%200"
 HEAD = f"POST {PATH}&logits=true HTTP/1.1\r\nHost: localhost\r\n".encode()
 BINARY = b"Content-Type: application/x-npy\r\n"
-MANY = npy(np.random.default_rng(0).integers(0, 256, (4096, FEATURES), dtype=np.uint8))
+MANY = npy(np.random.default_rng(0).integers(-128, 128, (4096, FEATURES), dtype=np.int8))
 ALLOWED = {"Authorization": "Bearer s3cret"}
 TOO_LARGE = "the body is larger than the limit of 100,000 bytes"
 INPUTS = blobs(50)[0][:8]

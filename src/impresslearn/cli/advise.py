@@ -41,7 +41,7 @@ def advise(
         bool,
         option(
             None,
-            "Measure mean and deviation on the first task's inputs and apply them to all inputs.",
+            "Measure mean and deviation on the tasks' inputs and apply them to all inputs.",
             "--standardise",
         ),
     ] = False,
@@ -77,7 +77,7 @@ def advise(
         budget,
         backbone=adapted(own_network(module), shape_of(first)),
         basis=basis,
-        preprocessing=new_preprocessing(reader, first, standardise, columns),
+        preprocessing=new_preprocessing(reader, [*examples.values()], standardise, columns),
         seed=seed,
         progress=not quiet,
     )

@@ -278,7 +278,7 @@ def report(
         bool, option(None, "Print the tables as Markdown and nothing else.", "--markdown")
     ] = False,
     latex: Annotated[
-        bool, option(None, "Print the tables as LaTeX and nothing else.", "--latex")
+        bool, option(None, "Print the tables as LaTeX (package booktabs).", "--latex")
     ] = False,
     csv: Annotated[
         Path | None, option("DIR", "Also write all rows, and the tables' means, as CSV files.")

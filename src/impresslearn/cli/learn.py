@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from impresslearn.cli.arguments import AsJson, Device, FileOptions, Quiet, Store, option_groups
 from impresslearn.cli.learn_options import StoreOptions, TaskOptions, TrainingOptions
-from impresslearn.cli.output import complain, print_json, remark, say
+from impresslearn.cli.output import complain, counted, print_json, remark, say
 from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.report.quantities import duration, percent, size
 
@@ -141,6 +141,9 @@ def _line(told: dict[str, Any]) -> str:
         line += f" ({percent(told['accuracy_before'])} before the update)"
     if (float32 := told["float32_accuracy"]) not in (None, told["accuracy"]):
         line += f" (before rounding: {percent(float32)})"
+    if off := told["columns_off_scale"]:
+        line += f"; {counted(off, 'column')} not on the scale that the store measured: values lie "
+        line += "beyond ten standard deviations; give a new store --mean and --std, or typical data"
     if absent := told["absent_classes"]:
         from impresslearn.data.paths import some
 

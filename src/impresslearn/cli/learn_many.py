@@ -15,7 +15,7 @@ from torch import nn
 
 from impresslearn.cli.data_files import inputs_settings, kept_inputs, reader_for
 from impresslearn.cli.learn_options import DataSet, Job, TrainingOptions
-from impresslearn.cli.new_store import OF_ONE_TASK
+from impresslearn.cli.new_store import LOOKED_AT, OF_ONE_TASK
 from impresslearn.data import (
     Examples,
     StreamedExamples,
@@ -28,10 +28,13 @@ from impresslearn.errors import InputError
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.loading import open_store
 from impresslearn.networks import Backbone
-from impresslearn.networks.inputs import checked_examples
+from impresslearn.networks.inputs import checked_examples, spread_rows
 from impresslearn.state.settings import restored_settings
 from impresslearn.state.tasks import TaskInfo, unknown_task
 from impresslearn.store import describe_store
+
+BEYOND = 10.0
+"""Standard deviations from the mean."""
 
 
 def learn_jobs(
@@ -68,7 +71,7 @@ def learn_jobs(
                 status, more = _learn_or_skip(learner, job, given, training, named)
                 told = _outcome(learner, job, given, status)
                 told["accuracy_before"] = before if status == "updated" else None
-                told |= {"absent_classes": [], "version": told["present_version"]} | more
+                told |= {"absent_classes": [], "columns_off_scale": 0} | more
                 sound.append(job)
             except OF_ONE_TASK as error:
                 if len(jobs) == 1:
@@ -97,8 +100,9 @@ def _learn_or_skip(
 ) -> tuple[str, dict[str, Any]]:
     """Learns or updates a job's task unless it is there already.
 
-    Returns what was done, and "absent_classes", those of an updated task that its new data have
-    none of, or "version", the one that was learned from these data already.
+    Returns what was done, and "columns_off_scale" (see `_columns_off`), "absent_classes", those of
+    an updated task that its new data have none of, or "version", the one that was learned from
+    these data already.
     """
     known = learner.tasks_.get(job.name)
     if known is None and named and training.update:
@@ -110,7 +114,7 @@ def _learn_or_skip(
     examples = _read(learner, given, job.train, known)
     if known is None:
         _learn(learner, job, examples, given, training)
-        return "learned", {}
+        return "learned", {"columns_off_scale": _columns_off(learner, examples)}
     kept = _data_of(learner, known)
     if (version := kept.get(_fingerprint(examples))) is not None:
         return "already learned", {"version": version}
@@ -119,7 +123,8 @@ def _learn_or_skip(
     _learn(learner, job, examples, given, training, known)
     seen = set(classes_of(examples.labels))
     absent = [label for label in known.classes if label not in seen]
-    return "updated", {"absent_classes": absent}
+    off = _columns_off(learner, examples)
+    return "updated", {"absent_classes": absent, "columns_off_scale": off}
 
 
 def _learn_features(learner: ImpressLearner, jobs: Sequence[Job], given: FileReader) -> None:
@@ -159,6 +164,21 @@ def _learn(
         learner.learn_basis(job.name, examples, note=note)
     else:
         learner.learn_homogeneous(job.name, examples, masks, note=note)
+
+
+def _columns_off(learner: ImpressLearner, examples: Examples | StreamedExamples) -> int:
+    """Columns (or channels) that are not on the scale that the learner normalises by.
+
+    Of those that are, at most one value in a hundred lies beyond ten standard deviations
+    (Chebyshev).
+    """
+    how = learner.settings.preprocessing
+    if how is None or not how.normalises or not isinstance(examples, Examples):
+        return 0
+    some = spread_rows(examples.inputs, LOOKED_AT)
+    values = how.prepare(some, examples.pixels, examples.integers)
+    beyond = (values.abs() > BEYOND).float().transpose(0, 1).flatten(1).mean(dim=1)
+    return int((beyond > 0.05).sum())
 
 
 def _fingerprint(examples: Examples | StreamedExamples) -> str:
@@ -224,6 +244,7 @@ def _outcome(learner: ImpressLearner, job: Job, given: FileReader, status: str) 
         "role": task.role,
         "classes": len(task.classes),
         "bytes": task.bytes,
+        "version": task.version,
         "present_version": task.version,
         "examples": metrics.get("examples"),
         "seconds": metrics.get("seconds"),

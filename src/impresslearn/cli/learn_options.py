@@ -171,7 +171,7 @@ class TrainingOptions:
     batch_size: int | None = option_field("N", "Examples a step.", show_default="the preset's")
     standardise: bool = option_field(
         None,
-        "Measure --mean and --std on the first task's data; the store keeps them.",
+        "Measure --mean and --std on the data of a new store's first tasks; it keeps them.",
         "--standardise",
         default=False,
     )

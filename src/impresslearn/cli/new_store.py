@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,12 +28,15 @@ from impresslearn.learner.creation import (
 )
 from impresslearn.learner.presets import preset as find_preset
 from impresslearn.networks import Backbone, adapt
+from impresslearn.networks.inputs import spread_places, spread_rows
 from impresslearn.store import describe_store
 
 USUAL = 0.1, 3.0
 """Standard deviations of inputs that are taken as they are without a word."""
 LOOKED_AT = 1000
-"""Examples whose scale is looked at."""
+"""Examples of a task whose scale is looked at."""
+MEASURED = 200
+"""Tasks that mean and deviation are measured on, spread over those that are given."""
 OF_ONE_TASK = (InputError, MissingDataError, TrainingError, UnknownTaskError)
 """Errors that say nothing about the next task."""
 
@@ -80,7 +84,11 @@ def prepare_store(
     if new.classes is None and network is None:
         classes = max([classes, *(_num_classes(raw, job) for job in jobs)])
     columns = first_names(raw, [job.train for job in jobs])
-    preprocessing = new_preprocessing(given, first, training.standardise, columns)
+    some = [first]
+    if training.standardise:
+        places = spread_places(len(jobs), MEASURED)
+        some = list(_readable(raw, [jobs[place].train for place in places])) or some
+    preprocessing = new_preprocessing(given, some, training.standardise, columns)
     if not preprocessing.normalises and (line := _unusual_scale(first)):
         tell(line)
     shape, settings = shape_of(first), training.settings()
@@ -104,6 +112,13 @@ def _first_usable(raw: FileReader, jobs: Sequence[Job]) -> Examples | StreamedEx
         except OF_ONE_TASK as error:
             errors.append(error)
     raise errors[0]
+
+
+def _readable(raw: FileReader, data: Iterable[DataSet]) -> Iterator[Examples | StreamedExamples]:
+    """Those of the data that can be read; of the others it is told when they are learned."""
+    for each in data:
+        with suppress(*OF_ONE_TASK):
+            yield raw.examples(*each)
 
 
 def first_names(raw: FileReader, data: Iterable[DataSet]) -> tuple[str, ...] | None:
@@ -155,16 +170,28 @@ def adapted(network: Backbone | nn.Module | None, shape: torch.Size) -> Backbone
 
 def new_preprocessing(
     given: FileReader,
-    first: Examples | StreamedExamples,
+    some: Sequence[Examples | StreamedExamples],
     standardise: bool = False,
     columns: Sequence[str] | None = None,
 ) -> Preprocessing:
-    """What a new store does to its inputs; first: data of its first task, not normalised.
+    """What a new store does to its inputs; some: data of its first tasks, not normalised.
 
     standardise: whether mean and deviation are measured on them where none is given. columns: the
-    names of its table's.
+    names of its tables'.
     """
-    settings = inputs_settings(given) | {"pixels": first.pixels, "columns": columns}
+    settings = inputs_settings(given) | {"pixels": some[0].pixels, "columns": columns}
     if standardise and given.mean is None and given.std is None:
-        return Preprocessing.standardising(first, **settings)
+        return Preprocessing.standardising(_pooled(some), **settings)
     return Preprocessing(**settings)
+
+
+def _pooled(some: Sequence[Examples | StreamedExamples]) -> Examples | StreamedExamples:
+    """Inputs of all that are like the first: what hardly varies in one task may in the others."""
+    first = some[0]
+    if not isinstance(first, Examples) or isinstance(first.inputs, Inputs) or len(some) == 1:
+        return first
+    form = first.inputs.shape[1:], first.pixels
+    held = (each for each in some if isinstance(each, Examples))
+    alike = [each for each in held if (one_tensor(each.inputs).shape[1:], each.pixels) == form]
+    inputs = torch.cat([one_tensor(spread_rows(each.inputs, LOOKED_AT)) for each in alike])
+    return replace(first, inputs=inputs, labels=np.zeros(len(inputs)))

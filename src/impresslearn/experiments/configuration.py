@@ -5,9 +5,10 @@
     [backbone]   name = "lenet_300_100" (a name of `list_backbones`) or module = "file:function",
                  and its settings
     [[method]]   name = "impresslearn" (a name of `list_methods`) or module = "file:function", its
-                 settings, basis, label, and in backbone what is different in its network
+                 settings, basis, label, in backbone what is different in its network, and in grid
+                 lists of settings, of which each combination is a method
     [run]        seeds = [0], out = "results", order = "shuffled" or "given", validation = 0.2,
-                 tensorboard
+                 reference (a label), tensorboard
 
 Paths are relative to the folder of the file. Every mistake is one line that names the file and the
 key. What needs the stream or the network itself is checked by `configured_run.plan_run`.
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import re
 import sys
+from itertools import product
 from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -34,6 +36,7 @@ from pydantic import (
 
 from impresslearn.errors import InputError, error_prefix
 from impresslearn.methods import method_settings
+from impresslearn.report.quantities import said
 from impresslearn.report.records import FINDINGS
 from impresslearn.validation import check_integer, did_you_mean
 
@@ -158,7 +161,8 @@ class MethodTable(SourceTable):
             raise ValueError("it has no masks of basis tasks, leave basis out")
         if self.name in (*OVER_MASKS, *WITHOUT_BASIS) and "preprocessing" in settings:
             raise ValueError("preprocessing is that of the stream, leave it out here")
-        if self.name in OVER_MASKS and not self.basis + kept["random_masks"]:
+        over_masks = self.name in OVER_MASKS and kept["settings"].get("granularity") != "weight"
+        if over_masks and not self.basis + kept["random_masks"]:
             raise ValueError("needs basis or random_masks, a number of at least 1")
         return self
 
@@ -188,6 +192,7 @@ class RunTable(_Table):
     out: str = "results"
     order: Literal["shuffled", "given"] = "shuffled"
     validation: Annotated[float, Field(gt=0, lt=1)] | None = None
+    reference: str | None = None
     tensorboard: str | None = None
 
 
@@ -210,13 +215,39 @@ class Configuration(_Table):
         """Where the record goes."""
         return self.path.parent / self.run.out
 
+    @model_validator(mode="before")
+    @classmethod
+    def _with_grids(cls, tables: dict[str, Any]) -> dict[str, Any]:
+        methods = tables.get("method")
+        if not isinstance(methods, list) or not all(isinstance(each, dict) for each in methods):
+            return tables
+        return tables | {"method": [one for each in methods for one in _combinations(each)]}
+
     @model_validator(mode="after")
-    def _distinct_labels(self) -> Configuration:
+    def _labels(self) -> Configuration:
         labels = [method.label for method in self.method]
         for label in labels:
             if labels.count(label) > 1:
                 raise ValueError(f'two [[method]] are called {label!r}; give one a label = "…"')
+        if self.run.reference not in (None, *labels):
+            known = ", ".join(labels)
+            raise ValueError(f"[run]: reference is {self.run.reference!r}, the methods are {known}")
         return self
+
+
+def _combinations(method: dict[str, Any]) -> list[dict[str, Any]]:
+    """A [[method]] as it stands, or one for each combination of what its grid lists."""
+    if "grid" not in method:
+        return [method]
+    rest = {key: value for key, value in method.items() if key != "grid"}
+    grid = method["grid"]
+    if not isinstance(grid, dict) or not all(isinstance(v, list) and v for v in grid.values()):
+        raise ValueError(f"[[method]]: grid lists values, as {{ lr = [0.01, 0.03] }}, got {grid!r}")
+    if twice := sorted(grid.keys() & rest.keys()):
+        raise ValueError(f"[[method]]: {twice[0]} stands in it and in its grid")
+    called = rest.get("label") or rest.get("name") or rest.get("module")
+    found = (dict(zip(grid, values, strict=True)) for values in product(*grid.values()))
+    return [rest | each | {"label": f"{called}, {said(each)}"} for each in found]
 
 
 def read_configuration(path: str | Path) -> Configuration:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ class RunPlan:
             seeds=file.run.seeds,
             figures=[shown["line"] | {"order": list(methods)}, shown["bar"], *maps],
             tables=[*shown["tables"], *pairs],
-            finish=rows_of_trials,
+            finish=partial(rows_of_trials, reference=file.run.reference),
             optional=(*MEASURES, "bytes_per_task", "bytes", "role"),
         )
         return Target(self.name, self.name, claim="", expects="", cost="", plan=lambda scale: plan)

@@ -35,18 +35,20 @@ def restored(row: Mapping[str, Any]) -> Evaluation:
     return Evaluation(tasks, matrix, sizes, roles, 0.0)
 
 
-def rows_of_trials(outcomes: Sequence[Mapping[str, Any]]) -> list[Row]:
+def rows_of_trials(
+    outcomes: Sequence[Mapping[str, Any]], reference: str | None = None
+) -> list[Row]:
     """The rows of a run's record, of four kinds, from the stored values of trials.
 
     `learned` tasks so far (0 to T), the task evaluated and its `place` (1 to T), whether it is
     `seen`, and its accuracy where it is known; a task's role, bytes and final accuracy; the
-    measures of a trial; and of two methods the difference.
+    measures of a trial; and of every two methods, or of each and `reference`, the difference.
     """
     rows = [row for outcome in outcomes for row in _rows(outcome)]
-    return rows + list(_differences(rows))
+    return rows + list(_differences(rows, reference))
 
 
-def _differences(rows: Sequence[Row]) -> Iterator[Row]:
+def _differences(rows: Sequence[Row], reference: str | None = None) -> Iterator[Row]:
     """`method` against another: the difference of average accuracy, in points, paired by seed.
 
     With half its 95% t interval, the p-value of the paired t-test and that corrected by Holm for
@@ -60,7 +62,11 @@ def _differences(rows: Sequence[Row]) -> Iterator[Row]:
     seeds = sorted(set.intersection(*map(set, found.values()))) if found else []
     if len(seeds) < 2:
         return
-    pairs = list(combinations(found, 2))
+    pairs = [
+        (other, method) if method == reference else (method, other)
+        for method, other in combinations(found, 2)
+        if reference in (None, method, other)
+    ]
     tests = [paired_test(*([found[name][seed] for seed in seeds] for name in two)) for two in pairs]
     vary = [place for place, test in enumerate(tests) if test.half_width > EXACT]
     corrected = dict(zip(vary, holm([tests[place].p_value for place in vary]), strict=True))

@@ -103,7 +103,8 @@ class Advice:
     def summary(self) -> str:
         """The recommendation in a line."""
         best = self.best
-        line = f"{best.candidate.name}, preset {best.candidate.preset!r}, price {self.price:.3g}"
+        line = f"{best.candidate.name}, preset {best.candidate.preset!r}, "
+        line += f"price {self.price:.3g} for whole tasks"
         found = f"{percent(best.accuracy)} on examples held back, {size(round(best.bytes))} a task"
         return f"{line}: {found} (budget {size(self.budget)})"
 

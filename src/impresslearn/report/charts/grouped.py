@@ -99,11 +99,14 @@ def line_chart(figure: Figure, rows: Sequence[Row], width: int = WIDTH) -> alt.L
         steps = steps.mark_line(interpolate="step-after", strokeWidth=8, opacity=0.6)
         layers.append(steps.encode(plot.y("mean"), color=alt.value(colour("notable"))))
         notes.append(f"yellow: the frontier{' of ' if figure.ours else ''}{', '.join(figure.ours)}")
+    if few:
+        of_points = base.mark_rule(opacity=0.6) if figure.points else base.mark_area(opacity=0.12)
+        layers.append(of_points.encode(plot.y("low"), y2="high"))
+        notes.append(_interval_note(marks, "thin lines" if figure.points else "bands"))
+        if any(m["low"] < plot.scale.low or m["high"] > plot.scale.high for m in marks):
+            notes.append("cut at the ends of the axis")
     if not figure.points:
         layers.append(base.mark_line(strokeWidth=2).encode(plot.y("mean")))
-    if few:
-        layers.append(base.mark_rule(opacity=0.6).encode(plot.y("low"), y2="high"))
-        notes.append(_interval_note(marks))
     points = base.mark_point(filled=True, size=60 if few else 15, opacity=0.9)
     return plot.chart([*layers, points.encode(plot.y("mean"), shape=plot.shape)], notes, width)
 
@@ -159,7 +162,7 @@ def _mean(rows: Sequence[Row], key: str, chosen: Selection) -> Mark:
     }
 
 
-def _interval_note(marks: Sequence[Mark]) -> str:
+def _interval_note(marks: Sequence[Mark], drawn: str = "thin lines") -> str:
     over = {mark["over"] for mark in marks if mark["low"] < mark["high"]}
     kinds = over if len(over) == 1 else {each.split()[-1] for each in over}
-    return f"thin lines: 95% interval over {' or '.join(sorted(kinds))}" if over else ""
+    return f"{drawn}: 95% interval over {' or '.join(sorted(kinds))}" if over else ""
