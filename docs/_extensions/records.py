@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,8 @@ MEANINGS = {
     "later_use": "the same with their cache",
 }
 
-MNIST = ("permuted-mnist", "rotated-mnist")
+MNIST = {"permuted-mnist": "permutations", "rotated-mnist": "rotations"}
+BENCHMARKS = MNIST | {"split-cifar100": "CIFAR-100"}
 Rows = Iterable[list[str]]
 
 
@@ -100,16 +102,16 @@ def bench(path: Path) -> Rows:
         ]  # fmt: skip
 
 
-def budgets(path: Path) -> Rows:
-    """The best of ours and the best other method at each budget of bytes, on two benchmarks."""
+def budgets(path: Path, kinds: Mapping[str, str]) -> Rows:
+    """The best of ours and the best other method at each budget of bytes, by benchmark."""
     yield ["budget"] + [
         f"{kind}: {column}"
-        for kind in ("permutations", "rotations")
+        for kind in kinds.values()
         for column in ("ours", "best other", "difference")
     ]
     rows: dict[float, list[str]] = {}
     for row in read_record(path).rows:
-        if row["role"] == "budget" and row["benchmark"] in MNIST:
+        if row["role"] == "budget" and row["benchmark"] in kinds and "ours" in row:
             ours, other = (row[side].partition(":")[0] for side in ("ours", "other"))
             rows.setdefault(row["budget"], []).extend(
                 [
@@ -124,7 +126,7 @@ def budgets(path: Path) -> Rows:
 
 def curves(path: Path) -> Rows:
     """Every method's bytes of a prediction and accuracy at each of its settings."""
-    yield ["method", "permutations", "rotations"]
+    yield ["method", *BENCHMARKS.values()]
     found: dict[str, dict[str, list[tuple[float, float]]]] = {}
     rows = [row for row in read_record(path).rows if row["role"] == "evaluation"]
     settings = grouped(rows, lambda row: (row["method"], row["benchmark"], row["setting"]))
@@ -132,7 +134,7 @@ def curves(path: Path) -> Rows:
         point = tuple(summarise(of, key).mean for key in ("prediction_bytes", "accuracy"))
         found.setdefault(method, {}).setdefault(benchmark, []).append(point)
     for method, points in found.items():
-        curve = [sorted(points.get(benchmark, [])) for benchmark in MNIST]
+        curve = [sorted(points.get(benchmark, [])) for benchmark in BENCHMARKS]
         yield [
             method,
             *("; ".join(f"{size(round(b))}: {percent(a)}" for b, a in of) for of in curve),
@@ -223,7 +225,11 @@ def sites(path: Path) -> Rows:
 TABLES: dict[str, tuple[str, Callable[[Path], Rows]]] = {
     "switching": ("perf/switching.json", switching),
     "bench": ("perf/bench.json", bench),
-    "budgets": ("paper/results/frontier.json", budgets),
+    "budgets": ("paper/results/frontier.json", partial(budgets, kinds=MNIST)),
+    "budgets-cifar": (
+        "paper/results/frontier.json",
+        partial(budgets, kinds={"split-cifar100": "CIFAR-100"}),
+    ),
     "curves": ("paper/results/frontier.json", curves),
     "pretrained": ("paper/results/pretrained.json", methods),
     "sites": ("perf/tables.json", sites),
