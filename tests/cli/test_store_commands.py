@@ -307,7 +307,7 @@ def test_a_scale_is_measured_on_all_tasks_and_what_is_off_it_is_told(tmp_path):
     np.testing.assert_allclose(std, np.concatenate([*data.values()]).std(), rtol=1e-4)
     alone = tmp_path / "first.impress"
     run("learn", alone, *pairs[:2], *how)
-    assert "8 columns not on the scale that the store measured" in run("learn", alone, *pairs[:4])
+    assert "8 columns far off the store's mean and std" in run("learn", alone, *pairs[:4])
     again = ("learn", alone, "--data", f"b={tmp_path / 'c.npz'}", "--update", "--json")
     assert json.loads(run(*again))["tasks"][0]["columns_off_scale"] == 8
 

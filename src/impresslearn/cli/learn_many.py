@@ -177,8 +177,8 @@ def _columns_off(learner: ImpressLearner, examples: Examples | StreamedExamples)
         return 0
     some = spread_rows(examples.inputs, LOOKED_AT)
     values = how.prepare(some, examples.pixels, examples.integers)
-    beyond = (values.abs() > BEYOND).float().transpose(0, 1).flatten(1).mean(dim=1)
-    return int((beyond > 0.05).sum())
+    by_column = values.reshape(len(values), values[0].shape[:1].numel(), -1)
+    return int(((by_column.abs() > BEYOND).float().mean(dim=(0, 2)) > 0.05).sum())
 
 
 def _fingerprint(examples: Examples | StreamedExamples) -> str:

@@ -28,7 +28,7 @@ from impresslearn.learner.creation import (
 )
 from impresslearn.learner.presets import preset as find_preset
 from impresslearn.networks import Backbone, adapt
-from impresslearn.networks.inputs import spread_places, spread_rows
+from impresslearn.networks.inputs import spread_places
 from impresslearn.store import describe_store
 
 USUAL = 0.1, 3.0
@@ -37,6 +37,8 @@ LOOKED_AT = 1000
 """Examples of a task whose scale is looked at."""
 MEASURED = 200
 """Tasks that mean and deviation are measured on, spread over those that are given."""
+MEASURED_BYTES = 256 * 1024**2
+"""What their examples take that are held for it."""
 OF_ONE_TASK = (InputError, MissingDataError, TrainingError, UnknownTaskError)
 """Errors that say nothing about the next task."""
 
@@ -79,15 +81,17 @@ def prepare_store(
     if not path.parent.is_dir():
         raise MissingDataError(f"there is no folder {path.parent} to create {path.name} in")
     raw = replace(given, mean=None, std=None)
-    first = _first_usable(raw, jobs)
+    place, first = _first_usable(raw, jobs)
     classes = len(classes_of(first.labels))
     if new.classes is None and network is None:
         classes = max([classes, *(_num_classes(raw, job) for job in jobs)])
     columns = first_names(raw, [job.train for job in jobs])
     some = [first]
     if training.standardise:
-        places = spread_places(len(jobs), MEASURED)
-        some = list(_readable(raw, [jobs[place].train for place in places])) or some
+        others = [jobs[i].train for i in spread_places(len(jobs), MEASURED) if i != place]
+        most = MEASURED_BYTES // (len(others) + 1)
+        some = [first if not others else _some_of(first, most)]
+        some += [_some_of(each, most) for each in _readable(raw, others)]
     preprocessing = new_preprocessing(given, some, training.standardise, columns)
     if not preprocessing.normalises and (line := _unusual_scale(first)):
         tell(line)
@@ -98,17 +102,17 @@ def prepare_store(
     return learner
 
 
-def _first_usable(raw: FileReader, jobs: Sequence[Job]) -> Examples | StreamedExamples:
-    """The examples of the first job that can be learned; the store is made for data like these.
+def _first_usable(raw: FileReader, jobs: Sequence[Job]) -> tuple[int, Examples | StreamedExamples]:
+    """Place and examples of the first job that can be learned; the store is made for such data.
 
     Raises the first job's error where there is none.
     """
     errors = []
-    for job in jobs:
+    for place, job in enumerate(jobs):
         try:
             examples = raw.examples(*job.train)
             task_classes(examples.labels, None)
-            return examples
+            return place, examples
         except OF_ONE_TASK as error:
             errors.append(error)
     raise errors[0]
@@ -119,6 +123,15 @@ def _readable(raw: FileReader, data: Iterable[DataSet]) -> Iterator[Examples | S
     for each in data:
         with suppress(*OF_ONE_TASK):
             yield raw.examples(*each)
+
+
+def _some_of(examples: Examples | StreamedExamples, most_bytes: int) -> Examples | StreamedExamples:
+    """Examples spread over those that are held, up to `LOOKED_AT` and so many bytes."""
+    if not isinstance(examples, Examples) or isinstance(examples.inputs, Inputs):
+        return examples
+    row_bytes = examples.inputs[0].numel() * examples.inputs.element_size()
+    count = min(LOOKED_AT, max(1, most_bytes // row_bytes))
+    return examples.subset(spread_places(len(examples), count))
 
 
 def first_names(raw: FileReader, data: Iterable[DataSet]) -> tuple[str, ...] | None:
@@ -193,5 +206,5 @@ def _pooled(some: Sequence[Examples | StreamedExamples]) -> Examples | StreamedE
     form = first.inputs.shape[1:], first.pixels
     held = (each for each in some if isinstance(each, Examples))
     alike = [each for each in held if (one_tensor(each.inputs).shape[1:], each.pixels) == form]
-    inputs = torch.cat([one_tensor(spread_rows(each.inputs, LOOKED_AT)) for each in alike])
+    inputs = torch.cat([one_tensor(each.inputs) for each in alike])
     return replace(first, inputs=inputs, labels=np.zeros(len(inputs)))
