@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from impresslearn import Preprocessing, Recipe, disjoint_bank, load, open_store
+from impresslearn import Prepared, Preprocessing, Recipe, disjoint_bank, load, open_store
 from impresslearn.errors import FixedSettingError
 from impresslearn.methods import FineTuning, Hybrid, SequentialFineTuning, SupSup
 from toys import blobs, lenet, quick_learner, refused
@@ -178,3 +178,28 @@ def test_fractions_may_be_pixels_or_not():
     assert learner.preprocessing_ is None
     assert learner.logits(inputs, "a").equal(learner.logits(inputs / 255, "a"))
     learner.predict(2 * inputs / 255, "a")
+
+
+def test_tasks_learned_together_are_on_the_scale_of_the_first():
+    inputs, labels = pixels()
+    learner = quick_learner().add_random_masks(4)
+    line = "inputs are pixels .* got floats from 0 to 255"
+    both = {"a": (inputs, labels), "b": (inputs.float(), labels)}
+    refused(line, learner.learn_tasks, both)
+    learner.learn_tasks({"a": (inputs, labels), "b": (inputs.long(), labels)})
+    assert [learner.tasks_[name].history["metrics"]["pixels"] for name in "ab"] == [True, True]
+
+
+def test_what_tells_nothing_of_pixels_decides_nothing():
+    inputs, labels = pixels()
+    learner = quick_learner().add_random_masks(4)
+    learner.learn_task("a", Prepared((inputs.float() - 100, labels)))
+    learner.update_task("a", (inputs, labels))
+    assert learner.preprocessing_ is None
+    learner.remove_task("a").learn_task("b", (inputs, labels))
+    assert learner.preprocessing_.pixels
+    ones = (inputs > 100).long()
+    assert learner.logits(ones, "b").equal(learner.logits(ones.float() * 1.0001, "b")) is False
+    assert learner.logits(ones, "b").equal(learner.logits(ones.float(), "b"))
+    learner.remove_task("b").learn_task("c", (inputs.long(), labels))
+    assert learner.preprocessing_.pixels is False

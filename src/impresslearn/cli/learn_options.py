@@ -107,6 +107,8 @@ class TaskOptions(DataOptions):
             raise InputError("with --tasks, --test is one folder with files of the same names")
         else:
             test = data_sets_in(Path(tests[0])) if tests else {}
+            if tests and not test.keys() & train.keys():
+                raise InputError(f"{tests[0]} holds nothing of the name of a task to learn")
         if self.test_labels and (self.tasks is not None or len(train) > 1):
             raise InputError("--labels and --test-labels belong to a single task's data")
         return [Job(name, data, test.get(name)) for name, data in train.items()]

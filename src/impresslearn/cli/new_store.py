@@ -90,8 +90,8 @@ def prepare_store(
     if training.standardise:
         others = [jobs[i].train for i in spread_places(len(jobs), MEASURED) if i != place]
         most = MEASURED_BYTES // (len(others) + 1)
-        some = [first if not others else _some_of(first, most)]
-        some += [_some_of(each, most) for each in _readable(raw, others)]
+        some = [first if not others else some_of(first, most)]
+        some += [some_of(each, most) for each in _readable(raw, others)]
     preprocessing = new_preprocessing(given, some, training.standardise, columns)
     if not preprocessing.normalises and (line := _unusual_scale(first)):
         tell(line)
@@ -125,7 +125,7 @@ def _readable(raw: FileReader, data: Iterable[DataSet]) -> Iterator[Examples | S
             yield raw.examples(*each)
 
 
-def _some_of(examples: Examples | StreamedExamples, most_bytes: int) -> Examples | StreamedExamples:
+def some_of(examples: Examples | StreamedExamples, most_bytes: int) -> Examples | StreamedExamples:
     """Examples spread over those that are held, up to `LOOKED_AT` and so many bytes."""
     if not isinstance(examples, Examples) or isinstance(examples.inputs, Inputs):
         return examples

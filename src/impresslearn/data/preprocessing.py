@@ -24,6 +24,8 @@ from impresslearn.validation import LARGEST, check_integer
 Numbers = float | Sequence[float]
 APART = 0.1
 """Below this share of the largest value of all a column's own largest is of another scale."""
+SLACK = 1e-3
+"""How far beyond their range pixels may lie, by resampling say."""
 ROUNDING = 1e-8
 """A spread below this share of a mean is rounding."""
 LARGEST_SIZE = 8192
@@ -177,7 +179,7 @@ class Preprocessing:
         if self.pixels and not pixels:
             limit = 255 if integers else 1
             low, high = map(float, values.aminmax()) if values.numel() else (0.0, 0.0)
-            if low < 0 or high > limit:
+            if low < -SLACK * limit or high > (1 + SLACK) * limit:
                 raise InputError(
                     "the learner's inputs are pixels (as set, or as its first task's were): "
                     "integers from 0 to 255, or floats in [0, 1]; "

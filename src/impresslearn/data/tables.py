@@ -171,7 +171,7 @@ def _lines(path: Path, delimiters: str) -> Iterator[tuple[int, list[str]]]:
     They are separated by the first of these delimiters that the first line has.
     """
     with path.open(encoding="utf-8-sig", newline="") as stream:
-        first = next(filter(str.strip, stream), "")
+        first = re.sub('"[^"]*"', "", next(filter(str.strip, stream), ""))
         stream.seek(0)
         delimiter = next((each for each in delimiters if each in first), ",")
         reader = csv.reader(stream, delimiter=delimiter)

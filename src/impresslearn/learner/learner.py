@@ -58,7 +58,7 @@ class ImpressLearner(ReadOnlySettings):
     score_rule: whether edge-popup ranks the "score" or its "magnitude". seed: of everything that is
     drawn; each mask or task learned takes the next one. preprocessing: what is done to the inputs
     of every verb, kept with the learner and put into its exports; None takes inputs as they are,
-    uint8 scaled to [0, 1], and refuses what is not on the first task's scale. start: whether tasks
+    uint8 scaled to [0, 1], and refuses pixels among numbers or the reverse. start: whether tasks
     start at a "mixture" of masks (eq. 1) or at the "network" itself, to which masks then add; by
     default at a trained network whose tasks have heads of their own, without a penalty. tune: small
     parameters that a task learns beside: those of "norm" layers, and each "bias". fold_after: the

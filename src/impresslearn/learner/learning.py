@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from itertools import count, islice
 from typing import Any, cast
+
+from torch import Tensor
 
 from impresslearn.coefficients.learning import trainable_numbers
 from impresslearn.coefficients.mixing import Coefficients
@@ -22,6 +24,7 @@ from impresslearn.data import (
     grown_classes,
     to_batches,
 )
+from impresslearn.data.preprocessing import Prepared
 from impresslearn.errors import InputError
 from impresslearn.learner.readouts import learn_projection, learn_readout
 from impresslearn.masks import PopupScores, trainable_scores
@@ -53,7 +56,16 @@ def preprocessing_of(settings: LearnerSettings, tasks: TaskTable) -> Preprocessi
     """
     first = None if settings.preprocessing else tasks.first()
     pixels = None if first is None else first.history.get("metrics", {}).get("pixels")
-    return settings.preprocessing if pixels is None else Preprocessing(pixels=pixels)
+    return settings.preprocessing if pixels is None else LikeTheFirst(pixels=pixels)
+
+
+class LikeTheFirst(Preprocessing):
+    """Keeps raw inputs pixels, or none, as the first task's; zeros and ones stay as they are."""
+
+    def prepare(self, values: Tensor | Inputs, pixels: bool, integers: bool = False) -> Tensor:
+        if integers and isinstance(values, Tensor) and values.numel():
+            integers = bool(values.max() > 1)
+        return super().prepare(values, pixels, integers)
 
 
 @dataclass(frozen=True)
@@ -93,6 +105,7 @@ class Trainer:
             raise InputError(f"{len(names)} masks need as many distinct seeds, got {chosen}")
         note = _checked_note(note)
         examples, classes = training_examples(backbone, data, self.preprocessing)
+        pixels = self._pixels(data, examples)
         source = to_batches(examples, classes, backbone.device)
         ones = ones_per_layer(backbone.layers, settings.sparsity, settings.allocation)
         first = TrainingPhase.begin(backbone, state.shared)
@@ -114,7 +127,7 @@ class Trainer:
             *((trained.result(), fit) for _, (_, trained), fit in solved), strict=True
         )
         masks, heads = zip(*found, strict=True)
-        metrics = self._metrics(examples, started, fits[0], note)
+        metrics = self._metrics(examples, started, fits[0], note, pixels)
         run = TrainingRun(examples, classes, first, metrics)
         recipes = map(settings.mask_recipe, chosen)
         state.commit_basis(
@@ -140,13 +153,15 @@ class Trainer:
             state.check_new_task(name)
         seed_of = dict(zip(tasks, self._seeds(len(tasks), seeds), strict=True))
         note = _checked_note(note)
-        prepared = {
-            name: training_examples(backbone, data, self.preprocessing)
-            for name, data in tasks.items()
-        }
+        prepared, pixels, how = dict[str, TrainingData](), None, self.preprocessing
+        for name, data in tasks.items():
+            prepared[name] = training_examples(backbone, data, how)
+            if len(prepared) == 1:
+                pixels = self._pixels(data, prepared[name][0])
+                how = how if pixels is None or how else LikeTheFirst(pixels=pixels)
         large: dict[str, tuple[int, float]] = {}
         if settings.granularity == "readout":
-            large = self._learn_readouts(prepared, seed_of, note)
+            large = self._learn_readouts(prepared, seed_of, note, pixels)
             prepared = {}
 
         def problem(name: str) -> Problem:
@@ -157,7 +172,7 @@ class Trainer:
             started, shown = time.perf_counter(), self.progress(f"{len(names)} tasks")
             for name, (task, trained), fit in solve(names, problem, beside, shown):
                 examples, classes = prepared[name]
-                metrics = self._metrics(examples, started, fit, note)
+                metrics = self._metrics(examples, started, fit, note, pixels)
                 size = state.commit_learned(
                     name,
                     trained.result(),
@@ -200,7 +215,7 @@ class Trainer:
             training, trained = self._problem(name, (examples, classes), seed, present)
             fitted, phase = training.fit(trained), training.phase
             numbers = trained.result()
-        metrics = self._metrics(examples, started, fitted, note)
+        metrics = self._metrics(examples, started, fitted, note, self._pixels(data, examples))
         run = TrainingRun(examples, classes, phase, metrics)
         history, most = settings.task_history(seed), settings.max_bytes
         size = state.commit_learned(
@@ -259,7 +274,11 @@ class Trainer:
         state.commit_projection(learn_projection(state, settings, prepared, dimensions))
 
     def _learn_readouts(
-        self, prepared: Mapping[str, TrainingData], seed_of: Mapping[str, int], note: Any
+        self,
+        prepared: Mapping[str, TrainingData],
+        seed_of: Mapping[str, int],
+        note: Any,
+        pixels: bool | None,
     ) -> dict[str, tuple[int, float]]:
         """Those that take more than `max_bytes` and were not kept: their bytes, and seconds."""
         large, most = dict[str, tuple[int, float]](), self.settings.max_bytes
@@ -270,30 +289,38 @@ class Trainer:
             found = learn_readout(state, settings, source, len(classes))
             history = settings.task_history(seed_of[name])
             phase = TrainingPhase.begin(backbone, state.shared)
-            metrics = self._metrics(examples, started, None, note)
+            metrics = self._metrics(examples, started, None, note, pixels)
             run = TrainingRun(examples, classes, phase, metrics)
             size = state.commit_learned(name, found, settings.precision, history, run, most=most)
             large |= {} if size is None else {name: (size, metrics["seconds"])}
         return large
 
+    def _pixels(self, data: Any, examples: Examples | StreamedExamples) -> bool | None:
+        """Whether a task's inputs are pixels, for its history: as the first task's, or its own.
+
+        None where a preprocessing or the first task left it open, and of inputs that were prepared.
+        """
+        if self.settings.preprocessing is not None or isinstance(data, Prepared):
+            return None
+        if self.state.tasks.first() is None:
+            return are_pixels(self.state.backbone, examples)
+        return None if self.preprocessing is None else self.preprocessing.pixels
+
     def _metrics(
         self,
-        examples: Examples | StreamedExamples,
+        examples: Sized,
         started: float,
         fit: FitResult | None,
         note: Note | None,
+        pixels: bool | None,
     ) -> dict[str, Any]:
-        """For a task's history: examples, seconds, where known steps and final loss (nats), note.
+        """For a task's history: examples, seconds, where known pixels, steps, final loss, note.
 
-        The seconds are those of all attempts to fit the task into `max_bytes`. Without a
-        preprocessing also whether the inputs were pixels, where that is known.
+        The seconds are those of all attempts to fit the task into `max_bytes`; the loss is in nats.
         """
         seconds = float(f"{self.spent + time.perf_counter() - started:.3g}")
         found: dict[str, Any] = {"examples": len(examples), "seconds": seconds}
-        if self.settings.preprocessing is None:
-            known = self.preprocessing
-            pixels = known.pixels if known else are_pixels(self.state.backbone, examples)
-            found |= {} if pixels is None else {"pixels": pixels}
+        found |= {} if pixels is None else {"pixels": pixels}
         if fit is not None and fit.steps:
             found |= {"steps": fit.steps, "loss": float(f"{fit.final_loss:.4g}")}
         return found | ({"note": note} if note else {})

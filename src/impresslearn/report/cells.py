@@ -134,6 +134,10 @@ LATEX = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {
     "×": r"$\times$",
     "·": r"$\cdot$",
     "α": r"$\alpha$",
+    "λ": r"$\lambda$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "²": "$^2$",
 }
 
 

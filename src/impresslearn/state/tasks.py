@@ -149,7 +149,8 @@ class TaskTable(Mapping[str, TaskInfo]):
 
     def first(self) -> LearnedTask | None:
         """The first task, as it was when somebody first asked; None while there is none."""
-        self._first = self._first or next(self.all(), None)
+        if self._first is None or self._first.name not in self:
+            self._first = next(self.all(), None)
         return self._first
 
     def all(self) -> Iterator[LearnedTask]:
