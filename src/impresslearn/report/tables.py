@@ -116,10 +116,7 @@ def means_of(record: Record) -> list[dict[str, Any]]:
             labels = {"table": table.title, **dict(zip(table.columns, place, strict=True))}
             measured = {key: [row for row in of if key in row] for key in table.values}
             means = {key: _mean_of(rows, key) for key, rows in measured.items() if rows}
-            if {
-                "half_width",
-                "difference",
-            } <= means.keys():  # of a difference: one row, not means over rows
+            if {"half_width", "difference"} <= means.keys():  # no means over rows, but one row
                 told = {key: each["mean"] for key, each in means.items() if key != "difference"}
                 means = {"difference": means["difference"] | told | {"n": len(of)}}
             found += [labels | each for each in means.values()]
