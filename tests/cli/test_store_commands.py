@@ -371,9 +371,9 @@ def test_homogeneous_masks_and_outputs_for_all_tasks(folder, tmp_path):
 
 def test_standardising():
     examples = il.Examples(3 + 2 * torch.randn(500, 16), np.zeros(500, int))
-    found = new_preprocessing(FileReader(), [examples], standardise=True)
+    found = new_preprocessing(FileReader(), examples, standardise=True)
     assert (found.mean, found.std) == (pytest.approx(3, abs=0.2), pytest.approx(2, abs=0.2))
-    assert new_preprocessing(FileReader(mean=1.0), [examples], standardise=True).mean == 1
+    assert new_preprocessing(FileReader(mean=1.0), examples, standardise=True).mean == 1
 
 
 def test_how_a_tasks_inputs_were_read_holds_later(tmp_path):

@@ -64,28 +64,20 @@ def advise(
 
     Example: impresslearn advise --tasks shops/ --budget 2kB
     """
-    from impresslearn.cli.new_store import (
-        MEASURED_BYTES,
-        adapted,
-        first_names,
-        new_preprocessing,
-        shape_of,
-        some_of,
-    )
+    from impresslearn.cli.new_store import adapted, first_names, new_preprocessing, shape_of
     from impresslearn.learner.advice import advise as find_advice
 
     data, reader = sources.data_sets(), files.reader()
     columns = first_names(reader, data.values())
     raw = replace(reader, mean=None, std=None, columns=columns)
     examples = {name: raw.examples(*each) for name, each in data.items()}
-    first = next(iter(examples.values()))
-    some = [some_of(each, MEASURED_BYTES // len(examples)) for each in examples.values()]
+    first, *others = examples.values()
     found = find_advice(
         examples,
         budget,
         backbone=adapted(own_network(module), shape_of(first)),
         basis=basis,
-        preprocessing=new_preprocessing(reader, some, standardise, columns),
+        preprocessing=new_preprocessing(reader, first, others, standardise, columns),
         seed=seed,
         progress=not quiet,
     )

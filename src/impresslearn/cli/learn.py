@@ -142,10 +142,8 @@ def _line(told: dict[str, Any]) -> str:
     if (float32 := told["float32_accuracy"]) not in (None, told["accuracy"]):
         line += f" (before rounding: {percent(float32)})"
     if off := told["columns_off_scale"]:
-        line += (
-            f"; {counted(off, 'column')} far off the store's mean and std, by ten deviations and "
-        )
-        line += "more: make a new store with --mean and --std, or of typical data"
+        line += f"; {counted(off, 'column')} far off the store's mean and std, by ten deviations "
+        line += "and more: make a new store with --mean and --std, or of typical data"
     if absent := told["absent_classes"]:
         from impresslearn.data.paths import some
 

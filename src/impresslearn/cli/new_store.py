@@ -28,7 +28,7 @@ from impresslearn.learner.creation import (
 )
 from impresslearn.learner.presets import preset as find_preset
 from impresslearn.networks import Backbone, adapt
-from impresslearn.networks.inputs import spread_places
+from impresslearn.networks.inputs import spread_places, spread_rows
 from impresslearn.store import describe_store
 
 USUAL = 0.1, 3.0
@@ -37,8 +37,8 @@ LOOKED_AT = 1000
 """Examples of a task whose scale is looked at."""
 MEASURED = 200
 """Tasks that mean and deviation are measured on, spread over those that are given."""
-MEASURED_BYTES = 256 * 1024**2
-"""What their examples take that are held for it."""
+MEASURED_BYTES = 4 * 1024**2
+"""What the examples take that are held of each for it."""
 OF_ONE_TASK = (InputError, MissingDataError, TrainingError, UnknownTaskError)
 """Errors that say nothing about the next task."""
 
@@ -86,13 +86,9 @@ def prepare_store(
     if new.classes is None and network is None:
         classes = max([classes, *(_num_classes(raw, job) for job in jobs)])
     columns = first_names(raw, [job.train for job in jobs])
-    some = [first]
-    if training.standardise:
-        others = [jobs[i].train for i in spread_places(len(jobs), MEASURED) if i != place]
-        most = MEASURED_BYTES // (len(others) + 1)
-        some = [first if not others else some_of(first, most)]
-        some += [some_of(each, most) for each in _readable(raw, others)]
-    preprocessing = new_preprocessing(given, some, training.standardise, columns)
+    others = [jobs[i].train for i in spread_places(len(jobs), MEASURED) if i != place]
+    like = _readable(raw, others)
+    preprocessing = new_preprocessing(given, first, like, training.standardise, columns)
     if not preprocessing.normalises and (line := _unusual_scale(first)):
         tell(line)
     shape, settings = shape_of(first), training.settings()
@@ -123,15 +119,6 @@ def _readable(raw: FileReader, data: Iterable[DataSet]) -> Iterator[Examples | S
     for each in data:
         with suppress(*OF_ONE_TASK):
             yield raw.examples(*each)
-
-
-def some_of(examples: Examples | StreamedExamples, most_bytes: int) -> Examples | StreamedExamples:
-    """Examples spread over those that are held, up to `LOOKED_AT` and so many bytes."""
-    if not isinstance(examples, Examples) or isinstance(examples.inputs, Inputs):
-        return examples
-    row_bytes = examples.inputs[0].numel() * examples.inputs.element_size()
-    count = min(LOOKED_AT, max(1, most_bytes // row_bytes))
-    return examples.subset(spread_places(len(examples), count))
 
 
 def first_names(raw: FileReader, data: Iterable[DataSet]) -> tuple[str, ...] | None:
@@ -183,28 +170,40 @@ def adapted(network: Backbone | nn.Module | None, shape: torch.Size) -> Backbone
 
 def new_preprocessing(
     given: FileReader,
-    some: Sequence[Examples | StreamedExamples],
+    first: Examples | StreamedExamples,
+    others: Iterable[Examples | StreamedExamples] = (),
     standardise: bool = False,
     columns: Sequence[str] | None = None,
 ) -> Preprocessing:
-    """What a new store does to its inputs; some: data of its first tasks, not normalised.
+    """What a new store does to its inputs; first, others: data of its tasks, not normalised.
 
     standardise: whether mean and deviation are measured on them where none is given. columns: the
-    names of its tables'.
+    names of their tables'.
     """
-    settings = inputs_settings(given) | {"pixels": some[0].pixels, "columns": columns}
+    settings = inputs_settings(given) | {"pixels": first.pixels, "columns": columns}
     if standardise and given.mean is None and given.std is None:
-        return Preprocessing.standardising(_pooled(some), **settings)
+        return Preprocessing.standardising(_pooled(first, others), **settings)
     return Preprocessing(**settings)
 
 
-def _pooled(some: Sequence[Examples | StreamedExamples]) -> Examples | StreamedExamples:
-    """Inputs of all that are like the first: what hardly varies in one task may in the others."""
-    first = some[0]
-    if not isinstance(first, Examples) or isinstance(first.inputs, Inputs) or len(some) == 1:
+def _pooled(
+    first: Examples | StreamedExamples, others: Iterable[Examples | StreamedExamples]
+) -> Examples | StreamedExamples:
+    """Samples of all that are like the first: what hardly varies in one task may in the others."""
+    if not isinstance(first, Examples) or isinstance(first.inputs, Inputs):
         return first
     form = first.inputs.shape[1:], first.pixels
-    held = (each for each in some if isinstance(each, Examples))
-    alike = [each for each in held if (one_tensor(each.inputs).shape[1:], each.pixels) == form]
-    inputs = torch.cat([one_tensor(each.inputs) for each in alike])
+    held = (each for each in others if isinstance(each, Examples))
+    alike = (each for each in held if (one_tensor(each.inputs).shape[1:], each.pixels) == form)
+    samples = list(map(_sample, alike))
+    if not samples:
+        return first
+    inputs = torch.cat([_sample(first), *samples])
     return replace(first, inputs=inputs, labels=np.zeros(len(inputs)))
+
+
+def _sample(examples: Examples) -> torch.Tensor:
+    """Inputs spread over the examples, up to `LOOKED_AT` and `MEASURED_BYTES`."""
+    row = one_tensor(examples.inputs)[0]
+    most = max(1, MEASURED_BYTES // (row.numel() * row.element_size()))
+    return one_tensor(spread_rows(examples.inputs, min(LOOKED_AT, most)))

@@ -213,6 +213,19 @@ class Preprocessing:
         return next((name for name in other if given[name] != kept[name]), None)
 
 
+class ImpliedPreprocessing(Preprocessing):
+    """Of a learner that was given none: inputs are pixels, or are not, as its first task's were.
+
+    Integers that are all zero or one, as JSON writes 0.0 and 1.0, are in [0, 1] already.
+    """
+
+    def prepare(self, values: Tensor | Inputs, pixels: bool, integers: bool = False) -> Tensor:
+        """As `Preprocessing.prepare`."""
+        if integers and isinstance(values, Tensor) and values.numel():
+            integers = bool(values.max() > 1)
+        return super().prepare(values, pixels, integers)
+
+
 @dataclass(frozen=True, eq=False)
 class _PreparedItems(Dataset):
     """A data set of raw inputs and labels, whose inputs are prepared when they are read."""

@@ -258,6 +258,7 @@ class ImpressLearner(ReadOnlySettings):
     def remove_task(self, name: str) -> ImpressLearner:
         """Takes a task out, all versions, but no mask (`remove_masks`). Raises UnknownTaskError."""
         self._state.remove_task(name)
+        self.tasks_.forget_first()
         return self
 
     def remove_masks(self, *names: str) -> ImpressLearner:

@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from itertools import count, islice
 from typing import Any, cast
 
-from torch import Tensor
-
 from impresslearn.coefficients.learning import trainable_numbers
 from impresslearn.coefficients.mixing import Coefficients
 from impresslearn.data import (
@@ -24,7 +22,7 @@ from impresslearn.data import (
     grown_classes,
     to_batches,
 )
-from impresslearn.data.preprocessing import Prepared
+from impresslearn.data.preprocessing import ImpliedPreprocessing, Prepared
 from impresslearn.errors import InputError
 from impresslearn.learner.readouts import learn_projection, learn_readout
 from impresslearn.masks import PopupScores, trainable_scores
@@ -56,16 +54,7 @@ def preprocessing_of(settings: LearnerSettings, tasks: TaskTable) -> Preprocessi
     """
     first = None if settings.preprocessing else tasks.first()
     pixels = None if first is None else first.history.get("metrics", {}).get("pixels")
-    return settings.preprocessing if pixels is None else LikeTheFirst(pixels=pixels)
-
-
-class LikeTheFirst(Preprocessing):
-    """Keeps raw inputs pixels, or none, as the first task's; zeros and ones stay as they are."""
-
-    def prepare(self, values: Tensor | Inputs, pixels: bool, integers: bool = False) -> Tensor:
-        if integers and isinstance(values, Tensor) and values.numel():
-            integers = bool(values.max() > 1)
-        return super().prepare(values, pixels, integers)
+    return settings.preprocessing if pixels is None else ImpliedPreprocessing(pixels=pixels)
 
 
 @dataclass(frozen=True)
@@ -158,7 +147,7 @@ class Trainer:
             prepared[name] = training_examples(backbone, data, how)
             if len(prepared) == 1:
                 pixels = self._pixels(data, prepared[name][0])
-                how = how if pixels is None or how else LikeTheFirst(pixels=pixels)
+                how = how if pixels is None or how else ImpliedPreprocessing(pixels=pixels)
         large: dict[str, tuple[int, float]] = {}
         if settings.granularity == "readout":
             large = self._learn_readouts(prepared, seed_of, note, pixels)

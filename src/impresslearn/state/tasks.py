@@ -149,9 +149,12 @@ class TaskTable(Mapping[str, TaskInfo]):
 
     def first(self) -> LearnedTask | None:
         """The first task, as it was when somebody first asked; None while there is none."""
-        if self._first is None or self._first.name not in self:
-            self._first = next(self.all(), None)
+        self._first = self._first or next(self.all(), None)
         return self._first
+
+    def forget_first(self) -> None:
+        """Makes `first` look again, after a removal."""
+        self._first = None
 
     def all(self) -> Iterator[LearnedTask]:
         """Every task as it is kept; faster than by name where a file holds them."""
