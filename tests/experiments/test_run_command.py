@@ -389,6 +389,7 @@ def test_a_grid_is_a_method_for_each_combination(tmp_path):
     differences = [dict(zip(head, row, strict=True)) for row in rows if "difference" in row]
     assert [each["unit"] for each in differences] == ["percentage points"] * 2
     assert all(each["half_width"] and each["corrected_p_value"] for each in differences)
+    assert [each["n"] for each in differences] == ["2", "2"]
     assert not {"half_width", "p_value"} & {row[head.index("measure")] for row in rows}
 
 

@@ -158,6 +158,27 @@ def count_passes(monkeypatch, kind):
     return passes
 
 
+def test_tasks_with_weights_of_their_own_are_run_in_chunks(monkeypatch):
+    """Numbers on single weights with own biases, and basis tasks, beside one another."""
+    backbone = biased()
+    by_weight = quick_learner(
+        backbone, granularity="weight", precision="coded", bit_price=0.1, tune=("bias",)
+    )
+    basis = quick_learner(backbone)
+    for seed in range(4):
+        by_weight.learn_task(f"w{seed}", blobs(seed))
+        basis.learn_basis(f"b{seed}", blobs(seed))
+    tasks = [*KnownTasks(by_weight._state, "all"), *KnownTasks(basis._state, "all")]
+    assert {"1.bias", "0.weight"} & tasks[0].view().weights.keys()
+    check_outputs(backbone, basis.bank_, tasks, INPUTS, least_together=8)
+    counted = count_passes(monkeypatch, type(backbone))
+    assert by_weight.infer_task(blobs(2)[0][:8]).best == "w2"
+    assert basis.infer_task(blobs(2)[0][:8]).best == "b2"
+    assert not counted
+    monkeypatch.setattr(perceptron, "CHUNK_BYTES", 1)
+    check_outputs(backbone, basis.bank_, tasks, INPUTS, least_together=1)
+
+
 def test_features_of_a_shared_body_are_computed_once(monkeypatch):
     """Tasks that bring a head alone, and readouts, read the same features."""
     network = resnet("group")

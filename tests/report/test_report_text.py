@@ -29,7 +29,7 @@ MEANS = """
 | a\\|b \\*c\\*\\\\n\\<i\\> | 10 | 60.0 ± 24.8% | 120 B | 3 |
 | supsup | – | 90.0% | – | 1 |
 
-*mean ± 95% interval over 3 tasks; n: rows*
+*mean ± half a 95% t interval over 3 tasks; n: rows*
 
 """
 
@@ -90,7 +90,7 @@ def test_markdown_is_all_that_goes_to_stdout(run, tmp_path):
 
 LATEX = r"""\begin{table}
 \centering
-\caption{Means. mean $\pm$ 95\% interval over 3 tasks; n: rows}
+\caption{Means: mean $\pm$ half a 95\% t interval over 3 tasks; n: rows}
 \begin{tabular}{lrrrr}
 \toprule
 method & masks & accuracy & bytes per task & n \\

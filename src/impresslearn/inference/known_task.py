@@ -14,8 +14,8 @@ from impresslearn.networks.prediction import TaskView
 class KnownTask:
     """A task that the inputs may belong to.
 
-    load: gives its coefficients, unpacked; view: makes it ready to compute; is_mask: whether it is
-    a single mask of the bank, whose weights take no mixing.
+    load: gives its coefficients, unpacked; view: makes it ready to compute; is_mixture: whether it
+    combines masks, and is not one mask alone, numbers on single weights or a readout.
     """
 
     name: str
@@ -23,4 +23,4 @@ class KnownTask:
     load: Callable[[], Coefficients]
     view: Callable[[], TaskView]
     profile: TaskProfile | None
-    is_mask: bool = False
+    is_mixture: bool = True

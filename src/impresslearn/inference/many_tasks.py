@@ -1,8 +1,9 @@
 """The logits of many tasks on the same inputs, computed together as far as they share something.
 
-Mixtures of a multilayer perceptron are run in chunks (`perceptron`). Tasks that bring nothing but a
-head read the same features, which are computed once. All others are run one after the other.
-Tasks are read when their turn comes, so that memory does not grow with their number.
+Tasks of a multilayer perceptron are run in chunks (`perceptron`): mixtures by what they share, all
+others by their own weights. Tasks that bring nothing but a head read the same features, which are
+computed once. The rest are run one after the other. Tasks are read when their turn comes, so that
+memory does not grow with their number.
 """
 
 from __future__ import annotations
@@ -54,28 +55,30 @@ def _outputs(
     if len(tasks) > 1 and Perceptron.fits(backbone, inputs):
         stacked = Perceptron(backbone, bank, inputs, len(tasks))
     shared = _SharedFeatures(backbone, inputs)
-    waiting: dict[Hashable, tuple[Outputs, list[Coefficients]]] = {}
+    waiting: dict[Hashable, tuple[Outputs, list[Coefficients | TaskView]]] = {}
 
     def run(kind: Hashable) -> Outputs:
         assert stacked is not None
-        (positions, members, _), numbers = waiting.pop(kind)
-        logits = stacked.logits(numbers)[:, :, : members[0].num_classes]
+        (positions, members, _), chunk = waiting.pop(kind)
+        logits = stacked.logits(chunk)[:, :, : members[0].num_classes]
         return Outputs(positions, members, logits)
 
     for position, task in enumerate(tasks):
-        numbers = task.load() if stacked and not task.is_mask else None
-        if stacked is None or numbers is None or not Perceptron.takes(numbers):
-            yield Outputs([position], [task], shared.logits(task.view())[None])
+        numbers = task.load() if stacked and task.is_mixture else None
+        mixed = numbers is not None and Perceptron.takes(numbers)
+        given = numbers if numbers is not None and mixed else task.view()
+        if stacked is None or (isinstance(given, TaskView) and given.bodies is not None):
+            assert isinstance(given, TaskView)
+            yield Outputs([position], [task], shared.logits(given)[None])
             continue
-        scaled, by_unit = numbers.output_scale is not None, numbers.granularity == "unit"
-        kind = task.num_classes, numbers.residual, scaled, by_unit, numbers.num_masks
+        kind = task.num_classes, *stacked.kind(given)
         (positions, members, _), chunk = waiting.setdefault(
             kind, (Outputs([], [], torch.empty(0)), [])
         )
         positions.append(position)
         members.append(task)
-        chunk.append(numbers)
-        if len(chunk) >= stacked.most(numbers.num_masks, by_unit):
+        chunk.append(given)
+        if len(chunk) >= stacked.most(given):
             yield run(kind)
     for left in list(waiting):
         yield run(left)

@@ -3,12 +3,12 @@
 A mixed layer is linear in its coefficients: x (W ⊙ Σ_t α_t M^t)ᵀ = Σ_t α_t x (W ⊙ M^t)ᵀ. In the
 first layer x is the same for all tasks, so its products under each mask are computed once, and a
 task costs N numbers an output instead of a mix of all weights. Later layers are mixed for a chunk
-of tasks by one matrix product.
+of tasks by one matrix product. Tasks with weights of their own are run layer by layer in chunks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from itertools import islice, pairwise
 
 import torch
@@ -22,6 +22,7 @@ from impresslearn.kernels import mix, unpack
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
 from impresslearn.networks.architectures import LeNet
+from impresslearn.networks.prediction import TaskView
 
 ELEMENTWISE = (
     nn.ReLU, nn.LeakyReLU, nn.GELU, nn.SiLU, nn.ELU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.Identity
@@ -75,18 +76,38 @@ class Perceptron:
         given = (coefficients.input_scale, coefficients.small, coefficients.weights)
         return bool(coefficients.alpha) and all(each is None for each in given)
 
-    def most(self, num_masks: int, by_unit: bool) -> int:
-        """How many tasks of so many masks make a chunk."""
+    def kind(self, task: Coefficients | TaskView) -> tuple[Hashable, ...]:
+        """What all tasks of a chunk have in common."""
+        if isinstance(task, TaskView):
+            return ()
+        scaled, by_unit = task.output_scale is not None, task.granularity == "unit"
+        return task.residual, scaled, by_unit, task.num_masks
+
+    def most(self, task: Coefficients | TaskView) -> int:
+        """How many tasks of the kind of this one make a chunk."""
         layers = self._bank.layers
-        numbers = 2 * num_masks * sum(layer.units if by_unit else 1 for layer in layers)
-        activations = 3 * len(self._inputs) * max(layer.units for layer in layers)
-        summed = self._summed(layers[0].name, num_masks)
-        weights = 2 * sum(layer.numel for layer in layers[1 if summed else 0 :])
-        return min(MOST_STACKED, max(1, CHUNK_BYTES // (4 * (numbers + activations + weights))))
+        held = 3 * len(self._inputs) * max(layer.units for layer in layers)
+        if isinstance(task, TaskView):
+            held += sum(weight.numel() for weight in task.weights.values())
+        else:
+            by_unit, summed = (
+                task.granularity == "unit",
+                self._summed(layers[0].name, task.num_masks),
+            )
+            held += 2 * task.num_masks * sum(layer.units if by_unit else 1 for layer in layers)
+            held += 2 * sum(layer.numel for layer in layers[1 if summed else 0 :])
+        return min(MOST_STACKED, max(1, CHUNK_BYTES // (4 * held)))
 
     @torch.no_grad()
-    def logits(self, tasks: Sequence[Coefficients]) -> Tensor:
-        """(C, n, outputs) of tasks of one granularity that are alike in scales and start."""
+    def logits(self, tasks: Sequence[Coefficients | TaskView]) -> Tensor:
+        """(C, n, outputs) of tasks of one kind."""
+        mixtures = [each for each in tasks if isinstance(each, Coefficients)]
+        views = [each for each in tasks if isinstance(each, TaskView)]
+        found = self._mixed(mixtures) if mixtures else self._by_weights(views)
+        return found if found.dim() == 3 else found.expand(len(tasks), -1, -1)
+
+    def _mixed(self, tasks: Sequence[Coefficients]) -> Tensor:
+        """(C, n, outputs), or (n, outputs) where no layer is mixed, of tasks of one kind."""
         hidden = self._inputs
         for name, step in self._steps.items():
             if not isinstance(step, nn.Linear):
@@ -103,7 +124,22 @@ class Perceptron:
                 hidden = hidden * torch.stack(scales)[:, None]
             if step.bias is not None:
                 hidden = hidden + step.bias
-        return hidden if hidden.dim() == 3 else hidden.expand(len(tasks), -1, -1)
+        return hidden
+
+    def _by_weights(self, tasks: Sequence[TaskView]) -> Tensor:
+        """(C, n, outputs) of tasks that are run by their own weights."""
+        hidden = self._inputs.expand(len(tasks), *self._inputs.shape)
+        for name, step in self._steps.items():
+            if not isinstance(step, nn.Linear):
+                hidden = step(hidden)
+                continue
+            bias = name.removesuffix("weight") + "bias"
+            own = [
+                (t.weights.get(name, step.weight), t.weights.get(bias, step.bias)) for t in tasks
+            ]
+            pairs = zip(hidden, own, strict=True)
+            hidden = torch.stack([F.linear(inputs, *each) for inputs, each in pairs])
+        return hidden
 
     def _layer(self, name: str, inputs: Tensor, alphas: Tensor, residual: bool) -> Tensor:
         """(C, n, units) of inputs (n, f), or (C, n, f), by alphas (C, N) or (C, N, units)."""

@@ -58,7 +58,7 @@ class Cells:
     def latex(self) -> str:
         """The table in LaTeX, for the package booktabs, with its title and note as caption."""
         head, *body = (rf"{' & '.join(map(in_latex, row))} \\" for row in (self.header, *self.rows))
-        caption = in_latex(". ".join(part for part in (self.title, self.note) if part))
+        caption = in_latex(": ".join(part for part in (self.title, self.note) if part))
         return "\n".join(
             [
                 r"\begin{table}",

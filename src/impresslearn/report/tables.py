@@ -118,7 +118,8 @@ def means_of(record: Record) -> list[dict[str, Any]]:
             means = {key: _mean_of(rows, key) for key, rows in measured.items() if rows}
             if {"half_width", "difference"} <= means.keys():  # no means over rows, but one row
                 told = {key: each["mean"] for key, each in means.items() if key != "difference"}
-                means = {"difference": means["difference"] | told | {"n": len(of)}}
+                count = labels.pop("seeds", len(of))
+                means = {"difference": means["difference"] | told | {"n": count}}
             found += [labels | each for each in means.values()]
     return found
 
@@ -160,7 +161,7 @@ def _means(table: Table, rows: Sequence[Row]) -> Cells:
         lines.append((*labels, *cells, counts[0] if len(set(counts)) == 1 else ", ".join(counts)))
     single = all(len(of) == 1 for of in groups.values())  # then every count is 1 or 0
     numeric = [all(not isinstance(row.get(key), str) for row in chosen) for key in table.columns]
-    note = f"mean ± 95% interval over {' or '.join(sorted(over))}" if over else "mean"
+    note = f"mean ± half a 95% t interval over {' or '.join(sorted(over))}" if over else "mean"
     return Cells(
         title=table.title,
         note="" if single else f"{note}; n: rows",

@@ -39,7 +39,7 @@ class KnownTasks(Collection[KnownTask]):
                 partial(state.coefficients, task),
                 partial(state.view, task, displace=False),
                 task.profile,
-                task.mask is not None and task.coefficients is None,
+                task.coefficients is not None and bool(task.coefficients.alpha),
             )
 
     def _chosen(self) -> Iterator[LearnedTask]:

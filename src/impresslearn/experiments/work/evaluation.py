@@ -101,7 +101,7 @@ def _basis_task(
     def view() -> TaskView:
         return TaskView(masked_weights(bank, backbone.weights, name), statistics, classes)
 
-    return KnownTask(str(position), classes, load, view, None, is_mask=True)
+    return KnownTask(str(position), classes, load, view, None, is_mixture=False)
 
 
 def _accuracy(view: TaskView, backbone: Backbone, test: Examples | StreamedExamples) -> float:
