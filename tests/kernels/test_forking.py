@@ -12,7 +12,7 @@ import torch
 from impresslearn.kernels import mask_sums, mix, pack
 from impresslearn.kernels.forking import ForkableLock
 from impresslearn.masks import random_bank
-from impresslearn.networks.prediction import WeightCache
+from impresslearn.networks.weight_cache import WeightCache
 from impresslearn.optimisation.loop import Recipe
 from impresslearn.state.backends import MemoryBackend
 from toys import blobs, lenet, pictures, quick_learner, resnet

@@ -17,8 +17,11 @@ from impresslearn.cli.app import app
 from impresslearn.coefficients.mixing import Coefficients
 from impresslearn.data import StreamedExamples
 from impresslearn.errors import InputError
+from impresslearn.learner import advice as advice_module
 from impresslearn.learner import search
+from impresslearn.learner.candidates import CANDIDATES
 from impresslearn.learner.presets import PRESETS
+from impresslearn.learner.search import Trial
 from impresslearn.networks.pretrained import load_resnet20
 from impresslearn.report.quantities import size_of
 from toys import QUICK, blobs, lenet, pictures, resnet
@@ -65,10 +68,50 @@ def test_it_shows_what_was_tried():
     found = advice(basis=0)
     shown = repr(found)
     assert shown.startswith(found.best.candidate.name)
-    assert len(shown.splitlines()) == 4 + len(found.trials)
+    lines = 4 + len(found.trials) + 2 * (found.cheaper is not None)
+    assert len(shown.splitlines()) == lines
     assert shown.count("→") == 1
     assert found._repr_html_().count("<tr>") == 1 + len(found.trials)
     assert '"log"' in found.chart().to_json()
+
+
+def test_a_cheaper_way_is_offered_beside_the_best(tmp_path, monkeypatch):
+    monkeypatch.setattr(advice_module, "_cheaper", lambda best, trials: trials[1])
+    found = advice(basis=0)
+    cheaper = found.cheaper
+    assert cheaper.best == found.trials[1]
+    assert cheaper.cheaper is None
+    assert cheaper.summary() in repr(found)
+    learner = cheaper.create_learner(progress=False)
+    learner.learn_task("new", blobs(9, count=120))
+    assert learner.score(blobs(9, count=300), "new") > 0.8
+    for name, (inputs, labels) in TASKS.items():
+        np.savez(tmp_path / f"{name}.npz", inputs=inputs.numpy(), labels=labels)
+    command = ["advise", "--tasks", str(tmp_path), "--budget", "150", "--basis", "0", "--quiet"]
+    told = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
+    assert told["cheaper"]["best"] == told["trials"][1]
+    shown = CliRunner().invoke(app, command).stdout
+    assert "points behind: " in shown
+    for line in told["commands"] + told["cheaper"]["commands"]:
+        assert line in shown.replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "size", "offered"),
+    [
+        ((0.91, 0.93, 0.88), 50, True),  # 0.3 ± 1.4 points behind
+        ((0.91, 0.93, 0.88), 51, False),
+        ((0.915, 0.925, 0.905), 50, True),  # ahead, in fewer cases than the others
+        ((0.904, 0.924, 0.884), 50, False),  # 0.6 points behind in each case
+        ((0.5, 0.9, 0.99), 50, False),
+        ((0.92,), 50, False),  # nothing is known of its interval
+    ],
+)
+def test_what_is_cheaper(accuracies, size, offered):
+    candidate = CANDIDATES[0]
+    best = Trial(candidate, 1.0, (0.91, 0.93, 0.89, 0.9), 100.0, 1.0)
+    trial = Trial(candidate, 9.0, accuracies, size, 1.0)
+    assert advice_module._cheaper(best, [trial, best]) == (trial if offered else None)
 
 
 def test_the_same_seed_gives_the_same_advice():

@@ -4,7 +4,7 @@ from torch import nn
 
 from impresslearn import adapt
 from impresslearn.data import StreamedBatches, StreamedExamples, TensorBatches, even_parts
-from impresslearn.networks.prediction import BATCH, TaskView, TrainingPhase, WeightCache
+from impresslearn.networks.prediction import BATCH, TaskView, TrainingPhase
 from toys import ConvNet, blobs, lenet, pictures, resnet
 
 
@@ -94,22 +94,3 @@ def test_how_norms_behave_while_learning(backbone, begins, continues):
         second.forward(backbone, backbone.weights, inputs)
         changed = any(not torch.equal(kept[name], second.statistics[name]) for name in kept)
         assert changed == (continues == "train")
-
-
-def test_the_cache_keeps_what_was_used_last_and_fits():
-    cache, made = WeightCache(limit=3 * 40), []
-
-    def get(name, count=10):
-        return cache.get(name, lambda: made.append(name) or {"w": torch.zeros(count)})
-
-    kept = get("a")
-    assert get("a") is kept
-    for name in "bcad":  # "b" is the one used longest ago
-        get(name)
-    assert made == [*"abcd"]
-    for name in "acdb":
-        get(name)
-    assert made == [*"abcdb"]
-    assert get("big", 1000) is not get("big", 1000)
-    empty = WeightCache(limit=0)
-    assert empty.get("a", lambda: {"w": kept["w"]}) is not empty.get("a", lambda: {"w": kept["w"]})

@@ -82,18 +82,26 @@ def advise(
         progress=not quiet,
     )
     repeated = _given(files, module) + ["--standardise"] * standardise
-    commands = _commands(found, data, sources.tasks, repeated)
+
+    def commands(of: "Advice") -> list[str]:
+        return _commands(of, data, sources.tasks, repeated)
+
     if as_json:
-        print_json(_plain(found) | {"commands": commands})
+        cheaper = found.cheaper and _plain(found.cheaper) | {"commands": commands(found.cheaper)}
+        trials = [trial.row() | {"preset": trial.candidate.preset} for trial in found.trials]
+        plain = {"budget": found.budget, **_plain(found), "trials": trials, "cheaper": cheaper}
+        print_json(plain | {"commands": commands(found)})
         return
     table = found.table()
     marked = zip(table.header, table.numeric, strict=True)
     print_table(table.header, table.rows, right=[heading for heading, right in marked if right])
     say()
-    say(found.summary())
-    for command in commands:
-        say(f"  {command}")
-    if found.basis:
+    for line, of in ((found.summary(), found), (found.summary_of_cheaper(), found.cheaper)):
+        if of is not None:
+            say(line)
+            for command in commands(of):
+                say(f"  {command}")
+    if found.basis or (found.cheaper and found.cheaper.basis):
         say("Basis tasks take a mask each, kilobytes, which the budget does not count.")
 
 
@@ -129,12 +137,6 @@ def _commands(
 
 
 def _plain(found: "Advice") -> dict[str, Any]:
-    """The advice as JSON values."""
-    trials = [trial.row() | {"preset": trial.candidate.preset} for trial in found.trials]
-    return {
-        "budget": found.budget,
-        "best": trials[found.trials.index(found.best)],
-        "settings": found.settings,
-        "basis": list(found.basis),
-        "trials": trials,
-    }
+    """What is recommended, as JSON values."""
+    best = found.best.row() | {"preset": found.best.candidate.preset}
+    return {"best": best, "settings": found.settings, "basis": list(found.basis)}

@@ -19,10 +19,12 @@ from impresslearn.networks.inputs import check_backbone
 from impresslearn.optimisation.progress import ProgressChoice, progress_for
 from impresslearn.report.cells import Cells, cells_of
 from impresslearn.report.quantities import ABSENT, percent, size, size_of
-from impresslearn.report.statistics import summarise
+from impresslearn.report.statistics import Summary, summarise
 from impresslearn.validation import check_integer
 
 MOST_BASIS = 5
+ALIKE = 0.5
+"""Points that a cheaper way may be behind the best one to be offered beside it."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,8 @@ class Advice:
     best: the trial that is recommended; trials: all, the smallest first; budget: bytes a task;
     basis: basis tasks of the recommended learner, without those whose masks no task uses. price: of
     a bit, when no example is held back: the trial's, raised as the examples are more, so that bits
-    weigh against the loss as they did and tasks take as many.
+    weigh against the loss as they did and tasks take as many. cheaper: the way of the fewest bytes,
+    at most half as many, that these trials do not show to be worse; None where there is none.
     """
 
     best: Trial
@@ -41,6 +44,7 @@ class Advice:
     budget: int
     basis: tuple[str, ...]
     factory: LearnerFactory = field(repr=False)
+    cheaper: Advice | None = None
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -81,11 +85,8 @@ class Advice:
         del row["seconds"]
         if trial.bytes > self.budget:
             return row | {"points behind": "over budget"}
-        pairs = zip(self.best.accuracies, trial.accuracies, strict=False)
-        behind = summarise([{"points": 100 * (best - one)} for best, one in pairs], "points")
-        if trial != self.best and behind.half_width is not None:
-            mean = f"{behind.mean:.1f}".replace("-", "−")
-            row["points behind"] = f"{mean}\u00a0±\u00a0{behind.half_width:.1f}"
+        if trial != self.best:
+            row["points behind"] = _points(_behind(trial, self.best))
         return row
 
     def chart(self) -> Any:
@@ -108,11 +109,22 @@ class Advice:
         found = f"{percent(best.accuracy)} on examples held back, {size(round(best.bytes))} a task"
         return f"{line}: {found} (budget {size(self.budget)})"
 
+    def summary_of_cheaper(self) -> str:
+        """The cheaper way in a line; empty where there is none."""
+        if self.cheaper is None:
+            return ""
+        points = _points(_behind(self.cheaper.best, self.best))
+        return f"Cheaper, {points} points behind: {self.cheaper.summary()}"
+
     def __repr__(self) -> str:
-        return f"{self.summary()}\n\n{self.table().text()}"
+        return "\n\n".join(filter(None, (*self._lines(), self.table().text())))
 
     def _repr_html_(self) -> str:
-        return f"<p>{self.summary()}</p>{self.table().html()}"
+        lines = (f"<p>{line}</p>" for line in self._lines() if line)
+        return "".join(lines) + self.table().html()
+
+    def _lines(self) -> tuple[str, str]:
+        return self.summary(), self.summary_of_cheaper()
 
 
 def advise(
@@ -153,10 +165,40 @@ def advise(
     search = Search(factory, pilots, limit)
     with progress_for(progress).titled("advice").track(search.steps()) as advance:
         best = search.best(advance)
-    used = chosen if best.candidate.basis else ()
-    used = tuple(name for name in used if name not in best.unused)
-    price = best.price / share_learned(search.cases)
-    return Advice(best, price, search.trials(), limit, used, factory)
+    trials = search.trials()
+
+    def advice(trial: Trial, cheaper: Advice | None = None) -> Advice:
+        masks = chosen if trial.candidate.basis else ()
+        used = tuple(name for name in masks if name not in trial.unused)
+        price = trial.price / share_learned(search.cases)
+        return Advice(trial, price, trials, limit, used, factory, cheaper)
+
+    cheaper = _cheaper(best, trials)
+    return advice(best, None if cheaper is None else advice(cheaper))
+
+
+def _cheaper(best: Trial, trials: Sequence[Trial]) -> Trial | None:
+    """The trial of the fewest bytes, half those of the best at most, that is not shown worse."""
+
+    def alike(trial: Trial) -> bool:
+        behind = _behind(trial, best)
+        return behind.half_width is not None and behind.mean <= min(ALIKE, behind.half_width)
+
+    small = (trial for trial in trials if 2 * trial.bytes <= best.bytes and alike(trial))
+    return min(small, key=lambda trial: trial.bytes, default=None)
+
+
+def _behind(trial: Trial, best: Trial) -> Summary:
+    """Points of accuracy that a trial is behind the best on the cases of both."""
+    pairs = zip(best.accuracies, trial.accuracies, strict=False)
+    return summarise([{"points": 100 * (one - other)} for one, other in pairs], "points")
+
+
+def _points(behind: Summary) -> str:
+    """A difference with half its interval; absent where there is none."""
+    if behind.half_width is None:
+        return ABSENT
+    return f"{behind.mean:.1f}\u00a0±\u00a0{behind.half_width:.1f}".replace("-", "−")
 
 
 def _check_sizes(tasks: Mapping[str, Data]) -> None:

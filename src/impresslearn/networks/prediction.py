@@ -1,12 +1,7 @@
-"""Runs the frozen network for one task: norm statistics while learning, logits afterwards.
-
-`WeightCache` keeps the effective weights of the tasks used last, so that predicting again does not
-mix again.
-"""
+"""Runs the frozen network for one task: norm statistics while learning, logits afterwards."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import reduce
@@ -16,7 +11,6 @@ from torch import Tensor
 
 from impresslearn.data import BatchSource, Inputs, even_parts
 from impresslearn.errors import InputError
-from impresslearn.kernels.forking import ForkableLock
 from impresslearn.networks import Backbone, Mode
 
 Statistics = dict[str, Tensor]
@@ -126,39 +120,3 @@ class TaskView:
             torch.cat([compute(weights, part, self.statistics, self.mode) for part in parts])
             for weights in (self.weights, *self.others)
         ]
-
-
-class WeightCache:
-    """The effective weights of the tasks used last, bounded in bytes; for any number of threads."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self._kept: OrderedDict[str, tuple[dict[str, Tensor], int]] = OrderedDict()
-        self._bytes = 0
-        self._lock = ForkableLock()
-
-    def get(
-        self, name: str, make: Callable[[], dict[str, Tensor]], displace: bool = True
-    ) -> dict[str, Tensor]:
-        """The weights kept under `name`, made if they are not there.
-
-        displace: whether what is made is kept in place of others where there is no more room.
-        Other threads are served while weights are made; those that want the same make their own.
-        """
-        with self._lock:
-            if name in self._kept:
-                self._kept.move_to_end(name)
-                return self._kept[name][0]
-        weights = make()
-        size = sum(weight.numel() * weight.element_size() for weight in weights.values())
-        with self._lock:
-            if name in self._kept:
-                return self._kept[name][0]
-            if not displace and self._bytes + size > self.limit:
-                return weights
-            self._kept[name] = (weights, size)
-            self._bytes += size
-            # A fork in between may have copied a sum that is not that of what is kept.
-            while self._kept and self._bytes > self.limit:
-                self._bytes -= self._kept.popitem(last=False)[1][1]
-        return weights

@@ -13,9 +13,7 @@ from impresslearn.coefficients.readout import Projection
 from impresslearn.errors import StoreError
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
-from impresslearn.networks.prediction import WeightCache
-
-Weights = dict[str, Tensor]
+from impresslearn.networks.weight_cache import WeightCache, Weights
 
 
 def networks(

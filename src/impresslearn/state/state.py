@@ -33,9 +33,10 @@ from impresslearn.errors import InputError, StoreError
 from impresslearn.kernels.forking import ForkableLock
 from impresslearn.masks.bank import MaskBank, PackedMask, coded_mask, packed_mask
 from impresslearn.networks import Backbone
-from impresslearn.networks.prediction import Statistics, TaskView, TrainingPhase, WeightCache
+from impresslearn.networks.prediction import Statistics, TaskView, TrainingPhase
+from impresslearn.networks.weight_cache import WeightCache, Weights
 from impresslearn.state.backends import Backend, MemoryBackend
-from impresslearn.state.readouts import Weights, networks, whole_head, with_heads
+from impresslearn.state.readouts import networks, whole_head, with_heads
 from impresslearn.state.tasks import LearnedTask, TaskTable, check_new_name, free_masks
 from impresslearn.state.training_run import TrainingRun
 
@@ -48,11 +49,7 @@ class LearnerState:
     """
 
     def __init__(
-        self,
-        backbone: Backbone,
-        bank: MaskBank,
-        cache_bytes: int,
-        backend: Backend | None = None,
+        self, backbone: Backbone, bank: MaskBank, cache_bytes: int, backend: Backend | None = None
     ) -> None:
         self.backbone = backbone
         self.backend = backend or MemoryBackend(bank)
