@@ -367,6 +367,11 @@ def test_settings_are_chosen_on_validation_examples(tmp_path):
     scores = [row["accuracy"] for row in record.rows if "learned" in row]
     assert {round(18 * each, 9) % 1 for each in scores} == {0}
     assert len(told["methods"]) == 2
+    for change, tables in (("", 2), ('\nreference = "separate"', 3)):  # with or without tests
+        text = f"{CHOOSE}seeds = [0, 1]{change}\n"
+        path = written(tmp_path, two__toml=text) / "two.toml"
+        plan = plan_run(read_configuration(path)).target().plan("small")
+        assert len(plan.tables) == tables
     too_few = written(tmp_path, odd__toml=CHOOSE.replace("0.2", "1.0")) / "odd.toml"
     with pytest.raises(ImpressLearnError, match=r"\[run\]: validation must be less than 1, got 1"):
         read_configuration(too_few)

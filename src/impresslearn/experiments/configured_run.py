@@ -72,7 +72,8 @@ class RunPlan:
             for each in file.method
         }
         maps = [filled(shown["map"], "method", label) for label in methods]
-        pairs = [shown["pairs"]] if len(methods) > 1 < len(file.run.seeds) else []
+        tested = file.run.validation is None or file.run.reference is not None
+        pairs = [shown["pairs"]] if tested and len(methods) > 1 < len(file.run.seeds) else []
         data = f"{self.stream.name}, {len(self.stream)} tasks in {file.run.order} order"
         if file.run.validation is not None:
             data += "; scored on validation examples"
