@@ -97,10 +97,34 @@ def test_a_chunk_is_as_large_as_its_memory(monkeypatch):
     bank = random_bank(backbone.layers, 5, sparsity=0.5, seed=0)
     tasks = drawn(backbone, bank, 20, [CoefficientSpec("unit")])
     for limit, most in ((1, 1), (10**5, 12)):
-        monkeypatch.setattr(perceptron, "CHUNK_BYTES", limit)
+        monkeypatch.setattr(many_tasks, "CHUNK_BYTES", limit)
         sizes = [len(part.tasks) for part in outputs_of_tasks(backbone, bank, tasks, INPUTS)]
         assert sum(sizes) == 20
         assert 1 <= max(sizes) <= most
+
+
+def test_chunks_of_many_kinds_take_no_more_together(monkeypatch):
+    """Tasks of as many classes wait for each other; all that wait are bounded."""
+    module = nn.Sequential(nn.Linear(FEATURES, 500), nn.ReLU(inplace=True), nn.Linear(500, 30))
+    backbone = adapt(module, input_shape=(FEATURES,), num_classes=30, head="shared")
+    limit, waiting = 10**6, 0
+    monkeypatch.setattr(many_tasks, "CHUNK_BYTES", limit)
+
+    def view(classes):
+        nonlocal waiting
+        waiting += 1
+        weights = {name: torch.randn(each.shape) for name, each in backbone.weights.items()}
+        return TaskView(weights, None, classes)
+
+    tasks = [
+        KnownTask(str(n), 2 + n % 20, lambda: None, partial(view, 2 + n % 20), None, False)
+        for n in range(60)
+    ]
+    one = sum(each.nbytes for each in backbone.weights.values())
+    for found in outputs_of_tasks(backbone, random_bank(backbone.layers, 1), tasks, INPUTS):
+        assert waiting * one <= limit
+        waiting -= len(found.tasks)
+    assert waiting == 0
 
 
 def test_other_networks_are_no_perceptrons():
@@ -108,7 +132,14 @@ def test_other_networks_are_no_perceptrons():
     tied = nn.Linear(FEATURES, FEATURES)
     hooked = nn.Sequential(nn.Linear(FEATURES, 3))
     hooked[0].register_forward_hook(lambda *_: None)
+    whole_hooked = nn.Sequential(nn.Linear(FEATURES, 3))
+    whole_hooked.register_forward_hook(lambda *_: None)
+    tied_bias = nn.Sequential(nn.Linear(FEATURES, 3), nn.ReLU(), nn.Linear(3, 3))
+    tied_bias[2].bias = tied_bias[0].bias
     for module in (
+        nn.Sequential(nn.ReLU(inplace=True), nn.Linear(FEATURES, 3)),
+        whole_hooked,
+        tied_bias,
         nn.Sequential(nn.Linear(FEATURES, 4), nn.LayerNorm(4), nn.Linear(4, 3)),
         nn.Sequential(nn.Linear(FEATURES, 4), nn.Dropout(), nn.Linear(4, 3)),
         nn.Sequential(tied, tied, nn.Linear(FEATURES, 3)),
@@ -175,7 +206,7 @@ def test_tasks_with_weights_of_their_own_are_run_in_chunks(monkeypatch):
     assert by_weight.infer_task(blobs(2)[0][:8]).best == "w2"
     assert basis.infer_task(blobs(2)[0][:8]).best == "b2"
     assert not counted
-    monkeypatch.setattr(perceptron, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(many_tasks, "CHUNK_BYTES", 1)
     check_outputs(backbone, basis.bank_, tasks, INPUTS, least_together=1)
 
 

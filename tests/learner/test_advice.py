@@ -99,19 +99,22 @@ def test_a_cheaper_way_is_offered_beside_the_best(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("accuracies", "size", "offered"),
     [
-        ((0.91, 0.93, 0.88), 50, True),  # 0.3 ± 1.4 points behind
-        ((0.91, 0.93, 0.88), 51, False),
-        ((0.915, 0.925, 0.905), 50, True),  # ahead, in fewer cases than the others
-        ((0.904, 0.924, 0.884), 50, False),  # 0.6 points behind in each case
-        ((0.5, 0.9, 0.99), 50, False),
-        ((0.92,), 50, False),  # nothing is known of its interval
+        ((0.91, 0.93, 0.88, 0.9), 50, True),  # 0.25 ± 0.8 points behind
+        ((0.91, 0.93, 0.88, 0.9), 51, False),
+        ((0.92, 0.93, 0.9, 0.9), 50, True),  # ahead
+        ((0.904, 0.924, 0.884, 0.894), 50, False),  # 0.6 points behind in each case
+        ((0.86, 0.98, 0.89, 0.9), 50, False),  # nothing is known: 0 ± 6.5 points
+        ((0.91, 0.93, 0.89), 50, False),  # of fewer cases
     ],
 )
 def test_what_is_cheaper(accuracies, size, offered):
-    candidate = CANDIDATES[0]
-    best = Trial(candidate, 1.0, (0.91, 0.93, 0.89, 0.9), 100.0, 1.0)
-    trial = Trial(candidate, 9.0, accuracies, size, 1.0)
+    with_masks = next(each for each in CANDIDATES if each.basis)
+    alone = next(each for each in CANDIDATES if not each.basis)
+    best = Trial(alone, 1.0, (0.91, 0.93, 0.89, 0.9), 100.0, 1.0)
+    trial = Trial(alone, 9.0, accuracies, size, 1.0)
     assert advice_module._cheaper(best, [trial, best]) == (trial if offered else None)
+    masks = replace(trial, candidate=with_masks)
+    assert advice_module._cheaper(best, [masks, best]) is None
 
 
 def test_the_same_seed_gives_the_same_advice():

@@ -23,6 +23,10 @@ from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import TaskView
 
+CHUNK_BYTES = 32 * 2**20
+"""Of the tasks that wait to be run together, and of running them."""
+MOST_STACKED = 512
+
 
 class Outputs(NamedTuple):
     """What some tasks answer: their positions, the tasks, and logits (C, n, K)."""
@@ -56,10 +60,12 @@ def _outputs(
         stacked = Perceptron(backbone, bank, inputs, len(tasks))
     shared = _SharedFeatures(backbone, inputs)
     waiting: dict[Hashable, tuple[Outputs, list[Coefficients | TaskView]]] = {}
+    held: dict[Hashable, int] = {}
 
     def run(kind: Hashable) -> Outputs:
         assert stacked is not None
         (positions, members, _), chunk = waiting.pop(kind)
+        del held[kind]
         logits = stacked.logits(chunk)[:, :, : members[0].num_classes]
         return Outputs(positions, members, logits)
 
@@ -78,8 +84,11 @@ def _outputs(
         positions.append(position)
         members.append(task)
         chunk.append(given)
-        if len(chunk) >= stacked.most(given):
+        held[kind] = held.get(kind, 0) + stacked.bytes_of(given)
+        if len(chunk) >= MOST_STACKED:
             yield run(kind)
+        while sum(held.values()) >= CHUNK_BYTES:
+            yield run(max(held, key=held.__getitem__))
     for left in list(waiting):
         yield run(left)
 

@@ -29,8 +29,6 @@ ELEMENTWISE = (
 )  # fmt: skip
 SHARED_BYTES = 48 * 2**20
 """Of what a request keeps for all its chunks, in each of two places."""
-CHUNK_BYTES = 32 * 2**20
-MOST_STACKED = 512
 
 
 class Perceptron:
@@ -47,6 +45,8 @@ class Perceptron:
         self._backbone, self._bank, self._count = backbone, bank, count
         self._inputs = inputs.to(backbone.device, backbone.input_dtype).flatten(1)
         self._steps = _steps(backbone.module)
+        linear = [step for step in self._steps.values() if isinstance(step, nn.Linear)]
+        self._widest = max(max(each.in_features, each.out_features) for each in linear)
         self._numbers = {layer.name: number for number, layer in enumerate(bank.layers)}
         self._products: dict[tuple[str, bool], Tensor] = {}
 
@@ -58,14 +58,17 @@ class Perceptron:
             return False
         steps = list(_steps(module).values())
         linear = [step for step in steps if type(step) is nn.Linear]
-        if not all(type(step) in ELEMENTWISE or type(step) is nn.Linear for step in steps):
+        known = all(type(step) in ELEMENTWISE or type(step) is nn.Linear for step in steps)
+        if not (linear and known):
             return False
-        plain = all(not step._forward_hooks and not step._forward_pre_hooks for step in steps)
+        hooked = (each._forward_hooks or each._forward_pre_hooks for each in (module, *steps))
+        plain = not any(hooked) and type(steps[0]) is nn.Linear  # others may change the inputs
         wide = isinstance(inputs, Tensor) and inputs[:1].numel() == (
             linear[0].in_features if linear else 0
         )
         flat = backbone.input_shape is not None and len(backbone.input_shape) == 1
-        apart = len({id(step.weight) for step in linear}) == len(linear)
+        parameters = [each for _, each in module.named_parameters(remove_duplicate=False)]
+        apart = len(set(map(id, parameters))) == len(parameters)
         in_row = all(first.out_features == then.in_features for first, then in pairwise(linear))
         dtypes = (backbone.dtype, backbone.input_dtype) == (torch.float32,) * 2
         return plain and wide and flat and apart and in_row and dtypes
@@ -83,20 +86,15 @@ class Perceptron:
         scaled, by_unit = task.output_scale is not None, task.granularity == "unit"
         return task.residual, scaled, by_unit, task.num_masks
 
-    def most(self, task: Coefficients | TaskView) -> int:
-        """How many tasks of the kind of this one make a chunk."""
-        layers = self._bank.layers
-        held = 3 * len(self._inputs) * max(layer.units for layer in layers)
+    def bytes_of(self, task: Coefficients | TaskView) -> int:
+        """What a task of a chunk takes while it waits and is run."""
+        held = 3 * len(self._inputs) * self._widest
         if isinstance(task, TaskView):
-            held += sum(weight.numel() for weight in task.weights.values())
-        else:
-            by_unit, summed = (
-                task.granularity == "unit",
-                self._summed(layers[0].name, task.num_masks),
-            )
-            held += 2 * task.num_masks * sum(layer.units if by_unit else 1 for layer in layers)
-            held += 2 * sum(layer.numel for layer in layers[1 if summed else 0 :])
-        return min(MOST_STACKED, max(1, CHUNK_BYTES // (4 * held)))
+            return 4 * (held + sum(weight.numel() for weight in task.weights.values()))
+        layers = self._bank.layers
+        by_unit, summed = task.granularity == "unit", self._summed(layers[0].name, task.num_masks)
+        held += 2 * task.num_masks * sum(layer.units if by_unit else 1 for layer in layers)
+        return 4 * (held + 2 * sum(layer.numel for layer in layers[1 if summed else 0 :]))
 
     @torch.no_grad()
     def logits(self, tasks: Sequence[Coefficients | TaskView]) -> Tensor:

@@ -23,8 +23,9 @@ from impresslearn.report.statistics import Summary, summarise
 from impresslearn.validation import check_integer
 
 MOST_BASIS = 5
-ALIKE = 0.5
-"""Points that a cheaper way may be behind the best one to be offered beside it."""
+ALIKE, KNOWN = 0.5, 2.0
+"""Points that a cheaper way may be behind the best one to be offered beside it, and half the
+interval of that at most."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ class Advice:
     basis: basis tasks of the recommended learner, without those whose masks no task uses. price: of
     a bit, when no example is held back: the trial's, raised as the examples are more, so that bits
     weigh against the loss as they did and tasks take as many. cheaper: the way of the fewest bytes,
-    at most half as many, that these trials do not show to be worse; None where there is none.
+    at most half as many, that these trials do not show to be worse, and that is at most half a
+    point behind; None where there is none.
     """
 
     best: Trial
@@ -178,14 +180,24 @@ def advise(
 
 
 def _cheaper(best: Trial, trials: Sequence[Trial]) -> Trial | None:
-    """The trial of the fewest bytes, half those of the best at most, that is not shown worse."""
+    """The trial of the fewest bytes, half those of the best at most, that is not shown worse.
+
+    Tried on the same cases, and without basis masks, which cost more, where the best has none.
+    """
 
     def alike(trial: Trial) -> bool:
         behind = _behind(trial, best)
-        return behind.half_width is not None and behind.mean <= min(ALIKE, behind.half_width)
+        half = behind.half_width
+        return half is not None and half <= KNOWN and behind.mean <= min(ALIKE, half)
 
-    small = (trial for trial in trials if 2 * trial.bytes <= best.bytes and alike(trial))
-    return min(small, key=lambda trial: trial.bytes, default=None)
+    small = (
+        trial
+        for trial in trials
+        if 2 * trial.bytes <= best.bytes
+        and trial.cases == best.cases
+        and (best.candidate.basis or not trial.candidate.basis)
+    )
+    return min(filter(alike, small), key=lambda trial: trial.bytes, default=None)
 
 
 def _behind(trial: Trial, best: Trial) -> Summary:
@@ -198,7 +210,8 @@ def _points(behind: Summary) -> str:
     """A difference with half its interval; absent where there is none."""
     if behind.half_width is None:
         return ABSENT
-    return f"{behind.mean:.1f}\u00a0±\u00a0{behind.half_width:.1f}".replace("-", "−")
+    mean = round(behind.mean, 1) or 0.0  # never −0.0
+    return f"{mean:.1f}\u00a0±\u00a0{behind.half_width:.1f}".replace("-", "−")
 
 
 def _check_sizes(tasks: Mapping[str, Data]) -> None:

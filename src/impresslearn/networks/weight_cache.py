@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ PACKED_SHARE = 0.25
 
 @dataclass(frozen=True)
 class _Packed:
-    """A tensor of few values that are not zero: these, and where they are."""
+    """A contiguous tensor of few values that are not zero: these, and where they are."""
 
     shape: torch.Size
     places: Tensor
@@ -28,10 +28,13 @@ class _Packed:
     @classmethod
     def of(cls, weight: Tensor) -> Tensor | _Packed:
         """The tensor itself where that would save little."""
+        used = int(weight.count_nonzero())
+        if used * (4 + weight.element_size()) > PACKED_SHARE * weight.nbytes:
+            return weight
+        if not weight.is_contiguous() or weight.numel() > torch.iinfo(torch.int32).max:
+            return weight
         flat = weight.flatten()
         places = flat.nonzero().flatten()
-        if len(places) * (4 + flat.element_size()) > PACKED_SHARE * weight.nbytes:
-            return weight
         return cls(weight.shape, places.int(), flat[places])
 
     @property
@@ -71,22 +74,37 @@ class WeightCache:
         weights = make() if found is None else _unpacked(found)
         if weights is found or not (found is None or displace):
             return weights
+        size = _size(weights)
+        if size <= self.limit:
+            self._make_room(size)
         with self._lock:
-            return self._keep(name, weights, displace)
+            return self._keep(name, weights, size, displace)
 
-    def _keep(self, name: str, weights: Weights, displace: bool) -> Weights:
+    def _make_room(self, size: int) -> None:
+        """Packs those used longest ago until so many bytes fit; others are served meanwhile."""
+        while True:
+            with self._lock:
+                if self._bytes + size <= self.limit or not self._unpacked:
+                    return
+                name, _ = self._unpacked.popitem(last=False)
+                whole = self._kept.get(name, {})
+            packed = {k: _Packed.of(w) if isinstance(w, Tensor) else w for k, w in whole.items()}
+            saved = _size(whole) - _size(packed)
+            with self._lock:
+                if saved > 0 and self._kept.get(name) is whole:
+                    self._kept[name] = packed
+                    self._bytes -= saved
+
+    def _keep(self, name: str, weights: Weights, size: int, displace: bool) -> Weights:
         """Those that another thread kept meanwhile, or these."""
-        old, size = self._kept.get(name), _size(weights)
-        if old is not None and (kept := _unpacked(old)) is old:
-            return kept
-        if size > self.limit:
+        old = self._kept.get(name)
+        if old is not None and _is_whole(old):
+            return old
+        free = self.limit - self._bytes
+        if size > self.limit or not (displace or (old is None and size <= free)):
             return weights
         if old is not None:
             self._bytes -= _size(self._kept.pop(name))
-        while self._bytes + size > self.limit and self._unpacked:
-            self._pack(self._unpacked.popitem(last=False)[0])
-        if self._bytes + size > self.limit and not displace:
-            return weights
         self._kept[name], self._unpacked[name] = weights, None
         self._bytes += size
         # A fork in between may have copied a sum that is not that of what is kept.
@@ -96,19 +114,15 @@ class WeightCache:
             self._bytes -= _size(dropped)
         return weights
 
-    def _pack(self, name: str) -> None:
-        if (whole := self._kept.get(name)) is None:
-            return
-        packed = {key: _Packed.of(w) if isinstance(w, Tensor) else w for key, w in whole.items()}
-        if (saved := _size(whole) - _size(packed)) > 0:
-            self._bytes -= saved
-            self._kept[name] = packed
+
+def _is_whole(weights: Mapping[str, Tensor | _Packed]) -> TypeGuard[Weights]:
+    return all(isinstance(weight, Tensor) for weight in weights.values())
 
 
 def _unpacked(weights: Mapping[str, Tensor | _Packed]) -> Weights:
     """The weights; the same object where none is packed."""
-    if all(isinstance(weight, Tensor) for weight in weights.values()):
-        return cast(Weights, weights)
+    if _is_whole(weights):
+        return weights
     return {key: w if isinstance(w, Tensor) else w.unpack() for key, w in weights.items()}
 
 
