@@ -9,6 +9,7 @@ memory does not grow with their number.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -59,16 +60,7 @@ def _outputs(
     if len(tasks) > 1 and Perceptron.fits(backbone, inputs):
         stacked = Perceptron(backbone, bank, inputs, len(tasks))
     shared = _SharedFeatures(backbone, inputs)
-    waiting: dict[Hashable, tuple[Outputs, list[Coefficients | TaskView]]] = {}
-    held: dict[Hashable, int] = {}
-
-    def run(kind: Hashable) -> Outputs:
-        assert stacked is not None
-        (positions, members, _), chunk = waiting.pop(kind)
-        del held[kind]
-        logits = stacked.logits(chunk)[:, :, : members[0].num_classes]
-        return Outputs(positions, members, logits)
-
+    waiting: dict[Hashable, _Chunk] = {}
     for position, task in enumerate(tasks):
         numbers = task.load() if stacked and task.is_mixture else None
         mixed = numbers is not None and Perceptron.takes(numbers)
@@ -78,19 +70,33 @@ def _outputs(
             yield Outputs([position], [task], shared.logits(given)[None])
             continue
         kind = task.num_classes, *stacked.kind(given)
-        (positions, members, _), chunk = waiting.setdefault(
-            kind, (Outputs([], [], torch.empty(0)), [])
-        )
-        positions.append(position)
-        members.append(task)
-        chunk.append(given)
-        held[kind] = held.get(kind, 0) + stacked.bytes_of(given)
-        if len(chunk) >= MOST_STACKED:
-            yield run(kind)
-        while sum(held.values()) >= CHUNK_BYTES:
-            yield run(max(held, key=held.__getitem__))
-    for left in list(waiting):
-        yield run(left)
+        chunk = waiting.setdefault(kind, _Chunk())
+        chunk.positions.append(position)
+        chunk.tasks.append(task)
+        chunk.given.append(given)
+        chunk.bytes += stacked.bytes_of(given)
+        if len(chunk.tasks) >= MOST_STACKED:
+            yield waiting.pop(kind).run(stacked)
+        while sum(each.bytes for each in waiting.values()) >= CHUNK_BYTES:
+            largest = max(waiting, key=lambda kind: waiting[kind].bytes)
+            yield waiting.pop(largest).run(stacked)
+    if stacked is not None:
+        while waiting:
+            yield waiting.popitem()[1].run(stacked)
+
+
+@dataclass
+class _Chunk:
+    """Tasks of one kind and number of classes, that wait to be run together."""
+
+    positions: list[int] = field(default_factory=list)
+    tasks: list[KnownTask] = field(default_factory=list)
+    given: list[Coefficients | TaskView] = field(default_factory=list)
+    bytes: int = 0
+
+    def run(self, stacked: Perceptron) -> Outputs:
+        logits = stacked.logits(self.given)[:, :, : self.tasks[0].num_classes]
+        return Outputs(self.positions, self.tasks, logits)
 
 
 class _SharedFeatures:

@@ -56,7 +56,7 @@ class WeightCache:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._kept: OrderedDict[str, Mapping[str, Tensor | _Packed]] = OrderedDict()
-        self._unpacked: OrderedDict[str, None] = OrderedDict()  # those that nobody tried to pack
+        self._untried: OrderedDict[str, None] = OrderedDict()  # those that may yet be packed
         self._bytes = 0
         self._lock = ForkableLock()
 
@@ -68,10 +68,10 @@ class WeightCache:
         """
         with self._lock:
             found = self._kept.get(name)
-            for order in (self._kept, self._unpacked):
+            for order in (self._kept, self._untried):
                 if name in order:
                     order.move_to_end(name)
-        weights = make() if found is None else _unpacked(found)
+        weights = make() if found is None else _unpack(found)
         if weights is found or not (found is None or displace):
             return weights
         size = _size(weights)
@@ -84,9 +84,9 @@ class WeightCache:
         """Packs those used longest ago until so many bytes fit; others are served meanwhile."""
         while True:
             with self._lock:
-                if self._bytes + size <= self.limit or not self._unpacked:
+                if self._bytes + size <= self.limit or not self._untried:
                     return
-                name, _ = self._unpacked.popitem(last=False)
+                name, _ = self._untried.popitem(last=False)
                 whole = self._kept.get(name, {})
             packed = {k: _Packed.of(w) if isinstance(w, Tensor) else w for k, w in whole.items()}
             saved = _size(whole) - _size(packed)
@@ -105,12 +105,12 @@ class WeightCache:
             return weights
         if old is not None:
             self._bytes -= _size(self._kept.pop(name))
-        self._kept[name], self._unpacked[name] = weights, None
+        self._kept[name], self._untried[name] = weights, None
         self._bytes += size
         # A fork in between may have copied a sum that is not that of what is kept.
         while self._kept and self._bytes > self.limit:
             oldest, dropped = self._kept.popitem(last=False)
-            self._unpacked.pop(oldest, None)
+            self._untried.pop(oldest, None)
             self._bytes -= _size(dropped)
         return weights
 
@@ -119,7 +119,7 @@ def _is_whole(weights: Mapping[str, Tensor | _Packed]) -> TypeGuard[Weights]:
     return all(isinstance(weight, Tensor) for weight in weights.values())
 
 
-def _unpacked(weights: Mapping[str, Tensor | _Packed]) -> Weights:
+def _unpack(weights: Mapping[str, Tensor | _Packed]) -> Weights:
     """The weights; the same object where none is packed."""
     if _is_whole(weights):
         return weights
