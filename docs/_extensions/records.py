@@ -203,6 +203,31 @@ def unnamed(path: Path) -> Rows:
         yield line
 
 
+def by_sparsity(path: Path) -> Rows:
+    """Accuracy of unseen tasks by sparsity; the last N less SupSup, paired by task and network."""
+    rows = read_record(path).rows
+    *counts, most = sorted({row["masks"] for row in rows if row["method"] == "heterogeneous"})
+    columns: dict[str, tuple[str, Any]] = {"SupSup": ("supsup", None)}
+    columns |= {f"N = {count}": ("heterogeneous", count) for count in (*counts, most)}
+    columns |= {"homogeneous, N = {most}": ("homogeneous", most), "X": ("X", 1)}
+    yield ["sparsity", *(name.format(most=most) for name in columns), f"N = {most} less SupSup"]
+    cells = grouped(rows, lambda row: (row["sparsity"], row["method"], row.get("masks")))
+    for sparsity in dict.fromkeys(row["sparsity"] for row in rows):
+        told = [cells[sparsity, *which] for which in columns.values()]
+        ours = {(row["seed"], row["task"]): row for row in cells[sparsity, "heterogeneous", most]}
+        pairs = ((ours[row["seed"], row["task"]], row) for row in told[0])
+        ahead = summarise(
+            [{**one, "points": 100 * (one["accuracy"] - of["accuracy"])} for one, of in pairs],
+            "points",
+        )
+        means = (summarise(of, "accuracy") for of in told)
+        yield [
+            str(sparsity),
+            *(f"{percent(each.mean)} ± {100 * each.half_width:.1f}" for each in means),
+            f"{signed(ahead.mean)} ± {ahead.half_width:.1f}",
+        ]
+
+
 def sites(path: Path) -> Rows:
     """How often the site is found that rows of a table come from, and how often that was said."""
     rows = json.loads(path.read_text("utf-8"))["rows"]
@@ -235,5 +260,6 @@ TABLES: dict[str, tuple[str, Callable[[Path], Rows]]] = {
     "sites": ("perf/tables.json", sites),
     "searches": ("paper/results/task-inference.json", searches),
     "foreign": ("paper/results/task-inference.json", foreign),
+    "rotations-by-sparsity": ("paper/results/rotated-mnist-paper.json", by_sparsity),
     "unnamed-rotations": ("paper/results/rotated-mnist-paper.json", unnamed),
 }
