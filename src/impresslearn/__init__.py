@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from impresslearn import inference as inference
     from impresslearn import masks as masks
     from impresslearn import methods as methods
     from impresslearn import networks as networks
@@ -71,7 +72,8 @@ _NAMES = {
 }
 _HOME = {name: f"impresslearn.{room}" for room, names in _NAMES.items() for name in names.split()}
 """Public name -> the module that defines it; a sub-module is its own home."""
-_HOME |= {room: f"impresslearn.{room}" for room in ("masks", "methods", "networks", "streams")}
+_ROOMS = ("inference", "masks", "methods", "networks", "streams")
+_HOME |= {room: f"impresslearn.{room}" for room in _ROOMS}
 
 __all__ = sorted([*_HOME, "__version__"])
 

@@ -112,6 +112,18 @@ def did_you_mean(word: Any, known: Collection[str]) -> str:
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
+def check_known(line: str, word: Any, known: Collection[str]) -> None:
+    """Raises InputError with the line of `unknown` for a word that is not known."""
+    if word not in known:
+        raise InputError(unknown(line, word, known))
+
+
+def unknown(line: str, word: Any, known: Collection[str]) -> str:
+    """The line about an unknown word: close ones, or all there are."""
+    hint = did_you_mean(word, known) or f"; choose from {', '.join(known)}"
+    return f"{line} {word!r}{hint}"
+
+
 def nearest(word: Any, known: Collection[str], count: int = 3) -> list[str]:
     """At most `count` known words that begin with a word or hold it; else those spelled alike.
 

@@ -414,3 +414,50 @@ def test_grids_and_references_that_cannot_be_are_a_line(tmp_path, change, line):
     path = written(tmp_path, odd__toml=text, blobs__py=MODULE) / "odd.toml"
     with pytest.raises(ImpressLearnError, match=line):
         plan_run(read_configuration(path))
+
+
+GUESSING = """
+import impresslearn as il
+
+
+class Guessing(il.SupSup):
+    def infer_task(self, inputs):
+        return min(self.tasks_)
+
+
+def make(backbone):
+    return Guessing(backbone, basis_recipe=il.Recipe(epochs=0, min_steps=5))
+
+
+class Wrong(Guessing):
+    def infer_task(self, inputs):
+        return 3
+
+
+def wrong(backbone):
+    return Wrong(backbone)
+"""
+
+
+def test_tasks_are_inferred_where_a_run_asks_for_it(tmp_path):
+    methods = '[[method]]\nname = "supsup"\nrecipe = { epochs = 0, min_steps = 60 }\n'
+    methods += '[[method]]\nmodule = "guessing:make"\nlabel = "guessing"\n'
+    text = f"{ONE}{methods}[run]\ntask_inference = 8\n"
+    folder = written(tmp_path, blobs__toml=text, blobs__py=MODULE, guessing__py=GUESSING)
+    told = json.loads(command(folder / "blobs.toml", "--processes", 1, "--json"))
+    found = {each["method"]: each for each in told["methods"]}
+    assert found["separate"]["task_inference_accuracy"] is None
+    assert found["supsup"]["task_inference_accuracy"] > 0.5
+    assert found["guessing"]["task_inference_accuracy"] == 0.25
+    assert found["guessing"]["unnamed_accuracy"] < found["guessing"]["average_accuracy"]
+    shown = markdown_of(read_record(folder / "results" / "blobs.json"))
+    assert "| task inference accuracy | unnamed accuracy |" in shown
+    assert "25.0%" in shown
+    written(tmp_path, blobs__toml=text.replace("= 8", "= 91"))
+    line = r"\[run\]: task_inference = 91, but a task has 90 examples to be scored on"
+    with pytest.raises(ImpressLearnError, match=line):
+        keys_of(tmp_path / "blobs.toml")
+    written(tmp_path, blobs__toml=text.replace("guessing:make", "guessing:wrong"))
+    line = "infer_task of Wrong must return a task's name, or a TaskGuess, got 3"
+    with pytest.raises(ImpressLearnError, match=line):
+        command(tmp_path / "blobs.toml", "--processes", 1)

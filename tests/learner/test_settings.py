@@ -1,10 +1,20 @@
 """A learner's settings: fixed once it is made, checked at the door, kept through a file."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from impresslearn import Prepared, Preprocessing, Recipe, disjoint_bank, load, open_store
+from impresslearn import (
+    ImpressLearner,
+    Prepared,
+    Preprocessing,
+    Recipe,
+    disjoint_bank,
+    load,
+    open_store,
+)
 from impresslearn.errors import FixedSettingError
 from impresslearn.methods import FineTuning, Hybrid, SequentialFineTuning, SupSup
 from toys import blobs, lenet, quick_learner, refused
@@ -203,3 +213,22 @@ def test_what_tells_nothing_of_pixels_decides_nothing():
     assert learner.logits(ones, "b").equal(learner.logits(ones.float(), "b"))
     learner.remove_task("b").learn_task("c", (inputs.long(), labels))
     assert learner.preprocessing_.pixels is False
+
+
+def test_a_preset_takes_entries_of_its_recipes():
+    def learner(**settings):
+        return ImpressLearner.from_preset(lenet(), "per_weight", **settings)
+
+    whole = learner().task_recipe
+    changed = learner(recipe={"epochs": 0}, task_recipe={"min_steps": 7})
+    assert changed.task_recipe == replace(whole, epochs=0, min_steps=7)
+    assert changed.task_recipe.label_smoothing
+    assert changed.basis_recipe == replace(learner().basis_recipe, epochs=0)
+    assert learner(task_recipe=Recipe(epochs=1)).task_recipe == Recipe(epochs=1)
+    for settings, line in (
+        ({"task_recipe": {"epoch": 1}}, "a recipe has no entry 'epoch'; did you mean 'epochs'"),
+        ({"recipe": 3}, "a recipe must be a Recipe or a mapping of its entries, got 3"),
+        ({"task_recipe": None}, "a recipe must be a Recipe"),
+        ({"bit_prise": 1}, "a learner has no setting 'bit_prise'; did you mean 'bit_price'"),
+    ):
+        refused(line, learner, **settings)

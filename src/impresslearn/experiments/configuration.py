@@ -8,7 +8,7 @@
                  settings, basis, label, in backbone what is different in its network, and in grid
                  lists of settings, of which each combination is a method
     [run]        seeds = [0], out = "results", order = "shuffled" or "given", validation = 0.2,
-                 reference (a label), tensorboard
+                 task_inference = 10, reference (a label), tensorboard
 
 Paths are relative to the folder of the file. Every mistake is one line that names the file and the
 key. What needs the stream or the network itself is checked by `configured_run.plan_run`.
@@ -38,7 +38,7 @@ from impresslearn.errors import InputError, error_prefix
 from impresslearn.methods import method_settings
 from impresslearn.report.quantities import said
 from impresslearn.report.records import FINDINGS
-from impresslearn.validation import check_integer, did_you_mean
+from impresslearn.validation import check_integer, unknown
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -192,6 +192,7 @@ class RunTable(_Table):
     out: str = "results"
     order: Literal["shuffled", "given"] = "shuffled"
     validation: Annotated[float, Field(gt=0, lt=1)] | None = None
+    task_inference: Annotated[int, Field(gt=0)] | None = None
     reference: str | None = None
     tensorboard: str | None = None
 
@@ -289,9 +290,7 @@ def _line(error: Any) -> str:
     if error["type"] == "extra_forbidden":
         model: type[BaseModel] = RunTable if keys else Configuration
         place, key = (f"[{table}]", keys[0]) if keys else ("the file", table)
-        known = model.model_fields
-        hint = did_you_mean(key, known) or f"; choose from {', '.join(known)}"
-        return f"{place} has no key {key!r}{hint}"
+        return unknown(f"{place} has no key", key, model.model_fields)
     place = f"[{table}]"
     if table == "method" and keys:
         place = f"[[method]] {keys.pop(0) + 1}"

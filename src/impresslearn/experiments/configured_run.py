@@ -32,7 +32,7 @@ from impresslearn.experiments.sources import (
 from impresslearn.experiments.targets import Plan, Planned, Target
 from impresslearn.experiments.targets.plan import filled, read_tables
 from impresslearn.experiments.trials import rows_of_trials, summary_writer, write_events
-from impresslearn.experiments.work.custom import VALUES, make_method, run_part
+from impresslearn.experiments.work.custom import INFERENCE, VALUES, make_method, run_part
 from impresslearn.methods.results import MEASURES
 from impresslearn.streams import Stream
 
@@ -90,7 +90,7 @@ class RunPlan:
             figures=[shown["line"] | {"order": list(methods)}, shown["bar"], *maps],
             tables=[*shown["tables"], *pairs],
             finish=partial(rows_of_trials, reference=file.run.reference),
-            optional=(*MEASURES, "bytes_per_task", "bytes", "role"),
+            optional=(*MEASURES, *INFERENCE, "bytes_per_task", "bytes", "role"),
         )
         return Target(self.name, self.name, claim="", expects="", cost="", plan=lambda scale: plan)
 
@@ -115,6 +115,12 @@ def plan_run(
         held_out = configuration.run.validation
         if held_out is not None:
             stream = stream.for_validation(held_out)
+        asked = configuration.run.task_inference
+        fewest = min(len(task.test) for task in stream)
+        if asked is not None and asked > fewest:
+            raise InputError(
+                f"[run]: task_inference = {asked}, but a task has {fewest} examples to be scored on"
+            )
         for method in configuration.method:
             _check_method(method, configuration, stream, device)
         shared: dict[str, Any] = {"stream": settings, "order": configuration.run.order}
@@ -122,6 +128,8 @@ def plan_run(
             shared["data"] = digest
         if held_out is not None:
             shared["validation"] = held_out
+        if asked is not None:
+            shared["task_inference"] = asked
         parts = tuple(_parts(configuration, shared))
     run = Run(CUSTOM, Place(str(folder), device), configuration.out)
     return RunPlan(configuration, stream, parts, run)

@@ -17,6 +17,7 @@ from typing import Any
 from impresslearn.errors import MissingDependencyError
 from impresslearn.experiments.statistics import holm, paired_test
 from impresslearn.experiments.targets.plan import Planned, Row
+from impresslearn.experiments.work.custom import INFERENCE
 from impresslearn.methods import Evaluation
 from impresslearn.methods.results import MEASURES
 
@@ -92,22 +93,25 @@ def _rows(outcome: Mapping[str, Any]) -> Iterator[Row]:
         final = {"final_accuracy": row["accuracy"]}
         yield {**whose, "task": row["task"], "place": place, **known, **final}
     measures = found.summary().items()
-    yield whose | {key: each for key, each in measures if each is not None and key != "seconds"}
+    inference = {key: outcome[key] for key in INFERENCE if key in outcome}
+    known = {key: each for key, each in measures if each is not None and key != "seconds"}
+    yield whose | known | inference
 
 
 def summaries(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """{method, seeds, and each measure's mean over them, None where one is unknown}, a method an
-    entry, from the rows of a record.
+    entry, from the rows of a record. Those of task inference only where it was asked for.
     """
     trials = defaultdict(list)
     for row in rows:
         if "average_accuracy" in row:
             trials[row["method"]].append(row)
+    asked = [key for key in INFERENCE if any(key in row for row in rows)]
     return [
         {"method": method, "seeds": len(each)}
         | {
             key: fmean(row[key] for row in each) if all(key in row for row in each) else None
-            for key in (*MEASURES, "bytes_per_task")
+            for key in (*MEASURES, "bytes_per_task", *asked)
         }
         for method, each in trials.items()
     ]

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from impresslearn.data import Prepared, classes_of
+from impresslearn.data import Prepared, as_examples, classes_of
 from impresslearn.errors import InputError
+from impresslearn.inference.task_inference import TaskGuess
 from impresslearn.networks.inputs import checked_examples
 from impresslearn.report.cells import Cells, cells_of
 from impresslearn.validation import check_integer
@@ -21,8 +22,8 @@ class InferenceScores:
     """What came of asking a learner which task inputs belong to, a row for each number of inputs.
 
     rows: inputs asked with at once; trials; task_accuracy, the share of them whose most likely task
-    is right; stated_accuracy, what the posterior said of that task; rejected, the share told to be
-    of no task; accuracy of the labels that the most likely tasks predict.
+    is right; accuracy of the labels that the most likely tasks predict; stated_accuracy, what the
+    posterior said of the most likely task; rejected, the share told to be of no task.
     """
 
     rows: tuple[Mapping[str, Any], ...]
@@ -39,7 +40,7 @@ class InferenceScores:
 
 
 def score_inference(
-    learner: Any,
+    method: Any,
     tasks: Mapping[str, Any],
     *,
     inputs: int | Sequence[int] = (1, 8, 64),
@@ -47,25 +48,28 @@ def score_inference(
     seed: int = 0,
     **how: Any,
 ) -> InferenceScores:
-    """Asks a learner which task unlabelled inputs belong to, and how often it is right.
+    """Asks a learner, or another method, which task unlabelled inputs belong to.
 
-    tasks: labelled data by name, such as test sets, of tasks that the learner has. inputs: how many
-    to ask with at once, or several such numbers. trials: draws of so many inputs of each task. how:
-    arguments of `learner.infer_task`, such as method and among.
+    method: with `infer_task(inputs)`, which returns a `TaskGuess` or a task's name, and
+    `predict(inputs, task)`. tasks: labelled data by name, such as test sets, of tasks that it has
+    learned. inputs: how many to ask with at once, or several such numbers. trials: draws of so many
+    inputs of each task. how: arguments of `infer_task`, such as among.
     Raises InputError for labels that a task has not seen and for fewer examples than inputs,
     UnknownTaskError for other tasks.
     """
     if not isinstance(tasks, Mapping) or not tasks:
         raise InputError(f"tasks must map names to labelled data, got {type(tasks).__name__}")
-    for name in tasks:
-        learner.tasks_[name]  # UnknownTaskError for one that it does not have
+    ours = hasattr(method, "preprocessing_")
+    known = [method.tasks_[name] for name in tasks] if ours else []  # UnknownTaskError for others
     data = {
-        name: checked_examples(learner.backbone, each, learner.preprocessing_)
+        name: checked_examples(method.backbone, each, method.preprocessing_)
+        if ours
+        else as_examples(each)
         for name, each in tasks.items()
     }
-    for name, examples in data.items():
-        if unknown := set(classes_of(examples.labels)) - set(learner.tasks_[name].classes):
-            raise InputError(f"label {min(unknown)!r} was never seen by task {name!r}")
+    for task in known:
+        if unknown := set(classes_of(data[task.name].labels)) - set(task.classes):
+            raise InputError(f"label {min(unknown)!r} was never seen by task {task.name!r}")
     inputs = [inputs] if isinstance(inputs, int) else list(inputs)
     if not inputs:
         raise InputError("inputs must be a number of inputs, or several, got none")
@@ -77,17 +81,21 @@ def score_inference(
         for name, examples in data.items():
             for _ in range(trials):
                 places = np.sort(generator.choice(len(examples), count, replace=False))
-                given = Prepared(examples.inputs_at(places))
-                guess = learner.infer_task(given, **how)
-                predicted = learner.predict(given, task=guess.best)
-                asked.append(
-                    {
-                        "task_accuracy": float(guess.best == name),
-                        "stated_accuracy": guess.posterior[guess.best],
-                        "rejected": float(guess.unknown),
-                        "accuracy": float(np.mean(predicted == examples.labels[places])),
-                    }
-                )
+                given: Any = examples.inputs_at(places)
+                given = Prepared(given) if ours else given
+                guess = method.infer_task(given, **how)
+                found = guess.best if isinstance(guess, TaskGuess) else guess
+                if not isinstance(found, str):
+                    raise InputError(
+                        f"infer_task of {type(method).__name__} must return a task's name, or a "
+                        f"TaskGuess, got {found!r}"
+                    )
+                right = method.predict(given, task=found) == examples.labels[places]
+                row = {"task_accuracy": float(found == name), "accuracy": float(np.mean(right))}
+                if isinstance(guess, TaskGuess):
+                    row["stated_accuracy"] = guess.posterior[found]
+                    row["rejected"] = float(guess.unknown)
+                asked.append(row)
         means = {key: fmean(each[key] for each in asked) for key in asked[0]}
         rows.append({"inputs": count, "trials": len(asked), **means})
     return InferenceScores(tuple(rows))

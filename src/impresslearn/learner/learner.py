@@ -119,6 +119,7 @@ class ImpressLearner(ReadOnlySettings):
     def from_preset(cls, backbone: Backbone, name: str, **overrides: Any) -> ImpressLearner:
         """A learner with a preset's settings, some overridden, and its masks where it needs any.
 
+        basis_recipe and task_recipe, or recipe for both, may be mappings of the entries to change.
         Raises InputError for "pretrained" and "few_labels" where tasks share the network's head.
         """
         chosen = find_preset(name)

@@ -17,8 +17,11 @@ from impresslearn.errors import InputError
 from impresslearn.masks import POPUP_RECIPE, Allocation, ScoreRule
 from impresslearn.networks import Backbone
 from impresslearn.optimisation.loop import Recipe
-from impresslearn.state.settings import checked_tune
-from impresslearn.validation import check_choice
+from impresslearn.state.settings import RECIPES, LearnerSettings, checked_tune
+from impresslearn.validation import check_choice, check_known
+
+KNOWN = (*LearnerSettings.__dataclass_fields__, "bank", "progress", "cache_bytes")
+"""The settings of `ImpressLearner`."""
 
 
 @dataclass(frozen=True)
@@ -60,15 +63,22 @@ class Preset:
     def settings_on(self, backbone: Backbone, given: Mapping[str, Any]) -> dict[str, Any]:
         """Keyword arguments for `ImpressLearner` on a network, with those given in their place.
 
-        Norm statistics are folded only where the network has some that can be. Raises InputError
-        for a preset of tasks with heads of their own on a network whose tasks share one.
+        given: also recipe, which changes both recipes; each is a `Recipe` or a mapping of entries
+        to change. Norm statistics are folded only where the network has some that can be. Raises
+        InputError for unknown settings, and for a preset of tasks with heads of their own on a
+        network whose tasks share one.
         """
+        for key in given:
+            check_known("a learner has no setting", key, (*KNOWN, "recipe"))
         if self.own_head and backbone.own_head is None:
             raise InputError(
                 "this preset is for networks whose tasks have heads of their own, "
                 'head="own", as from il.adapt(module)'
             )
         settings = self.learner_settings() | dict(given)
+        both = settings.pop("recipe", {})
+        for key in RECIPES:
+            settings[key] = getattr(self, key).changed(both).changed(given.get(key, {}))
         tune = checked_tune(settings.get("tune", ()))
         if "fold_after" not in given and not can_fold(backbone, tune):
             settings.pop("fold_after", None)

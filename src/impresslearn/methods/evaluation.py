@@ -35,7 +35,8 @@ class Method(Protocol):
     It may have more, which `evaluate` then uses: `learn_basis(name, data)`, for the tasks that come
     first; `zero_shot_score(data, classes)`, the accuracy in [0, 1] on labelled data of a task that
     was not learned, with its classes in sorted order; `tasks_`, task name -> an object with
-    `bytes` and `role`; and for others `save(path)`.
+    `bytes` and `role`. For others: `infer_task(inputs)`, which task unlabelled inputs are of, a
+    `TaskGuess` or a name; and `save(path)`.
     """
 
     def learn_task(self, name: str, data: Any) -> Any:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
 
@@ -41,7 +41,7 @@ from impresslearn.networks import Backbone
 from impresslearn.optimisation.loop import Recipe
 from impresslearn.optimisation.progress import ProgressChoice
 from impresslearn.state.settings import RECIPES
-from impresslearn.validation import check_integer, check_name, did_you_mean
+from impresslearn.validation import check_integer, check_known, check_name
 
 Factory = Callable[..., Method]
 
@@ -93,8 +93,7 @@ def method_settings(name: str, **settings: Any) -> dict[str, Any]:
     if entry.settings is None:
         return settings
     for key in settings:
-        if key not in entry.settings:
-            raise InputError(f"{name} has no setting {key!r}{_hint(key, entry.settings)}")
+        check_known(f"{name} has no setting", key, entry.settings)
     defaults: dict[str, Any] = dict(entry.defaults)
     if "preset" in entry.settings:
         preset = settings.pop("preset", "default")
@@ -106,7 +105,7 @@ def method_settings(name: str, **settings: Any) -> dict[str, Any]:
     for key, default in defaults.items():
         if isinstance(default, Recipe):
             own = settings.pop(key, {}) if key != "recipe" else {}
-            defaults[key] = _changed(_changed(default, shared), own).settings()
+            defaults[key] = default.changed(shared).changed(own).settings()
     return defaults | settings
 
 
@@ -128,24 +127,8 @@ def register_method(name: str, factory: Factory) -> None:
 
 
 def _entry(name: str) -> _Entry:
-    if name not in _entries:
-        raise InputError(f"no method {name!r}{_hint(name, list_methods())}")
+    check_known("no method", name, _entries)
     return _entries[name]
-
-
-def _hint(word: Any, known: Any) -> str:
-    return did_you_mean(word, known) or f"; choose from {', '.join(known)}"
-
-
-def _changed(recipe: Recipe, change: Recipe | Mapping[str, Any]) -> Recipe:
-    if isinstance(change, Recipe):
-        return change
-    if not isinstance(change, Mapping):
-        raise InputError(f"a recipe must be a Recipe or a mapping of its entries, got {change!r}")
-    for key in change:
-        if key not in vars(recipe):
-            raise InputError(f"a recipe has no entry {key!r}{_hint(key, vars(recipe))}")
-    return replace(recipe, **change)
 
 
 def _hybrid(backbone: Backbone, *, task_recipe: Recipe, **settings: Any) -> Hybrid:

@@ -38,7 +38,7 @@ from impresslearn.state.tasks import (
     find_task,
     label_map_bytes,
 )
-from impresslearn.validation import ReadOnlySettings, did_you_mean
+from impresslearn.validation import ReadOnlySettings, check_known
 
 
 class MaskSettings(TypedDict, total=False):
@@ -62,10 +62,8 @@ class SupSupSettings(MaskSettings, total=False):
 
 def check_settings(method: str, given: Mapping[str, Any], known: type) -> None:
     """Raises InputError for a setting that a method does not have."""
-    for name in given.keys() - known.__annotations__.keys():
-        hint = did_you_mean(name, known.__annotations__)
-        choices = "" if hint else f"; it has {', '.join(known.__annotations__)}"
-        raise InputError(f"{method} has no setting {name!r}{hint}{choices}")
+    for name in given:
+        check_known(f"{method} has no setting", name, known.__annotations__)
 
 
 class SupSup(ReadOnlySettings):
@@ -104,6 +102,11 @@ class SupSup(ReadOnlySettings):
 
     def _use(self, learner: ImpressLearner) -> None:
         vars(self).update(vars(learner.settings), backbone=learner.backbone, _learner=learner)
+
+    @property
+    def preprocessing_(self) -> Preprocessing | None:
+        """As of `ImpressLearner`."""
+        return self._learner.preprocessing_
 
     @property
     def tasks_(self) -> TaskTable:

@@ -7,7 +7,7 @@ coefficients or a whole network); a `TaskTraining` runs the loop for it on the t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import count, islice
 from numbers import Integral
@@ -22,7 +22,13 @@ from impresslearn.errors import InputError, TrainingError
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import Statistics, TrainingPhase
 from impresslearn.optimisation.progress import Progress, silent
-from impresslearn.validation import check_choice, check_integer, check_number, torch_seed
+from impresslearn.validation import (
+    check_choice,
+    check_integer,
+    check_known,
+    check_number,
+    torch_seed,
+)
 
 COUNTS = {"min_steps": 0, "batch_size": 1}
 """The least that each may be."""
@@ -88,6 +94,20 @@ class Recipe:
                 f"got lr={self.lr}, batch_fraction={self.batch_fraction}, "
                 f"label_smoothing={self.label_smoothing}"
             )
+
+    def changed(self, change: Recipe | Mapping[str, Any]) -> Recipe:
+        """This recipe with some entries changed, or another one.
+
+        Raises InputError for entries that a recipe does not have, naming close ones.
+        """
+        if isinstance(change, Recipe):
+            return change
+        if not isinstance(change, Mapping):
+            line = "a recipe must be a Recipe or a mapping of its entries"
+            raise InputError(f"{line}, got {change!r}")
+        for key in change:
+            check_known("a recipe has no entry", key, vars(self))
+        return replace(self, **change)
 
     def total_steps(self, examples: int) -> int:
         """The steps that a run over so many examples takes."""

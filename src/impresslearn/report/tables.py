@@ -44,11 +44,8 @@ def highlights_of(record: Record) -> list[tuple[str, str, str]]:
 
 
 def told(record: Record) -> dict[str, str]:
-    """What is said about a record, by heading: the paper's claim, unless it is a custom run's."""
-    if record.is_custom:
-        about = {"Your run": "a configuration of your own; the paper says nothing about it"}
-    else:
-        about = {"The paper": record.claim} if record.claim else {}
+    """What is said about a record, by heading: the paper's claim and what was found."""
+    about = {"The paper": record.claim} if record.claim else {}
     return about | ({"Found here": record.finding} if record.finding else {})
 
 

@@ -16,13 +16,17 @@ from impresslearn.experiments.sources import (
     make_backbone,
     make_stream,
 )
+from impresslearn.inference import score_inference
 from impresslearn.methods.evaluation import Evaluation, Method, evaluate
 from impresslearn.methods.registry import create_method, method_settings
 from impresslearn.networks import Backbone
 from impresslearn.streams import Stream
 
-VALUES = ("tasks", "roles", "added_bytes", "matrix")
-"""What a kept outcome says; see `stored`."""
+INFERENCE = ("task_inference_accuracy", "unnamed_accuracy")
+VALUES = ("tasks", "roles", "added_bytes", "matrix", *INFERENCE)
+"""What a kept outcome says; see `stored` and `inferred`."""
+TRIALS = 10
+"""Draws of inputs of each task, for which the task is inferred."""
 
 
 def stored(found: Evaluation) -> dict[str, Any]:
@@ -37,11 +41,23 @@ def stored(found: Evaluation) -> dict[str, Any]:
     }
 
 
+def inferred(method: Method, stream: Stream, inputs: int) -> dict[str, float]:
+    """How often the task of so many test inputs is found, and how many labels are right with it.
+
+    Empty for a method that has no `infer_task`.
+    """
+    if not hasattr(method, "infer_task"):
+        return {}
+    tests = {task.name: task.test for task in stream}
+    (row,) = score_inference(method, tests, inputs=inputs, trials=TRIALS).rows
+    return dict(zip(INFERENCE, (row["task_accuracy"], row["accuracy"]), strict=True))
+
+
 @job_function("own")
 def run_part(settings: Mapping[str, Any], needs: Sequence[Outcome], place: Place) -> Outcome:
     """One method on one seed: the accuracy on every task before the first and after each.
 
-    Values: tasks, in the order they were learned; roles; added_bytes; matrix; see `stored`.
+    Values: see `stored`; where the settings have `task_inference`, also those of `inferred`.
     """
     folder, seed = Path(place.data), settings["seed"]
     stream = in_order(make_stream(settings["stream"], folder), seed, settings["order"])
@@ -51,8 +67,10 @@ def run_part(settings: Mapping[str, Any], needs: Sequence[Outcome], place: Place
     described = settings["method"]
     with error_prefix(f"{described.get('name', described.get('module'))}, seed {seed}"):
         method = make_method(described, backbone, seed, folder)
-        found = evaluate(method, stream, basis=described.get("basis", 0))
-    return Outcome(stored(found))
+        found = stored(evaluate(method, stream, basis=described.get("basis", 0)))
+        if "task_inference" in settings:
+            found |= inferred(method, stream, settings["task_inference"])
+    return Outcome(found)
 
 
 def in_order(stream: Stream, seed: int, order: str) -> Stream:
