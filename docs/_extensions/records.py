@@ -213,7 +213,7 @@ def by_sparsity(path: Path) -> Rows:
     yield ["sparsity", *(name.format(most=most) for name in columns), f"N = {most} less SupSup"]
     cells = grouped(rows, lambda row: (row["sparsity"], row["method"], row.get("masks")))
     for sparsity in dict.fromkeys(row["sparsity"] for row in rows):
-        told = [cells[sparsity, *which] for which in columns.values()]
+        told = [cells[(sparsity, *which)] for which in columns.values()]
         ours = {(row["seed"], row["task"]): row for row in cells[sparsity, "heterogeneous", most]}
         pairs = ((ours[row["seed"], row["task"]], row) for row in told[0])
         ahead = summarise(
@@ -261,5 +261,7 @@ TABLES: dict[str, tuple[str, Callable[[Path], Rows]]] = {
     "searches": ("paper/results/task-inference.json", searches),
     "foreign": ("paper/results/task-inference.json", foreign),
     "rotations-by-sparsity": ("paper/results/rotated-mnist-paper.json", by_sparsity),
+    "permutations-by-sparsity": ("paper/results/permuted-mnist-paper.json", by_sparsity),
+    "unnamed-permutations": ("paper/results/permuted-mnist-paper.json", unnamed),
     "unnamed-rotations": ("paper/results/rotated-mnist-paper.json", unnamed),
 }
