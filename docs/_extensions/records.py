@@ -209,8 +209,8 @@ def by_sparsity(path: Path) -> Rows:
     *counts, most = sorted({row["masks"] for row in rows if row["method"] == "heterogeneous"})
     columns: dict[str, tuple[str, Any]] = {"SupSup": ("supsup", None)}
     columns |= {f"N = {count}": ("heterogeneous", count) for count in (*counts, most)}
-    columns |= {"homogeneous, N = {most}": ("homogeneous", most), "X": ("X", 1)}
-    yield ["sparsity", *(name.format(most=most) for name in columns), f"N = {most} less SupSup"]
+    columns |= {f"homogeneous, N = {most}": ("homogeneous", most), "X": ("X", 1)}
+    yield ["sparsity", *columns, f"N = {most} less SupSup"]
     cells = grouped(rows, lambda row: (row["sparsity"], row["method"], row.get("masks")))
     for sparsity in dict.fromkeys(row["sparsity"] for row in rows):
         told = [cells[(sparsity, *which)] for which in columns.values()]

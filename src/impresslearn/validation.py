@@ -3,13 +3,14 @@
 What a store could not write is refused here, and NumPy's numbers become Python's.
 """
 
+import inspect
 import json
 import math
 import numbers
 import re
 import sys
 import zlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from difflib import get_close_matches
 from typing import Any
 
@@ -113,12 +114,26 @@ def did_you_mean(word: Any, known: Collection[str]) -> str:
 
 
 def check_known(line: str, word: Any, known: Collection[str]) -> None:
-    """Raises InputError with the line of `unknown` for a word that is not known."""
+    """Raises InputError with the line of `unknown_word` for a word that is not known."""
     if word not in known:
-        raise InputError(unknown(line, word, known))
+        raise InputError(unknown_word(line, word, known))
 
 
-def unknown(line: str, word: Any, known: Collection[str]) -> str:
+def check_keywords(
+    line: str, given: Collection[str], function: Callable[..., Any], also: Collection[str] = ()
+) -> None:
+    """Raises InputError with the line of `unknown_word` for a keyword that a function refuses.
+
+    also: words that are taken beside those of its signature.
+    """
+    parameters = inspect.signature(function).parameters.values()
+    if any(each.kind is each.VAR_KEYWORD for each in parameters):
+        return
+    for key in given:
+        check_known(line, key, [*(each.name for each in parameters), *also])
+
+
+def unknown_word(line: str, word: Any, known: Collection[str]) -> str:
     """The line about an unknown word: close ones, or all there are."""
     hint = did_you_mean(word, known) or f"; choose from {', '.join(known)}"
     return f"{line} {word!r}{hint}"

@@ -285,6 +285,42 @@ def test_inference_is_scored_by_the_number_of_inputs(digits):
             il.score_inference(digits, wrong, **settings)
 
 
+class FirstTask:
+    """Says "0" of whatever it is shown, and remembers the inputs it was shown."""
+
+    def __init__(self, shown):
+        self.shown = shown
+
+    def infer_task(self, inputs):
+        self.shown.append(inputs)
+        return "0"
+
+    def predict(self, inputs, task):
+        return np.full(len(inputs), 3)
+
+
+class Failing(FirstTask):
+    def infer_task(self, inputs):
+        return self.missing
+
+
+class FailingLater(FirstTask):
+    def predict(self, inputs, task):
+        raise KeyError(task)
+
+
+def test_inference_of_a_method_of_ones_own_is_scored_on_raw_inputs():
+    tasks = {"0": (np.full((8, 4), 9.0), np.full(8, 3)), "1": (np.zeros((8, 4)), np.ones(8, int))}
+    shown = []
+    (row,) = il.score_inference(FirstTask(shown), tasks, inputs=5, trials=2).rows
+    assert row == {"inputs": 5, "trials": 4, "task_accuracy": 0.5, "accuracy": 0.5}
+    assert [np.unique(each).tolist() for each in shown] == [[9.0], [9.0], [0.0], [0.0]]
+    with pytest.raises(il.InputError, match="^infer_task of Failing: AttributeError: .*missing"):
+        il.score_inference(Failing([]), tasks, inputs=5)
+    with pytest.raises(il.InputError, match="^predict of FailingLater: KeyError: '?0'?$"):
+        il.score_inference(FailingLater([]), tasks, inputs=5)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_inputs_in_the_order_of_their_classes_are_told_like_others(method):
     """Only some of many inputs are looked at: not the first ones, which may be of one class."""

@@ -232,3 +232,19 @@ def test_a_preset_takes_entries_of_its_recipes():
         ({"bit_prise": 1}, "a learner has no setting 'bit_prise'; did you mean 'bit_price'"),
     ):
         refused(line, learner, **settings)
+
+
+def test_a_preset_takes_what_a_class_of_ones_own_adds():
+    class Named(ImpressLearner):
+        def __init__(self, backbone, *, label="", **settings):
+            super().__init__(backbone, **settings)
+            self.label = label
+
+    class Plain(ImpressLearner):
+        def __init__(self, backbone, *, sparsity, label=""):
+            super().__init__(backbone, sparsity=sparsity)
+
+    assert Named.from_preset(lenet(), "per_weight", label="mine").label == "mine"
+    refused(
+        "no setting 'lable'; did you mean 'label'", Plain.from_preset, lenet(), "default", lable=1
+    )

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from impresslearn.data import Prepared, as_examples, classes_of
+from impresslearn.data.paths import users_code
 from impresslearn.errors import InputError
 from impresslearn.inference.task_inference import TaskGuess
 from impresslearn.networks.inputs import checked_examples
@@ -59,7 +60,7 @@ def score_inference(
     """
     if not isinstance(tasks, Mapping) or not tasks:
         raise InputError(f"tasks must map names to labelled data, got {type(tasks).__name__}")
-    ours = hasattr(method, "preprocessing_")
+    ours, kind = hasattr(method, "preprocessing_"), type(method).__name__
     known = [method.tasks_[name] for name in tasks] if ours else []  # UnknownTaskError for others
     data = {
         name: checked_examples(method.backbone, each, method.preprocessing_)
@@ -83,14 +84,16 @@ def score_inference(
                 places = np.sort(generator.choice(len(examples), count, replace=False))
                 given: Any = examples.inputs_at(places)
                 given = Prepared(given) if ours else given
-                guess = method.infer_task(given, **how)
+                with users_code(lambda: f"infer_task of {kind}"):
+                    guess = method.infer_task(given, **how)
                 found = guess.best if isinstance(guess, TaskGuess) else guess
                 if not isinstance(found, str):
                     raise InputError(
-                        f"infer_task of {type(method).__name__} must return a task's name, or a "
-                        f"TaskGuess, got {found!r}"
+                        f"infer_task of {kind} must return a task's name, or a TaskGuess, "
+                        f"got {found!r}"
                     )
-                right = method.predict(given, task=found) == examples.labels[places]
+                with users_code(lambda: f"predict of {kind}"):
+                    right = method.predict(given, task=found) == examples.labels[places]
                 row = {"task_accuracy": float(found == name), "accuracy": float(np.mean(right))}
                 if isinstance(guess, TaskGuess):
                     row["stated_accuracy"] = guess.posterior[found]

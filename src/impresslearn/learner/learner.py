@@ -123,7 +123,7 @@ class ImpressLearner(ReadOnlySettings):
         Raises InputError for "pretrained" and "few_labels" where tasks share the network's head.
         """
         chosen = find_preset(name)
-        learner = cls(backbone, **chosen.settings_on(check_backbone(backbone), overrides))
+        learner = cls(backbone, **chosen.settings_on(check_backbone(backbone), overrides, cls))
         needed = chosen.masks and backbone.layers and learner.settings.granularity != "weight"
         if needed and not len(learner.bank_):
             learner.add_masks(chosen.masks, source="disjoint_kernels")

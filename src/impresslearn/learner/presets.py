@@ -8,7 +8,7 @@ of ResNets take the settings of its authors' published code, and "paper_lenet" t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,11 +17,8 @@ from impresslearn.errors import InputError
 from impresslearn.masks import POPUP_RECIPE, Allocation, ScoreRule
 from impresslearn.networks import Backbone
 from impresslearn.optimisation.loop import Recipe
-from impresslearn.state.settings import RECIPES, LearnerSettings, checked_tune
-from impresslearn.validation import check_choice, check_known
-
-KNOWN = (*LearnerSettings.__dataclass_fields__, "bank", "progress", "cache_bytes")
-"""The settings of `ImpressLearner`."""
+from impresslearn.state.settings import RECIPES, checked_tune
+from impresslearn.validation import check_choice, check_keywords
 
 
 @dataclass(frozen=True)
@@ -60,16 +57,17 @@ class Preset:
         own = {"task_recipe": self.task_recipe, "penalty": self.penalty, **self.more}
         return self.mask_settings() | own
 
-    def settings_on(self, backbone: Backbone, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Keyword arguments for `ImpressLearner` on a network, with those given in their place.
+    def settings_on(
+        self, backbone: Backbone, given: Mapping[str, Any], learner: Callable[..., Any]
+    ) -> dict[str, Any]:
+        """Keyword arguments for a learner's class on a network, with those given in their place.
 
         given: also recipe, which changes both recipes; each is a `Recipe` or a mapping of entries
         to change. Norm statistics are folded only where the network has some that can be. Raises
-        InputError for unknown settings, and for a preset of tasks with heads of their own on a
-        network whose tasks share one.
+        InputError for settings that the class has not, and for a preset of tasks with heads of
+        their own on a network whose tasks share one.
         """
-        for key in given:
-            check_known("a learner has no setting", key, (*KNOWN, "recipe"))
+        check_keywords("a learner has no setting", given, learner, also=("recipe",))
         if self.own_head and backbone.own_head is None:
             raise InputError(
                 "this preset is for networks whose tasks have heads of their own, "

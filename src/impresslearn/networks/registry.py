@@ -31,7 +31,7 @@ from impresslearn.networks.norms import (
     statistic_names,
     untrained,
 )
-from impresslearn.validation import check_integer, did_you_mean, plain_json
+from impresslearn.validation import check_integer, check_known, plain_json
 
 Builder = TypeVar("Builder", bound=Callable[..., nn.Module])
 
@@ -213,9 +213,7 @@ def _planned(
     name: str, num_classes: int, norm: str | None, settings: dict[str, Any]
 ) -> tuple[Callable[[], nn.Module], str | None, dict[str, Any]]:
     """What builds a network, its norm policy if it has one before that, and all its settings."""
-    if name not in _architectures:
-        hint, known = did_you_mean(name, _architectures), ", ".join(list_backbones())
-        raise InputError(f"no backbone {name!r}{hint or f'; choose from {known}'}")
+    check_known("no backbone", name, list_backbones())
     builder, norms = _architectures[name]
     signature = inspect.signature(builder)
     builds_norms = "norm" in signature.parameters

@@ -50,7 +50,7 @@ def inferred(method: Method, stream: Stream, inputs: int) -> dict[str, float]:
         return {}
     tests = {task.name: task.test for task in stream}
     (row,) = score_inference(method, tests, inputs=inputs, trials=TRIALS).rows
-    return dict(zip(INFERENCE, (row["task_accuracy"], row["accuracy"]), strict=True))
+    return {"task_inference_accuracy": row["task_accuracy"], "unnamed_accuracy": row["accuracy"]}
 
 
 @job_function("own")
