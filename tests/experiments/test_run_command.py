@@ -116,7 +116,16 @@ class One:
     write_report([record], tmp_path / "report.html")
     rows, means = (path.read_text().splitlines() for path in write_csv([record], tmp_path))
     assert len(rows) == 1 + len(record.rows)
-    assert means[0].split(",") == ["table", "method", "measure", "unit", "mean", "half_width", "n"]
+    assert means[0].split(",") == [
+        "table",
+        "method",
+        "measure",
+        "unit",
+        "mean",
+        "half_width",
+        "over",
+        "n",
+    ]
     assert len(means) == 4  # accuracy, forgetting, backward transfer
 
 

@@ -74,6 +74,11 @@ def test_the_units_of_an_interval(values, keys, over, units):
     assert (found.mean, found.half_width) == pytest.approx((alone.mean, alone.half_width))
 
 
+def test_rounding_is_no_interval():
+    agreeing = [0.1 + 0.2, 0.3, 0.3]  # 0.30000000000000004 and 0.3
+    assert summarise(rows(agreeing, seed="012"), "accuracy").half_width == 0
+
+
 def test_rows_without_seeds_among_others_are_not_called_seeds():
     mixed = [{"accuracy": 0.1, "seed": 0}, {"accuracy": 0.2, "seed": 1}, {"accuracy": 0.3}]
     assert summarise(mixed, "accuracy").over == "3 rows"

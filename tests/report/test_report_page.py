@@ -95,7 +95,7 @@ def test_tells_everything_of_a_record(page):
         *(record[key] for key in ("title", "claim", "finding", "data")),
         "small run: real data, reduced", "smoke run", "erdos_renyi", "python 3.11.7",
         "machine x86_64 · cores 2", "5 min 12 s for this run, 1 h 37 min for all its jobs",
-        "mean ± half a 95% t interval over 3 seeds; n: rows", "784!",
+        "mean ± half a 95% t interval over the means of 3 seeds; n: rows", "784!",
     ):  # fmt: skip
         assert expected in page.shown
 

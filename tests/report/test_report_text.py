@@ -29,7 +29,7 @@ MEANS = """
 | a\\|b \\*c\\*\\\\n\\<i\\> | 10 | 60.0 ± 24.8% | 120 B | 3 |
 | supsup | – | 90.0% | – | 1 |
 
-*mean ± half a 95% t interval over 3 tasks; n: rows*
+*mean ± half a 95% t interval over the means of 3 tasks; n: rows*
 
 """
 
@@ -90,7 +90,7 @@ def test_markdown_is_all_that_goes_to_stdout(run, tmp_path):
 
 LATEX = r"""\begin{table}
 \centering
-\caption{Means: mean $\pm$ half a 95\% t interval over 3 tasks; n: rows}
+\caption{Means: mean $\pm$ half a 95\% t interval over the means of 3 tasks; n: rows}
 \begin{tabular}{lrrrr}
 \toprule
 method & masks & accuracy & bytes per task & n \\
@@ -119,8 +119,13 @@ def test_one_record_has_a_page_of_its_own(run, tmp_path):
 def test_means_say_their_unit(run, tmp_path):
     run("--quiet", "--csv", str(tmp_path))
     with (tmp_path / "small-means.csv").open(encoding="utf-8", newline="") as file:
-        units = {row["measure"]: row["unit"] for row in csv.DictReader(file)}
-    assert units == {"accuracy": "fraction", "bytes_per_task": "bytes"}
+        rows = list(csv.DictReader(file))
+    assert {row["measure"]: row["unit"] for row in rows} == {
+        "accuracy": "fraction",
+        "bytes_per_task": "bytes",
+    }
+    assert [(row["over"], row["n"]) for row in rows][-1] == ("", "1")
+    assert ("3 tasks", "3") in {(row["over"], row["n"]) for row in rows}
 
 
 def test_single_rows_are_not_counted():

@@ -17,6 +17,8 @@ from impresslearn.errors import InputError
 from impresslearn.report.quantities import Quantity, named, quantity_in, word
 from impresslearn.report.specification import Figure, Filter
 
+EXACT = 1e-12
+"""Share of a mean below which an interval is rounding: the seeds agree."""
 Row = Mapping[str, Any]
 T = TypeVar("T")
 
@@ -54,11 +56,14 @@ def summarise(rows: Sequence[Row], key: str) -> Summary:
     unit = "seed" if by_seed else "task" if all("task" in row for row in rows) else "row"
     units = grouped(enumerate(rows), lambda each: each[0] if unit == "row" else each[1][unit])
     means = [fmean(float(row[key]) for _, row in of) for of in units.values()]
-    half = stats.t.ppf(0.975, len(means) - 1) * stats.sem(means) if len(means) > 1 else None
+    mean, half = fmean(means), None
+    if len(means) > 1:
+        half = float(stats.t.ppf(0.975, len(means) - 1) * stats.sem(means))
+        half = 0.0 if half < EXACT * abs(mean) else half
     return Summary(
-        mean=fmean(means),
+        mean=mean,
         deviation=stdev(float(row[key]) for row in rows) if len(rows) > 1 else 0.0,
-        half_width=None if half is None else float(half),
+        half_width=half,
         count=len(rows),
         over=f"{len(means)} {unit}{'' if len(means) == 1 else 's'}",
     )

@@ -105,7 +105,10 @@ def _verbatim(table: Table) -> Cells:
 
 
 def means_of(record: Record) -> list[dict[str, Any]]:
-    """The means behind the record's tables: mean, half_width (None for one row), unit and n."""
+    """The means behind the record's tables: mean, unit, half_width and what it is over, and n.
+
+    half_width: None for one row. over: like "5 tasks". n: rows; seeds of a difference.
+    """
     found: list[dict[str, Any]] = []
     for table in record.tables:
         groups = {} if table.rows_verbatim is not None else _groups(table, record.rows)
@@ -115,16 +118,18 @@ def means_of(record: Record) -> list[dict[str, Any]]:
             means = {key: _mean_of(rows, key) for key, rows in measured.items() if rows}
             if {"half_width", "difference"} <= means.keys():  # no means over rows, but one row
                 told = {key: each["mean"] for key, each in means.items() if key != "difference"}
-                count = labels.pop("seeds", len(of))
-                means = {"difference": means["difference"] | told | {"n": count}}
+                seeds = labels.pop("seeds", None)
+                told |= {"over": f"{seeds} seeds", "n": seeds} if seeds else {}
+                means = {"difference": means["difference"] | told}
             found += [labels | each for each in means.values()]
     return found
 
 
 def _mean_of(rows: Sequence[Row], key: str) -> dict[str, Any]:
     told, unit = summarise(rows, key), quantity_in(rows, key).unit
-    interval = {"mean": told.mean, "half_width": told.half_width}
-    return {"measure": key, "unit": unit, **interval, "n": len(rows)}
+    over = None if told.half_width is None else told.over
+    interval = {"mean": told.mean, "half_width": told.half_width, "over": over}
+    return {"measure": key, "unit": unit, **interval, "n": told.count}
 
 
 def _groups(table: Table, rows: Sequence[Row]) -> dict[tuple[Any, ...], list[Row]]:
@@ -158,7 +163,8 @@ def _means(table: Table, rows: Sequence[Row]) -> Cells:
         lines.append((*labels, *cells, counts[0] if len(set(counts)) == 1 else ", ".join(counts)))
     single = all(len(of) == 1 for of in groups.values())  # then every count is 1 or 0
     numeric = [all(not isinstance(row.get(key), str) for row in chosen) for key in table.columns]
-    note = f"mean ± half a 95% t interval over {' or '.join(sorted(over))}" if over else "mean"
+    units = " or ".join(sorted(over))
+    note = f"mean ± half a 95% t interval over the means of {units}" if over else "mean"
     return Cells(
         title=table.title,
         note="" if single else f"{note}; n: rows",
