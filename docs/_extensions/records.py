@@ -86,6 +86,27 @@ def switching(path: Path) -> Rows:
         ]
 
 
+def advice(path: Path) -> Rows:
+    """How good advice is beside a full search, and how much time it takes of it."""
+    yield ["tasks", "budget", "advice", "full search", "difference", "tasks evaluated", "seconds"]
+    for row in json.loads(path.read_text(encoding="utf-8"))["rows"]:
+        told = (
+            f"{row[way].rpartition(', price ')[0]}: {percent(row[accuracy])} ({row[taken]:,.0f} B)"
+            for way, accuracy, taken in (
+                ("advised", "accuracy", "bytes_per_task"),
+                ("full_search", "full_accuracy", "full_bytes"),
+            )
+        )
+        yield [
+            row["tasks"],
+            size(row["budget"]),
+            *told,
+            f"{signed(row['difference'])} ± {row['half_width']:.1f}",
+            str(row["n"]),
+            f"{row['seconds']:,.0f} of {row['full_seconds']:,.0f}",
+        ]
+
+
 def bench(path: Path) -> Rows:
     """What `impresslearn bench` measures."""
     record = json.loads(path.read_text(encoding="utf-8"))
@@ -250,6 +271,7 @@ def sites(path: Path) -> Rows:
 TABLES: dict[str, tuple[str, Callable[[Path], Rows]]] = {
     "switching": ("perf/switching.json", switching),
     "bench": ("perf/bench.json", bench),
+    "advice": ("perf/advice.json", advice),
     "budgets": ("paper/results/frontier.json", partial(budgets, kinds=MNIST)),
     "budgets-cifar": (
         "paper/results/frontier.json",

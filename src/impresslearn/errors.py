@@ -5,6 +5,8 @@ command line prints the line and exits with 2. A label or a file's name may hold
 shown goes through `visible`.
 """
 
+import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -44,6 +46,18 @@ class TrainingError(ImpressLearnError, ArithmeticError):
 
 class StoreError(ImpressLearnError, ValueError):
     """A store file that cannot be used: damaged, foreign, busy, or with no room to write."""
+
+
+class InputScaleWarning(UserWarning):
+    """Inputs of a scale that networks learn badly from as they are."""
+
+
+def warn_caller(message: str, kind: type[Warning] = UserWarning) -> None:
+    """Warns at the line outside of this package that called into it."""
+    package, frame, level = __name__.partition(".")[0], sys._getframe(1), 2
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == package:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, kind, stacklevel=level)
 
 
 @contextmanager

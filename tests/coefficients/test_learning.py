@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from impresslearn import Recipe
 from impresslearn.coefficients.learning import (
     FIRST_GAIN,
     CoefficientTraining,
@@ -137,3 +138,14 @@ def test_smoothed_labels_keep_predictions_unsure():
         return learner.learn_task("a", blobs()).logits(blobs()[0], "a").softmax(dim=1).max()
 
     assert surest(0.3) < 0.95 < surest(0)
+
+
+@pytest.mark.parametrize("masks", [5, 12])
+def test_coded_numbers_a_layer_leave_their_common_start(masks):
+    """Where they moved slower than their offset, all fell to zero, and the task to chance."""
+    for seed in range(6):
+        data = blobs(10 + seed, classes=4)
+        longer = Recipe(lr=0.02, min_steps=300)
+        learner = quick_learner(lenet(4), precision="coded", task_recipe=longer)
+        learner.add_random_masks(masks).learn_task("new", data)
+        assert learner.score(data, "new") > 0.95

@@ -60,13 +60,18 @@ def learner_of(backbone: Backbone | None = None, **settings: Any) -> ImpressLear
     return quick_learner(backbone or own_heads(), **settings).add_masks(4, source="disjoint")
 
 
+def priced(precision: str, price: float) -> dict[str, float]:
+    """The price of a bit where there is one."""
+    return {"bit_price": price} if precision == "coded" else {}
+
+
 def data_of(name: str) -> tuple[torch.Tensor, torch.Tensor]:
     return blobs(seed=len(name) + CLASSES[name], classes=CLASSES[name], count=60)
 
 
 @pytest.mark.parametrize("precision", ["float32", "int4", "coded"])
 def test_tasks_of_different_numbers_of_classes(tmp_path: Path, precision: Any) -> None:
-    learner = learner_of(precision=precision, tune=("norm", "bias"), bit_price=0.1)
+    learner = learner_of(precision=precision, tune=("norm", "bias"), **priced(precision, 0.1))
     before: dict[str, torch.Tensor] = {}
     learner.learn_basis("basis", data_of("three"))
     shown = data_of("two")[0]
@@ -135,7 +140,7 @@ def test_each_part_is_learned() -> None:
 @pytest.mark.parametrize("precision", ["float32", "coded"])
 def test_norm_statistics_are_folded_into_the_norms(precision: Any) -> None:
     """What was gathered in training is part of the task; the shared statistics stay as they are."""
-    settings: dict[str, Any] = {"precision": precision, "bit_price": 0.01, "tune": ("norm",)}
+    settings: dict[str, Any] = {"precision": precision, "tune": ("norm",)} | priced(precision, 0.01)
     learner = learner_of(fold_after=1.0, **settings)
     inputs, labels = data_of("three")
     shifted = 5 * inputs + 3  # far from what the network's own statistics stand for

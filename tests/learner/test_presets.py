@@ -22,7 +22,8 @@ def test_every_preset_makes_a_network_and_learners(name):
     learner.add_random_masks(2).learn_task("t", blobs())
     over_masks = learner.granularity != "weight"
     assert learner.tasks_["t"].num_masks == (2 if over_masks else 0)
-    assert ImpressLearner.from_preset(backbone, name, bit_price=0.7).bit_price == 0.7
+    price = ImpressLearner.from_preset(backbone, name, precision="coded", bit_price=0.7).bit_price
+    assert price == 0.7
 
 
 def test_without_arguments_there_is_what_we_recommend():

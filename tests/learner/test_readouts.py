@@ -36,7 +36,8 @@ def trained() -> ConvNet:
 def learner_of(masks: int = 3, **settings: Any) -> ImpressLearner:
     """Some basis tasks, or a network alone."""
     backbone = lenet(4, head="own")
-    settings = {"granularity": "readout", "precision": "coded", "bit_price": 0.01} | settings
+    settings = {"granularity": "readout", "precision": "coded"} | settings
+    settings = ({"bit_price": 0.01} if settings["precision"] == "coded" else {}) | settings
     learner = quick_learner(backbone, sparsity=0.5, **settings)
     for seed in range(masks):
         learner.learn_basis(f"basis {seed}", blobs(seed=10 + seed, classes=3, count=60))

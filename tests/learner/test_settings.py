@@ -1,5 +1,6 @@
 """A learner's settings: fixed once it is made, checked at the door, kept through a file."""
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 
 from impresslearn import (
     ImpressLearner,
+    MaskBank,
     Prepared,
     Preprocessing,
     Recipe,
@@ -80,6 +82,7 @@ def test_a_backbone_is_what_it_was_made():
         ({"output_scale": "no"}, "output_scale must be True or False, got 'no'"),
         ({"input_scale": 2}, "input_scale must be True or False"),
         ({"penalty": float("nan")}, "penalty must be a number of at least 0"),
+        ({"bit_price": 3}, "bit_price is for precision=.coded.; with 'float32' it has no effect"),
         ({"penalty": -1}, "penalty must be a number of at least 0"),
         ({"sparsity": 95}, "did you mean 0.95"),
         ({"sparsity": 1.0}, "must lie in"),
@@ -248,3 +251,30 @@ def test_a_preset_takes_what_a_class_of_ones_own_adds():
     refused(
         "no setting 'lable'; did you mean 'label'", Plain.from_preset, lenet(), "default", lable=1
     )
+
+
+def test_a_bank_that_was_trained_on_another_network_is_refused(tmp_path):
+    learner = quick_learner().learn_basis("a", blobs()).add_random_masks(2)
+    learner.save(tmp_path / "a.impress")
+    opened = load(tmp_path / "a.impress")
+    for bank in (learner.bank_, opened.bank_, learner.bank_.to("cpu")):
+        refused("trained on a network of other weights", quick_learner, lenet(seed=9), bank=bank)
+        assert len(quick_learner(lenet(), bank=bank).bank_) == 3
+    copied = MaskBank(learner.bank_.layers)
+    copied.append("a", learner.bank_.mask("a"))
+    drawn = quick_learner().add_random_masks(2).bank_
+    for bank in (copied, drawn):
+        quick_learner(lenet(seed=9), bank=bank).learn_task("t", blobs())
+
+
+def test_inputs_far_from_the_scale_of_networks_are_told_of_once_for_each_caller():
+    inputs, labels = blobs()
+    raw = 100 + 50 * inputs
+    how = Preprocessing.standardising(raw)
+    with pytest.warns(UserWarning, match="a deviation of 1.*Preprocessing.standardising") as told:
+        quick_learner().learn_basis("a", (raw, labels))
+    assert told[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        quick_learner(preprocessing=how).learn_basis("a", (raw, labels))
+        quick_learner().learn_basis("a", (inputs, labels))

@@ -21,7 +21,7 @@ from impresslearn.masks import (
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks.layers import MaskableLayer
 from impresslearn.store import describe_store
-from toys import LAYERS, pictures, quick_learner, resnet, same
+from toys import LAYERS, lenet, pictures, quick_learner, refused, resnet, same
 
 
 @pytest.mark.parametrize("count", [1, 7, 100])
@@ -192,3 +192,13 @@ def test_shared_out_kernels_are_kept_as_seeds(tmp_path):
 def test_drawing_keeps_nothing_of_the_size_of_the_weights():
     disjoint_bank(LAYERS, 3, seed=1)
     assert sources._shares.cache_info().currsize == 0
+
+
+def test_other_things_than_layers_and_ones_are_an_error_of_one_line():
+    backbone = lenet()
+    refused("layers must be those of a network", random_mask, backbone, [1, 1, 1], 0)
+    refused("layers must be those of a network", disjoint_mask, backbone, 2, 0, 0)
+    refused("a number for each of 3 layers, got 0.9", random_mask, backbone.layers, 0.9, 0)
+    counts = [torch.tensor(1), torch.tensor(2), torch.tensor(3)]
+    drawn = random_mask(backbone.layers, counts, 0)
+    assert [int(ones.sum()) for ones in drawn.values()] == [1, 2, 3]

@@ -166,3 +166,25 @@ def test_data_that_lack_a_class_are_scored_by_the_outputs_of_the_others():
         assert accuracy(backbone, trained, few) == accuracy(backbone, trained, few, [0, 1, 2])
     other = data[0], np.asarray(data[1]) + 5
     refused("label . was never seen", accuracy, backbone, found, other)
+
+
+def test_which_class_an_output_is_must_be_known():
+    """Data that lack a class do not show it, and what has no classes of its own cannot tell."""
+    data, backbone = blobs(), lenet()
+    found = train_mask(backbone, data, recipe=RECIPE)
+    again = train_weights(backbone, found, data, recipe=RECIPE)
+    some = torch.from_numpy(np.flatnonzero(np.asarray(data[1]) != 0))
+    few = data[0][some], np.asarray(data[1])[some]
+    line = "the data show 2 classes and the network has 3 outputs"
+    refused(line, accuracy, backbone, found.mask, few)
+    refused(line, accuracy, backbone, None, few, weights=again.weights)
+    right = accuracy(backbone, found.mask, few, classes=found.classes)
+    assert right == accuracy(backbone, found, few) > 0.9
+
+
+def test_pruned_weights_are_zero_once_a_round_has_pruned_them():
+    data, backbone = blobs(), lenet()
+    ticket = prune(backbone, data, sparsity=0.75, rounds=2, recipe=RECIPE)
+    kept = torch.cat([weight.flatten() for weight in ticket.trained.values()]) != 0
+    assert kept.float().mean() == pytest.approx(0.5, abs=0.01)  # after the first of two rounds
+    assert all(bool((ticket.trained[name][ones] != 0).all()) for name, ones in ticket.mask.items())

@@ -1,6 +1,7 @@
 """`impresslearn advise`: which settings fit tasks best in so many bytes."""
 
 import shlex
+import warnings
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -15,7 +16,8 @@ from impresslearn.cli.arguments import (
     own_network,
 )
 from impresslearn.cli.learn_options import DataOptions, DataSet
-from impresslearn.cli.output import print_json, print_table, say
+from impresslearn.cli.output import print_json, print_table, remark, say
+from impresslearn.errors import InputScaleWarning
 
 if TYPE_CHECKING:
     from impresslearn.learner.advice import Advice
@@ -64,20 +66,29 @@ def advise(
 
     Example: impresslearn advise --tasks shops/ --budget 2kB
     """
-    from impresslearn.cli.new_store import adapted, first_names, new_preprocessing, shape_of
+    from impresslearn.cli.new_store import (
+        adapted,
+        first_names,
+        new_preprocessing,
+        shape_of,
+        tell_of_scale,
+    )
     from impresslearn.learner.advice import advise as find_advice
 
+    warnings.simplefilter("ignore", InputScaleWarning)  # it is told in the command line's words
     data, reader = sources.data_sets(), files.reader()
     columns = first_names(reader, data.values())
     raw = replace(reader, mean=None, std=None, columns=columns)
     examples = {name: raw.examples(*each) for name, each in data.items()}
     first, *others = examples.values()
+    preprocessing = new_preprocessing(reader, first, others, standardise, columns)
+    tell_of_scale(first, preprocessing, lambda line: None if quiet else remark(line))
     found = find_advice(
         examples,
         budget,
         backbone=adapted(own_network(module), shape_of(first)),
         basis=basis,
-        preprocessing=new_preprocessing(reader, first, others, standardise, columns),
+        preprocessing=preprocessing,
         seed=seed,
         progress=not quiet,
     )

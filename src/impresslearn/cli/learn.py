@@ -1,5 +1,6 @@
 """`impresslearn learn`: tasks into a store, which is created where there is none."""
 
+import warnings
 from collections import Counter
 from pathlib import Path
 from statistics import fmean
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from impresslearn.cli.arguments import AsJson, Device, FileOptions, Quiet, Store, option_groups
 from impresslearn.cli.learn_options import StoreOptions, TaskOptions, TrainingOptions
 from impresslearn.cli.output import complain, counted, print_json, remark, say
-from impresslearn.errors import ImpressLearnError, InputError
+from impresslearn.errors import ImpressLearnError, InputError, InputScaleWarning
 from impresslearn.report.quantities import duration, percent, size
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def learn(
     from impresslearn.cli.learn_many import learn_jobs
     from impresslearn.cli.new_store import prepare_store
 
+    warnings.simplefilter("ignore", InputScaleWarning)  # it is told in the command line's words
     jobs, given = sources.jobs(), files.reader()
     network = new.own_network()
     spoken = not quiet and not as_json

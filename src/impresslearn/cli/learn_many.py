@@ -15,7 +15,7 @@ from torch import nn
 
 from impresslearn.cli.data_files import inputs_settings, kept_inputs, reader_for
 from impresslearn.cli.learn_options import DataSet, Job, TrainingOptions
-from impresslearn.cli.new_store import LOOKED_AT, OF_ONE_TASK
+from impresslearn.cli.new_store import OF_ONE_TASK
 from impresslearn.data import (
     Examples,
     StreamedExamples,
@@ -28,7 +28,7 @@ from impresslearn.errors import InputError
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.loading import open_store
 from impresslearn.networks import Backbone
-from impresslearn.networks.inputs import checked_examples, spread_rows
+from impresslearn.networks.inputs import LOOKED_AT, checked_examples, spread_rows
 from impresslearn.state.settings import restored_settings
 from impresslearn.state.tasks import TaskInfo, unknown_task
 from impresslearn.store import describe_store

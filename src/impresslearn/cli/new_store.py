@@ -28,13 +28,14 @@ from impresslearn.learner.creation import (
 )
 from impresslearn.learner.presets import preset as find_preset
 from impresslearn.networks import Backbone, adapt
-from impresslearn.networks.inputs import spread_places, spread_rows
+from impresslearn.networks.inputs import (
+    LOOKED_AT,
+    spread_places,
+    spread_rows,
+    unusual_scale,
+)
 from impresslearn.store import describe_store
 
-USUAL = 0.1, 3.0
-"""Standard deviations of inputs that are taken as they are without a word."""
-LOOKED_AT = 1000
-"""Examples of a task whose scale is looked at."""
 MEASURED = 200
 """Tasks that mean and deviation are measured on, spread over those that are given."""
 MEASURED_BYTES = 4 * 1024**2
@@ -89,8 +90,7 @@ def prepare_store(
     others = [jobs[i].train for i in spread_places(len(jobs), MEASURED) if i != place]
     like = _readable(raw, others)
     preprocessing = new_preprocessing(given, first, like, training.standardise, columns)
-    if not preprocessing.normalises and (line := _unusual_scale(first)):
-        tell(line)
+    tell_of_scale(first, preprocessing, tell)
     shape, settings = shape_of(first), training.settings()
     network = adapted(network, shape)
     learner = create_learner(new, classes, shape, preprocessing, network, **settings)
@@ -133,19 +133,12 @@ def first_names(raw: FileReader, data: Iterable[DataSet]) -> tuple[str, ...] | N
     return None
 
 
-def _unusual_scale(data: Examples | StreamedExamples) -> str | None:
-    """What to say about inputs that networks learn badly from as they are."""
-    if isinstance(data, StreamedExamples) or isinstance(data.inputs, Inputs):
-        return None
-    try:
-        found = Preprocessing.standardising(data.subset(range(min(len(data), LOOKED_AT))))
-    except InputError:  # all the same
-        return None
-    mean, std = float(np.mean(found.mean)), float(np.mean(found.std))
-    if USUAL[0] <= std <= USUAL[1]:
-        return None
-    about = f"inputs have a mean of {mean:.3g} and a deviation of {std:.3g}"
-    return f"{about}: a new store with --standardise is likely to learn them better"
+def tell_of_scale(
+    data: Examples | StreamedExamples, preprocessing: Preprocessing, tell: Callable[[str], None]
+) -> None:
+    """Says once, in the command line's words, what the library warns of."""
+    if not preprocessing.normalises and (line := unusual_scale(data)):
+        tell(f"{line}: a new store with --standardise is likely to learn them better")
 
 
 def _num_classes(raw: FileReader, job: Job) -> int:

@@ -49,9 +49,10 @@ FIRST_STEP = 0.5
 FIRST_SCALE_STEP = FIRST_HEAD_STEP = 0.1
 RESIDUAL_STEP = FIRST_SMALL_STEP = 0.05
 """Of alphas that add to trained weights, as a share of these; of changes to norms and biases."""
-LEVELS_PER_UNIT = 2.5
+UNIT_LEVELS_PER_UNIT = 2.5
 """Whole numbers move so much faster than the recipe's learning rate says (which Adam allows)."""
-SCALE_LEVELS_PER_UNIT = RESIDUAL_LEVELS_PER_UNIT = 10.0
+LEVELS_PER_UNIT = 10.0
+"""The same for scales, alphas of whole layers and those that add to trained weights."""
 PRICE_WARMUP = 0.5
 """The share of the steps over which the price of numbers on random weights rises from zero: in full
 from the first step on, it takes them all before the loss needs any."""
@@ -290,8 +291,9 @@ def resumed_coefficients(
 
 def _on_grids(start: Coefficients, grids: Sequence[Grid]) -> OnGrids | None:
     """The first tensors on these grids, alphas before the others; None without any."""
-    moves = RESIDUAL_LEVELS_PER_UNIT if start.residual else LEVELS_PER_UNIT
-    factors = [moves] * len(start.alpha) + [SCALE_LEVELS_PER_UNIT] * (len(grids) - len(start.alpha))
+    by_unit = not start.residual and any(each.dim() > 1 for each in start.alpha)
+    moves = UNIT_LEVELS_PER_UNIT if by_unit else LEVELS_PER_UNIT
+    factors = [moves] * len(start.alpha) + [LEVELS_PER_UNIT] * (len(grids) - len(start.alpha))
     like = list(islice(start.tensors(), len(grids)))
     return OnGrids(like, list(zip(grids, factors, strict=True))) if like else None
 

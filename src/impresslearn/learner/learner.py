@@ -99,6 +99,12 @@ class ImpressLearner(ReadOnlySettings):
         backbone = check_backbone(create_backbone() if backbone is None else backbone)
         if bank is not None and bank.layers != backbone.layers:
             raise InputError("the bank's masks belong to other layers than the backbone's")
+        trained_on = None if bank is None else bank.trained_on
+        if trained_on is not None and trained_on != backbone.fingerprint(backbone.weights):
+            raise InputError(
+                "the bank's masks were trained on a network of other weights, by its seed or init "
+                "perhaps; give that one, or append the masks to a new MaskBank to use them here"
+            )
         self.backbone = backbone
         trained = backbone.own_head and backbone.pretrained and not penalty
         self.settings = LearnerSettings(
@@ -138,7 +144,10 @@ class ImpressLearner(ReadOnlySettings):
     @property
     def bank_(self) -> MaskBank:
         """The masks."""
-        return self._state.bank
+        bank = self._state.bank
+        if bank.trained_on is None and any(info.source == "edge_popup" for info in bank.infos):
+            bank.trained_on = self.backbone.fingerprint(self.backbone.weights)
+        return bank
 
     @property
     def tasks_(self) -> TaskTable:

@@ -77,6 +77,8 @@ class Preset:
         both = settings.pop("recipe", {})
         for key in RECIPES:
             settings[key] = getattr(self, key).changed(both).changed(given.get(key, {}))
+        if settings.get("precision") != "coded" and "bit_price" not in given:
+            settings.pop("bit_price", None)
         tune = checked_tune(settings.get("tune", ()))
         if "fold_after" not in given and not can_fold(backbone, tune):
             settings.pop("fold_after", None)

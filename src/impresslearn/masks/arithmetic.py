@@ -136,7 +136,7 @@ def dense_weights(
     masks: layer name -> tensors of the weights' shape, or what `train_mask` returns. alphas: a
     tensor a layer, (N,) or (N, units), by name or in the order of the layers as
     `learner.coefficients_[task].alpha` is. weights: `backbone.weights`. Raises InputError where
-    they do not fit together.
+    they do not fit together, and for a `TrainedMask` or `PrunedMask` of another network.
     """
     dense = [_tensors(mask, "masks") for mask in masks] if isinstance(masks, Sequence) else []
     if isinstance(alphas, Sequence):
@@ -152,7 +152,19 @@ def dense_weights(
             got = tuple(alphas[name].shape) if name in alphas else "none"
             either = f"{wanted[0]}, a number for each mask, or {wanted[1]}, one for each unit too"
             raise InputError(f"alphas of {name} must have the shape {either}; got {got}")
+    for mask in masks:
+        check_origin(mask, weights)
     return {name: _mixed(weight, alphas[name], dense, name) for name, weight in weights.items()}
+
+
+def check_origin(mask: Any, weights: Mapping[str, Tensor]) -> None:
+    """Raises InputError for a `TrainedMask` or `PrunedMask` of a network of other weights."""
+    initial = getattr(mask, "initial", weights)
+    if not all(torch.equal(initial[name].to(each), each) for name, each in weights.items()):
+        raise InputError(
+            "the mask was made for a network of other weights, by its seed or its init perhaps; "
+            "give that one, or .mask to use it here all the same"
+        )
 
 
 def _tensors(given: Any, name: str) -> dict[str, Tensor]:

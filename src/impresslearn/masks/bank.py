@@ -19,7 +19,7 @@ from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.kernels import mask_sums, pack, popcount, row_bytes, unpack
 from impresslearn.masks.arithmetic import Overlap, checked_mask, overlap_of_counts
 from impresslearn.masks.codec import encode_mask
-from impresslearn.networks.layers import MaskableLayer
+from impresslearn.networks.layers import MaskableLayer, checked_layers
 from impresslearn.validation import check_name, did_you_mean
 
 SERIALS = itertools.count()
@@ -78,18 +78,15 @@ class MaskBank:
     """N named binary masks over the maskable layers of one backbone, a bit a weight.
 
     layers: those of the network, `backbone.layers`; device: where the bits lie. A new bank is empty
-    and grows by `append`, or by what a learner learns. Raises InputError for anything else as
-    layers.
+    and grows by `append`, or by what a learner learns. trained_on: the fingerprint of the weights
+    that a learner trained masks of it on, None where it trained none. Raises InputError for
+    anything else as layers.
     """
 
     def __init__(self, layers: Sequence[MaskableLayer], device: torch.device | str = "cpu") -> None:
-        if not isinstance(layers, Sequence) or not all(
-            isinstance(each, MaskableLayer) for each in layers
-        ):
-            given = type(layers).__name__
-            raise InputError(f"layers must be those of a network, backbone.layers; got {given}")
-        self.layers = tuple(layers)
+        self.layers = checked_layers(layers)
         self.device = torch.device(device)
+        self.trained_on: str | None = None
         self.serial = next(SERIALS)  # tells it from every other bank of this process
         self._infos: list[MaskInfo] = []
         self._position: dict[str, int] = {}
@@ -181,6 +178,7 @@ class MaskBank:
         """The other masks, as a new bank in the same order."""
         kept = [place for place in range(len(self)) if place not in positions]
         left = MaskBank(self.layers, self.device)
+        left.trained_on = self.trained_on
         left._room = [room[kept] for room in self._room]
         left._infos = [self._infos[place] for place in kept]
         left._position = {info.name: place for place, info in enumerate(left._infos)}
@@ -208,6 +206,7 @@ class MaskBank:
     def to(self, device: torch.device | str) -> MaskBank:
         """The same masks on another device, as a new bank."""
         moved = MaskBank(self.layers, device)
+        moved.trained_on = self.trained_on
         moved._infos, moved._position = list(self._infos), dict(self._position)
         moved._room = [room[: len(self)].to(device) for room in self._room]
         return moved

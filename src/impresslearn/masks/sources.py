@@ -12,7 +12,8 @@ every machine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import reprlib
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -24,7 +25,7 @@ from torch import Tensor
 from impresslearn.errors import InputError
 from impresslearn.masks.bank import MaskBank, PackedMask, packed_mask
 from impresslearn.masks.sparsity import Allocation, ones_per_layer
-from impresslearn.networks.layers import MaskableLayer
+from impresslearn.networks.layers import MaskableLayer, checked_layers
 from impresslearn.validation import check_choice, check_integer
 
 MOST_SEEDS = 2**128  # keys that Philox has
@@ -62,9 +63,13 @@ def random_mask(
     for other numbers of ones than the layers have room for.
     """
     mask, seed = {}, check_integer("seed", seed, 0, MOST_SEEDS)
-    if len(ones) != len(layers):
-        raise InputError(f"ones must be a number for each of {len(layers)} layers, got {len(ones)}")
-    for place, (layer, count) in enumerate(zip(layers, ones, strict=True)):
+    layers = checked_layers(layers)
+    given = list(ones) if isinstance(ones, Iterable) else [ones]
+    counts = [each.item() if isinstance(each, Tensor) else each for each in given]
+    if len(counts) != len(layers):
+        got = reprlib.repr(given if len(given) > 1 else ones)
+        raise InputError(f"ones must be a number for each of {len(layers)} layers, got {got}")
+    for place, (layer, count) in enumerate(zip(layers, counts, strict=True)):
         check_integer(f"ones in {layer.name}", count, 0, layer.numel + 1)
         stream = np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, number, place]))
         # The positions of the `count` smallest keys; 64-bit raw draws do not collide in practice
@@ -86,7 +91,7 @@ def disjoint_mask(
     has fewer weights than there are masks, the last ones have none of it. kernels: whether the
     weights between an input and an output channel of a convolution go together.
     """
-    seed = check_integer("seed", seed, 0, MOST_SEEDS)
+    seed, layers = check_integer("seed", seed, 0, MOST_SEEDS), checked_layers(layers)
     if not 0 <= number < count < MOST_MASKS:
         raise InputError(f"there is no mask {number} of {count} disjoint ones")
     mask = {}

@@ -49,8 +49,9 @@ class TrainedMask:
 class PrunedMask:
     """A mask found by pruning, and the weights that it was found with, all by layer name.
 
-    initial: the network's own weights; trained: those at the end of the last round. A lottery
-    ticket is the mask over `initial`, the pruned network the mask over `trained`. statistics: the
+    initial: the network's own weights; trained: those at the end of the last round, 0 where earlier
+    ones had pruned. A lottery ticket is the mask over `initial`, the pruned network the mask over
+    `trained`, not trained further since it was cut: `train_weights` does that. statistics: the
     norm statistics of the last round, None where the network keeps none. head, classes: as of
     `TrainedMask`.
     """

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from impresslearn.data import Label, classes_of, to_batches
 from impresslearn.errors import InputError
-from impresslearn.masks.arithmetic import checked_mask
+from impresslearn.masks.arithmetic import check_origin, checked_mask
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import (
@@ -75,8 +75,7 @@ def train_weights(
     first = backbone.weights if first is None else first
     _check_weights(backbone, first, "initial")
     weights, head, result = weights_under(ones, task, first)
-    kept = {name: weight * ones[name] for name, weight in weights.items()}
-    return TrainedWeights(kept, result, task.phase.statistics, head, classes)
+    return TrainedWeights(weights, result, task.phase.statistics, head, classes)
 
 
 def accuracy(
@@ -93,12 +92,13 @@ def accuracy(
     masked: layer name -> booleans, or what `train_mask`, `prune` (its mask over the untrained
     weights) and `train_weights` return, whose head is used too. weights: layer name -> floats that
     a mask is put over in place of the network's own, or that are scored as they are where masked
-    is None, such as those of `dense_weights`. classes: the task's, which what was trained knows;
-    by default those that the data show.
-    statistics: by buffer name, or data on whose inputs they are measured, where the network's norms
-    keep statistics; what was trained has its own. Raises InputError for those of other layers, for
-    a `TrainedMask` or `PrunedMask` of another network (its `.mask` may be used on any), and where a
-    task needs a head, or statistics, and brings none.
+    is None, such as those of `dense_weights`. classes: the task's, in the order of the outputs,
+    which what was trained knows; by default those that the data show, if they are as many as the
+    network's outputs. statistics: by buffer name, or data on whose inputs they are measured, where
+    the network's norms keep statistics; what was trained has its own. Raises InputError for those
+    of other layers, for a `TrainedMask` or `PrunedMask` of another network (its `.mask` may be used
+    on any), where a task needs a head, or statistics, and brings none, and where it is unclear
+    which class an output is.
     """
     check_backbone(backbone)
     scored = _scored(backbone, masked, weights)
@@ -115,6 +115,13 @@ def accuracy(
     examples = checked_examples(backbone, data)
     known = getattr(masked, "classes", ()) if classes is None else tuple(classes)
     found = known or classes_of(examples.labels)
+    outputs = backbone.num_classes
+    if not known and len(found) < outputs:
+        raise InputError(
+            f"the data show {len(found)} classes and the network has {outputs} outputs, so which "
+            "class an output is, is unclear; pass classes=, in the order of the outputs "
+            "(train_mask sorts those of its data)"
+        )
     view = TaskView(network, _statistics(backbone, network, statistics), len(found))
     return view.accuracy(backbone, to_batches(examples, found, backbone.device))
 
@@ -136,7 +143,7 @@ def training_task(
 def weights_under(
     mask: Mapping[str, Tensor], task: TaskTraining, first: Mapping[str, Tensor]
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], FitResult]:
-    """All weights, of which the mask's were trained from `first`; and a head of the task's own."""
+    """The mask's weights, trained from `first`, 0 elsewhere; and a head of the task's own."""
     device = task.backbone.device
     weights = {
         name: value.detach().to(device, copy=True).requires_grad_(True)
@@ -150,20 +157,15 @@ def weights_under(
     trained = with_head(trained, task.backbone, task.num_classes)
     result = task.fit(trained)
     _, head = trained.result()
-    return {name: weight.detach() for name, weight in weights.items()}, head, result
+    kept = {name: weight.detach() * mask[name] for name, weight in weights.items()}
+    return kept, head, result
 
 
 def _mask_of(backbone: Backbone, mask: Any) -> dict[str, Tensor]:
     """The mask on the network's device. Raises InputError for that of another network."""
     found = checked_mask(mask)
     MaskBank(backbone.layers).check(found)
-    weights = getattr(mask, "initial", backbone.weights)
-    own = backbone.weights.items()
-    if not all(torch.equal(weights[name].to(each), each) for name, each in own):
-        raise InputError(
-            "the mask was made for a network of other weights, by its seed or its init perhaps; "
-            "give that one, or .mask to use it here all the same"
-        )
+    check_origin(mask, backbone.weights)
     return {name: ones.to(backbone.device) for name, ones in found.items()}
 
 
@@ -190,8 +192,9 @@ def _statistics(backbone: Backbone, weights: Mapping[str, Tensor], given: Any) -
         return None
     if given is None:
         raise InputError(
-            "the norms of this network keep statistics, which a mask alone does not have: pass "
-            "statistics=task.train to measure them there, or give what train_mask returned"
+            "the norms of this network keep statistics, which a mask alone does not "
+            "have: pass statistics=task.train to measure them there, or give what train_mask or "
+            "train_weights returned (those that prune returns belong to its trained weights)"
         )
     own = backbone.initial_statistics()
     if isinstance(given, Mapping) and given.keys() == own.keys():

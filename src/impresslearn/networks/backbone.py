@@ -288,10 +288,13 @@ class Backbone(ReadOnlySettings):
             for each in self._view(mode).modules()
         ]
 
-    def fingerprint(self) -> str:
-        """SHA-256 (hex) over names, dtypes, shapes and bytes of all parameters and buffers."""
+    def fingerprint(self, tensors: Mapping[str, Tensor] | None = None) -> str:
+        """SHA-256 (hex) over names, dtypes, shapes and bytes: of all parameters and buffers, or of
+        these tensors.
+        """
         digest = hashlib.sha256()
-        for name, tensor in chain(self.module.named_parameters(), self.module.named_buffers()):
+        every = chain(self.module.named_parameters(), self.module.named_buffers())
+        for name, tensor in every if tensors is None else tensors.items():
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
             values = tensor.detach().cpu().contiguous().reshape(-1)
             digest.update(values.view(torch.uint8).numpy().data)

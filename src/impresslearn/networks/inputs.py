@@ -19,11 +19,15 @@ from impresslearn.data import (
 )
 from impresslearn.data.examples import raw
 from impresslearn.data.preprocessing import Prepared, Preprocessing
-from impresslearn.errors import InputError
+from impresslearn.errors import InputError, InputScaleWarning, warn_caller
 from impresslearn.networks import Backbone
 
 LARGEST_ID = 2**24
 """Whole numbers below are told apart in float32."""
+USUAL = 0.1, 3.0
+"""Standard deviations of inputs that are taken as they are without a word."""
+LOOKED_AT = 1000
+"""Examples of a task whose scale is looked at."""
 TrainingData = tuple[Examples | StreamedExamples, tuple[Label, ...]]
 """Prepared examples of a task and its classes."""
 
@@ -54,9 +58,16 @@ def training_examples(
     """Data and classes, sorted. Raises InputError for fewer than two, or more than fit.
 
     And where tasks have heads of their own, unless the layer that is replaced gives the logits.
+    Warns of inputs that networks learn badly from as they are.
     """
     examples = checked_examples(backbone, data, preprocessing)
     classes = task_classes(examples.labels, backbone.most_classes)
+    scaled = preprocessing is not None and preprocessing.normalises
+    floats = backbone.input_dtype.is_floating_point and not backbone.pretrained
+    if floats and not scaled and (line := unusual_scale(examples)):
+        how = "preprocessing=il.Preprocessing.standardising(inputs)"
+        line += f"; a learner with {how} is likely to learn them better"
+        warn_caller(line, InputScaleWarning)
     if backbone.own_head is not None:
         some = some_inputs(examples, 2).to(backbone.device).to(backbone.input_dtype)
         with torch.no_grad():
@@ -68,6 +79,20 @@ def training_examples(
         if not silent:
             raise _no_head(backbone)
     return examples, classes
+
+
+def unusual_scale(examples: Examples | StreamedExamples) -> str | None:
+    """What to say about inputs that networks learn badly from as they are."""
+    if isinstance(examples, StreamedExamples) or isinstance(examples.inputs, Inputs):
+        return None
+    try:
+        found = Preprocessing.standardising(examples.subset(range(min(len(examples), LOOKED_AT))))
+    except InputError:  # all the same
+        return None
+    mean, std = float(np.mean(found.mean)), float(np.mean(found.std))
+    if USUAL[0] <= std <= USUAL[1]:
+        return None
+    return f"inputs have a mean of {mean:.3g} and a deviation of {std:.3g}"
 
 
 def _no_head(backbone: Backbone) -> InputError:

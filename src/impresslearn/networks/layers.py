@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import chain
 from math import prod
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -68,6 +68,16 @@ class MaskableLayer:
     def of(self, parameter: Tensor) -> Tensor:
         """The layer's weights, of `shape`, as a view of the parameter."""
         return _view(parameter, self.part)
+
+
+def checked_layers(layers: Any) -> tuple[MaskableLayer, ...]:
+    """The layers of a network. Raises InputError for anything else."""
+    if not isinstance(layers, Sequence) or not all(
+        isinstance(each, MaskableLayer) for each in layers
+    ):
+        given = type(layers).__name__
+        raise InputError(f"layers must be those of a network, backbone.layers; got {given}")
+    return tuple(layers)
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
-from impresslearn.errors import InputError
+from impresslearn.data import random_state
+from impresslearn.errors import InputError, warn_caller
 from impresslearn.networks.architectures import (
     lenet_300_100,
     linear,
@@ -176,8 +178,9 @@ def adapt(
     layer that shares its weight, is masked only if it is included, other parameters never;
     `masking_report` says which is what. input_dtype: what inputs are cast to, by default the dtype
     of the weights, or int64 (token ids) where the first layer is an embedding.
-    Raises InputError for a module that cannot be copied or masked, whose last layer cannot be
-    replaced or whose parameters are not finite, and for bad settings.
+    Warns of a module of known input_shape that draws random numbers in evaluation. Raises
+    InputError for a module that cannot be copied or masked, whose last layer cannot be replaced or
+    whose parameters are not finite, and for bad settings.
     """
     if not isinstance(module, nn.Module):
         raise InputError(f"adapt takes an nn.Module, got {type(module).__name__}")
@@ -190,6 +193,7 @@ def adapt(
     except (RuntimeError, TypeError) as error:
         line = str(error).split("\n", 1)[0]
         raise InputError(f"{type(module).__name__} cannot be copied: {line}") from error
+    _check_repeats(module, input_shape, input_dtype)
     norm, outputs = convert_batch_norms(frozen, norm), last_layer(module).units
     if head == "own" and num_classes not in (None, outputs):
         raise InputError(
@@ -207,6 +211,27 @@ def adapt(
         pretrained=not untrained(frozen),
         head=head,
     )
+
+
+def _check_repeats(
+    module: nn.Module, input_shape: Sequence[int | None] | None, input_dtype: torch.dtype | None
+) -> None:
+    """Warns of a module whose outputs change from one pass in evaluation to the next."""
+    first = next(module.parameters(), None)
+    shape = [size for size in input_shape or () if size]
+    if len(shape) != len(input_shape or ()) or input_dtype is not None or first is None:
+        return
+    probe = copy.deepcopy(module).eval()
+    # What is wrong with the module or its inputs is told where it is used.
+    repeats = True
+    with torch.no_grad(), random_state.drawing(0), suppress(Exception):
+        inputs = torch.randn(2, *shape).to(first)
+        repeats = torch.allclose(probe(inputs.clone()), probe(inputs), equal_nan=True)
+    if not repeats:
+        warn_caller(
+            f"{type(module).__name__} gives other outputs for the same inputs each time, also in "
+            "evaluation, so predictions will not repeat; F.dropout needs self.training"
+        )
 
 
 def _planned(

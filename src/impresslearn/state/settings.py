@@ -37,6 +37,7 @@ OLDER: dict[str, Any] = {
 """Settings that learners in older files do not have, and what they did."""
 
 
+DEFAULT_PRICE = 1.0
 HIGHEST_PRICE = 1e9
 """Of a bit: beyond, its gradient is more than float32 knows."""
 
@@ -99,6 +100,10 @@ class LearnerSettings:
                     "max_bytes raises the price of bits until a task fits: it needs "
                     'precision="coded" and a bit_price above 0; else give max_bytes=None'
                 )
+        if self.precision != "coded" and self.bit_price != DEFAULT_PRICE:
+            raise InputError(
+                f'bit_price is for precision="coded"; with {self.precision!r} it has no effect'
+            )
         if self.fold_after > 1:
             raise InputError(f"fold_after is a share in [0, 1], got {self.fold_after}")
         if self.fold_after and "norm" not in self.tune:
@@ -158,6 +163,8 @@ def restored_settings(plain: Mapping[str, Any]) -> dict[str, Any]:
     """
     own = {field.name: (OLDER | dict(plain))[field.name] for field in fields(LearnerSettings)}
     own |= {name: Recipe(**own[name]) for name in RECIPES} | {"tune": tuple(own["tune"])}
+    if own["precision"] != "coded":  # older learners took any price there
+        own["bit_price"] = DEFAULT_PRICE
     if own["preprocessing"] is not None:
         own["preprocessing"] = Preprocessing(**own["preprocessing"])
     return own
