@@ -52,6 +52,10 @@ class InputScaleWarning(UserWarning):
     """Inputs of a scale that networks learn badly from as they are."""
 
 
+class NotLearnedWarning(UserWarning):
+    """A task whose training ended no better than guessing."""
+
+
 def warn_caller(message: str, kind: type[Warning] = UserWarning) -> None:
     """Warns at the line outside of this package that called into it."""
     package, frame, level = __name__.partition(".")[0], sys._getframe(1), 2

@@ -1,5 +1,6 @@
 """A learner's verbs: what is learned, what comes back, and what a seed decides."""
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -8,10 +9,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from impresslearn import ImpressLearner, Recipe, adapt, streams
+from impresslearn import ImpressLearner, Recipe, adapt, create_backbone, streams
 from impresslearn.coefficients.mixing import mixed_weights, uniform_coefficients
 from impresslearn.data import Examples, StreamedExamples
-from impresslearn.errors import InputError, UnknownTaskError
+from impresslearn.errors import InputError, NotLearnedWarning, UnknownTaskError
 from impresslearn.masks import random_bank
 from toys import QUICK, ConvNet, blobs, lenet, pictures, quick_learner, refused, resnet
 
@@ -351,3 +352,58 @@ def test_what_a_terminal_and_a_notebook_show_is_short():
     assert "no task" in quick_learner()._repr_html_()
     learner.learn_tasks({f"more {number}": blobs(number) for number in range(60)})
     assert "and 12 more" in learner.tasks_._repr_html_()
+
+
+def test_settings_of_other_kinds_are_an_error_of_one_line():
+    learner = quick_learner().add_random_masks(3)
+    refused("tasks must map names to labelled data, got list", learner.learn_tasks, [blobs()])
+    for verb in (learner.learn_tasks, learner.learn_homogeneous):
+        given = ({"a": blobs()},) if verb == learner.learn_tasks else ("a", blobs(), 2)
+        refused("batched must be True or False", verb, *given, batched="yes")
+    refused("momentum of adam must be below 1", Recipe, momentum=1.5)
+    learner.learn_task("a", blobs()).learn_task("b", blobs(5))
+    few = {"recipe": {"epochs": 1, "min_steps": 2}}
+    assert learner.infer_task(blobs()[0], method="alpha", **few).best in ("a", "b")
+    refused("penalty must be", learner.infer_task, blobs()[0], method="alpha", penalty="x")
+
+
+def test_a_mask_chooses_streamed_examples_too():
+    inputs, labels = blobs(count=6)
+    streamed = StreamedExamples(TensorDataset(inputs, labels), labels.numpy())
+    chosen = np.array([True, False, False, True, True, False])
+    part = streamed.subset(chosen)
+    assert torch.equal(part.inputs_at(np.arange(3)), inputs[chosen])
+    assert part.labels.tolist() == labels[chosen].tolist()
+    refused("indices must be integers", streamed.subset, [0.5])
+
+
+@pytest.mark.parametrize("way", ["price", "steps", "readout", "basis"])
+def test_a_task_that_was_not_learned_is_told_of(way):
+    still = Recipe(lr=1e-9, epochs=0, min_steps=2)
+    hint = {"price": "a lower bit_price", "readout": "a lower bit_price"}.get(way, "more steps")
+    coded = {"precision": "coded", "bit_price": 1e4}
+    settings = {"price": coded, "readout": coded | {"granularity": "readout"}}.get(
+        way, {"task_recipe": still, "basis_recipe": still}
+    )
+    backbone = lenet(4, head="own") if way == "readout" else lenet(4)
+    learner = quick_learner(backbone, **settings).add_random_masks(3)
+    data = blobs(classes=4)
+    verb = learner.learn_basis if way == "basis" else learner.learn_task
+    with pytest.warns(NotLearnedWarning, match=f"'a' was not learned: .* {hint}") as told:
+        verb("a", data)
+    assert told[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        quick_learner().add_random_masks(12).learn_task("a", blobs())
+
+
+def test_a_high_price_takes_accuracy_and_not_the_whole_task():
+    """In full from the first step on, it took all numbers before the loss needed any."""
+    stream = streams.rotated_digits(tasks=3, seed=5)
+    backbone = create_backbone("lenet_300_100", num_classes=10, in_features=64, seed=0, gain=2.0)
+    learner = ImpressLearner(
+        backbone, granularity="unit", precision="coded", bit_price=2.0, progress=False
+    )
+    learner.add_masks(20, source="disjoint")
+    for task in stream:
+        assert learner.learn_task(task.name, task.train).score(task.test, task.name) > 0.6

@@ -57,7 +57,7 @@ def test_an_update_starts_from_the_present_numbers(kind, own):
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_learns_the_new_data_and_the_old_version_comes_back(kind, tmp_path):
     learner = learner_of(kind)
-    (inputs, labels), new = blobs(1), blobs(8)
+    (inputs, labels), new = blobs(1), blobs(10)
     learner.learn_task("a", (inputs, labels)).learn_task("b", blobs(3))
     first, other = learner.logits(inputs, "a"), learner.logits(inputs, "b")
     poor = learner.score(new, "a")

@@ -21,6 +21,8 @@ from impresslearn.report.statistics import summarise
         ("backward_transfer", -0.05, None, "−5.0 points"),
         ("bytes", 66.4, None, "66.4 B"),
         ("bytes_per_task", 33275, None, "33.3 kB"),
+        ("bytes", 999.96, None, "1.0 kB"),
+        ("bytes", 999_960, None, "1.0 MB"),
         ("bytes", 5e15, None, "5000000 GB"),
         ("seconds", 1.24, None, "1.2 s"),
         ("seconds", 135, None, "2 min 15 s"),

@@ -308,6 +308,8 @@ def report(
     from impresslearn.validation import check_choice
 
     check_choice("--format", picture, files.FORMATS)
+    if markdown and latex:
+        raise InputError("--markdown and --latex print the same tables; give one of them")
     records = read_records(results)
     page = results / "report.html" if results.is_dir() else results.with_suffix(".html")
     if results.is_dir() and not quiet:

@@ -53,9 +53,9 @@ UNIT_LEVELS_PER_UNIT = 2.5
 """Whole numbers move so much faster than the recipe's learning rate says (which Adam allows)."""
 LEVELS_PER_UNIT = 10.0
 """The same for scales, alphas of whole layers and those that add to trained weights."""
-PRICE_WARMUP = 0.5
-"""The share of the steps over which the price of numbers on random weights rises from zero: in full
-from the first step on, it takes them all before the loss needs any."""
+WEIGHT_PRICE_WARMUP, PRICE_WARMUP = 0.5, 0.25
+"""The share of the steps over which the price rises from zero, of numbers on weights and of others:
+in full from the first step on, it takes them all before the loss needs any."""
 TINY = 1e-30
 
 
@@ -91,15 +91,17 @@ def trainable_numbers(
         trained = trainable_coefficients(bank, backbone, spec, num_classes, seed)
     else:
         trained = resumed_coefficients(bank, backbone, spec, num_classes, present, seed)
-    warms_up = spec.granularity == "weight" and not spec.residual
-    warmup = PRICE_WARMUP * training.recipe.total_steps(examples) if warms_up else 0.0
+    share = 0.0 if spec.residual or present is not None else PRICE_WARMUP
+    if spec.granularity == "weight" and not spec.residual:
+        share = WEIGHT_PRICE_WARMUP
+    warmup = share * training.recipe.total_steps(examples)
 
     def weights() -> tuple[dict[str, Tensor], Tensor | float]:
         coefficients = trained.coefficients()
         cost: Tensor | float = 0.0
         if spec.bit_price:  # in nats an example
-            share = min(next(steps) / warmup, 1.0) if warmup else 1.0
-            cost = trained.bits() * (share * spec.bit_price * math.log(2) / examples)
+            risen = min(next(steps) / warmup, 1.0) if warmup else 1.0
+            cost = trained.bits() * (risen * spec.bit_price * math.log(2) / examples)
         if training.penalty and coefficients.alpha:
             cost = cost + training.penalty * unit_norm_penalty(coefficients.alpha)
         return task_weights(bank, backbone, coefficients), cost

@@ -51,15 +51,7 @@ class Examples:
 
     def subset(self, indices: Sequence[int] | np.ndarray | Tensor) -> Examples:
         """The examples at these positions, in this order, or those where a mask (n,) is True."""
-        places = np.asarray(indices)
-        if places.dtype == bool and places.shape == (len(self),):
-            places = np.flatnonzero(places)
-        if places.dtype.kind not in "iu" and places.size:
-            raise InputError(
-                f"indices must be integers, or one boolean an example, got {places.dtype} of shape "
-                f"{places.shape}"
-            )
-        index = torch.as_tensor(places, dtype=torch.long)
+        index = torch.as_tensor(_places(indices, len(self)), dtype=torch.long)
         return replace(self, inputs=self.inputs[index], labels=self.labels[index.numpy()])
 
     def inputs_at(self, indices: np.ndarray) -> Tensor | Inputs:
@@ -88,9 +80,9 @@ class StreamedExamples:
         classes, kind = len(np.unique(self.labels)), type(self.dataset).__name__
         return f"StreamedExamples({len(self):,} inputs of a {kind}, {classes} classes)"
 
-    def subset(self, indices: Sequence[int] | np.ndarray) -> StreamedExamples:
-        """The examples at these positions, in this order."""
-        places = np.asarray(indices)
+    def subset(self, indices: Sequence[int] | np.ndarray | Tensor) -> StreamedExamples:
+        """The examples at these positions, in this order, or those where a mask (n,) is True."""
+        places = _places(indices, len(self))
         part = Subset(self.dataset, places.tolist())
         return replace(self, dataset=part, labels=self.labels[places])
 
@@ -99,6 +91,19 @@ class StreamedExamples:
         draws them."""
         with drawing(0):
             return as_inputs(torch.stack([raw(self.dataset[int(i)][0]) for i in indices]))
+
+
+def _places(indices: Sequence[int] | np.ndarray | Tensor, length: int) -> np.ndarray:
+    """Positions, or those where a mask of this length is True. Raises InputError for others."""
+    places = np.asarray(indices)
+    if places.dtype == bool and places.shape == (length,):
+        places = np.flatnonzero(places)
+    if places.dtype.kind not in "iu" and places.size:
+        raise InputError(
+            f"indices must be integers, or one boolean an example, got {places.dtype} of shape "
+            f"{places.shape}"
+        )
+    return places.astype(np.int64)
 
 
 def raw(values: Any) -> Tensor:

@@ -12,9 +12,9 @@ the mixture it found. The best few of the last two are judged as well. A judged 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -40,7 +40,7 @@ from impresslearn.networks.prediction import Statistics, TaskView
 from impresslearn.optimisation.loop import Recipe
 from impresslearn.optimisation.objectives import information_maximisation, mean_entropy
 from impresslearn.report.cells import cells_of
-from impresslearn.validation import check_choice
+from impresslearn.validation import check_choice, check_number
 
 InferenceMethod = Literal["auto", "exhaustive", "one_shot", "shortlist", "halving", "alpha"]
 METHODS = get_args(InferenceMethod)
@@ -75,7 +75,7 @@ class InferenceSettings(TypedDict, total=False):
     """The settings of `guess_task` that its method and objective take."""
 
     objective: Objective
-    recipe: Recipe
+    recipe: Recipe | Mapping[str, Any]
     penalty: float
     seed: int
 
@@ -136,7 +136,7 @@ def guess_task(
     method: InferenceMethod = "auto",
     *,
     objective: Objective = "information",
-    recipe: Recipe = ALPHA_RECIPE,
+    recipe: Recipe | Mapping[str, Any] = ALPHA_RECIPE,
     penalty: float = 1.0,
     shared: Statistics | None = None,
     seed: int = 0,
@@ -148,13 +148,14 @@ def guess_task(
     "exhaustive", and held all at once by the others. objective: what the superposition minimises:
     "information" (mean entropy minus entropy of the mean; by far the better ranking, and "alpha"
     does not collapse), or plain
-    "entropy" as in the papers. recipe, penalty (λ of eq. 2) and seed belong to "alpha". shared:
-    norm statistics of all tasks. Raises InputError for no task, no input, an unknown method, and
-    for another than "exhaustive" where tasks cannot be superposed: with heads of their own, tuned
-    norms or biases, or a start at the network itself.
+    "entropy" as in the papers. recipe, a `Recipe` or a mapping of entries to change, penalty (λ of
+    eq. 2) and seed belong to "alpha". shared: norm statistics of all tasks. Raises InputError for
+    no task, no input, an unknown method, and for another than "exhaustive" where tasks cannot be
+    superposed: with heads of their own, tuned norms or biases, or a start at the network itself.
     """
     check_choice("method", method, METHODS)
     check_choice("objective", objective, OBJECTIVES)
+    recipe, penalty = ALPHA_RECIPE.changed(recipe), check_number("penalty", penalty, 0.0)
     if not tasks:
         raise InputError("there is no task to choose from; learn one first")
     if len(inputs) == 0:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import count, islice
 from typing import Any, cast
 
+import numpy as np
+
 from impresslearn.coefficients.learning import trainable_numbers
 from impresslearn.coefficients.mixing import Coefficients
 from impresslearn.data import (
@@ -23,15 +25,22 @@ from impresslearn.data import (
     to_batches,
 )
 from impresslearn.data.preprocessing import ImpliedPreprocessing, Prepared
-from impresslearn.errors import InputError
+from impresslearn.errors import InputError, NotLearnedWarning, warn_caller
 from impresslearn.learner.readouts import learn_projection, learn_readout
 from impresslearn.masks import PopupScores, trainable_scores
 from impresslearn.masks.sparsity import ones_per_layer
-from impresslearn.networks.inputs import TrainingData, are_pixels, training_examples
+from impresslearn.networks.inputs import (
+    LOOKED_AT,
+    TrainingData,
+    are_pixels,
+    spread_places,
+    training_examples,
+)
 from impresslearn.networks.prediction import TrainingPhase
 from impresslearn.optimisation.batched import Problem, side_by_side, solve
 from impresslearn.optimisation.loop import FitResult, TaskTraining, with_head
 from impresslearn.optimisation.progress import Progress
+from impresslearn.report.quantities import percent
 from impresslearn.state.settings import HIGHEST_PRICE, LearnerSettings
 from impresslearn.state.state import LearnerState
 from impresslearn.state.tasks import TaskTable
@@ -42,6 +51,8 @@ MOST_PRICES = 8
 """How often the price of bits is raised for a task that takes more than it may."""
 LEAST_RISE = 1.15
 """Of the price at the first time; each further time it rises by the square of that."""
+GUESSING = 0.98
+"""Of the loss of guessing: a training that ends above has hardly learned anything."""
 Note = Mapping[str, Any]
 """What a caller wants to keep in a task's history: JSON values."""
 
@@ -126,6 +137,7 @@ class Trainer:
             heads[0],
             settings.precision,
         )
+        self._warn_of_guessing(names[0], (examples, classes), fits[0])
 
     def learn_tasks(
         self,
@@ -137,6 +149,9 @@ class Trainer:
     ) -> None:
         """Learns tasks' coefficients; `batched`: those of one size side by side."""
         state, settings, backbone = self.state, self.settings, self.state.backbone
+        if not isinstance(tasks, Mapping):
+            kind = type(tasks).__name__
+            raise InputError(f"tasks must map names to labelled data, got {kind}")
         tasks = {check_name(name): data for name, data in tasks.items()}
         for name in tasks:
             state.check_new_task(name)
@@ -170,7 +185,10 @@ class Trainer:
                     TrainingRun(examples, classes, task.phase, metrics),
                     most=settings.max_bytes,
                 )
-                large |= {} if size is None else {name: (size, metrics["seconds"])}
+                if size is None:
+                    self._warn_of_guessing(name, prepared[name], fit)
+                else:
+                    large[name] = size, metrics["seconds"]
                 started = time.perf_counter() if fit else started
         for name, (size, seconds) in large.items():
             again = self._dearer(name, size, seconds)
@@ -204,13 +222,16 @@ class Trainer:
             training, trained = self._problem(name, (examples, classes), seed, present)
             fitted, phase = training.fit(trained), training.phase
             numbers = trained.result()
-        metrics = self._metrics(examples, started, fitted, note, self._pixels(data, examples))
+        pixels = self._pixels(data, examples)
+        metrics = self._metrics(examples, started, fitted, note, pixels)
         run = TrainingRun(examples, classes, phase, metrics)
         history, most = settings.task_history(seed), settings.max_bytes
         size = state.commit_learned(
             name, numbers, settings.precision, history, run, replaced=task, most=most
         )
-        if size is not None:
+        if size is None:
+            self._warn_of_guessing(name, (examples, classes), fitted, numbers)
+        else:
             again = self._dearer(name, size, metrics["seconds"])
             again.update_task(name, data, seed=seed, note=note)
 
@@ -281,7 +302,10 @@ class Trainer:
             metrics = self._metrics(examples, started, None, note, pixels)
             run = TrainingRun(examples, classes, phase, metrics)
             size = state.commit_learned(name, found, settings.precision, history, run, most=most)
-            large |= {} if size is None else {name: (size, metrics["seconds"])}
+            if size is None:
+                self._warn_of_guessing(name, (examples, classes), None, found)
+            else:
+                large[name] = size, metrics["seconds"]
         return large
 
     def _pixels(self, data: Any, examples: Examples | StreamedExamples) -> bool | None:
@@ -294,6 +318,36 @@ class Trainer:
         if self.state.tasks.first() is None:
             return are_pixels(self.state.backbone, examples)
         return None if self.preprocessing is None else self.preprocessing.pixels
+
+    def _warn_of_guessing(
+        self,
+        name: str,
+        data: TrainingData,
+        fit: FitResult | None,
+        numbers: Coefficients | None = None,
+    ) -> None:
+        """Warns of a task whose own examples are no more often right than by guessing.
+
+        They are looked at where the loss is no better than that of guessing, or is not known and
+        all numbers are zero.
+        """
+        examples, classes = data
+        _, counts = np.unique(examples.labels, return_counts=True)
+        shares = counts / counts.sum()
+        if fit is not None and fit.final_loss < -GUESSING * float(shares @ np.log(shares)):
+            return
+        if fit is None and numbers is not None and any(each.any() for each in numbers.tensors()):
+            return
+        places = spread_places(len(examples), LOOKED_AT)
+        source = to_batches(examples.subset(places), classes, self.state.backbone.device)
+        view = self.state.view(self.state.tasks.learned(name), displace=False)
+        right, guessed = view.accuracy(self.state.backbone, source), float(shares.max())
+        if right < guessed + 2 * (guessed * (1 - guessed) / len(places)) ** 0.5:
+            priced = self.settings.precision == "coded" and self.settings.bit_price > 0
+            line = f"{name!r} was not learned: {percent(right)} of its own examples are right, "
+            line += f"and the commonest class is {percent(guessed)} of them; "
+            line += "a lower bit_price" if priced else "more steps, or another learning rate,"
+            warn_caller(f"{line} may help", NotLearnedWarning)
 
     def _metrics(
         self,

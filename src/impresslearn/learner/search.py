@@ -8,6 +8,7 @@ where others take more. The best third is tried on more tasks, and the best of i
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, exp, log
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from impresslearn.coefficients.mixing import Coefficients
-from impresslearn.errors import InputError, TrainingError
+from impresslearn.errors import InputError, NotLearnedWarning, TrainingError
 from impresslearn.learner.candidates import CANDIDATES, Candidate, Data, LearnerFactory
 from impresslearn.learner.learner import ImpressLearner
 from impresslearn.masks.bank import MaskBank
@@ -182,7 +183,9 @@ class Search:
         """A candidate tried on the first case; None where it cannot learn it."""
         try:
             run = Run(candidate, price, self.factory.learner(candidate, price))
-            run.try_on(self.cases[:1])
+            with warnings.catch_warnings():  # a price may be too high
+                warnings.simplefilter("ignore", NotLearnedWarning)
+                run.try_on(self.cases[:1])
         except (InputError, TrainingError) as error:
             self.errors.append(error)
             return None

@@ -22,7 +22,7 @@ from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import TrainingPhase
 from impresslearn.optimisation.loop import FitResult, TaskTraining, Trainable, Weights, fit
 from impresslearn.optimisation.progress import Progress, silent
-from impresslearn.validation import torch_seed
+from impresslearn.validation import check_flag, torch_seed
 
 MEMORY = 2 * 1024**3
 """Bytes that problems side by side may take, about: far more small networks than fill a GPU."""
@@ -40,7 +40,8 @@ Key = TypeVar("Key")
 
 def side_by_side(backbone: Backbone, batched: bool | None) -> bool:
     """Whether to run problems side by side where that is possible: by default on a GPU only."""
-    return backbone.device.type == "cuda" if batched is None else batched
+    by_default = backbone.device.type == "cuda"
+    return by_default if batched is None else check_flag("batched", batched)
 
 
 def solve(

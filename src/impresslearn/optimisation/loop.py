@@ -88,6 +88,8 @@ class Recipe:
                 object.__setattr__(self, name, plain)
         for name, known in WORDS.items():
             check_choice(name, getattr(self, name), known)
+        if self.momentum is not None and self.momentum >= 1 and self.optimizer.startswith("adam"):
+            raise InputError(f"momentum of {self.optimizer} must be below 1, got {self.momentum}")
         if not (self.lr > 0 and 0 < self.batch_fraction <= 1 and self.label_smoothing < 1):
             raise InputError(
                 "a recipe needs lr > 0, batch_fraction in (0, 1] and label_smoothing in [0, 1), "

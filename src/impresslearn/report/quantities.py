@@ -51,11 +51,14 @@ def percent(fraction: float | None) -> str:
 
 def size(count: float) -> str:
     """Decimal units, as storage is sold: 120 -> "120 B", 33275 -> "33.3 kB"."""
-    if count < 1000:
-        return f"{count:.0f} B" if float(count).is_integer() else f"{count:.1f} B"
-    exponent = min(int(log10(count)) // 3, len(UNITS) - 1)
-    scaled = count / 1000**exponent
-    return f"{scaled:.{1 if scaled < 100 else 0}f} {UNITS[exponent]}"
+    scaled, whole = count, float(count).is_integer()
+    for unit in UNITS:
+        places = 1 if (scaled < 100 and unit != "B") or (unit == "B" and not whole) else 0
+        shown = f"{scaled:.{places}f}"
+        if float(shown) < 1000 or unit == UNITS[-1]:
+            break
+        scaled /= 1000
+    return f"{shown} {unit}"
 
 
 def size_of(text: str) -> int:
