@@ -5,6 +5,7 @@ import random
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_matrix
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -221,12 +222,21 @@ def test_data_sets_that_are_not_what_they_say(data, message, limit):
         ((X + 1j, Y), "real numbers, got complex"),
         ((torch.tensor([[1.0, np.nan], [np.inf, 2]]), [0, 1]), "hold 2 NaN or infinite values"),
         ((np.array([[1e300, 0]]), [0]), "hold 1 NaN or infinite value"),
+        ((csr_matrix(X.numpy()), Y), "sparse matrix; make it dense, .toarray()"),
         ((X, Y, Y), "got tuple"),
         ({"x": X}, "got dict"),
     ],
 )
 def test_unusable_data(data, message):
     refused(message, as_examples, data, memory_limit=1000)
+
+
+def test_bytes_in_the_order_of_another_machine_are_taken():
+    for kind in (">f4", ">f8", ">i8", ">u2"):
+        given, expected = (
+            as_examples((X.numpy().astype(each), Y)).inputs for each in (kind, f"={kind[1:]}")
+        )
+        assert torch.equal(given, expected)
 
 
 def test_a_part_is_chosen_by_positions_or_by_a_mask():

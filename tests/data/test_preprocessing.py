@@ -7,6 +7,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from impresslearn import Preprocessing, create_backbone
 from impresslearn.data import as_examples
+from impresslearn.data.examples import data_fingerprint
 from impresslearn.streams import rotated_digits
 from toys import quick_learner, read_examples, refused
 
@@ -120,6 +121,58 @@ def test_columns_of_data_frames_are_found_by_their_names():
     assert learner.score((frame, labels), "a") == learner.score((turned, labels), "a")
     refused("the table has no column 'a'", made.apply, frame.rename(columns={"a": "c"}))
     refused("the table has a column 'c'", made.apply, frame.assign(c=1.0))
+
+
+def test_the_names_of_a_measured_table_are_kept():
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    values = np.random.default_rng(0).normal(size=(40, 2)) * (1, 50)
+    frame = pandas.DataFrame(values, columns=["a", "b"])
+    turned = frame[["b", "a"]]
+    made = Preprocessing.standardising(frame)
+    assert made.columns == ("a", "b")
+    assert torch.equal(made.apply(turned), made.apply(frame))
+    assert Preprocessing.standardising(turned, columns=("a", "b")) == made
+    assert Preprocessing.standardising(frame, columns=None).columns is None
+    assert Preprocessing.standardising(pandas.DataFrame(values)).columns is None
+    twice = pandas.DataFrame(values, columns=["a", "a"])
+    assert Preprocessing.standardising(twice).columns is None
+
+
+@pytest.mark.parametrize("convert", [np.float64, np.int64, ">f8"])
+@pytest.mark.parametrize("columns", [1, 2])
+def test_what_varies_beside_a_large_mean_is_left(convert, columns):
+    draws, labels = np.random.default_rng(0), np.arange(80) % 2
+    stamps = 1.7e9 + 20 * labels + draws.normal(size=80)
+    table = np.stack([stamps, 30 * draws.normal(size=80)], axis=1)[:, :columns].astype(convert)
+    made = Preprocessing.standardising(table)
+    values = made.apply(table)
+    assert values.dtype == torch.float32
+    assert values.mean(dim=0).numpy() == pytest.approx(0, abs=1e-3)
+    assert values.std(dim=0, correction=0).numpy() == pytest.approx(1, abs=1e-3)
+    assert torch.equal(made.apply(table[:1]), values[:1])
+    assert Preprocessing(**made.settings()) == made
+    data = TensorDataset(torch.from_numpy(table.astype("=f8")), torch.from_numpy(labels))
+    for form in ((table, labels), data, DataLoader(data, batch_size=7), as_examples(data)):
+        assert torch.equal(made.apply_to(as_examples(form)).inputs, values)
+    network = create_backbone(in_features=columns, num_classes=2)
+    learner = quick_learner(network, preprocessing=made).add_random_masks(4)
+    learner.learn_task("a", (table, labels))
+    assert learner.score((table, labels), "a") > 0.95
+    assert np.mean(learner.predict(table, "a") == labels) > 0.95
+
+
+def test_one_mean_beside_which_inputs_hardly_vary_has_all_its_digits():
+    images = 171_234_567.0 + np.random.default_rng(0).normal(size=(20, 1, 4, 4))
+    values = Preprocessing.standardising(images).apply(images)
+    assert float(values.mean()) == pytest.approx(0, abs=1e-3)
+    constant = np.full((30, 2), 0.1)  # of which sums are rounded
+    refused("all inputs are 0.1; they cannot", Preprocessing.standardising, constant)
+
+
+def test_the_digest_of_double_inputs_is_that_of_float32():
+    inputs, labels = np.random.default_rng(0).normal(size=(6, 2)), np.arange(6) % 2
+    rounded = as_examples((inputs.astype(np.float32), labels))
+    assert data_fingerprint(as_examples((inputs, labels))) == data_fingerprint(rounded)
 
 
 def test_columns_of_other_scales_are_measured_one_by_one_and_pixels_together():

@@ -151,11 +151,12 @@ def test_the_change_is_that_of_the_formula():
 def test_what_is_saved_are_coefficients_and_they_load(tmp_path):
     model = tuned(seed=1)
     state = peft.get_peft_model_state_dict(model)
+    assert state.pop("base_model.impress_masks").shape == (32,)  # the digest of the masks
     assert {tuple(each.shape) for each in state.values()} == {(4,)}
     assert {name.rpartition(".")[2] for name in state} == {"impress_alpha"}
     model.save_pretrained(tmp_path)
     kept = safetensors.torch.load_file(tmp_path / "adapter_model.safetensors")
-    assert sum(each.nbytes for each in kept.values()) == 4 * 4 * LINEAR
+    assert sum(each.nbytes for each in kept.values()) == 4 * 4 * LINEAR + 32
     again = PeftModel.from_pretrained(base(), tmp_path).eval()
     assert torch.equal(logits(again), logits(model))
     assert not any(each.requires_grad for each in again.parameters())

@@ -238,7 +238,7 @@ def test_damaged_features_are_noticed(tmp_path: Path, change: str) -> None:
 def test_features_of_masks_that_are_not_there_are_refused() -> None:
     learner = learner_of(masks=1)
     forged = Projection(3, False, torch.ones(36, 2))
-    learner._state.commit_projection(forged)
+    learner._state.commit_projection(forged, learner.bank_.serial)
     refused("of a bank of 1", learner.learn_task, "task", DATA["two"], error=StoreError)
 
 

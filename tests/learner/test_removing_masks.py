@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import impresslearn as il
+from impresslearn.learner import learning
 from impresslearn.learner.loading import verify_store
 from toys import blobs, lenet, quick_learner, refused
 
@@ -147,3 +148,27 @@ def test_learners_of_one_bank_grow_apart(tmp_path):
         opened.add_random_masks(20)
         assert torch.equal(other.logits(blobs(1)[0], "b"), before)
     assert len(il.load(tmp_path / "x.impress").bank_) == 23
+
+
+def test_a_task_is_not_kept_over_other_masks_than_it_was_learned_over(monkeypatch):
+    """As where another thread removes masks, and adds as many, while it is learned."""
+    learner = quick_learner(lenet(4)).add_masks(4, seed=1)
+    once = [lambda: learner.remove_masks().add_masks(4, seed=77)]
+
+    def change(*_):
+        while once:
+            once.pop()()
+
+    learner.progress = change
+    refused("masks were removed while this was learned", learner.learn_task, "t", blobs(3))
+    assert "t" not in learner.tasks_
+    learner.learn_task("t", blobs(3))
+    readouts = quick_learner(lenet(head="own"), granularity="readout").add_masks(4, seed=1)
+    learn = learning.learn_readout
+
+    def learn_readout(*given):
+        readouts.remove_masks().add_masks(4, seed=77)
+        return learn(*given)
+
+    monkeypatch.setattr(learning, "learn_readout", learn_readout)
+    refused("masks were removed while this was learned", readouts.learn_task, "t", blobs())

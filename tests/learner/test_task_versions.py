@@ -168,3 +168,16 @@ def test_a_removed_task_is_gone_and_its_name_is_free():
     assert [each.version for each in learner.versions("a")] == [1]
     assert not learner.logits(inputs, "a").equal(before)  # from no cache
     assert learner.logits(inputs, "b").equal(kept)
+
+
+def test_an_update_starts_from_the_norm_statistics_of_the_task():
+    torch.manual_seed(0)
+    layers = nn.Linear(FEATURES, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Linear(12, 3)
+    backbone = il.adapt(nn.Sequential(*layers), norm="per_task", input_shape=(FEATURES,))
+    inputs, labels = blobs()
+    data = 5 * inputs + 30, labels  # far from what a new network's statistics stand for
+    learner = quick_learner(backbone, granularity="unit").add_masks(4)
+    learner.learn_task("a", data)
+    before = learner.logits(data[0], "a")
+    stays(learner, "a").update_task("a", data)
+    torch.testing.assert_close(learner.logits(data[0], "a"), before, atol=0.3, rtol=0.1)

@@ -11,7 +11,7 @@ from storekit import FULL, hasty, reports, sql, until, version_digests
 import impresslearn as il
 from impresslearn.learner.loading import verify_store
 from impresslearn.store import compact_store, describe_store, import_tasks, remove_tasks
-from toys import blobs, refused
+from toys import blobs, lenet, quick_learner, refused
 
 SEQUENCES = 1000 if FULL else 12
 
@@ -142,3 +142,16 @@ def test_a_version_that_is_damaged_lost_or_another_is_one_line(path, change, mes
         refused(message, learner.restore_task, "first", 2, error=il.StoreError)
         assert learner.tasks_["first"].version == 3
     refused(message, il.load, path, error=il.StoreError)
+
+
+def test_a_part_is_saved_with_the_masks_of_all_versions(tmp_path):
+    backbone = lenet(head="own")
+    learner = quick_learner(backbone, granularity="readout").add_random_masks(2)
+    learner.learn_task("a", blobs()).add_random_masks(2, seed=9).update_task("a", blobs())
+    learner.restore_task("a", 1).save(tmp_path / "a.impress", tasks=["a"])
+    copy = il.load(tmp_path / "a.impress")
+    for version in (1, 2):
+        inputs, expected = blobs()[0], learner.restore_task("a", version)
+        assert (
+            copy.restore_task("a", version).logits(inputs, "a").equal(expected.logits(inputs, "a"))
+        )

@@ -49,10 +49,8 @@ FIRST_STEP = 0.5
 FIRST_SCALE_STEP = FIRST_HEAD_STEP = 0.1
 RESIDUAL_STEP = FIRST_SMALL_STEP = 0.05
 """Of alphas that add to trained weights, as a share of these; of changes to norms and biases."""
-UNIT_LEVELS_PER_UNIT = 2.5
-"""Whole numbers move so much faster than the recipe's learning rate says (which Adam allows)."""
-LEVELS_PER_UNIT = 10.0
-"""The same for scales, alphas of whole layers and those that add to trained weights."""
+UNIT_LEVELS_PER_UNIT, LEVELS_PER_UNIT = 2.5, 10.0
+"""Whole numbers, alphas of units and others, move so much faster than the learning rate says."""
 WEIGHT_PRICE_WARMUP, PRICE_WARMUP = 0.5, 0.25
 """The share of the steps over which the price rises from zero, of numbers on weights and of others:
 in full from the first step on, it takes them all before the loss needs any."""
@@ -91,10 +89,9 @@ def trainable_numbers(
         trained = trainable_coefficients(bank, backbone, spec, num_classes, seed)
     else:
         trained = resumed_coefficients(bank, backbone, spec, num_classes, present, seed)
-    share = 0.0 if spec.residual or present is not None else PRICE_WARMUP
-    if spec.granularity == "weight" and not spec.residual:
-        share = WEIGHT_PRICE_WARMUP
-    warmup = share * training.recipe.total_steps(examples)
+    on_weights = spec.granularity == "weight"
+    share = WEIGHT_PRICE_WARMUP if on_weights else PRICE_WARMUP if present is None else 0.0
+    warmup = 0.0 if spec.residual else share * training.recipe.total_steps(examples)
 
     def weights() -> tuple[dict[str, Tensor], Tensor | float]:
         coefficients = trained.coefficients()
@@ -226,8 +223,7 @@ def trainable_coefficients(
     masks that add to the network's own weights start at 0. Without masks a head is learned alone.
     Numbers on single weights use no masks; seed: see `WeightNumbers`.
     """
-    head = head_columns(backbone.new_head(num_classes))
-    by_weight, num_masks = None, len(bank)
+    head, by_weight, num_masks = head_columns(backbone.new_head(num_classes)), None, len(bank)
     if spec.granularity == "weight" and bank.layers:
         frozen = [backbone.weights[layer.name] for layer in bank.layers]
         by_weight, num_masks = WeightNumbers(bank.layers, frozen, spec.residual, seed), 0

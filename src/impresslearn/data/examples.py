@@ -23,13 +23,16 @@ Augmentation = Callable[[Any, torch.Generator], Any]
 
 MEMORY_LIMIT = 4 * 1024**3
 """Bytes of inputs, as float32, up to which data are held in memory."""
+EXACT = 2**24
+"""Whole numbers up to here are themselves in float32."""
 
 
 @dataclass(frozen=True, repr=False)
 class Examples:
     """Inputs and labels held in memory.
 
-    inputs: (n, ...) floating point, or several tensors; labels: (n,) array of integers or strings;
+    inputs: (n, ...) floating point, float64 where float32 would round what was given and nothing
+    has been subtracted yet, or several tensors; labels: (n,) array of integers or strings;
     augment: a function of (batch, generator) applied to training batches only, whose draws all come
     from that generator; pixels: whether the inputs came as uint8 pixels, scaled to [0, 1] here;
     integers: whether they came as integers of another type.
@@ -115,6 +118,8 @@ def raw(values: Any) -> Tensor:
         )
     if isinstance(values, Tensor) and values.layout != torch.strided:
         raise InputError("inputs are a sparse tensor; make it dense, .to_dense()")
+    if hasattr(values, "toarray") and hasattr(values, "nnz"):  # SciPy's
+        raise InputError("inputs are a sparse matrix; make it dense, .toarray()")
     if isinstance(values, np.ma.MaskedArray):
         raise InputError("inputs are a masked array; fill what is missing, .filled(0) say")
     try:
@@ -123,6 +128,8 @@ def raw(values: Any) -> Tensor:
         if isinstance(values, Tensor):
             return values.detach() if values.requires_grad else values
         array = np.asarray(values)
+        if not array.dtype.isnative:  # bytes in the order of another machine
+            array = array.astype(array.dtype.newbyteorder("="))
         # What torch cannot share, or would share with a warning, such as the values of a table.
         own = any(stride < 0 for stride in array.strides)
         own |= not (array.flags.writeable or isinstance(array, np.memmap))
@@ -187,11 +194,19 @@ def _one_of_several(values: Any) -> Tensor:
 
 
 def with_kind(values: Any) -> tuple[Tensor, bool, bool]:
-    """`as_inputs`, and whether the values are uint8, or integers of another type."""
+    """`as_inputs`, and whether the values are uint8, or integers of another type.
+
+    float64 stays as it is, and integers that float32 would round become it: what varies in a column
+    of time stamps is left only if the mean is subtracted first.
+    """
     given = raw(values)
     integers = not (given.is_floating_point() or given.is_complex() or given.is_quantized)
     pixels = given.dtype == torch.uint8
-    return as_inputs(given), pixels, integers and not pixels and given.dtype != torch.bool
+    integers = integers and not pixels and given.dtype != torch.bool
+    rounded = as_inputs(given)
+    large = integers and rounded.numel() > 0 and float(rounded.abs().max()) >= EXACT
+    kept = given.double() if large or given.dtype == torch.float64 else rounded
+    return kept, pixels, integers
 
 
 def pair(inputs: Any, labels: Any) -> Examples:
@@ -206,8 +221,9 @@ def data_fingerprint(examples: Examples | StreamedExamples) -> str:
     """The SHA-256 of a data set, as 64 hexadecimal digits.
 
     It covers type, shape and bytes of inputs and labels, in their order; an augmentation is left
-    out. Of `StreamedExamples` it covers the labels and their number only, as to read all inputs
-    would take an epoch. A data set in memory never has the digest of a streamed one.
+    out, and float64 counts as float32, which networks take. Of `StreamedExamples` it covers the
+    labels and their number only, as to read all inputs would take an epoch. A data set in memory
+    never has the digest of a streamed one.
     """
     labels = label_array(examples.labels)
     kind: dict[str, Any] = {
@@ -222,6 +238,7 @@ def data_fingerprint(examples: Examples | StreamedExamples) -> str:
             tensors = inputs.tensors
             kind["inputs"] = [[str(name), _form(each)] for name, each in inputs.items()]
         else:
+            inputs = inputs.float() if inputs.dtype == torch.float64 else inputs
             tensors = (inputs,)
             kind |= _form(inputs)
         flat = (each.detach().cpu().contiguous().reshape(-1) for each in tensors)

@@ -27,7 +27,11 @@ APART = 0.1
 SLACK = 1e-3
 """How far beyond their range pixels may lie, by resampling say."""
 ROUNDING = 1e-8
-"""A spread below this share of a mean is rounding."""
+"""A spread below this share of a mean is rounding of float32 numbers."""
+FINE_ROUNDING = 1e-13
+"""The same of float64 numbers."""
+FAR = 1e-3
+"""A spread below this share of a mean needs all digits of the mean."""
 LARGEST_SIZE = 8192
 """Pixels to a side that images are resized to at most."""
 
@@ -92,30 +96,40 @@ class Preprocessing:
 
         Flat inputs whose columns differ in scale, unlike pixels, have one a column. data: inputs
         (n, ...) or `Examples`; settings: shape, size, pixels, columns; by default pixels says
-        whether the data are uint8. Raises InputError where all inputs are the same.
+        whether the data are uint8, and columns are the names of a table that has them. Raises
+        InputError where all inputs are the same.
         """
         if isinstance(data, StreamedExamples):
             raise InputError(
                 "the data are too large to measure their mean and standard deviation; give them"
             )
-        held = isinstance(data, Examples)
-        values, pixels, integers = (
-            (data.inputs, data.pixels, data.integers) if held else with_kind(data)
-        )
         if not settings.keys() <= {"shape", "size", "pixels", "columns"}:
             raise InputError("mean and std are measured; settings are shape, size, pixels, columns")
+        names = _names_of(data)
+        if names and len(set(names)) == len(names):
+            settings.setdefault("columns", names)
+        held = isinstance(data, Examples)
+        values, pixels, integers = (
+            (data.inputs, data.pixels, data.integers)
+            if held
+            else with_kind(cls(columns=settings.get("columns")).ordered(data))
+        )
         made = cls(**dict[str, Any](pixels=pixels) | settings)
-        values = made.prepare(values, pixels, integers).double()
-        if not values.std(correction=0) > 0:
+        values = made._arranged_raw(values, pixels, integers)
+        rounding = FINE_ROUNDING if values.dtype == torch.float64 else ROUNDING
+        values = values.double()
+        if not values.std(correction=0) > FINE_ROUNDING * values.mean().abs():
             raise InputError(f"all inputs are {values.mean():g}; they cannot be standardised")
-        if values.dim() == 2 and _differ_in_scale(values):
+        lost = values.dim() == 2 and _lost_in_float32(values)
+        if lost or (values.dim() == 2 and _differ_in_scale(values)):
             mean, std = values.mean(dim=0), values.std(dim=0, correction=0)
             # A column that does not vary here, but for rounding, is measured by its value.
-            varies = std > ROUNDING * mean.abs()
+            varies = std > rounding * mean.abs()
             std = torch.where(varies, std, torch.where(mean == 0, 1.0, mean.abs()))
-            return replace(made, mean=_plain(mean), std=_plain(std))
+            return replace(made, mean=_plain(mean, 17 if lost else 9), std=_plain(std))
         mean, std = values.mean(), values.std(correction=0)
-        return replace(made, mean=float(f"{mean:.6g}"), std=float(f"{std:.6g}"))
+        digits = 6 if std > FAR * mean.abs() else 17
+        return replace(made, mean=float(f"{mean:.{digits}g}"), std=float(f"{std:.6g}"))
 
     @property
     def normalises(self) -> bool:
@@ -144,8 +158,8 @@ class Preprocessing:
 
         Anything else comes back as it is. Raises InputError for other names.
         """
-        names = [*getattr(inputs, "columns", ())]
-        if self.columns is None or not names or not all(isinstance(name, str) for name in names):
+        names = _names_of(inputs)
+        if self.columns is None or not names:
             return inputs
         if sorted(names) != sorted(self.columns):
             odd = min(set(names) ^ set(self.columns), default=names[0])
@@ -173,6 +187,10 @@ class Preprocessing:
         pixels: whether they came as uint8, scaled to [0, 1] since; integers: as those of another
         type. Errors as of `apply`.
         """
+        return as_inputs(self._arranged_raw(values, pixels, integers))
+
+    def _arranged_raw(self, values: Tensor | Inputs, pixels: bool, integers: bool) -> Tensor:
+        """As `prepare`, and float64 where the values are."""
         if isinstance(values, Inputs):
             raise InputError("a preprocessing takes one tensor; several inputs go in as Prepared")
         self._check_kind(pixels)
@@ -187,15 +205,18 @@ class Preprocessing:
                     "prepared already goes in as Prepared(inputs)"
                 )
             values = values / limit if integers else values
-        return as_inputs(self.arranged(values))
+        return self.arranged(values)
 
     def arranged(self, inputs: Tensor) -> Tensor:
-        """Float inputs (n, ...) in the shape asked for, and normalised (in float32)."""
+        """Float inputs (n, ...) in the shape asked for, and normalised.
+
+        In float64 where they are, so that nothing is lost beside a large mean, else in float32.
+        """
         if self.shape is not None:
             inputs = _reshaped(inputs, tuple(self.shape))
         if not self.normalises:
             return inputs
-        inputs = inputs.float()
+        inputs = inputs if inputs.dtype == torch.float64 else inputs.float()
         return inputs.sub(_spread("mean", self.mean, inputs)).div_(_spread("std", self.std, inputs))
 
     def _check_kind(self, pixels: bool) -> None:
@@ -219,11 +240,10 @@ class ImpliedPreprocessing(Preprocessing):
     Integers that are all zero or one, as JSON writes 0.0 and 1.0, are in [0, 1] already.
     """
 
-    def prepare(self, values: Tensor | Inputs, pixels: bool, integers: bool = False) -> Tensor:
-        """As `Preprocessing.prepare`."""
+    def _arranged_raw(self, values: Tensor | Inputs, pixels: bool, integers: bool) -> Tensor:
         if integers and isinstance(values, Tensor) and values.numel():
             integers = bool(values.max() > 1)
-        return super().prepare(values, pixels, integers)
+        return super()._arranged_raw(values, pixels, integers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,9 +282,22 @@ def _differ_in_scale(values: Tensor) -> bool:
     return bool(largest.quantile(0.25, interpolation="lower") < APART * largest.max())
 
 
-def _plain(values: Tensor) -> tuple[float, ...]:
+def _lost_in_float32(values: Tensor) -> bool:
+    """Whether a column varies by less than ten steps of the float32 numbers at its largest."""
+    step = torch.finfo(torch.float32).eps * values.abs().amax(dim=0)
+    std = values.std(dim=0, correction=0)
+    return bool(((std > FINE_ROUNDING * values.mean(dim=0).abs()) & (step > 0.1 * std)).any())
+
+
+def _names_of(table: Any) -> tuple[str, ...]:
+    """The names of the columns of a DataFrame, say; () of anything else, and for other names."""
+    names = tuple(getattr(table, "columns", ()))
+    return names if all(isinstance(name, str) for name in names) else ()
+
+
+def _plain(values: Tensor, digits: int = 9) -> tuple[float, ...]:
     """Plain numbers of as many digits as float32 has: a mean may be large beside its spread."""
-    return tuple(float(f"{value:.9g}") for value in values.tolist())
+    return tuple(float(f"{value:.{digits}g}") for value in values.tolist())
 
 
 def _spread(name: str, values: Numbers, inputs: Tensor) -> Tensor:
@@ -276,7 +309,8 @@ def _spread(name: str, values: Numbers, inputs: Tensor) -> Tensor:
             f"{name} has {len(numbers)} numbers, for as many {kind}, but inputs are of shape "
             f"{tuple(inputs.shape[1:])}; give all {kind} in their order, or one number for each"
         )
-    return torch.tensor(numbers, device=inputs.device).view(-1, *[1] * max(0, inputs.dim() - 2))
+    made = torch.tensor(numbers, dtype=inputs.dtype, device=inputs.device)
+    return made.view(-1, *[1] * max(0, inputs.dim() - 2))
 
 
 def _numbers(name: str, given: Any) -> float | tuple[float, ...]:

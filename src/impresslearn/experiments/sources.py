@@ -159,7 +159,7 @@ def call_user_function(
 
 def user_file(folder: Path, reference: str) -> Path:
     """The user's file behind "file:function". Raises InputError where there is none."""
-    file = (folder / f"{reference.partition(':')[0]}.py").resolve()
+    file = (folder / f"{reference.partition(':')[0].removesuffix('.py')}.py").resolve()
     if not file.is_file():
         raise InputError(f"module {reference!r}: there is no {file}")
     return file

@@ -97,14 +97,8 @@ class ImpressLearner(ReadOnlySettings):
         cache_bytes: int = 256 * 1024**2,
     ) -> None:
         backbone = check_backbone(create_backbone() if backbone is None else backbone)
-        if bank is not None and bank.layers != backbone.layers:
-            raise InputError("the bank's masks belong to other layers than the backbone's")
-        trained_on = None if bank is None else bank.trained_on
-        if trained_on is not None and trained_on != backbone.fingerprint(backbone.weights):
-            raise InputError(
-                "the bank's masks were trained on a network of other weights, by its seed or init "
-                "perhaps; give that one, or append the masks to a new MaskBank to use them here"
-            )
+        if bank is not None:
+            bank.check_network(backbone)
         self.backbone = backbone
         trained = backbone.own_head and backbone.pretrained and not penalty
         self.settings = LearnerSettings(
@@ -144,10 +138,7 @@ class ImpressLearner(ReadOnlySettings):
     @property
     def bank_(self) -> MaskBank:
         """The masks."""
-        bank = self._state.bank
-        if bank.trained_on is None and any(info.source == "edge_popup" for info in bank.infos):
-            bank.trained_on = self.backbone.fingerprint(self.backbone.weights)
-        return bank
+        return self._state.bank.trained_with(self.backbone)
 
     @property
     def tasks_(self) -> TaskTable:

@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from itertools import count, islice
 from typing import Any, cast
 
-import numpy as np
-
 from impresslearn.coefficients.learning import trainable_numbers
 from impresslearn.coefficients.mixing import Coefficients
 from impresslearn.data import (
@@ -25,22 +23,16 @@ from impresslearn.data import (
     to_batches,
 )
 from impresslearn.data.preprocessing import ImpliedPreprocessing, Prepared
-from impresslearn.errors import InputError, NotLearnedWarning, warn_caller
+from impresslearn.errors import InputError
+from impresslearn.learner.guessing import warn_of_guessing
 from impresslearn.learner.readouts import learn_projection, learn_readout
 from impresslearn.masks import PopupScores, trainable_scores
 from impresslearn.masks.sparsity import ones_per_layer
-from impresslearn.networks.inputs import (
-    LOOKED_AT,
-    TrainingData,
-    are_pixels,
-    spread_places,
-    training_examples,
-)
+from impresslearn.networks.inputs import TrainingData, are_pixels, training_examples
 from impresslearn.networks.prediction import TrainingPhase
 from impresslearn.optimisation.batched import Problem, side_by_side, solve
 from impresslearn.optimisation.loop import FitResult, TaskTraining, with_head
 from impresslearn.optimisation.progress import Progress
-from impresslearn.report.quantities import percent
 from impresslearn.state.settings import HIGHEST_PRICE, LearnerSettings
 from impresslearn.state.state import LearnerState
 from impresslearn.state.tasks import TaskTable
@@ -51,8 +43,6 @@ MOST_PRICES = 8
 """How often the price of bits is raised for a task that takes more than it may."""
 LEAST_RISE = 1.15
 """Of the price at the first time; each further time it rises by the square of that."""
-GUESSING = 0.98
-"""Of the loss of guessing: a training that ends above has hardly learned anything."""
 Note = Mapping[str, Any]
 """What a caller wants to keep in a task's history: JSON values."""
 
@@ -137,7 +127,7 @@ class Trainer:
             heads[0],
             settings.precision,
         )
-        self._warn_of_guessing(names[0], (examples, classes), fits[0])
+        warn_of_guessing(state, settings, names[0], (examples, classes), fits[0])
 
     def learn_tasks(
         self,
@@ -158,6 +148,7 @@ class Trainer:
         seed_of = dict(zip(tasks, self._seeds(len(tasks), seeds), strict=True))
         note = _checked_note(note)
         prepared, pixels, how = dict[str, TrainingData](), None, self.preprocessing
+        bank = state.bank.serial
         for name, data in tasks.items():
             prepared[name] = training_examples(backbone, data, how)
             if len(prepared) == 1:
@@ -183,10 +174,11 @@ class Trainer:
                     settings.precision,
                     settings.task_history(task.seed),
                     TrainingRun(examples, classes, task.phase, metrics),
+                    bank,
                     most=settings.max_bytes,
                 )
                 if size is None:
-                    self._warn_of_guessing(name, prepared[name], fit)
+                    warn_of_guessing(state, settings, name, prepared[name], fit)
                 else:
                     large[name] = size, metrics["seconds"]
                 started = time.perf_counter() if fit else started
@@ -209,28 +201,25 @@ class Trainer:
         (seed,) = self._seeds(1, seed)
         examples, found = training_examples(backbone, data, self.preprocessing)
         classes = grown_classes(task.classes, found, backbone.most_classes)
-        started, fitted, phase = (
-            time.perf_counter(),
-            None,
-            TrainingPhase.begin(backbone, state.shared),
-        )
+        started, fitted, bank = time.perf_counter(), None, state.bank.serial
+        phase = TrainingPhase.begin(backbone, state.shared, state.statistics(task))
         if settings.granularity == "readout":
             source = to_batches(examples, classes, backbone.device)
             numbers = learn_readout(state, settings, source, len(classes))
         else:
             present = state.coefficients(task)
             training, trained = self._problem(name, (examples, classes), seed, present)
-            fitted, phase = training.fit(trained), training.phase
+            fitted = replace(training, phase=phase).fit(trained)
             numbers = trained.result()
         pixels = self._pixels(data, examples)
         metrics = self._metrics(examples, started, fitted, note, pixels)
         run = TrainingRun(examples, classes, phase, metrics)
         history, most = settings.task_history(seed), settings.max_bytes
         size = state.commit_learned(
-            name, numbers, settings.precision, history, run, replaced=task, most=most
+            name, numbers, settings.precision, history, run, bank, replaced=task, most=most
         )
         if size is None:
-            self._warn_of_guessing(name, (examples, classes), fitted, numbers)
+            warn_of_guessing(state, settings, name, (examples, classes), fitted, numbers)
         else:
             again = self._dearer(name, size, metrics["seconds"])
             again.update_task(name, data, seed=seed, note=note)
@@ -281,7 +270,9 @@ class Trainer:
         state, settings = self.state, self.settings
         state.backend.check_writable()
         prepared = [training_examples(state.backbone, each, self.preprocessing) for each in data]
-        state.commit_projection(learn_projection(state, settings, prepared, dimensions))
+        bank = state.bank.serial
+        found = learn_projection(state, settings, prepared, dimensions)
+        state.commit_projection(found, bank)
 
     def _learn_readouts(
         self,
@@ -292,6 +283,7 @@ class Trainer:
     ) -> dict[str, tuple[int, float]]:
         """Those that take more than `max_bytes` and were not kept: their bytes, and seconds."""
         large, most = dict[str, tuple[int, float]](), self.settings.max_bytes
+        bank = self.state.bank.serial
         state, settings, backbone = self.state, self.settings, self.state.backbone
         for name, (examples, classes) in prepared.items():
             started = time.perf_counter()
@@ -301,9 +293,11 @@ class Trainer:
             phase = TrainingPhase.begin(backbone, state.shared)
             metrics = self._metrics(examples, started, None, note, pixels)
             run = TrainingRun(examples, classes, phase, metrics)
-            size = state.commit_learned(name, found, settings.precision, history, run, most=most)
+            size = state.commit_learned(
+                name, found, settings.precision, history, run, bank, most=most
+            )
             if size is None:
-                self._warn_of_guessing(name, (examples, classes), None, found)
+                warn_of_guessing(state, settings, name, (examples, classes), None, found)
             else:
                 large[name] = size, metrics["seconds"]
         return large
@@ -311,43 +305,14 @@ class Trainer:
     def _pixels(self, data: Any, examples: Examples | StreamedExamples) -> bool | None:
         """Whether a task's inputs are pixels, for its history: as the first task's, or its own.
 
-        None where a preprocessing or the first task left it open, and of inputs that were prepared.
+        None where a preprocessing or the first task left it open, and of a first task whose inputs
+        were prepared.
         """
-        if self.settings.preprocessing is not None or isinstance(data, Prepared):
+        if self.settings.preprocessing is not None:
             return None
-        if self.state.tasks.first() is None:
+        if self.state.tasks.first() is None and not isinstance(data, Prepared):
             return are_pixels(self.state.backbone, examples)
         return None if self.preprocessing is None else self.preprocessing.pixels
-
-    def _warn_of_guessing(
-        self,
-        name: str,
-        data: TrainingData,
-        fit: FitResult | None,
-        numbers: Coefficients | None = None,
-    ) -> None:
-        """Warns of a task whose own examples are no more often right than by guessing.
-
-        They are looked at where the loss is no better than that of guessing, or is not known and
-        all numbers are zero.
-        """
-        examples, classes = data
-        _, counts = np.unique(examples.labels, return_counts=True)
-        shares = counts / counts.sum()
-        if fit is not None and fit.final_loss < -GUESSING * float(shares @ np.log(shares)):
-            return
-        if fit is None and numbers is not None and any(each.any() for each in numbers.tensors()):
-            return
-        places = spread_places(len(examples), LOOKED_AT)
-        source = to_batches(examples.subset(places), classes, self.state.backbone.device)
-        view = self.state.view(self.state.tasks.learned(name), displace=False)
-        right, guessed = view.accuracy(self.state.backbone, source), float(shares.max())
-        if right < guessed + 2 * (guessed * (1 - guessed) / len(places)) ** 0.5:
-            priced = self.settings.precision == "coded" and self.settings.bit_price > 0
-            line = f"{name!r} was not learned: {percent(right)} of its own examples are right, "
-            line += f"and the commonest class is {percent(guessed)} of them; "
-            line += "a lower bit_price" if priced else "more steps, or another learning rate,"
-            warn_caller(f"{line} may help", NotLearnedWarning)
 
     def _metrics(
         self,

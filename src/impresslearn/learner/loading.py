@@ -70,9 +70,10 @@ def _learner(
 ) -> ImpressLearner:
     known = set(inspect.signature(ImpressLearner).parameters) - {"backbone", "bank"}
     for name in sorted(settings.keys() - known):
-        raise InputError(
-            f"there is no setting {name!r} to override; there are {', '.join(sorted(known))}"
-        )
+        line = f"there is no setting {name!r} to override; there are {', '.join(sorted(known))}"
+        if name == "backbone":
+            line = "the network comes from the file, the structure of one of your own as module="
+        raise InputError(line)
     opened = read(path, cache_bytes=settings.get("cache_bytes", CACHE_BYTES), **how)
     try:
         kept = _kept_settings(opened, path)

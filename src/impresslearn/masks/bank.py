@@ -19,6 +19,7 @@ from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.kernels import mask_sums, pack, popcount, row_bytes, unpack
 from impresslearn.masks.arithmetic import Overlap, checked_mask, overlap_of_counts
 from impresslearn.masks.codec import encode_mask
+from impresslearn.networks import Backbone
 from impresslearn.networks.layers import MaskableLayer, checked_layers
 from impresslearn.validation import check_name, did_you_mean
 
@@ -210,6 +211,22 @@ class MaskBank:
         moved._infos, moved._position = list(self._infos), dict(self._position)
         moved._room = [room[: len(self)].to(device) for room in self._room]
         return moved
+
+    def trained_with(self, backbone: Backbone) -> MaskBank:
+        """This bank, which knows from now on the weights that its trained masks belong to."""
+        if self.trained_on is None and any(info.source == "edge_popup" for info in self._infos):
+            self.trained_on = backbone.fingerprint(backbone.weights)
+        return self
+
+    def check_network(self, backbone: Backbone) -> None:
+        """Raises InputError for other layers, and for other weights than `trained_on` says."""
+        if self.layers != backbone.layers:
+            raise InputError("the bank's masks belong to other layers than the backbone's")
+        if self.trained_on not in (None, backbone.fingerprint(backbone.weights)):
+            raise InputError(
+                "the bank's masks were trained on a network of other weights, by its seed or init "
+                "perhaps; give that one, or append the masks to a new MaskBank to use them here"
+            )
 
     def overlap(self, names: Sequence[str] | None = None) -> Overlap:
         """Pairwise Jaccard overlap of the named masks (all by default), with its expectation."""

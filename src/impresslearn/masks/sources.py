@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from impresslearn.errors import InputError
+from impresslearn.masks.arithmetic import checked_mask
 from impresslearn.masks.bank import MaskBank, PackedMask, packed_mask
 from impresslearn.masks.sparsity import Allocation, ones_per_layer
 from impresslearn.networks.layers import MaskableLayer, checked_layers
@@ -155,7 +156,7 @@ def draw_masks(
             mask = random_mask(layers, ones, seed, number)
         else:
             kind, recipe = source, {"seed": seed + number}
-            mask = _sources[source](layers, ones, seed + number)
+            mask = dict(checked_mask(_sources[source](layers, ones, seed + number)))
             bank.check(mask)
         masks.append(packed_mask(name, mask, layers, kind, recipe))
     _shares.cache_clear()  # which take as much memory as the weights of the layers

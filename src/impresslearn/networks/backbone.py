@@ -289,9 +289,7 @@ class Backbone(ReadOnlySettings):
         ]
 
     def fingerprint(self, tensors: Mapping[str, Tensor] | None = None) -> str:
-        """SHA-256 (hex) over names, dtypes, shapes and bytes: of all parameters and buffers, or of
-        these tensors.
-        """
+        """SHA-256 (hex) over names, dtypes, shapes and bytes of these tensors, by default all."""
         digest = hashlib.sha256()
         every = chain(self.module.named_parameters(), self.module.named_buffers())
         for name, tensor in every if tensors is None else tensors.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,8 @@ def checked_examples(
     if preprocessing is not None:
         examples = preprocessing.apply_to(examples)
     if isinstance(examples, Examples):
+        if isinstance(examples.inputs, Tensor) and examples.inputs.dtype == torch.float64:
+            examples = replace(examples, inputs=as_network_inputs(examples.inputs))
         backbone.check_inputs(examples.inputs)
     if not backbone.input_dtype.is_floating_point:
         held = examples.inputs if isinstance(examples, Examples) else None

@@ -9,6 +9,7 @@ of `nn.MultiheadAttention` are three layers, and GPT-2's `Conv1D` keeps its unit
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -19,6 +20,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch.nn.utils.parametrize import is_parametrized
 
 from impresslearn.errors import InputError
 from impresslearn.validation import nearest
@@ -182,7 +184,12 @@ def candidates(module: nn.Module) -> list[Candidate]:
     names: dict[int, list[str]] = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(name)
-    embedded = {id(each.weight) for each in module.modules() if isinstance(each, EMBEDDINGS)}
+    embedded = {
+        id(parameter)
+        for each in module.modules()
+        if isinstance(each, EMBEDDINGS)
+        for parameter in each.parameters(recurse=False)
+    }
     found: dict[tuple[str, Part, Kind], Candidate] = {}
     for prefix, owner in module.named_modules():
         for short, part in _weights_of(owner):
@@ -191,7 +198,7 @@ def candidates(module: nn.Module) -> list[Candidate]:
             kind: Kind = ""
             # Parametrisation, weight norm and pruning recompute weights and keep no such parameter.
             if weight is None:
-                weight, kind = getattr(owner, short), "computed"
+                weight, kind = _computed(owner, short), "computed"
             elif id(weight) in embedded:
                 kind = "embedding" if isinstance(owner, EMBEDDINGS) else "tied"
             own = f"{name}.{part}" if part in THIRDS else name
@@ -259,11 +266,24 @@ def _weights_of(module: nn.Module) -> Iterator[tuple[str, Part]]:
     if isinstance(module, (*MASKABLE, *EMBEDDINGS)):
         yield "weight", ""
     elif isinstance(module, nn.MultiheadAttention):
-        packed = module.in_proj_weight is not None
+        whole = "in_proj_weight"
+        packed = is_parametrized(module, whole) or getattr(module, whole) is not None
         for third in THIRDS:
             yield ("in_proj_weight", third) if packed else (f"{third}_proj_weight", "")
     elif units_in_columns(module):
         yield "weight", "transposed"
+
+
+def _computed(owner: nn.Module, short: str) -> Tensor:
+    """A weight that is no parameter; looking at it changes nothing.
+
+    A parametrisation runs whenever it is read, and in training may change its buffers then, as
+    spectral norm does: a copy is read.
+    """
+    if is_parametrized(owner, short):
+        owner = copy.deepcopy(owner).eval()
+    with torch.no_grad():
+        return getattr(owner, short)
 
 
 def _view(parameter: Tensor, part: Part) -> Tensor:

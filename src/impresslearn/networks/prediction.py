@@ -26,8 +26,13 @@ class TrainingPhase:
     statistics: Statistics | None
 
     @classmethod
-    def begin(cls, backbone: Backbone, shared: Statistics | None = None) -> TrainingPhase:
-        """Fresh statistics, or the frozen shared ones where the policy is `shared`.
+    def begin(
+        cls,
+        backbone: Backbone,
+        shared: Statistics | None = None,
+        present: Statistics | None = None,
+    ) -> TrainingPhase:
+        """Fresh statistics, or copies of those present, or the frozen shared ones.
 
         Under `shared` the first thing learned gathers the statistics that all others use.
         """
@@ -35,7 +40,8 @@ class TrainingPhase:
             return cls("train", None)
         if backbone.shares_statistics and shared is not None:
             return cls("frozen", shared)
-        return cls("train", backbone.initial_statistics())
+        copies = {name: values.clone() for name, values in (present or {}).items()}
+        return cls("train", copies or backbone.initial_statistics())
 
     def forward(
         self, backbone: Backbone, weights: dict[str, Tensor], inputs: Tensor | Inputs

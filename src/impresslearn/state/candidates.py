@@ -77,4 +77,4 @@ def _chosen(state: LearnerState, among: str | Sequence[str]) -> Iterator[Learned
         return (task for task in state.tasks.all() if task.role == among)
     if isinstance(among, str):
         raise InputError(f"among must be all, {', '.join(ROLES)} or task names, got {among!r}")
-    return map(state.tasks.learned, among)
+    return map(state.tasks.learned, dict.fromkeys(among))

@@ -37,7 +37,13 @@ from impresslearn.networks.prediction import Statistics, TaskView, TrainingPhase
 from impresslearn.networks.weight_cache import WeightCache, Weights
 from impresslearn.state.backends import Backend, MemoryBackend
 from impresslearn.state.readouts import networks, whole_head, with_heads
-from impresslearn.state.tasks import LearnedTask, TaskTable, check_new_name, free_masks
+from impresslearn.state.tasks import (
+    LearnedTask,
+    TaskTable,
+    check_new_name,
+    check_parts,
+    free_masks,
+)
 from impresslearn.state.training_run import TrainingRun
 
 
@@ -145,15 +151,18 @@ class LearnerState:
         precision: str,
         recipe: Mapping[str, Any],
         run: TrainingRun,
+        bank: int,
         replaced: LearnedTask | None = None,
         most: int | None = None,
     ) -> int | None:
         """Rounds and keeps a learned task's coefficients, and norm statistics of its own.
 
-        replaced: the version that this one takes the place of. most: bytes that the task may take;
-        one that takes more is not kept, and its bytes are returned. Raises InputError where another
-        version, or none, is in the place of the replaced one by now.
+        bank: the serial number of that which they were learned over. replaced: the version that
+        this one takes the place of. most: bytes that the task may take; one that takes more is not
+        kept, and its bytes are returned. Raises InputError where masks were removed since, and
+        where another version, or none, is in the place of the replaced one by now.
         """
+        self._check_bank(bank)  # before masks that are gone are looked at
         stored, history = store_coefficients(coefficients, precision), run.history(recipe)
         task = LearnedTask(name, run.classes, coefficients.num_masks, stored, history=history)
         task = run.judged(task, self._view(task, run.phase.statistics), self.backbone, precision)
@@ -161,7 +170,7 @@ class LearnerState:
             task = task.as_version(replaced.version + 1)
         if most is not None and (size := task.info().bytes) > most:
             return size
-        self._commit(task, run.phase, replaced=replaced)
+        self._commit(task, run.phase, replaced=replaced, learned_over=bank)
         self._unrounded = name, coefficients
         return None
 
@@ -247,11 +256,12 @@ class LearnerState:
             )
         return number, projection
 
-    def commit_projection(self, projection: Projection) -> None:
-        """Keeps a projection for the readouts that are learned from now on."""
+    def commit_projection(self, projection: Projection, bank: int) -> None:
+        """Keeps a projection for later readouts; bank: as of `commit_learned`."""
         self.commit_masks(())  # those of a bank that was given
         with self._committing, self.backend.transaction():
-            self.catch_up()  # refuses features of masks that are gone
+            self.catch_up()  # refuses features of masks that others removed
+            self._check_bank(bank)
             self.backend.add_projection(projection)
 
     @torch.no_grad()
@@ -275,22 +285,7 @@ class LearnerState:
 
     def check(self, task: LearnedTask) -> None:
         """Raises StoreError for a kept task that combines masks which are not there."""
-        alone = task.coefficients is not None and not task.coefficients.alpha
-        least = 0 if alone and task.mask is None else 1
-        fits = least <= task.num_masks <= len(self._bank)
-        if fits and task.mask is not None:
-            fits = task.mask in self._bank and self._bank.index(task.mask) < task.num_masks
-        if not fits:
-            raise StoreError(
-                f"task {task.name!r} combines masks that its bank of {len(self._bank)} does not "
-                "have; restore the store from a copy"
-            )
-        form = task.coefficients
-        if form and form.readout and form.readout.projection > self.backend.projections():
-            raise StoreError(
-                f"task {task.name!r} reads a projection of features that is missing; restore the "
-                "store from a copy"
-            )
+        check_parts(task, self._bank, self.backend.projections)
 
     def _view(
         self,
@@ -347,11 +342,12 @@ class LearnerState:
         phase: TrainingPhase | None,
         masks: Sequence[PackedMask] = (),
         replaced: LearnedTask | None = None,
+        learned_over: int | None = None,
     ) -> None:
         """Keeps masks and a finished task, all of it or on an error nothing.
 
-        replaced: as in `commit_learned`. Raises InputError where a name, or the norm statistics
-        that all tasks share, were taken since learning began.
+        replaced, learned_over: as `replaced` and `bank` of `commit_learned`. Raises InputError
+        where a name, or the norm statistics that all share, were taken since learning began.
         """
         shared = None
         if phase is not None and phase.mode == "train" and self.backbone.shares_statistics:
@@ -359,6 +355,7 @@ class LearnerState:
         with self._committing:
             with self.backend.transaction():
                 bank = self.bank  # with what others committed before this transaction began
+                self._check_bank(learned_over)
                 self._check_names(info.name for info, _ in masks)
                 if shared is not None and self.shared is not None:
                     line = "another task was learned meanwhile and fixed the norm statistics that"
@@ -384,6 +381,11 @@ class LearnerState:
                 self._kept = max(self._kept, first + len(masks))
             if shared is not None:
                 self._shared = shared
+
+    def _check_bank(self, serial: int | None) -> None:
+        """Raises InputError unless the bank is still the one with this serial number, if any."""
+        if serial not in (None, self._bank.serial):
+            raise InputError("masks were removed while this was learned over them; learn it again")
 
     def _check_present(self, task: LearnedTask) -> None:
         """Raises InputError unless this version of the task is the one that is kept."""

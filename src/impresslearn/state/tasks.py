@@ -12,7 +12,7 @@ from torch import Tensor
 from impresslearn.coefficients.norm_statistics import StoredStatistics
 from impresslearn.coefficients.quantisation import StoredCoefficients
 from impresslearn.data import Label
-from impresslearn.errors import InputError, UnknownTaskError
+from impresslearn.errors import InputError, StoreError, UnknownTaskError
 from impresslearn.inference.profiles import TaskProfile
 from impresslearn.masks.bank import MaskBank
 from impresslearn.report.cells import Cells, cells_of
@@ -109,6 +109,7 @@ class TaskTable(Mapping[str, TaskInfo]):
     def __init__(self, tasks: Mapping[str, LearnedTask]) -> None:
         self._tasks = tasks
         self._first: LearnedTask | None = None
+        self._first_version: bytes | None = None
 
     def __getitem__(self, name: str) -> TaskInfo:
         return self.learned(name).info()
@@ -148,8 +149,10 @@ class TaskTable(Mapping[str, TaskInfo]):
             raise unknown_task(name, self._tasks) from None
 
     def first(self) -> LearnedTask | None:
-        """The first task, as it was when somebody first asked; None while there is none."""
-        self._first = self._first or next(self.all(), None)
+        """The first task; None while there is none. It is read again where a file has changed."""
+        version = getattr(self._tasks, "version", None)
+        if self._first is None or version != self._first_version:
+            self._first, self._first_version = next(self.all(), None), version
         return self._first
 
     def forget_first(self) -> None:
@@ -186,6 +189,26 @@ def unknown_task(name: object, known: Collection[str]) -> UnknownTaskError:
     return UnknownTaskError(
         f"no task named {name!r} among {len(known)}{'; close: ' if close else ', such as '}{names}"
     )
+
+
+def check_parts(task: LearnedTask, bank: MaskBank, projections: Callable[[], int]) -> None:
+    """Raises StoreError for a kept task that combines masks which are not there."""
+    form = task.coefficients
+    alone = form is not None and not form.alpha
+    least = 0 if alone and task.mask is None else 1
+    fits = least <= task.num_masks <= len(bank)
+    if fits and task.mask is not None:
+        fits = task.mask in bank and bank.index(task.mask) < task.num_masks
+    if not fits:
+        raise StoreError(
+            f"task {task.name!r} combines masks that its bank of {len(bank)} does not have; "
+            "restore the store from a copy"
+        )
+    if form and form.readout and form.readout.projection > projections():
+        raise StoreError(
+            f"task {task.name!r} reads a projection of features that is missing; restore the "
+            "store from a copy"
+        )
 
 
 def free_masks(

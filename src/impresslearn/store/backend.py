@@ -50,6 +50,11 @@ class StoredTasks(Mapping[str, LearnedTask]):
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self.contents.has_task(name)
 
+    @property
+    def version(self) -> bytes:
+        """What changes with every change of the tasks, also by other processes."""
+        return self.contents.state().tasks_sum
+
     def values(self) -> ValuesView[LearnedTask]:
         """All tasks, read in batches."""
         return _TasksInBatches(self)

@@ -120,6 +120,7 @@ def import_tasks(
                 raise InputError(f"{source} holds tasks of another network than {path}")
             _check_preprocessing(*(each.settings.get("preprocessing") for each in (head, other)))
             backend = StoreBackend(of, network_of(to, head, module))
+            _check_scale(StoredTasks(to, backend.backbone), backend.tasks)
             _import_masks(to, of, backend)
             _import_projections(to, of, backend)
             if backend.shared() is not None:
@@ -183,3 +184,14 @@ def _check_preprocessing(ours: dict[str, Any] | None, theirs: dict[str, Any] | N
                 f"the stores differ in the preprocessing of inputs, in {name}: tasks would see "
                 "other inputs than they were learned from"
             )
+
+
+def _check_scale(ours: StoredTasks, theirs: StoredTasks) -> None:
+    """Raises InputError where inputs are scaled as the first task's, and those differ."""
+    firsts = (next(iter(each.values()), None) for each in (ours, theirs))
+    one, other = (each and each.history.get("metrics", {}).get("pixels") for each in firsts)
+    if len(ours) and other is not None and one != other:
+        raise InputError(
+            "the stores scale inputs differently, as their first tasks' were: one of them uint8 as "
+            "pixels; tasks would see other inputs than they were learned from"
+        )

@@ -107,7 +107,9 @@ def _write(
     bank, layers, learned = state.bank, state.backbone.layers, state.tasks.learned
     count = len(bank)
     if names is not None:
-        count = max((learned(name).num_masks for name in names), default=0)
+        chosen = [learned(name) for name in names]
+        versions = (each for task in chosen for each in (*state.former_versions(task), task))
+        count = max((each.num_masks for each in versions), default=0)
     for position in range(count):
         contents.add_mask(encode_mask(bank.packed(position), layers))
     if state.shared is not None:

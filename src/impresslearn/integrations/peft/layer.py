@@ -42,7 +42,8 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
         """Adapter -> (N,) or (N, units), float32."""
         self.impress_key: dict[str, MaskKey] = {}
         self._digests: dict[MaskKey, bytes] = {}
-        self._unmerged: Tensor | None = None
+        # The own weight while adapters are merged; the module does not register what is in a list.
+        self._unmerged: list[nn.Parameter] = []
         self._disable_adapters, self._active_adapter = False, []
         self.merged_adapters: list[str] = []
         self._layer = _maskable(base_layer, name)
@@ -73,7 +74,7 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
 
     def get_delta_weight(self, adapter: str) -> Tensor:
         """W ⊙ Σ_t α_t M^t, as the weight is laid out, differentiable in α."""
-        weight = self._weight if self._unmerged is None else self._unmerged.to(self._weight.device)
+        weight = self._frozen
         bits, frozen = self._bits(self.impress_key[adapter], weight.device), self._layer.of(weight)
         change = mix_layers([bits], [self.impress_alpha[adapter]], [frozen])[0]
         return change.t() if self._layer.part == "transposed" else change
@@ -81,6 +82,7 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
     def merge(self, safe_merge: bool = False, adapter_names: list[str] | None = None) -> None:
         """Puts adapters, the active ones by default, into the weights.
 
+        The layer gets a parameter of its own: others may share the one it had, and keep that.
         Raises InputError, if `safe_merge`, where the weights would no longer be finite.
         """
         names = self._of_mine(check_adapters_to_merge(self, adapter_names))
@@ -89,17 +91,17 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
         merged = self._with(self.merged_adapters + names).detach()
         if safe_merge and not torch.isfinite(merged).all():
             raise InputError(f"{self._layer.name} would become NaN or infinite; nothing is merged")
-        if self._unmerged is None:
-            self._unmerged = self._weight.data
-        self._weight.data = merged
+        own = self._weight
+        self._unmerged = self._unmerged or [own]
+        self.get_base_layer().weight = nn.Parameter(merged, requires_grad=own.requires_grad)
         self.merged_adapters += names
 
     def unmerge(self) -> None:
-        """Puts the network's own weights back, bit for bit."""
-        if self._unmerged is not None:
-            self._weight.data = self._unmerged.to(self._weight.device, self._weight.dtype)
-        self._unmerged = None
-        self.merged_adapters = []
+        """Puts the network's own weights back, bit for bit, shared with whom they were."""
+        for own in self._unmerged:
+            own.data = own.data.to(self._weight.device, self._weight.dtype)  # moved meanwhile
+            self.get_base_layer().weight = own
+        self._unmerged, self.merged_adapters = [], []
 
     def forward(
         self, x: Tensor, *args: Any, adapter_names: Sequence[str] | None = None, **kwargs: Any
@@ -143,8 +145,7 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
 
     def _with(self, names: Sequence[str]) -> Tensor:
         """The weight with some adapters in it."""
-        weight = self._weight if self._unmerged is None else self._unmerged.to(self._weight.device)
-        return weight + sum(map(self.get_delta_weight, names))
+        return self._frozen + sum(map(self.get_delta_weight, names))
 
     def _of_mine(self, names: Sequence[str]) -> list[str]:
         return [name for name in names if name in self.impress_alpha]
@@ -167,6 +168,11 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
     @property
     def _weight(self) -> Any:
         return self.get_base_layer().weight
+
+    @property
+    def _frozen(self) -> Tensor:
+        """The weight without adapters."""
+        return self._unmerged[0].to(self._weight.device) if self._unmerged else self._weight
 
     def __repr__(self) -> str:
         return f"impress.{super().__repr__()}"

@@ -8,14 +8,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from peft.mapping import PEFT_TYPE_TO_TUNER_MAPPING
+from peft.tuners._buffer_dict import BufferDict
 from peft.tuners.tuners_utils import BaseTuner
 from peft.utils import (
     TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING,
     register_peft_method,
 )
 from peft.utils.other import AuxiliaryTrainingWrapper
-from torch import nn
+from torch import Tensor, nn
 
 from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.files import reason_of
@@ -41,6 +43,9 @@ class ImpressModel(BaseTuner):
         Raises InputError where no layer is meant, for layers that cannot be masked, and for masks
         that are not those of the saved adapter.
         """
+        if "impress_masks" not in self._modules:  # PEFT's constructor adds the first adapter
+            self.impress_masks = BufferDict(persistent=True)
+            """Adapter -> the digest of its masks, (32,) uint8, saved with the coefficients."""
         # What is drawn is written into the configuration: the caller's may be used again.
         self.peft_config[adapter_name] = copy.copy(self.peft_config[adapter_name])
         try:
@@ -51,6 +56,26 @@ class ImpressModel(BaseTuner):
             if isinstance(error, ValueError) and not isinstance(error, ImpressLearnError):
                 raise InputError(f"PEFT: {reason_of(error)}") from error
             raise
+
+    def delete_adapter(self, adapter_name: str) -> None:
+        """Forgets an adapter."""
+        super().delete_adapter(adapter_name)
+        del self.impress_masks[adapter_name]
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Raises InputError for coefficients of other masks, before a layer loads any.
+
+        Under a name in use PEFT loads them without a look at the settings that they came with.
+        """
+        for name, digest in self.impress_masks.items():
+            # Those that older versions saved bring no digest.
+            loaded: Tensor = state_dict.setdefault(f"{prefix}impress_masks.{name}", digest)
+            if loaded is not digest and not torch.equal(loaded.cpu(), digest.cpu()):
+                raise InputError(
+                    f"the adapter {name!r} has other masks than the coefficients to load into it "
+                    "were trained with; load them under a name that is not in use"
+                )
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _create_and_replace(
         self,
@@ -124,9 +149,12 @@ class ImpressModel(BaseTuner):
                 "(for a new adapter set masks_digest=None)"
             )
         config.masks_digest = total.hexdigest()
+        self.impress_masks[adapter_name] = torch.tensor(list(total.digest()), dtype=torch.uint8)
 
     def _take_off(self, adapter_name: str) -> None:
         """Undoes what was done of an adapter; layers that are left without any go back."""
+        if adapter_name in self.impress_masks:
+            del self.impress_masks[adapter_name]
         for name, layer in self._layers(adapter_name).items():
             layer.delete_adapter(adapter_name)
             if not layer.impress_alpha:

@@ -1,0 +1,63 @@
+"""The scale that a first task's inputs imply holds for all tasks, in every copy and process."""
+
+import numpy as np
+import pytest
+
+from impresslearn import Prepared, load, open_store
+from impresslearn.store import import_tasks
+from toys import blobs, quick_learner, refused
+
+
+def pixels(seed):
+    inputs, labels = blobs(seed)
+    low, high = inputs.min(), inputs.max()
+    return ((inputs - low) / (high - low) * 255).byte().numpy(), labels.numpy()
+
+
+def with_tasks(**tasks):
+    learner = quick_learner().add_random_masks(12)
+    for name, data in tasks.items():
+        learner.learn_task(name, data)
+    return learner
+
+
+@pytest.fixture
+def first():
+    return pixels(0)
+
+
+@pytest.fixture
+def second():
+    return pixels(1)
+
+
+def test_prepared_data_keep_the_scale(first, second, tmp_path):
+    prepared = Prepared((first[0] / np.float32(255), first[1]))
+    integers = second[0].astype(np.int64)
+    learner = with_tasks(a=first, p=prepared, b=second)
+    before = learner.predict(integers, "b")
+    learner.update_task("a", prepared).save(tmp_path / "a.impress")
+    assert (load(tmp_path / "a.impress").predict(integers, "b") == before).all()
+    learner.remove_task("a")
+    assert (learner.predict(integers, "b") == before).all()
+
+
+def test_tasks_of_another_scale_are_not_imported(first, second, tmp_path):
+    with_tasks(a=first).save(tmp_path / "a.impress")
+    with_tasks(b=(second[0].astype(np.float32), second[1])).save(tmp_path / "b.impress")
+    with_tasks(c=second).save(tmp_path / "c.impress")
+    paths = tmp_path / "a.impress", tmp_path / "b.impress"
+    refused("the stores scale inputs differently", import_tasks, *paths)
+    refused("the stores scale inputs differently", import_tasks, *reversed(paths))
+    assert import_tasks(paths[0], tmp_path / "c.impress") == ["c"]
+
+
+def test_a_reader_sees_that_the_first_task_is_another_one(first, second, tmp_path):
+    path, floats = tmp_path / "a.impress", second[0].astype(np.float32)
+    with_tasks(a=first).save(path)
+    with open_store(path, readonly=True) as reader, open_store(path, progress=False) as writer:
+        reader.score(first, "a")
+        writer.remove_task("a").learn_task("a", (floats, second[1]))
+        integers = second[0].astype(np.int64)
+        assert (reader.predict(integers, "a") == writer.predict(integers, "a")).all()
+        assert reader.score((floats, second[1]), "a") > 0.9
