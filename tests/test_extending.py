@@ -106,6 +106,8 @@ def test_a_source_of_masks_fills_a_bank_and_survives_its_file(tmp_path):
             assert torch.equal(again.bank_.mask(name)[layer], kept)
     masks.register_mask_source("odd", lambda layers, ones, seed: {"odd": torch.ones(1)})
     refused("must cover exactly the maskable layers", learner.add_masks, 1, source="odd")
+    masks.register_mask_source("none", lambda layers, ones, seed: None)
+    refused("none must give layer names with tensors", learner.add_masks, 1, source="none")
 
 
 def test_a_norm_policy_normalises_networks_made_and_adapted(tmp_path):
@@ -136,6 +138,10 @@ def test_a_norm_policy_normalises_networks_made_and_adapted(tmp_path):
     ],
 )
 def test_names_are_taken_once(register, names):
-    register("own", None)
+    own = None
+    if register is networks.register_norm:
+        refused("policy must be a NormPolicy, got NoneType", register, "own", None)
+        own = networks.NormPolicy(None, networks.norms.batch_norms)
+    register("own", own)
     for name in names:
         refused(f"'{name}'.* already", register, name, None)

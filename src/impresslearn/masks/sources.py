@@ -13,7 +13,7 @@ every machine.
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -23,7 +23,6 @@ import torch
 from torch import Tensor
 
 from impresslearn.errors import InputError
-from impresslearn.masks.arithmetic import checked_mask
 from impresslearn.masks.bank import MaskBank, PackedMask, packed_mask
 from impresslearn.masks.sparsity import Allocation, ones_per_layer
 from impresslearn.networks.layers import MaskableLayer, checked_layers
@@ -156,7 +155,10 @@ def draw_masks(
             mask = random_mask(layers, ones, seed, number)
         else:
             kind, recipe = source, {"seed": seed + number}
-            mask = dict(checked_mask(_sources[source](layers, ones, seed + number)))
+            mask = _sources[source](layers, ones, seed + number)
+            if not isinstance(mask, Mapping):
+                kind = type(mask).__name__
+                raise InputError(f"{source} must give layer names with tensors, got {kind}")
             bank.check(mask)
         masks.append(packed_mask(name, mask, layers, kind, recipe))
     _shares.cache_clear()  # which take as much memory as the weights of the layers

@@ -55,10 +55,10 @@ def register_norm(name: str, policy: NormPolicy) -> None:
     A policy with `layer` builds networks that ask for a norm layer (resnet18 and 50); one without
     converts the batch norms of a module. Raises InputError for a name that is taken.
     """
-    if not isinstance(policy, NormPolicy):
-        raise InputError(f"policy must be a NormPolicy, got {type(policy).__name__}")
     if name in _policies:
         raise InputError(f"a norm policy named {name!r} is registered already")
+    if not isinstance(policy, NormPolicy):
+        raise InputError(f"policy must be a NormPolicy, got {type(policy).__name__}")
     _policies[name] = policy
 
 
