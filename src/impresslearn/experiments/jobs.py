@@ -11,13 +11,19 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import CodeType
 from typing import Any, Protocol, cast
 
-from impresslearn.errors import ImpressLearnError, InputError, TrainingError
+from impresslearn.errors import (
+    ImpressLearnError,
+    InputError,
+    NotLearnedWarning,
+    TrainingError,
+)
 from impresslearn.experiments.code import code_hash
 
 NAMED = ("task", "sparsity", "seed", "labels", "method")
@@ -117,7 +123,9 @@ def run_job(job: Job, needs: Sequence[Outcome], place: Place) -> Outcome:
         )
     started = time.perf_counter()
     try:
-        outcome = job.function(job.settings, needs, place)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NotLearnedWarning)  # the record tells every accuracy
+            outcome = job.function(job.settings, needs, place)
     except TrainingError as error:
         raise TrainingError(f"{job}: {error}") from error
     except OSError as error:
