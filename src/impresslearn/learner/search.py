@@ -100,7 +100,9 @@ class Run:
         """Learns the cases that it has not been tried on yet, in order."""
         for number in range(len(self.accuracies), len(cases)):
             started, case = time.perf_counter(), cases[number]
-            self.learner.learn_task(case.name, case.train, seed=number)
+            with warnings.catch_warnings():  # the price may be too high
+                warnings.simplefilter("ignore", NotLearnedWarning)
+                self.learner.learn_task(case.name, case.train, seed=number)
             self.accuracies.append(self.learner.score(case.held_back, case.name))
             self.sizes.append(self.learner.tasks_[case.name].bytes)
             self.seconds += time.perf_counter() - started
@@ -183,9 +185,7 @@ class Search:
         """A candidate tried on the first case; None where it cannot learn it."""
         try:
             run = Run(candidate, price, self.factory.learner(candidate, price))
-            with warnings.catch_warnings():  # a price may be too high
-                warnings.simplefilter("ignore", NotLearnedWarning)
-                run.try_on(self.cases[:1])
+            run.try_on(self.cases[:1])
         except (InputError, TrainingError) as error:
             self.errors.append(error)
             return None

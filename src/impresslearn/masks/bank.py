@@ -222,7 +222,7 @@ class MaskBank:
         """Raises InputError for other layers, and for other weights than `trained_on` says."""
         if self.layers != backbone.layers:
             raise InputError("the bank's masks belong to other layers than the backbone's")
-        if self.trained_on not in (None, backbone.fingerprint(backbone.weights)):
+        if self.trained_on and self.trained_on != backbone.fingerprint(backbone.weights):
             raise InputError(
                 "the bank's masks were trained on a network of other weights, by its seed or init "
                 "perhaps; give that one, or append the masks to a new MaskBank to use them here"
