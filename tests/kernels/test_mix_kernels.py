@@ -206,6 +206,26 @@ def test_every_gradient(kernels, per_unit, monkeypatch):
         torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.fixture(params=[torch.float64, torch.bfloat16], ids=["float64", "bfloat16"])
+def default_dtype(request):
+    """Sets torch's default dtype, as scripts around language models do, and restores it."""
+    before = torch.get_default_dtype()
+    yield lambda: torch.set_default_dtype(request.param)
+    torch.set_default_dtype(before)
+
+
+@PER_UNIT
+def test_the_default_dtype_changes_no_result(kernels, per_unit, default_dtype, monkeypatch):
+    """The compiled loops write float32 through addresses, whatever torch allocates by default."""
+    monkeypatch.setattr(functions, "implementation", lambda _: kernels)
+    drawn = draw(40, 8, 300, per_unit)  # enough work for several partial sums
+    expected = gradients(*drawn)
+    default_dtype()
+    results = gradients(*drawn)
+    assert [result.dtype for result in results] == [torch.float32] * len(results)
+    assert all(map(torch.equal, results, expected))
+
+
 @pytest.mark.skipif(INTERPRETED, reason="of the CPU")
 class TestThreads:
     @PER_UNIT

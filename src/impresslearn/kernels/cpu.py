@@ -45,7 +45,7 @@ def _run(kernel: Kernel, units: int, block: int, work: int, scratch: int) -> Non
     the rows as first * 2**32 + last; shares begin at whole blocks of rows.
     """
     threads = max(1, torch.get_num_threads()) if work >= SMALL_WORK else 1
-    room = torch.zeros(threads * scratch + 64, dtype=torch.uint8)
+    room = torch.zeros(threads * scratch + 64, dtype=torch.uint8, device="cpu")
     address = room.data_ptr() + -room.data_ptr() % 64
     if threads == 1:
         if units:
@@ -79,7 +79,8 @@ def mix(bits: Tensor, alpha: Tensor, weight: Tensor) -> Tensor:
     """As `reference.mix`, for tensors on the CPU."""
     bits, alpha, values = _packed(bits), _float32(alpha), _float32(weight)
     count, units, width = bits.shape
-    out = torch.empty_like(values)
+    # The loops write float32 through addresses: no allocation may follow torch's defaults.
+    out = torch.empty_like(values, dtype=torch.float32, device="cpu")
     per_unit, fan_in, work = alpha.dim() == 2, prod(weight.shape[1:]), count * values.numel()
     strides = (4 * units, 4) if per_unit else (4, 0)
     masks = (bits.data_ptr(), bits.stride(0), width, count)
@@ -100,7 +101,8 @@ def mask_sums(bits: Tensor, left: Tensor, right: Tensor, per_unit: bool) -> Tens
     fan_in, work = prod(left.shape[1:]), count * left.numel()
     block = 1 if per_unit else _block(units, work)
     blocks = -(-units // block)
-    out = torch.empty((count, units) if per_unit else (blocks, count))
+    shape = (count, units) if per_unit else (blocks, count)
+    out = torch.empty(shape, dtype=torch.float32, device="cpu")
     strides = (4 * units, 4) if per_unit else (4, 4 * count)
     loops = _loops(count, fan_in, per_unit)
     masks = (bits.data_ptr(), bits.stride(0), width, count, left.data_ptr(), right.data_ptr())

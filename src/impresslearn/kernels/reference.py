@@ -28,7 +28,8 @@ def row_bytes(fan_in: int) -> int:
 def pack(mask: Tensor) -> Tensor:
     """Booleans (..., units, fan_in) to bytes (..., units, row_bytes), uint8, same device."""
     packed = np.packbits(mask.detach().cpu().numpy().astype(bool), axis=-1, bitorder="little")
-    bits = torch.zeros((*mask.shape[:-1], row_bytes(mask.shape[-1])), dtype=torch.uint8)
+    shape = (*mask.shape[:-1], row_bytes(mask.shape[-1]))
+    bits = torch.zeros(shape, dtype=torch.uint8, device="cpu")
     bits[..., : packed.shape[-1]] = torch.from_numpy(packed)
     return bits.to(mask.device)
 
