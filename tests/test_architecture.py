@@ -11,7 +11,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LAYERS = (  # from low to high; a unit imports strictly lower layers, or itself
     {"errors"},
-    {"files", "validation"},
+    {"files", "checks"},
     {"data", "kernels", "report"},
     {"networks", "streams"},
     {"optimisation"},
@@ -30,7 +30,7 @@ LAYERS = (  # from low to high; a unit imports strictly lower layers, or itself
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
 ONLY = {
     "report": {"errors", "files", "report"},
-    "streams": {"errors", "validation", "data", "streams"},
+    "streams": {"errors", "checks", "data", "streams"},
 }
 
 

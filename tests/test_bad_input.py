@@ -9,7 +9,7 @@ import torch
 
 import impresslearn as il
 import impresslearn.state.state
-from impresslearn import ImpressLearner, Recipe, validation
+from impresslearn import ImpressLearner, Recipe, checks
 from impresslearn.data import Examples, StreamedExamples
 from impresslearn.errors import InputError, MissingDataError, TrainingError, UnknownTaskError
 from impresslearn.learner.creation import CreationSettings, create_learner
@@ -289,6 +289,6 @@ def test_the_wrong_kind_of_thing_is_a_line():
 
 
 def test_near_words_know_numbers():
-    assert validation.nearest("shop7", [f"shop{i:03d}" for i in range(99)])[0] == "shop007"
-    assert validation.nearest("shop07", ["shop10", "shop7"])[0] == "shop7"
-    assert validation.nearest("100", ["1", "0100", "1000"])[0] == "0100"
+    assert checks.nearest("shop7", [f"shop{i:03d}" for i in range(99)])[0] == "shop007"
+    assert checks.nearest("shop07", ["shop10", "shop7"])[0] == "shop7"
+    assert checks.nearest("100", ["1", "0100", "1000"])[0] == "0100"

@@ -305,8 +305,8 @@ def nested(levels):
 
 @pytest.mark.parametrize(
     "note",
-    [{"a": "\ud800"}, {"a": math.nan}, {"a": {1}}, {"a": nested(99)}, {"a": nested(99_999)}, [1]],
-    ids=["surrogate", "nan", "set", "deep", "very deep", "list"],
+    [{"a": "\ud800"}, {"a": math.nan}, {"a": {1}}, {"a": nested(99_999)}, [1]],
+    ids=["surrogate", "nan", "set", "deep", "list"],
 )
 def test_a_note_that_no_store_can_keep_is_refused_first(note, monkeypatch):
     monkeypatch.setattr(

@@ -294,6 +294,7 @@ def report(
 
     Example: impresslearn report results --figures figures
     """
+    from impresslearn.checks import check_choice
     from impresslearn.report import (
         files,
         latex_of,
@@ -305,7 +306,6 @@ def report(
         unshown,
         write_report,
     )
-    from impresslearn.validation import check_choice
 
     check_choice("--format", picture, files.FORMATS)
     if markdown and latex:

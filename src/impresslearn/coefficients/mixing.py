@@ -19,13 +19,13 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
+from impresslearn.checks import check_choice, check_number
 from impresslearn.errors import InputError
 from impresslearn.kernels import mix_layers
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
 from impresslearn.networks.heads import TUNED, TunedKind
 from impresslearn.networks.layers import MaskableLayer
-from impresslearn.validation import check_choice, check_number
 
 Granularity = Literal["layer", "unit", "weight", "readout"]
 GRANULARITIES = get_args(Granularity)

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from impresslearn.checks import check_choice, check_integer
 from impresslearn.coefficients.coding import LARGEST, decode_levels, encode_levels
 from impresslearn.coefficients.mixing import (
     GROUPS,
@@ -30,7 +31,6 @@ from impresslearn.coefficients.mixing import (
 )
 from impresslearn.errors import InputError
 from impresslearn.networks.heads import TunedKind
-from impresslearn.validation import check_choice, check_integer
 
 Precision = Literal["float32", "float16", "int8", "int5", "int4", "coded"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)

@@ -18,10 +18,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from impresslearn.checks import torch_seed
 from impresslearn.coefficients.coding import LARGEST
 from impresslearn.coefficients.mixing import Grid
 from impresslearn.networks.layers import MaskableLayer
-from impresslearn.validation import torch_seed
 
 DENSITY, FEWEST = 1 / 6, 8
 """A task on a random network starts with this share of weights, but so many a unit, or half."""

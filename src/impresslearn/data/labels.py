@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from impresslearn.checks import encodable
 from impresslearn.data.paths import shorten, some
 from impresslearn.errors import InputError
-from impresslearn.validation import encodable
 
 Label = int | str
 

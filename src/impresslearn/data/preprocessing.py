@@ -7,6 +7,7 @@ in, and put it into every export, so that the same raw inputs get the same label
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -16,10 +17,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from impresslearn.checks import check_integer
 from impresslearn.data.examples import Examples, StreamedExamples, as_inputs, raw, with_kind
 from impresslearn.data.inputs import Inputs
 from impresslearn.errors import InputError
-from impresslearn.validation import LARGEST, check_integer
 
 Numbers = float | Sequence[float]
 APART = 0.1
@@ -320,7 +321,7 @@ def _numbers(name: str, given: Any) -> float | tuple[float, ...]:
     valid = numbers and all(
         isinstance(value, (int, float))
         and not isinstance(value, bool)
-        and abs(value) <= LARGEST  # which NaN is not
+        and abs(value) <= sys.float_info.max  # which NaN is not
         for value in numbers
     )
     if not valid or (name == "std" and min(numbers) <= 0):

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from impresslearn.checks import check_integer, encodable
 from impresslearn.errors import InputError, MissingDataError
 from impresslearn.files import check_place, reason_of, write_file
-from impresslearn.validation import check_integer, encodable
 
 NGRAMS: dict[str, dict[str, Any]] = {
     "words": {"ngram_range": (1, 2)},

@@ -34,11 +34,11 @@ from pydantic import (
     model_validator,
 )
 
+from impresslearn.checks import check_integer, did_you_mean
 from impresslearn.errors import InputError, error_prefix
 from impresslearn.methods import method_settings
 from impresslearn.report.quantities import said
 from impresslearn.report.records import FINDINGS
-from impresslearn.validation import check_integer, unknown_word
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -290,7 +290,9 @@ def _line(error: Any) -> str:
     if error["type"] == "extra_forbidden":
         model: type[BaseModel] = RunTable if keys else Configuration
         place, key = (f"[{table}]", keys[0]) if keys else ("the file", table)
-        return unknown_word(f"{place} has no key", key, model.model_fields)
+        hint = did_you_mean(key, model.model_fields)
+        hint = hint or f"; choose from {', '.join(model.model_fields)}"
+        return f"{place} has no key {key!r}{hint}"
     place = f"[{table}]"
     if table == "method" and keys:
         place = f"[[method]] {keys.pop(0) + 1}"

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from impresslearn.checks import check_integer
 from impresslearn.data import Prepared, as_examples, classes_of
 from impresslearn.data.paths import users_code
 from impresslearn.errors import InputError
 from impresslearn.inference.task_inference import TaskGuess
 from impresslearn.networks.inputs import checked_examples
 from impresslearn.report.cells import Cells, cells_of
-from impresslearn.validation import check_integer
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from typing_extensions import TypedDict
 
+from impresslearn.checks import check_choice, check_number
 from impresslearn.data import Inputs
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.inference.known_task import KnownTask
@@ -40,7 +41,6 @@ from impresslearn.networks.prediction import Statistics, TaskView
 from impresslearn.optimisation.loop import Recipe
 from impresslearn.optimisation.objectives import information_maximisation, mean_entropy
 from impresslearn.report.cells import cells_of
-from impresslearn.validation import check_choice, check_number
 
 InferenceMethod = Literal["auto", "exhaustive", "one_shot", "shortlist", "halving", "alpha"]
 METHODS = get_args(InferenceMethod)

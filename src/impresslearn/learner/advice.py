@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from impresslearn.checks import check_integer
 from impresslearn.data import Examples, Preprocessing, as_examples
 from impresslearn.errors import InputError
 from impresslearn.learner.candidates import Data, LearnerFactory
@@ -20,7 +21,6 @@ from impresslearn.optimisation.progress import ProgressChoice, progress_for
 from impresslearn.report.cells import Cells, cells_of
 from impresslearn.report.quantities import ABSENT, percent, size, size_of
 from impresslearn.report.statistics import Summary, summarise
-from impresslearn.validation import check_integer
 
 MOST_BASIS = 5
 ALIKE, KNOWN = 0.5, 2.0

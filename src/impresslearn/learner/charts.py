@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
+from impresslearn.checks import check_choice
 from impresslearn.errors import InputError
 from impresslearn.learner.learner import ImpressLearner
 from impresslearn.masks.arithmetic import checked_mask
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks.layers import MaskableLayer
 from impresslearn.report.quantities import size
-from impresslearn.validation import check_choice
 
 if TYPE_CHECKING:
     import altair as alt

@@ -14,6 +14,7 @@ import numpy as np
 from torch import Tensor, nn
 from typing_extensions import Unpack
 
+from impresslearn.checks import ReadOnlySettings, check_integer, check_name, check_seed
 from impresslearn.coefficients.learning import COEFFICIENT_RECIPE, check_fold
 from impresslearn.coefficients.mixing import Coefficients, Granularity
 from impresslearn.coefficients.quantisation import Precision
@@ -40,7 +41,6 @@ from impresslearn.state.state import LearnerState
 from impresslearn.state.tasks import TaskInfo, TaskTable
 from impresslearn.store import write_store
 from impresslearn.store.writing import Weights
-from impresslearn.validation import ReadOnlySettings, check_integer, check_name, check_seed
 
 
 class ImpressLearner(ReadOnlySettings):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import count, islice
 from typing import Any, cast
 
+from impresslearn.checks import check_name, check_seed, plain_json
 from impresslearn.coefficients.learning import trainable_numbers
 from impresslearn.coefficients.mixing import Coefficients
 from impresslearn.data import (
@@ -37,7 +38,6 @@ from impresslearn.state.settings import HIGHEST_PRICE, LearnerSettings
 from impresslearn.state.state import LearnerState
 from impresslearn.state.tasks import TaskTable
 from impresslearn.state.training_run import TrainingRun
-from impresslearn.validation import check_name, check_seed, plain_json
 
 MOST_PRICES = 8
 """How often the price of bits is raised for a task that takes more than it may."""

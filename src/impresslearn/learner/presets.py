@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from inspect import signature
 from typing import Any
 
+from impresslearn.checks import check_choice, check_known
 from impresslearn.coefficients.learning import COEFFICIENT_RECIPE, can_fold
 from impresslearn.errors import InputError
 from impresslearn.masks import POPUP_RECIPE, Allocation, ScoreRule
 from impresslearn.networks import Backbone
 from impresslearn.optimisation.loop import Recipe
 from impresslearn.state.settings import RECIPES, checked_tune
-from impresslearn.validation import check_choice, check_keywords
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,9 @@ class Preset:
         InputError for settings that the class has not, and for a preset of tasks with heads of
         their own on a network whose tasks share one.
         """
-        check_keywords("a learner has no setting", given, learner, also=("recipe",))
+        for setting in given:
+            known = [*signature(learner).parameters, "recipe"]
+            check_known("a learner has no setting", setting, known)
         if self.own_head and backbone.own_head is None:
             raise InputError(
                 "this preset is for networks whose tasks have heads of their own, "

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from impresslearn.checks import check_choice
 from impresslearn.coefficients.quantisation import PRECISIONS, store_coefficients
 from impresslearn.learner.learner import ImpressLearner
 from impresslearn.state.backends import MemoryBackend
 from impresslearn.state.settings import restored_settings
 from impresslearn.state.state import LearnerState
 from impresslearn.state.tasks import LearnedTask
-from impresslearn.validation import check_choice
 
 
 @dataclass(frozen=True)

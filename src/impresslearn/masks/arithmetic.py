@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from impresslearn.checks import check_seed, torch_seed
 from impresslearn.errors import InputError
-from impresslearn.validation import check_seed, torch_seed
 
 Mask = Mapping[str, Tensor]
 

@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from impresslearn.checks import check_name, did_you_mean
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.kernels import mask_sums, pack, popcount, row_bytes, unpack
 from impresslearn.masks.arithmetic import Overlap, checked_mask, overlap_of_counts
 from impresslearn.masks.codec import encode_mask
 from impresslearn.networks import Backbone
 from impresslearn.networks.layers import MaskableLayer, checked_layers
-from impresslearn.validation import check_name, did_you_mean
 
 SERIALS = itertools.count()
 GROWTH = 16

@@ -15,10 +15,10 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
+from impresslearn.checks import check_choice, torch_seed
 from impresslearn.errors import InputError, TrainingError
 from impresslearn.kernels.selection import keep_above, kth_largest, signed_product
 from impresslearn.networks.layers import MaskableLayer
-from impresslearn.validation import check_choice, torch_seed
 
 ScoreRule = Literal["score", "magnitude"]
 RULES: tuple[ScoreRule, ...] = get_args(ScoreRule)

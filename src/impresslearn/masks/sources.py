@@ -22,11 +22,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from impresslearn.checks import check_choice, check_integer
 from impresslearn.errors import InputError
 from impresslearn.masks.bank import MaskBank, PackedMask, packed_mask
 from impresslearn.masks.sparsity import Allocation, ones_per_layer
 from impresslearn.networks.layers import MaskableLayer, checked_layers
-from impresslearn.validation import check_choice, check_integer
 
 MOST_SEEDS = 2**128  # keys that Philox has
 MOST_MASKS = 2**31

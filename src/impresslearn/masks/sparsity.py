@@ -12,9 +12,9 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from impresslearn.checks import check_choice
 from impresslearn.errors import InputError
 from impresslearn.networks.layers import MaskableLayer
-from impresslearn.validation import check_choice
 
 Allocation = Literal["uniform", "erdos_renyi"]
 ALLOCATIONS = get_args(Allocation)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from impresslearn.checks import check_integer
 from impresslearn.data import Label
 from impresslearn.masks.edge_popup import PopupScores, ScoreRule, top_mask
 from impresslearn.masks.sparsity import Allocation, ones_per_layer
@@ -21,7 +22,6 @@ from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import Statistics
 from impresslearn.optimisation.loop import FitResult, Recipe, Trainable, with_head
 from impresslearn.optimisation.progress import ProgressChoice
-from impresslearn.validation import check_integer
 
 POPUP_RECIPE = Recipe(optimizer="adam", lr=0.03, schedule="cosine", epochs=2, min_steps=300)
 """Adam 0.03 with cosine decay: the best found for LeNet-300-100 (docs/decisions.md)."""

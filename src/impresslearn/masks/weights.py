@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from impresslearn.checks import check_seed
 from impresslearn.data import Label, classes_of, to_batches
 from impresslearn.errors import InputError
 from impresslearn.masks.arithmetic import check_origin, checked_mask
@@ -24,7 +25,6 @@ from impresslearn.networks.prediction import Statistics, TaskView, TrainingPhase
 from impresslearn.networks.remeasuring import remeasured
 from impresslearn.optimisation.loop import FitResult, Recipe, TaskTraining, Trainable, with_head
 from impresslearn.optimisation.progress import ProgressChoice, progress_for
-from impresslearn.validation import check_seed
 
 MEASURED = 1000
 """Inputs that norm statistics of a plain mask are measured on."""

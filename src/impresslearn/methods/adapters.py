@@ -16,6 +16,13 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Unpack
 
+from impresslearn.checks import (
+    ReadOnlySettings,
+    check_choice,
+    check_flag,
+    check_integer,
+    check_number,
+)
 from impresslearn.coefficients.learning import OnGrids
 from impresslearn.coefficients.mixing import Grid
 from impresslearn.coefficients.quantisation import check_largest, rounded_tensors
@@ -31,13 +38,6 @@ from impresslearn.optimisation.loop import Trainable, Weights
 from impresslearn.optimisation.progress import ProgressChoice
 from impresslearn.state.tasks import TaskInfo
 from impresslearn.streams.torchvision import import_extra
-from impresslearn.validation import (
-    ReadOnlySettings,
-    check_choice,
-    check_flag,
-    check_integer,
-    check_number,
-)
 
 ADAPTER = "default"
 LORA_FIRST_STEP = 1.0

@@ -15,13 +15,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from impresslearn.checks import check_choice, check_integer
 from impresslearn.data import Examples, StreamedExamples
 from impresslearn.data.paths import users_code
 from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.methods.results import Comparison, Evaluation
 from impresslearn.optimisation.progress import ProgressChoice, progress_for
 from impresslearn.streams import Stream, Task, from_arrays
-from impresslearn.validation import check_choice, check_integer
 
 FEW = 8
 """Inputs of each task that are predicted to see what comes."""

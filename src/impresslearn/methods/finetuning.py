@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from typing_extensions import TypedDict, Unpack
 
+from impresslearn.checks import ReadOnlySettings, check_choice, check_seed
 from impresslearn.coefficients.norm_statistics import store_statistics
 from impresslearn.coefficients.quantisation import PRECISIONS
 from impresslearn.data import Label, to_batches
@@ -34,7 +35,6 @@ from impresslearn.state.tasks import (
     label_map_bytes,
     tensor_bytes,
 )
-from impresslearn.validation import ReadOnlySettings, check_choice, check_seed
 
 StatisticsOf = Literal["task", "network"]
 HEAD_RATE = 10.0

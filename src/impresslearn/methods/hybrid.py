@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import Unpack
 
+from impresslearn.checks import ReadOnlySettings
 from impresslearn.coefficients.mixing import mixed_weights, uniform_coefficients
 from impresslearn.data import Label
 from impresslearn.errors import InputError
@@ -26,7 +27,6 @@ from impresslearn.networks import Backbone
 from impresslearn.optimisation.loop import Recipe, Trainable, Weights
 from impresslearn.optimisation.progress import ProgressChoice
 from impresslearn.state.tasks import TaskInfo, check_new_name, tensor_bytes
-from impresslearn.validation import ReadOnlySettings
 
 HYBRID_RECIPE = Recipe(optimizer="adam", lr=0.02, schedule="cosine", epochs=3, min_steps=300)
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
+from impresslearn.checks import check_integer
 from impresslearn.coefficients.coding import LARGEST
 from impresslearn.coefficients.mixing import Grid
 from impresslearn.coefficients.quantisation import best_steps, rounded_tensors
@@ -19,7 +20,6 @@ from impresslearn.methods.finetuning import FineTuning, TrainingSettings
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone
 from impresslearn.optimisation.loop import Recipe, Trainable, Weights
-from impresslearn.validation import check_integer
 
 PRUNED_RECIPE = Recipe(lr=0.003, schedule="cosine", epochs=3, min_steps=300)
 """On one task of permuted MNIST, five epochs, held-out images: better than 0.001 at sparsity 0.95

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 from typing_extensions import Unpack
 
+from impresslearn.checks import check_integer, check_seed
 from impresslearn.coefficients.quantisation import check_largest, rounded_tensors
 from impresslearn.errors import InputError
 from impresslearn.methods.finetuning import FineTuning, TrainingSettings
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone
 from impresslearn.optimisation.loop import Recipe, Trainable, Weights
-from impresslearn.validation import check_integer, check_seed
 
 PRANC_RECIPE = Recipe(lr=0.03, schedule="cosine", epochs=3, min_steps=300)
 NOLA_RECIPE = Recipe(lr=0.01, schedule="cosine", epochs=3, min_steps=300)

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
 
+from impresslearn.checks import check_integer, check_known, check_name
 from impresslearn.errors import InputError
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.presets import preset as find_preset
@@ -41,7 +42,6 @@ from impresslearn.networks import Backbone
 from impresslearn.optimisation.loop import Recipe
 from impresslearn.optimisation.progress import ProgressChoice
 from impresslearn.state.settings import RECIPES
-from impresslearn.validation import check_integer, check_known, check_name
 
 Factory = Callable[..., Method]
 

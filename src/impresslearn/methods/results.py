@@ -13,9 +13,9 @@ from math import fsum, isnan
 from statistics import fmean
 from typing import Any
 
+from impresslearn.checks import check_integer
 from impresslearn.errors import InputError
 from impresslearn.report.cells import cells_of
-from impresslearn.validation import check_integer
 
 Row = dict[str, Any]
 Matrix = Sequence[Sequence[float]]

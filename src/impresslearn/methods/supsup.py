@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from typing_extensions import TypedDict, Unpack
 
+from impresslearn.checks import ReadOnlySettings, check_known
 from impresslearn.coefficients.mixing import masked_weights
 from impresslearn.coefficients.quantisation import Precision
 from impresslearn.data import Label, to_batches
@@ -38,7 +39,6 @@ from impresslearn.state.tasks import (
     find_task,
     label_map_bytes,
 )
-from impresslearn.validation import ReadOnlySettings, check_known
 
 
 class MaskSettings(TypedDict, total=False):

@@ -19,9 +19,9 @@ from typing import cast
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from impresslearn.checks import check_integer
 from impresslearn.errors import InputError
 from impresslearn.networks.norms import make_norm
-from impresslearn.validation import check_integer
 
 
 class LeNet(nn.Sequential):

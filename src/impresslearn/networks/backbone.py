@@ -18,6 +18,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from impresslearn.checks import ReadOnlySettings, check_integer
 from impresslearn.data import Inputs
 from impresslearn.errors import InputError
 from impresslearn.networks import norms
@@ -40,7 +41,6 @@ from impresslearn.networks.heads import (
     small_parameters,
 )
 from impresslearn.networks.layers import MaskableLayer, joined, maskable_layers, vocabulary_of
-from impresslearn.validation import ReadOnlySettings, check_integer
 
 Mode = Literal["train", "frozen", "eval", "batch"]
 MODES: tuple[Mode, ...] = get_args(Mode)

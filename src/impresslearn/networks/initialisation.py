@@ -22,9 +22,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from impresslearn.checks import check_choice, check_integer, check_number
 from impresslearn.errors import InputError
 from impresslearn.networks.layers import plain_layers
-from impresslearn.validation import check_choice, check_integer, check_number
 
 Init = Literal["signed_constant", "kaiming_normal"]
 GAINS: dict[str, float] = {"signed_constant": 2.0, "kaiming_normal": 1.0}

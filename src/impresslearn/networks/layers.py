@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.nn.utils.parametrize import is_parametrized
 
+from impresslearn.checks import nearest
 from impresslearn.errors import InputError
-from impresslearn.validation import nearest
 
 MASKABLE = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 """Module types whose `weight` has its output units in dimension 0 and can be masked."""

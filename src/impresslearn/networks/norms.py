@@ -23,8 +23,8 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.modules.instancenorm import _InstanceNorm
 
+from impresslearn.checks import check_choice
 from impresslearn.errors import InputError
-from impresslearn.validation import check_choice
 
 MOST_GROUPS = 32
 """Groups of group norm, as in Wu and He, "Group Normalization" (2018), where they divide."""

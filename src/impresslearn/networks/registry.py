@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from impresslearn.checks import check_integer, check_known, plain_json
 from impresslearn.data import random_state
 from impresslearn.errors import InputError, warn_caller
 from impresslearn.networks.architectures import (
@@ -33,7 +34,6 @@ from impresslearn.networks.norms import (
     statistic_names,
     untrained,
 )
-from impresslearn.validation import check_integer, check_known, plain_json
 
 Builder = TypeVar("Builder", bound=Callable[..., nn.Module])
 

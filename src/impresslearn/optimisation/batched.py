@@ -17,12 +17,12 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from impresslearn.checks import check_flag, torch_seed
 from impresslearn.data import Inputs, TensorBatches, random_state
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import TrainingPhase
 from impresslearn.optimisation.loop import FitResult, TaskTraining, Trainable, Weights, fit
 from impresslearn.optimisation.progress import Progress, silent
-from impresslearn.validation import check_flag, torch_seed
 
 MEMORY = 2 * 1024**3
 """Bytes that problems side by side may take, about: far more small networks than fill a GPU."""

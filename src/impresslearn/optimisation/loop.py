@@ -17,18 +17,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from impresslearn.data import BatchSource, Inputs
-from impresslearn.errors import InputError, TrainingError
-from impresslearn.networks import Backbone
-from impresslearn.networks.prediction import Statistics, TrainingPhase
-from impresslearn.optimisation.progress import Progress, silent
-from impresslearn.validation import (
+from impresslearn.checks import (
     check_choice,
     check_integer,
     check_known,
     check_number,
     torch_seed,
 )
+from impresslearn.data import BatchSource, Inputs
+from impresslearn.errors import InputError, TrainingError
+from impresslearn.networks import Backbone
+from impresslearn.networks.prediction import Statistics, TrainingPhase
+from impresslearn.optimisation.progress import Progress, silent
 
 COUNTS = {"min_steps": 0, "batch_size": 1}
 """The least that each may be."""

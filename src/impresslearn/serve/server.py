@@ -25,11 +25,11 @@ from typing import Any, Literal, get_args
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from impresslearn.checks import check_choice
 from impresslearn.errors import InputError
 from impresslearn.learner import ImpressLearner
 from impresslearn.serve.app import create_app
 from impresslearn.serve.limits import ServeSettings
-from impresslearn.validation import check_choice
 
 logger = logging.getLogger("impresslearn.serve")
 

@@ -6,6 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, cast, get_args
 
+from impresslearn.checks import (
+    check_choice,
+    check_flag,
+    check_integer,
+    check_number,
+    check_seed,
+)
 from impresslearn.coefficients.learning import CoefficientTraining
 from impresslearn.coefficients.mixing import CoefficientSpec, Granularity
 from impresslearn.coefficients.quantisation import PRECISIONS, Precision
@@ -15,13 +22,6 @@ from impresslearn.masks.edge_popup import RULES, ScoreRule
 from impresslearn.masks.sparsity import ALLOCATIONS, Allocation, check_sparsity
 from impresslearn.networks.heads import TUNED, TunedKind
 from impresslearn.optimisation.loop import Recipe
-from impresslearn.validation import (
-    check_choice,
-    check_flag,
-    check_integer,
-    check_number,
-    check_seed,
-)
 
 Start = Literal["mixture", "network"]
 STARTS: tuple[Start, ...] = get_args(Start)

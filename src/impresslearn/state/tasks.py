@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from impresslearn.checks import check_name, nearest
 from impresslearn.coefficients.norm_statistics import StoredStatistics
 from impresslearn.coefficients.quantisation import StoredCoefficients
 from impresslearn.data import Label
@@ -16,7 +17,6 @@ from impresslearn.errors import InputError, StoreError, UnknownTaskError
 from impresslearn.inference.profiles import TaskProfile
 from impresslearn.masks.bank import MaskBank
 from impresslearn.report.cells import Cells, cells_of
-from impresslearn.validation import check_name, nearest
 
 ROLES = ("basis", "learned")
 COMPARED_NAMES = 2000

@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from impresslearn.checks import check_choice, check_name
 from impresslearn.errors import InputError
 from impresslearn.streams.cifar import split_cifar100
 from impresslearn.streams.clinc import clinc150, clinc150_sentences
@@ -23,7 +24,6 @@ from impresslearn.streams.mnist import (
 )
 from impresslearn.streams.stream import Stream, Task
 from impresslearn.streams.torchvision import import_torchvision
-from impresslearn.validation import check_choice, check_name
 
 __all__ = [
     "STANDARD_STREAMS",

@@ -11,13 +11,13 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from impresslearn.checks import check_number
 from impresslearn.errors import InputError, MissingDataError
 from impresslearn.streams.draws import check_fraction, draw_class_groups
 from impresslearn.streams.pixels import Splits, image_task
 from impresslearn.streams.stream import Stream
 from impresslearn.streams.torchvision import RawImages, load_cifar100
 from impresslearn.streams.transforms import flip_and_shift
-from impresslearn.validation import check_number
 
 MEAN, STD = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
 """Of the CIFAR-100 training pixels in [0, 1], by channel."""

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from impresslearn.checks import check_choice, check_name, encodable
 from impresslearn.data import Examples, TextEncoder
 from impresslearn.errors import InputError, MissingDataError
 from impresslearn.streams.stream import Stream, Task
-from impresslearn.validation import check_choice, check_name, encodable
 
 SENTENCES, DOMAINS = "data_full.json", "domains.json"
 SPLITS = ("train", "val", "test", "oos_train", "oos_val", "oos_test")

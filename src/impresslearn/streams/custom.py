@@ -7,6 +7,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from impresslearn.checks import check_name
 from impresslearn.data import (
     MEMORY_LIMIT,
     Augmentation,
@@ -18,7 +19,6 @@ from impresslearn.data import (
 from impresslearn.data.images import class_images, image_files
 from impresslearn.errors import ImpressLearnError, InputError, MissingDataError
 from impresslearn.streams.stream import LabelledData, Loader, Stream, Task
-from impresslearn.validation import check_name
 
 Part = tuple[tuple[Label, ...], Loader]
 PARTS = {2: ("train", "test"), 3: ("train", "validation", "test")}

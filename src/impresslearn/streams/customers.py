@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from impresslearn.checks import check_integer
 from impresslearn.data import Examples
 from impresslearn.streams.draws import seeded, stratified_sample
 from impresslearn.streams.mnist import MNIST_MEAN, MNIST_STD
@@ -13,7 +14,6 @@ from impresslearn.streams.pixels import Pixels, Splits
 from impresslearn.streams.stream import Stream, Task
 from impresslearn.streams.torchvision import load_mnist
 from impresslearn.streams.transforms import rotate
-from impresslearn.validation import check_integer
 
 
 def mnist_customers(

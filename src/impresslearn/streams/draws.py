@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from impresslearn.checks import check_integer, check_number
 from impresslearn.errors import InputError
-from impresslearn.validation import check_integer, check_number
 
 PURPOSES = ("angles", "permutation", "classes", "test", "validation", "train_size", "customer")
 

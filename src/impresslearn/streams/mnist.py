@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from impresslearn.checks import check_integer
 from impresslearn.streams.draws import (
     check_fraction,
     draw_angles,
@@ -24,7 +25,6 @@ from impresslearn.streams.pixels import Pixels, Splits, image_task
 from impresslearn.streams.stream import Stream
 from impresslearn.streams.torchvision import load_mnist
 from impresslearn.streams.transforms import permute_pixels, rotate
-from impresslearn.validation import check_integer
 
 DIGITS_MEAN, DIGITS_STD = (0.3053,), (0.3761,)
 MNIST_MEAN, MNIST_STD = (0.1307,), (0.3081,)

@@ -15,10 +15,10 @@ from typing import Any, SupportsIndex, overload
 
 import numpy as np
 
+from impresslearn.checks import check_integer, did_you_mean
 from impresslearn.data import Examples, Label, StreamedExamples
 from impresslearn.errors import InputError, UnknownTaskError, error_prefix
 from impresslearn.streams.draws import check_fraction, hold_out
-from impresslearn.validation import check_integer, did_you_mean
 
 LabelledData = Examples | StreamedExamples
 Loader = Callable[[], LabelledData]

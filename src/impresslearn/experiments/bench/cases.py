@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from impresslearn.checks import check_choice
 from impresslearn.coefficients.mixing import one_hot_coefficients
 from impresslearn.data import Examples
 from impresslearn.errors import ImpressLearnError
@@ -45,7 +46,6 @@ from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone, create_backbone
 from impresslearn.optimisation.loop import Recipe
 from impresslearn.optimisation.progress import Progress, silent
-from impresslearn.validation import check_choice
 
 MASKS = 100
 IMAGES, BATCH = 60_000, 128

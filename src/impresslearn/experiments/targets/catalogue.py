@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from impresslearn.checks import check_choice
 from impresslearn.experiments.targets import frontier, masks, parameters, small_tasks, tasks
 from impresslearn.experiments.targets.benchmarks import Benchmark, find_benchmark
 from impresslearn.experiments.targets.plan import (
@@ -18,7 +19,6 @@ from impresslearn.experiments.targets.plan import (
     resolved,
     table_of,
 )
-from impresslearn.validation import check_choice
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from functools import lru_cache, reduce
 from importlib.resources import files
 from typing import Any
 
+from impresslearn.checks import check_choice
 from impresslearn.experiments.jobs import Job
-from impresslearn.validation import check_choice
 
 if sys.version_info >= (3, 11):
     import tomllib

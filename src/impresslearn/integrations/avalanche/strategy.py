@@ -8,9 +8,9 @@ import torch
 from avalanche.training.templates import SupervisedTemplate
 from torch import Tensor, nn
 
+from impresslearn.checks import check_flag, check_integer
 from impresslearn.errors import InputError
 from impresslearn.integrations.avalanche.conversion import task_name, to_examples
-from impresslearn.validation import check_flag, check_integer
 
 
 class ImpressStrategy(SupervisedTemplate):

@@ -8,9 +8,9 @@ from typing import Any, Literal, get_args
 from peft import PeftConfig
 from peft.utils import PeftType
 
+from impresslearn.checks import check_choice, check_integer
 from impresslearn.errors import InputError
 from impresslearn.masks.sources import MOST_MASKS
-from impresslearn.validation import check_choice, check_integer
 
 NAME = "impress"
 Granularity = Literal["layer", "unit"]

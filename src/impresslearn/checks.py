@@ -1,0 +1,146 @@
+"""Checks of names, seeds, numbers and settings, made before any work is done.
+
+Each check returns the value as a plain Python value, or raises InputError with one line that says
+what was expected and what came.
+"""
+
+import json
+import math
+import numbers
+import re
+import zlib
+from collections.abc import Collection
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+
+from impresslearn.errors import FixedSettingError, InputError
+
+
+class ReadOnlySettings:
+    """Public attributes are set once, by the constructor, and cannot be changed afterwards."""
+
+    _changeable = frozenset({"progress"})
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # What was learned depends on the settings: a change would apply to only part of it.
+        if not name.startswith("_") and name in self.__dict__ and name not in self._changeable:
+            kind = type(self).__name__
+            raise FixedSettingError(
+                f"{name} of a {kind} is fixed once it is made; make another {kind} with "
+                f"{name}={str(value)[:40]}"
+            )
+        super().__setattr__(name, value)
+
+
+def check_name(name: Any, what: str = "a task's name") -> str:
+    """The name, which must be a non-empty string that UTF-8 can write."""
+    if not isinstance(name, str) or not name:
+        raise InputError(f"{what} must be a non-empty string, got {name!r}")
+    if not encodable(name):
+        raise InputError(f"{what} is no valid Unicode, which no file can keep: {name!r}")
+    return str.__str__(name)  # a member of an enumeration becomes its value
+
+
+def encodable(text: str) -> bool:
+    """Whether UTF-8 can write a text, which it cannot for lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def check_integer(name: str, value: Any, low: int, high: int = 2**63) -> int:
+    """The value, which must be an integer with low <= value < high."""
+    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not is_integer or not low <= value < high:
+        bound = f"of at least {low}" if high == 2**63 else f"from {low} to {high - 1}"
+        raise InputError(f"{name} must be an integer {bound}, got {value!r}")
+    return int(value)
+
+
+def check_number(name: str, value: Any, low: float = -math.inf, high: float = math.inf) -> float:
+    """The value as a float, which must be finite with low <= value <= high."""
+    try:
+        is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        valid = is_number and math.isfinite(value) and low <= value <= high
+    except OverflowError:  # an integer beyond the range of floats
+        valid = False
+    if not valid:
+        bound = "a finite number" if low == -math.inf else f"a number of at least {low:g}"
+        bound = bound if high == math.inf else f"a number from {low:g} to {high:g}"
+        raise InputError(f"{name} must be {bound}, got {value!r}")
+    return float(value)
+
+
+def check_seed(seed: Any) -> int:
+    """The seed, which must be an integer of 64 bits, as torch takes."""
+    return check_integer("seed", seed, -(2**63))
+
+
+def torch_seed(seed: int) -> int:
+    """A seed of 32 bits, because torch's CPU generator ignores all higher bits."""
+    return seed if 0 <= seed < 2**32 else zlib.crc32(str(seed).encode())
+
+
+def check_flag(name: str, value: Any) -> bool:
+    """The value, which must be True or False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise InputError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
+def check_choice(name: str, value: Any, known: Collection[str]) -> Any:
+    """The value, which must be one of the known strings."""
+    if not isinstance(value, str) or value not in known:
+        wanted = ("one of " if len(known) > 1 else "") + ", ".join(known)
+        raise InputError(f"{name} must be {wanted}, got {value!r}{did_you_mean(value, known)}")
+    return str.__str__(value)
+
+
+def check_known(line: str, word: Any, known: Collection[str]) -> None:
+    """Raises InputError that starts with `line` and suggests similar words, unless it is known."""
+    if word not in known:
+        hint = did_you_mean(word, known) or f"; choose from {', '.join(known)}"
+        raise InputError(f"{line} {word!r}{hint}")
+
+
+def did_you_mean(word: Any, known: Collection[str]) -> str:
+    """ "; did you mean 'resnet18'?", or nothing if no known word is similar."""
+    close = nearest(word, known)
+    return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
+def nearest(word: Any, known: Collection[str], count: int = 3) -> list[str]:
+    """At most `count` known words that are equal but for zeros, contain the word, or look alike."""
+
+    def without_zeros(text: str) -> str:  # "shop7" means "shop007" more often than "shop8"
+        return re.sub(r"(?<![0-9])0+(?=[0-9])", "", text)
+
+    text = str(word).casefold()
+    same = [other for other in known if without_zeros(other.casefold()) == without_zeros(text)]
+    begun = [other for other in known if text and other.casefold().startswith(text)]
+    holding = [other for other in known if len(text) > 2 and text in other.casefold()]
+    close = dict.fromkeys([*same, *begun, *holding])
+    if not begun and not holding:
+        folded = {other.casefold(): other for other in known}
+        close |= {folded[other]: None for other in get_close_matches(text, folded, n=count)}
+    return list(close)[:count]
+
+
+def plain_json(value: Any, what: str) -> Any:
+    """A copy made of JSON values, with NumPy's numbers and arrays converted."""
+
+    def convert(other: Any) -> Any:
+        if isinstance(other, (np.generic, np.ndarray)):
+            return other.tolist()
+        raise TypeError(f"{type(other).__name__} is none")
+
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=convert)
+        text.encode()
+        return json.loads(text)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"{what} must consist of JSON values: {error}") from None
