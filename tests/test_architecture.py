@@ -14,7 +14,7 @@ LAYERS = (  # from low to high; a unit imports strictly lower layers, or itself
     {"files", "checks"},
     {"data", "kernels", "report"},
     {"networks", "streams"},
-    {"optimisation"},
+    {"training"},
     {"masks"},
     {"coefficients"},
     {"inference"},

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from impresslearn.networks import list_backbones as list_backbones
     from impresslearn.networks import masking_report as masking_report
     from impresslearn.networks import register_backbone as register_backbone
-    from impresslearn.optimisation.loop import Recipe as Recipe
+    from impresslearn.training.loop import Recipe as Recipe
 
     __version__: str
 
@@ -68,7 +68,7 @@ _NAMES = {
     "masks": "MaskBank disjoint_bank random_bank",
     "methods": "FineTuning Hybrid SupSup compare evaluate single_mask_accuracy",
     "networks": "Backbone adapt create_backbone list_backbones masking_report register_backbone",
-    "optimisation.loop": "Recipe",
+    "training.loop": "Recipe",
 }
 _HOME = {name: f"impresslearn.{room}" for room, names in _NAMES.items() for name in names.split()}
 """Public name -> the module that defines it; a sub-module is its own home."""

@@ -20,8 +20,8 @@ from impresslearn.data import as_examples, to_batches
 from impresslearn.learner.rounding import rounded
 from impresslearn.masks import random_bank
 from impresslearn.networks.prediction import TrainingPhase
-from impresslearn.optimisation.loop import TaskTraining
 from impresslearn.state.settings import restored_settings
+from impresslearn.training.loop import TaskTraining
 from toys import QUICK, blobs, lenet, quick_learner
 
 SPECS = [

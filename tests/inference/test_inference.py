@@ -13,9 +13,9 @@ from impresslearn.inference import guess_task, search, task_inference
 from impresslearn.inference.search import Search
 from impresslearn.inference.superposition import Superposition
 from impresslearn.masks.bank import MaskBank
-from impresslearn.optimisation.loop import Recipe
-from impresslearn.optimisation.objectives import information_maximisation, mean_entropy
 from impresslearn.state.candidates import KnownTasks
+from impresslearn.training.loop import Recipe
+from impresslearn.training.objectives import information_maximisation, mean_entropy
 from toys import blobs, lenet, pictures, quick_learner, resnet
 
 METHODS = ("exhaustive", "halving", "shortlist", "alpha")

@@ -26,8 +26,8 @@ from impresslearn.inference.task_inference import (
 from impresslearn.masks import random_bank
 from impresslearn.networks import adapt
 from impresslearn.networks.prediction import TaskView
-from impresslearn.optimisation.objectives import information_maximisation
 from impresslearn.state.candidates import KnownTasks
+from impresslearn.training.objectives import information_maximisation
 from toys import FEATURES, blobs, lenet, pictures, quick_learner, resnet
 
 SPECS = (

@@ -13,8 +13,8 @@ from impresslearn.kernels import mask_sums, mix, pack
 from impresslearn.kernels.forking import ForkableLock
 from impresslearn.masks import random_bank
 from impresslearn.networks.weight_cache import WeightCache
-from impresslearn.optimisation.loop import Recipe
 from impresslearn.state.backends import MemoryBackend
+from impresslearn.training.loop import Recipe
 from toys import blobs, lenet, pictures, quick_learner, resnet
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

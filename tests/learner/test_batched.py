@@ -14,8 +14,8 @@ from impresslearn.errors import InputError, TrainingError
 from impresslearn.learner import ImpressLearner
 from impresslearn.masks import random_bank
 from impresslearn.networks import adapt
-from impresslearn.optimisation import batched as loop
-from impresslearn.optimisation.loop import Recipe
+from impresslearn.training import batched as loop
+from impresslearn.training.loop import Recipe
 from toys import blobs, lenet, pictures, resnet
 
 RECIPE = Recipe(lr=0.02, epochs=2, min_steps=6, batch_size=16)

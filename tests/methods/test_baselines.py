@@ -22,8 +22,8 @@ from impresslearn.methods import (
     list_methods,
     single_mask_accuracy,
 )
-from impresslearn.optimisation import loop
-from impresslearn.optimisation.loop import Recipe
+from impresslearn.training import loop
+from impresslearn.training.loop import Recipe
 from toys import QUICK, ConvNet, blobs, lenet, pictures, quick_learner, refused, resnet
 
 STREAM = il.streams.permuted_digits(tasks=3, seed=0)

@@ -21,7 +21,7 @@ from impresslearn.cli.output import (
 )
 from impresslearn.errors import InputError, MissingDataError
 from impresslearn.files import write_file
-from impresslearn.optimisation.progress import Progress
+from impresslearn.training.progress import Progress
 
 if TYPE_CHECKING:
     from impresslearn.experiments.configured_run import RunPlan

@@ -35,8 +35,8 @@ from impresslearn.networks import Backbone
 from impresslearn.networks.heads import SmallParameter, TunedKind
 from impresslearn.networks.norms import batch_norms
 from impresslearn.networks.prediction import Statistics
-from impresslearn.optimisation.loop import Recipe, Trainable
-from impresslearn.optimisation.objectives import unit_norm_penalty
+from impresslearn.training.loop import Recipe, Trainable
+from impresslearn.training.objectives import unit_norm_penalty
 
 COEFFICIENT_RECIPE = Recipe(
     optimizer="adam", lr=0.02, schedule="cosine", epochs=3, min_steps=300, batch_fraction=1 / 8

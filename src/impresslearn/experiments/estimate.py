@@ -24,7 +24,7 @@ from impresslearn.experiments.targets import Target
 from impresslearn.experiments.work.inputs import load_backbone
 from impresslearn.inference.task_inference import ALPHA_RECIPE
 from impresslearn.masks import random_bank
-from impresslearn.optimisation.loop import Recipe
+from impresslearn.training.loop import Recipe
 
 STREAMS = {
     "digits": (1348, 8), "mnist": (60_000, 28), "cifar100": (2400, 32), "imagenet": (13_000, 224),

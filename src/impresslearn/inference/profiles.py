@@ -19,7 +19,7 @@ from torch import Tensor
 from impresslearn.data import Inputs
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import TaskView
-from impresslearn.optimisation.objectives import entropies
+from impresslearn.training.objectives import entropies
 
 PROFILED_INPUTS = 512
 GROUPS = 256

@@ -13,8 +13,8 @@ from impresslearn.inference.superposition import Superposition
 from impresslearn.networks import Mode
 from impresslearn.networks.inputs import spread_rows
 from impresslearn.networks.prediction import Statistics, TaskView
-from impresslearn.optimisation.loop import Recipe, fit
-from impresslearn.optimisation.objectives import unit_norm_penalty
+from impresslearn.training.loop import Recipe, fit
+from impresslearn.training.objectives import unit_norm_penalty
 
 PAIRED = 512
 SUPERPOSED_INPUTS = 512

@@ -38,9 +38,9 @@ from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import spread_rows
 from impresslearn.networks.prediction import Statistics, TaskView
-from impresslearn.optimisation.loop import Recipe
-from impresslearn.optimisation.objectives import information_maximisation, mean_entropy
 from impresslearn.report.cells import cells_of
+from impresslearn.training.loop import Recipe
+from impresslearn.training.objectives import information_maximisation, mean_entropy
 
 InferenceMethod = Literal["auto", "exhaustive", "one_shot", "shortlist", "halving", "alpha"]
 METHODS = get_args(InferenceMethod)

@@ -17,10 +17,10 @@ from impresslearn.learner.learner import ImpressLearner
 from impresslearn.learner.search import Search, Trial, share_learned
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone
-from impresslearn.optimisation.progress import ProgressChoice, progress_for
 from impresslearn.report.cells import Cells, cells_of
 from impresslearn.report.quantities import ABSENT, percent, size, size_of
 from impresslearn.report.statistics import Summary, summarise
+from impresslearn.training.progress import ProgressChoice, progress_for
 
 MOST_BASIS = 5
 ALIKE, KNOWN = 0.5, 2.0

@@ -11,10 +11,10 @@ from impresslearn.coefficients.mixing import Coefficients
 from impresslearn.data import to_batches
 from impresslearn.errors import NotLearnedWarning, warn_caller
 from impresslearn.networks.inputs import LOOKED_AT, TrainingData, spread_places
-from impresslearn.optimisation.loop import FitResult
 from impresslearn.report.quantities import percent
 from impresslearn.state.settings import LearnerSettings
 from impresslearn.state.state import LearnerState
+from impresslearn.training.loop import FitResult
 
 GUESSING = 0.98
 """Of the loss of guessing: a training that ends above may have learned nothing."""

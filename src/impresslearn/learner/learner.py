@@ -33,14 +33,14 @@ from impresslearn.networks import Backbone, create_backbone
 from impresslearn.networks.heads import TunedKind
 from impresslearn.networks.inputs import check_backbone, checked_inputs
 from impresslearn.networks.prediction import Statistics, TaskView
-from impresslearn.optimisation.loop import Recipe
-from impresslearn.optimisation.progress import ProgressChoice, progress_for
 from impresslearn.state.candidates import KnownTasks
 from impresslearn.state.settings import LearnerSettings, Start
 from impresslearn.state.state import LearnerState
 from impresslearn.state.tasks import TaskInfo, TaskTable
 from impresslearn.store import write_store
 from impresslearn.store.writing import Weights
+from impresslearn.training.loop import Recipe
+from impresslearn.training.progress import ProgressChoice, progress_for
 
 
 class ImpressLearner(ReadOnlySettings):
@@ -64,7 +64,7 @@ class ImpressLearner(ReadOnlySettings):
     parameters that a task learns beside: those of "norm" layers, and each "bias". fold_after: the
     share of a training in which batch norms normalise by the batch; what they gather is then folded
     into the tuned norms (an error where tasks share no statistics). progress: True, False, "auto"
-    (on a terminal), or a log: see `optimisation.progress`. cache_bytes: memory for the weights of
+    (on a terminal), or a log: see `training.progress`. cache_bytes: memory for the weights of
     the tasks predicted last. Defaults are those of the preset "default". Settings are attributes,
     fixed but for progress. Raises InputError for settings that cannot be used. Verbs raise
     UnknownTaskError for a name that was never learned, StoreError where a store cannot be used, and

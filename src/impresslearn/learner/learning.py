@@ -31,13 +31,13 @@ from impresslearn.masks import PopupScores, trainable_scores
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks.inputs import TrainingData, are_pixels, training_examples
 from impresslearn.networks.prediction import TrainingPhase
-from impresslearn.optimisation.batched import Problem, side_by_side, solve
-from impresslearn.optimisation.loop import FitResult, TaskTraining, with_head
-from impresslearn.optimisation.progress import Progress
 from impresslearn.state.settings import HIGHEST_PRICE, LearnerSettings
 from impresslearn.state.state import LearnerState
 from impresslearn.state.tasks import TaskTable
 from impresslearn.state.training_run import TrainingRun
+from impresslearn.training.batched import Problem, side_by_side, solve
+from impresslearn.training.loop import FitResult, TaskTraining, with_head
+from impresslearn.training.progress import Progress
 
 MOST_PRICES = 8
 """How often the price of bits is raised for a task that takes more than it may."""

@@ -18,8 +18,8 @@ from impresslearn.coefficients.learning import COEFFICIENT_RECIPE, can_fold
 from impresslearn.errors import InputError
 from impresslearn.masks import POPUP_RECIPE, Allocation, ScoreRule
 from impresslearn.networks import Backbone
-from impresslearn.optimisation.loop import Recipe
 from impresslearn.state.settings import RECIPES, checked_tune
+from impresslearn.training.loop import Recipe
 
 
 @dataclass(frozen=True)

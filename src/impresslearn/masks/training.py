@@ -20,8 +20,8 @@ from impresslearn.masks.sparsity import Allocation, ones_per_layer
 from impresslearn.masks.weights import PRUNING_RECIPE, training_task, weights_under
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import Statistics
-from impresslearn.optimisation.loop import FitResult, Recipe, Trainable, with_head
-from impresslearn.optimisation.progress import ProgressChoice
+from impresslearn.training.loop import FitResult, Recipe, Trainable, with_head
+from impresslearn.training.progress import ProgressChoice
 
 POPUP_RECIPE = Recipe(optimizer="adam", lr=0.03, schedule="cosine", epochs=2, min_steps=300)
 """Adam 0.03 with cosine decay: the best found for LeNet-300-100 (docs/decisions.md)."""

@@ -23,8 +23,8 @@ from impresslearn.networks.inputs import (
 )
 from impresslearn.networks.prediction import Statistics, TaskView, TrainingPhase
 from impresslearn.networks.remeasuring import remeasured
-from impresslearn.optimisation.loop import FitResult, Recipe, TaskTraining, Trainable, with_head
-from impresslearn.optimisation.progress import ProgressChoice, progress_for
+from impresslearn.training.loop import FitResult, Recipe, TaskTraining, Trainable, with_head
+from impresslearn.training.progress import ProgressChoice, progress_for
 
 MEASURED = 1000
 """Inputs that norm statistics of a plain mask are measured on."""

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from impresslearn.coefficients.quantisation import rounded_tensors
-from impresslearn.optimisation.loop import Recipe
+from impresslearn.training.loop import Recipe
 
 Kind = Literal["lora", "vera", "unilora", "randlora", "vblora", "fourierft"]
 LORA_SCALE = 2.0

@@ -34,10 +34,10 @@ from impresslearn.methods.finetuning import FineTuning, TrainingSettings, share_
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone
 from impresslearn.networks.layers import MASKABLE, MaskableLayer
-from impresslearn.optimisation.loop import Trainable, Weights
-from impresslearn.optimisation.progress import ProgressChoice
 from impresslearn.state.tasks import TaskInfo
 from impresslearn.streams.torchvision import import_extra
+from impresslearn.training.loop import Trainable, Weights
+from impresslearn.training.progress import ProgressChoice
 
 ADAPTER = "default"
 LORA_FIRST_STEP = 1.0

@@ -20,8 +20,8 @@ from impresslearn.methods.finetuning import (
 from impresslearn.networks import Backbone
 from impresslearn.networks.heads import TUNED, TunedKind
 from impresslearn.networks.inputs import check_backbone
-from impresslearn.optimisation.loop import Recipe
 from impresslearn.state.settings import checked_tune
+from impresslearn.training.loop import Recipe
 
 BITFIT_RECIPE = Recipe(optimizer="adam", lr=0.03, schedule="cosine", epochs=3, min_steps=300)
 """Adam at the best of 0.003, 0.01 and 0.03: 60 steps on a task of CIFAR-100, over a ResNet-20."""

@@ -20,8 +20,8 @@ from impresslearn.data import Examples, StreamedExamples
 from impresslearn.data.paths import users_code
 from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.methods.results import Comparison, Evaluation
-from impresslearn.optimisation.progress import ProgressChoice, progress_for
 from impresslearn.streams import Stream, Task, from_arrays
+from impresslearn.training.progress import ProgressChoice, progress_for
 
 FEW = 8
 """Inputs of each task that are predicted to see what comes."""
@@ -64,7 +64,7 @@ def evaluate(
     stream: of two tasks at least, or {task name: (train, test)} as `streams.from_arrays` takes it.
     basis: how many of the first tasks are learned by `learn_basis`, where the method has it.
     progress: True, False or "auto", a bar for the whole stream beside the method's own; or a log,
-    as `optimisation.progress` says, of the accuracies on the tasks learned.
+    as `training.progress` says, of the accuracies on the tasks learned.
     Raises InputError for a method without the verbs, for scores outside [0, 1] and predictions that
     are not one label an input; whatever a method raises names it and the task.
     """

@@ -26,8 +26,6 @@ from impresslearn.inference.labels import accuracy_of, labels_of
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone, checked_inputs, training_examples
 from impresslearn.networks.prediction import TaskView, TrainingPhase
-from impresslearn.optimisation.loop import Recipe, TaskTraining, Trainable, Weights, with_head
-from impresslearn.optimisation.progress import ProgressChoice, progress_for
 from impresslearn.state.tasks import (
     TaskInfo,
     check_new_name,
@@ -35,6 +33,8 @@ from impresslearn.state.tasks import (
     label_map_bytes,
     tensor_bytes,
 )
+from impresslearn.training.loop import Recipe, TaskTraining, Trainable, Weights, with_head
+from impresslearn.training.progress import ProgressChoice, progress_for
 
 StatisticsOf = Literal["task", "network"]
 HEAD_RATE = 10.0

@@ -19,7 +19,7 @@ from impresslearn.masks.sparsity import Allocation, check_sparsity, ones_per_lay
 from impresslearn.methods.finetuning import FineTuning, TrainingSettings
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone
-from impresslearn.optimisation.loop import Recipe, Trainable, Weights
+from impresslearn.training.loop import Recipe, Trainable, Weights
 
 PRUNED_RECIPE = Recipe(lr=0.003, schedule="cosine", epochs=3, min_steps=300)
 """On one task of permuted MNIST, five epochs, held-out images: better than 0.001 at sparsity 0.95

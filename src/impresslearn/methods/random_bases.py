@@ -20,7 +20,7 @@ from impresslearn.errors import InputError
 from impresslearn.methods.finetuning import FineTuning, TrainingSettings
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone
-from impresslearn.optimisation.loop import Recipe, Trainable, Weights
+from impresslearn.training.loop import Recipe, Trainable, Weights
 
 PRANC_RECIPE = Recipe(lr=0.03, schedule="cosine", epochs=3, min_steps=300)
 NOLA_RECIPE = Recipe(lr=0.01, schedule="cosine", epochs=3, min_steps=300)

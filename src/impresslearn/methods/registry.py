@@ -39,9 +39,9 @@ from impresslearn.methods.pruned import PRUNED_RECIPE, pruned
 from impresslearn.methods.random_bases import NOLA_RECIPE, PRANC_RECIPE, nola, pranc
 from impresslearn.methods.supsup import BestMask, SingleMask, SupSup
 from impresslearn.networks import Backbone
-from impresslearn.optimisation.loop import Recipe
-from impresslearn.optimisation.progress import ProgressChoice
 from impresslearn.state.settings import RECIPES
+from impresslearn.training.loop import Recipe
+from impresslearn.training.progress import ProgressChoice
 
 Factory = Callable[..., Method]
 

@@ -30,8 +30,6 @@ from impresslearn.methods.finetuning import require_shared_head
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import training_examples
 from impresslearn.networks.prediction import TaskView
-from impresslearn.optimisation.loop import Recipe
-from impresslearn.optimisation.progress import ProgressChoice
 from impresslearn.state.tasks import (
     TaskInfo,
     TaskTable,
@@ -39,6 +37,8 @@ from impresslearn.state.tasks import (
     find_task,
     label_map_bytes,
 )
+from impresslearn.training.loop import Recipe
+from impresslearn.training.progress import ProgressChoice
 
 
 class MaskSettings(TypedDict, total=False):

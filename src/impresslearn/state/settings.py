@@ -21,7 +21,7 @@ from impresslearn.errors import InputError
 from impresslearn.masks.edge_popup import RULES, ScoreRule
 from impresslearn.masks.sparsity import ALLOCATIONS, Allocation, check_sparsity
 from impresslearn.networks.heads import TUNED, TunedKind
-from impresslearn.optimisation.loop import Recipe
+from impresslearn.training.loop import Recipe
 
 Start = Literal["mixture", "network"]
 STARTS: tuple[Start, ...] = get_args(Start)

@@ -44,8 +44,8 @@ from impresslearn.learner import ImpressLearner
 from impresslearn.masks import add_random_masks, random_bank
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone, create_backbone
-from impresslearn.optimisation.loop import Recipe
-from impresslearn.optimisation.progress import Progress, silent
+from impresslearn.training.loop import Recipe
+from impresslearn.training.progress import Progress, silent
 
 MASKS = 100
 IMAGES, BATCH = 60_000, 128

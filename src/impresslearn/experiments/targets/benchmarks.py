@@ -14,7 +14,7 @@ from impresslearn.experiments.targets.plan import check_scale, read_tables, tabl
 from impresslearn.experiments.work.evaluation import infer_task
 from impresslearn.experiments.work.training import learn_task, train_mask
 from impresslearn.learner.presets import preset as find_preset
-from impresslearn.optimisation.loop import Recipe
+from impresslearn.training.loop import Recipe
 
 HOMOGENEOUS = 1000
 """Score seeds of homogeneous masks begin here, those of heterogeneous ones at 0."""

@@ -9,7 +9,7 @@ from impresslearn.experiments.jobs import Outcome, Place, job_function
 from impresslearn.experiments.work.inputs import load_backbone, load_bank, load_task
 from impresslearn.experiments.work.training import judged
 from impresslearn.methods.hybrid import Hybrid
-from impresslearn.optimisation.loop import Recipe
+from impresslearn.training.loop import Recipe
 
 
 @job_function("hybrid")

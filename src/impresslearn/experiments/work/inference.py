@@ -20,9 +20,9 @@ from impresslearn.experiments.work.inputs import TaskData, load_backbone, load_b
 from impresslearn.inference.profiles import signals
 from impresslearn.inference.task_inference import unknown_odds
 from impresslearn.learner import ImpressLearner
-from impresslearn.optimisation.loop import Recipe
-from impresslearn.optimisation.objectives import entropies
 from impresslearn.streams.clinc import clinc150_sentences
+from impresslearn.training.loop import Recipe
+from impresslearn.training.objectives import entropies
 
 Settings = Mapping[str, Any]
 KEPT_INPUTS = 1000

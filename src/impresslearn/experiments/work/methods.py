@@ -17,7 +17,7 @@ from impresslearn.experiments.jobs import Outcome, Place, job_function
 from impresslearn.experiments.work.inputs import load_backbone, load_bank, load_task
 from impresslearn.learner import ImpressLearner
 from impresslearn.methods import BestMask, SklearnClassifier, create_method
-from impresslearn.optimisation.loop import Recipe
+from impresslearn.training.loop import Recipe
 
 Settings = Mapping[str, Any]
 

@@ -21,7 +21,7 @@ from impresslearn.experiments.work.inputs import (
     mask_blob,
 )
 from impresslearn.learner import ImpressLearner
-from impresslearn.optimisation.loop import Recipe
+from impresslearn.training.loop import Recipe
 
 Settings = Mapping[str, Any]
 COEFFICIENTS = {

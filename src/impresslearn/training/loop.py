@@ -28,7 +28,7 @@ from impresslearn.data import BatchSource, Inputs
 from impresslearn.errors import InputError, TrainingError
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import Statistics, TrainingPhase
-from impresslearn.optimisation.progress import Progress, silent
+from impresslearn.training.progress import Progress, silent
 
 COUNTS = {"min_steps": 0, "batch_size": 1}
 """The least that each may be."""

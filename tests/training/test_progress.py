@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import impresslearn as il
-from impresslearn.optimisation import progress as module
-from impresslearn.optimisation.progress import Progress, progress_for, silent
+from impresslearn.training import progress as module
+from impresslearn.training.progress import Progress, progress_for, silent
 from toys import QUICK, blobs, lenet, quick_learner, refused
 
 

@@ -7,8 +7,8 @@ import torch
 
 from impresslearn.data import TensorBatches
 from impresslearn.errors import InputError, TrainingError
-from impresslearn.optimisation.loop import Recipe, fit
-from impresslearn.optimisation.progress import Progress
+from impresslearn.training.loop import Recipe, fit
+from impresslearn.training.progress import Progress
 
 INPUTS = torch.arange(10, dtype=torch.float32)[:, None]
 TARGETS = torch.arange(10)

@@ -21,8 +21,8 @@ from impresslearn.checks import check_flag, torch_seed
 from impresslearn.data import Inputs, TensorBatches, random_state
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import TrainingPhase
-from impresslearn.optimisation.loop import FitResult, TaskTraining, Trainable, Weights, fit
-from impresslearn.optimisation.progress import Progress, silent
+from impresslearn.training.loop import FitResult, TaskTraining, Trainable, Weights, fit
+from impresslearn.training.progress import Progress, silent
 
 MEMORY = 2 * 1024**3
 """Bytes that problems side by side may take, about: far more small networks than fill a GPU."""

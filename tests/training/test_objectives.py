@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from impresslearn.optimisation.objectives import (
+from impresslearn.training.objectives import (
     entropies,
     information_maximisation,
     mean_entropy,
