@@ -103,8 +103,6 @@ def test_options_stand_in_groups_with_the_defaults_that_are_used():
     shown = dict(re.findall(r"--(max-[\w-]+|threads) N [^\[]*\[default: \(([\w ]+)\)", told))
     limits = ServeSettings()
     assert int(shown["max-rows"]) == limits.max_rows
-    assert int(shown["max-inference-tasks"]) == limits.max_inference_tasks
-    assert int(shown["max-tasks"]) == limits.max_tasks
     assert int(shown["threads"]) == limits.threads
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import signal
+import io
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
-from serving import Server, serving
 
 from toys import blobs, quick_learner
 
@@ -18,7 +19,6 @@ from fastapi.testclient import TestClient
 from impresslearn import ImpressLearner
 from impresslearn.serve import create_app
 
-TOKEN = "s3cret"
 WORDS = ("cat", "dog", "äöü")
 
 
@@ -44,15 +44,23 @@ def store(direct: ImpressLearner, tmp_path_factory: pytest.TempPathFactory) -> P
 
 @pytest.fixture(scope="session")
 def client(store: Path) -> Iterator[TestClient]:
-    """Asks an app of that store, with no socket between."""
+    """Asks an app of that store, without a socket."""
     with TestClient(create_app(store), raise_server_exceptions=False) as asking:
         yield asking
 
 
-@pytest.fixture(scope="session")
-def server(store: Path) -> Iterator[Server]:
-    """A process that serves that store to whoever has the token, up to 100,000 bytes a request."""
-    options = ("--max-bytes", "100000", "--log-level", "warning")
-    with serving(store, *options, IMPRESSLEARN_TOKEN=TOKEN) as running:
-        yield running
-        running.ends_well(signal.SIGTERM)
+def npy(values: Any) -> bytes:
+    """An array as an .npy file."""
+    stream = io.BytesIO()
+    np.save(stream, np.asarray(values))
+    return stream.getvalue()
+
+
+def problem(answer: Any, status: int) -> str:
+    """The line of an error, after checking its form."""
+    assert answer.status_code == status, answer.text
+    assert list(answer.json()) == ["error"]
+    line = answer.json()["error"]
+    assert line.isprintable()
+    assert "Traceback" not in line
+    return line

@@ -10,52 +10,53 @@ import torch
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from serving import JSON, NPY, ROWS, npy, problem
 
-from impresslearn.errors import InputError, StoreError, TrainingError
+from conftest import npy, problem
+from impresslearn.errors import InputError, StoreError
 from impresslearn.inference import TaskGuess
-from impresslearn.serve import create_app
+from impresslearn.serve import ServeSettings, create_app
+from toys import FEATURES, blobs
 
-FAILED = "the server failed on this request; its log says why"
+ROWS = blobs(50)[0][:2].tolist()
+JSON, NPY = {"Content-Type": "application/json"}, {"Content-Type": "application/x-npy"}
 
 
-def asked(inputs=ROWS, task="new 0", **more):
+def asking(inputs=ROWS, task="new 0", **more):
     return {"inputs": inputs, "task": task, **more}
 
 
 @pytest.mark.parametrize(
     ("body", "status", "line"),
     [
-        ("", 400, "the body is no JSON: Expecting value"),
-        (b"\xff\xfe{}", 400, "the body is no JSON: 'utf-8' codec can't decode"),
-        ("[" * 100_000, 400, "the body is nested too deeply"),
-        ('{"inputs": [' + 250_000 * "[]," + "[]]}", 413, "more than 250,000 lists in a body"),
-        ('{"inputs": [[NaN]], "task": "new 0"}', 400, "the body is no JSON: NaN is no number"),
-        ('{"inputs": [[-Infinity]], "task": "a"}', 400, "-Infinity is no number"),
-        ('{"inputs": [[1' + 5000 * "0" + ']], "task": "new 0"}', 400, "the body is no JSON"),
-        ('[{"x": {"y": 1, "y": 1}}]', 400, "the body is no JSON: an object has a name twice"),
-        ([], 422, "request: Input should be a valid dictionary"),
+        ("", 422, "request: Invalid JSON: EOF while parsing"),
+        (b"\xff\xfe{}", 422, "request: Invalid JSON"),
+        ("[" * 100_000, 422, "recursion limit exceeded"),
+        ('{"inputs": [[NaN]], "task": "new 0"}', 422, "NaN or infinite"),
+        ('{"inputs": [[1' + 5000 * "0" + ']], "task": "new 0"}', 422, "number out of range"),
+        ([], 422, "request: Input should be an object"),
         ({"inputs": ROWS}, 422, "task: Field required"),
-        (asked(x=1), 422, "x: Extra inputs are not permitted"),
-        (asked(logits="true"), 422, "logits: Input should be a valid boolean"),
-        (asked(task="x" * 2000), 422, "task: String should have at most 1024 characters"),
-        (asked(task=["new 0", 3]), 422, "task.1: Input should be a valid string"),
-        (asked(task="\ud800"), 422, "task: Input should be a valid string"),
-        (asked(task=["new 0"]), 422, "2 inputs came with 1 task names"),
-        (asked(task=["new 0", "new0"]), 404, "no task named 'new0' among 6; close: 'new 0'"),
-        (asked(task="\x00\x1b[31m\x7f\x9b\u202e"), 404, "\\x00\\x1b[31m\\x7f\\x9b\\u202e"),
-        (asked("x"), 422, "inputs: must be lists that hold numbers, got shape ()"),
-        (asked([["x"]]), 422, "inputs: must be numbers in equally nested lists, got a str"),
-        (asked([[], []]), 422, "inputs: must be lists that hold numbers, got shape (2, 0)"),
-        (asked([[1.0]]), 422, "lenet_300_100 expects 16 values an input"),
-        (asked([[1.0], [1, 2]]), 422, "equally nested lists, got a list"),
-        (asked([[1.0, True] * 8]), 422, "nested lists, got a bool"),
-        (asked([[None] * 16]), 422, "nested lists, got a NoneType"),
-        (asked([[[[[[[[[[1]]]]]]]]]]), 422, "hold numbers, got shape (1, 1, 1,"),
-        ('{"inputs": ' + 99 * "[" + 99 * "]" + ', "task": "a"}', 422, "hold numbers, got shape"),
-        (asked([[10**400] * 16]), 422, "inputs: there is a number that no float can hold"),
-        (asked([[1e300] * 16]), 422, "16 NaN or infinite values"),
-        (asked([[1e38] * 16]), 422, "no finite numbers; the inputs are too"),
+        ({"task": "new 0"}, 422, "inputs: Field required"),
+        (asking(x=1), 422, "x: Extra inputs are not permitted"),
+        (asking(logits="true"), 422, "logits: Input should be a valid boolean"),
+        (asking(task="x" * 2000), 422, "task: String should have at most 1024 characters"),
+        (asking(task=["new 0", 3]), 422, "task.1: Input should be a valid string"),
+        (asking(task="\ud800"), 422, "Invalid JSON: unexpected end of hex escape"),
+        (asking(task=["new 0"]), 422, "2 inputs came with 1 task names"),
+        (asking(task=["new 0", "new0"]), 404, "no task named 'new0' among 6; close: 'new 0'"),
+        (asking(task="\x00\x1b[31m\x7f\x9b\u202e"), 404, "\\x00\\x1b[31m\\x7f\\x9b\\u202e"),
+        (asking(None), 422, "inputs: must be real numbers"),
+        (asking("x"), 422, "inputs: must be real numbers"),
+        (asking(1.0), 422, "inputs: must be rows (n, ...) of numbers, got shape ()"),
+        (asking({"a": ROWS}), 422, "inputs: must be real numbers"),
+        (asking([["x"]]), 422, "inputs: must be real numbers"),
+        (asking([[None] * 16]), 422, "inputs: must be real numbers"),
+        (asking([[10**400] * 16]), 422, "inputs: must be real numbers"),
+        (asking([[], []]), 422, "numbers, got shape (2, 0)"),
+        (asking([[1.0]]), 422, "lenet_300_100 expects 16 values an input"),
+        (asking([[1.0], [1, 2]]), 422, "inputs: must be lists of numbers, all rows of one length"),
+        ('{"inputs": ' + 99 * "[" + 99 * "]" + ', "task": "a"}', 422, "inputs: must be lists"),
+        (asking([[1e300] * 16]), 422, "16 NaN or infinite values"),
+        (asking([[1e38] * 16]), 422, "no finite numbers; the inputs are too"),
     ],
     ids=lambda value: str(value)[:30],
 )
@@ -64,15 +65,16 @@ def test_json_that_cannot_be_predicted(client, body, status, line):
     assert line in problem(client.post("/predict", content=content, headers=JSON), status)
 
 
-UNKNOWN = [
-    ({"among": []}, 422, "among: Input should be 'all'"),
-    ({"among": ["x"]}, 404, "no task named 'x'"),
-    ({"method": "alpha"}, 422, "method: Input should be 'auto'"),
-    ({"inputs": [[1e38] * 16]}, 422, "no finite numbers"),
-]
-
-
-@pytest.mark.parametrize(("fields", "status", "line"), UNKNOWN)
+@pytest.mark.parametrize(
+    ("fields", "status", "line"),
+    [
+        ({"among": []}, 422, "among: Input should be a valid string"),
+        ({"among": ["x"]}, 404, "no task named 'x'"),
+        ({"method": "alpha"}, 422, "method: Input should be 'auto'"),
+        ({"top": 0}, 422, "top: Input should be greater"),
+        ({"inputs": [[1e38] * 16]}, 422, "finite"),
+    ],
+)
 def test_json_whose_task_cannot_be_inferred(client, fields, status, line):
     assert line in problem(client.post("/infer", json={"inputs": ROWS, **fields}), status)
 
@@ -83,38 +85,34 @@ def claiming(shape):
     return npy(ROWS)[:10] + header.ljust(117) + b"\n" + npy(ROWS)[128:]
 
 
+NOT_NPY = "the body is not a readable .npy file"
+
+
 @pytest.mark.parametrize(
-    ("body", "status", "line"),
+    ("body", "line"),
     [
-        (b"", 400, "the body is no .npy file"),
-        (b"PK\x03\x04" + bytes(99), 400, "the body is no .npy file"),
-        (b"\x93NUMPY\x01\x00\xff\xff{    ", 400, "the body is no .npy file"),
-        (npy(ROWS)[:-1], 400, "expected 256 bytes got 255"),
-        (npy(ROWS) + b"x", 400, "1 bytes follow the array"),
-        (claiming("(2, -16)"), 400, "the body is no .npy file"),
-        (claiming("(99999999, 9999)"), 400, "the body is no .npy file"),
-        (claiming("(2147483648, 2147483648, 0)"), 400, "the body is no .npy file"),
-        (npy(3.0), 400, "1 to 8 dimensions, none empty, got ()"),
-        (npy(np.zeros([1] * 9)), 400, "1 to 8 dimensions"),
-        (npy(np.zeros((0, 16))), 400, "none empty, got (0, 16)"),
-        (npy(["a"]), 400, "must hold real numbers"),
-        (npy([1j]), 400, "must hold real numbers"),
-        (npy([True]), 400, "must hold real numbers"),
-        (npy(np.zeros(2, dtype=[("x", "f4")])), 400, "real numbers"),
-        (npy(np.array([print], dtype=object)), 400, "Object arrays cannot be loaded"),  # a pickle
-        (npy(np.full((2, 16), np.nan)), 422, "inputs hold 32 NaN or infinite values"),
+        (b"", NOT_NPY),
+        (b"PK\x03\x04" + bytes(99), NOT_NPY),
+        (npy(ROWS)[:-1], NOT_NPY),
+        (claiming("(2, -16)"), NOT_NPY),
+        (claiming("(99999999, 9999)"), NOT_NPY),
+        (npy(np.array([print], dtype=object)), NOT_NPY),  # a pickle
+        (npy(3.0), "inputs: must be rows (n, ...) of numbers, got shape ()"),
+        (npy(np.zeros((0, 16))), "got shape (0, 16)"),
+        (npy(["a"]), "must be real numbers"),
+        (npy([1j]), "must be real numbers"),
+        (npy(np.zeros(2, dtype=[("x", "f4")])), "must be real numbers"),
+        (npy(np.full((2, 16), np.nan)), "inputs hold 32 NaN or infinite values"),
     ],
 )
 @pytest.mark.parametrize("path", ["/predict?task=new%200", "/infer"])
-def test_npy_bodies_that_cannot_be_used(client, path, body, status, line):
-    assert line in problem(client.post(path, content=body, headers=NPY), status)
+def test_npy_bodies_that_cannot_be_used(client, path, body, line):
+    assert line in problem(client.post(path, content=body, headers=NPY), 422)
 
 
 HEADERS = st.fixed_dictionaries(
     {
-        "descr": st.sampled_from(
-            ["<f8", ">f2", "|b1", "|O", "<U3", "<M8[s]", "V9", "<f16", "f4,f4"]
-        )
+        "descr": st.sampled_from(["<f8", ">f2", "|b1", "|O", "<U3", "<M8[s]", "V9", "<f16"])
         | st.text(max_size=9)
         | st.lists(st.tuples(st.text(max_size=3), st.just("<f4")), max_size=3),
         "fortran_order": st.booleans() | st.integers(0, 1),
@@ -124,22 +122,18 @@ HEADERS = st.fixed_dictionaries(
 
 
 def with_header(header, content):
-    written = repr(header).encode("utf-8", "replace")
-    return b"\x93NUMPY\x01\x00" + len(written).to_bytes(2, "little") + written + content
+    text = repr(header).encode("utf-8", "replace")
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + content
 
 
-BODIES = st.builds(with_header, HEADERS, st.binary(max_size=16)) | st.binary(max_size=60)
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(BODIES)
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.builds(with_header, HEADERS, st.binary(max_size=16)) | st.binary(max_size=60))
 @pytest.mark.filterwarnings("ignore")
 def test_any_npy_body_is_answered_or_refused(client, body):
     for path in ("/predict?task=new%200", "/infer"):
         answer = client.post(path, content=body, headers=NPY)
         if answer.status_code != 200:
-            assert answer.status_code in (400, 413, 422), (body, answer.text)
-            problem(answer, answer.status_code)
+            problem(answer, 422)
 
 
 @pytest.mark.parametrize(
@@ -147,34 +141,29 @@ def test_any_npy_body_is_answered_or_refused(client, body):
     [
         ("GET", "/x%1b%7f%c2%9b%e2%80%ae", 404, "there is no GET /x\\x1b\\x7f\\x9b\\u202e; see"),
         ("GET", "/health/", 404, "there is no GET /health/; see /docs"),
-        ("DELETE", "/tasks", 405, "DELETE /tasks is not allowed"),
+        ("DELETE", "/tasks", 405, "there is no DELETE /tasks"),
         ("GET", "/tasks?limit=1001", 422, "limit: Input should be less than or equal to 1000"),
-        ("GET", "/tasks?page=1", 422, "page: Extra inputs are not permitted"),
+        ("GET", "/tasks?limit=x", 422, "limit: Input should be a valid integer"),
         ("GET", "/task", 422, "name: Field required"),
         ("GET", "/task?name=new", 404, "no task named 'new' among 6; close: 'new 0', 'new 1'"),
         ("GET", "/task?name=%00%ff%0A", 404, "no task named"),
     ],
 )
 def test_paths_and_queries(client, method, path, status, line):
-    answer = client.request(method, path)
-    assert line in problem(answer, status)
-    assert ("allow" in answer.headers) == (status == 405)
-
-
-ZIPPED = {**JSON, "Content-Encoding": "gzip"}
+    assert line in problem(client.request(method, path), status)
 
 
 @pytest.mark.parametrize(
     ("path", "content", "headers", "status", "line"),
     [
-        ("/predict", b"", {}, 415, "Content-Type must be one of application/json, application/x-"),
+        ("/predict", b"", {}, 415, "Content-Type must be application/json or application/x-npy"),
         ("/predict", b"", {"Content-Type": "text/html"}, 415, "got text/html"),
-        ("/predict", b"", ZIPPED, 415, "compressed bodies are not read"),
-        ("/predict?task=a", json.dumps(asked()), JSON, 422, "task in the query belongs to .npy"),
-        ("/predict", npy(ROWS), NPY, 422, "needs the task in the query"),
+        ("/predict", b"", {**JSON, "Content-Encoding": "gzip"}, 415, "uncompressed"),
+        ("/predict?task=a", json.dumps(asking()), JSON, 422, "a JSON body holds all options"),
+        ("/predict", npy(ROWS), NPY, 422, "task: Field required"),
+        ("/predict?task=a&x=1", npy(ROWS), NPY, 422, "x: Extra inputs are not permitted"),
         ("/infer?among=all&among=x", npy(ROWS), NPY, 404, "named 'all' "),
     ],
-    ids=lambda value: str(value)[:20],
 )
 def test_other_contents_and_options_in_the_wrong_place(
     client, path, content, headers, status, line
@@ -182,26 +171,70 @@ def test_other_contents_and_options_in_the_wrong_place(
     assert line in problem(client.post(path, content=content, headers=headers), status)
 
 
+@pytest.fixture(scope="module")
+def narrow(direct):
+    """An app with small limits and a token."""
+    limits = ServeSettings(token="s3cret", max_bytes=2000, max_rows=3)
+    headers = {"Authorization": "Bearer s3cret"}
+    with TestClient(create_app(direct, limits), headers=headers) as client:
+        yield client
+
+
+def test_a_large_body_is_refused_whatever_its_headers_say(narrow):
+    body = npy(np.zeros((30, FEATURES)))
+    pieces = (body[start : start + 100] for start in range(0, len(body), 100))  # chunked
+    for content, more in ((body, {}), (body, {"Content-Length": "10"}), (pieces, {})):
+        answer = narrow.post("/predict?task=new%200", content=content, headers=NPY | more)
+        assert problem(answer, 413) == "the body is larger than the limit of 2,000 bytes"
+    rows = {"inputs": [[0.0]] * 4, "task": "new 0"}
+    line = "4 rows are more than the limit of 3 per request"
+    assert problem(narrow.post("/predict", json=rows), 422) == line
+
+
+@pytest.mark.parametrize("path", ["/tasks", "/task?name=new%200", "/predict", "/infer"])
+def test_without_the_token_only_health_and_the_documentation_answer(narrow, path):
+    method = "POST" if path in ("/predict", "/infer") else "GET"
+    for token in ("", "Bearer", "Bearer wrong", "Basic s3cret", "Bearer é"):
+        answer = narrow.request(method, path, headers={"Authorization": token.encode("latin1")})
+        assert answer.headers["www-authenticate"] == "Bearer"
+        assert problem(answer, 401) == "a valid token is needed: Authorization: Bearer TOKEN"
+    assert narrow.request(method, path).status_code in (200, 415)
+    assert narrow.get("/health", headers={"Authorization": ""}).status_code == 200
+
+
 @pytest.mark.parametrize(
-    ("raised", "status", "line"),
+    ("values", "line"),
     [
-        (StoreError("the store\nis gone"), 503, "the store is gone"),
-        (InputError("x" * 1000), 422, "x" * 499 + "…"),
-        (TrainingError("odd"), 500, FAILED),
-        (ZeroDivisionError("secret"), 500, FAILED),
+        *(({"token": token}, "token must be") for token in ("", "two words", "tökén", 3)),
+        *(({"max_bytes": value}, "max_bytes must be") for value in (0, 1.5, True)),
+        ({"allow_changes": True}, "allow_changes needs a token"),
+        ({"allow_changes": 1, "token": "t"}, "allow_changes must be"),
     ],
 )
-def test_errors_from_below(direct, monkeypatch, raised, status, line):
-    def fail(self):
-        raise raised
+def test_settings_that_cannot_be_kept(values, line):
+    with pytest.raises(InputError, match=line):
+        ServeSettings(**values)
+    assert "s3cret" not in repr(ServeSettings(token="s3cret"))
 
-    monkeypatch.setattr("impresslearn.serve.service.Service.health", fail)
+
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (StoreError("the store\nis gone"), 503, "the store is gone"),
+        (ZeroDivisionError("secret"), 500, "the server failed on this request; its log has the"),
+    ],
+)
+def test_errors_from_below(direct, monkeypatch, error, status, line):
+    def fail(self, request):
+        raise error
+
+    monkeypatch.setattr("impresslearn.serve.service.Service.predict", fail)
     with TestClient(create_app(direct), raise_server_exceptions=False) as client:
-        answer = client.get("/health")
-    assert problem(answer, status) == line
+        answer = client.post("/predict", json=asking())
+    assert problem(answer, status).startswith(line)
 
 
-def test_no_answer_has_a_number_that_is_none(client, direct, monkeypatch):
+def test_no_answer_has_a_number_that_is_not_finite(client, direct, monkeypatch):
     nan = float("nan")
     guess = TaskGuess("new 0", {"new 0": nan}, nan, nan, nan, "halving")
     with monkeypatch.context() as patch, TestClient(create_app(direct)) as other:
@@ -209,10 +242,15 @@ def test_no_answer_has_a_number_that_is_none(client, direct, monkeypatch):
         assert "finite" in problem(other.post("/infer", json={"inputs": ROWS}), 422)
     outputs = "impresslearn.networks.prediction.TaskView.outputs"
     monkeypatch.setattr(outputs, lambda *_, **__: torch.full((2, 3), nan))
-    for path, body in (("/predict", asked()), ("/infer", {"inputs": ROWS})):
+    for path, body in (("/predict", asking()), ("/infer", {"inputs": ROWS})):
         assert "finite" in problem(client.post(path, json=body), 422)
 
 
-def test_a_store_that_is_none(tmp_path):
+def test_a_store_that_is_missing_or_becomes_unreadable(direct, tmp_path):
+    path = tmp_path / "tasks.store"
     with pytest.raises(StoreError, match="there is no store"):
-        create_app(tmp_path / "none")
+        create_app(path)
+    direct.save(path)
+    with TestClient(create_app(path)) as client:
+        path.write_bytes(path.read_bytes()[:4096] + bytes(path.stat().st_size - 4096))
+        problem(client.post("/predict", json=asking()), 503)

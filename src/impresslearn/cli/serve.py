@@ -22,26 +22,6 @@ class LimitOptions:
         "N", "Bytes of one request's body.", show_default="16 MiB", min=1
     )
     max_rows: int | None = option_field("N", "Inputs in one request.", show_default="4096", min=1)
-    max_inference_tasks: int | None = option_field(
-        "N", "Tasks that one inference may choose among.", show_default="10000", min=1
-    )
-    max_tasks: int | None = option_field(
-        "N", "Tasks in one mixed batch.", show_default="256", min=1
-    )
-    max_memory: int | None = option_field(
-        "N",
-        "Bytes that one request's activations, its logits, or the tasks of an inference may each "
-        "take.",
-        show_default="4 GiB",
-        min=1,
-    )
-    max_peer_connections: int | None = option_field(
-        "N",
-        "Connections of one address, of 256 in all. Behind a reverse proxy, which is one "
-        "address, give it all of them: 256.",
-        show_default="64",
-        min=1,
-    )
     threads: int | None = option_field(
         "N", "Predictions computed at a time.", show_default="2", min=1
     )
@@ -59,18 +39,9 @@ def serve(
         str | None,
         option(
             "TEXT",
-            "Asked of every request but /health as a bearer token. Given as an option, it shows in "
-            "the list of processes; the variable does not.",
+            "A bearer token that every request but /health and /docs needs. As an option it shows "
+            "in the list of processes; the variable does not.",
             envvar="IMPRESSLEARN_TOKEN",
-        ),
-    ] = None,
-    allow_host: Annotated[
-        list[str] | None,
-        option(
-            "NAME",
-            "A name that requests may call this server by in their Host header, as behind a proxy; "
-            "may be repeated. On loopback localhost is always one; without any, a server elsewhere "
-            "takes every name.",
         ),
     ] = None,
     allow_changes: Annotated[
@@ -85,9 +56,6 @@ def serve(
     log_level: Annotated[
         str, option("LEVEL", "What is logged on stderr: critical, error, warning, info or debug.")
     ] = "info",
-    as_json: Annotated[
-        bool, option(None, "Log one JSON object a line, the first with the url.", "--json")
-    ] = False,
 ) -> None:
     """Answer predictions over HTTP: by task, in mixed batches, and with the task unknown.
 
@@ -100,10 +68,10 @@ def serve(
     from impresslearn.serve import ServeSettings, run_server
 
     given: dict[str, Any] = {name: n for name, n in vars(limits).items() if n is not None}
-    given |= {"token": token, "hosts": tuple(allow_host or ()), "allow_changes": allow_changes}
+    given |= {"token": token, "allow_changes": allow_changes}
     settings = ServeSettings(**given)
     level = cast("Any", log_level)  # another one is refused there
-    how: Any = {"host": host, "port": port, "log_level": level, "json_log": as_json}
+    how: Any = {"host": host, "port": port, "log_level": level}
     if module is None:
         run_server(store, settings, **how)
         return

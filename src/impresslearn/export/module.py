@@ -48,8 +48,12 @@ KEPT_BY_DEEPCOPY = "_user_preserved_attributes"
 class TaskModel:
     """One task as a model that can be exported, of a learner or any other method.
 
-    view: the task's effective weights and norm statistics; classes: its labels, that of logit k at
-    place k; preprocessing: what the export does to its inputs, None where they come prepared.
+    - backbone: the frozen network.
+    - view: the effective weights and norm statistics of the task.
+    - name: of the task.
+    - classes: its labels; logit k stands for classes[k].
+    - preprocessing: what an export does to its inputs; None if they come prepared.
+    - version: of the task, 1 for one that was never updated.
     """
 
     backbone: Backbone
@@ -57,6 +61,11 @@ class TaskModel:
     name: str
     classes: tuple[Label, ...]
     preprocessing: Preprocessing | None = None
+    version: int = 1
+
+    def logits(self, inputs: Tensor | Inputs) -> Tensor:
+        """Logits (n, K) of prepared inputs; raises InputError if they are not finite."""
+        return self.view.logits(self.backbone, inputs)
 
     @property
     def flattens(self) -> bool:

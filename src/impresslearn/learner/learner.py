@@ -354,7 +354,8 @@ class ImpressLearner(ReadOnlySettings):
     def task_model(self, task: str, *, prepared: bool = False) -> TaskModel:
         """A task as `impresslearn.export` takes it, for raw or `prepared` inputs."""
         kept, raw = self.tasks_.learned(task), None if prepared else self.settings.preprocessing
-        return TaskModel(self.backbone, self._state.view(kept), kept.name, kept.classes, raw)
+        view = self._state.view(kept)
+        return TaskModel(self.backbone, view, kept.name, kept.classes, raw, kept.version)
 
     def export(self, task: str, *, prepared: bool = False) -> nn.Module:
         """A plain module from inputs to a task's logits that needs nothing of this library.

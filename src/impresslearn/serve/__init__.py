@@ -1,9 +1,8 @@
-"""Predictions over HTTP: `impresslearn serve STORE`, or `create_app` below a server of your own.
+"""Predictions over HTTP: `impresslearn serve STORE`, or `create_app` in a server of your own.
 
-`app` has the routes and `service` computes their answers, in bounded memory. `schemas` are requests
-and answers as checked and documented; `bodies` reads JSON and .npy. `limits` bounds the bytes and
-seconds of a request, and `errors` gives every error its status and one line. `server` runs an app
-with uvicorn.
+`server` is the FastAPI application and runs it with uvicorn, `service` computes its answers.
+`requests` reads bodies, and `problems` turns every error into one line of JSON. TLS, slow clients
+and rate limits are the work of a reverse proxy in front.
 """
 
 from impresslearn.errors import MissingDependencyError
@@ -16,8 +15,6 @@ except ImportError:
         "serving needs fastapi and uvicorn: pip install 'impresslearn[serve]'"
     ) from None
 
-from impresslearn.serve.app import create_app
-from impresslearn.serve.limits import ServeSettings
-from impresslearn.serve.server import run_server
+from impresslearn.serve.server import ServeSettings, create_app, run_server
 
 __all__ = ["ServeSettings", "create_app", "run_server"]

@@ -1,43 +1,134 @@
-"""Runs an app with uvicorn until SIGTERM or SIGINT, and ends well.
-
-uvicorn bounds the length of a request's headers (with its h11 protocol, 64 KiB), but not how long
-they take, nor how long a client takes to read an answer, nor how many connections one client holds.
-`BoundedProtocol` adds these three.
-"""
+"""The FastAPI application: its settings, its routes and who may call them; `run_server` runs it."""
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
-import json
+import hmac
 import logging
 import os
-import signal
-import socket
-import sys
-import threading
-import time
-from contextlib import suppress
-from datetime import datetime, timezone
-from math import inf
-from typing import Any, Literal, get_args
+import re
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, get_args
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
 
-from impresslearn.checks import check_choice
+from impresslearn import __version__
+from impresslearn.checks import check_choice, check_flag, check_integer
 from impresslearn.errors import InputError
 from impresslearn.learner import ImpressLearner
-from impresslearn.serve.app import create_app
-from impresslearn.serve.limits import ServeSettings
+from impresslearn.learner.loading import open_store
+from impresslearn.serve.problems import add_error_handlers
+from impresslearn.serve.requests import JSON, NPY, InferRequest, PredictRequest, parse, read_body
+from impresslearn.serve.service import Inference, Predictions, Service
 
 logger = logging.getLogger("impresslearn.serve")
 
+BEARER = HTTPBearer(auto_error=False)
 LogLevel = Literal["critical", "error", "warning", "info", "debug"]
-HEADER_SECONDS = 10.0
-CHECK_SECONDS = 0.25
-MOST_CONNECTIONS = 256
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+MAX_CONNECTIONS = 128
 GRACE_SECONDS = 10
+PROBLEMS = (401, 404, 413, 415, 422, 500, 503)
+
+
+@dataclass(frozen=True)
+class ServeSettings:
+    """The token and the limits of a server.
+
+    - token: requests need the header `Authorization: Bearer TOKEN`, except for /health and /docs;
+      None lets everybody ask.
+    - allow_changes: whether requests may restore versions and remove tasks; needs a token.
+    - max_bytes: of a request's body; 16 MiB hold 4096 inputs of 1024 float32 numbers.
+    - max_rows: inputs in one request.
+    - threads: predictions computed at the same time; others wait.
+
+    Raises InputError for a setting out of range.
+    """
+
+    token: str | None = field(default=None, repr=False)
+    allow_changes: bool = False
+    max_bytes: int = 16 * 1024**2
+    max_rows: int = 4096
+    threads: int = 2
+
+    def __post_init__(self) -> None:
+        check_flag("allow_changes", self.allow_changes)
+        for name in ("max_bytes", "max_rows", "threads"):
+            check_integer(name, getattr(self, name), 1)
+        if self.token is None:
+            if self.allow_changes:
+                raise InputError("allow_changes needs a token; set one")
+        # Other characters cannot stand in a header.
+        elif not isinstance(self.token, str) or not re.fullmatch("[!-~]+", self.token):
+            raise InputError("token must be printable ASCII characters without spaces")
+
+
+def create_app(
+    source: str | os.PathLike | ImpressLearner, settings: ServeSettings | None = None
+) -> FastAPI:
+    """An application that serves a store or a learner.
+
+    - source: the path of a store, which is opened for reading unless `allow_changes` is set, and
+      closed when the application shuts down; tasks that other processes learn into it are served
+      at once. Or a learner, which must not learn meanwhile.
+    - settings: the defaults of `ServeSettings` if None.
+
+    Raises StoreError for a store that cannot be opened.
+    """
+    settings = settings or ServeSettings()
+    opened = None
+    if not isinstance(source, ImpressLearner):
+        source = opened = open_store(source, readonly=not settings.allow_changes, progress=False)
+    service = Service(source, settings.max_rows)
+    # Predictions have threads of their own, so that /health and /tasks never wait for them.
+    pool = ThreadPoolExecutor(settings.threads, "predict")
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        pool.shutdown(cancel_futures=True)
+        if opened is not None:
+            opened.close()
+
+    app = FastAPI(
+        title="ImpressLearn",
+        version=__version__,
+        description='Every error is one line of JSON: {"error": "…"}.',
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=lifespan,
+        responses={status: {"description": "One line of JSON."} for status in PROBLEMS},
+    )
+    add_error_handlers(app)
+    app.add_api_route("/health", service.health)
+    guarded = APIRouter(dependencies=[Depends(_token_check(settings.token))])
+    guarded.add_api_route("/tasks", service.tasks)
+    guarded.add_api_route("/task", service.task)
+    guarded.add_api_route("/versions", service.versions)
+    if settings.allow_changes:
+        guarded.add_api_route("/restore", service.restore, methods=["POST"])
+        guarded.add_api_route("/remove", service.remove, methods=["POST"])
+    for path, request_model, answer_model, answer in (
+        ("/predict", PredictRequest, Predictions, service.predict),
+        ("/infer", InferRequest, Inference, service.infer),
+    ):
+        guarded.add_api_route(
+            path,
+            _prediction(request_model, answer, settings.max_bytes, pool),
+            methods=["POST"],
+            response_model=answer_model,
+            description=answer.__doc__,
+            openapi_extra=_documented_body(request_model),
+        )
+    app.include_router(guarded)
+    return app
 
 
 def run_server(
@@ -47,139 +138,77 @@ def run_server(
     host: str = "127.0.0.1",
     port: int = 8000,
     log_level: LogLevel = "info",
-    json_log: bool = False,
 ) -> None:
-    """Serves a store or a learner (see `create_app`) and returns when it was told to stop.
+    """Serves a store or a learner until the process is told to stop.
 
-    port: 0 takes a free one; the log names it. json_log: whether each line of the log is a JSON
-    object. Requests under way are finished first, for up to ten seconds. Raises InputError for an
-    address or level that cannot be used, StoreError for a store that cannot be opened.
+    - source: as in `create_app`.
+    - settings: limits and the token; the defaults of `ServeSettings` if None.
+    - host: the address to listen on; by default only this machine can connect.
+    - port: 0 takes a free port, which the log names.
+    - log_level: of uvicorn's log.
+
+    On SIGTERM and Ctrl-C requests under way are finished first, for up to ten seconds. Raises
+    InputError for a port or level that cannot be used and StoreError for a store that cannot be
+    opened; where uvicorn cannot listen it logs one line and exits with status 1.
     """
     check_choice("log_level", log_level, get_args(LogLevel))
-    with _listening(host, port) as listener:
-        settings = with_loopback_hosts(settings or ServeSettings(), host, listener.getsockname()[0])
-        if threading.current_thread() is threading.main_thread():
-            # uvicorn raises the signal again at its end
-            signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-        handler = logging.StreamHandler()
-        plain = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
-        handler.setFormatter(JsonLines() if json_log else plain)
-        logging.basicConfig(handlers=[handler])
-        logger.setLevel(log_level.upper())
-        config = uvicorn.Config(
-            create_app(source, settings),
-            http=type("Protocol", (BoundedProtocol,), {"settings": settings}),
-            ws="none",
-            lifespan="on",
-            log_config=None,
-            log_level=log_level,
-            server_header=False,
-            proxy_headers=False,
-            limit_concurrency=MOST_CONNECTIONS,
-            timeout_graceful_shutdown=GRACE_SECONDS,
-        )
-        announce(listener, settings, json_log)
-        with suppress(KeyboardInterrupt):  # so uvicorn ends after SIGINT, when all is done
-            uvicorn.Server(config).run(sockets=[listener])
+    check_integer("port", port, 0, 2**16)
+    settings = settings or ServeSettings()
+    app = create_app(source, settings)
+    if settings.token is None and host not in LOOPBACK:
+        line = "no token is set: everybody who reaches %s:%d can ask; set IMPRESSLEARN_TOKEN"
+        logger.warning(line, host, port)
+    uvicorn.run(
+        app,
+        host=host,
+        port=port,
+        log_level=log_level,
+        http="h11",  # it bounds the bytes of a request's headers, httptools does not
+        ws="none",
+        lifespan="on",
+        server_header=False,
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
 
 
-class JsonLines(logging.Formatter):
-    """Writes each line of the log as a JSON object: time (UTC), level, message."""
+def _token_check(token: str | None) -> Callable[..., Any]:
+    """A dependency that refuses requests without the token, if there is one."""
+    if token is None:
+        return lambda: None
 
-    def format(self, record: logging.LogRecord) -> str:
-        message = super().format(record)
-        moment = datetime.fromtimestamp(record.created, timezone.utc).isoformat()
-        return json.dumps({"time": moment, "level": record.levelname, "message": message})
+    async def check(sent: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]) -> None:
+        # Compared in constant time, so that answers do not leak how much of a guess is right.
+        if sent is None or not hmac.compare_digest(sent.credentials.encode(), token.encode()):
+            line = "a valid token is needed: Authorization: Bearer TOKEN"
+            raise HTTPException(401, line, {"WWW-Authenticate": "Bearer"})
 
-
-class BoundedProtocol(H11Protocol):
-    """Ends connections whose clients take too long, or hold too many.
-
-    A request's headers have `HEADER_SECONDS`, and an answer has `answer_seconds` until all of it
-    was read, but for what fits into the kernel's buffers.
-    """
-
-    settings: ServeSettings
-    _waits_for: tuple[str, Any] = ("", None)
-    _since: float
-    _check_again: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        peers = [_peer(getattr(each, "client", None)) for each in self.connections]
-        if peers.count(peer := _peer(self.client)) > self.settings.max_peer_connections:
-            logger.warning("%s holds too many connections; refused one", peer)
-            transport.abort()
-        else:
-            self._check()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        if self._check_again is not None:
-            self._check_again.cancel()
-
-    def _check(self) -> None:
-        """Looks four times a second what the connection waits for, and since when."""
-        self._check_again = self.loop.call_later(CHECK_SECONDS, self._check)
-        cycle = self.cycle
-        complete = cycle is None or cycle.response_complete
-        if complete and not self.transport.get_write_buffer_size():
-            state, seconds = "request", HEADER_SECONDS
-        elif complete or cycle.response_started:
-            state, seconds = "reader", self.settings.answer_seconds
-        else:
-            state, seconds = "answer", inf
-        now = time.monotonic()
-        if self._waits_for != (state, cycle):
-            self._waits_for, self._since = (state, cycle), now
-        elif now - self._since > seconds and state == "request":
-            self.transport.close()
-        elif now - self._since > seconds:
-            logger.warning("%s did not read its answer in %g seconds", _peer(self.client), seconds)
-            self.transport.abort()  # close() would wait until all is read
+    return check
 
 
-def _peer(client: tuple[str, int] | None) -> str:
-    """Who is at the other end: an IPv4 address, or an IPv6 network, which has 2**64 of them."""
-    host = (client or ("",))[0].partition("%")[0]
-    return str(ipaddress.ip_network(f"{host}/64", strict=False)) if ":" in host else host
+def _prediction(
+    model: type[BaseModel],
+    answer: Callable[[Any], BaseModel],
+    max_bytes: int,
+    pool: ThreadPoolExecutor,
+) -> Callable[..., Any]:
+    """A route whose requests are parsed, computed and written by the threads of the pool."""
+
+    async def route(request: Request) -> Response:
+        body = await read_body(request, max_bytes)
+
+        def work() -> str:
+            return answer(parse(model, request, body)).model_dump_json()
+
+        content = await asyncio.get_running_loop().run_in_executor(pool, work)
+        return Response(content, media_type=JSON)
+
+    return route
 
 
-def with_loopback_hosts(settings: ServeSettings, host: str, address: str) -> ServeSettings:
-    """The settings of a server on this address; on loopback, hosts name this machine too.
-
-    A page on the web can have its own name resolved to 127.0.0.1, and would then be let in.
-    """
-    if not ipaddress.ip_address(address).is_loopback:
-        return settings
-    names = ("localhost", "127.0.0.1", "[::1]", _in_url(address), *([] if ":" in host else [host]))
-    hosts = tuple(dict.fromkeys((*settings.hosts, *names)))
-    return settings.model_copy(update={"hosts": hosts})
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.create_server((host, port), family=family)
-    except (OSError, OverflowError, UnicodeError) as error:
-        reason = str(getattr(error, "strerror", None) or error).partition(" (while")[0]
-        raise InputError(f"cannot listen on {host}:{port}: {reason}") from None
-    # asyncio does so only for sockets that it has made itself; else every answer takes 40 ms.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listener
-
-
-def announce(listener: socket.socket, settings: ServeSettings, json_log: bool = False) -> None:
-    """Says where the server is, and warns where anybody may ask it."""
-    host, port = listener.getsockname()[:2]
-    address = f"http://{_in_url(host)}:{port}"
-    line = f"serving on {address}, documented at {address}/docs"
-    print(json.dumps({"url": address}) if json_log else line, file=sys.stderr, flush=True)
-    if settings.token is None and not ipaddress.ip_address(host).is_loopback:
-        line = "anybody who can reach %s may ask; set a token in IMPRESSLEARN_TOKEN"
-        logger.warning(line, address)
-
-
-def _in_url(address: str) -> str:
-    """An address as it stands in a URL and in a Host header."""
-    return f"[{address}]" if ":" in address else address
+def _documented_body(model: type[BaseModel]) -> dict[str, Any]:
+    """The OpenAPI entry of a body that the route reads itself."""
+    rows = "One input per row; the other fields of the JSON body go in the query."
+    npy = {"type": "string", "format": "binary", "description": rows}
+    content = {JSON: {"schema": model.model_json_schema()}, NPY: {"schema": npy}}
+    return {"requestBody": {"required": True, "content": content}}

@@ -1,232 +1,164 @@
-"""Computes the answers of the routes from a learner, within the memory limits of the settings.
-
-The memory that a request takes is known before it is taken: a network that takes pictures of any
-size would make hundreds of times as many activations of a small body of pixels.
-
-A task is read from the store once a request, so that its labels and its numbers belong together
-even if it is replaced meanwhile; nothing is kept but the learner's own bounded cache of weights.
-"""
+"""Computes the answers of the routes from a learner."""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import lru_cache, partial
 from itertools import islice
-from math import inf, isfinite, prod
+from math import isfinite
 from typing import Annotated, Any
 
-import numpy as np
-import torch
 from fastapi import Query
-from starlette.exceptions import HTTPException
+from pydantic import BaseModel, Field
 from torch import Tensor
-from torch.autograd.graph import saved_tensors_hooks
 
 from impresslearn import __version__
+from impresslearn.data import Prepared
 from impresslearn.data.inputs import one_tensor
-from impresslearn.data.preprocessing import Prepared
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.inference.labels import check_task_names, labels_of
-from impresslearn.inference.search import SUPERPOSED_INPUTS
 from impresslearn.learner import ImpressLearner
-from impresslearn.networks import Backbone
-from impresslearn.networks.prediction import BATCH
-from impresslearn.serve.limits import ServeSettings
-from impresslearn.serve.schemas import (
-    Health,
-    Inference,
-    InferRequest,
-    InputsRequest,
-    PageQuery,
-    Predictions,
-    PredictRequest,
-    Removed,
-    TaskDetails,
-    TaskPage,
-    TaskProbability,
-    TaskQuery,
-    TaskSummary,
-    TaskVersions,
-    VersionQuery,
-)
-from impresslearn.state.candidates import superposition_bytes
-from impresslearn.state.tasks import TaskInfo
+from impresslearn.serve.requests import InferRequest, InputsRequest, PredictRequest, TaskName
 
-PROBED_SIZE = 64
-SUPERPOSED_BYTES = 200 * 10**6
-"""What the tasks of an inference may take that holds them all at once."""
-LOGIT_BYTES = 100
-"""What a logit takes on its way from a tensor to a Python number and its digits."""
+Answer = dict[str, Any]
+Label = int | str
+Limit = Annotated[int, Query(ge=1, le=1000, description="The size of a page.")]
+Offset = Annotated[int, Query(ge=0, le=2**31, description="The number of tasks to skip.")]
+# Names stand in the query, because they may hold slashes, which a path cannot carry.
+Name = Annotated[TaskName, Query(description="The name of a task.")]
+Version = Annotated[int, Query(ge=1, le=2**31, description="One of its versions.")]
+
+
+class Predictions(BaseModel):
+    """One label per row and, if asked for, one row of logits with one number per class."""
+
+    labels: list[Label]
+    versions: dict[str, int] = Field(description="The version of each task that answered.")
+    logits: list[list[float]] | None = None
+
+
+class Inference(BaseModel):
+    """The inferred task of the inputs and its predictions for them."""
+
+    task: str | None = Field(description="The task, or null if the inputs look like no task.")
+    best: str = Field(description="The most likely task, even if unknown.")
+    unknown: bool
+    unknown_probability: float
+    entropy: float = Field(description="Of the posterior with unknown, in nats.")
+    margin: float = Field(description="Probability of the best minus that of the next hypothesis.")
+    posterior: dict[str, float] = Field(description="Probabilities, the most likely task first.")
+    labels: list[Label] | None = Field(description="One label per row; null if unknown.")
+    logits: list[list[float]] | None
 
 
 class Service:
-    """One learner's answers, within the limits of the settings."""
+    """The answers of one learner; max_rows: inputs in one request."""
 
-    def __init__(self, learner: ImpressLearner, settings: ServeSettings) -> None:
+    def __init__(self, learner: ImpressLearner, max_rows: int) -> None:
         self.learner = learner
-        self.settings = settings
-        self._bytes_per_input = lru_cache(256)(partial(activation_bytes, learner.backbone))
+        self.max_rows = max_rows
 
-    def health(self) -> Health:
-        """What is served, and that its store can be read."""
-        backbone = self.learner.backbone
-        raw = self.learner.settings.preprocessing
-        return Health(
-            version=__version__,
-            network=backbone.name,
-            input_shape=None if backbone.input_shape is None else list(backbone.input_shape),
-            preprocessing=None if raw is None else raw.settings(),
-            tasks=len(self.learner.tasks_),
-            masks=len(self.learner.bank_),
-        )
+    def health(self) -> Answer:
+        """What is served; fails if the store cannot be read."""
+        backbone, preprocessing = self.learner.backbone, self.learner.preprocessing_
+        return {
+            "status": "ok",
+            "version": __version__,
+            "network": backbone.name,
+            "input_shape": backbone.input_shape,
+            "preprocessing": None if preprocessing is None else preprocessing.settings(),
+            "tasks": len(self.learner.tasks_),
+            "masks": len(self.learner.bank_),
+        }
 
-    def tasks(self, query: Annotated[PageQuery, Query()]) -> TaskPage:
+    def tasks(self, limit: Limit = 100, offset: Offset = 0) -> Answer:
         """The tasks, page by page, in the order they were learned."""
-        table, start, end = self.learner.tasks_, query.offset, query.offset + query.limit
-        total, tasks = len(table), []
-        for name in list(islice(table, start, end)):
-            with suppress(UnknownTaskError):  # removed since its name was read
-                tasks.append(TaskSummary(**_fields(table[name])))
-        return TaskPage(total=total, offset=start, next=end if end < total else None, tasks=tasks)
+        table = self.learner.tasks_
+        total, end, tasks = len(table), offset + limit, []
+        for name in list(islice(table, offset, end)):
+            with suppress(UnknownTaskError):  # another process has removed it since
+                info = table[name]
+                summary = {"name": name, "role": info.role, "num_classes": len(info.classes)}
+                tasks.append(summary | {"bytes": info.bytes, "version": info.version})
+        following = end if end < total else None
+        return {"total": total, "offset": offset, "next": following, "tasks": tasks}
 
-    def task(self, query: Annotated[TaskQuery, Query()]) -> TaskDetails:
-        """One task. Its name stands in the query, because a path does not carry every name."""
-        return TaskDetails(**_fields(self.learner.tasks_[query.name]))
+    def task(self, name: Name) -> Answer:
+        """One task in full."""
+        return dict(vars(self.learner.tasks_[name]))
 
-    def versions(self, query: Annotated[TaskQuery, Query()]) -> TaskVersions:
-        """All versions of a task."""
-        found = self.learner.versions(query.name)
-        return TaskVersions(versions=[TaskDetails(**_fields(each)) for each in found])
+    def versions(self, name: Name) -> Answer:
+        """All versions of a task, the present one last."""
+        return {"versions": [dict(vars(info)) for info in self.learner.versions(name)]}
 
-    def restore(self, query: Annotated[VersionQuery, Query()]) -> TaskDetails:
-        """Puts a former version of a task back, bit for bit, as its next version."""
-        self.learner.restore_task(query.name, query.version)
-        return TaskDetails(**_fields(self.learner.tasks_[query.name]))
+    def restore(self, name: Name, version: Version) -> Answer:
+        """Makes a former version of a task its next version, bit for bit."""
+        self.learner.restore_task(name, version)
+        return self.task(name)
 
-    def remove(self, query: Annotated[TaskQuery, Query()]) -> Removed:
-        """Takes a task out with all its versions; masks stay."""
-        self.learner.remove_task(query.name)
-        return Removed(removed=query.name)
+    def remove(self, name: Name) -> Answer:
+        """Removes a task with all its versions; masks stay."""
+        self.learner.remove_task(name)
+        return {"removed": name}
 
     def predict(self, request: PredictRequest) -> Predictions:
-        """Labels, and logits if asked for; the same numbers as `ImpressLearner.predict`."""
-        values = self._prepared(request, BATCH, gradient=False)
-        names = [request.task] * len(values) if isinstance(request.task, str) else request.task
-        return self._predicted(values, check_task_names(names, len(values)), request.logits)
+        """Labels, and logits on request, of inputs whose tasks are known."""
+        inputs = self._prepared(request)
+        names = [request.task] * len(inputs) if isinstance(request.task, str) else request.task
+        return self._predictions(inputs, check_task_names(names, len(inputs)), request.logits)
 
     def infer(self, request: InferRequest) -> Inference:
-        """Which task the inputs belong to, and its predictions for them."""
-        among = request.among
-        among = among if isinstance(among, str) else list(dict.fromkeys(among))
-        count = len(self.learner.tasks_) if isinstance(among, str) else len(among)
-        if count > (most := self.settings.max_inference_tasks):
-            line = f"{count:,} tasks are more than the limit of {most:,} that an inference may"
-            raise InputError(f"{line} choose among; name some of them with among")
-        if request.method not in ("auto", "exhaustive"):  # which hold a few tasks at a time
-            needed = superposition_bytes(self.learner._state, among)
-            advice = 'name fewer of them with among, or use method "exhaustive"'
-            self._check_memory(needed, "these tasks", advice, SUPERPOSED_BYTES)
-        values = self._prepared(request, SUPERPOSED_INPUTS, gradient=True)
-        guess = self.learner.infer_task(Prepared(values), method=request.method, among=among)
-        if not all(map(isfinite, (guess.unknown_probability, guess.entropy, guess.margin))):
-            raise InputError("the tasks' outputs are no finite numbers; the inputs are too large")
-        found = Predictions(labels=[], versions={})
+        """The task that the inputs belong to, and its predictions for them."""
+        inputs, among = self._prepared(request), request.among
+        if isinstance(among, str) and among not in ("all", "basis", "learned"):
+            among = [among]
+        guess = self.learner.infer_task(Prepared(inputs), method=request.method, among=among)
+        numbers = {
+            "unknown_probability": guess.unknown_probability,
+            "entropy": guess.entropy,
+            "margin": guess.margin,
+        }
+        if not all(map(isfinite, numbers.values())):
+            raise InputError("the outputs of the tasks are not finite; the inputs are too large")
+        labels = logits = None
         if not guess.unknown:
-            found = self._predicted(values, [guess.best] * len(values), request.logits)
-        ranked = [
-            TaskProbability(task=name, probability=min(1.0, probability))
-            for name, probability in sorted(guess.posterior.items(), key=lambda pair: -pair[1])
-            if probability > 0
-        ][: request.top]
-        verdict = ("task", "best", "unknown", "unknown_probability", "entropy", "margin")
+            predictions = self._predictions(inputs, [guess.best] * len(inputs), request.logits)
+            labels, logits = predictions.labels, predictions.logits
+        ranked = sorted(guess.posterior.items(), key=lambda item: -item[1])
         return Inference(
-            **{name: getattr(guess, name) for name in verdict},
-            posterior=ranked,
-            labels=None if guess.unknown else found.labels,
-            logits=found.logits,
+            task=guess.task,
+            best=guess.best,
+            unknown=guess.unknown,
+            posterior=dict(ranked[: request.top]),
+            labels=labels,
+            logits=logits,
+            **numbers,
         )
 
-    def _predicted(self, values: Tensor, names: list[str], with_logits: bool) -> Predictions:
-        """Labels, and logits on request, of rows whose tasks are named."""
-        distinct = dict.fromkeys(names)
-        if len(distinct) > (most := self.settings.max_tasks):
-            line = f"{len(distinct):,} tasks are more than the limit of {most:,} a batch"
-            raise HTTPException(413, f"{line}; send several")
-        tasks = {name: self.learner.tasks_.learned(name) for name in distinct}
-        if with_logits:
-            count = sum(len(tasks[name].classes) for name in names)
-            self._check_memory(count * LOGIT_BYTES, f"{count:,} logits", "send fewer rows")
-        labels, logits = np.empty((2, len(names)), dtype=object)
-        of_rows = np.array(names, dtype=object)
-        for name, task in tasks.items():
-            rows = np.flatnonzero(of_rows == name)
-            view = self.learner._state.view(task)
-            outputs = view.logits(self.learner.backbone, values[rows])
-            labels[rows] = labels_of(outputs, task.classes)
+    def _prepared(self, request: InputsRequest) -> Tensor:
+        """The inputs as the network takes them."""
+        if len(request.inputs) > self.max_rows:
+            rows = f"{len(request.inputs):,} rows"
+            raise InputError(f"{rows} are more than the limit of {self.max_rows:,} per request")
+        inputs = Prepared(request.inputs) if request.prepared else request.inputs
+        # A copy is aligned as torch aligns memory. A body is not, and matrix products of arrays
+        # that are aligned differently may differ in the last bit.
+        return one_tensor(self.learner.prepare(inputs)).clone()
+
+    def _predictions(self, inputs: Tensor, names: list[str], with_logits: bool) -> Predictions:
+        """Predictions of rows with one task name each."""
+        labels: list[Any] = [None] * len(names)
+        logits: list[Any] = [None] * len(names)
+        versions = {}
+        for name in dict.fromkeys(names):
+            # One look at the store for both labels and weights, which belong together even if
+            # another process replaces the task meanwhile.
+            task = self.learner.task_model(name)
+            rows = [row for row, row_name in enumerate(names) if row_name == name]
+            outputs = task.logits(inputs[rows])
+            versions[name] = task.version
+            for row, label in zip(rows, labels_of(outputs, task.classes).tolist(), strict=True):
+                labels[row] = label
             if with_logits:
                 for row, numbers in zip(rows, outputs.double().tolist(), strict=True):
                     logits[row] = numbers
-        return Predictions(
-            labels=labels.tolist(),
-            versions={name: task.version for name, task in tasks.items()},
-            logits=logits.tolist() if with_logits else None,
-        )
-
-    def _prepared(self, request: InputsRequest, batch: int, gradient: bool) -> Tensor:
-        """The inputs as the network takes them, if their rows and activations are few enough.
-
-        A pass without a gradient is held to take half of one with it.
-        """
-        inputs, most = request.inputs, self.settings.max_rows
-        if len(inputs) > most:
-            line = f"{len(inputs):,} rows are more than the limit of {most:,} a request"
-            raise HTTPException(413, line)
-        # Aligned as torch aligns: products of arrays that lie otherwise may differ in the last bit.
-        given = Prepared(inputs) if request.prepared else inputs
-        values = one_tensor(self.learner.prepare(given)).clone()
-        rows, shape = min(len(values), batch), tuple(values.shape[1:])
-        needed = rows * self._bytes_per_input(shape) // (1 if gradient else 2)
-        self._check_memory(
-            needed, f"{rows:,} inputs of shape {shape}", "send fewer or smaller ones"
-        )
-        return values
-
-    def _check_memory(self, needed: int, what: str, advice: str, most: float = inf) -> None:
-        limit = min(self.settings.max_memory, most)
-        if needed > limit:
-            line = f"{what} take {needed:,} bytes, the limit is {limit:,} a request; {advice}"
-            raise HTTPException(413, line)
-
-
-def _fields(info: TaskInfo) -> dict[str, Any]:
-    return {**vars(info), "num_classes": len(info.classes)}
-
-
-def activation_bytes(backbone: Backbone, shape: tuple[int, ...]) -> int:
-    """What one input of a shape leaves for a gradient; 0 for a shape that does not fit.
-
-    Measured on a few small inputs and scaled. Without a gradient a pass takes less; a third was
-    measured for a ResNet-18.
-    """
-    small = (*shape[:1], *(min(size, PROBED_SIZE) for size in shape[1:]))
-    for probe in (small, shape):  # a network of a fixed size takes no smaller one
-        try:  # without what a batch of any size keeps
-            kept = _kept_bytes(backbone, (3, *probe)) - _kept_bytes(backbone, (2, *probe))
-        except (RuntimeError, ValueError, TypeError):
-            continue
-        return kept * prod(shape) // prod(probe)
-    return 0
-
-
-def _kept_bytes(backbone: Backbone, shape: tuple[int, ...]) -> int:
-    sizes = []
-
-    def note(tensor: Tensor) -> Tensor:
-        sizes.append(tensor.nbytes)
-        return tensor
-
-    weights = {name: each.detach().requires_grad_() for name, each in backbone.weights.items()}
-    inputs = torch.zeros(shape, dtype=backbone.input_dtype, device=backbone.device)
-    with torch.enable_grad(), saved_tensors_hooks(note, lambda tensor: tensor):
-        backbone.forward(weights, inputs)
-    return sum(sizes)
+        return Predictions(labels=labels, versions=versions, logits=logits if with_logits else None)

@@ -1,0 +1,111 @@
+"""Reads requests of predictions, JSON or .npy, into models of what they hold. Trusts nothing."""
+
+from __future__ import annotations
+
+import io
+from typing import Annotated, Any, Literal, TypeVar
+
+import numpy as np
+from fastapi import Request
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, WithJsonSchema
+from starlette.exceptions import HTTPException
+
+from impresslearn.errors import InputError
+from impresslearn.serve.problems import first_problem
+
+JSON, NPY = "application/json", "application/x-npy"
+
+
+def as_array(values: Any) -> np.ndarray:
+    """Nested lists or an array as an array (n, ...) of real numbers in native byte order.
+
+    Raises InputError for rows of different lengths and for anything but numbers.
+    """
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise InputError("must be lists of numbers, all rows of one length") from None
+    # numpy takes strings and objects too, and torch takes no float128.
+    if array.dtype.kind not in "iuf" or array.itemsize > 8:
+        raise InputError(f"must be real numbers of up to 64 bits, got {array.dtype}")
+    if not array.ndim or not array.size:
+        raise InputError(f"must be rows (n, ...) of numbers, got shape {array.shape}")
+    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+
+
+TaskName = Annotated[str, Field(min_length=1, max_length=1024)]
+TaskNames = Annotated[list[TaskName], Field(min_length=1)]
+Rows = Annotated[np.ndarray, PlainValidator(as_array), WithJsonSchema({"type": "array"})]
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class InputsRequest(BaseModel):
+    """Inputs, one per row, with the shape that the network takes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    inputs: Rows
+    logits: bool = Field(default=False, description="Whether to answer the logits too.")
+    prepared: bool = Field(default=False, description="Whether the inputs are prepared, not raw.")
+
+
+class PredictRequest(InputsRequest):
+    """Inputs of one task, or of several in one batch."""
+
+    task: TaskName | TaskNames = Field(description="The task, or one task per row.")
+
+
+class InferRequest(InputsRequest):
+    """Inputs that all belong to one task, which is not known."""
+
+    among: TaskName | TaskNames = Field(
+        default="all", description="Names of tasks, or one of all, basis and learned."
+    )
+    # The other methods of a learner hold all tasks in memory at once.
+    method: Literal["auto", "exhaustive"] = "auto"
+    top: int = Field(default=20, ge=1, description="The number of tasks in the posterior.")
+
+
+async def read_body(request: Request, max_bytes: int) -> bytes:
+    """The body. Raises HTTPException: 415 for another media type, 413 for a larger body."""
+    if "content-encoding" in request.headers:
+        raise HTTPException(415, "send the body uncompressed, without Content-Encoding")
+    if media_type(request) not in (JSON, NPY):
+        got = media_type(request) or "none"
+        raise HTTPException(415, f"Content-Type must be {JSON} or {NPY}, got {got}")
+    body = bytearray()
+    # Counted while it arrives: Content-Length may be wrong, and chunked bodies have none.
+    async for piece in request.stream():
+        body += piece
+        if len(body) > max_bytes:
+            raise HTTPException(413, f"the body is larger than the limit of {max_bytes:,} bytes")
+    return bytes(body)
+
+
+def media_type(request: Request) -> str:
+    """The Content-Type of a request, without parameters such as a charset."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def parse(model: type[Model], request: Request, body: bytes) -> Model:
+    """A body as a request model. With an .npy body the other fields stand in the query.
+
+    Raises InputError for a body that cannot be read and for fields that do not fit.
+    """
+    query = request.query_params
+    try:
+        if media_type(request) == JSON:
+            # Without this an option in the wrong place would silently have no effect.
+            if query:
+                raise InputError("a JSON body holds all options itself; remove them from the query")
+            return model.model_validate_json(body, strict=True)
+        try:
+            fields: dict[str, Any] = {"inputs": np.load(io.BytesIO(body), allow_pickle=False)}
+        except Exception as error:  # of many kinds; a header may ask for more than all memory
+            raise InputError(f"the body is not a readable .npy file: {error}") from None
+        for name in query:
+            values = query.getlist(name)
+            fields[name] = values[0] if len(values) == 1 else values
+        return model.model_validate(fields)
+    except ValidationError as error:
+        raise InputError(first_problem(error.errors())) from None
