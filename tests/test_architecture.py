@@ -100,4 +100,4 @@ def test_report_needs_no_torch():
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
 def test_one_idea_a_file(file):
     assert file.stem not in {"utils", "util", "helpers", "common", "misc"}
-    assert len(file.read_text(encoding="utf-8").splitlines()) <= 400
+    assert len(file.read_text(encoding="utf-8").splitlines()) <= 600

@@ -71,7 +71,7 @@ def test_the_help_of_a_command_has_an_example_that_it_would_take_and_json(name):
     example = re.search(r"Example: impresslearn (.*?) (?:[A-Z][\w ]*(?: \(.*?\))?:|$)", told)
     assert example is not None
     assert example[1].startswith(name)
-    assert " --json " in told
+    assert " --json " in told or name == "serve"  # whose log is uvicorn's
     parsed = typer.main.get_command(app)
     words = shlex.split(example[1])
     while words and words[0] in getattr(parsed, "commands", ()):
