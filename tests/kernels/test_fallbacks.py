@@ -9,7 +9,7 @@ import warnings
 import pytest
 
 from impresslearn.kernels import compiling
-from impresslearn.kernels.compiling import UnsupportedProcessorError, usable
+from impresslearn.kernels.compiling import usable
 
 pytest.importorskip("numba", reason="the compiled kernels need Numba")
 
@@ -35,7 +35,6 @@ caching.CacheImpl._locator_classes = []
 """
 MOVED = "import numba.extending\ndel numba.extending.intrinsic\n"
 UNCOMPILED = "import llvmlite.ir\nllvmlite.ir.IRBuilder.shuffle_vector = None\n"
-NO_TABLES = "import sys\nsys.modules['impresslearn.kernels.tables'] = None\n"
 
 
 def in_a_new_process(code, **environment):
@@ -53,7 +52,6 @@ def test_the_first_failure_is_told_and_what_is_absent_is_none(monkeypatch):
     monkeypatch.setattr(compiling, "_warned", [])
     failures = {
         "cpu": ModuleNotFoundError("none", name="numba"),
-        "tables": UnsupportedProcessorError("this one"),
         "moved": ModuleNotFoundError("no numba.core.registry", name="numba.core.registry"),
         "broken": TypeError("no such lanes"),
     }
@@ -67,11 +65,11 @@ def test_the_first_failure_is_told_and_what_is_absent_is_none(monkeypatch):
     fresh = functools.cache(usable.__wrapped__)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert fresh("cpu") is fresh("tables") is None
+        assert fresh("cpu") is None
         with pytest.warns(RuntimeWarning, match=r"\(no numba.core.registry\); slower ones"):
             assert fresh("moved") is None
         assert fresh("broken") is fresh("moved") is None
-    assert len(calls) == 4
+    assert len(calls) == 3
 
 
 @pytest.fixture(scope="module")
@@ -88,12 +86,11 @@ def computed():
         ("", {"NUMBA_DISABLE_JIT": "1"}, ["reference", "1"]),
         (MOVED, {}, ["reference", "1"]),
         (UNCOMPILED, {}, ["reference", "1"]),
-        (NO_TABLES, {}, ["cpu", "1"]),
         (NO_CACHE, {}, ["cpu", "0"]),
         ("", {"NUMBA_CPU_NAME": "generic"}, ["cpu", "0"]),
     ],
     ids=[
-        "no Numba", "no JIT", "inner parts moved", "code that does not compile", "no tables",
+        "no Numba", "no JIT", "inner parts moved", "code that does not compile",
         "an installation that cannot be written to", "a processor without vector instructions",
     ],
 )  # fmt: skip

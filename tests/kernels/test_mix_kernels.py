@@ -1,7 +1,7 @@
-"""Every implementation against the reference. All fresh memory is filled with NaN.
+"""The kernels against the reference. All fresh memory is filled with NaN.
 
-On the CPU these are the two kinds of compiled loops; with TRITON_INTERPRET=1 in the environment,
-Triton's kernels in its interpreter (`test_triton_kernels` starts such a process).
+These are the CPU's kernels, or with TRITON_INTERPRET=1 in the environment Triton's in its
+interpreter (`test_triton_kernels` starts such a process).
 """
 
 import os
@@ -61,39 +61,21 @@ def check_sums(sums, bits, left, right, per_unit):
 
 
 def gradients(bits, alpha, left, right):
-    """Both functions' values, and their first and second derivatives in every argument."""
-    per_unit = alpha.dim() == 2
-    alpha, left, right = (tensor.clone().requires_grad_() for tensor in (alpha, left, right))
+    """Mixed weights and sums, and the gradients of mixing in alpha and weight."""
+    sums = mask_sums(bits, left, right, alpha.dim() == 2)
+    alpha, left = (tensor.clone().requires_grad_() for tensor in (alpha, left))
     mixed = mix(bits, alpha, left)
-    sums = mask_sums(bits, left, right, per_unit)
-    first = torch.autograd.grad(
-        (mixed * right.detach()).sum(), (alpha, left), create_graph=True
-    ) + torch.autograd.grad((sums * alpha.detach()).sum(), (left, right), create_graph=True)
-    size = sum(each.float().square().mean() for each in first)
-    second = torch.autograd.grad(size, (alpha, left, right))
-    return [tensor.detach() for tensor in (mixed, sums, *first, *second)]
-
-
-@pytest.fixture(params=["cuda"] if INTERPRETED else ["tiles", "tables"])
-def loops(request, monkeypatch):
-    """The module whose loops run, at any number of masks."""
-    module = usable(request.param)
-    if module is None:
-        pytest.skip(f"{request.param} cannot be used here")
-    if not INTERPRETED:
-        for limit in ("MANY_MASKS", "LONG_UNIT"):
-            monkeypatch.setattr(usable("cpu"), limit, 1 if request.param == "tables" else 10**9)
-    return module
+    return [mixed.detach(), sums, *torch.autograd.grad((mixed * right).sum(), (alpha, left))]
 
 
 @pytest.fixture
-def kernels(loops):
+def kernels():
     """The module whose `mix` and `mask_sums` are called."""
-    return loops if INTERPRETED else usable("cpu")
+    return usable("cuda" if INTERPRETED else "cpu") or pytest.skip("the kernels cannot be used")
 
 
 @pytest.fixture
-def check(kernels, loops):
+def check(kernels):
     """Compares mixing, and sums by layer and by unit, with the reference."""
 
     def compare(bits, alpha, left, right):
@@ -101,12 +83,8 @@ def check(kernels, loops):
         copies = [tensor.clone() for tensor in inputs]
         mixed, expected = kernels.mix(bits, alpha, left), reference.mix(bits, alpha, left)
         assert (mixed.dtype, mixed.shape) == (left.dtype, left.shape)
-        if loops is usable("tables"):  # which add four coefficients first
-            size = reference.mix(bits, alpha.float().abs(), left.float().abs()).double()
-            rounding = 0 if left.dtype == torch.float32 else torch.finfo(left.dtype).eps
-            error = (mixed.double() - expected.double()).abs()
-            assert (error <= (2e-6 + rounding) * size + 1e-30 + rounding * 1e-3).all()
-        elif INTERPRETED and left.dtype == torch.bfloat16:  # cut off, where a GPU rounds
+        if INTERPRETED and left.dtype == torch.bfloat16:
+            # Triton's interpreter cuts bfloat16 off where a GPU rounds.
             torch.testing.assert_close(mixed, expected, rtol=2**-7, atol=0)
         else:  # both add in the masks' order, then multiply once
             assert torch.equal(mixed, expected)
@@ -243,19 +221,15 @@ class TestThreads:
         assert all(all(map(torch.equal, each, results[0])) for each in results)
         check(bits, alpha, left, right)
 
-    def test_each_has_scratch_of_its_own(self, kernels, threads, loops, monkeypatch):
+    def test_each_has_scratch_of_its_own(self, kernels, threads, monkeypatch):
         threads(3)
-        bits, alpha, left, right = draw(150, 100, 784)
-        given = {"mix_rows": [], "sum_rows": []}
-        for name, place in (("mix_rows", -2), ("sum_rows", 6)):
-            found = given[name]
-            monkeypatch.setattr(loops, name, lambda *a, f=found, p=place: f.append(a[p]))
-        kernels.mix(bits, alpha, left)
+        bits, _, left, right = draw(150, 100, 784)
+        places = []
+        monkeypatch.setattr(kernels.tiles, "sum_rows", lambda *given: places.append(given[6]))
         kernels.mask_sums(bits, left, right, False)
-        for found in given.values():
-            first, second, third = sorted(found)
-            assert min(second - first, third - second) >= loops.scratch_bytes(150)
-            assert first % 64 == second % 64 == 0
+        first, second, third = sorted(places)
+        assert min(second - first, third - second) >= kernels.tiles.scratch_bytes(150)
+        assert first % 64 == second % 64 == 0
 
     def test_calls_from_several_at_once(self, kernels, threads):
         threads(2)
@@ -271,15 +245,3 @@ class TestThreads:
             at_once = list(pool.map(both, cases * 5, timeout=60))
         for number, results in enumerate(at_once):
             assert all(map(torch.equal, results, alone[number % 12]))
-
-
-@pytest.mark.skipif(INTERPRETED, reason="of the CPU")
-def test_tables_are_for_many_masks_and_tiles_serve_without_them(monkeypatch):
-    cpu, calls = usable("cpu"), []
-    monkeypatch.setattr(cpu, "usable", calls.append)
-    bits, weight = pack(torch.ones(100, 2, 300, dtype=torch.bool)), torch.ones(2, 300)
-    assert cpu.mix(bits[:4], torch.ones(4), weight)[0, 0] == 4
-    assert calls == []
-    assert cpu.mix(bits, torch.ones(100), weight)[0, 0] == 100
-    assert cpu.mask_sums(bits, weight, weight, False)[0] == 600
-    assert calls == ["tables", "tables"]

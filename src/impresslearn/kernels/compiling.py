@@ -1,8 +1,8 @@
-"""How loops are compiled, and what serves where they cannot be.
+"""Compiles loops with Numba, and imports the modules of compiled loops where that works.
 
-Numba and Triton compile from instructions and inner parts of theirs that a processor may lack and
-another version may have moved. The compiled loops and the reference compute the same, so where the
-first cannot be had the second serves.
+Numba and Triton use parts of themselves that another version may have moved, and instructions that
+a processor may lack. The compiled loops and the reference compute the same, so the reference serves
+wherever the loops cannot be compiled.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from typing import Any
 _warned: list[str] = []
 
 
-class UnsupportedProcessorError(ImportError):
-    """The processor lacks instructions that a module's loops are written in."""
-
-
 def compiled(signature: Any) -> Callable[[Callable], Any]:
-    """A decorator that compiles a loop for a signature: a loop that was imported can run.
+    """A decorator that compiles a loop at import.
 
-    Without the GIL, and kept on disk for the next process where possible.
+    Compiling at import and not at the first call puts a failure where `usable` catches it.
+
+    - `signature`: Numba's types of the result and the arguments; the loop runs without the GIL.
     """
-    import numba  # the modules of compiled loops are imported only where it is usable
+    import numba  # modules of compiled loops are imported only where Numba is installed
 
     if getattr(numba.config, "DISABLE_JIT", False):
-        raise ImportError("NUMBA_DISABLE_JIT is set")  # its plain Python lacks the instructions
+        # Without a compiler Numba would run the plain Python, which cannot address memory.
+        raise ImportError("NUMBA_DISABLE_JIT is set")
     decorate: Any = functools.partial(numba.njit, signature, nogil=True)
 
     def compile_loop(loop: Callable) -> Any:
         try:
             return decorate(cache=True)(loop)
-        except Exception:  # nowhere to write, or the kept code is damaged
+        except Exception:
+            # The cache folder cannot be written, or its content is damaged.
             return decorate()(loop)
 
     return compile_loop
@@ -43,16 +43,18 @@ def compiled(signature: Any) -> Callable[[Callable], Any]:
 
 @functools.cache
 def usable(name: str) -> ModuleType | None:
-    """A module of this package, imported once a process, or None where that fails.
+    """A module of this package, imported once per process, or None if the import fails.
 
-    A package that is not installed and `UnsupportedProcessorError` pass in silence; the first of
-    all other failures is a warning.
+    A package that is not installed is no surprise; the first failure of any other kind is a
+    warning, because it makes learning slower.
+
+    - `name`: the module's name within `impresslearn.kernels`.
     """
     try:
         return import_module(f"impresslearn.kernels.{name}")
     except Exception as error:
-        absent = isinstance(error, ModuleNotFoundError) and "." not in (error.name or "")
-        if not (absent or isinstance(error, UnsupportedProcessorError) or _warned):
+        not_installed = isinstance(error, ModuleNotFoundError) and "." not in (error.name or "")
+        if not not_installed and not _warned:
             line = str(error).strip().split("\n", 1)[0]
             _warned.append(line)
             warnings.warn(

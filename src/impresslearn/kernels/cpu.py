@@ -1,9 +1,9 @@
-"""CPU kernels on tensors: threads around the compiled loops of `tiles` and, optionally, `tables`.
+"""CPU kernels on tensors: threads around the compiled loops of `tiles`.
 
-Work is cut into row blocks that do not depend on the number of threads, and partial sums are added
-in their order, so results are the same for any thread count. The loops release the GIL and run on
-a pool with as many threads as torch uses: Numba's own threading layers may not be entered from two
-threads at once.
+Work is cut into blocks of rows that do not depend on the number of threads, and partial sums are
+added in the order of the blocks, so results are the same bits for any number of threads. The loops
+release the GIL and run on a pool of our own: Numba's default threading layer aborts when two Python
+threads enter it.
 """
 
 from __future__ import annotations
@@ -13,53 +13,51 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from math import prod
-from types import ModuleType
 
 import torch
 from torch import Tensor
 
 from impresslearn.kernels import tiles
-from impresslearn.kernels.compiling import usable
 
 PARTIAL_BLOCKS = 16
 WHOLE_ROWS = 16
-"""Rows of bits, of an even number of bytes, that fill half lines of the cache at least."""
-MANY_MASKS, LONG_UNIT = 32, 256
-"""From how many masks, and weights a unit with coefficients of its own, `tables` are faster."""
+"""Blocks hold a multiple of 16 rows: rows of an even number of bytes then fill at least half lines
+of the cache."""
 SMALL_WORK = 400_000
 """Masked additions (weights x masks) below which handing work to other threads costs more."""
 
-Kernel = Callable[[int, int], object]
+Kernel = Callable[[int, int, int], object]
+"""(address of the scratch memory, first row, row after the last)."""
 
 
 @functools.lru_cache(maxsize=8)
 def _pool(count: int, process: int) -> ThreadPoolExecutor:
-    """Threads of one process: they do not survive a fork."""
+    """Threads of one process: they do not survive a fork, hence the process id in the key."""
     return ThreadPoolExecutor(count, thread_name_prefix="impresslearn-mix")
 
 
 def _run(kernel: Kernel, units: int, block: int, work: int, scratch: int) -> None:
-    """Calls kernel(scratch, span) for shares of the rows, one a thread; the caller's takes part.
+    """Calls the kernel on shares of the rows, one per thread; shares begin at whole blocks.
 
-    Each has zeros at its own address, on a line of the cache, `scratch` bytes of them. span codes
-    the rows as first * 2**32 + last; shares begin at whole blocks of rows.
+    Each call gets `scratch` bytes of zeros on a cache line of its own.
     """
     threads = max(1, torch.get_num_threads()) if work >= SMALL_WORK else 1
-    room = torch.zeros(threads * scratch + 64, dtype=torch.uint8, device="cpu")
-    address = room.data_ptr() + -room.data_ptr() % 64
+    memory = torch.zeros(threads * scratch + 64, dtype=torch.uint8, device="cpu")
+    address = memory.data_ptr() + -memory.data_ptr() % 64
     if threads == 1:
         if units:
-            kernel(address, units)
+            kernel(address, 0, units)
         return
     blocks = -(-units // block)
     size = max(1, -(-blocks // threads) * block)
-    spans = [(first << 32) + min(first + size, units) for first in range(0, units, size)]
+    shares = []
+    for number, first in enumerate(range(0, units, size)):
+        shares.append((address + scratch * number, first, min(first + size, units)))
     pool = _pool(threads - 1, os.getpid())
-    shares = [(address + scratch * share, span) for share, span in enumerate(spans)]
-    others = [pool.submit(kernel, *share) for share in shares[1:]]
+    waiting = [pool.submit(kernel, *share) for share in shares[1:]]
     kernel(*shares[0])
-    for other in others:
-        other.result()
+    for future in waiting:
+        future.result()
 
 
 def _block(units: int, work: int) -> int:
@@ -69,28 +67,21 @@ def _block(units: int, work: int) -> int:
     return -(-units // (PARTIAL_BLOCKS * WHOLE_ROWS)) * WHOLE_ROWS
 
 
-def _loops(count: int, fan_in: int, per_unit: bool) -> ModuleType:
-    """Chosen by shapes only, so that a task's weights are the same at every call."""
-    enough = count >= MANY_MASKS and (fan_in >= LONG_UNIT or not per_unit)
-    return (usable("tables") if enough and fan_in else None) or tiles
-
-
 def mix(bits: Tensor, alpha: Tensor, weight: Tensor) -> Tensor:
     """As `reference.mix`, for tensors on the CPU."""
     bits, alpha, values = _packed(bits), _float32(alpha), _float32(weight)
     count, units, width = bits.shape
+    fan_in, work = prod(weight.shape[1:]), count * values.numel()
     # The loops write float32 through addresses: no allocation may follow torch's defaults.
     out = torch.empty_like(values, dtype=torch.float32, device="cpu")
-    per_unit, fan_in, work = alpha.dim() == 2, prod(weight.shape[1:]), count * values.numel()
-    strides = (4 * units, 4) if per_unit else (4, 0)
+    alpha_strides = (4 * units, 4) if alpha.dim() == 2 else (4, 0)
     masks = (bits.data_ptr(), bits.stride(0), width, count)
-    arguments = (*masks, alpha.data_ptr(), *strides, values.data_ptr(), out.data_ptr(), fan_in)
-    loops, block = _loops(count, fan_in, per_unit), _block(units, work)
+    tensors = (alpha.data_ptr(), *alpha_strides, values.data_ptr(), out.data_ptr(), fan_in)
 
-    def kernel(scratch: int, span: int) -> None:
-        loops.mix_rows(*arguments, scratch, span)
+    def kernel(_: int, first: int, last: int) -> None:
+        tiles.mix_rows(*masks, *tensors, first, last)
 
-    _run(kernel, units, block, work, loops.scratch_bytes(count))
+    _run(kernel, units, _block(units, work), work, scratch=0)
     return out if out.dtype == weight.dtype else out.to(weight.dtype)
 
 
@@ -103,16 +94,17 @@ def mask_sums(bits: Tensor, left: Tensor, right: Tensor, per_unit: bool) -> Tens
     blocks = -(-units // block)
     shape = (count, units) if per_unit else (blocks, count)
     out = torch.empty(shape, dtype=torch.float32, device="cpu")
-    strides = (4 * units, 4) if per_unit else (4, 4 * count)
-    loops = _loops(count, fan_in, per_unit)
+    out_strides = (4 * units, 4) if per_unit else (4, 4 * count)
     masks = (bits.data_ptr(), bits.stride(0), width, count, left.data_ptr(), right.data_ptr())
-    target = (out.data_ptr(), *strides, block, fan_in)
+    target = (out.data_ptr(), *out_strides, block, fan_in)
 
-    def kernel(scratch: int, span: int) -> None:
-        loops.sum_rows(*masks, scratch, *target, span)
+    def kernel(scratch: int, first: int, last: int) -> None:
+        tiles.sum_rows(*masks, scratch, *target, first, last)
 
-    _run(kernel, units, block, work, loops.scratch_bytes(count))
-    return out if per_unit else out[0] if blocks == 1 else out.sum(dim=0)
+    _run(kernel, units, block, work, tiles.scratch_bytes(count))
+    if per_unit:
+        return out
+    return out[0] if blocks == 1 else out.sum(dim=0)
 
 
 def _float32(tensor: Tensor) -> Tensor:
@@ -123,5 +115,5 @@ def _float32(tensor: Tensor) -> Tensor:
 
 def _packed(bits: Tensor) -> Tensor:
     """The bits with contiguous rows; masks may lie at any even distance (a slice of a bank)."""
-    inner = bits.stride()[1:] == (bits.shape[2], 1)
-    return bits if inner or bits.numel() == 0 else bits.contiguous()
+    rows_are_whole = bits.stride()[1:] == (bits.shape[2], 1)
+    return bits if rows_are_whole or bits.numel() == 0 else bits.contiguous()

