@@ -11,8 +11,8 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LAYERS = (  # from low to high; a unit imports strictly lower layers, or itself
     {"errors"},
-    {"files", "checks"},
-    {"data", "kernels", "report"},
+    {"files", "statistics", "tables", "checks"},
+    {"data", "kernels", "plotting", "report"},
     {"networks", "streams"},
     {"training"},
     {"masks"},
@@ -85,8 +85,8 @@ def test_no_file_imports_in_a_circle():
     assert len(list(TopologicalSorter(graph).static_order())) == len(inner)
 
 
-def test_at_most_22_names_at_the_top():
-    assert len({unit_of(file) for file in FILES} - {"__init__", "__main__"}) <= 22
+def test_at_most_25_names_at_the_top():
+    assert len({unit_of(file) for file in FILES} - {"__init__", "__main__"}) <= 25
 
 
 def test_report_needs_no_torch():

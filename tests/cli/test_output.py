@@ -16,7 +16,7 @@ from impresslearn import streams
 from impresslearn.cli import main, output
 from impresslearn.cli.predict import _print_rows
 from impresslearn.errors import InputError, MissingDataError, visible
-from impresslearn.report.cells import Cells
+from impresslearn.tables import Table
 
 EVIL = "cat\t0.99\nrow2\x1b[2J\x9b2J\u202e\x85\u2028\r\udcff"
 SHOWN = r"cat\t0.99\nrow2\x1b[2J\x9b2J\u202e\x85\u2028\r\udcff"
@@ -65,7 +65,7 @@ def test_no_column_is_lost_on_a_narrow_terminal(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "30")
     header = ("method", "average accuracy", "bytes per task", "forgetting", "transfer")
     rows = tuple((name, *["91.0 ± 0.6 points"] * 4) for name in ("ours", "theirs"))
-    output.print_rich(Cells("All", "", header, rows, (False, *[True] * 4)).printable())
+    output.print_rich(Table(header, rows, (False, *[True] * 4), title="All").printable())
     said = capsys.readouterr().out
     for word in ("method", "ours", "theirs", "accuracy", "transfer"):
         assert word in said

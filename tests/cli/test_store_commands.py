@@ -20,7 +20,7 @@ from impresslearn.cli.learn_options import data_sets_in
 from impresslearn.cli.new_store import new_preprocessing
 from impresslearn.data.files import FileReader
 from impresslearn.errors import InputError, MissingDataError, StoreError, UnknownTaskError
-from impresslearn.report.quantities import size
+from impresslearn.tables import size
 from toys import blobs, quick_learner
 
 QUICK = ("--epochs", "0", "--min-steps", "60", "--batch-size", "32")

@@ -23,7 +23,7 @@ from impresslearn.learner.candidates import CANDIDATES
 from impresslearn.learner.presets import PRESETS
 from impresslearn.learner.search import Trial
 from impresslearn.networks.pretrained import load_resnet20
-from impresslearn.report.quantities import size_of
+from impresslearn.tables import size_of
 from toys import QUICK, blobs, lenet, pictures, resnet
 
 

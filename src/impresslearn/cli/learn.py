@@ -10,7 +10,7 @@ from impresslearn.cli.arguments import AsJson, Device, FileOptions, Quiet, Store
 from impresslearn.cli.learn_options import StoreOptions, TaskOptions, TrainingOptions
 from impresslearn.cli.output import complain, counted, print_json, remark, say
 from impresslearn.errors import ImpressLearnError, InputError, InputScaleWarning
-from impresslearn.report.quantities import duration, percent, size
+from impresslearn.tables import duration, percent, size
 
 if TYPE_CHECKING:
     from impresslearn.networks import Backbone

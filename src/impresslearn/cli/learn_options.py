@@ -190,7 +190,7 @@ class TrainingOptions:
 
     def settings(self) -> dict[str, Any]:
         """The settings of a learner that were given."""
-        from impresslearn.report.quantities import size_of
+        from impresslearn.tables import size_of
 
         most = None if self.max_bytes is None else size_of(self.max_bytes)
         named = {"precision": self.precision, "bit_price": self.bit_price, "max_bytes": most}

@@ -121,8 +121,8 @@ def print_table(
         for row in (headings, *shown):
             say(*row)
         return
-    from impresslearn.report.cells import Cells
+    from impresslearn.tables import Table
 
     header, *cells = (tuple(map(visible, row)) for row in (headings, *shown))
     numeric = tuple(heading in right for heading in headings)
-    print_rich(Cells("", "", header, tuple(cells), numeric).printable(ruled=False))
+    print_rich(Table(header, tuple(cells), numeric).printable(ruled=False))

@@ -23,7 +23,7 @@ from impresslearn.cli.output import (
 )
 from impresslearn.cli.store_export import export
 from impresslearn.errors import InputError, StoreError
-from impresslearn.report.quantities import size
+from impresslearn.tables import size
 
 if TYPE_CHECKING:
     from torch import nn

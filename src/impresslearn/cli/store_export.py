@@ -20,7 +20,7 @@ from impresslearn.cli.arguments import (
 from impresslearn.cli.data_files import kept_inputs, reader_for
 from impresslearn.cli.output import answer, counted, print_table, remark, say
 from impresslearn.errors import InputError
-from impresslearn.report.quantities import percent, size
+from impresslearn.tables import percent, size
 
 if TYPE_CHECKING:
     from impresslearn.data.files import FileReader

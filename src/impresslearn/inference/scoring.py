@@ -15,7 +15,7 @@ from impresslearn.data.paths import users_code
 from impresslearn.errors import InputError
 from impresslearn.inference.task_inference import TaskGuess
 from impresslearn.networks.inputs import checked_examples
-from impresslearn.report.cells import Cells, cells_of
+from impresslearn.tables import Table, table_of
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class InferenceScores:
 
     rows: tuple[Mapping[str, Any], ...]
 
-    def table(self) -> Cells:
+    def table(self) -> Table:
         """The rows as a table."""
-        return cells_of(self.rows)
+        return table_of(self.rows)
 
     def __str__(self) -> str:
         return self.table().text()

@@ -38,7 +38,7 @@ from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import spread_rows
 from impresslearn.networks.prediction import Statistics, TaskView
-from impresslearn.report.cells import cells_of
+from impresslearn.tables import table_of
 from impresslearn.training.loop import Recipe
 from impresslearn.training.objectives import information_maximisation, mean_entropy
 
@@ -118,7 +118,7 @@ class TaskGuess:
         ranked = sorted(self.posterior.items(), key=lambda pair: -pair[1])[:SHOWN]
         rows = [{"task": name, "probability": f"{chance:.3f}"} for name, chance in ranked]
         rows.append({"task": "none of them", "probability": f"{self.unknown_probability:.3f}"})
-        return cells_of(rows).html()
+        return table_of(rows).html()
 
     def summary(self) -> str:
         """One line for a person."""

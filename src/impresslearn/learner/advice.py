@@ -17,9 +17,8 @@ from impresslearn.learner.learner import ImpressLearner
 from impresslearn.learner.search import Search, Trial, share_learned
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone
-from impresslearn.report.cells import Cells, cells_of
-from impresslearn.report.quantities import ABSENT, percent, size, size_of
-from impresslearn.report.statistics import Summary, summarise
+from impresslearn.statistics import Summary, summarise
+from impresslearn.tables import ABSENT, Table, percent, size, size_of, table_of
 from impresslearn.training.progress import ProgressChoice, progress_for
 
 MOST_BASIS = 5
@@ -74,13 +73,13 @@ class Advice:
             found += ["--random-masks", str(chosen.masks), "--mask-source", chosen.source]
         return found + (["--features"] if chosen.features else [])
 
-    def table(self) -> Cells:
+    def table(self) -> Table:
         """The trials, one a row, the recommended one marked.
 
         points behind: what it is ahead of a trial that fits, in accuracy on the cases of both, with
         half the 95% t interval; a smaller lead may be chance.
         """
-        return cells_of([self._row(trial) for trial in self.trials])
+        return table_of([self._row(trial) for trial in self.trials])
 
     def _row(self, trial: Trial) -> dict[str, Any]:
         row = {"": "→" if trial == self.best else "", **trial.row(), "points behind": ABSENT}
@@ -93,15 +92,13 @@ class Advice:
 
     def chart(self) -> Any:
         """Accuracy against bytes of all trials, as an Altair chart."""
-        from impresslearn.report.charts import themed_chart  # Altair takes a second to import
-        from impresslearn.report.charts.grouped import line_chart
-        from impresslearn.report.specification import Figure
+        from impresslearn.plotting import line_chart, styled  # Altair takes a second to import
 
-        figure = {"kind": "line", "x": "bytes", "y": "accuracy", "group": "candidate"}
-        told = {"log_x": True, "points": ["price"], "x_label": "bytes a task"}
-        title = f"Trials on examples held back; the budget is {size(self.budget)}"
-        described = Figure.model_validate(figure | told | {"title": title})
-        return themed_chart(line_chart(described, [trial.row() for trial in self.trials]))
+        title = f"Trials on held-out examples; the budget is {size(self.budget)}"
+        rows = [trial.row() for trial in self.trials]
+        settings: Any = {"x_label": "bytes per task", "joined": False, "log_x": True}
+        chart = line_chart(rows, "bytes", "accuracy", "candidate", **settings)
+        return styled(chart, title)
 
     def summary(self) -> str:
         """The recommendation in a line."""
@@ -203,7 +200,7 @@ def _cheaper(best: Trial, trials: Sequence[Trial]) -> Trial | None:
 def _behind(trial: Trial, best: Trial) -> Summary:
     """Points of accuracy that a trial is behind the best on the cases of both."""
     pairs = zip(best.accuracies, trial.accuracies, strict=False)
-    return summarise([{"points": 100 * (one - other)} for one, other in pairs], "points")
+    return summarise([100 * (one - other) for one, other in pairs], "case")
 
 
 def _points(behind: Summary) -> str:

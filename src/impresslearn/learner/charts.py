@@ -21,7 +21,7 @@ from impresslearn.learner.learner import ImpressLearner
 from impresslearn.masks.arithmetic import checked_mask
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks.layers import MaskableLayer
-from impresslearn.report.quantities import size
+from impresslearn.tables import size
 
 if TYPE_CHECKING:
     import altair as alt
@@ -103,7 +103,7 @@ def task_similarity(
     from scipy.cluster.hierarchy import dendrogram, linkage
     from scipy.spatial.distance import squareform
 
-    from impresslearn.report.charts.theme import colour, themed_chart, titled
+    from impresslearn.plotting import COLOURS, styled
 
     found = dict(_layers_of(learner, tasks))
     if len(found) < 2:
@@ -135,13 +135,13 @@ def task_similarity(
             alt.Y("distance:Q", title="distance"),
             detail="join:N",
             order="step:Q",
-            color=alt.value(colour("text")),
+            color=alt.value(COLOURS["text"]),
         )
         .properties(width=width, height=120)
     )
     shades = alt.Scale(
         domain=[-1, 0, 1],
-        range=[colour("negative"), colour("zero"), colour("accent")],
+        range=[COLOURS["negative"], COLOURS["zero"], COLOURS["accent"]],
         interpolate="rgb",
     )
     cells = (
@@ -162,7 +162,7 @@ def task_similarity(
     )
     both = alt.vconcat(branches, cells, spacing=4)
     said = "Cosine similarity of the coefficients of tasks, and the dendrogram of their distances"
-    return themed_chart(titled(both, "Tasks that combine masks alike", [], said))
+    return styled(both, "Tasks that combine masks alike", [], said)
 
 
 def mask_picture(
@@ -176,7 +176,7 @@ def mask_picture(
     """
     import altair as alt
 
-    from impresslearn.report.charts.theme import colour, themed_chart, titled
+    from impresslearn.plotting import COLOURS, styled
 
     called, mask = _mask_of(masks, name)
     known = list(mask)
@@ -189,7 +189,7 @@ def mask_picture(
         {"unit": int(unit), "input": int(place), "kept": bool(part[unit, place])}
         for unit, place in np.ndindex(part.shape)
     ]
-    scale = alt.Scale(domain=[False, True], range=[colour("band"), colour("accent")])
+    scale = alt.Scale(domain=[False, True], range=[COLOURS["band"], COLOURS["accent"]])
     axis = alt.Axis(labelOverlap=True, ticks=False)
     drawn = (
         alt.Chart(alt.InlineData(values=rows))
@@ -204,7 +204,7 @@ def mask_picture(
     share = f"{float(matrix.float().mean()):.1%} of {units:,} × {inputs:,} weights are kept"
     seen = "" if part.shape == matrix.shape else f"the first {len(part)} × {part.shape[1]}"
     title = f"{called} in {chosen}"
-    return themed_chart(titled(drawn, title, [share, seen], f"{title}: {share}"))
+    return styled(drawn, title, [share, seen], f"{title}: {share}")
 
 
 def input_picture(
@@ -218,7 +218,7 @@ def input_picture(
     """
     import altair as alt
 
-    from impresslearn.report.charts.theme import colour, themed_chart, titled
+    from impresslearn.plotting import COLOURS, styled
 
     called, mask = _mask_of(masks, name)
     ones = next(iter(mask.values()))
@@ -233,7 +233,7 @@ def input_picture(
         )
     seen = count.reshape(-1, *shape[-2:]).sum(axis=0)
     rows = [{"row": y, "column": x, "kept": int(seen[y, x])} for y, x in np.ndindex(seen.shape)]
-    scale = alt.Scale(domainMin=0, range=[colour("band"), colour("accent")], interpolate="rgb")
+    scale = alt.Scale(domainMin=0, range=[COLOURS["band"], COLOURS["accent"]], interpolate="rgb")
     cell = max(min(24, 480 // max(seen.shape)), 4)
     drawn = (
         alt.Chart(alt.InlineData(values=rows))
@@ -248,7 +248,7 @@ def input_picture(
     )
     told = f"{np.count_nonzero(seen)} of {seen.size} places are read"
     title = f"What {called[0].lower()}{called[1:]} reads"
-    return themed_chart(titled(drawn, title, [told], f"{title}: {told}"))
+    return styled(drawn, title, [told], f"{title}: {told}")
 
 
 def write_page(learner: ImpressLearner, path: Path | str, title: str = "ImpressLearn") -> Path:
@@ -257,22 +257,17 @@ def write_page(learner: ImpressLearner, path: Path | str, title: str = "ImpressL
     A table of tasks, and the charts of `il.charts` where the bank is not too large to be drawn.
     Raises InputError for another method's object, and where the file cannot be written.
     """
-    from impresslearn.report import Section, write_page  # Altair takes a second to import
+    from impresslearn.plotting import write_page  # Altair takes a second to import
 
     _check_learner(learner)
     tasks, bank = learner.tasks_, learner.bank_
     sizes = [task.info().bytes for task in tasks.all()]
     each = f", {size(min(sizes))} to {size(max(sizes))} each" if sizes else ""
-    section = Section(
-        name="learner",
-        title="Tasks and masks",
-        told={"Network": repr(learner.backbone), "Masks": repr(bank)},
-        figures=list(_figures(learner)) if 0 < len(bank) <= DRAWN_MASKS else [],
-        tables=[tasks.table(LISTED_TASKS)],
-    )
+    drawn = list(_figures(learner)) if 0 < len(bank) <= DRAWN_MASKS else []
+    facts = f"Network: {learner.backbone!r}. Masks: {bank!r}."
     total = f"{size(sum(sizes))} with masks of their own"
     lead = f"tasks: {len(tasks):,}, {total}{each} · masks: {len(bank):,}"
-    return write_page(Path(path), title, lead, [section])
+    return write_page(path, title, lead, [(facts, tasks.table(LISTED_TASKS)), *drawn])
 
 
 def _figures(learner: ImpressLearner) -> Iterator[tuple[str, Any]]:
@@ -353,10 +348,7 @@ def _heatmap(
     rows: list[dict[str, Any]],
     bounds: tuple[float, float] | None = None,
 ) -> alt.TopLevelMixin:
-    from impresslearn.report.charts.heatmaps import heatmap_chart
-    from impresslearn.report.charts.theme import themed_chart
-    from impresslearn.report.specification import Figure
+    from impresslearn.plotting import heatmap, styled
 
-    return themed_chart(
-        heatmap_chart(Figure.model_validate({"kind": "heatmap"} | figure), rows, bounds)
-    )
+    chart = heatmap(rows, figure["x"], figure["y"], figure["value"], bounds=bounds)
+    return styled(chart, figure["title"])

@@ -22,7 +22,7 @@ from impresslearn.errors import InputError, NotLearnedWarning, TrainingError
 from impresslearn.learner.candidates import CANDIDATES, Candidate, Data, LearnerFactory
 from impresslearn.learner.learner import ImpressLearner
 from impresslearn.masks.bank import MaskBank
-from impresslearn.report.quantities import size
+from impresslearn.tables import size
 
 FOLDS = 5
 """Parts of a task's examples, of which one is held back."""

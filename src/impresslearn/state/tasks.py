@@ -16,7 +16,7 @@ from impresslearn.data import Label
 from impresslearn.errors import InputError, StoreError, UnknownTaskError
 from impresslearn.inference.profiles import TaskProfile
 from impresslearn.masks.bank import MaskBank
-from impresslearn.report.cells import Cells, cells_of
+from impresslearn.tables import Table, table_of
 
 ROLES = ("basis", "learned")
 COMPARED_NAMES = 2000
@@ -130,7 +130,7 @@ class TaskTable(Mapping[str, TaskInfo]):
         cells = self.table()
         return cells.html() + (f"<p>{cells.note}</p>" if cells.note else "")
 
-    def table(self, most: int = SHOWN) -> Cells:
+    def table(self, most: int = SHOWN) -> Table:
         """The first tasks, one a row, and a note on how many there are besides."""
         shown = [
             {"task": each.name, "role": each.role, "classes": len(each.classes)}
@@ -138,7 +138,7 @@ class TaskTable(Mapping[str, TaskInfo]):
             for each in islice(self.all(), most)
         ]
         more = len(self) - len(shown)
-        cells = cells_of(shown) if shown else Cells("", "no task as yet", (), (), ())
+        cells = table_of(shown) if shown else Table((), (), (), note="no task as yet")
         return replace(cells, note=f"and {more:,} more") if more else cells
 
     def learned(self, name: str) -> LearnedTask:

@@ -1,0 +1,303 @@
+"""The look of every chart, the two kinds that the library draws, and how charts are saved.
+
+Charts are Altair's. `heatmap` and `line_chart` take plain rows, `styled` gives any other chart the
+same fonts and colours, `save_chart` writes pictures without a browser, and `write_page` puts tables
+and charts on one HTML page. Altair takes a second to import: import this module where it is used.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+
+from impresslearn.errors import InputError
+from impresslearn.files import write_file
+from impresslearn.tables import Table, format_value, kind_of
+
+COLOURS = {
+    "surface": "#ffffff",
+    "text": "#1d2129",
+    "muted": "#5f6773",
+    "line": "#e3e4e1",
+    "band": "#eef1f6",
+    "accent": "#1f5fd0",
+    "negative": "#b9531b",
+    "zero": "#f1f1ee",
+}
+# Chosen by their distances under protanopia, deuteranopia and tritanopia; paler from the ninth on.
+SERIES = (
+    *("#1f5fd0", "#e07b10", "#15937a", "#c566d9", "#8c1c34", "#cdb620", "#4fb3e6", "#7a828d"),
+    *("#9db9ec", "#f0c796", "#93cfc2", "#e3bdec", "#c98f9b", "#e8dc97", "#b2dcf3", "#c3c7cc"),
+)
+SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "triangle-right")
+CONFIG = {
+    "background": COLOURS["surface"],
+    "font": "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif",
+    "padding": 12,
+    "view": {"stroke": None},
+    "title": {
+        "anchor": "start",
+        "fontSize": 15,
+        "color": COLOURS["text"],
+        "subtitleColor": COLOURS["muted"],
+        "subtitleFontSize": 11,
+        "limit": 880,
+        "offset": 14,
+    },
+    "axis": {
+        "labelColor": COLOURS["muted"],
+        "titleColor": COLOURS["text"],
+        "gridColor": COLOURS["line"],
+        "domain": False,
+        "ticks": False,
+        "labelPadding": 6,
+        "titlePadding": 10,
+        "titleFontWeight": 500,
+        "labelLimit": 160,
+    },
+    "axisX": {"grid": False},
+    "axisBand": {"grid": False},
+    "legend": {"labelColor": COLOURS["text"], "labelLimit": 260, "titleFontWeight": 500},
+}
+AXIS_LABELS = {
+    "fraction": "format(datum.value, '.4~%')",
+    "points": "format(100 * datum.value, '.4~g')",
+    "bytes": "replace(format(datum.value, '.3~s'), /([kMGT]?)$/, ' $1B')",
+}
+WIDTH, HEIGHT = 420, 300
+CELL_WIDTH, CELL_HEIGHT = 70, 40
+LETTER = 7  # pixels: a cell shows its number where that fits
+FORMATS = ("svg", "pdf", "png")
+PAGE = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
+<style>
+body {{ margin: 0 auto; max-width: 1100px; padding: 32px 24px; color: #1d2129;
+  font: 15px/1.5 system-ui, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }}
+p {{ color: #5f6773; }}
+figure {{ margin: 24px 0; overflow-x: auto; }}
+table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
+th, td {{ padding: 5px 12px; text-align: left; border-bottom: 1px solid #e3e4e1; }}
+th {{ font-weight: 500; color: #5f6773; }}
+.right {{ text-align: right; }}
+</style></head>
+<body><h1>{title}</h1><p>{lead}</p>
+{body}
+</body></html>
+"""
+
+
+def styled(chart: Any, title: str = "", notes: Sequence[str] = (), description: str = "") -> Any:
+    """The whole chart with the library's fonts and colours.
+
+    - title: above it
+    - notes: what its marks mean, below the title
+    - description: the chart in a sentence, for screen readers; by default the title
+    """
+    if title or notes:
+        chart.title = {"text": title, "subtitle": [note for note in notes if note]}
+    chart.description = description or title
+    chart.config = CONFIG  # in place: every copy that Altair makes of a layered chart takes long
+    return chart
+
+
+def colour_scale(names: Sequence[str]) -> alt.Scale:
+    """A colour for each name, in order; they return after the sixteenth."""
+    return alt.Scale(domain=list(names), range=[SERIES[i % len(SERIES)] for i in range(len(names))])
+
+
+def line_chart(
+    rows: Sequence[Mapping[str, Any]],
+    x: str,
+    y: str,
+    group: str = "",
+    *,
+    title: str = "",
+    x_label: str = "",
+    y_label: str = "",
+    notes: Sequence[str] = (),
+    joined: bool = True,
+    log_x: bool = False,
+) -> Any:
+    """Values of `y` over `x`, a colour per group; not yet `styled`.
+
+    - rows: one mark each; keys `low` and `high`, where a row has them, are drawn as an interval,
+      and the numbers under `draws` as points
+    - x, y, group: keys of the rows; without a group there is one colour
+    - joined: whether a line joins the marks of a group
+    - log_x: whether the horizontal axis is logarithmic
+
+    Raises InputError without a row.
+    """
+    if not rows:
+        raise InputError(f"no row has {x} and {y}; there is nothing to draw")
+    names = list(dict.fromkeys(str(row[group]) if group else "" for row in rows))
+    marks, points = [], []
+    for row in rows:
+        mark = {"x": row[x], "y": row[y], "group": str(row[group]) if group else ""}
+        mark["value"] = format_value(y, row[y])
+        mark |= {end: row[end] for end in ("low", "high") if row.get(end) is not None}
+        marks.append(mark)
+        points += [{**mark, "y": draw} for draw in row.get("draws", ())]
+    scale: Any = {"type": "log"} if log_x else {"zero": False, "nice": False, "padding": 12}
+    # Counts, such as tasks learned, have no ticks between them.
+    whole = {"tickMinStep": 1} if all(isinstance(row[x], int) for row in rows) else {}
+    across = alt.X(
+        "x:Q",
+        title=x_label or x,
+        scale=alt.Scale(**scale),
+        axis=_axis(x, labelOverlap=True, **whole),
+    )
+    up = alt.Y(
+        "y:Q",
+        title=y_label or y,
+        scale=alt.Scale(zero=False, padding=8),
+        axis=_axis(y, tickCount=6),
+    )
+    legend = alt.Legend(title=None, symbolOpacity=1) if group else None
+    colour = alt.Color("group:N", scale=colour_scale(names), legend=legend)
+    shapes = [SHAPES[i % len(SHAPES)] for i in range(len(names))]
+    shape = alt.Shape("group:N", scale=alt.Scale(domain=names, range=shapes), legend=legend)
+    tips = [alt.Tooltip("group:N"), alt.Tooltip("x:Q", title=x), alt.Tooltip("value:N", title=y)]
+    base = alt.Chart(alt.InlineData(values=marks)).encode(across, color=colour, tooltip=tips)
+    layers = []
+    intervals = [mark for mark in marks if "low" in mark]
+    if intervals:
+        drawn = alt.Chart(alt.InlineData(values=intervals)).encode(across, color=colour)
+        band = drawn.mark_area(opacity=0.12) if joined else drawn.mark_rule(opacity=0.6)
+        layers.append(band.encode(alt.Y("low:Q", title=y_label or y), y2="high:Q"))
+    if joined:
+        layers.append(base.mark_line(strokeWidth=2).encode(up))
+    if points:
+        single = alt.Chart(alt.InlineData(values=points)).encode(across, color=colour)
+        layers.append(single.mark_circle(size=16, opacity=0.5).encode(up))
+    layers.append(base.mark_point(filled=True, size=50).encode(up, shape=shape))
+    chart = alt.layer(*layers).properties(width=WIDTH, height=HEIGHT)
+    chart.title = {"text": title, "subtitle": [note for note in notes if note]}
+    return chart
+
+
+def heatmap(
+    rows: Sequence[Mapping[str, Any]],
+    x: str,
+    y: str,
+    value: str,
+    *,
+    title: str = "",
+    bounds: tuple[float, float] | None = None,
+) -> Any:
+    """A cell per row, coloured by its value, with the number where it fits; not yet `styled`.
+
+    - rows: one per cell
+    - x, y, value: keys of the rows; columns and lines keep the order in which they first come
+    - bounds: the values of the ends of the colour scale; by default the least and the largest
+
+    Raises InputError without a row.
+    """
+    if not rows:
+        raise InputError(f"no row has {x}, {y} and {value}; there is nothing to draw")
+    columns = list(dict.fromkeys(format_value(x, row[x]) for row in rows))
+    lines = list(dict.fromkeys(format_value(y, row[y]) for row in rows))
+    low, high = bounds or (min(row[value] for row in rows), max(row[value] for row in rows))
+    if low < 0 < high:  # differences: white is zero, and the sign has a colour
+        most = max(-low, high)
+        domain, shades = [-most, 0, most], ["negative", "zero", "accent"]
+        strong = f"abs(datum.value) > {most / 2}"
+    else:
+        low -= (abs(low) or 1.0) if low == high else 0.0
+        domain, shades, strong = (
+            [low, high],
+            ["band", "accent"],
+            f"datum.value > {(low + high) / 2}",
+        )
+    scale = alt.Scale(domain=domain, range=[COLOURS[name] for name in shades], interpolate="rgb")
+    cells = [
+        {"x": format_value(x, row[x]), "y": format_value(y, row[y]), "value": row[value]}
+        | {"text": format_value(value, row[value])}
+        for row in rows
+    ]
+    width = max(min(CELL_WIDTH, 620 / len(columns)), 6)
+    fits = width >= LETTER * max(len(cell["text"]) for cell in cells)
+    slanted = -45 if LETTER * max(map(len, columns)) > width else 0
+    base = alt.Chart(alt.InlineData(values=cells)).encode(
+        alt.X("x:N", sort=columns, title=x.replace("_", " "), axis=alt.Axis(labelAngle=slanted)),
+        alt.Y("y:N", sort=lines, title=y.replace("_", " ")),
+        tooltip=["x:N", "y:N", "text:N"],
+    )
+    legend = alt.Legend(gradientThickness=10, tickCount=5, labelExpr=_label(value))
+    name = value.replace("_", " ")
+    layers = [base.mark_rect().encode(alt.Color("value:Q", scale=scale, title=name, legend=legend))]
+    if fits:
+        ink = alt.condition(strong, alt.value("#ffffff"), alt.value(COLOURS["text"]))
+        layers.append(base.mark_text().encode(text="text:N", color=ink))
+    height = CELL_HEIGHT if fits else 24
+    chart = alt.layer(*layers).properties(width=width * len(columns), height=height * len(lines))
+    chart.title = {"text": title}
+    return chart
+
+
+def save_chart(chart: Any, path: str | os.PathLike) -> Path:
+    """Writes a chart as a picture, without a browser; returns the path.
+
+    - chart: an Altair chart
+    - path: ends in .svg, .pdf or .png
+
+    Raises InputError for another ending, and where the file cannot be written.
+    """
+    suffix = Path(path).suffix.removeprefix(".").lower()
+    if suffix not in FORMATS:
+        raise InputError(f"a chart is saved as .svg, .pdf or .png, got {os.fspath(path)!r}")
+    return write_file(path, picture(chart, suffix))
+
+
+def picture(chart: Any, suffix: str) -> bytes:
+    """The bytes of a chart as svg, pdf or png."""
+    import vl_convert
+
+    version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+    specification = chart.to_dict(validate=False)
+    if suffix == "svg":
+        return vl_convert.vegalite_to_svg(specification, version).encode()
+    if suffix == "pdf":
+        return vl_convert.vegalite_to_pdf(specification, version)
+    return vl_convert.vegalite_to_png(specification, version, scale=2)
+
+
+def write_page(
+    path: str | os.PathLike, title: str, lead: str, parts: Sequence[tuple[str, Any]]
+) -> Path:
+    """Writes tables and charts as one HTML file that loads nothing; returns the path.
+
+    - title, lead: the heading and the line below it
+    - parts: a caption, which may be empty, and a `Table` or an Altair chart each
+
+    Raises InputError where the file cannot be written.
+    """
+    body = []
+    for caption, part in parts:
+        if caption:
+            body.append(f"<p>{escape(caption)}</p>")
+        if isinstance(part, Table):
+            body.append(part.html() + (f"<p>{escape(part.note)}</p>" if part.note else ""))
+        else:
+            # As an image: the names of gradients and clips in two charts are the same.
+            data = base64.b64encode(picture(part, "svg")).decode()
+            alt_text = escape(str(getattr(part, "description", "") or title), quote=True)
+            body.append(f'<figure><img alt="{alt_text}" src="data:image/svg+xml;base64,{data}">')
+            body.append("</figure>")
+    page = PAGE.format(title=escape(title), lead=escape(lead), body="\n".join(body))
+    return write_file(path, page)
+
+
+def _axis(key: str, **settings: Any) -> alt.Axis:
+    return alt.Axis(labelExpr=_label(key), **settings)
+
+
+def _label(key: str) -> str:
+    """The Vega expression of an axis label."""
+    return AXIS_LABELS.get(kind_of(key), "format(datum.value, ',.6~g')")

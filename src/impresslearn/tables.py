@@ -1,0 +1,273 @@
+"""Numbers and tables as people read them: in text, HTML and LaTeX, and for rich to print.
+
+The name of a column says what its values are: `format_value("bytes_per_task", 33275)` gives
+"33.3 kB". Nothing here imports torch or any other part of the library but its errors.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from impresslearn.errors import InputError, visible
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+ABSENT = "–"
+UNITS = ("B", "kB", "MB", "GB")
+KINDS = {
+    r"(.*_)?accuracy(_.*)?|rejected|share": "fraction",
+    r"(.*_)?difference|forgetting|(backward|forward)_transfer": "points",
+    r"bytes(_.*)?|.*_bytes": "bytes",
+    r"seconds(_.*)?|.*_seconds": "seconds",
+    r"(.*_)?p_value|p_holm": "probability",
+}
+"""Patterns of column names; any other number is printed with four digits."""
+LATEX_SIGNS = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": "$<$",
+    ">": "$>$",
+    "±": r"$\pm$",
+    "−": "$-$",
+    "×": r"$\times$",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "→": r"$\rightarrow$",
+    "–": "--",
+    "α": r"$\alpha$",
+    "λ": r"$\lambda$",
+}
+SHORTEST = 8  # characters that a narrow terminal leaves of a name
+
+
+def percent(fraction: float | None) -> str:
+    """0.9312 -> "93.1%"."""
+    return ABSENT if fraction is None else f"{fraction:.1%}"
+
+
+def size(count: float) -> str:
+    """Decimal units, as storage is sold: 120 -> "120 B", 33275 -> "33.3 kB"."""
+    scaled, whole = count, float(count).is_integer()
+    for unit in UNITS:
+        places = 1 if (scaled < 100 and unit != "B") or (unit == "B" and not whole) else 0
+        text = f"{scaled:.{places}f}"
+        if float(text) < 1000 or unit == UNITS[-1]:
+            break
+        scaled /= 1000
+    return f"{text} {unit}"
+
+
+def size_of(text: str) -> int:
+    """ "2 kB" -> 2000. Raises InputError for no number of bytes."""
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([kMG]?)B?\s*", text)
+    count = int(float(match[1]) * 1000 ** " kMG".index(match[2] or " ")) if match else 0
+    if count < 1:
+        raise InputError(f"a number of bytes is written as 500, 2kB or 1.5MB, got {text!r}")
+    return count
+
+
+def duration(seconds: float) -> str:
+    """41.3 -> "41 s", 135 -> "2 min 15 s", 8100 -> "2 h 15 min"."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def signed(value: float) -> str:
+    """A difference in points with its sign: 1.23 -> "+1.2", -0.5 -> "−0.5"."""
+    text = f"{value:+.1f}"
+    return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", "−")
+
+
+def number(value: float) -> str:
+    """Up to four significant digits, integers whole."""
+    whole = float(value).is_integer() and abs(value) < 1e15
+    return f"{value:.0f}" if whole else f"{value:.4g}"
+
+
+def kind_of(key: str) -> str:
+    """What a column of this name holds: one of the values of `KINDS`, or "number"."""
+    for pattern, kind in KINDS.items():
+        if re.fullmatch(pattern, key):
+            return kind
+    return "number"
+
+
+def format_value(key: str, value: Any) -> str:
+    """A value of the column `key` as a cell; None as a dash."""
+    if value is None:
+        return ABSENT
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not isinstance(value, (int, float)):
+        return visible(str(value))
+    kind = kind_of(key)
+    if kind == "fraction":
+        return percent(value)
+    if kind == "points":  # fractions, shown as percentage points
+        return signed(100 * value)
+    if kind == "bytes":
+        return size(value)
+    if kind == "seconds":
+        return duration(value)
+    if kind == "probability":
+        return "< 0.001" if value < 0.001 else f"{value:.3f}"
+    return number(value)
+
+
+def format_interval(key: str, mean: float, half_width: float) -> str:
+    """A mean ± half its interval, in the unit of the column `key`."""
+    kind = kind_of(key)
+    if kind == "fraction":
+        return f"{100 * mean:.1f} ± {100 * half_width:.1f}%"
+    if kind == "points":
+        return f"{signed(100 * mean)} ± {100 * half_width:.1f}"
+    if half_width == 0:
+        return format_value(key, mean)
+    return f"{format_value(key, mean)} ± {format_value(key, half_width)}"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of texts.
+
+    - header: one heading per column
+    - rows: one text per column each
+    - numeric: whether each column is aligned to the right
+    - title, note: above and below it
+    """
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numeric: tuple[bool, ...]
+    title: str = ""
+    note: str = ""
+
+    def text(self, width: int | None = None) -> str:
+        """Columns of equal width, the title above and the note below.
+
+        - width: characters per line at most; headings wrap and names are cut as far as it takes
+        """
+        limits = self._widths(width)
+        headings = [
+            textwrap.wrap(heading, limit) or [""]
+            for heading, limit in zip(self.header, limits, strict=True)
+        ]
+        depth = max(map(len, headings), default=0)
+        # Headings of fewer lines stand at the bottom, next to their column.
+        head = zip(*([""] * (depth - len(lines)) + lines for lines in headings), strict=True)
+        lines = [self._line(row, limits) for row in head]
+        lines.append("-" * (sum(limits) + 2 * (len(limits) - 1)))
+        lines += [self._line(row, limits) for row in self.rows]
+        paragraphs = [textwrap.fill(part, width or 100) for part in (self.title, self.note) if part]
+        if self.title:
+            lines.insert(0, paragraphs.pop(0))
+        return "\n".join([*lines, *paragraphs])
+
+    def _widths(self, width: int | None) -> list[int]:
+        columns = list(zip(*self.rows, strict=True)) or [()] * len(self.header)
+        limits = []
+        for heading, column in zip(self.header, columns, strict=True):
+            if width is None:
+                limits.append(max(map(len, (heading, *column))))
+            else:  # headings wrap between words
+                limits.append(max(map(len, (*heading.split(), *column)), default=1))
+        while width is not None and sum(limits) + 2 * (len(limits) - 1) > width:
+            names = [i for i, right in enumerate(self.numeric) if not right]
+            longest = max(names, key=lambda i: limits[i], default=None)
+            if longest is None or limits[longest] <= SHORTEST:
+                break  # numbers are never cut
+            limits[longest] -= 1
+        return limits
+
+    def _line(self, row: Sequence[str], limits: Sequence[int]) -> str:
+        cells = []
+        for text, limit, right in zip(row, limits, self.numeric, strict=True):
+            shown = text if len(text) <= limit else text[: limit - 1] + "…"
+            cells.append(shown.rjust(limit) if right else shown.ljust(limit))
+        return "  ".join(cells).rstrip()
+
+    def html(self) -> str:
+        """Header and rows as a table element."""
+        marks = [" class=right" if right else "" for right in self.numeric]
+
+        def line(tag: str, row: Sequence[str]) -> str:
+            cells = zip(marks, map(escape, row), strict=True)
+            return f"<tr>{''.join(f'<{tag}{mark}>{cell}</{tag[:2]}>' for mark, cell in cells)}</tr>"
+
+        body = "\n".join(line("td", row) for row in self.rows)
+        head = line("th scope=col", self.header)
+        return f"<table><thead>{head}</thead>\n<tbody>{body}</tbody></table>"
+
+    def latex(self) -> str:
+        r"""The table in LaTeX for the package booktabs, title and note as its caption."""
+        caption = in_latex(": ".join(part for part in (self.title, self.note) if part))
+        columns = "".join("r" if right else "l" for right in self.numeric)
+        head, *body = (rf"{' & '.join(map(in_latex, row))} \\" for row in (self.header, *self.rows))
+        return "\n".join(
+            [
+                r"\begin{table}",
+                r"\centering",
+                *([rf"\caption{{{caption}}}"] if caption else []),
+                rf"\begin{{tabular}}{{{columns}}}",
+                r"\toprule",
+                head,
+                r"\midrule",
+                *body,
+                r"\bottomrule",
+                r"\end{tabular}",
+                r"\end{table}",
+            ]
+        )
+
+    def printable(self, ruled: bool = True) -> RichTable:
+        """The table for rich to print.
+
+        - ruled: whether a rule stands below the header
+        """
+        from rich import box
+        from rich.table import Table as RichTable
+        from rich.text import Text
+
+        table = RichTable(
+            title=Text(self.title) if self.title else None,
+            caption=Text(self.note) if self.note else None,
+            box=box.SIMPLE_HEAD if ruled else None,
+            pad_edge=ruled,
+            title_justify="left",
+            caption_justify="left",
+        )
+        limits = self._widths(1)  # numbers stay whole, names get what is left
+        for heading, limit, right in zip(self.header, limits, self.numeric, strict=True):
+            side: Any = "right" if right else "left"
+            table.add_column(Text(heading), justify=side, overflow="fold", min_width=limit)
+        for row in self.rows:
+            table.add_row(*map(Text, row))  # Text, not str: brackets in a name are no markup
+        return table
+
+
+def table_of(rows: Sequence[Mapping[str, Any]], title: str = "", note: str = "") -> Table:
+    """Plain rows with the same keys as a table; `format_value` makes their cells."""
+    keys = list(rows[0]) if rows else []
+    return Table(
+        header=tuple(key.replace("_", " ") for key in keys),
+        rows=tuple(tuple(format_value(key, row[key]) for key in keys) for row in rows),
+        numeric=tuple(not any(isinstance(row[key], str) for row in rows) for key in keys),
+        title=title,
+        note=note,
+    )
+
+
+def in_latex(text: str) -> str:
+    """Text that LaTeX shows as it is."""
+    return "".join(LATEX_SIGNS.get(sign, sign) for sign in " ".join(text.split()))
