@@ -4,7 +4,6 @@ import ast
 import io
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from impresslearn import streams
 from impresslearn.cli import main, output
 from impresslearn.cli.predict import _print_rows
-from impresslearn.errors import InputError, MissingDataError, visible
+from impresslearn.errors import InputError, visible
 from impresslearn.tables import Table
 
 EVIL = "cat\t0.99\nrow2\x1b[2J\x9b2J\u202e\x85\u2028\r\udcff"
@@ -37,8 +35,8 @@ WAYS = {
     "file": (lambda: _print_rows([FILE], ("a",)), "\\udcff.png\t\\udcff.png\t1.0000\n"),
     "table": (lambda: output.print_table([EVIL], [[EVIL]]), f"{SHOWN}\n{SHOWN}"),
     "facts": (lambda: output.print_facts([(EVIL, EVIL)]), f"{SHOWN}  {SHOWN}"),
-    "line": (lambda: output.say(EVIL), SHOWN),
-    "remark": (lambda: output.remark(EVIL), SHOWN),
+    "line": (lambda: output.echo(EVIL), SHOWN),
+    "remark": (lambda: output.info(EVIL), SHOWN),
 }
 
 
@@ -90,7 +88,7 @@ def test_what_a_stream_cannot_encode_becomes_an_escape(monkeypatch, encoding):
     streams = [io.TextIOWrapper(io.BytesIO(), encoding=encoding) for _ in range(2)]
 
     def app(**_):
-        output.say("… é 訓\udcff")
+        output.echo("… é 訓\udcff")
         output.print_table(["é"], [["訓"]])
         raise InputError("no task 'é\x1b[2J\n'")
 
@@ -124,7 +122,7 @@ def test_output_that_nobody_takes(full, status, said):
 
 
 def test_commands_print_through_nothing_else():
-    names = {"print", "echo", "secho", "confirm", "prompt", "Console"}
+    names = {"print", "secho", "confirm", "prompt", "Console"}
     for file in Path(output.__file__).parent.glob("*.py"):
         calls = [n for n in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(n, ast.Call)]
         called = {getattr(call.func, "attr", getattr(call.func, "id", "")) for call in calls}
@@ -132,14 +130,5 @@ def test_commands_print_through_nothing_else():
 
 
 def test_errors_name_options_in_place_of_settings(capsys):
-    output.complain("a", InputError("say with label_column;\ncreate it with num_classes=3"))
+    output.error("a", InputError("say with label_column;\ncreate it with num_classes=3"))
     assert capsys.readouterr().err == "a: say with --label-column; create it with --classes=3\n"
-
-
-def test_what_is_said_of_missing_images_names_options(tmp_path, capsys):
-    with pytest.raises(MissingDataError, match="no usable MNIST") as caught:
-        streams.rotated_mnist(tasks=2, seed=0, root=tmp_path, download=False)
-    output.complain("reproduce", caught.value)
-    told = capsys.readouterr().err
-    assert told.endswith("point --data at a copy, or pass --download\n")
-    assert not re.search("point root|download=", told)

@@ -1,13 +1,9 @@
 """`impresslearn bench`: the gate, the records, the file."""
 
-import json
-
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from impresslearn import create_backbone
-from impresslearn.cli.app import app
 from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.experiments.bench import cases, steps
 from impresslearn.experiments.bench.cases import run_bench
@@ -44,16 +40,3 @@ def test_every_way_of_mixing_takes_the_same_step(monkeypatch):
     for make in (steps.plain_step, steps.popup_step, steps.sorted_popup_step):
         make(backbone, *batch)()
     assert losses[4] == pytest.approx(losses[5], rel=1e-5)
-
-
-@pytest.mark.slow
-def test_the_command_writes_records_and_restores_threads(tmp_path):
-    before = torch.get_num_threads()
-    command = ["bench", "--only", "popup", "--threads", "1", "--out", str(tmp_path / "b.json")]
-    done = CliRunner().invoke(app, command, catch_exceptions=False)
-    assert torch.get_num_threads() == before
-    records = json.loads((tmp_path / "b.json").read_text())
-    assert [record["name"] for record in records] == ["popup_step_ratio", "popup_vs_sort"]
-    keys = {"name", "value", "unit", "reference", "ratio", "threads", "device", "n"}
-    assert all(keys <= set(record) and record["ratio"] > 0 for record in records)
-    assert "popup_step_ratio" in done.stdout

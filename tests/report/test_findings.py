@@ -4,9 +4,7 @@ import json
 
 import pytest
 import samples
-from typer.testing import CliRunner
 
-from impresslearn.cli.app import app
 from impresslearn.experiments.configuration import read_configuration
 from impresslearn.experiments.record import write_record
 from impresslearn.report import markdown_of, read_findings, read_records, unshown
@@ -65,16 +63,6 @@ def test_what_is_no_record_is_written_over_and_names_that_are_no_text_are_kept(t
     assert json.loads(path.read_text(encoding="utf-8")) == record
 
 
-@pytest.mark.parametrize(("options", "count"), [((), 2), (("--quiet",), 0)])
-def test_a_finding_without_its_record_is_told(tmp_path, options, count):
-    samples.write(tmp_path, NEW)
-    write(tmp_path, {"overlap": {"paper": "a", "small": "b"}, "gone": {"small": "c"}})
-    result = CliRunner().invoke(app, ["report", *options, str(tmp_path)], catch_exceptions=False)
-    lines = [line for line in result.stderr.splitlines() if "not shown: the finding for" in line]
-    assert len(lines) == count
-    assert not count or "gone at scale small" in lines[1]
-
-
 def test_a_run_of_that_name_is_refused(tmp_path):
     (tmp_path / FILE).with_suffix(".toml").write_text("")
     refused(r"record would be findings\.json", read_configuration, tmp_path / "findings.toml")
@@ -85,15 +73,3 @@ def test_the_project_s_own_findings_have_their_records(request):
     records = read_records(folder)
     assert all(record.finding for record in records)
     assert not unshown(read_findings(folder), [(r.target, r.scale) for r in records])
-
-
-def test_the_report_as_json_has_what_the_page_shows(tmp_path):
-    samples.write(tmp_path, NEW)
-    done = CliRunner().invoke(app, ["report", "--json", str(tmp_path)], catch_exceptions=False)
-    told = json.loads(done.stdout)
-    assert told["written"] == [str(tmp_path / "report.html")]
-    (record,) = told["records"]
-    assert (record["target"], record["scale"]) == (NEW["target"], NEW["scale"])
-    for table in record["tables"]:
-        assert table["rows"]
-        assert all(len(row) == len(table["header"]) for row in table["rows"])

@@ -14,7 +14,7 @@ def main() -> None:
     # two cores the demo took 200 s spinning and 35 s sleeping. Read when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-    from impresslearn.cli.output import accept_every_character, complain, remark
+    from impresslearn.cli.output import accept_every_character, error, info
     from impresslearn.errors import ImpressLearnError
 
     accept_every_character()
@@ -22,11 +22,11 @@ def main() -> None:
         from impresslearn.cli.app import app
 
         app(prog_name="impresslearn")
-    except ImpressLearnError as error:
-        complain("error", error)
+    except ImpressLearnError as failure:
+        error("error", failure)
         raise SystemExit(2) from None
-    except OSError as error:  # a full disk behind standard output, say
-        remark(f"error: {error}")
+    except OSError as failure:  # as for a full disk
+        info(f"error: {failure}")
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None

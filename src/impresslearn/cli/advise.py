@@ -16,7 +16,7 @@ from impresslearn.cli.arguments import (
     own_network,
 )
 from impresslearn.cli.learn_options import DataOptions, DataSet
-from impresslearn.cli.output import print_json, print_table, remark, say
+from impresslearn.cli.output import echo, info, print_json, print_table
 from impresslearn.errors import InputScaleWarning
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def advise(
     examples = {name: raw.examples(*each) for name, each in data.items()}
     first, *others = examples.values()
     preprocessing = new_preprocessing(reader, first, others, standardise, columns)
-    tell_of_scale(first, preprocessing, lambda line: None if quiet else remark(line))
+    tell_of_scale(first, preprocessing, lambda line: None if quiet else info(line))
     found = find_advice(
         examples,
         budget,
@@ -106,14 +106,14 @@ def advise(
     table = found.table()
     marked = zip(table.header, table.numeric, strict=True)
     print_table(table.header, table.rows, right=[heading for heading, right in marked if right])
-    say()
+    echo()
     for line, of in ((found.summary(), found), (found.summary_of_cheaper(), found.cheaper)):
         if of is not None:
-            say(line)
+            echo(line)
             for command in commands(of):
-                say(f"  {command}")
+                echo(f"  {command}")
     if found.basis or (found.cheaper and found.cheaper.basis):
-        say("Basis tasks take a mask each, kilobytes, which the budget does not count.")
+        echo("Basis tasks take a mask each, kilobytes, which the budget does not count.")
 
 
 def _given(files: FileOptions, module: str | None) -> list[str]:

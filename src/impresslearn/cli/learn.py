@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from impresslearn.cli.arguments import AsJson, Device, FileOptions, Quiet, Store, option_groups
 from impresslearn.cli.learn_options import StoreOptions, TaskOptions, TrainingOptions
-from impresslearn.cli.output import complain, counted, print_json, remark, say
+from impresslearn.cli.output import counted, echo, error, info, print_json
 from impresslearn.errors import ImpressLearnError, InputError, InputScaleWarning
 from impresslearn.tables import duration, percent, size
 
@@ -48,10 +48,10 @@ def learn(
     jobs, given = sources.jobs(), files.reader()
     network = new.own_network()
     spoken = not quiet and not as_json
-    tell = (lambda line: None) if quiet else remark
+    tell = (lambda line: None) if quiet else info
     created = prepare_store(store, jobs, given, training, new.settings(), network, tell)
     if created is not None and spoken:
-        say(f"created {store}: {_network(created.backbone)}")
+        echo(f"created {store}: {_network(created.backbone)}")
     done: list[dict[str, Any]] = []
     try:
         how: dict[str, Any] = {"module": network, "device": device, "progress": not quiet}
@@ -59,24 +59,24 @@ def learn(
         for told in learn_jobs(store, jobs, given, training, **how):
             done.append(told)
             if told["status"] == "failed":
-                complain(told["task"], told["error"])
+                error(told["task"], told["error"])
             elif spoken:
-                say(_line(told))
-    except (KeyboardInterrupt, ImpressLearnError) as error:
+                echo(_line(told))
+    except (KeyboardInterrupt, ImpressLearnError) as failure:
         kept = f"{len(done)} of {len(jobs)} tasks are kept in {store}"
-        if isinstance(error, KeyboardInterrupt):
-            remark(f"{kept}; run the same command again to carry on")
+        if isinstance(failure, KeyboardInterrupt):
+            info(f"{kept}; run the same command again to carry on")
         elif done:
-            remark(f"{kept}; those behind them were not looked at")
+            info(f"{kept}; those behind them were not looked at")
         raise
     failed = [each for each in done if each["status"] == "failed"]
     if not quiet and (advice := _advice(store, done)):
-        remark(advice)
+        info(advice)
     if as_json:
         tasks = [{**each, "error": str(each["error"])} if each in failed else each for each in done]
         print_json({"store": str(store), "created": created is not None, "tasks": tasks})
     elif spoken and len(done) > 1:
-        say(_summary(done))
+        echo(_summary(done))
     if failed:
         names = ", ".join(each["task"] for each in failed[:NAMED])
         more = f" and {len(failed) - NAMED:,} more" if len(failed) > NAMED else ""

@@ -13,7 +13,7 @@ from torch import nn
 
 from impresslearn.cli.data_files import inputs_settings
 from impresslearn.cli.learn_options import DataSet, Job, TrainingOptions
-from impresslearn.cli.output import remark
+from impresslearn.cli.output import info
 from impresslearn.data import Examples, Inputs, Preprocessing, StreamedExamples, classes_of
 from impresslearn.data.files import FileReader
 from impresslearn.data.inputs import one_tensor
@@ -51,7 +51,7 @@ def prepare_store(
     training: TrainingOptions,
     new: CreationSettings,
     network: Backbone | nn.Module | None = None,
-    tell: Callable[[str], None] = remark,
+    tell: Callable[[str], None] = info,
 ) -> ImpressLearner | None:
     """Creates the store where there is none, and returns the empty learner it was made from.
 

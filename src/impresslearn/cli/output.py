@@ -20,8 +20,6 @@ OPTIONS = {
     "label_column": "--label-column",
     "num_classes": "--classes",
     "as `labels`": "with --labels",
-    "point root at": "point --data at",
-    "pass download=True": "pass --download",
 }
 """Options for what errors of the library call a setting."""
 WIDEST = 1000
@@ -37,22 +35,22 @@ def accept_every_character() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def say(*cells: str) -> None:
+def echo(*cells: str) -> None:
     """A line of the result; several cells have tabs between."""
     print("\t".join(map(visible, cells)), flush=True)
 
 
-def remark(line: str) -> None:
+def info(line: str) -> None:
     """A line that is no result."""
     print(visible(line), file=sys.stderr, flush=True)
 
 
-def complain(about: str, error: Exception) -> None:
+def error(about: str, failure: Exception) -> None:
     """What is wrong, in a line with options in place of the library's settings."""
-    line = " ".join(str(error).split())
+    line = " ".join(str(failure).split())
     for setting, named in OPTIONS.items():
         line = line.replace(setting, named)
-    remark(f"{about}: {line}")
+    info(f"{about}: {line}")
 
 
 def confirmed(question: str) -> bool:
@@ -82,13 +80,13 @@ def print_json(value: Any) -> None:
     print(text, flush=True)
 
 
-def answer(as_json: bool, told: Any, *lines: str) -> None:
+def print_result(as_json: bool, told: Any, *lines: str) -> None:
     """The result as JSON for a machine, or as lines for a person."""
     if as_json:
         print_json(told)
     else:
         for line in lines:
-            say(line)
+            echo(line)
 
 
 def _can_be_shown(text: str) -> bool:
@@ -109,7 +107,7 @@ def print_facts(facts: Iterable[tuple[str, object]]) -> None:
     shown = [(name, str(value)) for name, value in facts if value is not None]
     width = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
-        say(f"{name:<{width}}  {value}")
+        echo(f"{name:<{width}}  {value}")
 
 
 def print_table(
@@ -119,7 +117,7 @@ def print_table(
     shown = list(rows)
     if not sys.stdout.isatty() or len(shown) > LARGEST_TABLE:
         for row in (headings, *shown):
-            say(*row)
+            echo(*row)
         return
     from impresslearn.tables import Table
 

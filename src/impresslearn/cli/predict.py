@@ -17,7 +17,7 @@ from impresslearn.cli.arguments import (
     own_module,
 )
 from impresslearn.cli.data_files import inputs_settings, kept_inputs, reader_for
-from impresslearn.cli.output import print_facts, print_json, remark, say
+from impresslearn.cli.output import echo, info, print_facts, print_json
 from impresslearn.errors import UnknownTaskError
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def predict(
                 line = f"the inputs look like none of the tasks: {guess.summary()}"
                 raise UnknownTaskError(f"{line}; name one with --task")
             task = guess.best
-            remark(f"task {task} (probability {guess.posterior[task]:.2f})")
+            info(f"task {task} (probability {guess.posterior[task]:.2f})")
         classes, rows = _predicted(learner, named, task, guess, proba)
         if labels is not None:
             column = given.label_column if labels.suffix.lower() == ".csv" else None
@@ -89,7 +89,7 @@ def predict(
         return
     _print_rows(rows, classes)
     if accuracy is not None:
-        say(f"accuracy {accuracy:.1%} of {len(rows):,} rows")
+        echo(f"accuracy {accuracy:.1%} of {len(rows):,} rows")
 
 
 @option_groups
@@ -146,7 +146,7 @@ def infer(
         ]
     )
     if found is not None:
-        say()
+        echo()
         _print_rows(found[1], found[0])
 
 
@@ -197,7 +197,7 @@ def _print_rows(rows: list[dict[str, Any]], classes: "tuple[Label, ...]") -> Non
     for row in rows:
         likely = zip(classes, row.get("probabilities", ()), strict=False)
         cells = [row["name"], str(row["label"]), f"{row['confidence']:.4f}"]
-        say(*cells, *(f"{each}={value:.4f}" for each, value in likely))
+        echo(*cells, *(f"{each}={value:.4f}" for each, value in likely))
 
 
 def _plain(guess: "TaskGuess") -> dict[str, Any]:
@@ -218,7 +218,7 @@ def _plain(guess: "TaskGuess") -> dict[str, Any]:
 def _warn_of_other_inputs(learner: "ImpressLearner", task: str, reader: "FileReader") -> None:
     kept, used = kept_inputs(learner, learner.tasks_[task]), inputs_settings(reader)
     if differing := [name for name, value in kept.items() if used.get(name) != value]:
-        remark(
+        info(
             f"warning: {task} was learned from inputs with other {', '.join(differing)}; "
             "say how to read these with the options of that name"
         )

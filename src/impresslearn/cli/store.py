@@ -13,13 +13,13 @@ import typer
 from impresslearn.cli.arguments import AsJson, Only, OwnNetwork, Store, option, own_module
 from impresslearn.cli.help import PlainCommand
 from impresslearn.cli.output import (
-    answer,
     confirmed,
     counted,
+    info,
     print_facts,
     print_json,
+    print_result,
     print_table,
-    remark,
 )
 from impresslearn.cli.store_export import export
 from impresslearn.errors import InputError, StoreError
@@ -70,7 +70,7 @@ def ls(
         rows = ([*row, learned[:19].replace("T", " ")] for *row, learned in rows)
         print_table(headings, rows, right=("classes", "masks", "bytes"))
     if 0 < count < total:
-        remark(f"… and {total - count:,} more; --limit 0 lists all {total:,}")
+        info(f"… and {total - count:,} more; --limit 0 lists all {total:,}")
 
 
 def show(
@@ -146,7 +146,7 @@ def report(
     page = out or store.with_suffix(".html")
     with open_store(store, module=own_module(module), readonly=True, progress=False) as learner:
         write_page(learner, page, title=store.name)
-    answer(as_json, {"written": str(page)}, f"wrote {page}")
+    print_result(as_json, {"written": str(page)}, f"wrote {page}")
 
 
 def verify(store: Store, module: OwnNetwork = None, as_json: AsJson = False) -> None:
@@ -168,7 +168,7 @@ def verify(store: Store, module: OwnNetwork = None, as_json: AsJson = False) -> 
         raise typer.Exit(2) from None
     held = f"{counted(counts['tasks'], 'task')}, {counted(counts['masks'], 'mask')}"
     told = {"store": str(store), "sound": True, **counts}
-    answer(as_json, told, f"{store} is sound: {held}")
+    print_result(as_json, told, f"{store} is sound: {held}")
 
 
 def import_(
@@ -188,7 +188,7 @@ def import_(
 
     names = import_tasks(store, source, task or None, module=own_module(module))
     told = {"store": str(store), "source": str(source), "imported": names}
-    answer(as_json, told, f"{counted(len(names), 'task')} of {source} copied into {store}")
+    print_result(as_json, told, f"{counted(len(names), 'task')} of {source} copied into {store}")
 
 
 def versions(
@@ -230,7 +230,7 @@ def restore(
     with open_store(store, module=own_module(module), progress=False) as learner:
         now = learner.restore_task(task, version).tasks_[task].version
     told = {"store": str(store), "task": task, "restored": version, "version": now}
-    answer(as_json, told, f"version {version} of {task} is back, as its version {now}")
+    print_result(as_json, told, f"version {version} of {task} is back, as its version {now}")
 
 
 def compact(store: Store, as_json: AsJson = False) -> None:
@@ -242,7 +242,7 @@ def compact(store: Store, as_json: AsJson = False) -> None:
 
     before, after = compact_store(store)
     told = {"store": str(store), "bytes_before": before, "bytes_after": after}
-    answer(as_json, told, f"{store}: {size(before)} before, {size(after)} now")
+    print_result(as_json, told, f"{store}: {size(before)} before, {size(after)} now")
 
 
 def rm(
@@ -266,12 +266,12 @@ def rm(
             raise InputError("removing cannot be undone: pass --yes where nobody can be asked")
         shown = ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
         if not confirmed(f"Remove {counted(len(names), 'task')} from {store} ({shown})?"):
-            remark("nothing was removed")
+            info("nothing was removed")
             raise typer.Exit(1)
     kept = remove_tasks(store, names)
     told = {"store": str(store), "removed": names, "masks_kept": kept}
     stay = (f"mask {mask!r} stays: combined by {counted(n, 'task')}" for mask, n in kept.items())
-    answer(as_json, told, f"{counted(len(names), 'task')} removed from {store}", *stay)
+    print_result(as_json, told, f"{counted(len(names), 'task')} removed from {store}", *stay)
 
 
 for command in (ls, show, report, verify, export, versions, restore, compact, rm):

@@ -18,7 +18,7 @@ from impresslearn.cli.arguments import (
     own_module,
 )
 from impresslearn.cli.data_files import kept_inputs, reader_for
-from impresslearn.cli.output import answer, counted, print_table, remark, say
+from impresslearn.cli.output import counted, echo, info, print_result, print_table
 from impresslearn.errors import InputError
 from impresslearn.tables import percent, size
 
@@ -90,7 +90,7 @@ def export(
     if told and not as_json:
         _print_changes(told)
     line = f"{out}: {counted(len(names), 'task')}, {out.stat().st_size:,} bytes"
-    answer(as_json, {"out": str(out), "tasks": names, "rounding": told}, line)
+    print_result(as_json, {"out": str(out), "tasks": names, "rounding": told}, line)
 
 
 def _check(store: Path, out: Path, example: Path | None, overwrite: bool) -> None:
@@ -119,7 +119,7 @@ def _export_task(
     export_task(learner.task_model(name), out, example=inputs)
     kept = kept_inputs(learner, task)
     if how := ", ".join(f"{key} {kept[key]}" for key in ("mean", "std") if key in kept):
-        remark(f"the file does not normalise: take inputs as the task was learned from, {how}")
+        info(f"the file does not normalise: take inputs as the task was learned from, {how}")
 
 
 def _print_changes(changes: list[dict[str, Any]]) -> None:
@@ -136,4 +136,4 @@ def _print_changes(changes: list[dict[str, Any]]) -> None:
         headings = ("task", "bytes before", "after", "accuracy before", "after")
         print_table(headings, rows, right=headings[1:])
     before, after = (sum(each[f"bytes_{when}"] for each in changes) for when in ("before", "after"))
-    say(f"all tasks: {size(before)} before, {size(after)} now")
+    echo(f"all tasks: {size(before)} before, {size(after)} now")
