@@ -14,8 +14,7 @@ from impresslearn.coefficients.norm_statistics import (
     restore_statistics,
 )
 from impresslearn.inference import TaskProfile
-from impresslearn.networks.prediction import TaskView
-from impresslearn.networks.remeasuring import remeasured
+from impresslearn.networks.prediction import TaskView, remeasured
 from toys import ConvNet, pictures, quick_learner, resnet, same
 
 

@@ -62,28 +62,6 @@ def test_masks_of_other_layers_are_refused():
             operation(a, b)
 
 
-def test_signed_masks():
-    mask = random_mask(LAYERS, (36, 30), 0)
-    signed = masks.signed_mask(mask, seed=1)
-    for name, values in signed.items():
-        assert torch.equal(values != 0, mask[name])
-        assert set(values.unique().tolist()) == {-1.0, 0.0, 1.0}
-    assert same(masks.signed_mask(mask, seed=1), signed)
-    assert not same(masks.signed_mask(mask, seed=2), signed)
-
-
-def test_real_masks_are_scores_of_mean_magnitude_one():
-    mask = random_mask(LAYERS, (36, 30), 0)
-    scores = {layer.name: torch.randn(layer.shape) for layer in LAYERS}
-    for name, values in masks.real_mask(mask, scores).items():
-        assert torch.equal(values != 0, mask[name])
-        assert values[mask[name]].abs().mean().item() == pytest.approx(1, rel=1e-5)
-        ratio = values[mask[name]] / scores[name][mask[name]]
-        torch.testing.assert_close(ratio, ratio[0].expand_as(ratio))
-    with pytest.raises(InputError, match=r"scores kept in conv.weight are all zero"):
-        masks.real_mask(mask, {name: torch.zeros_like(each) for name, each in scores.items()})
-
-
 def test_dense_masks_mix_as_packed_ones_do():
     drawn = [random_mask(LAYERS, (36, 30), 0, number) for number in range(3)]
     weights = {layer.name: torch.randn(layer.shape) for layer in LAYERS}

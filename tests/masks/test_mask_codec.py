@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 
 import impresslearn as il
 from impresslearn.errors import StoreError
-from impresslearn.masks.codec import LAST_LEVEL, decode_mask, density, encode_mask
-from impresslearn.masks.codec_classes import find_classes
+from impresslearn.masks.codec import LAST_LEVEL, decode_mask, density, encode_mask, find_classes
 
 LENET = ((300, 784), (100, 300), (10, 100))
 SIZES = st.integers(1, 40)

@@ -13,7 +13,7 @@ from impresslearn.masks import (
     density,
     prune,
     train_mask,
-    training,
+    weights,
 )
 from impresslearn.masks.edge_popup import RULES, top_mask
 from impresslearn.masks.sparsity import ones_per_layer
@@ -39,10 +39,10 @@ def masked(weights, mask):
 def test_popup_scores_mask_the_weights(backbone):
     frozen = backbone.weights
     scores = PopupScores.create(backbone.layers, (50, 10), 2, "score")
-    masks, weights = scores.masks(), scores.weights(frozen)
+    masks, effective = scores.masks(), scores.weights(frozen)
     assert [int(mask.sum()) for mask in masks.values()] == [50, 10]
-    assert same(weights, masked(frozen, masks))
-    sum(weight.sum() for weight in weights.values()).backward()
+    assert same(effective, masked(frozen, masks))
+    sum(weight.sum() for weight in effective.values()).backward()
     for layer, tensor in zip(scores.layers, scores.tensors, strict=True):
         count = int(masks[layer.name].sum())
         assert torch.equal(masks[layer.name], top_mask(tensor, count, "score"))
@@ -109,7 +109,7 @@ def test_pruning_keeps_the_ones_asked_for_and_gives_the_weights_back(backbone, c
 
 
 def test_survivors_of_a_round_are_survivors_of_the_one_before(backbone, clouds, monkeypatch):
-    train, seen = training.weights_under, []
+    train, seen = weights.weights_under, []
 
     def spy(mask, task, initial):
         seen.append({name: each.clone() for name, each in mask.items()})
@@ -120,7 +120,7 @@ def test_survivors_of_a_round_are_survivors_of_the_one_before(backbone, clouds, 
                 weight[mask[name]] = 0.0  # a tie with what was pruned, if that counted as zero
         return trained
 
-    monkeypatch.setattr(training, "weights_under", spy)
+    monkeypatch.setattr(weights, "weights_under", spy)
     last = prune(backbone, clouds, sparsity=15 / 16, allocation="uniform", recipe=FEW_STEPS).mask
     chain = [*seen, last]
     assert all(each.all() for each in chain[0].values())

@@ -34,8 +34,7 @@ from impresslearn.data import Examples, Inputs, StreamedExamples
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import some_inputs
 from impresslearn.networks.norms import batch_norms
-from impresslearn.networks.prediction import Statistics
-from impresslearn.networks.remeasuring import remeasured
+from impresslearn.networks.prediction import Statistics, remeasured
 
 Floats = NDArray[np.float64]
 MEAN_STEP = 0.5

@@ -1,7 +1,6 @@
 """Masks over a frozen network: trained, pruned, drawn, combined and compared.
 
-Every source gives the same thing: layer name -> booleans of the weight's shape. `MaskBank` keeps
-them packed.
+Every source gives layer name -> booleans of the weight's shape. `MaskBank` keeps them packed.
 """
 
 from impresslearn.masks.arithmetic import (
@@ -12,13 +11,18 @@ from impresslearn.masks.arithmetic import (
     difference,
     intersection,
     overlap,
-    real_mask,
-    signed_mask,
     symmetric_difference,
     union,
 )
 from impresslearn.masks.bank import MaskBank
-from impresslearn.masks.edge_popup import PopupScores, ScoreRule
+from impresslearn.masks.edge_popup import (
+    POPUP_RECIPE,
+    PopupScores,
+    ScoreRule,
+    TrainedMask,
+    train_mask,
+    trainable_scores,
+)
 from impresslearn.masks.sources import (
     MaskSource,
     add_random_masks,
@@ -31,15 +35,14 @@ from impresslearn.masks.sources import (
     register_mask_source,
 )
 from impresslearn.masks.sparsity import Allocation
-from impresslearn.masks.training import (
-    POPUP_RECIPE,
+from impresslearn.masks.weights import (
+    PRUNING_RECIPE,
     PrunedMask,
-    TrainedMask,
+    TrainedWeights,
+    accuracy,
     prune,
-    train_mask,
-    trainable_scores,
+    train_weights,
 )
-from impresslearn.masks.weights import PRUNING_RECIPE, TrainedWeights, accuracy, train_weights
 
 __all__ = [
     "POPUP_RECIPE",
@@ -68,9 +71,7 @@ __all__ = [
     "prune",
     "random_bank",
     "random_mask",
-    "real_mask",
     "register_mask_source",
-    "signed_mask",
     "symmetric_difference",
     "train_mask",
     "train_weights",

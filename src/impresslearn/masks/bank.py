@@ -1,4 +1,4 @@
-"""The bank of masks: named, binary, one bit a weight, append-only.
+"""The bank of masks: named, binary, one bit per weight, append-only.
 
 Masks are never changed or reordered, and only those that no task needs can be left out of another
 bank (`without`): the first n of them mean the same for ever, and coefficients learned over n masks
@@ -25,15 +25,18 @@ from impresslearn.networks.layers import MaskableLayer, checked_layers
 
 SERIALS = itertools.count()
 GROWTH = 16
-"""A full bank grows by a sixteenth, so that spare room stays under 7%."""
+"""A full bank grows by a sixteenth, so that spare storage stays under 7%."""
 
 
 @dataclass(frozen=True)
 class MaskInfo:
     """Where a mask comes from.
 
-    source: "edge_popup", "random", "pruning" or the caller's own word; recipe: what rebuilds it, as
-    plain values; coded: the bits as the store keeps them, once somebody has needed them.
+    - `name`: the mask's name, unique in its bank.
+    - `source`: "edge_popup", "random", "pruning" or the caller's own word.
+    - `ones`: the number of ones in each layer.
+    - `recipe`: plain values that rebuild the mask.
+    - `coded`: the bits as the store keeps them, once they were needed.
     """
 
     name: str
@@ -49,7 +52,7 @@ class MaskInfo:
 
 
 PackedMask = tuple[MaskInfo, Sequence[Tensor]]
-"""A mask's origin and its packed bits, (units, row_bytes) uint8 a layer."""
+"""A mask's origin and its packed bits, (units, row_bytes) uint8 per layer."""
 
 
 def packed_mask(
@@ -66,42 +69,46 @@ def packed_mask(
 
 
 def coded_mask(mask: PackedMask, layers: Sequence[MaskableLayer]) -> PackedMask:
-    """The same mask with its bits coded, which is done only where they are not coded already."""
+    """The same mask with its bits coded, which takes long and is done once per mask."""
     info, packed = mask
     if info.coded is None:
-        pairs = zip(packed, layers, strict=True)
-        rows = [unpack(bits.cpu(), layer.fan_in).numpy() for bits, layer in pairs]
+        rows = []
+        for bits, layer in zip(packed, layers, strict=True):
+            rows.append(unpack(bits.cpu(), layer.fan_in).numpy())
         info = replace(info, coded=encode_mask(rows))
     return info, packed
 
 
 class MaskBank:
-    """N named binary masks over the maskable layers of one backbone, a bit a weight.
+    """N named binary masks over the maskable layers of one backbone, one bit per weight.
 
-    layers: those of the network, `backbone.layers`; device: where the bits lie. A new bank is empty
-    and grows by `append`, or by what a learner learns. trained_on: the fingerprint of the weights
-    that a learner trained masks of it on, None where it trained none. Raises InputError for
-    anything else as layers.
+    A new bank is empty and grows by `append`, or by what a learner learns.
+
+    - `layers`: the layers of the network, `backbone.layers`.
+    - `device`: where the bits lie.
+
+    Attribute `trained_on`: the fingerprint of the weights that a learner trained masks of the bank
+    on, None if it trained none. Raises InputError for anything else as layers.
     """
 
     def __init__(self, layers: Sequence[MaskableLayer], device: torch.device | str = "cpu") -> None:
         self.layers = checked_layers(layers)
         self.device = torch.device(device)
         self.trained_on: str | None = None
-        self.serial = next(SERIALS)  # tells it from every other bank of this process
+        # Tells it from every other bank of this process: a bank without a mask is another bank.
+        self.serial = next(SERIALS)
         self._infos: list[MaskInfo] = []
         self._position: dict[str, int] = {}
-        self._room = [
-            torch.zeros((0, layer.units, row_bytes(layer.fan_in)), dtype=torch.uint8, device=device)
-            for layer in self.layers
-        ]
+        self._storage = []
+        for layer in self.layers:
+            shape = (0, layer.units, row_bytes(layer.fan_in))
+            self._storage.append(torch.zeros(shape, dtype=torch.uint8, device=device))
 
     def __len__(self) -> int:
         return len(self._infos)
 
     def __contains__(self, name: object) -> bool:
-        # A fork in the middle of `adopt` copies a position without its mask.
-        return self._position.get(name, len(self)) < len(self)  # type: ignore[call-overload]
+        return name in self._position
 
     def __repr__(self) -> str:
         packed = len(self) * sum(layer.units * row_bytes(layer.fan_in) for layer in self.layers)
@@ -119,9 +126,9 @@ class MaskBank:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in memory, spare room and coded masks included."""
+        """Bytes in memory, spare storage and coded masks included."""
         coded = sum(len(info.coded or b"") for info in self._infos)
-        return coded + sum(room.numel() for room in self._room)
+        return coded + sum(bits.numel() for bits in self._storage)
 
     def index(self, name: str) -> int:
         """The position of a mask. Raises UnknownTaskError for a name that is not in the bank."""
@@ -140,7 +147,12 @@ class MaskBank:
         source: str = "given",
         recipe: Mapping[str, Any] | None = None,
     ) -> MaskInfo:
-        """Adds a mask: layer name -> booleans of the weight's shape. Nothing changes on an error.
+        """Adds a mask, and returns what the bank knows of it. An error leaves the bank unchanged.
+
+        - `name`: unique in the bank.
+        - `mask`: layer name -> booleans of the weight's shape.
+        - `source`: a word for where the mask comes from.
+        - `recipe`: plain values that rebuild the mask, for the record.
 
         Raises InputError for a taken name, missing or unknown layers, wrong shapes or dtypes.
         """
@@ -160,48 +172,54 @@ class MaskBank:
         if info.name in self:
             raise InputError(f"the bank already holds a mask named {info.name!r}")
         shapes = [tuple(bits.shape) for bits in packed]
-        if shapes != [tuple(room.shape[1:]) for room in self._room]:
+        if shapes != [tuple(storage.shape[1:]) for storage in self._storage]:
             raise InputError(f"the packed mask {info.name!r} belongs to other layers")
-        if len(self) == len(self._room[0]):
-            capacity = len(self) + max(1, len(self) // GROWTH)
-            larger = [room.new_zeros((capacity, *room.shape[1:])) for room in self._room]
-            for room, copy in zip(self._room, larger, strict=True):
-                copy[: len(room)] = room
-            self._room = larger  # all layers or, where memory runs out above, none
-        for room, bits in zip(self._room, packed, strict=True):
+        if len(self) == len(self._storage[0]):
+            self._grow(len(self) + max(1, len(self) // GROWTH))
+        for storage, bits in zip(self._storage, packed, strict=True):
             # .data: a thread that learns meanwhile may hold earlier rows for its backward pass,
             # which a change of the tensor's version would refuse.
-            room.data[len(self)] = bits
+            storage.data[len(self)] = bits
         self._position[info.name] = len(self)
         self._infos.append(info)
 
+    def _grow(self, capacity: int) -> None:
+        """Moves all masks to larger storage: in all layers or, where memory runs out, in none."""
+        larger = []
+        for storage in self._storage:
+            moved = storage.new_zeros((capacity, *storage.shape[1:]))
+            moved[: len(storage)] = storage
+            larger.append(moved)
+        self._storage = larger
+
     def without(self, positions: Collection[int]) -> MaskBank:
         """The other masks, as a new bank in the same order."""
-        kept = [place for place in range(len(self)) if place not in positions]
-        left = MaskBank(self.layers, self.device)
-        left.trained_on = self.trained_on
-        left._room = [room[kept] for room in self._room]
-        left._infos = [self._infos[place] for place in kept]
-        left._position = {info.name: place for place, info in enumerate(left._infos)}
-        return left
+        left = [place for place in range(len(self)) if place not in positions]
+        bank = MaskBank(self.layers, self.device)
+        bank.trained_on = self.trained_on
+        bank._storage = [storage[left] for storage in self._storage]
+        bank._infos = [self._infos[place] for place in left]
+        bank._position = {info.name: place for place, info in enumerate(bank._infos)}
+        return bank
 
     def bits(self, layer: int, count: int | None = None) -> Tensor:
-        """Packed masks of one layer, (n, units, row_bytes) uint8, eight weights a byte.
+        """Packed masks of one layer, (count, units, row_bytes) uint8, eight weights per byte.
 
-        layer: its place among `layers`; count: n, all masks by default.
+        - `layer`: the layer's place among `layers`.
+        - `count`: the first masks only; all masks by default.
         """
-        return self._room[layer][: len(self) if count is None else count]
+        return self._storage[layer][: len(self) if count is None else count]
 
     def packed(self, position: int) -> PackedMask:
         """The mask at a position, as `adopt` takes it; the bits are not copied."""
-        return self._infos[position], [room[position] for room in self._room]
+        return self._infos[position], [storage[position] for storage in self._storage]
 
     def mask(self, name: str) -> dict[str, Tensor]:
         """One mask, unpacked: layer name -> booleans of the weight's shape."""
         position = self.index(name)
         return {
-            layer.name: unpack(room[position], layer.fan_in).reshape(layer.shape)
-            for layer, room in zip(self.layers, self._room, strict=True)
+            layer.name: unpack(bits[position], layer.fan_in).reshape(layer.shape)
+            for layer, bits in zip(self.layers, self._storage, strict=True)
         }
 
     def to(self, device: torch.device | str) -> MaskBank:
@@ -209,7 +227,7 @@ class MaskBank:
         moved = MaskBank(self.layers, device)
         moved.trained_on = self.trained_on
         moved._infos, moved._position = list(self._infos), dict(self._position)
-        moved._room = [room[: len(self)].to(device) for room in self._room]
+        moved._storage = [bits[: len(self)].to(device) for bits in self._storage]
         return moved
 
     def trained_with(self, backbone: Backbone) -> MaskBank:
@@ -236,8 +254,9 @@ class MaskBank:
         index = torch.tensor([self.index(name) for name in chosen])
         shared, ones = [], []
         for number, layer in enumerate(self.layers):
-            bits = self._room[number][index.to(self.device)]
+            bits = self._storage[number][index.to(self.device)]
             rows = [unpack(packed, layer.fan_in).float() for packed in bits]
+            # The mask sums of one mask's ones are what it shares with every mask.
             shared.append(torch.stack([mask_sums(bits, row, row) for row in rows]).cpu().double())
             ones.append(shared[-1].diagonal().clone())
         numel = torch.tensor([layer.numel for layer in self.layers]).double()[:, None, None]
@@ -247,12 +266,12 @@ class MaskBank:
 
     def check(self, mask: Mapping[str, Tensor]) -> None:
         """Raises InputError unless a mask has booleans of every layer's shape, and no others."""
-        wanted = {layer.name for layer in self.layers}
-        if set(mask) != wanted:
-            missing, foreign = sorted(wanted - set(mask))[:3], sorted(set(mask) - wanted)[:3]
+        names = {layer.name for layer in self.layers}
+        if set(mask) != names:
+            missing, unknown = sorted(names - set(mask))[:3], sorted(set(mask) - names)[:3]
             raise InputError(
                 "a mask must cover exactly the maskable layers; "
-                f"missing: {missing or 'none'}, unknown: {foreign or 'none'}"
+                f"missing: {missing or 'none'}, unknown: {unknown or 'none'}"
             )
         for layer in self.layers:
             values = mask[layer.name]

@@ -1,15 +1,25 @@
 """Codec of binary masks: bytes near their entropy.
 
-The rows of a layer fall into classes a, its columns into classes b, and every weight (i, j) is an
-independent draw at the density of its block:
+A trained mask is uneven in two directions at once: units and inputs that matter keep more weights,
+and those that never learn keep whatever the draw of the scores gave them. So the rows of a layer
+fall into classes a, its columns into classes b, and every weight (i, j) is an independent draw at
+the density of its block:
 
     P(mask_ij = 1) = p(level[a_i, b_j]),    p(-n) = (32 - n mod 16) / 2^(6 + n div 16) = 1 - p(n)
 
 so p(0) = 1/2, and sixteen levels halve it. One range coder (`constriction`) holds, layer after
 layer, the classes, the levels and the weights block by block. Decoding is integers and dyadic
-fractions, which floats hold exactly, so every machine gets the same bits. `codec_classes`
-finds classes that pay; a mask without structure is one block a layer and costs its entropy.
-A mask's bytes are FORMAT, then the coder's 32-bit words, little-endian.
+fractions, which floats hold exactly, so every machine gets the same bits. A trained mask of
+LeNet-300-100 takes 12.2 kB, where independent bits take 15.0 and one bit per weight 33.3. A mask's
+bytes are FORMAT, then the coder's 32-bit words, little-endian.
+
+`find_classes` looks for the classes with the least
+
+    Σ_blocks n H(ones / n)  +  rows · log2 R  +  columns · log2 C  +  BLOCK_BITS · R · C
+
+bits for R classes of rows and C of columns. It starts from many classes, moves each row and column
+to the class that fits it best, then joins classes for as long as that saves bits. It uses floats
+and may end elsewhere on another machine; the decoder reads the classes from the stream.
 """
 
 from __future__ import annotations
@@ -24,9 +34,10 @@ from constriction import stream
 from numpy.typing import NDArray
 
 from impresslearn.errors import StoreError
-from impresslearn.masks.codec_classes import MOST_CLASSES, Integers, find_classes, sorted_places
 
 Mask = NDArray[np.bool_]
+Integers = NDArray[np.int64]
+Counts = NDArray[np.float64]
 
 FORMAT = 1
 WORD = np.dtype("<u4")
@@ -36,6 +47,13 @@ LEVELS = 2 * LAST_LEVEL + 1
 STEPS = 6
 ZEROS, ONES, MIXED = 0, 1, 2
 """Codes of a block: nothing but zeros, nothing but ones, or MIXED + k, the k-th of its levels."""
+
+MAX_CLASSES = 64
+BLOCK_BITS = 4.5
+"""About what the codec pays to tell the density of a block."""
+START_ROWS, START_COLUMNS = 24, 12
+MAX_MOVES = 20
+MAX_ROUNDS = 4
 
 
 class Palette(NamedTuple):
@@ -51,7 +69,10 @@ class Palette(NamedTuple):
 
 
 def encode_mask(layers: Sequence[Mask]) -> bytes:
-    """A mask as bytes: booleans (units, fan_in) for every maskable layer, in order."""
+    """A mask as bytes.
+
+    - `layers`: booleans (units, fan_in) for every maskable layer, in order.
+    """
     coder = stream.queue.RangeEncoder()
     for mask in layers:
         write_layer(coder, mask)
@@ -59,14 +80,17 @@ def encode_mask(layers: Sequence[Mask]) -> bytes:
 
 
 def decode_mask(blob: bytes, shapes: Sequence[tuple[int, int]]) -> list[Mask]:
-    """The layers that `encode_mask` got; shapes: (units, fan_in) of each, in order.
+    """The layers that `encode_mask` got.
 
-    Any bytes give either masks of these shapes or a StoreError, in time and memory that the shapes
-    bound. Damage that leaves a possible stream goes unseen: finding it is a checksum's work.
+    - `blob`: the bytes; damage that leaves a possible stream goes unseen, the store's checksum
+      finds it.
+    - `shapes`: (units, fan_in) of every layer, in order.
+
+    Raises StoreError for bytes that are no mask of these shapes.
     """
     if not blob or blob[0] != FORMAT:
-        found = f"format {blob[0]}" if blob else "no bytes"
-        raise StoreError(f"a stored mask must be of format {FORMAT}, got {found}")
+        got = f"format {blob[0]}" if blob else "no bytes"
+        raise StoreError(f"a stored mask must be of format {FORMAT}, got {got}")
     if (len(blob) - 1) % WORD.itemsize:
         raise StoreError(f"a stored mask must be whole 32-bit words, got {len(blob) - 1} bytes")
     coder = stream.queue.RangeDecoder(np.frombuffer(blob[1:], WORD).astype(np.uint32))
@@ -100,15 +124,15 @@ def write_layer(coder: stream.queue.RangeEncoder, mask: Mask) -> None:
             coder.encode(np.array(values, np.int32, ndmin=1), stream.model.Uniform(size))
 
     labels = find_classes(mask)
-    classes = [1 + int(each.max(initial=0)) for each in labels]
-    by_row, by_column = (np.argsort(each, kind="stable") for each in labels)
+    classes = [1 + int(axis.max(initial=0)) for axis in labels]
+    by_row, by_column = (np.argsort(axis, kind="stable") for axis in labels)
     grouped = mask[by_row].take(by_column, axis=1)
     blocks = [grouped[place] for place in _places(labels, classes)]
     ones = np.array([np.count_nonzero(block) for block in blocks])
     palette, codes = _choose_levels(ones, np.array([block.size for block in blocks]))
-    for each, count in zip(labels, classes, strict=True):
-        write(count - 1, _most_classes(len(each)))
-        write(each, count)
+    for axis, count in zip(labels, classes, strict=True):
+        write(count - 1, _class_limit(len(axis)))
+        write(axis, count)
     write(palette.lowest + LAST_LEVEL, LEVELS)
     write(palette.step.bit_length() - 1, STEPS)
     write(palette.levels - 1, LEVELS)
@@ -128,7 +152,7 @@ def read_layer(coder: stream.queue.RangeDecoder, units: int, fan_in: int) -> Mas
 
     labels, classes = [], []
     for length in (units, fan_in):
-        classes.append(1 + int(read(_most_classes(length))[0]))
+        classes.append(1 + int(read(_class_limit(length))[0]))
         labels.append(read(classes[-1], length))
     lowest, exponent, last = (int(read(size)[0]) for size in (LEVELS, STEPS, LEVELS))
     palette = Palette(lowest - LAST_LEVEL, 1 << exponent, 1 + last)
@@ -173,12 +197,119 @@ def _choose_levels(ones: Integers, sizes: Integers) -> tuple[Palette, Integers]:
 def _places(labels: Sequence[Integers], classes: Sequence[int]) -> list[tuple[slice, slice]]:
     """Where each block lies once rows and columns are sorted by class."""
     spans: list[list[slice]] = []
-    for each, count in zip(labels, classes, strict=True):
-        ends = np.cumsum(np.bincount(each, minlength=count)).tolist()
+    for axis, count in zip(labels, classes, strict=True):
+        ends = np.cumsum(np.bincount(axis, minlength=count)).tolist()
         spans.append([slice(*pair) for pair in pairwise([0, *ends])])
     down, across = spans
     return list(product(down, across))
 
 
-def _most_classes(labels: int) -> int:
-    return max(1, min(labels, MOST_CLASSES))
+def _class_limit(labels: int) -> int:
+    return max(1, min(labels, MAX_CLASSES))
+
+
+@np.errstate(invalid="ignore")  # matrix kernels read past an edge and may warn of what lies there
+def find_classes(mask: NDArray[np.bool_]) -> tuple[Integers, Integers]:
+    """The class of each row and of each column of a mask (units, fan_in), numbered from 0."""
+    units, fan_in = mask.shape
+    single = np.zeros(units, np.int64), np.zeros(fan_in, np.int64)
+    if mask.all() or not mask.any():
+        return single
+    weights = mask.astype(np.float32)  # counting is then matrix products
+    rows = sorted_places(weights.sum(1)) * START_ROWS // units
+    columns = sorted_places(weights.sum(0)) * START_COLUMNS // fan_in
+    rows, columns = _move(weights, rows, columns)
+    for _ in range(MAX_ROUNDS):
+        before = rows.max(), columns.max()
+        rows, columns = _move(weights, *_join(weights, rows, columns))
+        if (rows.max(), columns.max()) == before:
+            break
+    return min((rows, columns), single, key=lambda labels: _bits(weights, *labels))
+
+
+def sorted_places(values: NDArray[Any]) -> Integers:
+    """Where each value goes when they are sorted, equal ones in their order."""
+    places = np.empty(len(values), np.int64)
+    places[np.argsort(values, kind="stable")] = np.arange(len(values))
+    return places
+
+
+def _move(
+    weights: NDArray[np.float32], rows: Integers, columns: Integers
+) -> tuple[Integers, Integers]:
+    """Every row, then every column, to the class in which it costs least, until none moves."""
+    for _ in range(MAX_MOVES):
+        rows, columns = _numbered(rows), _numbered(columns)
+        better_rows = _numbered(_nearest(weights, rows, columns))
+        better_columns = _nearest(weights.T, columns, better_rows)
+        if np.array_equal(better_rows, rows) and np.array_equal(better_columns, columns):
+            break
+        rows, columns = better_rows, better_columns
+    return rows, _numbered(columns)
+
+
+def _nearest(weights: NDArray[np.float32], rows: Integers, columns: Integers) -> Integers:
+    """The class of each row, given those of the columns, at the densities that the blocks have."""
+    along = weights @ _one_hot(columns)
+    ones, sizes = _count(along, rows, columns)
+    density = (ones + 0.4) / (sizes + 0.8)
+    zeros = np.bincount(columns) - along
+    gain: Counts = along @ np.log2(density).T + zeros @ np.log2(1 - density).T
+    return gain.argmax(1)
+
+
+def _join(
+    weights: NDArray[np.float32], rows: Integers, columns: Integers
+) -> tuple[Integers, Integers]:
+    """Pairs of classes made one, the best pair first, while that saves bits."""
+    labels = [rows, columns]
+    while True:
+        ones, sizes = _count(weights @ _one_hot(labels[1]), *labels)
+        down = _best_pair(ones, sizes, len(rows))
+        across = _best_pair(ones.T, sizes.T, len(columns))
+        axis, (gain, first, second) = (0, down) if down[0] >= across[0] else (1, across)
+        if gain <= 0:
+            return labels[0], labels[1]
+        labels[axis] = _numbered(np.where(labels[axis] == second, first, labels[axis]))
+
+
+def _best_pair(ones: Counts, sizes: Counts, labels: int) -> tuple[float, int, int]:
+    """Bits that the best join of two classes of axis 0 saves, and the two classes."""
+    classes = len(ones)
+    if classes == 1:
+        return 0.0, 0, 0
+    apart = _entropy(ones, sizes).sum(1)
+    together = _entropy(ones[:, None] + ones, sizes[:, None] + sizes).sum(2)
+    gain = apart[:, None] + apart - together
+    np.fill_diagonal(gain, -np.inf)
+    first, second = divmod(int(gain.argmax()), classes)
+    described = labels * np.log2(classes / (classes - 1)) + BLOCK_BITS * ones.shape[1]
+    return float(gain[first, second] + described), first, second
+
+
+def _bits(weights: NDArray[np.float32], rows: Integers, columns: Integers) -> float:
+    ones, sizes = _count(weights @ _one_hot(columns), rows, columns)
+    labels = len(rows) * np.log2(ones.shape[0]) + len(columns) * np.log2(ones.shape[1])
+    return float(_entropy(ones, sizes).sum() + labels + BLOCK_BITS * ones.size)
+
+
+def _count(along: NDArray[np.float32], rows: Integers, columns: Integers) -> tuple[Counts, Counts]:
+    """Ones and weights of every block; along: (units, column classes), the ones of each row."""
+    ones = np.matmul(_one_hot(rows).T, along, dtype=np.float64)
+    return ones, np.outer(np.bincount(rows), np.bincount(columns)).astype(np.float64)
+
+
+def _entropy(ones: Counts, sizes: Counts) -> Counts:
+    """Bits of the weights of each block, drawn independently at the block's density."""
+    counts = (sizes, ones, sizes - ones)
+    all_weights, of_ones, of_zeros = (count * np.log2(np.maximum(count, 1)) for count in counts)
+    return all_weights - of_ones - of_zeros
+
+
+def _numbered(labels: Integers) -> Integers:
+    """The same classes, numbered without gaps."""
+    return np.unique(labels, return_inverse=True)[1]
+
+
+def _one_hot(labels: Integers) -> NDArray[np.float32]:
+    return np.eye(labels.max(initial=0) + 1, dtype=np.float32)[labels]

@@ -1,35 +1,50 @@
-"""Edge-popup (Ramanujan et al. 2020): a binary mask from trainable scores.
+"""Edge-popup (Ramanujan et al. 2020): a binary mask from trainable scores, for one task.
 
-A layer's mask keeps the weights with the highest scores, exactly as many as asked. The forward pass
-uses W ⊙ mask; the backward pass treats the mask as if it were the score itself (straight-through),
-so scores get the gradient grad ⊙ W. Selection is partial, never a sort.
+A layer's mask keeps the weights with the highest scores, exactly the number that was asked for. The
+forward pass uses W ⊙ mask; the backward pass treats the mask as if it were the score itself
+(straight-through), so scores get the gradient grad ⊙ W. Selection is partial, never a sort.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from impresslearn.checks import check_choice, torch_seed
+from impresslearn.checks import check_choice, check_seed, torch_seed
+from impresslearn.data import Label, to_batches
 from impresslearn.errors import InputError, TrainingError
 from impresslearn.kernels.selection import keep_above, kth_largest, signed_product
+from impresslearn.masks.sparsity import Allocation, ones_per_layer
+from impresslearn.networks import Backbone
+from impresslearn.networks.inputs import check_backbone, training_examples
 from impresslearn.networks.layers import MaskableLayer
+from impresslearn.networks.prediction import Statistics, TrainingPhase
+from impresslearn.training.loop import FitResult, Recipe, TaskTraining, Trainable, with_head
+from impresslearn.training.progress import ProgressChoice, progress_for
 
 ScoreRule = Literal["score", "magnitude"]
 RULES: tuple[ScoreRule, ...] = get_args(ScoreRule)
+
+# Adam 0.03 with cosine decay is the best found for LeNet-300-100 on permuted MNIST at gain 1: 0.01
+# gives 93.8%, 0.03 95.6%, 0.1 96.0%; at gain 2 all of 0.03 and 0.1 lie between 97.2 and 97.5%.
+# Batches of 64 cost twice the time for nothing.
+POPUP_RECIPE = Recipe(optimizer="adam", lr=0.03, schedule="cosine", epochs=2, min_steps=300)
 
 
 @dataclass(frozen=True)
 class PopupScores:
     """Trainable scores for some layers of a network: edge-popup (Ramanujan et al. 2020).
 
-    ones: how many ones the mask of each layer has; score_rule: whether the highest "score" or
-    "magnitude" is kept; tensors: the scores, float32 of each layer's shape, the leaves to optimise.
+    - `layers`: the layers that the scores belong to.
+    - `ones`: the number of ones in the mask of each layer.
+    - `score_rule`: whether the highest "score" or "magnitude" is kept.
+    - `tensors`: the scores, float32 of each layer's shape; the leaves to optimise.
+
     `weights` raises TrainingError for scores that became NaN.
     """
 
@@ -71,12 +86,91 @@ class PopupScores:
         }
 
 
+@dataclass(frozen=True)
+class TrainedMask:
+    """A mask, the scores it was cut from, and how the run ended; all tensors by layer name.
+
+    - `mask`: booleans of the weights' shapes.
+    - `scores`: the trained scores.
+    - `initial`: the network's own weights.
+    - `fit`: how the run ended.
+    - `statistics`: norm statistics gathered in training, None if the network keeps none.
+    - `head`: the last layer trained beside the mask, if every task has its own, else {}.
+    - `classes`: the task's classes, in the order of the outputs.
+    """
+
+    mask: dict[str, Tensor]
+    scores: dict[str, Tensor]
+    initial: dict[str, Tensor]
+    fit: FitResult
+    statistics: Statistics | None = None
+    head: dict[str, Tensor] = field(default_factory=dict)
+    classes: tuple[Label, ...] = ()
+
+
+def train_mask(
+    backbone: Backbone,
+    data: Any,
+    *,
+    sparsity: float = 0.9,
+    allocation: Allocation = "erdos_renyi",
+    score_rule: ScoreRule = "magnitude",
+    recipe: Recipe = POPUP_RECIPE,
+    seed: int = 0,
+    progress: ProgressChoice = False,
+) -> TrainedMask:
+    """A mask for one task, trained with edge-popup on the frozen network.
+
+    As Ramanujan et al. 2020, "What's hidden in a randomly weighted neural network?".
+
+    - `data`: labelled examples, such as (X, y), in any form that a learner takes.
+    - `sparsity`: the share of zeros, in [0, 1).
+    - `allocation`: how zeros are spread over layers; "erdos_renyi" lets small layers keep more.
+    - `score_rule`: whether weights are ranked by their "score" or its "magnitude". At gain 1 the
+      magnitude gives 96.4% where the plain score gives 95.6%; at gain 2 the two are equal.
+    - `recipe`: how scores are optimised.
+    - `seed`: draws the scores and the order of the data.
+    - `progress`: whether to show a progress bar.
+
+    Raises InputError for data and settings that cannot be used, and TrainingError for a loss that
+    is not finite.
+    """
+    task, classes = training_task(backbone, data, recipe, seed, progress)
+    ones = ones_per_layer(backbone.layers, sparsity, allocation)
+    scores = PopupScores.create(backbone.layers, ones, task.seed, score_rule, backbone.device)
+    trained = with_head(trainable_scores(scores, backbone), backbone, task.num_classes)
+    result = task.fit(trained)
+    mask, head = trained.result()
+    final = dict(zip(backbone.weights, (score.detach() for score in scores.tensors), strict=True))
+    initial = dict(backbone.weights)
+    return TrainedMask(mask, final, initial, result, task.phase.statistics, head, classes)
+
+
+def trainable_scores(scores: PopupScores, backbone: Backbone) -> Trainable:
+    """Popup scores and the masked weights that they make; the result is the mask."""
+    return Trainable(scores.tensors, lambda: (scores.weights(backbone.weights), 0.0), scores.masks)
+
+
+def training_task(
+    backbone: Backbone, data: Any, recipe: Recipe, seed: int, progress: ProgressChoice
+) -> tuple[TaskTraining, tuple[Label, ...]]:
+    """One task's data, ready to train masks or weights on, and its classes, sorted."""
+    examples, classes = training_examples(check_backbone(backbone), data)
+    source, phase = to_batches(examples, classes, backbone.device), TrainingPhase.begin(backbone)
+    shown, seed = progress_for(progress), check_seed(seed)
+    return TaskTraining(backbone, source, len(classes), recipe, phase, seed, shown), classes
+
+
 def top_mask(scores: Tensor, ones: int, score_rule: ScoreRule = "magnitude") -> Tensor:
     """The mask that keeps exactly `ones` of the highest scores; booleans of the scores' shape.
 
-    score_rule: "score" ranks the scores themselves, "magnitude" their absolute values. Among equal
-    scores the earlier position wins. Raises TrainingError for NaN scores and InputError for a
-    count outside [0, scores.numel()] or an unknown rule.
+    Among equal scores the earlier position wins, so that a mask is the same on every machine.
+
+    - `scores`: floats of any shape.
+    - `ones`: from 0 to the number of scores.
+    - `score_rule`: "score" ranks the scores themselves, "magnitude" their absolute values.
+
+    Raises TrainingError for NaN scores, and InputError for another count or rule.
     """
     check_choice("score_rule", score_rule, RULES)
     if not 0 <= ones <= scores.numel():
@@ -108,10 +202,10 @@ class _Popup(torch.autograd.Function):
         if _plain(scores, weight) and 0 < ones <= scores.numel() and rule in RULES:
             flat, magnitude = scores.detach().flatten(), rule == "magnitude"
             threshold, reached = _threshold(flat.abs() if magnitude else flat, ones)
-            if reached == ones:  # one pass does
+            if reached == ones:  # no ties: one pass over the scores is enough
                 weights = weight.detach().flatten().numpy()
-                kept = keep_above(flat.numpy(), weights, threshold, magnitude)
-                return torch.from_numpy(kept).view(weight.shape)
+                masked = keep_above(flat.numpy(), weights, threshold, magnitude)
+                return torch.from_numpy(masked).view(weight.shape)
         return weight * top_mask(scores, ones, rule)
 
     @staticmethod

@@ -6,8 +6,8 @@
 | disjoint | every weight in exactly one of them | seeds |
 | disjoint_kernels | the same, but the kernels of convolutions stay whole | seeds |
 
-`register_mask_source` adds one's own. Draws use NumPy's Philox stream of whole numbers, the same on
-every machine.
+`register_mask_source` adds your own. Draws use NumPy's Philox stream of integers, the same on every
+machine and version, because a store keeps nothing but the seeds.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from impresslearn.masks.bank import MaskBank, PackedMask, packed_mask
 from impresslearn.masks.sparsity import Allocation, ones_per_layer
 from impresslearn.networks.layers import MaskableLayer, checked_layers
 
-MOST_SEEDS = 2**128  # keys that Philox has
-MOST_MASKS = 2**31
+SEED_LIMIT = 2**128  # Philox's keys have 128 bits
+MASK_LIMIT = 2**31
 MaskSource = Callable[[Sequence[MaskableLayer], Sequence[int], int], dict[str, Tensor]]
 """(layers, ones in each, seed) -> layer name -> booleans of the weight's shape."""
 
@@ -41,8 +41,10 @@ _TAKEN = ("random", *_DISJOINT, "edge_popup")
 def register_mask_source(name: str, source: MaskSource) -> None:
     """Makes a source available to `learner.add_masks(count, source=name)`.
 
-    It is called once a mask, each time with another seed. Raises InputError for a name that is
-    taken.
+    - `name`: a name that is not taken.
+    - `source`: called once per mask as source(layers, ones, seed), each time with another seed.
+
+    Raises InputError for a name that is taken.
     """
     if name in _sources or name in _TAKEN:
         raise InputError(f"a source of masks named {name!r} is registered already")
@@ -57,19 +59,23 @@ def list_mask_sources() -> list[str]:
 def random_mask(
     layers: Sequence[MaskableLayer], ones: Sequence[int], seed: int, number: int = 0
 ) -> dict[str, Tensor]:
-    """Mask `number` of the sequence that `seed` starts: exactly `ones` ones a layer, uniform.
+    """One mask of the sequence that a seed starts, uniformly drawn.
 
-    Mask i does not depend on how many others are drawn. Raises InputError for a negative seed, and
-    for other numbers of ones than the layers have room for.
+    - `layers`: the layers of the network, `backbone.layers`.
+    - `ones`: the exact number of ones in each layer.
+    - `seed`: at least 0.
+    - `number`: the mask's place in the sequence; it does not depend on how many others are drawn.
+
+    Raises InputError for a bad seed, and for numbers of ones that the layers have no room for.
     """
-    mask, seed = {}, check_integer("seed", seed, 0, MOST_SEEDS)
+    mask, seed = {}, check_integer("seed", seed, 0, SEED_LIMIT)
     layers = checked_layers(layers)
-    given = list(ones) if isinstance(ones, Iterable) else [ones]
-    counts = [each.item() if isinstance(each, Tensor) else each for each in given]
+    counts = list(ones) if isinstance(ones, Iterable) else [ones]
     if len(counts) != len(layers):
-        got = reprlib.repr(given if len(given) > 1 else ones)
+        got = reprlib.repr(ones)
         raise InputError(f"ones must be a number for each of {len(layers)} layers, got {got}")
     for place, (layer, count) in enumerate(zip(layers, counts, strict=True)):
+        count = count.item() if isinstance(count, Tensor) else count
         check_integer(f"ones in {layer.name}", count, 0, layer.numel + 1)
         stream = np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, number, place]))
         # The positions of the `count` smallest keys; 64-bit raw draws do not collide in practice
@@ -85,20 +91,26 @@ def random_mask(
 def disjoint_mask(
     layers: Sequence[MaskableLayer], count: int, seed: int, number: int, *, kernels: bool = False
 ) -> dict[str, Tensor]:
-    """Mask `number` of `count` that share every layer's weights out among themselves at random.
+    """One of `count` masks that share every layer's weights out among themselves at random.
 
-    Each weight lies in exactly one of them, and their sizes differ by one at most; where a layer
-    has fewer weights than there are masks, the last ones have none of it. kernels: whether the
-    weights between an input and an output channel of a convolution go together.
+    Each weight lies in exactly one of them, and their sizes differ by at most one. If a layer has
+    fewer weights than there are masks, the last masks have none of it.
+
+    - `layers`: the layers of the network, `backbone.layers`.
+    - `count`, `number`: how many masks there are, and the mask's place among them.
+    - `seed`: at least 0.
+    - `kernels`: keeps the weights between an input and an output channel of a convolution together.
+
+    Raises InputError for a bad seed, and for a number that is not below the count.
     """
-    seed, layers = check_integer("seed", seed, 0, MOST_SEEDS), checked_layers(layers)
-    if not 0 <= number < count < MOST_MASKS:
+    seed, layers = check_integer("seed", seed, 0, SEED_LIMIT), checked_layers(layers)
+    if not 0 <= number < count < MASK_LIMIT:
         raise InputError(f"there is no mask {number} of {count} disjoint ones")
     mask = {}
     for place, layer in enumerate(layers):
         size = prod(layer.shape[2:]) if kernels else 1
-        kept = _shares(layer.numel // size, count, seed, place) == number
-        mask[layer.name] = torch.from_numpy(kept.repeat(size)).reshape(layer.shape)
+        chosen = _shares(layer.numel // size, count, seed, place) == number
+        mask[layer.name] = torch.from_numpy(chosen.repeat(size)).reshape(layer.shape)
     return mask
 
 
@@ -122,21 +134,30 @@ def draw_masks(
     prefix: str | None = None,
     source: str = "random",
 ) -> list[PackedMask]:
-    """`count` masks for a bank, named prefix-0, prefix-1, …, which are not added yet.
+    """Masks for a bank, named prefix-0, prefix-1, …, which are not added yet.
 
-    They go on where those of the same prefix in the bank stop; prefix: the source by default.
-    Disjoint masks know no sparsity. Raises InputError for an unknown source, taken names, and
-    disjoint masks that the bank holds already.
+    Numbers go on where the bank's masks of the same prefix stop.
+
+    - `count`: how many masks.
+    - `sparsity`, `allocation`: as of `random_bank`; disjoint masks ignore both.
+    - `seed`: at least 0.
+    - `prefix`: the source by default.
+    - `source`: one of `list_mask_sources()`.
+
+    Raises InputError for an unknown source, taken names, and disjoint masks that the bank holds
+    already.
     """
     count = check_integer(f"the number of {source} masks", count, 1)
-    seed = check_integer("seed", seed, 0, MOST_SEEDS)
+    seed = check_integer("seed", seed, 0, SEED_LIMIT)
     check_choice("source", source, list_mask_sources())
     layers, prefix = bank.layers, source if prefix is None else prefix
     ones = ones_per_layer(layers, sparsity, allocation)
     drawn = [info for info in bank.infos if info.source in ("random", source)]
-    names = (info.name.rpartition("-") for info in drawn)
-    taken = (int(end) for word, _, end in names if word == prefix and end.isdecimal())
-    start = 1 + max(taken, default=-1)
+    start = 0
+    for info in drawn:
+        word, _, end = info.name.rpartition("-")
+        if word == prefix and end.isdecimal():
+            start = max(start, int(end) + 1)
     masks = []
     for number in range(start, start + count):
         name, kind = f"{prefix}-{number}", "random"
@@ -157,11 +178,13 @@ def draw_masks(
             kind, recipe = source, {"seed": seed + number}
             mask = _sources[source](layers, ones, seed + number)
             if not isinstance(mask, Mapping):
-                kind = type(mask).__name__
-                raise InputError(f"{source} must give layer names with tensors, got {kind}")
+                raise InputError(
+                    f"{source} must give layer names with tensors, got {type(mask).__name__}"
+                )
             bank.check(mask)
         masks.append(packed_mask(name, mask, layers, kind, recipe))
-    _shares.cache_clear()  # which take as much memory as the weights of the layers
+    # The shares of a layer take four times as much memory as its weights.
+    _shares.cache_clear()
     return masks
 
 
@@ -173,7 +196,7 @@ def add_random_masks(
     seed: int = 0,
     prefix: str = "random",
 ) -> MaskBank:
-    """Appends `count` random masks, as `draw_masks` draws them; returns the bank."""
+    """Appends random masks, as `draw_masks` draws them; returns the bank."""
     for mask in draw_masks(bank, count, sparsity, allocation, seed, prefix):
         bank.adopt(*mask)
     return bank
@@ -189,10 +212,14 @@ def random_bank(
 ) -> MaskBank:
     """A new bank of random masks, the positions of whose ones are drawn uniformly in each layer.
 
-    layers: those of the network, `backbone.layers`; count: how many masks; sparsity: the share of
-    zeros, in [0, 1); allocation: how ones spread over layers, "erdos_renyi" or "uniform"; seed:
-    what they are drawn from, the same on every machine; device: where the bits lie. Raises
-    InputError for other layers, and for numbers and allocations that cannot be.
+    - `layers`: the layers of the network, `backbone.layers`.
+    - `count`: how many masks.
+    - `sparsity`: the share of zeros, in [0, 1).
+    - `allocation`: how ones are spread over layers, "erdos_renyi" or "uniform".
+    - `seed`: at least 0; the same masks on every machine.
+    - `device`: where the bits lie.
+
+    Raises InputError for other layers, and for numbers and allocations that cannot be.
     """
     return add_random_masks(MaskBank(layers, device), count, sparsity, allocation, seed)
 
@@ -205,11 +232,16 @@ def disjoint_bank(
     *,
     kernels: bool = False,
 ) -> MaskBank:
-    """A new bank of `count` random masks that share the weights out: each lies in exactly one.
+    """A new bank of random masks that share the weights out: each lies in exactly one mask.
 
     Their sum keeps every weight, so equal coefficients are the network itself, and no mask says
-    anything about another: coefficients in few bits do best with such masks (docs/decisions.md).
-    kernels: whether those of convolutions stay whole.
+    anything about another. Coefficients in few bits do best with such masks: on permuted MNIST
+    95.0% in 1.44 kB, with independent masks of density 0.1 94.8% in 1.53 kB.
+
+    - `layers`, `count`, `seed`, `device`: as of `random_bank`.
+    - `kernels`: keeps the kernels of convolutions whole.
+
+    Raises the errors of `random_bank`.
     """
     bank = MaskBank(layers, device)
     source = "disjoint_kernels" if kernels else "disjoint"

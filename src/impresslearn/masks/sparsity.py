@@ -36,11 +36,13 @@ def check_sparsity(sparsity: float) -> float:
 def ones_per_layer(
     layers: Sequence[MaskableLayer], sparsity: float, allocation: Allocation = "uniform"
 ) -> tuple[int, ...]:
-    """The number of ones that a mask has in each layer, at least one a layer.
+    """The number of ones that a mask has in each layer, at least one per layer.
 
-    Under `erdos_renyi` no density exceeds 0.5 unless the sparsity asks for more than half of all
-    weights (then the cap rises to 1), and the sum over layers is exactly that of `uniform`
-    rounding of the whole network: round((1 - sparsity) * weights).
+    - `layers`: the layers of the network.
+    - `sparsity`: the share of zeros, in [0, 1).
+    - `allocation`: "uniform", the same share in every layer, or "erdos_renyi", whose sum over
+      layers is exactly round((1 - sparsity) * weights).
+
     Raises InputError for a sparsity outside [0, 1), an unknown allocation, and without layers.
     """
     if not layers:
@@ -49,6 +51,7 @@ def ones_per_layer(
     if check_choice("allocation", allocation, ALLOCATIONS) == "uniform":
         return tuple(max(1, round(density * layer.numel)) for layer in layers)
     sizes = np.array([layer.numel for layer in layers])
+    # No layer keeps more than half, unless the sparsity asks for more than half of all weights.
     cap = DENSITY_CAP if density <= DENSITY_CAP else 1.0
     exact = sizes * _capped_densities(layers, sizes, density, cap)
     total = round(density * int(sizes.sum()))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from impresslearn.data import BatchSource, Inputs, even_parts
 from impresslearn.errors import InputError
-from impresslearn.networks import Backbone, Mode
+from impresslearn.networks.backbone import Backbone, Mode
+from impresslearn.networks.norms import batch_norms
 
 Statistics = dict[str, Tensor]
 BATCH = 1024
@@ -126,3 +128,52 @@ class TaskView:
             torch.cat([compute(weights, part, self.statistics, self.mode) for part in parts])
             for weights in (self.weights, *self.others)
         ]
+
+
+@torch.no_grad()
+def remeasured(
+    backbone: Backbone,
+    weights: Mapping[str, Tensor],
+    inputs: Tensor | Inputs,
+    settle: Callable[[str, Tensor, Tensor], tuple[Tensor, Tensor]],
+) -> Statistics:
+    """The statistics of all batch norms, measured in one evaluation pass, layer after layer.
+
+    An error that `settle` makes in one layer's statistics, by rounding them, is measured by the
+    layers behind it and taken out again. Norms that are not called keep the statistics that tasks
+    start from.
+
+    - `weights`: layer name -> effective weights.
+    - `inputs`: one batch.
+    - `settle`: given a norm's name and the means and variances (channels,), float64, of its input,
+      returns the means and variances that the norm uses and that are returned.
+    """
+    initial, measured = backbone.initial_statistics(), dict[str, Tensor]()
+
+    def enter(name: str, norm: Any, arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """An input that makes the norm, which uses `initial`, give what `measured` would give."""
+        entered, *rest = arguments
+        prefix = f"{name}." if name else ""
+        mean_name, variance_name = f"{prefix}running_mean", f"{prefix}running_var"
+        if mean_name not in measured:
+            values = entered.double().transpose(0, 1).flatten(1)
+            mean, variance = settle(name, values.mean(dim=1), values.var(dim=1, correction=0))
+            measured[mean_name] = mean.to(initial[mean_name])
+            measured[variance_name] = variance.to(initial[variance_name])
+        shape = [1, -1] + [1] * (entered.dim() - 2)
+        mean = measured[mean_name].to(entered).view(shape)
+        variance = measured[variance_name].to(entered).view(shape)
+        used_mean = initial[mean_name].to(entered).view(shape)
+        used_variance = initial[variance_name].to(entered).view(shape)
+        ratio = ((used_variance + norm.eps) / (variance + norm.eps)).sqrt()
+        return ((entered - mean) * ratio + used_mean, *rest)
+
+    hooks = []
+    for name, norm in batch_norms(backbone._view("eval")):
+        hooks.append(norm.register_forward_pre_hook(partial(enter, name)))
+    try:
+        backbone.forward(weights, inputs.to(backbone.device, backbone.input_dtype), initial, "eval")
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return initial | measured

@@ -10,7 +10,7 @@ from peft.utils import PeftType
 
 from impresslearn.checks import check_choice, check_integer
 from impresslearn.errors import InputError
-from impresslearn.masks.sources import MOST_MASKS
+from impresslearn.masks.sources import MASK_LIMIT
 
 NAME = "impress"
 Granularity = Literal["layer", "unit"]
@@ -60,7 +60,7 @@ class ImpressConfig(PeftConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.peft_type = IMPRESS
-        self.num_masks = check_integer("num_masks", self.num_masks, 1, MOST_MASKS)
+        self.num_masks = check_integer("num_masks", self.num_masks, 1, MASK_LIMIT)
         self.seed = check_integer("seed", self.seed, 0)
         check_choice("granularity", self.granularity, get_args(Granularity))
         if self.layers_pattern and self.layers_to_transform is None:
