@@ -55,6 +55,9 @@ def advise(
             "--module",
         ),
     ] = None,
+    max_seconds: Annotated[
+        float, option("SECONDS", "Recommend the best method found in this time.", min=0)
+    ] = 300.0,
     seed: Annotated[int, option("N", "Of everything that is drawn.", min=0)] = 0,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -74,6 +77,7 @@ def advise(
         tell_of_scale,
     )
     from impresslearn.learner.advice import advise as find_advice
+    from impresslearn.tables import size_of
 
     warnings.simplefilter("ignore", InputScaleWarning)  # it is told in the command line's words
     data, reader = sources.data_sets(), files.reader()
@@ -85,8 +89,9 @@ def advise(
     tell_of_scale(first, preprocessing, lambda line: None if quiet else info(line))
     found = find_advice(
         examples,
-        budget,
-        backbone=adapted(own_network(module), shape_of(first)),
+        adapted(own_network(module), shape_of(first)),
+        max_bytes=size_of(budget),
+        max_seconds=max_seconds,
         basis=basis,
         preprocessing=preprocessing,
         seed=seed,
@@ -99,18 +104,20 @@ def advise(
 
     if as_json:
         cheaper = found.cheaper and _plain(found.cheaper) | {"commands": commands(found.cheaper)}
-        trials = [trial.row() | {"preset": trial.candidate.preset} for trial in found.trials]
-        plain = {"budget": found.budget, **_plain(found), "trials": trials, "cheaper": cheaper}
+        plain = {"max_bytes": found.max_bytes, **_plain(found), "trials": found.rows()}
+        plain |= {"not_tried": dict(found.skipped), "cheaper": cheaper}
         print_json(plain | {"commands": commands(found)})
         return
     table = found.table()
     marked = zip(table.header, table.numeric, strict=True)
     print_table(table.header, table.rows, right=[heading for heading, right in marked if right])
-    echo()
-    for line, of in ((found.summary(), found), (found.summary_of_cheaper(), found.cheaper)):
-        if of is not None:
-            echo(line)
-            for command in commands(of):
+    if table.note:
+        echo(table.note)
+    for advice in (found, found.cheaper):
+        if advice is not None:
+            echo()
+            echo(f"{'' if advice is found else 'cheaper: '}{advice.summary()}")
+            for command in commands(advice):
                 echo(f"  {command}")
     if found.basis or (found.cheaper and found.cheaper.basis):
         echo("Basis tasks take a mask each, kilobytes, which the budget does not count.")
@@ -137,7 +144,7 @@ def _commands(
         pairs = [word for name in names for word in ("--data", f"{name}={data[name].path}")]
         return shlex.join(["impresslearn", "learn", STORE, *pairs, *more, *given])
 
-    options, rest = found.options(), [name for name in data if name not in found.basis]
+    options, rest = _options(found), [name for name in data if name not in found.basis]
     commands = []
     if found.basis:
         commands.append(learn(found.basis, "--basis", *options))
@@ -147,7 +154,19 @@ def _commands(
     return [*commands, learn(rest, *options)]
 
 
+def _options(found: "Advice") -> list[str]:
+    """The options of `impresslearn learn` that make a store of these settings."""
+    method = found.best.candidate
+    options = ["--preset", method.preset]
+    options += ["--backbone", method.backbone] if method.backbone else []
+    for name, value in found.settings.items():
+        options += [f"--{name.replace('_', '-')}", str(value)]
+    if method.masks:
+        options += ["--random-masks", str(method.masks), "--mask-source", "disjoint"]
+    return options + (["--features"] if method.features else [])
+
+
 def _plain(found: "Advice") -> dict[str, Any]:
     """What is recommended, as JSON values."""
-    best = found.best.row() | {"preset": found.best.candidate.preset}
-    return {"best": best, "settings": found.settings, "basis": list(found.basis)}
+    method = {"method": found.best.candidate.name, "preset": found.preset}
+    return method | {"settings": found.settings, "basis": list(found.basis)}

@@ -1,244 +1,352 @@
-"""`advise`: the most accurate way to learn tasks in so many bytes, found by short trials."""
+"""`advise`: the most accurate way to learn tasks like yours in a number of bytes.
+
+Every method, a preset or a variation of one, learns the same examples and is scored on the same
+examples held back; the best go on to further tasks. Test data play no part.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Any
+from itertools import product
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
+import numpy as np
 
-from impresslearn.checks import check_integer
-from impresslearn.data import Examples, Preprocessing, as_examples
-from impresslearn.errors import InputError
-from impresslearn.learner.candidates import Data, LearnerFactory
+from impresslearn.checks import check_integer, check_number
+from impresslearn.data import Examples, Preprocessing, StreamedExamples, as_examples, classes_of
+from impresslearn.data.inputs import one_tensor
+from impresslearn.errors import InputError, NotLearnedWarning, TrainingError
+from impresslearn.learner.creation import CreationSettings, create_learner
 from impresslearn.learner.learner import ImpressLearner
-from impresslearn.learner.search import Search, Trial, share_learned
+from impresslearn.learner.presets import CANDIDATES, Candidate
+from impresslearn.learner.presets import preset as find_preset
+from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone
-from impresslearn.statistics import Summary, summarise
-from impresslearn.tables import ABSENT, Table, percent, size, size_of, table_of
+from impresslearn.tables import Table, percent, size, table_of
 from impresslearn.training.progress import ProgressChoice, progress_for
 
-MOST_BASIS = 5
-ALIKE, KNOWN = 0.5, 2.0
-"""Points that a cheaper way may be behind the best one to be offered beside it, and half the
-interval of that at most."""
+if TYPE_CHECKING:
+    import altair as alt
+
+Data = Examples | StreamedExamples
+Case = tuple[str, Data, Data]  # name, what is learned, what is held back
+
+FOLDS = 5  # one of them is held back
+FINALISTS = 4
+MAX_CASES, ENOUGH_HELD_BACK = 10, 500  # cases are tasks, or further folds of them
+AIM = 0.9  # the share of max_bytes that the price of a trial aims at
+EQUAL, ENOUGH_TO_COMPARE = 0.005, 200  # accuracy that an equal method may lack; examples
+
+
+@dataclass
+class Trial:
+    """What a method came to on the tasks that it was tried on.
+
+    - accuracies: in [0, 1], one per task, on examples held back.
+    - sizes: bytes that each task takes in a store.
+    - seconds: for finding the price, learning and scoring.
+    """
+
+    candidate: Candidate
+    bit_price: float
+    learner: ImpressLearner = field(repr=False)
+    accuracies: list[float] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def accuracy(self) -> float:
+        """The mean over tasks."""
+        return fmean(self.accuracies)
+
+    @property
+    def bytes(self) -> float:
+        """The mean over tasks."""
+        return fmean(self.sizes)
+
+    def rank(self) -> tuple[float, float]:
+        """For sorting: the most accurate first, of equals the smallest."""
+        return -self.accuracy, self.bytes
+
+    def learn(self, name: str, train: Data, held_back: Data) -> None:
+        """Learns the next task and scores it."""
+        started = time.perf_counter()
+        with warnings.catch_warnings():  # the price may be too high; the accuracy shows it
+            warnings.simplefilter("ignore", NotLearnedWarning)
+            self.learner.learn_task(name, train, seed=len(self.accuracies))
+        self.accuracies.append(self.learner.score(held_back, name))
+        task = self.learner.tasks_[name]
+        self.sizes.append(task.bytes)
+        # A learner with max_bytes raises the price of a task that would take more.
+        self.bit_price = task.history["recipe"].get("bit_price", self.bit_price)
+        self.seconds += time.perf_counter() - started
 
 
 @dataclass(frozen=True)
 class Advice:
-    """What `advise` found: the best of the trials that fit, and how to go on with it.
+    """What `advise` recommends.
 
-    best: the trial that is recommended; trials: all, the smallest first; budget: bytes a task;
-    basis: basis tasks of the recommended learner, without those whose masks no task uses. price: of
-    a bit, when no example is held back: the trial's, raised as the examples are more, so that bits
-    weigh against the loss as they did and tasks take as many. cheaper: the way of the fewest bytes,
-    at most half as many, that these trials do not show to be worse, and that is at most half a
-    point behind; None where there is none.
+    - best: the trial of the recommended method.
+    - trials: one per method that was tried, the smallest first.
+    - skipped: the names of the other methods, and why they were not tried.
+    - max_bytes: the limit that was given.
+    - basis: the basis tasks of the recommended method.
+    - cheaper: the advice to use a method of equal accuracy (at most 0.5 points less) in half the
+      bytes, if there is one.
     """
 
     best: Trial
-    price: float
     trials: tuple[Trial, ...]
-    budget: int
+    skipped: Mapping[str, str]
+    max_bytes: int | None
     basis: tuple[str, ...]
-    factory: LearnerFactory = field(repr=False)
-    cheaper: Advice | None = None
+    cheaper: Advice | None
+    _workshop: _Workshop = field(repr=False)
+
+    @property
+    def preset(self) -> str:
+        """The preset of the recommended method."""
+        return self.best.candidate.preset
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Keyword arguments for `ImpressLearner.from_preset` with the preset of the candidate."""
-        return {
-            **self.best.candidate.settings,
-            "bit_price": self.price,
-            "max_bytes": self.budget,
-        }
+        """Keyword arguments of `ImpressLearner.from_preset`, beside the preset's name."""
+        # The loss sums over more examples when none is held back, so the price rises with it.
+        price = float(f"{self.best.bit_price * FOLDS / (FOLDS - 1):.3g}")
+        settings = {**self.best.candidate.settings, "bit_price": price}
+        return settings if self.max_bytes is None else settings | {"max_bytes": self.max_bytes}
 
-    def create_learner(self, progress: ProgressChoice = "auto") -> ImpressLearner:
-        """A learner with these settings and masks, which has learned the basis tasks, if any."""
-        chosen = self.best.candidate
-        return self.factory.finished(chosen, self.price, self.budget, self.basis, progress)
+    def learner(self, progress: ProgressChoice = "auto") -> ImpressLearner:
+        """A new learner with these settings and masks, which has learned the basis tasks."""
+        return self._workshop.learner(self.best.candidate, self.settings, progress, self.basis)
 
-    def options(self) -> list[str]:
-        """The options of `impresslearn learn` that make such a store, the basis tasks' apart."""
-        chosen = self.best.candidate
-        found = ["--preset", chosen.preset, "--bit-price", f"{self.price:.3g}"]
-        found += ["--max-bytes", str(self.budget)]
-        found += ["--backbone", chosen.backbone] if chosen.backbone else []
-        for name, value in chosen.settings.items():
-            found += [f"--{name.replace('_', '-')}", str(value)]
-        if chosen.masks:
-            found += ["--random-masks", str(chosen.masks), "--mask-source", chosen.source]
-        return found + (["--features"] if chosen.features else [])
+    def rows(self) -> list[dict[str, Any]]:
+        """The trials as plain values; accuracy and bytes are means over `tasks` tasks."""
+        return [
+            {
+                "method": trial.candidate.name,
+                "preset": trial.candidate.preset,
+                "accuracy": trial.accuracy,
+                "bytes": trial.bytes,
+                "tasks": len(trial.accuracies),
+                "seconds": round(trial.seconds, 2),
+                "bit_price": float(f"{trial.bit_price:.3g}"),
+            }
+            for trial in self.trials
+        ]
 
-    def table(self) -> Table:
-        """The trials, one a row, the recommended one marked.
-
-        points behind: what it is ahead of a trial that fits, in accuracy on the cases of both, with
-        half the 95% t interval; a smaller lead may be chance.
-        """
-        return table_of([self._row(trial) for trial in self.trials])
-
-    def _row(self, trial: Trial) -> dict[str, Any]:
-        row = {"": "→" if trial == self.best else "", **trial.row(), "points behind": ABSENT}
-        del row["seconds"]
-        if trial.bytes > self.budget:
-            return row | {"points behind": "over budget"}
-        if trial != self.best:
-            row["points behind"] = _points(_behind(trial, self.best))
-        return row
-
-    def chart(self) -> Any:
-        """Accuracy against bytes of all trials, as an Altair chart."""
+    def chart(self) -> alt.TopLevelMixin:
+        """Accuracy against bytes of all trials."""
         from impresslearn.plotting import line_chart, styled  # Altair takes a second to import
 
-        title = f"Trials on held-out examples; the budget is {size(self.budget)}"
-        rows = [trial.row() for trial in self.trials]
-        settings: Any = {"x_label": "bytes per task", "joined": False, "log_x": True}
-        chart = line_chart(rows, "bytes", "accuracy", "candidate", **settings)
-        return styled(chart, title)
+        points = line_chart(self.rows(), "bytes", "accuracy", "method", joined=False, log_x=True)
+        return styled(points, "Methods on examples held back")
+
+    def table(self) -> Table:
+        """The trials, an arrow at the recommended one, and what was not tried."""
+        rows = []
+        for trial, row in zip(self.trials, self.rows(), strict=True):
+            rows.append({"": "→" if trial is self.best else "", **row})
+        skipped = [f"{name} ({reason})" for name, reason in self.skipped.items()]
+        return table_of(rows, note=f"not tried: {'; '.join(skipped)}" if skipped else "")
 
     def summary(self) -> str:
-        """The recommendation in a line."""
-        best = self.best
-        line = f"{best.candidate.name}, preset {best.candidate.preset!r}, "
-        line += f"price {self.price:.3g} for whole tasks"
-        found = f"{percent(best.accuracy)} on examples held back, {size(round(best.bytes))} a task"
-        return f"{line}: {found} (budget {size(self.budget)})"
-
-    def summary_of_cheaper(self) -> str:
-        """The cheaper way in a line; empty where there is none."""
-        if self.cheaper is None:
-            return ""
-        points = _points(_behind(self.cheaper.best, self.best))
-        return f"Cheaper, {points} points behind: {self.cheaper.summary()}"
+        """The recommended method in a line."""
+        name, size_of_task = self.best.candidate.name, size(round(self.best.bytes))
+        found = f"{percent(self.best.accuracy)} on examples held back, {size_of_task} per task"
+        return f"{name} (preset {self.preset!r}): {found}"
 
     def __repr__(self) -> str:
-        return "\n\n".join(filter(None, (*self._lines(), self.table().text())))
-
-    def _repr_html_(self) -> str:
-        lines = (f"<p>{line}</p>" for line in self._lines() if line)
-        return "".join(lines) + self.table().html()
-
-    def _lines(self) -> tuple[str, str]:
-        return self.summary(), self.summary_of_cheaper()
+        lines = [self.summary()]
+        if self.cheaper is not None:
+            lines.append(f"cheaper: {self.cheaper.summary()}")
+        return "\n".join([*lines, "", self.table().text()])
 
 
 def advise(
-    tasks: Mapping[str, Any],
-    budget: int | str,
-    *,
+    tasks: Any,
     backbone: Backbone | None = None,
-    basis: int | Sequence[str] | None = None,
+    *,
+    max_bytes: int | None = None,
+    max_seconds: float = 300.0,
+    basis: int | None = None,
     preprocessing: Preprocessing | None = None,
     seed: int = 0,
     progress: ProgressChoice = "auto",
 ) -> Advice:
-    """Which way to learn tasks like these is the most accurate in `budget` bytes a task.
+    """Tries the presets and their variations, and recommends the most accurate one.
 
-    tasks: labelled data by name, as `learn_task` takes them, typical of those to come; a fifth of
-    each is held back in a trial. budget: bytes, or "2kB" (of 1,000 bytes), that a task takes in the
-    mean. backbone: the network; by default `lenet_300_100` is made for the data. basis: the tasks
-    that masks are trained on, or how many of those with the most examples; by default a third of
-    the tasks, at most five; 0 for none. Their masks, kept once for all tasks, are not counted.
-    preprocessing, progress: as of `ImpressLearner`. Raises InputError where all are basis tasks,
-    for a task too small to hold examples back, and where nothing fits the budget.
+    - tasks: name -> labelled data as `learn_task` takes them, typical of the tasks to come; or the
+      data of one task. A fifth of the examples of each class is held back.
+    - backbone: the network; by default `lenet_300_100` is made for the data.
+    - max_bytes: what a task may take; None for no limit. Masks of basis tasks are not counted.
+    - max_seconds: when they are over, the best method so far is recommended and `skipped` names
+      the methods that were not tried.
+    - basis: how many tasks masks are trained on, those with the most examples; by default a third
+      of the tasks, at most five.
+    - preprocessing, progress: as of `ImpressLearner`.
+    - seed: of the split, the network and the trainings.
+
+    Raises InputError if all tasks are basis tasks, a task has too few examples to hold some back,
+    no method fits `max_bytes` or none finishes in `max_seconds`.
     """
-    limit = size_of(budget) if isinstance(budget, str) else check_integer("budget", budget, 1)
-    if not isinstance(tasks, Mapping) or not tasks:
-        raise InputError(f"tasks must map names to labelled data, got {type(tasks).__name__}")
-    data = {name: as_examples(each) for name, each in tasks.items()}
-    if backbone is None:
-        _check_sizes(data)
-    chosen = basis_of(data, basis)
-    factory = LearnerFactory(
-        None if backbone is None else check_backbone(backbone),
-        data,
-        chosen,
-        preprocessing,
-        check_integer("seed", seed, 0),
-    )
-    pilots = {name: each for name, each in data.items() if name not in chosen}
-    search = Search(factory, pilots, limit)
-    with progress_for(progress).titled("advice").track(search.steps()) as advance:
-        best = search.best(advance)
-    trials = search.trials()
+    ends = time.monotonic() + check_number("max_seconds", max_seconds, 0.0)
+    if max_bytes is not None:
+        check_integer("max_bytes", max_bytes, 1)
+    labelled = tasks if isinstance(tasks, Mapping) else {"task": tasks}
+    data = {name: as_examples(of) for name, of in labelled.items()}
+    by_size = sorted(data, key=lambda name: -len(data[name]))
+    count = check_integer("basis", min(5, len(data) // 3) if basis is None else basis, 0)
+    if count >= len(data):
+        raise InputError(f"advise needs a task besides {count} basis tasks, got {len(data)} in all")
+    chosen, pilots = tuple(by_size[:count]), by_size[count:]
+    cases = _cases({name: data[name] for name in pilots}, check_integer("seed", seed, 0))
+    network = None if backbone is None else check_backbone(backbone)
+    workshop = _Workshop(network, data, chosen, preprocessing, seed, ends)
+    candidates = [each for each in CANDIDATES if each.suits(network, count > 0)]
+    steps = len(candidates) + FINALISTS * (len(cases) - 1)
+    trials: list[Trial] = []
+    skipped: dict[str, str] = {}
+    with progress_for(progress).titled("advice").track(steps) as advance:
+        for candidate in candidates:
+            try:
+                trials.append(min(workshop.tried(candidate, cases[0], max_bytes), key=Trial.rank))
+            except (InputError, TrainingError, TimeoutError) as error:
+                skipped[candidate.name] = str(error)
+            advance()
+        if not trials:
+            raise InputError(f"no method could be tried: {next(iter(skipped.values()))}")
+        finalists = sorted(trials, key=Trial.rank)[:FINALISTS]
+        with suppress(TimeoutError):
+            for case in cases[1:]:
+                for trial in finalists:
+                    workshop.check_time()
+                    trial.learn(*case)
+                    advance()
+    common = min(len(trial.accuracies) for trial in finalists)
+    for trial in finalists:  # compared on the tasks that all of them learned
+        del trial.accuracies[common:], trial.sizes[common:]
+    best = min(finalists, key=Trial.rank)
+    tried = tuple(sorted(trials, key=lambda trial: trial.bytes))
 
     def advice(trial: Trial, cheaper: Advice | None = None) -> Advice:
-        masks = chosen if trial.candidate.basis else ()
-        used = tuple(name for name in masks if name not in trial.unused)
-        price = trial.price / share_learned(search.cases)
-        return Advice(trial, price, trials, limit, used, factory, cheaper)
+        used = chosen if trial.candidate.basis else ()
+        return Advice(trial, tried, skipped, max_bytes, used, cheaper, workshop)
 
-    cheaper = _cheaper(best, trials)
-    return advice(best, None if cheaper is None else advice(cheaper))
-
-
-def _cheaper(best: Trial, trials: Sequence[Trial]) -> Trial | None:
-    """The trial of the fewest bytes, half those of the best at most, that is not shown worse.
-
-    Tried on the same cases, and without basis masks, which cost more, where the best has none.
-    """
-
-    def alike(trial: Trial) -> bool:
-        behind = _behind(trial, best)
-        half = behind.half_width
-        return half is not None and half <= KNOWN and behind.mean <= min(ALIKE, half)
-
-    small = (
-        trial
-        for trial in trials
-        if 2 * trial.bytes <= best.bytes
-        and trial.cases == best.cases
-        and (best.candidate.basis or not trial.candidate.basis)
-    )
-    return min(filter(alike, small), key=lambda trial: trial.bytes, default=None)
+    enough = sum(len(held_back) for _, _, held_back in cases[:common]) >= ENOUGH_TO_COMPARE
+    equal = [trial for trial in finalists if trial.accuracy >= best.accuracy - EQUAL]
+    smallest = min(equal, key=lambda trial: trial.bytes)
+    cheaper = enough and 2 * smallest.bytes <= best.bytes
+    return advice(best, advice(smallest) if cheaper else None)
 
 
-def _behind(trial: Trial, best: Trial) -> Summary:
-    """Points of accuracy that a trial is behind the best on the cases of both."""
-    pairs = zip(best.accuracies, trial.accuracies, strict=False)
-    return summarise([100 * (one - other) for one, other in pairs], "case")
+@dataclass
+class _Workshop:
+    """Makes learners; networks and the masks of basis tasks are made once for all trials."""
+
+    backbone: Backbone | None
+    tasks: Mapping[str, Data]
+    basis: tuple[str, ...]
+    preprocessing: Preprocessing | None
+    seed: int
+    ends: float
+    networks: dict[Any, Any] = field(default_factory=dict)
+    banks: dict[Backbone, MaskBank] = field(default_factory=dict)
+
+    def check_time(self, *_: Any) -> None:
+        """Raises TimeoutError. Trials call it as their log, which ends a long training too."""
+        if time.monotonic() > self.ends:
+            raise TimeoutError("max_seconds were over")
+
+    def tried(self, candidate: Candidate, case: Case, max_bytes: int | None) -> list[Trial]:
+        """The candidate on a task, and once more at a lower price if that leaves bytes unused."""
+        price = candidate.price * len(case[1]) / 1000
+        if max_bytes is not None:  # bytes fall about as the square root of the price
+            price *= (candidate.bytes / (AIM * max_bytes)) ** 2
+        trials: list[Trial] = []
+        while len(trials) < 2:
+            self.check_time()
+            settings = {**candidate.settings, "bit_price": price, "max_bytes": max_bytes}
+            if candidate.basis:
+                settings["bank"] = self.bank(candidate)
+            trial = Trial(candidate, price, self.learner(candidate, settings, self.check_time))
+            trial.learn(*case)
+            trials.append(trial)
+            if max_bytes is None or 2 * trial.bytes > max_bytes:
+                break
+            price = trial.bit_price * (trial.bytes / (AIM * max_bytes)) ** 2
+        return trials
+
+    def learner(
+        self,
+        candidate: Candidate,
+        settings: Mapping[str, Any],
+        progress: ProgressChoice,
+        basis: tuple[str, ...] = (),
+    ) -> ImpressLearner:
+        """A learner with the masks of the candidate, which has learned the tasks in `basis`."""
+        backbone, preprocessing = self.network(candidate)
+        same = {"preprocessing": preprocessing, "seed": self.seed, "progress": progress}
+        learner = ImpressLearner.from_preset(backbone, candidate.preset, **same, **settings)
+        for name in basis:
+            learner.learn_basis(name, self.tasks[name])
+        if candidate.masks:
+            learner.add_masks(candidate.masks, source="disjoint")
+        if candidate.features:
+            learner.learn_features(*(self.tasks[name] for name in self.basis))
+        return learner
+
+    def network(self, candidate: Candidate) -> tuple[Backbone, Preprocessing | None]:
+        """The network that was given, or one made for the data by the candidate's preset."""
+        if self.backbone is not None:
+            return self.backbone, self.preprocessing
+        kind = candidate.backbone, find_preset(candidate.preset).own_head
+        if kind not in self.networks:
+            classes = max(len(classes_of(data.labels)) for data in self.tasks.values())
+            data = next(iter(self.tasks.values()))
+            shape = one_tensor(data.inputs_at(np.array([0])))[0].shape
+            new = CreationSettings(candidate.backbone, preset=candidate.preset, seed=self.seed)
+            learner = create_learner(new, classes, shape, self.preprocessing)
+            self.networks[kind] = learner.backbone, learner.settings.preprocessing
+        return self.networks[kind]
+
+    def bank(self, candidate: Candidate) -> MaskBank:
+        """The masks of the basis tasks for the candidate's network."""
+        backbone, _ = self.network(candidate)
+        if backbone not in self.banks:
+            trainer = self.learner(candidate, {"bank": None}, self.check_time, self.basis)
+            self.banks[backbone] = trainer.bank_
+        return self.banks[backbone]
 
 
-def _points(behind: Summary) -> str:
-    """A difference with half its interval; absent where there is none."""
-    if behind.half_width is None:
-        return ABSENT
-    mean = round(behind.mean, 1) or 0.0  # never −0.0
-    return f"{mean:.1f}\u00a0±\u00a0{behind.half_width:.1f}".replace("-", "−")
+def _cases(pilots: Mapping[str, Data], seed: int) -> list[Case]:
+    """A fold of each task, and further folds while too few examples are held back."""
+    cases: list[Case] = []
+    held = 0
+    for fold, name in product(range(FOLDS), pilots):
+        if len(cases) == MAX_CASES or held >= ENOUGH_HELD_BACK:
+            break
+        title = name if fold == 0 else f"{name} ({fold + 1})"
+        train, held_back = _split(name, pilots[name], fold, seed)
+        cases.append((title, train, held_back))
+        held += len(held_back)
+    return cases
 
 
-def _check_sizes(tasks: Mapping[str, Data]) -> None:
-    """Raises InputError where a table has more columns than another: one network takes both."""
-    tables = [
-        (name, each.inputs.shape[1])
-        for name, each in tasks.items()
-        if isinstance(each, Examples) and isinstance(each.inputs, Tensor) and each.inputs.dim() == 2
-    ]
-    for (first, expected), (name, count) in pairwise(tables):
-        if count != expected:
-            raise InputError(
-                f"task {name!r} has {count} values an input, task {first!r} {expected}; tasks over "
-                "one network have inputs of one size, so ask for advice on each apart"
-            )
-
-
-def basis_of(data: Mapping[str, Data], basis: int | Sequence[str] | None) -> tuple[str, ...]:
-    """The names of the basis tasks. Raises InputError for unknown ones, and for no task besides."""
-    if basis is None:
-        basis = min(MOST_BASIS, len(data) // 3)
-    if isinstance(basis, Sequence):
-        names = list(dict.fromkeys([basis] if isinstance(basis, str) else basis))
-        if unknown := [name for name in names if name not in data]:
-            raise InputError(f"basis names {unknown[0]!r}, which is none of the tasks")
-    else:
-        count = check_integer("basis", basis, 0)
-        names = sorted(data, key=lambda name: -len(data[name]))[:count]
-    if len(names) >= len(data):
-        raise InputError(
-            f"all {len(data)} tasks are basis tasks; leave one at least to try candidates on"
-        )
-    return tuple(names)
+def _split(name: str, data: Data, fold: int, seed: int) -> tuple[Data, Data]:
+    """The examples to learn from, and those held back: a fifth of each class."""
+    generator = np.random.default_rng(seed)
+    held = np.zeros(len(data.labels), dtype=bool)
+    for label in np.unique(data.labels):
+        of_class = generator.permutation(np.flatnonzero(data.labels == label))
+        # The first example is never held back, so that every class is learned.
+        held[of_class[1:][fold::FOLDS]] = True
+    if not held.any():
+        raise InputError(f"task {name!r} has too few examples to hold some back")
+    return data.subset(np.flatnonzero(~held)), data.subset(np.flatnonzero(held))

@@ -1,14 +1,13 @@
-"""Charts that look inside a learner: Altair charts for notebooks and pictures, and a page of them.
+"""Charts of what a learner holds: Altair charts for notebooks and pictures, and a page of them.
 
 `chart.save("usage.svg")` writes a picture.
-`Evaluation.chart` and `Comparison.chart` draw accuracies over tasks.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence, Sized
-from itertools import islice
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,329 +25,244 @@ from impresslearn.tables import size
 if TYPE_CHECKING:
     import altair as alt
 
-MOST_UNITS, MOST_INPUTS = 48, 96
-"""The part of a layer's mask that `mask_picture` draws."""
-DRAWN_TASKS, DRAWN_MASKS, PICTURES = 60, 120, 2
-"""Tasks that are drawn at most, masks beyond which none are, and pictures of single masks."""
-LISTED_TASKS = 1000
-"""Tasks in the table of a page."""
-CELL = 7
-TINY = 1e-12
+MAX_UNITS, MAX_INPUTS = 48, 96  # of a layer's mask that `mask_picture` draws
+PAGE_TASKS, PAGE_MASKS, PAGE_ROWS = 60, 120, 1000  # tasks and masks in charts, rows of a table
 HasMasks = Any
-"""A mask, what `train_mask` returns, a `MaskBank`, or what has one, as learners do (`bank_`)."""
+"""A mask, the result of `train_mask`, a `MaskBank`, or a learner or method with a `bank_`."""
 
 
 def mask_usage(learner: ImpressLearner, tasks: Sequence[str] | None = None) -> alt.TopLevelMixin:
-    """Which impressions each task uses: a mask's share of the absolute coefficients.
+    """Which masks each task uses: a mask's share of the absolute coefficients.
 
-    Layers count alike. tasks: names, by default those of role "learned". Raises InputError where
-    none combines masks.
+    - tasks: names; by default all that are not basis tasks. Every layer has the same weight.
+
+    Raises InputError if none of the tasks combines masks.
     """
+    from impresslearn.plotting import heatmap, styled
+
     if tasks is None:
         tasks = [task.name for task in learner.tasks_.all() if task.role == "learned"]
     rows = []
-    for name, layers in _layers_of(learner, tasks):
-        used = np.sum([np.abs(each).mean(axis=1) for each in layers], axis=0)
-        shares = used / max(used.sum(), TINY)
-        of = zip(learner.bank_.names, shares.tolist(), strict=False)
-        rows += [{"task": name, "mask": mask, "share": share} for mask, share in of]
-    told = {"x": "mask", "y": "task", "value": "share", "title": "Impressions that tasks use"}
-    return _heatmap(told, rows)
+    for task, layers in _coefficients(learner, tasks).items():
+        used = sum(np.abs(alpha).mean(axis=1) for alpha in layers)
+        shares = used / max(float(np.sum(used)), 1e-12)
+        for mask, share in zip(learner.bank_.names, shares, strict=False):
+            rows.append({"mask": mask, "task": task, "share": float(share)})
+    return styled(heatmap(rows, "mask", "task", "share"), "Masks that tasks use")
 
 
 def task_coefficients(learner: ImpressLearner, task: str) -> alt.TopLevelMixin:
-    """The coefficients of a task: of each mask in each layer, the mean over units if they differ.
+    """The coefficient of each mask in each layer of a task; the mean over units if they differ.
 
-    Raises InputError where the task combines no masks.
+    Raises InputError if the task combines no masks.
     """
-    ((_, layers),) = _layers_of(learner, [task])
-    names = [layer.name for layer in learner.backbone.layers]
-    rows = [
-        {"layer": name, "mask": mask, "coefficient": float(numbers.mean())}
-        for name, alpha in zip(names, layers, strict=True)
-        for mask, numbers in zip(learner.bank_.names, alpha, strict=False)
-    ]
-    units = learner.settings.granularity == "unit"
-    title = f"Coefficients of {task}" + (", means over units" if units else "")
-    return _heatmap({"x": "layer", "y": "mask", "value": "coefficient", "title": title}, rows)
+    from impresslearn.plotting import heatmap, styled
+
+    layers = _coefficients(learner, [task])[task]
+    rows = []
+    for layer, alpha in zip(learner.backbone.layers, layers, strict=True):
+        for mask, values in zip(learner.bank_.names, alpha, strict=False):
+            coefficient = float(values.mean())
+            rows.append({"layer": layer.name, "mask": mask, "coefficient": coefficient})
+    return styled(heatmap(rows, "layer", "mask", "coefficient"), f"Coefficients of {task}")
 
 
 def layer_sparsity(masks: HasMasks) -> alt.TopLevelMixin:
-    """The share of zeros in every layer of a mask, or of each of a bank.
+    """The share of zeros in every layer of a mask, or of each mask of a bank.
 
-    masks: a mask, a bank, or a learner or method that has one. Raises InputError for an empty bank.
+    Raises InputError if there is no mask.
     """
+    from impresslearn.plotting import heatmap, styled
+
     bank = _bank_of(masks)
-    rows = [
-        {"mask": info.name, "layer": layer.name, "sparsity": 1 - ones / layer.numel}
-        for info in bank.infos
-        for layer, ones in zip(bank.layers, info.ones, strict=True)
-    ]
+    rows = []
+    for info in bank.infos:
+        for layer, ones in zip(bank.layers, info.ones, strict=True):
+            zeros = 1 - ones / layer.numel
+            rows.append({"layer": layer.name, "mask": info.name, "sparsity": zeros})
     if not rows:
         raise InputError("the bank holds no mask; learn a basis task or add masks first")
-    told = {"x": "layer", "y": "mask", "value": "sparsity", "title": "Sparsity by layer"}
-    return _heatmap(told, rows, (0, 1))
+    chart = heatmap(rows, "layer", "mask", "sparsity", bounds=(0, 1))
+    return styled(chart, "Sparsity by layer")
 
 
 def task_similarity(
     learner: ImpressLearner, tasks: Sequence[str] | None = None
 ) -> alt.TopLevelMixin:
-    """Which tasks combine masks alike: cosine similarity of coefficients, and its dendrogram.
+    """Cosine similarity of the tasks' coefficients; similar tasks stand side by side.
 
-    Masks that came after a task count as coefficients of zero. Clusters are joined by the mean
-    distance (1 - similarity) between their members. tasks: names, by default all that combine
-    masks. Raises InputError for fewer than two.
+    - tasks: names; by default all that combine masks. Masks that a task does not use count as
+      coefficients of zero, and every layer has the same weight.
+
+    Raises InputError for fewer than two tasks.
     """
-    import altair as alt
-    from scipy.cluster.hierarchy import dendrogram, linkage
-    from scipy.spatial.distance import squareform
+    from scipy.cluster.hierarchy import leaves_list, linkage
 
-    from impresslearn.plotting import COLOURS, styled
+    from impresslearn.plotting import heatmap, styled
 
-    found = dict(_layers_of(learner, tasks))
+    found = _coefficients(learner, learner.tasks_ if tasks is None else tasks)
     if len(found) < 2:
-        raise InputError(f"similarity compares two tasks or more, got {len(found)}")
-    most = max(len(layers[0]) for layers in found.values())
-    flat = np.array([_vector(layers, most) for layers in found.values()])
-    similarity = np.clip(flat @ flat.T, -1, 1)
-    distance = 1 - similarity
-    np.fill_diagonal(distance, 0)
-    tree = dendrogram(linkage(squareform(distance, checks=False), "average"), no_plot=True)
+        raise InputError(f"similarity compares at least two tasks, got {len(found)}")
+    num_masks = max(len(layers[0]) for layers in found.values())
+    vectors = np.array([_vector(layers, num_masks) for layers in found.values()])
+    similarity = np.clip(vectors @ vectors.T, -1, 1)
     names = list(found)
-    order = [names[place] for place in tree["leaves"]]
-    rows = [
-        {"task": first, "beside": second, "similarity": float(similarity[i, j])}
-        for i, first in enumerate(names)
-        for j, second in enumerate(names)
-    ]
-    lines = [
-        {"join": number, "step": step, "x": x, "distance": y}
-        for number, (xs, ys) in enumerate(zip(tree["icoord"], tree["dcoord"], strict=True))
-        for step, (x, y) in enumerate(zip(xs, ys, strict=True))
-    ]
-    width = max(min(44, 620 / len(order)), 4) * len(order)
-    branches = (
-        alt.Chart(alt.InlineData(values=lines))
-        .mark_line(interpolate="linear", strokeWidth=1.5)
-        .encode(
-            alt.X("x:Q", axis=None, scale=alt.Scale(domain=[0, 10 * len(order)], nice=False)),
-            alt.Y("distance:Q", title="distance"),
-            detail="join:N",
-            order="step:Q",
-            color=alt.value(COLOURS["text"]),
-        )
-        .properties(width=width, height=120)
-    )
-    shades = alt.Scale(
-        domain=[-1, 0, 1],
-        range=[COLOURS["negative"], COLOURS["zero"], COLOURS["accent"]],
-        interpolate="rgb",
-    )
-    cells = (
-        alt.Chart(alt.InlineData(values=rows))
-        .mark_rect()
-        .encode(
-            alt.X(
-                "beside:N",
-                sort=order,
-                title=None,
-                axis=alt.Axis(labelAngle=-45, labelOverlap=False),
-            ),
-            alt.Y("task:N", sort=order, title=None),
-            alt.Color("similarity:Q", scale=shades),
-            tooltip=["task:N", "beside:N", alt.Tooltip("similarity:Q", format=".3f")],
-        )
-        .properties(width=width, height=width)
-    )
-    both = alt.vconcat(branches, cells, spacing=4)
-    said = "Cosine similarity of the coefficients of tasks, and the dendrogram of their distances"
-    return styled(both, "Tasks that combine masks alike", [], said)
+    rows = []
+    order = leaves_list(linkage(vectors, "average"))
+    for i, j in product(order, order):
+        pair = {"other": names[j], "task": names[i], "similarity": float(similarity[i, j])}
+        rows.append(pair)
+    chart = heatmap(rows, "other", "task", "similarity", bounds=(-1, 1))
+    return styled(chart, "Tasks that combine masks alike")
 
 
 def mask_picture(
     masks: HasMasks, name: str | None = None, layer: str | None = None
 ) -> alt.TopLevelMixin:
-    """The weights that a mask keeps in a layer: a row an output unit, a column an input of it.
+    """The weights that a mask keeps in a layer: one row per output unit, one column per input.
 
-    masks: a mask, or the bank, learner or method that has the one called `name`. layer: its name,
-    by default the first one. Of a large layer the first 48 units and 96 inputs are drawn. Raises
-    UnknownTaskError for a mask that is not there, InputError for such a layer.
+    - masks: a mask, or the bank, learner or method that holds the mask called `name`.
+    - layer: its name; by default the first. Of a large layer 48 units and 96 inputs are drawn.
+
+    Raises UnknownTaskError for an unknown mask, InputError for an unknown layer.
     """
-    import altair as alt
-
-    from impresslearn.plotting import COLOURS, styled
-
-    called, mask = _mask_of(masks, name)
-    known = list(mask)
-    chosen = known[0] if layer is None else check_choice("layer", layer, known)
-    ones = mask[chosen]
-    matrix = ones.reshape(len(ones), -1)
-    units, inputs = matrix.shape
-    part = matrix[:MOST_UNITS, :MOST_INPUTS].cpu().numpy()
-    rows = [
-        {"unit": int(unit), "input": int(place), "kept": bool(part[unit, place])}
-        for unit, place in np.ndindex(part.shape)
-    ]
-    scale = alt.Scale(domain=[False, True], range=[COLOURS["band"], COLOURS["accent"]])
-    axis = alt.Axis(labelOverlap=True, ticks=False)
-    drawn = (
-        alt.Chart(alt.InlineData(values=rows))
-        .mark_rect()
-        .encode(
-            alt.X("input:O", axis=axis, scale=alt.Scale(padding=0.05)),
-            alt.Y("unit:O", axis=axis, scale=alt.Scale(padding=0.05)),
-            alt.Color("kept:N", scale=scale, legend=None),
-        )
-        .properties(width=CELL * part.shape[1], height=CELL * part.shape[0])
-    )
-    share = f"{float(matrix.float().mean()):.1%} of {units:,} × {inputs:,} weights are kept"
-    seen = "" if part.shape == matrix.shape else f"the first {len(part)} × {part.shape[1]}"
-    title = f"{called} in {chosen}"
-    return styled(drawn, title, [share, seen], f"{title}: {share}")
+    title, mask = _mask_of(masks, name)
+    chosen = check_choice("layer", next(iter(mask)) if layer is None else layer, list(mask))
+    matrix = mask[chosen].reshape(len(mask[chosen]), -1).cpu().numpy()
+    rows = _cells(matrix[:MAX_UNITS, :MAX_INPUTS].astype(int), "unit", "input")
+    note = f"{matrix.mean():.1%} of {matrix.shape[0]:,} × {matrix.shape[1]:,} weights are kept"
+    return _picture(rows, "unit", "input", f"{title} in {chosen}", note)
 
 
 def input_picture(
     masks: HasMasks, name: str | None = None, shape: Sequence[int] | None = None
 ) -> alt.TopLevelMixin:
-    """What a mask reads of the inputs: how many weights of the first layer it keeps at each place.
+    """What a mask reads of the inputs: the number of first-layer weights it keeps at each place.
 
-    masks, name: as of `mask_picture`. shape: of an input, (..., height, width), summed over all but
-    the last two; by default a square. A convolution reads every place alike: what is drawn is its
-    kernel. Raises InputError for a shape that does not fit.
+    - masks, name: as for `mask_picture`.
+    - shape: of an input, (..., height, width); summed over all but the last two. By default a
+      square. For a convolution the kernel is drawn, as it reads every place alike.
+
+    Raises InputError for a shape that does not fit.
     """
-    import altair as alt
-
-    from impresslearn.plotting import COLOURS, styled
-
-    called, mask = _mask_of(masks, name)
-    ones = next(iter(mask.values()))
-    count = ones.sum(dim=0).cpu().numpy()
-    side = math.isqrt(count.size)
+    title, mask = _mask_of(masks, name)
+    count = next(iter(mask.values())).sum(dim=0).cpu().numpy()
     if shape is None:
+        side = math.isqrt(count.size)
         shape = count.shape if count.ndim > 1 else (side, side)
     if len(shape) < 2 or math.prod(shape) != count.size:
         raise InputError(
-            f"the first layer reads {count.size:,} values an input; give shape=(..., height, "
-            f"width) of as many, got {tuple(shape)}"
+            f"the first layer reads {count.size:,} values per input, and shape={tuple(shape)} has "
+            "another number of values; give the shape (..., height, width) of an input"
         )
-    seen = count.reshape(-1, *shape[-2:]).sum(axis=0)
-    rows = [{"row": y, "column": x, "kept": int(seen[y, x])} for y, x in np.ndindex(seen.shape)]
-    scale = alt.Scale(domainMin=0, range=[COLOURS["band"], COLOURS["accent"]], interpolate="rgb")
-    cell = max(min(24, 480 // max(seen.shape)), 4)
-    drawn = (
-        alt.Chart(alt.InlineData(values=rows))
-        .mark_rect()
-        .encode(
-            alt.X("column:O", axis=None),
-            alt.Y("row:O", axis=None),
-            alt.Color("kept:Q", scale=scale, title="weights kept"),
-            tooltip=["row:O", "column:O", "kept:Q"],
-        )
-        .properties(width=cell * seen.shape[1], height=cell * seen.shape[0])
-    )
-    told = f"{np.count_nonzero(seen)} of {seen.size} places are read"
-    title = f"What {called[0].lower()}{called[1:]} reads"
-    return styled(drawn, title, [told], f"{title}: {told}")
+    counts = count.reshape(-1, *shape[-2:]).sum(axis=0)
+    note = f"{np.count_nonzero(counts)} of {counts.size} places are read"
+    return _picture(_cells(counts, "row", "column"), "row", "column", f"Inputs of {title}", note)
 
 
 def write_page(learner: ImpressLearner, path: Path | str, title: str = "ImpressLearn") -> Path:
-    """Writes what a learner holds as one self-contained HTML file of about 1 MB.
+    """Writes a table of the tasks and the charts of `il.charts` as one HTML file.
 
-    A table of tasks, and the charts of `il.charts` where the bank is not too large to be drawn.
-    Raises InputError for another method's object, and where the file cannot be written.
+    Raises InputError for an object of another method, and if the file cannot be written.
     """
     from impresslearn.plotting import write_page  # Altair takes a second to import
 
     _check_learner(learner)
     tasks, bank = learner.tasks_, learner.bank_
-    sizes = [task.info().bytes for task in tasks.all()]
-    each = f", {size(min(sizes))} to {size(max(sizes))} each" if sizes else ""
-    drawn = list(_figures(learner)) if 0 < len(bank) <= DRAWN_MASKS else []
-    facts = f"Network: {learner.backbone!r}. Masks: {bank!r}."
-    total = f"{size(sum(sizes))} with masks of their own"
-    lead = f"tasks: {len(tasks):,}, {total}{each} · masks: {len(bank):,}"
-    return write_page(path, title, lead, [(facts, tasks.table(LISTED_TASKS)), *drawn])
+    total = sum(task.info().bytes for task in tasks.all())
+    lead = f"tasks: {len(tasks):,}, {size(total)} with their own masks · masks: {len(bank):,}"
+    parts: list[tuple[str, Any]] = [(repr(learner.backbone), tasks.table(PAGE_ROWS))]
+    if 0 < len(bank) <= PAGE_MASKS:
+        parts += [("", chart) for chart in _page_charts(learner)]
+    return write_page(path, title, lead, parts)
 
 
-def _figures(learner: ImpressLearner) -> Iterator[tuple[str, Any]]:
-    """A caption and a chart each."""
-    tasks, bank = learner.tasks_, learner.bank_
+def _page_charts(learner: ImpressLearner) -> Iterator[alt.TopLevelMixin]:
     if learner.settings.granularity in ("layer", "unit"):
-        learned = [task.name for task in tasks.all() if task.role == "learned"]
+        learned = [task.name for task in learner.tasks_.all() if task.role == "learned"]
         if learned:
-            yield _caption(learned), mask_usage(learner, learned[:DRAWN_TASKS])
-        if len(tasks) > 1:
-            yield _caption(tasks), task_similarity(learner, list(islice(tasks, DRAWN_TASKS)))
-    yield "", layer_sparsity(bank)
-    for name in bank.names[:PICTURES]:
-        yield "", mask_picture(bank, name)
-
-
-def _caption(tasks: Sized) -> str:
-    """How many of the tasks are drawn, unless all are."""
-    more = len(tasks) > DRAWN_TASKS
-    return f"The first {DRAWN_TASKS} of {len(tasks):,} tasks." if more else ""
+            yield mask_usage(learner, learned[:PAGE_TASKS])
+        if len(learner.tasks_) > 1:
+            yield task_similarity(learner, list(learner.tasks_)[:PAGE_TASKS])
+    yield layer_sparsity(learner)
 
 
 def _mask_of(masks: HasMasks, name: str | None) -> tuple[str, dict[str, Tensor]]:
-    """What to call a mask, and the mask. Raises InputError where it is not clear which one."""
+    """What to call a mask, and the mask. Raises InputError if it is not clear which one."""
     bank = _bank_of(masks, name)
     if name is None and len(bank) != 1:
-        raise InputError(f"say by name which of {len(bank)} masks to draw")
-    return ("The mask" if name is None else f"Mask {name}"), bank.mask(name or bank.names[0])
+        raise InputError(f"there are {len(bank)} masks; give the name of the one to draw")
+    return ("the mask" if name is None else f"mask {name}"), bank.mask(name or bank.names[0])
 
 
 def _bank_of(masks: HasMasks, name: str | None = None) -> MaskBank:
-    """A bank as given, or made of a mask, which is called by the name there."""
+    """The bank of an object, or a bank that holds only the mask that was given."""
     mask = getattr(masks, "mask", masks)
     if isinstance(mask, Mapping) and mask:
         mask = checked_mask(mask)
-        bank = MaskBank([MaskableLayer(name, tuple(ones.shape)) for name, ones in mask.items()])
+        bank = MaskBank([MaskableLayer(layer, tuple(ones.shape)) for layer, ones in mask.items()])
         bank.append(name or "mask", mask)
         return bank
-    found = getattr(masks, "bank_", masks)
-    if not isinstance(found, MaskBank):
+    held = getattr(masks, "bank_", masks)
+    if not isinstance(held, MaskBank):
         kind = type(masks).__name__
-        raise InputError(f"masks must be a mask, a MaskBank, or have one; got {kind}")
-    return found
+        raise InputError(f"masks must be a mask, a MaskBank, or have a bank_; got {kind}")
+    return held
 
 
 def _check_learner(learner: Any) -> None:
     if not isinstance(learner, ImpressLearner):
-        kind = type(learner).__name__
-        raise InputError(f"a learner that mixes masks is drawn, an ImpressLearner; got {kind}")
+        raise InputError(f"charts need an ImpressLearner, got {type(learner).__name__}")
 
 
-def _vector(layers: Sequence[np.ndarray], masks: int) -> np.ndarray:
-    """Coefficients of so many masks as a vector of length 1 in which layers count alike."""
-    parts = (np.pad(each, ((0, masks - len(each)), (0, 0))) for each in layers)
-    vector = np.concatenate([each.ravel() / each.shape[1] ** 0.5 for each in parts])
-    return vector / max(float(np.linalg.norm(vector)), TINY)
-
-
-def _layers_of(
-    learner: ImpressLearner, tasks: Sequence[str] | None
-) -> Iterator[tuple[str, list[np.ndarray]]]:
-    """The coefficients (N, units) of tasks in each layer; 1 for a task's own mask."""
+def _coefficients(learner: ImpressLearner, tasks: Any) -> dict[str, list[np.ndarray]]:
+    """Coefficients (N, units) of each layer, by task; a basis task has 1 for its own mask."""
     _check_learner(learner)
-    chosen = [learner.tasks_.learned(name) for name in (learner.tasks_ if tasks is None else tasks)]
-    found = ((task.name, learner._state.coefficients(task).alpha) for task in chosen)
-    mixed = [(name, alpha) for name, alpha in found if alpha]
-    if not mixed:
-        why = "their numbers are on weights, or readouts" if chosen else "learn one first"
-        raise InputError(f"no task combines masks; {why}")
-    for name, alpha in mixed:
-        columns = (each.reshape(len(each), -1).cpu().numpy() for each in alpha)
-        layers = zip(columns, learner.backbone.layers, strict=True)
-        yield name, [np.broadcast_to(each, (len(each), layer.units)) for each, layer in layers]
+    combined = {}
+    for name in tasks:
+        alpha = learner._state.coefficients(learner.tasks_.learned(name)).alpha
+        if alpha:
+            combined[name] = [
+                np.broadcast_to(values.reshape(len(values), -1).cpu(), (len(values), layer.units))
+                for values, layer in zip(alpha, learner.backbone.layers, strict=True)
+            ]
+    if not combined:
+        raise InputError("none of the tasks combines masks; learn one over a bank of masks first")
+    return combined
 
 
-def _heatmap(
-    figure: dict[str, str],
-    rows: list[dict[str, Any]],
-    bounds: tuple[float, float] | None = None,
+def _vector(layers: Sequence[np.ndarray], num_masks: int) -> np.ndarray:
+    """Coefficients as a vector of length 1 in which every layer has the same weight."""
+    parts = []
+    for alpha in layers:
+        padded = np.pad(alpha, ((0, num_masks - len(alpha)), (0, 0)))
+        parts.append(padded.ravel() / alpha.shape[1] ** 0.5)
+    vector = np.concatenate(parts)
+    return vector / max(float(np.linalg.norm(vector)), 1e-12)
+
+
+def _cells(matrix: np.ndarray, row: str, column: str) -> list[dict[str, Any]]:
+    return [{row: y, column: x, "kept": int(matrix[y, x])} for y, x in np.ndindex(matrix.shape)]
+
+
+def _picture(
+    rows: list[dict[str, Any]], row: str, column: str, title: str, note: str
 ) -> alt.TopLevelMixin:
-    from impresslearn.plotting import heatmap, styled
+    """A square of seven pixels per weight or place, darker where more weights are kept."""
+    import altair as alt
 
-    chart = heatmap(rows, figure["x"], figure["y"], figure["value"], bounds=bounds)
-    return styled(chart, figure["title"])
+    from impresslearn.plotting import COLOURS, styled
+
+    scale = alt.Scale(domainMin=0, range=[COLOURS["band"], COLOURS["accent"]], interpolate="rgb")
+    axis = alt.Axis(labelOverlap=True)
+    chart = (
+        alt.Chart(alt.InlineData(values=rows))
+        .mark_rect()
+        .encode(
+            alt.X(f"{column}:O", axis=axis),
+            alt.Y(f"{row}:O", axis=axis),
+            alt.Color("kept:Q", scale=scale, title="weights kept"),
+        )
+        .properties(width=alt.Step(7), height=alt.Step(7))
+    )
+    return styled(chart, title, [note], f"{title}: {note}")

@@ -1,8 +1,4 @@
-"""Creates a learner for data at hand, and checks settings against those of a store.
-
-What a store was created with holds for all of its tasks. Whoever gives a setting again may only
-repeat it: anything else would not do what it says.
-"""
+"""Creates a learner for data at hand, and compares settings with those of an existing store."""
 
 from __future__ import annotations
 
@@ -14,23 +10,23 @@ from typing import Any
 from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
 from impresslearn.learner.learner import ImpressLearner
-from impresslearn.learner.presets import Preset
 from impresslearn.learner.presets import preset as find_preset
 from impresslearn.networks import Backbone, create_backbone
 from impresslearn.state.settings import RECIPES
 
 DEFAULT_BACKBONE = "lenet_300_100"
 DEFAULT_PRESET = "default"
-LEARNER_SETTINGS = ("granularity", "output_scale", "sparsity", "seed")
 
 
 @dataclass(frozen=True)
 class CreationSettings:
-    """Settings of a new learner and its network; None where nothing was said.
+    """Settings of a new learner and its network; None leaves a setting at its default.
 
-    backbone: a name of `list_backbones`; network: its own settings; classes: outputs of the
-    network; norm, seed: as in `create_backbone`; preset: a name of `list_presets`; the others are
-    settings of `ImpressLearner`.
+    - backbone: a name of `list_backbones`; network: further settings of that network.
+    - classes: outputs of the network.
+    - norm: as in `create_backbone`; seed: of the network and the learner.
+    - preset: a name of `list_presets`.
+    - granularity, output_scale, sparsity: as in `ImpressLearner`.
     """
 
     backbone: str | None = None
@@ -44,95 +40,109 @@ class CreationSettings:
     sparsity: float | None = None
 
     def learner_settings(self) -> dict[str, Any]:
-        """Those of the learner that were given."""
-        named = {name: getattr(self, name) for name in LEARNER_SETTINGS}
-        return {name: value for name, value in named.items() if value is not None}
+        """The learner's settings that are not None."""
+        names = ("granularity", "output_scale", "sparsity", "seed")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
 
 def create_learner(
-    given: CreationSettings,
+    new: CreationSettings,
     classes: int,
     shape: Sequence[int],
     preprocessing: Preprocessing | None = None,
     backbone: Backbone | None = None,
     **settings: Any,
 ) -> ImpressLearner:
-    """A learner without tasks, for inputs of this shape, with the masks of its preset.
+    """A learner without tasks, with the masks of its preset.
 
-    classes: outputs where their number was not given. preprocessing: gets the shape where it has
-    none and the network is flat. backbone: a network in place of that of the settings. settings:
-    more of the learner's. Raises as `create_backbone` and `ImpressLearner.from_preset` do.
+    - classes: outputs of the network, if `new` has no number.
+    - shape: of one input, without the batch.
+    - preprocessing: gets this shape if the network is flat and the preprocessing has none.
+    - backbone: a network in place of the one that `new` describes.
+    - settings: further settings of the learner.
+
+    Raises as `create_backbone` and `ImpressLearner.from_preset` do.
     """
-    name = given.preset or DEFAULT_PRESET
-    chosen = find_preset(name)
-    if backbone is None and chosen.learner_settings().get("start") == "network":
-        raise InputError(
-            f"the preset {name!r} is for a network that was trained before; bring your own: "
-            "il.adapt(module), or --module FILE:FUNCTION on the command line"
-        )
-    backbone = backbone or _random_network(given, chosen, classes, shape)
-    flat = backbone.input_shape is not None and len(backbone.input_shape) == 1 < len(shape)
-    if preprocessing is not None and preprocessing.shape is None and flat:
-        # A flat network takes any order of values, and cannot tell one from the other.
+    name = new.preset or DEFAULT_PRESET
+    if backbone is None:
+        if find_preset(name).more.get("start") == "network":
+            raise InputError(
+                f"the preset {name!r} needs a pretrained network; give il.adapt(module), or "
+                "--module FILE:FUNCTION on the command line"
+            )
+        backbone = _create_network(new, classes, shape)
+    is_flat = backbone.input_shape is not None and len(backbone.input_shape) == 1
+    if preprocessing is not None and preprocessing.shape is None and is_flat and len(shape) > 1:
+        # A flat network accepts any order of the values: fix the shape, so that it cannot change.
         preprocessing = replace(preprocessing, shape=tuple(shape))
-    own = given.learner_settings() | settings
-    return ImpressLearner.from_preset(backbone, name, preprocessing=preprocessing, **own)
+    settings = new.learner_settings() | settings
+    return ImpressLearner.from_preset(backbone, name, preprocessing=preprocessing, **settings)
 
 
-def _random_network(
-    given: CreationSettings, chosen: Preset, classes: int, shape: Sequence[int]
-) -> Backbone:
+def _create_network(new: CreationSettings, classes: int, shape: Sequence[int]) -> Backbone:
+    chosen = find_preset(new.preset or DEFAULT_PRESET)
     arguments: dict[str, Any] = {
-        "name": given.backbone or DEFAULT_BACKBONE,
-        "num_classes": given.classes or classes,
-        "seed": given.seed or 0,
-        "norm": given.norm,
+        "name": new.backbone or DEFAULT_BACKBONE,
+        "num_classes": new.classes or classes,
+        "seed": new.seed or 0,
+        "norm": new.norm,
         "head": "own" if chosen.own_head else "shared",
         **chosen.backbone_settings(),
-        **given.network,
+        **new.network,
     }
     backbone = create_backbone(**arguments)
-    spec, sizes = backbone.spec or {}, {"in_features": prod(shape)}
-    if len(shape) == 3:
-        sizes["in_channels"] = shape[0]
-    inferred = {
-        name: size
-        for name, size in sizes.items()
-        if name not in given.network and spec.get(name, size) != size
-    }
-    return create_backbone(**arguments | inferred) if inferred else backbone
+    # Which sizes a network has is known from its spec; those not given follow the data.
+    spec = backbone.spec or {}
+    if "in_features" in spec:
+        arguments["in_features"] = prod(shape)
+    if "in_channels" in spec and len(shape) == 3:
+        arguments["in_channels"] = shape[0]
+    arguments.update(new.network)
+    return create_backbone(**arguments)
 
 
 def check_agreement(
     given: CreationSettings,
     description: Mapping[str, Any],
     where: object,
-    others: Collection[str] = (),
+    overridden: Collection[str] = (),
 ) -> None:
-    """Raises InputError, naming both values, where a setting contradicts a store's.
+    """Raises InputError, naming both values, if a setting contradicts a store's.
 
-    description: of the store, as `describe_store` gives it. others: settings that are given for
-    single tasks, by name, which decide in place of the preset.
+    - description: of the store, from `describe_store`.
+    - where: the store's path, for the error.
+    - overridden: settings given for single tasks, which count more than the preset's.
     """
     network = description["network"]
     spec = network["spec"] or {}
-    kept = {**spec, **description["settings"], "backbone": spec.get("name")}
-    kept |= {"classes": network["num_classes"], "norm": network["norm"]}
-    told = {"backbone": given.backbone, "classes": given.classes, "norm": given.norm}
-    told |= {**given.network, **given.learner_settings()}
-    implied: dict[str, Any] = {}
+    stored = {
+        **spec,
+        **description["settings"],
+        "backbone": spec.get("name"),
+        "classes": network["num_classes"],
+        "norm": network["norm"],
+    }
+    wanted: dict[str, Any] = {}
     if given.preset is not None:
         chosen = find_preset(given.preset)
-        implied = {**(chosen.backbone_settings() if spec else {}), **chosen.learner_settings()}
-        implied |= {name: implied[name].settings() for name in RECIPES}
-        implied |= {name: list(each) for name, each in implied.items() if isinstance(each, tuple)}
-        if not kept.get("fold_after"):  # where nothing can be folded
-            implied.pop("fold_after", None)
-    told = {name: wanted for name, wanted in told.items() if wanted is not None}
-    implied = {name: wanted for name, wanted in implied.items() if name not in others}
-    for name, wanted in (implied | told).items():
-        if wanted != kept.get(name):
-            source = "" if name in told else f" as in the preset {given.preset!r}"
+        wanted = chosen.learner_settings()
+        for name in RECIPES:
+            wanted[name] = wanted[name].settings()
+        if "tune" in wanted:
+            wanted["tune"] = list(wanted["tune"])
+        if spec:
+            wanted |= chosen.backbone_settings()
+        if not stored.get("fold_after"):  # a network without norms cannot fold any
+            wanted.pop("fold_after", None)
+        for name in overridden:
+            wanted.pop(name, None)
+    wanted |= {**given.network, **given.learner_settings()}
+    for name in ("backbone", "classes", "norm"):
+        if getattr(given, name) is not None:
+            wanted[name] = getattr(given, name)
+    for name, value in wanted.items():
+        if value != stored.get(name):
             raise InputError(
-                f"{where} was created with {name} {kept.get(name)!r}, not {wanted!r}{source}"
+                f"{where} was created with {name} {stored.get(name)!r}, not {value!r}; leave "
+                "the setting out, or create another store"
             )

@@ -25,7 +25,7 @@ from impresslearn.data import (
 )
 from impresslearn.data.preprocessing import ImpliedPreprocessing, Prepared
 from impresslearn.errors import InputError
-from impresslearn.learner.guessing import warn_of_guessing
+from impresslearn.learner.chance import warn_if_at_chance
 from impresslearn.learner.readouts import learn_projection, learn_readout
 from impresslearn.masks import PopupScores, trainable_scores
 from impresslearn.masks.sparsity import ones_per_layer
@@ -127,7 +127,7 @@ class Trainer:
             heads[0],
             settings.precision,
         )
-        warn_of_guessing(state, settings, names[0], (examples, classes), fits[0])
+        warn_if_at_chance(state, settings, names[0], (examples, classes), fits[0])
 
     def learn_tasks(
         self,
@@ -178,7 +178,7 @@ class Trainer:
                     most=settings.max_bytes,
                 )
                 if size is None:
-                    warn_of_guessing(state, settings, name, prepared[name], fit)
+                    warn_if_at_chance(state, settings, name, prepared[name], fit)
                 else:
                     large[name] = size, metrics["seconds"]
                 started = time.perf_counter() if fit else started
@@ -219,7 +219,7 @@ class Trainer:
             name, numbers, settings.precision, history, run, bank, replaced=task, most=most
         )
         if size is None:
-            warn_of_guessing(state, settings, name, (examples, classes), fitted, numbers)
+            warn_if_at_chance(state, settings, name, (examples, classes), fitted, numbers)
         else:
             again = self._dearer(name, size, metrics["seconds"])
             again.update_task(name, data, seed=seed, note=note)
@@ -297,7 +297,7 @@ class Trainer:
                 name, found, settings.precision, history, run, bank, most=most
             )
             if size is None:
-                warn_of_guessing(state, settings, name, (examples, classes), None, found)
+                warn_if_at_chance(state, settings, name, (examples, classes), None, found)
             else:
                 large[name] = size, metrics["seconds"]
         return large

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from impresslearn.coefficients.learning import can_fold
 from impresslearn.errors import InputError, StoreError
 from impresslearn.learner.learner import ImpressLearner
 from impresslearn.state.settings import restored_settings
@@ -24,12 +23,15 @@ def load(
     device: torch.device | str = "cpu",
     **settings: Any,
 ) -> ImpressLearner:
-    """A learner with everything that a store holds, in memory; every byte is verified.
+    """A learner in memory with everything that a store holds; every byte is verified.
 
-    What it learns afterwards stays in memory until `save`. module: the structure of a network
-    that was adapted from a module of your own (its weights come from the file). settings: override
-    the learner's, such as progress=False. Raises StoreError for a file that is no store, is
-    damaged, or belongs to another network.
+    What it learns afterwards stays in memory until `save`.
+
+    - module: the structure of a network that was adapted from your own module; its weights come
+      from the file.
+    - settings: override the learner's, such as progress=False.
+
+    Raises StoreError if the file is not a store, is damaged, or belongs to another network.
     """
     return _learner(load_state, path, settings, module=module, device=device)
 
@@ -45,19 +47,21 @@ def open_store(
 ) -> ImpressLearner:
     """A learner that works on the file: what it learns is committed before the call returns.
 
-    Opening reads neither masks nor tasks; they are read, and checked, when they are needed. Tasks
-    that another process learns into the same file are there at once. Use it in a `with` statement,
-    or call `close`. readonly: learning is refused; timeout: seconds to wait for another process's
-    commit. Otherwise as `load`.
+    Masks and tasks are read and checked when they are needed, and tasks that another process
+    learns into the file appear at once. Use it in a `with` statement, or call `close`.
+
+    - readonly: refuse to learn.
+    - timeout: seconds to wait for another process's commit.
+    - module, device, settings: as in `load`. Raises as `load` does.
     """
     how = {"module": module, "device": device, "readonly": readonly, "timeout": timeout}
     return _learner(open_state, path, settings, **how)
 
 
 def verify_store(path: str | os.PathLike, module: nn.Module | None = None) -> dict[str, int]:
-    """Reads and checks every page, row, mask, weight and setting; how many masks and tasks.
+    """Reads and checks every part of a store; returns the numbers of tasks and masks.
 
-    Raises StoreError at the first thing that is not as it was written, or that could not be used.
+    Raises StoreError for the first part that is damaged or cannot be used.
     """
     learner = load(path, module=module, progress=False)
     for task in learner.tasks_.all():
@@ -69,24 +73,22 @@ def _learner(
     read: Callable[..., Opened], path: Any, settings: dict[str, Any], **how: Any
 ) -> ImpressLearner:
     known = set(inspect.signature(ImpressLearner).parameters) - {"backbone", "bank"}
-    for name in sorted(settings.keys() - known):
-        line = f"there is no setting {name!r} to override; there are {', '.join(sorted(known))}"
-        if name == "backbone":
-            line = "the network comes from the file, the structure of one of your own as module="
-        raise InputError(line)
+    if "backbone" in settings:
+        raise InputError("the network comes from the file; give the structure of yours as module=")
+    for name in settings:
+        if name not in known:
+            raise InputError(f"a learner has no setting {name!r}; choose from {sorted(known)}")
     opened = read(path, cache_bytes=settings.get("cache_bytes", CACHE_BYTES), **how)
     try:
-        kept = _kept_settings(opened, path)
-        own = kept["preprocessing"]
-        wanted = settings.get("preprocessing", own)
-        # Older stores have none: a copy in memory may be told what its tasks were learned from.
-        untold = read is load_state and "preprocessing" not in opened.settings
-        if wanted != own and not untold:
+        stored = _stored_settings(opened, path)
+        preprocessing = settings.get("preprocessing", stored["preprocessing"])
+        if preprocessing != stored["preprocessing"]:
             raise InputError(
-                f"the tasks of {path} were learned with the preprocessing {own}, not with {wanted};"
-                " give inputs that are prepared otherwise as Prepared(inputs)"
+                f"the tasks of {path} were learned with the preprocessing "
+                f"{stored['preprocessing']}, not {preprocessing}; pass inputs that are prepared "
+                "already as Prepared(inputs)"
             )
-        learner = ImpressLearner(opened.state.backbone, **kept | settings)
+        learner = ImpressLearner(opened.state.backbone, **stored | settings)
     except BaseException:
         opened.state.backend.close()
         raise
@@ -94,12 +96,10 @@ def _learner(
     return learner
 
 
-def _kept_settings(opened: Opened, path: Any) -> dict[str, Any]:
+def _stored_settings(opened: Opened, path: Any) -> dict[str, Any]:
     try:
-        kept = restored_settings(opened.settings)
-        if not can_fold(opened.state.backbone, kept["tune"]):
-            kept["fold_after"] = 0.0  # older stores may have one that had no effect
-        ImpressLearner(opened.state.backbone, **kept)
+        stored = restored_settings(opened.settings)
+        ImpressLearner(opened.state.backbone, **stored)
     except (TypeError, KeyError, ValueError, AttributeError, OverflowError) as error:
         raise StoreError(f"the settings of a learner in {path} cannot be used: {error}") from None
-    return kept
+    return stored

@@ -1,9 +1,8 @@
 """Presets: settings of the network and the learner that belong together, by name.
 
-The paper's presets follow its Table 2 and text. The paper is silent on edge-popup: for it the two
-of ResNets take the settings of its authors' published code, and "paper_lenet" takes ours (Adam at
-0.03, cosine, two epochs; theirs is RMSprop at 1e-4). `default` is the best found here
-(docs/decisions.md).
+The paper's presets follow its Table 2 and text. The paper does not give the recipe of edge-popup:
+the two presets of ResNets take the settings of its authors' published code, and "paper_lenet" takes
+ours (Adam at 0.03, cosine, two epochs; theirs is RMSprop at 1e-4).
 """
 
 from __future__ import annotations
@@ -24,11 +23,12 @@ from impresslearn.training.loop import Recipe
 
 @dataclass(frozen=True)
 class Preset:
-    """Everything that an experiment fixes before it starts.
+    """Settings that are fixed before anything is learned.
 
-    init, gain: of the backbone. masks: how many masks of `disjoint_bank`, kernels whole, a new
-    learner starts with. own_head: whether tasks need heads of their own. more: further settings of
-    the learner. The other fields are `ImpressLearner`'s settings of the same names.
+    - init, gain: of the network.
+    - masks: disjoint masks, kernels whole, that a new learner starts with.
+    - own_head: whether each task needs a head of its own.
+    - more: further settings of `ImpressLearner`. All other fields are its settings of that name.
     """
 
     description: str
@@ -49,39 +49,41 @@ class Preset:
         return {"init": self.init, "gain": self.gain}
 
     def mask_settings(self) -> dict[str, Any]:
-        """Keyword arguments that concern trained masks, for `SupSup`."""
+        """The settings of trained masks, as keyword arguments for `SupSup`."""
         names = ("allocation", "basis_recipe", "score_rule", "sparsity")
         return {name: getattr(self, name) for name in names}
 
     def learner_settings(self) -> dict[str, Any]:
         """Keyword arguments for `ImpressLearner`."""
-        own = {"task_recipe": self.task_recipe, "penalty": self.penalty, **self.more}
-        return self.mask_settings() | own
+        task_settings = {"task_recipe": self.task_recipe, "penalty": self.penalty}
+        return {**self.mask_settings(), **task_settings, **self.more}
 
     def settings_on(
         self, backbone: Backbone, given: Mapping[str, Any], learner: Callable[..., Any]
     ) -> dict[str, Any]:
-        """Keyword arguments for a learner's class on a network, with those given in their place.
+        """Keyword arguments for a learner's class on a network.
 
-        given: also recipe, which changes both recipes; each is a `Recipe` or a mapping of entries
-        to change. Norm statistics are folded only where the network has some that can be. Raises
-        InputError for settings that the class has not, and for a preset of tasks with heads of
-        their own on a network whose tasks share one.
+        - given: settings in place of the preset's. A recipe is a `Recipe` or a mapping of the
+          entries to change; `recipe` changes both recipes.
+
+        Raises InputError for settings that the class does not have, and if the preset needs heads
+        of the tasks' own and the network has none.
         """
-        for setting in given:
-            known = [*signature(learner).parameters, "recipe"]
-            check_known("a learner has no setting", setting, known)
+        known = [*signature(learner).parameters, "recipe"]
+        for name in given:
+            check_known("a learner has no setting", name, known)
         if self.own_head and backbone.own_head is None:
             raise InputError(
-                "this preset is for networks whose tasks have heads of their own, "
-                'head="own", as from il.adapt(module)'
+                "this preset needs a network whose tasks have their own heads: create it with "
+                'head="own", or adapt one by il.adapt(module)'
             )
-        settings = self.learner_settings() | dict(given)
+        settings = {**self.learner_settings(), **given}
         both = settings.pop("recipe", {})
-        for key in RECIPES:
-            settings[key] = getattr(self, key).changed(both).changed(given.get(key, {}))
+        for name in RECIPES:
+            settings[name] = getattr(self, name).changed(both).changed(given.get(name, {}))
         if settings.get("precision") != "coded" and "bit_price" not in given:
             settings.pop("bit_price", None)
+        # Norm statistics can only be folded into norms that the network has.
         tune = checked_tune(settings.get("tune", ()))
         if "fold_after" not in given and not can_fold(backbone, tune):
             settings.pop("fold_after", None)
@@ -90,7 +92,7 @@ class Preset:
 
 PRESETS = {
     "default": Preset(
-        "Adam with cosine decay, signed-constant weights, Erdős–Rényi sparsity: the best found",
+        "Adam with cosine decay, signed-constant weights, Erdős–Rényi sparsity: our best settings",
         init="signed_constant",
         gain=2.0,
         allocation="erdos_renyi",
@@ -98,8 +100,8 @@ PRESETS = {
         task_recipe=COEFFICIENT_RECIPE,
     ),
     "pretrained": Preset(
-        "A trained network from `adapt`: masks that add to its weights, tuned norms and biases and "
-        "a head, all coded",
+        "A pretrained network from `adapt`: masks that add to its weights, tuned norms and biases, "
+        "and a head, all coded",
         init="signed_constant",
         allocation="erdos_renyi",
         basis_recipe=POPUP_RECIPE,
@@ -116,8 +118,8 @@ PRESETS = {
         },
     ),
     "few_labels": Preset(
-        'A network with head="own" and a handful of examples a task: a coded linear readout over '
-        "the features under all masks of its bank, or those of the network itself",
+        'A network with head="own" and few examples per task: a coded linear readout of the '
+        "features under all masks of its bank, or of the network's own features",
         init="signed_constant",
         gain=2.0,
         allocation="erdos_renyi",
@@ -127,7 +129,7 @@ PRESETS = {
         more={"granularity": "readout", "precision": "coded", "bit_price": 0.001},
     ),
     "per_weight": Preset(
-        "A coded whole number for each weight, without masks: a few kB a task, nothing shared",
+        "A coded integer for each weight, without masks: a few kB per task, nothing shared",
         init="signed_constant",
         gain=2.0,
         allocation="erdos_renyi",
@@ -137,7 +139,7 @@ PRESETS = {
     ),
     "paper_lenet": Preset(
         "LeNet-300-100 on rotated and permuted MNIST, Table 2: RMSprop 0.002, batch 128, λ = 0; "
-        "the recipe of edge-popup, on which the paper is silent, is ours",
+        "the recipe of edge-popup, which the paper does not give, is ours",
         init="kaiming_normal",
         allocation="uniform",
         score_rule="score",
@@ -179,3 +181,59 @@ def preset(name: str) -> Preset:
 def list_presets() -> list[str]:
     """The names of all presets."""
     return list(PRESETS)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A method to try: a preset, or a variation of one.
+
+    - name: as tables show it.
+    - preset: a name of `list_presets`.
+    - price, bytes: a `bit_price`, and what a task of 1,000 digits took at it.
+    - masks: disjoint masks that are drawn.
+    - basis: whether masks are trained on basis tasks.
+    - features: whether readouts see principal components of their features.
+    - backbone: a network of its own, by name; None takes the one that `advise` is given.
+    - settings: of `ImpressLearner`, in place of the preset's.
+    """
+
+    name: str
+    preset: str
+    price: float
+    bytes: int
+    masks: int = 0
+    basis: bool = False
+    features: bool = False
+    backbone: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def suits(self, backbone: Backbone | None, has_basis: bool) -> bool:
+        """Whether it can be tried on a network; None stands for one made for the data."""
+        chosen = PRESETS[self.preset]
+        pretrained = backbone is not None and backbone.pretrained
+        if chosen.more.get("start") == "network":
+            return pretrained
+        if backbone is not None and chosen.own_head and backbone.own_head is None:
+            return False
+        # A mixture of masks starts from nothing and would throw away pretrained weights.
+        if pretrained and (self.masks or self.basis):
+            return False
+        return (has_basis or not self.basis) and (backbone is None or self.backbone is None)
+
+
+_LAYERS = {"granularity": "layer", "precision": "coded"}
+_UNITS = {"granularity": "unit", "precision": "coded"}
+
+# The quickest come first, so that a short time is well used.
+CANDIDATES = (
+    Candidate("readout of the inputs", "few_labels", 0.001, 760, backbone="linear"),
+    Candidate("readout of the network", "few_labels", 0.001, 660),
+    Candidate("readout of learned features", "few_labels", 0.001, 810, basis=True, features=True),
+    Candidate("readout under basis masks", "few_labels", 0.002, 1400, basis=True),
+    Candidate("basis masks per layer", "default", 0.03, 60, basis=True, settings=_LAYERS),
+    Candidate("one integer per weight", "per_weight", 0.26, 460),
+    Candidate("basis masks per unit", "default", 0.07, 450, basis=True, settings=_UNITS),
+    Candidate("20 disjoint masks per unit", "default", 0.08, 660, masks=20, settings=_UNITS),
+    Candidate("60 disjoint masks per unit", "default", 0.065, 700, masks=60, settings=_UNITS),
+    Candidate("masks added to the network", "pretrained", 0.01, 3000),
+)
