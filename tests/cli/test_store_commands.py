@@ -716,7 +716,7 @@ def test_networks_of_ones_own_that_do_not_fit(folder, tmp_path, monkeypatch):
     (tmp_path / "nets.py").write_text(NETS)
     data = ("--data", folder / "tasks" / "b.npz", "--task", "b", "--preset", "pretrained")
     for given, words in (
-        (("--module", "nets:adapted"), "from il.adapt(module)"),
+        (("--module", "nets:adapted"), "il.adapt(module)"),
         (
             ("--module", "nets:number"),
             "nets:number must return an nn.Module or a Backbone",
@@ -727,7 +727,7 @@ def test_networks_of_ones_own_that_do_not_fit(folder, tmp_path, monkeypatch):
         (("--module", "nets"), "takes FILE:FUNCTION, as nets:make, got 'nets'"),
         (("--module", "nets:make", "--norm", "batch"), "--norm is not for --module"),
         (("--module", "nets:make", "--granularity", "weight", "--random-masks", "9"), "no masks"),
-        ((), "bring your own"),
+        ((), "needs a pretrained network"),
     ):
         assert words in error_of("learn", "x.impress", *data, *given)
     assert not os.path.exists("x.impress")
@@ -772,6 +772,6 @@ def test_a_price_of_ones_own_holds_when_the_command_is_given_again(folder, tmp_p
     command += (folder / "test/a.npz", "--preset", "per_weight", "--bit-price", "0.3", *QUICK)
     for status in ("learned", "already learned"):
         assert run_json(*command)["tasks"][0]["status"] == status
-    assert "not 0.5 as in the preset" in error_of(
+    assert "with bit_price 0.3, not 0.5" in error_of(
         *[each for each in command if each != "--bit-price" and each != "0.3"]
     )

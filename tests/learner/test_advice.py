@@ -13,10 +13,6 @@ import impresslearn as il
 from impresslearn.learner import advice as advice_module
 from impresslearn.learner.presets import CANDIDATES, PRESETS
 from impresslearn.networks.pretrained import load_resnet20
-<<<<<<< HEAD
-from impresslearn.tables import size_of
-=======
->>>>>>> ab10384 (advise tries the presets and their variations once within a time limit, 346 lines for 719; charts, creation and loading shorter)
 from toys import QUICK, blobs, lenet, pictures, resnet
 
 TASKS = {f"task-{seed}": blobs(seed, count=120) for seed in range(4)}
@@ -164,9 +160,8 @@ def test_methods_suit_the_network():
 
 def test_the_chart_shows_every_trial():
     found = advice(basis=0)
-    shown = found.chart().to_dict()
-    (values,) = {id(layer["data"]): layer["data"]["values"] for layer in shown["layer"]}.values()
-    assert [row["method"] for row in values] == [row["method"] for row in found.rows()]
+    (points,) = found.chart().to_dict()["datasets"].values()
+    assert [point["group"] for point in points] == [row["method"] for row in found.rows()]
 
 
 @pytest.mark.parametrize(

@@ -380,7 +380,7 @@ def test_a_mask_chooses_streamed_examples_too():
 @pytest.mark.parametrize("way", ["price", "steps", "readout", "basis"])
 def test_a_task_that_was_not_learned_is_told_of(way):
     still = Recipe(lr=1e-9, epochs=0, min_steps=2)
-    hint = {"price": "a lower bit_price", "readout": "a lower bit_price"}.get(way, "more steps")
+    hint = {"price": "lower the bit_price", "readout": "lower the bit_price"}.get(way, "more steps")
     coded = {"precision": "coded", "bit_price": 1e4}
     settings = {"price": coded, "readout": coded | {"granularity": "readout"}}.get(
         way, {"task_recipe": still, "basis_recipe": still}

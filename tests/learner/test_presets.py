@@ -67,7 +67,7 @@ def test_settings_agree_or_are_named(tmp_path):
         (CreationSettings(classes=4), "classes 3, not 4"),
         (CreationSettings(output_scale=True), "output_scale False, not True"),
         (CreationSettings(network={"depth": 3}), "depth None, not 3"),
-        (CreationSettings(preset="default"), "as in the preset 'default'"),
+        (CreationSettings(preset="default"), "was created with"),
     ):
         with pytest.raises(InputError, match=words):
             check_agreement(given, told, "s")

@@ -11,9 +11,9 @@ from impresslearn.coefficients.mixing import Coefficients
 from impresslearn.data import to_batches
 from impresslearn.errors import NotLearnedWarning, warn_caller
 from impresslearn.networks.inputs import LOOKED_AT, TrainingData, spread_places
-from impresslearn.tables import percent
 from impresslearn.state.settings import LearnerSettings
 from impresslearn.state.state import LearnerState
+from impresslearn.tables import percent
 from impresslearn.training.loop import FitResult
 
 CHANCE_LOSS_RATIO = 0.98
