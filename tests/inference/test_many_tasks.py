@@ -227,7 +227,7 @@ def test_features_of_a_shared_body_are_computed_once(monkeypatch):
             found = shared.logits(task.view())
             torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
         monkeypatch.undo()
-        bodies = len(set(chain(*(task.view().bodies for task in tasks))))
+        bodies = len(set(chain(*(task.view().feature_keys for task in tasks))))
         assert len(counted) <= 3 * bodies
         assert learner.infer_task(inputs).method == "exhaustive"
 
@@ -245,7 +245,7 @@ def test_a_body_that_ends_behind_its_head_is_not_shared():
     shared = many_tasks._SharedFeatures(backbone, INPUTS)
     for _ in range(4):
         head = {name: torch.randn(each.shape) for name, each in backbone.new_head(3).items()}
-        view = TaskView(head, None, 3, bodies=(None,))
+        view = TaskView(head, None, 3, feature_keys=(None,))
         torch.testing.assert_close(shared.logits(view), view.logits(backbone, INPUTS))
 
 

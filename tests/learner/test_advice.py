@@ -12,7 +12,7 @@ import torch
 import impresslearn as il
 from impresslearn.learner import advice as advice_module
 from impresslearn.learner.presets import CANDIDATES, PRESETS
-from impresslearn.networks.pretrained import load_resnet20
+from impresslearn.networks.architectures import load_resnet20
 from toys import QUICK, blobs, lenet, pictures, resnet
 
 TASKS = {f"task-{seed}": blobs(seed, count=120) for seed in range(4)}

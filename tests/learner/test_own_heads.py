@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import torch
 from torch import nn
 
 from impresslearn import ImpressLearner, Recipe, adapt, create_backbone, load, open_store, rounded
-from impresslearn.coefficients import mixing
 from impresslearn.coefficients.learning import folded
 from impresslearn.coefficients.mixing import Coefficients, task_weights
 from impresslearn.learner import CreationSettings, create_learner
@@ -27,7 +25,6 @@ from impresslearn.methods import (
     create_method,
 )
 from impresslearn.networks import Backbone
-from impresslearn.networks.masking_report import PRESET_MASKS
 from impresslearn.state.candidates import superposition_bytes
 from models import MODELS
 from toys import QUICK, blobs, lenet, pictures, quick_learner, refused
@@ -179,7 +176,7 @@ def test_folding_changes_no_prediction() -> None:
 def test_the_preset_for_trained_networks_is_complete(tmp_path: Path) -> None:
     few = Recipe(lr=0.02, epochs=5, batch_size=16)
     learner = ImpressLearner.from_preset(own_heads(), "pretrained", task_recipe=few, progress=False)
-    assert len(learner.bank_) == 16 == PRESET_MASKS
+    assert len(learner.bank_) == 16
     for name in CLASSES:
         learner.learn_task(name, data_of(name))
         assert learner.score(data_of(name), name) > 0.8
@@ -271,28 +268,6 @@ def test_where_nothing_can_be_folded_the_preset_learns_without() -> None:
     with_norms = ImpressLearner.from_preset(own_heads(), "pretrained", **settings)
     assert with_norms.fold_after == 0.5
     refused("no effect", ImpressLearner.from_preset, network, "pretrained", fold_after=0.5)
-
-
-def test_tasks_of_before_keep_the_biases_that_they_had(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All but attention's packed ones, and those of Conv1D in other units."""
-    make, data = MODELS["named"]
-    learner = quick_learner(adapt(make()), tune="bias").add_random_masks(2)
-    monkeypatch.setattr(mixing, "TUNED", ("older_bias",))
-    object.__setattr__(learner.settings, "tune", ("older_bias",))
-    learner.learn_task("a", data())
-    monkeypatch.undo()
-    object.__setattr__(learner.settings, "tune", ("bias",))
-    learner.learn_task("b", data()).save(tmp_path / "b.impress")
-    with sqlite3.connect(tmp_path / "b.impress") as file:
-        assert '"tune":["bias"]' in str(file.execute("SELECT text FROM documents").fetchall())
-    again = load(tmp_path / "b.impress", module=make())
-    sizes = {"a": 16 + 16, "b": 16 + 16 + 3 * 16}
-    for name, size in sizes.items():
-        assert torch.equal(again.logits(data()[0], name), learner.logits(data()[0], name))
-        (found,) = again.coefficients_[name].small or ()
-        assert len(found) == size
 
 
 def test_biases_are_measured_by_what_their_layer_adds_up() -> None:

@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -338,19 +337,3 @@ def test_modules_that_change_their_input_in_place_leave_the_users_data_alone():
     assert torch.equal(found[0], found[2])
     assert learner.infer_task(inputs).best == "a"
     assert torch.equal(inputs, before)
-
-
-class DropsAlways(nn.Sequential):
-    def forward(self, inputs):
-        return super().forward(nn.functional.dropout(inputs, 0.5))
-
-
-def test_a_module_that_is_random_in_evaluation_is_told_of():
-    layers = nn.Linear(FEATURES, 8), nn.ReLU(), nn.Linear(8, 3)
-    with pytest.warns(UserWarning, match=r"DropsAlways gives other outputs .* self\.training"):
-        adapt(DropsAlways(*layers), input_shape=(FEATURES,))
-    state = torch.random.get_rng_state()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        adapt(nn.Sequential(*layers, nn.Dropout(0.5)), input_shape=(FEATURES,))
-    assert torch.equal(torch.random.get_rng_state(), state)

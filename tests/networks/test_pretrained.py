@@ -6,8 +6,7 @@ from torch.nn import functional as F
 
 from impresslearn.errors import MissingDataError
 from impresslearn.networks import adapt, create_backbone
-from impresslearn.networks.architectures import resnet20
-from impresslearn.networks.pretrained import load_resnet20
+from impresslearn.networks.architectures import load_resnet20, resnet20
 from toys import refused
 
 

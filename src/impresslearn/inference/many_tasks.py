@@ -65,7 +65,7 @@ def _outputs(
         numbers = task.load() if stacked and task.is_mixture else None
         mixed = numbers is not None and Perceptron.takes(numbers)
         given = numbers if numbers is not None and mixed else task.view()
-        if stacked is None or (isinstance(given, TaskView) and given.bodies is not None):
+        if stacked is None or (isinstance(given, TaskView) and given.feature_keys is not None):
             assert isinstance(given, TaskView)
             yield Outputs([position], [task], shared.logits(given)[None])
             continue
@@ -109,9 +109,9 @@ class _SharedFeatures:
     @torch.no_grad()
     def logits(self, view: TaskView) -> Tensor:
         """(n, K), as `TaskView.outputs`."""
-        if view.bodies is None:
+        if view.feature_keys is None:
             return view.outputs(self._backbone, self._inputs)
-        networks = zip(view.bodies, (view.weights, *view.others), strict=True)
+        networks = zip(view.feature_keys, (view.weights, *view.others), strict=True)
         return sum(self._one(view, *each) for each in networks)[:, : view.num_classes]
 
     def _one(self, view: TaskView, body: Hashable, weights: dict[str, Tensor]) -> Any:

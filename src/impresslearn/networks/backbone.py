@@ -26,9 +26,9 @@ from impresslearn.networks.calls import (
     Reader,
     call,
     check_batch,
-    entering,
     first_line,
     reader_of_logits,
+    recorded_inputs,
     takes_flat,
 )
 from impresslearn.networks.heads import (
@@ -49,20 +49,26 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 class Backbone(ReadOnlySettings):
     """A frozen module with its maskable layers, norm policy and input shape.
 
-    module: taken over, not copied (`adapt` copies); its parameters stop requiring gradients.
-    norm: a policy of `networks.norms`. input_shape: the shape of one input, None for a free size;
-    a shape of one size, such as (784,), accepts any shape with so many values, which are flattened.
-    skip, include: maskable layers to leave frozen, and those to mask instead of all, by name or
-    pattern. input_dtype: that of inputs, by default that of the weights, or int64 (token ids) where
-    the first layer is an embedding. spec: the keyword arguments of `create_backbone` that rebuild
-    it, None for an adapted module. pretrained: whether weights and statistics were trained.
-    head: "shared", one last layer, masked like the others, of whose outputs a task uses the first,
-    or "own": every task brings a last layer with an output a class, and masks cover the rest.
-    Further attributes: layers, the maskable layers in order; weights, their frozen weights by name;
-    small, the frozen scales and shifts of norms and biases by name; own_head, the last layer where
-    every task has its own, else None; vocabulary, the rows of an embedding that is the first layer,
-    or None; logits_reader, what takes the logits out of the module's output, None where it is a
-    tensor or none was computed yet. Raises InputError for settings that do not fit the module.
+    - `module`: taken over, not copied (`adapt` copies); its parameters stop requiring gradients.
+    - `num_classes`: the outputs of the module.
+    - `norm`: a policy of `networks.norms`.
+    - `input_shape`: the shape of one input, None for a free size. A shape of one size, such as
+      (784,), accepts any shape with that number of values, which are flattened.
+    - `skip`, `include`: maskable layers to leave frozen, and those to mask instead of all, by name
+      or pattern.
+    - `input_dtype`: the dtype of inputs; by default the dtype of the weights, or int64 (token ids)
+      if the first layer is an embedding.
+    - `spec`: arguments of `create_backbone` that rebuild it, None for an adapted module.
+    - `pretrained`: whether weights and statistics were trained.
+    - `head`: "shared" is one last layer, masked like the others, of whose outputs a task uses the
+      first; "own" lets every task bring a last layer with an output per class, and masks the rest.
+
+    Further attributes: `layers`, the maskable layers in order; `weights`, their frozen weights by
+    name; `small`, the frozen scales and shifts of norms and biases by name; `own_head`, the last
+    layer if every task has its own, else None; `vocabulary`, the rows of an embedding that is the
+    first layer, or None; `logits_reader`, what takes the logits out of the module's output, None if
+    that is a tensor or nothing was computed yet. Raises InputError for settings that do not fit the
+    module.
     """
 
     weights: dict[str, Tensor]
@@ -91,10 +97,10 @@ class Backbone(ReadOnlySettings):
         if input_shape is not None:
             if isinstance(input_shape, (int, str)) or len(input_shape) == 0:
                 raise InputError(f"input_shape must be the sizes of one input, got {input_shape!r}")
-            input_shape = tuple(
-                None if size is None else check_integer("input_shape", size, 1)
-                for size in input_shape
-            )
+            for size in input_shape:
+                if size is not None:
+                    check_integer("input_shape", size, 1)
+            input_shape = tuple(input_shape)
         self.input_shape = input_shape
         if not isinstance(input_dtype, torch.dtype | None):
             raise InputError(f"input_dtype must be a torch.dtype, got {input_dtype!r}")
@@ -108,8 +114,8 @@ class Backbone(ReadOnlySettings):
         self.layers = self._masked(skip, include)
         self._statistics = norms.statistic_names(module)
         if self._statistics and not policy.tracked:
-            kept = self._statistics[0]
-            raise InputError(f"norm {norm!r} keeps no running statistics, but {kept} is one")
+            name = self._statistics[0]
+            raise InputError(f"norm {norm!r} keeps no running statistics, but {name} is one")
         norms.drop_counters(module)
         for parameter in module.parameters():
             parameter.requires_grad_(False)
@@ -144,7 +150,7 @@ class Backbone(ReadOnlySettings):
 
     @property
     def num_parameters(self) -> int:
-        """Numbers in all parameters, tied ones counted once."""
+        """Numbers in all parameters; tied parameters count once."""
         return sum(parameter.numel() for parameter in self.module.parameters())
 
     @property
@@ -178,16 +184,13 @@ class Backbone(ReadOnlySettings):
         return self.num_classes if self.own_head is None else None
 
     def new_head(self, num_classes: int) -> dict[str, Tensor]:
-        """A head for a task of so many classes to start from: zeros, by parameter name.
-
-        {} where all tasks share the network's own.
-        """
+        """A head of zeros for a task to start from, by parameter name; {} if tasks share a head."""
         return {} if self.own_head is None else self.own_head.zeros(num_classes, self._like)
 
     def small_parameters(
         self, kinds: Collection[TunedKind] = TUNED
     ) -> tuple[tuple[SmallParameter, ...], ...]:
-        """Scales and shifts of norms, and biases: those groups of these kinds that are there."""
+        """The groups of scales of norms, shifts of norms, and biases, if the network has them."""
         return tuple(group for kind, group in self._small_groups if group and kind in kinds)
 
     def initial_statistics(self) -> dict[str, Tensor]:
@@ -207,10 +210,12 @@ class Backbone(ReadOnlySettings):
     ) -> Tensor:
         """Logits (n, num_classes) of the network with these weights.
 
-        weights: layer names to effective weights; a layer that is not named keeps its frozen
-        weights. A head of the task's own is among them, with a row for each class, and what it
-        changes of `small_parameters`. inputs: (n, ...), or several tensors. statistics: all running
-        statistics by buffer name, as `initial_statistics` gives them, which is also the default.
+        - `weights`: layer name -> effective weights; other layers keep their frozen weights. A head
+          of the task's own, with a row for each class, and changed `small_parameters` are given
+          here too.
+        - `inputs`: (n, ...), or several tensors.
+        - `statistics`: all running statistics by buffer name; by default `initial_statistics`.
+        - `mode`: one of these:
 
         | mode | dropout | batch norm |
         |---|---|---|
@@ -245,20 +250,20 @@ class Backbone(ReadOnlySettings):
         InputError is also raised unless its module is called once a pass, on a batch (n, ...).
         """
         name = self.own_head.name if self.own_head else self.layers[-1].parameter
-        with entering(self._view(mode).get_submodule(name.rpartition(".")[0])) as found:
+        with recorded_inputs(self._view(mode).get_submodule(name.rpartition(".")[0])) as calls:
             logits = self.forward(weights, inputs, statistics, mode)
-        if len(found) != 1 or len(found[0]) != len(logits):
+        if len(calls) != 1 or len(calls[0]) != len(logits):
             raise InputError(
                 f"{self.name} has no features: the layer of {name} must be called once, on a batch"
             )
-        return found[0].flatten(1)
+        return calls[0].flatten(1)
 
     def parameters_of(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Weights by layer name as tensors by name of the parameters that the module has."""
         return joined(self.layers, weights, self.module.get_parameter)
 
     def check_inputs(self, inputs: Tensor | Inputs) -> None:
-        """Raise InputError unless `inputs` is a batch (n, ...) that fits `input_shape`."""
+        """Raises InputError unless `inputs` is a batch (n, ...) that fits `input_shape`."""
         check_batch(self.name, inputs, self.input_shape)
 
     def masking(self, names: Collection[str]) -> Backbone:
@@ -281,11 +286,11 @@ class Backbone(ReadOnlySettings):
         return moved
 
     def attributes(self, mode: Mode) -> list[dict[str, Any]]:
-        """What the modules of a pass hold beside tensors and one another: settings, and state."""
+        """Settings and Python state of all modules of a pass, without tensors and modules."""
         tensors_and_modules = ("_parameters", "_buffers", "_modules")
         return [
-            {name: value for name, value in vars(each).items() if name not in tensors_and_modules}
-            for each in self._view(mode).modules()
+            {name: value for name, value in vars(part).items() if name not in tensors_and_modules}
+            for part in self._view(mode).modules()
         ]
 
     def fingerprint(self, tensors: Mapping[str, Tensor] | None = None) -> str:
@@ -314,7 +319,7 @@ class Backbone(ReadOnlySettings):
         self._link()
 
     def _link(self) -> None:
-        """Refer to the module's tensors as they are now, and forget older views."""
+        """Refers to the module's tensors as they are now, and forgets older views."""
         heads = self.own_head.shapes if self.own_head else {}
         vars(self)["weights"] = {
             layer.name: layer.of(self.module.get_parameter(layer.parameter).detach())
@@ -324,8 +329,8 @@ class Backbone(ReadOnlySettings):
         self._like = self.module.get_parameter(first[0]).detach()
         self._small_groups = small_parameters(self.module, self.own_head)
         vars(self)["small"] = {
-            each.name: self.module.get_parameter(each.name).detach()
-            for each in chain(*self.small_parameters())
+            small.name: self.module.get_parameter(small.name).detach()
+            for small in chain(*self.small_parameters())
         }
         buffers = dict(self.module.named_buffers())
         self._running_buffers = {name: buffers.pop(name) for name in self._statistics}
@@ -338,6 +343,7 @@ class Backbone(ReadOnlySettings):
         views = self._local.__dict__
         if mode in views:
             return views[mode]
+        # A structural copy that shares every tensor: memory does not grow with modes and threads.
         tensors = chain(self.module.parameters(), self.module.buffers())
         view = copy.deepcopy(self.module, {id(tensor): tensor for tensor in tensors})
         view.train(mode in ("train", "frozen"))
@@ -358,16 +364,17 @@ class Backbone(ReadOnlySettings):
         outputs: int,
     ) -> Tensor:
         flat = takes_flat(self.input_shape)
-        given = inputs if self.spec else inputs.clone()  # which another's module may change
-        logits = call(self.name, self._view(mode), tensors, given, flat)
+        # A user's module may change its inputs in place; our own networks do not.
+        inputs_of_call = inputs if self.spec else inputs.clone()
+        logits = call(self.name, self._view(mode), tensors, inputs_of_call, flat)
         if not isinstance(logits, Tensor) and (reader := reader_of_logits(logits)):
             vars(self)["logits_reader"] = reader
             logits = reader(logits, "logits")
         expected = (len(inputs), outputs)
         got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         if got != expected:
-            own = self.own_head is not None
-            check = 'its last layer, or use head="shared"' if own else "num_classes"
+            has_own_head = self.own_head is not None
+            check = 'its last layer, or use head="shared"' if has_own_head else "num_classes"
             raise InputError(
                 f"{self.name} must return logits {expected}, returned {got}; check {check}"
             )

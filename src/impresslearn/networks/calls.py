@@ -1,6 +1,6 @@
-"""Calls a module with other tensors than its own: what goes in, what comes out, what is wrong.
+"""Calls a module with other tensors in place of its own, and explains unsuitable inputs.
 
-Whatever is wrong with inputs is said in one line, before the call or from torch's own words.
+An error about inputs is one line, raised before the call or made of torch's own message.
 """
 
 from __future__ import annotations
@@ -56,14 +56,16 @@ def call(
     inputs: Tensor | Inputs,
     flat: bool,
 ) -> Any:
-    """What the module gives for inputs with these tensors in place of its own.
+    """What the module returns for inputs, with these tensors in place of its own.
 
-    name: of the network; flat: whether inputs are flattened. Raises InputError for inputs that the
-    module does not take.
+    - `name`: the network's name, for errors.
+    - `flat`: whether inputs are flattened.
+
+    Raises InputError for inputs that the module does not take.
     """
     several = inputs if isinstance(inputs, Inputs) else Inputs(inputs)
     if flat:
-        several = several.map(lambda each: each.flatten(1))
+        several = several.map(lambda tensor: tensor.flatten(1))
     arguments, named = several.arguments, several.named
     try:
         # Not strict: views for batch statistics lack the buffers that others pass in.
@@ -77,21 +79,18 @@ def call(
 
 
 @contextmanager
-def entering(layer: nn.Module) -> Iterator[list[Tensor]]:
-    """What the layer is called with in the meantime, its first argument at each call."""
-    found: list[Tensor] = []
-    hook = layer.register_forward_pre_hook(lambda _, given: found.extend(given[:1]))
+def recorded_inputs(layer: nn.Module) -> Iterator[list[Tensor]]:
+    """The first argument of every call of the layer inside the block."""
+    calls: list[Tensor] = []
+    hook = layer.register_forward_pre_hook(lambda _, arguments: calls.extend(arguments[:1]))
     try:
-        yield found
+        yield calls
     finally:
         hook.remove()
 
 
 def reader_of_logits(output: Any) -> Reader | None:
-    """What reads the logits of an output that models of transformers give; None for any other.
-
-    It is called with the output and "logits": `operator.getitem` or `getattr`.
-    """
+    """What takes "logits" out of an output in the style of transformers; None for other outputs."""
     if isinstance(output, Mapping):
         return operator.getitem if "logits" in output else None
     return getattr if hasattr(output, "logits") else None
@@ -107,7 +106,7 @@ def _explained(name: str, error: Exception, inputs: Inputs) -> str | None:
     message = first_line(error)
     if isinstance(error, TypeError):
         return f"{name} does not take {inputs}: {message}" if "forward() " in message else None
-    shapes = ", ".join(str(tuple(each.shape)) for each in inputs.tensors)
+    shapes = ", ".join(str(tuple(tensor.shape)) for tensor in inputs.tensors)
     if "more than 1 value per channel" in message:
         return (
             f"{name} normalises by the batch and needs more than one value a channel; got inputs "
@@ -115,15 +114,16 @@ def _explained(name: str, error: Exception, inputs: Inputs) -> str | None:
         )
     if message.startswith("CUDA") or not any(word in message.lower() for word in _INPUT_WORDS):
         return None
-    kinds = ", ".join(str(each.dtype) for each in inputs.tensors)
+    kinds = ", ".join(str(tensor.dtype) for tensor in inputs.tensors)
     return f"{name} cannot take {kinds} inputs of shape {shapes} on {inputs.device}: {message}"
 
 
 def _hint(inputs: Tensor, expected: Shape) -> str:
     shape = tuple(inputs.shape)
     if takes_flat(expected):
-        own = f"; a network for these has in_features={prod(shape[1:])}"
-        return "; add a batch dimension" if inputs.numel() == expected[0] else own
+        if inputs.numel() == expected[0]:
+            return "; add a batch dimension"
+        return f"; a network for these has in_features={prod(shape[1:])}"
     if _fits(shape, expected):
         return "; add a batch dimension: inputs[None]"
     if len(shape) == len(expected) + 1 > 2 and _fits((shape[-1], *shape[1:-1]), expected):

@@ -6,7 +6,7 @@ Small parameters are the scales and shifts of norms, and biases.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Literal, get_args
 
@@ -18,21 +18,20 @@ from impresslearn.networks.layers import is_norm, last_layer, units_in_columns
 
 HeadKind = Literal["shared", "own"]
 HEADS: tuple[HeadKind, ...] = get_args(HeadKind)
-TunedKind = Literal["norm", "bias", "older_bias"]
-TUNED: tuple[TunedKind, ...] = ("norm", "bias")
-"""What a task can tune. "older_bias" is how tasks in older stores have "bias"."""
-
-
+TunedKind = Literal["norm", "bias"]
+TUNED: tuple[TunedKind, ...] = get_args(TunedKind)
+"""What a task can tune."""
 WEIGHTS = ("weight", "in_proj_weight", "q_proj_weight")
 """What a layer with a bias may call its weights."""
 
 
 @dataclass(frozen=True)
 class Head:
-    """The last layer of a network where every task has its own.
+    """The last layer of a network in which every task has its own last layer.
 
-    name: that of its weight; shapes: of its weight and perhaps its bias, by parameter name, without
-    the first dimension, the classes.
+    - `name`: the name of its weight.
+    - `shapes`: parameter name -> shape of its weight and perhaps its bias, without the first
+      dimension, the classes.
     """
 
     name: str
@@ -40,7 +39,7 @@ class Head:
 
     @classmethod
     def of(cls, module: nn.Module) -> Head:
-        """That of a module. Raises InputError for one whose weights other layers use too."""
+        """The head of a module. Raises InputError if its weights are computed or shared."""
         last = last_layer(module)
         if last.part or not last.name.endswith("weight"):
             raise InputError(f'the last layer {last.name} is no linear one; use head="shared"')
@@ -48,17 +47,20 @@ class Head:
         if last.name not in named:
             raise InputError(f'the last layer {last.name} is computed; use head="shared"')
         shapes = {last.name: last.shape[1:]} | ({bias: ()} if bias in named else {})
-        if any(sum(each is named[name] for each in named.values()) > 1 for name in shapes):
-            raise InputError(f'the last layer {last.name} shares its weights; use head="shared"')
+        for name in shapes:
+            if sum(parameter is named[name] for parameter in named.values()) > 1:
+                raise InputError(
+                    f'the last layer {last.name} shares its weights; use head="shared"'
+                )
         return cls(last.name, shapes)
 
     @property
     def fan_in(self) -> int:
-        """The features that it reads."""
+        """The number of features that it reads."""
         return prod(self.shapes[self.name])
 
     def zeros(self, num_classes: int, like: Tensor) -> dict[str, Tensor]:
-        """A head for so many classes to start from, by parameter name."""
+        """A head to start from, by parameter name."""
         return {
             name: torch.zeros((num_classes, *shape), device=like.device, dtype=like.dtype)
             for name, shape in self.shapes.items()
@@ -69,7 +71,7 @@ class Head:
 class SmallParameter:
     """The scale or shift of a norm, or a bias.
 
-    unit: the change that counts as 1, so that changes of different layers are of one size.
+    - `unit`: the change that counts as 1, so that changes of different layers are of one size.
     """
 
     name: str
@@ -83,39 +85,42 @@ SmallGroups = tuple[tuple[TunedKind, tuple[SmallParameter, ...]], ...]
 def small_parameters(module: nn.Module, head: Head | None) -> SmallGroups:
     """Scales of norms, shifts of norms, and biases of other layers but the head, with their kinds.
 
-    Units: of scales and shifts the root mean square of the scales, of biases that of the layer's
-    weights times the root of their fan-in. A parameter that several layers share is listed once.
-    Older biases leave out those of packed projections, and took the columns of GPT-2's `Conv1D` for
-    its fan-in.
+    Scales of all norms are one group and shifts another, so that a grid of rounded numbers is paid
+    once and not for every layer. A parameter that several layers share is listed once.
     """
     seen: set[int] = set()
-    groups: dict[str, list[SmallParameter]] = {
-        "scales": [],
-        "shifts": [],
-        "biases": [],
-        "older": [],
-    }
+    scales: list[SmallParameter] = []
+    shifts: list[SmallParameter] = []
+    biases: list[SmallParameter] = []
     for prefix, layer in module.named_modules():
-        own = dict(layer.named_parameters(prefix, recurse=False))
-        names = [f"{prefix}.{word}" if prefix else word for word in WEIGHTS]
-        weight = next((own[name] for name in names if name in own), None)
-        norm, unit, older = is_norm(layer), 1.0, 1.0
-        if weight is not None and not weight.is_meta and weight.any():
-            size = float(weight.detach().cpu().double().square().mean().sqrt())
-            rows = size * prod(weight.shape[1:]) ** 0.5
-            columns = units_in_columns(layer)
-            unit, older = (size if norm else size * len(weight) ** 0.5 if columns else rows), rows
-        for name, parameter in own.items():
+        parameters = dict(layer.named_parameters(prefix, recurse=False))
+        unit = _unit(layer, prefix, parameters)
+        for name, parameter in parameters.items():
             short = name.rpartition(".")[2]
-            shift = short in ("bias", "in_proj_bias")
+            is_shift, in_norm = short in ("bias", "in_proj_bias"), is_norm(layer)
             if id(parameter) in seen:
                 continue
             seen.add(id(parameter))
-            if (norm or shift) and (head is None or name not in head.shapes):
-                group = ("shifts" if norm else "biases") if shift else "scales"
-                found = SmallParameter(name, tuple(parameter.shape), unit)
-                groups[group].append(found)
-                if group == "biases" and short == "bias":
-                    groups["older"].append(replace(found, unit=older))
-    scales, shifts, biases, before = map(tuple, groups.values())
-    return ("norm", scales), ("norm", shifts), ("bias", biases), ("older_bias", before)
+            if (in_norm or is_shift) and (head is None or name not in head.shapes):
+                group = (shifts if in_norm else biases) if is_shift else scales
+                group.append(SmallParameter(name, tuple(parameter.shape), unit))
+    return ("norm", tuple(scales)), ("norm", tuple(shifts)), ("bias", tuple(biases))
+
+
+def _unit(layer: nn.Module, prefix: str, parameters: dict[str, nn.Parameter]) -> float:
+    """For norms the root mean square of the scales, for others that of an output of the layer.
+
+    An output's is the root mean square of the weights times the root of their fan-in.
+    """
+    weight = None
+    for word in WEIGHTS:
+        weight = parameters.get(f"{prefix}.{word}" if prefix else word)
+        if weight is not None:
+            break
+    if weight is None or weight.is_meta or not weight.any():
+        return 1.0
+    size = float(weight.detach().cpu().double().square().mean().sqrt())
+    if is_norm(layer):
+        return size
+    fan_in = len(weight) if units_in_columns(layer) else prod(weight.shape[1:])
+    return size * fan_in**0.5

@@ -24,11 +24,11 @@ from impresslearn.errors import InputError, InputScaleWarning, warn_caller
 from impresslearn.networks import Backbone
 
 LARGEST_ID = 2**24
-"""Whole numbers below are told apart in float32."""
+"""float32 holds every integer below."""
 USUAL = 0.1, 3.0
-"""Standard deviations of inputs that are taken as they are without a word."""
+"""Standard deviations of inputs that need no warning."""
 LOOKED_AT = 1000
-"""Examples of a task whose scale is looked at."""
+"""Examples of a task from which its scale is measured."""
 TrainingData = tuple[Examples | StreamedExamples, tuple[Label, ...]]
 """Prepared examples of a task and its classes."""
 

@@ -39,8 +39,10 @@ THIRDS: tuple[Part, ...] = ("q", "k", "v")
 class MaskableLayer:
     """Weights that masks cover: a parameter, a third of one, or one with rows and columns swapped.
 
-    name: the parameter's qualified name, such as "0.weight"; ".q", ".k" or ".v" follows where it is
-    a third. shape: (units, fan-in dimensions ...). part: what it is of the parameter.
+    - `name`: the parameter's qualified name, such as "0.weight"; ".q", ".k" or ".v" follows for a
+      third of it.
+    - `shape`: (units, fan-in dimensions ...).
+    - `part`: "" for a whole parameter, a third, or "transposed".
     """
 
     name: str
@@ -74,11 +76,9 @@ class MaskableLayer:
 
 def checked_layers(layers: Any) -> tuple[MaskableLayer, ...]:
     """The layers of a network. Raises InputError for anything else."""
-    if not isinstance(layers, Sequence) or not all(
-        isinstance(each, MaskableLayer) for each in layers
-    ):
-        given = type(layers).__name__
-        raise InputError(f"layers must be those of a network, backbone.layers; got {given}")
+    if not isinstance(layers, Sequence) or not all(isinstance(x, MaskableLayer) for x in layers):
+        kind = type(layers).__name__
+        raise InputError(f"layers must be those of a network, backbone.layers; got {kind}")
     return tuple(layers)
 
 
@@ -86,9 +86,9 @@ def checked_layers(layers: Any) -> tuple[MaskableLayer, ...]:
 class Candidate:
     """A layer that could be masked, and what stands against it by default.
 
-    names: all that its parameter goes by, if several modules share it; kind: "" where it is masked
-    unless it is skipped, "embedding" or "tied" (to one) where it has to be included, "computed"
-    where the weights are no parameter (parametrised, pruned), which masks cannot cover.
+    - `names`: all names of its parameter, if several modules share it.
+    - `kind`: "" is masked unless it is skipped; "embedding" or "tied" (to one) has to be included;
+      "computed" weights are no parameter (parametrised, pruned), and masks cannot cover them.
     """
 
     layer: MaskableLayer
@@ -109,52 +109,58 @@ def maskable_layers(
 ) -> tuple[MaskableLayer, ...]:
     """The weights of linear, convolution and attention layers, in module order.
 
-    include: the names to mask instead of all these; skip: names to leave out. Both take patterns
-    such as "*.attn.*". An embedding, or a layer that shares its weight, is masked only if it is
-    included. A weight that several layers share is listed once, under its first layer's name, and
-    masked wherever it is used. Biases, norms, transposed convolutions and recurrent layers are
-    never masked. Raises InputError if nothing is left, for a name that fits no weight, and for
-    weights that are not plain parameters (lazy; parametrised or pruned and not skipped).
+    An embedding, or a layer that shares its weight, is masked only if it is included. A weight that
+    several layers share is listed once, under its first layer's name, and masked wherever it is
+    used. Biases, norms, transposed convolutions and recurrent layers are never masked.
+
+    - `skip`: names to leave out, or patterns such as "*.attn.*".
+    - `include`: names or patterns to mask instead of all.
+
+    Raises InputError if nothing is left, for a name that fits no weight, and for weights that are
+    not plain parameters (lazy; parametrised or pruned and not skipped).
     """
-    found = _some_candidates(module)
-    left = chosen_candidates(found, skip, include)
+    all_candidates = _some_candidates(module)
+    left = chosen_candidates(all_candidates, skip, include)
     if not left and include is None and not skip:
         raise InputError("only embeddings could be masked; choose them with include")
     if not left:
-        given = "skip leaves" if include is None else "include and skip leave"
-        raise InputError(f"{given} none of the {len(found)} maskable layers; keep at least one")
-    for each in left:
-        if each.kind == "computed":
+        words = "skip leaves" if include is None else "include and skip leave"
+        count = len(all_candidates)
+        raise InputError(f"{words} none of the {count} maskable layers; keep at least one")
+    for candidate in left:
+        layer = candidate.layer
+        if candidate.kind == "computed":
             raise InputError(
-                f"{each.layer.name} is computed from other parameters (parametrised, normed or "
+                f"{layer.name} is computed from other parameters (parametrised, normed or "
                 "pruned); remove that before masking the module, or skip it"
             )
-        if not each.layer.numel:
-            shape = "x".join(map(str, each.layer.shape))
-            raise InputError(f"{each.layer.name} has no weights, it is {shape}; skip it")
-    return tuple(each.layer for each in left)
+        if not layer.numel:
+            shape = "x".join(map(str, layer.shape))
+            raise InputError(f"{layer.name} has no weights, it is {shape}; skip it")
+    return tuple(candidate.layer for candidate in left)
 
 
 def _some_candidates(module: nn.Module) -> list[Candidate]:
-    found = candidates(module)
-    if not found:
+    layers = candidates(module)
+    if not layers:
         kind = type(module).__name__
         raise InputError(f"{kind} has no maskable layer; expected an nn.Linear or nn.Conv in it")
-    return found
+    return layers
 
 
 def chosen_candidates(
-    found: Sequence[Candidate], skip: Collection[str], include: Collection[str] | None
+    layers: Sequence[Candidate], skip: Collection[str], include: Collection[str] | None
 ) -> list[Candidate]:
-    """Those that `maskable_layers` lists, or refuses because their weights are computed."""
-    chosen = [each for each in found if each.kind in ("", "computed")]
-    if include is not None:
-        chosen = _named("include", include, found)
-    skipped = _named("skip", skip, found)
+    """The candidates that `maskable_layers` lists, or refuses because weights are computed."""
+    if include is None:
+        chosen = [candidate for candidate in layers if candidate.kind in ("", "computed")]
+    else:
+        chosen = _named("include", include, layers)
+    skipped = _named("skip", skip, layers)
     left: dict[tuple[str, Part], Candidate] = {}
-    for each in chosen:
-        if each not in skipped:
-            left.setdefault((each.names[0], each.layer.part), each)
+    for candidate in chosen:
+        if candidate not in skipped:
+            left.setdefault((candidate.names[0], candidate.layer.part), candidate)
     return list(left.values())
 
 
@@ -163,14 +169,13 @@ def plain_layers(module: nn.Module) -> tuple[MaskableLayer, ...]:
 
     Raises InputError where there is none, or one that is computed.
     """
-    wanted = [
-        each.layer.name
-        for each in candidates(module)
-        if not each.layer.part
-        and each.kind != "embedding"
-        and each.layer.name.rpartition(".")[2] == "weight"
-    ]
-    return maskable_layers(module, include=wanted or None)
+    names = []
+    for candidate in candidates(module):
+        name = candidate.layer.name
+        is_weight = name.rpartition(".")[2] == "weight" and not candidate.layer.part
+        if is_weight and candidate.kind != "embedding":
+            names.append(name)
+    return maskable_layers(module, include=names or None)
 
 
 def candidates(module: nn.Module) -> list[Candidate]:
@@ -184,13 +189,11 @@ def candidates(module: nn.Module) -> list[Candidate]:
     names: dict[int, list[str]] = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(name)
-    embedded = {
-        id(parameter)
-        for each in module.modules()
-        if isinstance(each, EMBEDDINGS)
-        for parameter in each.parameters(recurse=False)
-    }
-    found: dict[tuple[str, Part, Kind], Candidate] = {}
+    embedded: set[int] = set()
+    for part_of_module in module.modules():
+        if isinstance(part_of_module, EMBEDDINGS):
+            embedded.update(map(id, part_of_module.parameters(recurse=False)))
+    layers: dict[tuple[str, Part, Kind], Candidate] = {}
     for prefix, owner in module.named_modules():
         for short, part in _weights_of(owner):
             name = f"{prefix}.{short}" if prefix else short
@@ -201,20 +204,21 @@ def candidates(module: nn.Module) -> list[Candidate]:
                 weight, kind = _computed(owner, short), "computed"
             elif id(weight) in embedded:
                 kind = "embedding" if isinstance(owner, EMBEDDINGS) else "tied"
-            own = f"{name}.{part}" if part in THIRDS else name
-            layer = MaskableLayer(own, tuple(_view(weight, part).shape), part)
+            full_name = f"{name}.{part}" if part in THIRDS else name
+            layer = MaskableLayer(full_name, tuple(_view(weight, part).shape), part)
             shared = tuple(names.get(id(weight), [name]))
-            found.setdefault((shared[0], part, kind), Candidate(layer, shared, kind))
-    return list(found.values())
+            layers.setdefault((shared[0], part, kind), Candidate(layer, shared, kind))
+    return list(layers.values())
 
 
 def last_layer(module: nn.Module) -> MaskableLayer:
-    """The last layer that could be masked, embeddings apart: that of the logits, as a rule.
+    """The last layer that could be masked, embeddings apart: as a rule it gives the logits.
 
-    Raises InputError where there is none.
+    Raises InputError if there is none.
     """
-    found = _some_candidates(module)
-    return ([each for each in found if each.kind != "embedding"] or found)[-1].layer
+    layers = _some_candidates(module)
+    without_embeddings = [candidate for candidate in layers if candidate.kind != "embedding"]
+    return (without_embeddings or layers)[-1].layer
 
 
 def is_norm(module: nn.Module) -> bool:
@@ -229,9 +233,11 @@ def units_in_columns(module: nn.Module) -> bool:
 
 def vocabulary_of(module: nn.Module) -> int | None:
     """The rows of an embedding that is the first layer with weights, which takes ids; or None."""
-    leaves = (each for each in module.modules() if next(each.children(), None) is None)
-    first = next((each for each in leaves if any(True for _ in each.parameters())), None)
-    return first.num_embeddings if isinstance(first, EMBEDDINGS) else None
+    for layer in module.modules():
+        is_leaf = next(layer.children(), None) is None
+        if is_leaf and next(layer.parameters(), None) is not None:
+            return layer.num_embeddings if isinstance(layer, EMBEDDINGS) else None
+    return None
 
 
 def joined(
@@ -241,24 +247,26 @@ def joined(
 ) -> dict[str, Tensor]:
     """Weights by layer name as tensors by parameter name, each laid out as the parameter is.
 
-    What is the name of no layer stays as it is. parameter_of: gives the frozen parameter, for
-    thirds of it that no weights are given for.
+    - `layers`: the maskable layers; other names stay as they are.
+    - `weights`: layer name -> weights.
+    - `parameter_of`: gives the frozen parameter, for thirds of it that have no weights here.
     """
     parts = {layer.name: layer for layer in layers if layer.part}
-    found: dict[str, Tensor] = {}
+    parameters: dict[str, Tensor] = {}
     thirds: dict[str, list[Tensor]] = {}
     for name, weight in weights.items():
         layer = parts.get(name)
         if layer is None:
-            found[name] = weight
+            parameters[name] = weight
         elif layer.part == "transposed":
-            found[name] = weight.t().contiguous()  # as an export will have it, bit for bit
+            # Contiguous, as an export will have it, so that both compute the same bits.
+            parameters[name] = weight.t().contiguous()
         else:
             whole = layer.parameter
             if whole not in thirds:
                 thirds[whole] = list(parameter_of(whole).chunk(3))
             thirds[whole][THIRDS.index(layer.part)] = weight
-    return found | {name: torch.cat(rows) for name, rows in thirds.items()}
+    return parameters | {name: torch.cat(rows) for name, rows in thirds.items()}
 
 
 def _weights_of(module: nn.Module) -> Iterator[tuple[str, Part]]:
@@ -292,16 +300,19 @@ def _view(parameter: Tensor, part: Part) -> Tensor:
     return parameter.chunk(3)[THIRDS.index(part)] if part else parameter
 
 
-def _named(word: str, patterns: Collection[str], found: Sequence[Candidate]) -> list[Candidate]:
+def _named(word: str, patterns: Collection[str], layers: Sequence[Candidate]) -> list[Candidate]:
     """The candidates that fit any pattern. Raises InputError for a pattern that fits none."""
     patterns = [patterns] if isinstance(patterns, str) else list(patterns)
+    fitting: set[int] = set()
     for pattern in patterns:
-        if not any(each.fits(pattern) for each in found):
-            names = [each.layer.name for each in found]
+        places = [place for place, layer in enumerate(layers) if layer.fits(pattern)]
+        if not places:
+            names = [candidate.layer.name for candidate in layers]
             close = nearest(pattern, names)
             known = ", ".join(close or names[:8]) + (", …" if len(names) > 8 else "")
             raise InputError(
                 f"{word} names {pattern!r}, which is no maskable layer; "
                 f"the {'closest' if close else 'layers'} are {known}"
             )
-    return [each for each in found if any(each.fits(pattern) for pattern in patterns)]
+        fitting.update(places)
+    return [candidate for place, candidate in enumerate(layers) if place in fitting]

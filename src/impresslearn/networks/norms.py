@@ -3,12 +3,12 @@
 | policy | statistics at prediction | kept |
 |---|---|---|
 | none | the network has no batch norm | nothing |
-| batch | those of the batch at hand | nothing |
-| per_task | running mean and variance of each task | 2 floats a channel and task, or their code |
-| shared | one running mean and variance for all tasks | 2 floats a channel, once |
-| group | group norm: those of the single input | nothing |
+| batch | mean and variance of the batch at hand | nothing |
+| per_task | running mean and variance of each task | 2 floats per channel and task, or their code |
+| shared | one running mean and variance for all tasks | 2 floats per channel, once |
+| group | group norm: mean and variance of the single input | nothing |
 
-`register_norm` adds a policy of one's own. Instance norms normalise in prediction as in learning,
+`register_norm` adds your own policy. Instance norms normalise in prediction as in learning,
 under every policy: by the running statistics that they were trained with, or where they have none
 by the input at hand. Norms have no trainable weights here: our own have none, others stay frozen.
 """
@@ -34,10 +34,12 @@ MOST_GROUPS = 32
 class NormPolicy:
     """How a network is normalised under a policy, and who keeps running statistics.
 
-    layer: channels -> norm layer over maps (n, channels, height, width), for networks built by
-    name; convert: brings the batch norms of an adapted module under the policy, in place; None
-    where that cannot be done. tracked: whether batch norms keep running statistics, which every
-    task has for itself unless they are `shared`: then the first task learned gathers them for all.
+    - `layer`: channels -> norm layer over maps (n, channels, height, width), for networks built by
+      name; None if the policy builds none.
+    - `convert`: brings the batch norms of an adapted module under the policy, in place; None if
+      that cannot be done.
+    - `tracked`: whether batch norms keep running statistics, for every task its own.
+    - `shared`: whether the first task learned gathers the statistics for all tasks instead.
     """
 
     layer: Callable[[int], nn.Module] | None = None
@@ -52,8 +54,11 @@ _policies: dict[str, NormPolicy] = {}
 def register_norm(name: str, policy: NormPolicy) -> None:
     """Makes a policy available to `create_backbone` and `adapt` as `norm=name`.
 
-    A policy with `layer` builds networks that ask for a norm layer (resnet18 and 50); one without
-    converts the batch norms of a module. Raises InputError for a name that is taken.
+    - `name`: a name that is not taken.
+    - `policy`: with `layer` it builds networks that ask for a norm layer (resnet18 and resnet50);
+      with `convert` it takes over the batch norms of a module.
+
+    Raises InputError for a name that is taken.
     """
     if name in _policies:
         raise InputError(f"a norm policy named {name!r} is registered already")
@@ -70,7 +75,7 @@ def list_norms(buildable: bool = False) -> list[str]:
 def find_norm(
     name: str, choices: Sequence[str] | None = None, owner: str = "a backbone"
 ) -> NormPolicy:
-    """The policy of that name. Raises InputError unless it is one of those `owner` can have."""
+    """The policy of that name. Raises InputError unless `owner` can have it."""
     choices = list_norms() if choices is None else choices
     return _policies[check_choice(f"norm of {owner}", name, choices)]
 
@@ -143,7 +148,7 @@ def convert_batch_norms(module: nn.Module, norm: str) -> str:
     if not batch_norms(module):
         return "none"
     if policy.convert is None:
-        able = " or ".join(name for name, each in _policies.items() if each.convert)
+        able = " or ".join(name for name, known in _policies.items() if known.convert)
         raise InputError(f"batch norm cannot be brought under norm {norm!r}; choose {able}")
     policy.convert(module)
     return norm if statistic_names(module) or not policy.tracked else "batch"
@@ -160,7 +165,7 @@ def _is_new(norm: _NormBase) -> bool:
 
 
 def _group_norm(channels: int) -> nn.Module:
-    """Group norm with four channels a group: one alone would erase maps of a single pixel."""
+    """Group norm with four channels per group: one alone would erase maps of a single pixel."""
     most = max(1, min(channels // 4, MOST_GROUPS))
     groups = max(g for g in range(1, most + 1) if channels % g == 0)
     return nn.GroupNorm(groups, channels, affine=False)

@@ -17,7 +17,7 @@ from impresslearn.networks.norms import batch_norms
 
 Statistics = dict[str, Tensor]
 BATCH = 1024
-"""Inputs a forward pass, at most, when nothing else is said."""
+"""Inputs per forward pass, at most, by default."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,10 @@ class TrainingPhase:
         shared: Statistics | None = None,
         present: Statistics | None = None,
     ) -> TrainingPhase:
-        """Fresh statistics, or copies of those present, or the frozen shared ones.
+        """Fresh statistics, or copies of present ones, or the frozen shared ones.
 
-        Under `shared` the first thing learned gathers the statistics that all others use.
+        - `shared`: statistics that all tasks share, None before the first task gathered them.
+        - `present`: statistics of the task that is learned on.
         """
         if not backbone.has_statistics:
             return cls("train", None)
@@ -58,9 +59,14 @@ class TrainingPhase:
 class TaskView:
     """A task ready to compute: effective weights, norm statistics and number of classes.
 
-    others: effective weights of further networks, whose logits are added (of readouts). bodies: of
-    tasks that bring nothing but a head, what all but the head is in each of these networks: tasks
-    with equal ones read the same features. None where a task has weights of its own.
+    - `weights`: layer name -> effective weights, as `Backbone.forward` takes them.
+    - `statistics`: norm statistics by buffer name, None if the network keeps none.
+    - `num_classes`: outputs that count.
+    - `mode`: of `Backbone.forward`.
+    - `others`: effective weights of further networks, whose logits are added (of readouts).
+    - `feature_keys`: for a task that brings nothing but a head, a key for the rest of each of its
+      networks: tasks with equal keys read the same features. None for a task with weights of its
+      own.
     """
 
     weights: dict[str, Tensor]
@@ -68,16 +74,17 @@ class TaskView:
     num_classes: int
     mode: Mode = "eval"
     others: tuple[dict[str, Tensor], ...] = ()
-    bodies: tuple[Hashable, ...] | None = None
+    feature_keys: tuple[Hashable, ...] | None = None
 
     def logits(
         self, backbone: Backbone, inputs: Tensor | Inputs, batch_size: int = BATCH
     ) -> Tensor:
         """Evaluation-mode logits (n, num_classes). Inputs are moved to the backbone's device.
 
-        With `batch` norm statistics the inputs of one forward pass depend on one another: those
-        of parts as even as can be, of `batch_size` at most. Raises InputError for logits that are
-        no finite numbers, which would pass for the first class.
+        With `batch` norm statistics the inputs of one forward pass depend on one another, so the
+        parts are as even as possible and have at most `batch_size` inputs.
+
+        Raises InputError for logits that are not finite, which would pass for the first class.
         """
         logits = self.outputs(backbone, inputs, batch_size)
         if not torch.isfinite(logits).all():
@@ -90,21 +97,18 @@ class TaskView:
         self, backbone: Backbone, inputs: Tensor | Inputs, batch_size: int = BATCH
     ) -> Tensor:
         """As `logits`, finite or not."""
-        found = self._in_parts(backbone, backbone.forward, inputs, batch_size)
-        return reduce(torch.add, found)[:, : self.num_classes]
+        logits = self._in_parts(backbone, backbone.forward, inputs, batch_size)
+        return reduce(torch.add, logits)[:, : self.num_classes]
 
     def features(
         self, backbone: Backbone, inputs: Tensor | Inputs, batch_size: int = BATCH
     ) -> Tensor:
-        """(n, f) what enters the head, as of `Backbone.features`; in parts as `logits`.
-
-        Of several networks one after the other.
-        """
+        """(n, f) what enters the heads of all networks, side by side, as `Backbone.features`."""
         return torch.cat(self._in_parts(backbone, backbone.features, inputs, batch_size), dim=1)
 
     @torch.no_grad()
     def accuracy(self, backbone: Backbone, source: BatchSource, batch_size: int = BATCH) -> float:
-        """The fraction of examples whose class index is predicted right; in parts as `logits`."""
+        """The share of examples whose class index is predicted right; in parts as `logits`."""
         right = sum(
             int((self.logits(backbone, inputs, batch_size).argmax(dim=1) == targets).sum())
             for inputs, targets in source.batches(batch_size)
@@ -119,7 +123,7 @@ class TaskView:
         inputs: Tensor | Inputs,
         batch_size: int,
     ) -> list[Tensor]:
-        """What each network gives for all inputs."""
+        """The result of `compute` for all inputs, for each network."""
         parts = [
             part.to(backbone.device, backbone.input_dtype)
             for part in inputs.split(even_parts(len(inputs), batch_size))

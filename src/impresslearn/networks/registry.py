@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -13,8 +12,7 @@ import torch
 from torch import nn
 
 from impresslearn.checks import check_integer, check_known, plain_json
-from impresslearn.data import random_state
-from impresslearn.errors import InputError, warn_caller
+from impresslearn.errors import InputError
 from impresslearn.networks.architectures import (
     lenet_300_100,
     linear,
@@ -52,14 +50,19 @@ def register_backbone(
     """A decorator that makes a builder available to `create_backbone` under `name`.
 
     The builder is called as builder(num_classes=…, **settings), and returns a module; its settings
-    are JSON values. Batch norms of the module come under the policy that `create_backbone` is asked
-    for, by default "per_task". A builder with a parameter `norm` makes its norm layers itself, with
-    `networks.norms.make_norm`. norms: the policies that it can have, the default first; None for
-    all. An attribute `input_shape` of the
-    module, such as (3, None, None), lets inputs be checked. Maskable weights are filled by `init`;
-    other random numbers of the builder follow the seed too, on one version of torch and family of
-    processor. Raises InputError for a name that is taken, unknown policies, and settings named as
-    an argument of `create_backbone`.
+    are JSON values. Maskable weights are filled by `init`; other random numbers of the builder
+    follow the seed too, on one version of torch and family of processor. An attribute `input_shape`
+    of the module, such as (3, None, None), lets inputs be checked.
+
+    Batch norms of the module come under the policy that `create_backbone` is asked for, by default
+    "per_task". A builder with a parameter `norm` makes its norm layers itself, with
+    `networks.norms.make_norm`.
+
+    - `name`: a name that is not taken.
+    - `norms`: the norm policies that it can have, the default first; None for all.
+
+    Raises InputError for a name that is taken, unknown policies, and settings named as an argument
+    of `create_backbone`.
     """
     if name in _architectures:
         raise InputError(f"a backbone named {name!r} is registered already; choose another name")
@@ -96,15 +99,22 @@ def create_backbone(
 ) -> Backbone:
     """A random, frozen network; the same arguments give the same weights, on every machine.
 
-    init: "signed_constant", or "kaiming_normal" as in the paper. gain: multiplies all weights; by
-    default 2 for signed_constant (about 1 / sqrt(1 - sparsity) suits masks on a network without
-    norms; 2 is the best found at sparsity 0.9) and 1 for kaiming_normal. norm: see
-    `networks.norms`; by default "none" for lenet_300_100 and linear, "per_task" for resnet20, which
-    gathers running statistics, and "batch" for the other residual networks. init_version: 1 draws
-    torch's own normal numbers, as old stores did; they depend on the version of torch and the
-    family of processor. head: whether tasks share the last layer or bring their "own" (see
-    `Backbone`). settings: lenet_300_100 takes in_features and widths, linear in_features, the
-    residual networks take width and in_channels. torch's global random state is left as it was.
+    torch's global random state is left as it was.
+
+    - `name`: one of `list_backbones()`.
+    - `num_classes`: the network's outputs.
+    - `seed`: draws the weights; at least 0.
+    - `init`: "signed_constant", or "kaiming_normal" as in the paper.
+    - `norm`: a policy of `networks.norms`; by default "none" for lenet_300_100 and linear,
+      "per_task" for resnet20, and "batch" for the other residual networks.
+    - `gain`: multiplies all weights; by default 2 for signed_constant, the best found for masks of
+      sparsity 0.9 on a network without norms, and 1 for kaiming_normal.
+    - `init_version`: 1 draws torch's own normal numbers, as the oldest records did; they depend on
+      the version of torch and the family of processor.
+    - `head`: "shared", or "own" if every task brings its own last layer (see `Backbone`).
+    - `settings`: lenet_300_100 takes in_features and widths, linear in_features, the residual
+      networks width and in_channels.
+
     Raises InputError for an unknown name, init, norm or setting and for values out of range.
     """
     build, norm, settings = _planned(name, num_classes, norm, settings)
@@ -165,22 +175,27 @@ def adapt(
 
     An output with an attribute or a key `logits`, as models of transformers give, is as good.
 
-    The module itself is left alone; the copy keeps its weights, device and dtype. head: "own", in
-    place of the module's last layer every task has one with an output for each of its classes, or
-    "shared", tasks use the module's, masked like the others. num_classes: the outputs of a shared
-    head, by default the units of the module's last layer; own heads need none. norm: what tasks do
-    with batch norm, "shared" (the module's running statistics, frozen; where these are as new, mean
-    0 and variance 1, those of the first task learned), "per_task" (each task's own, starting there)
-    or "batch"; a module without batch norm gets "none". Anything else that a module counts in
-    buffers stays as it is. input_shape: the shape of one input, None for a free size. include,
-    skip: names of weights, or patterns such as "*.attn.*", to mask instead of all and to leave
-    unmasked. All are the weights of linear layers, convolutions and attention; an embedding, or a
-    layer that shares its weight, is masked only if it is included, other parameters never;
-    `masking_report` says which is what. input_dtype: what inputs are cast to, by default the dtype
-    of the weights, or int64 (token ids) where the first layer is an embedding.
-    Warns of a module of known input_shape that draws random numbers in evaluation. Raises
-    InputError for a module that cannot be copied or masked, whose last layer cannot be replaced or
-    whose parameters are not finite, and for bad settings.
+    The module itself is left alone; the copy keeps its weights, device and dtype, and everything
+    that the module counts in buffers.
+
+    - `module`: linear layers, convolutions and attention are masked. An embedding, or a layer that
+      shares its weight, is masked only if it is included, other parameters never;
+      `masking_report` lists all of them.
+    - `num_classes`: the outputs of a shared head, by default the units of the module's last layer;
+      own heads need none.
+    - `norm`: what tasks do with batch norm: "shared" (the module's running statistics, frozen; if
+      the module has gathered none, those of the first task learned), "per_task" (each task's own,
+      starting there) or "batch". A module without batch norm gets "none".
+    - `input_shape`: the shape of one input, None for a free size.
+    - `skip`, `include`: names of weights, or patterns such as "*.attn.*", to leave unmasked, and to
+      mask instead of all.
+    - `input_dtype`: what inputs are cast to, by default the dtype of the weights, or int64 (token
+      ids) if the first layer is an embedding.
+    - `head`: "own" replaces the module's last layer by one for every task, with an output for each
+      of its classes; "shared" masks it like the others.
+
+    Raises InputError for a module that cannot be copied or masked, whose last layer cannot be
+    replaced or whose parameters are not finite, and for bad settings.
     """
     if not isinstance(module, nn.Module):
         raise InputError(f"adapt takes an nn.Module, got {type(module).__name__}")
@@ -193,7 +208,6 @@ def adapt(
     except (RuntimeError, TypeError) as error:
         line = str(error).split("\n", 1)[0]
         raise InputError(f"{type(module).__name__} cannot be copied: {line}") from error
-    _check_repeats(module, input_shape, input_dtype)
     norm, outputs = convert_batch_norms(frozen, norm), last_layer(module).units
     if head == "own" and num_classes not in (None, outputs):
         raise InputError(
@@ -211,27 +225,6 @@ def adapt(
         pretrained=not untrained(frozen),
         head=head,
     )
-
-
-def _check_repeats(
-    module: nn.Module, input_shape: Sequence[int | None] | None, input_dtype: torch.dtype | None
-) -> None:
-    """Warns of a module whose outputs change from one pass in evaluation to the next."""
-    first = next(module.parameters(), None)
-    shape = [size for size in input_shape or () if size]
-    if len(shape) != len(input_shape or ()) or input_dtype is not None or first is None:
-        return
-    probe = copy.deepcopy(module).eval()
-    # What is wrong with the module or its inputs is told where it is used.
-    repeats = True
-    with torch.no_grad(), random_state.drawing(0), suppress(Exception):
-        inputs = torch.randn(2, *shape).to(first)
-        repeats = torch.allclose(probe(inputs.clone()), probe(inputs), equal_nan=True)
-    if not repeats:
-        warn_caller(
-            f"{type(module).__name__} gives other outputs for the same inputs each time, also in "
-            "evaluation, so predictions will not repeat; F.dropout needs self.training"
-        )
 
 
 def _planned(

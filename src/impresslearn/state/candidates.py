@@ -37,7 +37,7 @@ class KnownTasks(Collection[KnownTask]):
                 task.name,
                 len(task.classes),
                 partial(state.coefficients, task),
-                partial(state.view, task, displace=False),
+                partial(state.view, task, evict_others=False),
                 task.profile,
                 task.coefficients is not None and bool(task.coefficients.alpha),
             )

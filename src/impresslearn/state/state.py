@@ -228,13 +228,13 @@ class LearnerState:
         position = self._bank.index(str(task.mask))
         return one_hot_coefficients(layers, position, task.num_masks, device)
 
-    def view(self, task: LearnedTask, *, displace: bool = True) -> TaskView:
+    def view(self, task: LearnedTask, *, evict_others: bool = True) -> TaskView:
         """A kept task, ready to compute; an old task never changes, so neither do its weights.
 
-        displace: as of `WeightCache.get`.
+        evict_others: as of `WeightCache.get`.
         """
         self._catch_up_to(task)
-        keep = partial(self._cache.get, task.key, displace=displace)
+        keep = partial(self._cache.get, task.key, evict_others=evict_others)
         return self._view(task, self.statistics(task), keep)
 
     def feature_view(self, num_masks: int, residual: bool) -> TaskView:
@@ -300,7 +300,7 @@ class LearnerState:
         if form is None or form.readout is None:
             alone = form is not None and form.is_head and task.mask is None
             shared = (None,) if alone and task.statistics is None else None
-            return TaskView(found, statistics, classes, bodies=shared)
+            return TaskView(found, statistics, classes, feature_keys=shared)
         bodies, networks = with_heads(self.backbone, self._bank, self._cache, form, found)
         return TaskView(networks[0], statistics, classes, "eval", tuple(networks[1:]), bodies)
 

@@ -41,7 +41,7 @@ from impresslearn.store.rows import UNREADABLE, MaskRow, TaskRow, from_json, to_
 
 _BITS = {"float32": 32, "float16": 16, "int8": 8, "int5": 5, "int4": 4, "coded": 1 / 256}
 """Bits of a number; at least, where it is coded: there is no code below log2(256 / 255) of them."""
-_TUNED: dict[TunedKind, str] = {"norm": "norm", "bias": "biases", "older_bias": "bias"}
+_TUNED: dict[TunedKind, str] = {"norm": "norm", "bias": "biases"}
 """The words of rows for what a task tunes."""
 MOST_ENTROPY = 1.001
 """The logarithm of the number of classes, rounded up to what float16 knows."""

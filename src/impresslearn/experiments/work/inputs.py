@@ -21,9 +21,9 @@ from impresslearn.masks import add_random_masks, disjoint_bank
 from impresslearn.masks.bank import MaskBank, MaskInfo, PackedMask, packed_mask
 from impresslearn.masks.codec import decode_mask
 from impresslearn.networks import Backbone, adapt, create_backbone
+from impresslearn.networks.architectures import load_resnet20
 from impresslearn.networks.layers import MaskableLayer
 from impresslearn.networks.prediction import Statistics
-from impresslearn.networks.pretrained import load_resnet20
 from impresslearn.networks.registry import OLDER_SPEC
 
 PREFIX = "statistics/"
