@@ -44,7 +44,7 @@ def warn_if_at_chance(
     # Only now is it worth predicting, and some of the examples are enough.
     places = spread_places(len(examples), LOOKED_AT)
     source = to_batches(examples.subset(places), classes, state.backbone.device)
-    view = state.view(state.tasks.learned(name), displace=False)
+    view = state.view(state.tasks.learned(name), evict_others=False)
     accuracy = view.accuracy(state.backbone, source)
     chance = float(shares.max())
     two_errors = 2 * (chance * (1 - chance) / len(places)) ** 0.5
