@@ -82,7 +82,7 @@ MISTAKES = [
     ("no such group of tasks", lambda it: it.infer_task(X, among="new"), InputError,
      "among must be all, basis, learned or task names, got 'new'"),
     ("no such method", lambda it: it.infer_task(X, method="guess"), InputError,
-     "method must be one of auto, exhaustive, one_shot, shortlist, halving, alpha, got 'guess'"),
+     "method must be one of auto, exhaustive, one_shot, alpha, got 'guess'"),
     ("no such objective", lambda it: it.infer_task(X, objective="loss"), InputError,
      "objective must be one of entropy, information, got 'loss'"),
     ("a task that is no name", lambda it: it.predict(X, 3), InputError, "got 3"),

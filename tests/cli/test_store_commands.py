@@ -511,7 +511,7 @@ def test_prediction_scores_and_infers(folder, ready):
     assert plain.splitlines()[-1] == f"accuracy {told['accuracy']:.1%} of 64 rows"
 
 
-@pytest.mark.parametrize("method", ["halving", "one_shot", "alpha"])
+@pytest.mark.parametrize("method", ["exhaustive", "one_shot", "alpha"])
 def test_inference(folder, ready, method):
     command = ("infer", ready, folder / "new.npy", "--method", method)
     told = run_json(*command)

@@ -66,13 +66,13 @@ def test_a_stream_is_learned_and_looked_at_again():
         "tasks": 4,
         "seed": 0,
         "labels": None,
-        "searches": [["halving", 64, [0, 3]]],
+        "searches": [["exhaustive", 64, [0, 3]]],
     }
     rows = run_job(Job(learn_stream, settings), (), Place()).values["rows"]
     assert [row["role"] for row in rows] == ["basis", "basis", "learned", "learned"]
     assert all(row["identical"] and row["accuracy"] == row["accuracy_at_end"] for row in rows)
     assert min(row["accuracy"] for row in rows[:2]) > 0.9
-    assert [row.get("found by halving from 64") for row in rows] == [1.0, None, None, 1.0]
+    assert [row.get("found by exhaustive from 64") for row in rows] == [1.0, None, None, 1.0]
 
 
 @pytest.mark.slow

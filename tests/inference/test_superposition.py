@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from impresslearn.coefficients.mixing import CoefficientSpec, mixed_weights, uniform_coefficients
+from impresslearn.inference import Mixture
 from impresslearn.inference.superposition import Superposition
 from impresslearn.masks import add_random_masks, random_bank
 from impresslearn.networks import adapt, create_backbone
@@ -13,7 +14,7 @@ KINDS = {
     "layer": [CoefficientSpec()] * 3,
     "layer and unit": [CoefficientSpec(), CoefficientSpec("unit")],
     "output scales": [CoefficientSpec(output_scale=True), CoefficientSpec()],
-    "input scales": [CoefficientSpec(input_scale=True), CoefficientSpec("unit", True, True)],
+    "weights of their own": [CoefficientSpec("unit", True, True), CoefficientSpec()],
 }
 
 
@@ -44,6 +45,13 @@ def dense(backbone, bank, tasks, shares):
     return total
 
 
+def as_given(bank, backbone, task):
+    """A mixture, or the weights of a task with scaled inputs, which is none."""
+    if task.input_scale is None:
+        return Mixture(task.alpha, task.output_scale)
+    return mixed_weights(bank, backbone.weights, task)
+
+
 @pytest.mark.parametrize("per_layer", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_weights_and_gradients_are_those_of_the_dense_sum(backbone, kind, per_layer):
@@ -52,7 +60,7 @@ def test_weights_and_gradients_are_those_of_the_dense_sum(backbone, kind, per_la
     tasks = [draw(backbone, 6 if seed else 4, spec, seed) for seed, spec in enumerate(KINDS[kind])]
     shape = (len(tasks), len(backbone.layers)) if per_layer else (len(tasks),)
     shares = torch.randn(shape, generator=torch.Generator().manual_seed(9), requires_grad=True)
-    superposition = Superposition(backbone, bank, tasks)
+    superposition = Superposition(backbone, bank, [as_given(bank, backbone, t) for t in tasks])
     copies, fingerprint = deepcopy(tasks), backbone.fingerprint()
     weights = superposition.weights(shares)
     expected = dense(backbone, bank, tasks, shares)

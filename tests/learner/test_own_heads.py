@@ -291,7 +291,7 @@ def test_tasks_that_cannot_be_superposed() -> None:
     learner = quick_learner(adapt(trained(), head="shared"), start="network").add_random_masks(3)
     learner.learn_task("t", data_of("three"))
     assert learner.infer_task(data_of("three")[0]).method == "exhaustive"
-    refused("exhaustive", learner.infer_task, data_of("three")[0], method="halving")
+    refused("exhaustive", learner.infer_task, data_of("three")[0], method="alpha")
 
 
 def test_where_the_preset_is_not_whole_it_is_refused() -> None:
@@ -312,7 +312,7 @@ def test_which_task() -> None:
     for name in CLASSES:
         guess = learner.infer_task(data_of(name)[0])
         assert (guess.best, guess.method) == (name, "exhaustive")
-    refused("exhaustive", learner.infer_task, data_of("two")[0], method="halving")
+    refused("exhaustive", learner.infer_task, data_of("two")[0], method="alpha")
     learner.learn_basis("basis", data_of("two"))
     assert superposition_bytes(learner._state, "all") == 4 * learner.backbone.num_maskable
 

@@ -65,7 +65,7 @@ def test_supsup_keeps_a_mask_a_task_and_predicts_with_it(supsup, backbone):
         learner.learn_basis(task.name, task.train)  # the basis phase is the same code
         assert learner.tasks_[task.name] == info
         assert learner.score(test, task.name) == supsup.score(test, task.name)
-        for method in ("one_shot", "halving"):
+        for method in ("one_shot", "exhaustive"):
             assert supsup.infer_task(test.inputs[:64], method=method).task == task.name
         assert (supsup.predict(test.inputs) == test.labels).mean() > 0.9
         alone = [single_mask_accuracy(learner, each.name, test) for each in STREAM[:1]]

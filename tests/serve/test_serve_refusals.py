@@ -236,7 +236,7 @@ def test_errors_from_below(direct, monkeypatch, error, status, line):
 
 def test_no_answer_has_a_number_that_is_not_finite(client, direct, monkeypatch):
     nan = float("nan")
-    guess = TaskGuess("new 0", {"new 0": nan}, nan, nan, nan, "halving")
+    guess = TaskGuess("new 0", {"new 0": nan}, nan, nan, nan, "exhaustive")
     with monkeypatch.context() as patch, TestClient(create_app(direct)) as other:
         patch.setattr(direct, "infer_task", lambda *_, **__: guess)
         assert "finite" in problem(other.post("/infer", json={"inputs": ROWS}), 422)

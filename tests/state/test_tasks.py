@@ -68,7 +68,7 @@ def test_the_bytes_of_a_superposition_are_those_it_holds_and_twice_as_many(setti
     learner.learn_basis("a", blobs(0)).learn_task("b", blobs(2)).learn_task("c", blobs(3))
     state = learner._state
     for among in ("all", "basis", "learned", ["a", "c"]):
-        chosen = [each.load() for each in KnownTasks(state, among)]
+        chosen = [task.mixture() or task.view().weights for task in KnownTasks(state, among)]
         held = Superposition(state.backbone, state.bank, chosen)
         tensors = [*held._alphas, *(w for dense in held._dense.values() for w in dense.values())]
         most = 3 * sum(tensor.nbytes for tensor in tensors)

@@ -97,9 +97,7 @@ def infer(
     store: Store,
     inputs: Inputs,
     files: FileOptions,
-    method: Annotated[
-        str, option("NAME", "auto, exhaustive, one_shot, shortlist, halving or alpha.")
-    ] = "auto",
+    method: Annotated[str, option("NAME", "auto, exhaustive, one_shot or alpha.")] = "auto",
     among: Annotated[
         list[str] | None,
         option(

@@ -1,9 +1,7 @@
 """Which task is this? Task inference without labels and without a task name."""
 
-from impresslearn.inference.known_task import KnownTask as KnownTask
-from impresslearn.inference.profiles import PROFILED_INPUTS as PROFILED_INPUTS
-from impresslearn.inference.profiles import TaskProfile as TaskProfile
-from impresslearn.inference.profiles import task_profile as task_profile
+from impresslearn.inference.exhaustive import KnownTask as KnownTask
+from impresslearn.inference.exhaustive import Mixture as Mixture
 from impresslearn.inference.scoring import InferenceScores as InferenceScores
 from impresslearn.inference.scoring import score_inference as score_inference
 from impresslearn.inference.task_inference import METHODS as METHODS
@@ -12,3 +10,6 @@ from impresslearn.inference.task_inference import InferenceMethod as InferenceMe
 from impresslearn.inference.task_inference import InferenceSettings as InferenceSettings
 from impresslearn.inference.task_inference import TaskGuess as TaskGuess
 from impresslearn.inference.task_inference import guess_task as guess_task
+from impresslearn.inference.unknown import PROFILED_INPUTS as PROFILED_INPUTS
+from impresslearn.inference.unknown import TaskProfile as TaskProfile
+from impresslearn.inference.unknown import task_profile as task_profile

@@ -326,8 +326,8 @@ class ImpressLearner(ReadOnlySettings):
     ) -> TaskGuess:
         """The task of unlabelled inputs (n, ...), n >= 1, all of one task.
 
-        method: "exhaustive" ("auto": runs every task), "one_shot" (SupSup's, as published),
-        "shortlist", "halving" or "alpha" (the paper's). among: "all" tasks, those of role "basis"
+        method: "exhaustive" ("auto": runs every task), "one_shot" (SupSup's, as published)
+        or "alpha" (the paper's). among: "all" tasks, those of role "basis"
         or "learned", or names. settings: see `guess_task`. Raises as that, and UnknownTaskError.
         """
         return guess_task(

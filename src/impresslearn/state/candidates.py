@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from itertools import islice
 
+from impresslearn.coefficients.mixing import Coefficients
 from impresslearn.errors import InputError
-from impresslearn.inference import KnownTask
+from impresslearn.inference import KnownTask, Mixture
 from impresslearn.state.state import LearnerState
 from impresslearn.state.tasks import ROLES, LearnedTask
 
@@ -36,9 +37,9 @@ class KnownTasks(Collection[KnownTask]):
             yield KnownTask(
                 task.name,
                 len(task.classes),
-                partial(state.coefficients, task),
                 partial(state.view, task, evict_others=False),
                 task.profile,
+                partial(_mixture, state, task),
                 task.coefficients is not None and bool(task.coefficients.alpha),
             )
 
@@ -68,6 +69,15 @@ def superposition_bytes(state: LearnerState, among: str | Sequence[str]) -> int:
     # Each is there about three times: coefficients as they are kept, unpacked and stacked, weights
     # themselves, times a share, and in the sum's gradient.
     return 3 * (4 * count * depth * numbers + dense * one_dense)
+
+
+def _mixture(state: LearnerState, task: LearnedTask) -> Mixture | None:
+    """The task as a mixture of masks, or None for one with scaled inputs or other numbers."""
+    numbers: Coefficients = state.coefficients(task)
+    others = (numbers.input_scale, numbers.small, numbers.weights)
+    if not numbers.alpha or any(other is not None for other in others):
+        return None
+    return Mixture(numbers.alpha, numbers.output_scale, numbers.residual)
 
 
 def _chosen(state: LearnerState, among: str | Sequence[str]) -> Iterator[LearnedTask]:

@@ -14,7 +14,7 @@ from impresslearn.coefficients.norm_statistics import StoredStatistics
 from impresslearn.coefficients.quantisation import StoredCoefficients
 from impresslearn.data import Label
 from impresslearn.errors import InputError, StoreError, UnknownTaskError
-from impresslearn.inference.profiles import TaskProfile
+from impresslearn.inference.unknown import TaskProfile
 from impresslearn.masks.bank import MaskBank
 from impresslearn.tables import Table, table_of
 

@@ -50,7 +50,7 @@ class TrainingRun:
             view = replace(view, statistics=kept.values)
         inputs = some_inputs(self.examples, PROFILED_INPUTS)
         profile = task_profile(backbone, view, inputs)
-        checked = [torch.tensor([profile.own, profile.foreign])]
+        checked = [torch.tensor([profile.own_entropy, profile.shuffled_entropy])]
         checked += kept.values.values() if kept else []
         if not all(numbers.isfinite().all() for numbers in checked):
             raise TrainingError(

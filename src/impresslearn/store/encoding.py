@@ -28,7 +28,7 @@ from impresslearn.coefficients.quantisation import (
 from impresslearn.coefficients.readout import Projection
 from impresslearn.data import Label
 from impresslearn.errors import InputError
-from impresslearn.inference.profiles import QUIET, InputStatistics, TaskProfile
+from impresslearn.inference.unknown import QUIET, InputStatistics, TaskProfile
 from impresslearn.kernels import pack, popcount
 from impresslearn.masks import disjoint_mask, random_mask
 from impresslearn.masks.bank import MaskInfo, PackedMask, coded_mask
@@ -362,10 +362,10 @@ class _Reader:
 
 
 def _profile_bytes(profile: TaskProfile) -> bytes:
-    entropies = np.array([profile.own, profile.foreign], dtype="<f2").tobytes()
+    entropies = np.array([profile.own_entropy, profile.shuffled_entropy], dtype="<f2").tobytes()
     if (kept := profile.inputs) is None:
         return entropies
-    if not kept.is_narrow:
+    if not kept.has_few_features:
         return entropies + bytes(kept.groups) + np.array(kept.numbers, dtype="<f2").tobytes()
     numbers = np.array([*kept.moments, kept.spread, *kept.limits], dtype="<f2").tobytes()
     count = len(kept.steps)
@@ -383,13 +383,13 @@ def _profile(content: bytes) -> TaskProfile:
     if len(content) % 2:
         numbers, count = np.frombuffer(content[4:20], dtype="<f2"), content[20]
         steps = np.frombuffer(content[21 : 21 + count], dtype="i1")
-        found = InputStatistics.narrow(steps.tolist(), numbers.tolist())
+        found = InputStatistics.of_few_features(steps.tolist(), numbers.tolist())
     else:
         numbers = np.frombuffer(content[4 + QUIET :], dtype="<f2")
         found = InputStatistics.of(list(content[4 : 4 + QUIET]), numbers.tolist())
     if len(content) != 4 + found.nbytes:
         raise ValueError(f"a profile of {len(content)} bytes")
-    no_step = found.is_narrow and not found.spread > 0
+    no_step = found.has_few_features and not found.spread > 0
     if not np.isfinite(numbers).all() or abs(found.moments[-1]) >= 1 or no_step:
         raise ValueError("a profile of numbers that cannot be")
     return TaskProfile(own, foreign, found)

@@ -37,7 +37,7 @@ from impresslearn.experiments.bench.steps import (
     popup_step,
     sorted_popup_step,
 )
-from impresslearn.inference import OBJECTIVES
+from impresslearn.inference import OBJECTIVES, Mixture
 from impresslearn.inference.superposition import Superposition
 from impresslearn.kernels import implementation, pack, reference
 from impresslearn.learner import ImpressLearner
@@ -132,7 +132,7 @@ def inference() -> Iterator[Record]:
     """One gradient over 100 superposed masks against one training step."""
     backbone, (inputs, targets) = _lenet(), _batch()
     bank = random_bank(backbone.layers, MASKS)
-    masks = [one_hot_coefficients(bank.layers, i, MASKS) for i in range(MASKS)]
+    masks = [Mixture(one_hot_coefficients(bank.layers, i, MASKS).alpha) for i in range(MASKS)]
     superposition = Superposition(backbone, bank, masks)
 
     def gradient() -> None:

@@ -27,7 +27,7 @@ ORDERS = (0, 1)
 MOST_MASKS = {"permuted-mnist": 30, "rotated-mnist": 20, "split-cifar100": 5}
 """At scale small: a second order needs masks of its own, one on images takes a minute."""
 NORMS = ("batch", "per_task", "shared", "group")
-SEARCHES = (("halving", 128), ("halving", 8), ("halving", 1), ("one_shot", 128), ("shortlist", 128))
+SEARCHES = (("exhaustive", 128), ("exhaustive", 8), ("exhaustive", 1), ("one_shot", 128))
 STREAM_LABELS = 5000
 IMAGE_EPOCHS = 10
 FOUND = "found by "

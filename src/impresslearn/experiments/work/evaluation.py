@@ -9,14 +9,13 @@ import numpy as np
 import torch
 
 from impresslearn.coefficients.mixing import (
-    Coefficients,
     masked_weights,
     one_hot_coefficients,
 )
 from impresslearn.data import Examples, StreamedExamples, classes_of, to_batches
 from impresslearn.experiments.jobs import Outcome, Place, job_function
 from impresslearn.experiments.work.inputs import load_backbone, load_bank, load_task, statistics_of
-from impresslearn.inference import KnownTask, guess_task
+from impresslearn.inference import KnownTask, Mixture, guess_task
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import Statistics, TaskView
@@ -95,13 +94,14 @@ def _basis_task(
     """The task of the mask at a position of the bank."""
     name = bank.names[position]
 
-    def load() -> Coefficients:
-        return one_hot_coefficients(bank.layers, position, len(bank), backbone.device)
+    def mixture() -> Mixture:
+        alone = one_hot_coefficients(bank.layers, position, len(bank), backbone.device)
+        return Mixture(alone.alpha)
 
     def view() -> TaskView:
         return TaskView(masked_weights(bank, backbone.weights, name), statistics, classes)
 
-    return KnownTask(str(position), classes, load, view, None, is_mixture=False)
+    return KnownTask(str(position), classes, view, None, mixture, is_mixture=False)
 
 
 def _accuracy(view: TaskView, backbone: Backbone, test: Examples | StreamedExamples) -> float:

@@ -17,8 +17,8 @@ from impresslearn.data import Examples, TextEncoder
 from impresslearn.data.preprocessing import Prepared
 from impresslearn.experiments.jobs import Outcome, Place, job_function
 from impresslearn.experiments.work.inputs import TaskData, load_backbone, load_bank, load_task
-from impresslearn.inference.profiles import signals
 from impresslearn.inference.task_inference import unknown_odds
+from impresslearn.inference.unknown import signals
 from impresslearn.learner import ImpressLearner
 from impresslearn.streams.clinc import clinc150_sentences
 from impresslearn.training.loop import Recipe

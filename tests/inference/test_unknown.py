@@ -6,7 +6,7 @@ import torch
 
 import impresslearn as il
 from impresslearn.inference import TaskProfile
-from impresslearn.inference.profiles import InputStatistics, distances, signals, task_profile
+from impresslearn.inference.unknown import InputStatistics, distances, signals, task_profile
 from impresslearn.networks.prediction import TaskView
 from impresslearn.store.encoding import _profile, _profile_bytes
 from toys import FEATURES, lenet

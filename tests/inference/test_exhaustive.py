@@ -12,17 +12,16 @@ from torch import nn
 
 from impresslearn.coefficients.mixing import CoefficientSpec, mixed_weights, uniform_coefficients
 from impresslearn.errors import InputError
-from impresslearn.inference import KnownTask, guess_task, many_tasks, perceptron, profiles
-from impresslearn.inference.many_tasks import outputs_of_tasks
-from impresslearn.inference.perceptron import Perceptron
-from impresslearn.inference.profiles import distances
+from impresslearn.inference import KnownTask, Mixture, exhaustive, guess_task, unknown
+from impresslearn.inference.exhaustive import Perceptron, SharedFeatures, outputs_of_tasks
 from impresslearn.inference.task_inference import (
-    CLOSENESS,
-    NARROW_CLOSENESS,
-    NARROW_TEMPERATURE,
+    DISTANCE_WEIGHT,
+    FEW_FEATURES_TEMPERATURE,
+    FEW_FEATURES_WEIGHT,
     PRIOR,
     TEMPERATURE,
 )
+from impresslearn.inference.unknown import distances
 from impresslearn.masks import random_bank
 from impresslearn.networks import adapt
 from impresslearn.networks.prediction import TaskView
@@ -36,7 +35,6 @@ SPECS = (
     CoefficientSpec(output_scale=True),
     CoefficientSpec("unit", output_scale=True),
     CoefficientSpec(residual=True),
-    CoefficientSpec(input_scale=True),
 )
 INPUTS = torch.randn(9, FEATURES, generator=torch.Generator().manual_seed(1))
 
@@ -60,8 +58,9 @@ def drawn(backbone, bank, count, specs=SPECS):
         start = uniform_coefficients(bank.layers, depth, specs[number % len(specs)])
         numbers = start.like(torch.randn(t.shape, generator=generator) for t in start.tensors())
         classes = 2 + number % 2
-        load, make = partial(lambda each: each, numbers), partial(view, numbers, classes)
-        tasks.append(KnownTask(f"t{number}", classes, load, make, None))
+        mixture = Mixture(numbers.alpha, numbers.output_scale, numbers.residual)
+        make = partial(view, numbers, classes)
+        tasks.append(KnownTask(f"t{number}", classes, make, None, partial(lambda m: m, mixture)))
     return tasks
 
 
@@ -83,7 +82,7 @@ def check_outputs(backbone, bank, tasks, inputs, least_together):
 @pytest.mark.parametrize("shared_bytes", [48 * 2**20, 0])
 @pytest.mark.parametrize("make", [lenet, biased])
 def test_mixtures_of_a_perceptron_answer_as_alone(make, shared_bytes, masks, monkeypatch):
-    monkeypatch.setattr(perceptron, "SHARED_BYTES", shared_bytes)
+    monkeypatch.setattr(exhaustive, "SHARED_BYTES", shared_bytes)
     backbone = make()
     bank = random_bank(backbone.layers, masks, sparsity=0.5, seed=0)
     tasks = drawn(backbone, bank, 48)
@@ -97,34 +96,10 @@ def test_a_chunk_is_as_large_as_its_memory(monkeypatch):
     bank = random_bank(backbone.layers, 5, sparsity=0.5, seed=0)
     tasks = drawn(backbone, bank, 20, [CoefficientSpec("unit")])
     for limit, most in ((1, 1), (10**5, 12)):
-        monkeypatch.setattr(many_tasks, "CHUNK_BYTES", limit)
+        monkeypatch.setattr(exhaustive, "CHUNK_BYTES", limit)
         sizes = [len(part.tasks) for part in outputs_of_tasks(backbone, bank, tasks, INPUTS)]
         assert sum(sizes) == 20
         assert 1 <= max(sizes) <= most
-
-
-def test_chunks_of_many_kinds_take_no_more_together(monkeypatch):
-    """Tasks of as many classes wait for each other; all that wait are bounded."""
-    module = nn.Sequential(nn.Linear(FEATURES, 500), nn.ReLU(inplace=True), nn.Linear(500, 30))
-    backbone = adapt(module, input_shape=(FEATURES,), num_classes=30, head="shared")
-    limit, waiting = 10**6, 0
-    monkeypatch.setattr(many_tasks, "CHUNK_BYTES", limit)
-
-    def view(classes):
-        nonlocal waiting
-        waiting += 1
-        weights = {name: torch.randn(each.shape) for name, each in backbone.weights.items()}
-        return TaskView(weights, None, classes)
-
-    tasks = [
-        KnownTask(str(n), 2 + n % 20, lambda: None, partial(view, 2 + n % 20), None, False)
-        for n in range(60)
-    ]
-    one = sum(each.nbytes for each in backbone.weights.values())
-    for found in outputs_of_tasks(backbone, random_bank(backbone.layers, 1), tasks, INPUTS):
-        assert waiting * one <= limit
-        waiting -= len(found.tasks)
-    assert waiting == 0
 
 
 def test_other_networks_are_no_perceptrons():
@@ -147,25 +122,25 @@ def test_other_networks_are_no_perceptrons():
     ):
         assert not Perceptron.fits(adapt(module, input_shape=flat, **own), INPUTS)
     assert not Perceptron.fits(resnet("group"), torch.zeros(2, 3, 8, 8))
-    assert not Perceptron.fits(lenet().to("cpu").masking(["0.weight"]), INPUTS[:, :4])
+    assert not Perceptron.fits(lenet(), INPUTS[:, :4])
 
 
-@pytest.mark.parametrize("narrow", [True, False])
-def test_the_judged_decision_is_that_of_every_task_alone(narrow, monkeypatch):
-    monkeypatch.setattr(profiles, "NARROW", FEATURES if narrow else FEATURES - 1)
+@pytest.mark.parametrize("few", [True, False])
+def test_the_judged_decision_is_that_of_every_task_alone(few, monkeypatch):
+    monkeypatch.setattr(unknown, "FEW_FEATURES", FEATURES if few else FEATURES - 1)
     learner = quick_learner(granularity="unit", cache_bytes=0).add_random_masks(4)
     learner.learn_basis("b", blobs(0))
     for seed in range(1, 7):
         learner.learn_task(f"t{seed}", blobs(seed))
 
-    def unlikeness(task, seen):
+    def mismatch(task, seen):
         known = task.profile.inputs
         away = float(distances([known], seen).mean())
-        if narrow:
-            return NARROW_CLOSENESS * 8 * (away / 2 + FEATURES * math.log(known.spread))
-        return 8**0.5 * CLOSENESS * away
+        if few:
+            return FEW_FEATURES_WEIGHT * 8 * (away / 2 + FEATURES * math.log(known.spread))
+        return 8**0.5 * DISTANCE_WEIGHT * away
 
-    unit = (NARROW_TEMPERATURE if narrow else TEMPERATURE) * math.log(3)
+    unit = (FEW_FEATURES_TEMPERATURE if few else TEMPERATURE) * math.log(3)
     for seed in range(7):
         inputs = blobs(seed)[0][:8]
         tasks = list(KnownTasks(learner._state, "all"))
@@ -173,7 +148,7 @@ def test_the_judged_decision_is_that_of_every_task_alone(narrow, monkeypatch):
         seen = learner.prepare(inputs).flatten(1)
         against = {
             task.name: 8**0.5 * float(information_maximisation(alone[task.name], PRIOR)) / unit
-            + unlikeness(task, seen)
+            + mismatch(task, seen)
             for task in tasks
         }
         guess = learner.infer_task(inputs)
@@ -189,27 +164,6 @@ def count_passes(monkeypatch, kind):
     return passes
 
 
-def test_tasks_with_weights_of_their_own_are_run_in_chunks(monkeypatch):
-    """Numbers on single weights with own biases, and basis tasks, beside one another."""
-    backbone = biased()
-    by_weight = quick_learner(
-        backbone, granularity="weight", precision="coded", bit_price=0.1, tune=("bias",)
-    )
-    basis = quick_learner(backbone)
-    for seed in range(4):
-        by_weight.learn_task(f"w{seed}", blobs(seed))
-        basis.learn_basis(f"b{seed}", blobs(seed))
-    tasks = [*KnownTasks(by_weight._state, "all"), *KnownTasks(basis._state, "all")]
-    assert {"1.bias", "0.weight"} & tasks[0].view().weights.keys()
-    check_outputs(backbone, basis.bank_, tasks, INPUTS, least_together=8)
-    counted = count_passes(monkeypatch, type(backbone))
-    assert by_weight.infer_task(blobs(2)[0][:8]).best == "w2"
-    assert basis.infer_task(blobs(2)[0][:8]).best == "b2"
-    assert not counted
-    monkeypatch.setattr(many_tasks, "CHUNK_BYTES", 1)
-    check_outputs(backbone, basis.bank_, tasks, INPUTS, least_together=1)
-
-
 def test_features_of_a_shared_body_are_computed_once(monkeypatch):
     """Tasks that bring a head alone, and readouts, read the same features."""
     network = resnet("group")
@@ -221,7 +175,7 @@ def test_features_of_a_shared_body_are_computed_once(monkeypatch):
             learner.learn_task(f"t{seed}", pictures(seed))
         tasks, inputs = list(KnownTasks(learner._state, "all")), pictures(2)[0][:6]
         alone = [task.view().logits(body, inputs) for task in tasks]
-        shared = many_tasks._SharedFeatures(body, inputs)
+        shared = SharedFeatures(body, inputs)
         counted = count_passes(monkeypatch, type(body))
         for task, expected in zip(tasks, alone, strict=True):
             found = shared.logits(task.view())
@@ -242,7 +196,7 @@ def test_a_body_that_ends_behind_its_head_is_not_shared():
             return 2 * self.head(self.body(inputs).relu())
 
     backbone = adapt(Doubled(), num_classes=3, input_shape=(FEATURES,), head="own")
-    shared = many_tasks._SharedFeatures(backbone, INPUTS)
+    shared = SharedFeatures(backbone, INPUTS)
     for _ in range(4):
         head = {name: torch.randn(each.shape) for name, each in backbone.new_head(3).items()}
         view = TaskView(head, None, 3, feature_keys=(None,))
@@ -256,8 +210,7 @@ from functools import partial
 import torch
 
 from impresslearn import create_backbone
-from impresslearn.coefficients.mixing import Coefficients
-from impresslearn.inference import KnownTask, guess_task
+from impresslearn.inference import KnownTask, Mixture, guess_task
 from impresslearn.masks import random_bank
 
 torch.set_num_threads(1)
@@ -267,7 +220,7 @@ bank = random_bank(backbone.layers, 100, sparsity=0.9, seed=0)
 
 def load(seed):
     generator = torch.Generator().manual_seed(seed)
-    return Coefficients(
+    return Mixture(
         tuple(torch.randn(100, each.units, generator=generator) for each in bank.layers)
     )
 
@@ -276,7 +229,7 @@ def used():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-tasks = [KnownTask(str(seed), 10, partial(load, seed), None, None) for seed in range(1500)]
+tasks = [KnownTask(str(seed), 10, None, None, partial(load, seed)) for seed in range(1500)]
 guess_task(backbone, bank, tasks[:2], torch.randn(2, 784))
 start = used()
 guess_task(backbone, bank, tasks, torch.randn(128, 784))
@@ -306,7 +259,7 @@ def test_tasks_are_read_again_at_each_pass_and_weights_of_others_stay_cached():
     assert [task.name for task in tasks] == [task.name for task in tasks] == ["t2", "t0"]
     assert len(tasks) == 2
     learner.predict(blobs(1)[0], "t1")
-    kept = dict(learner._state._cache._kept)
+    kept = dict(learner._state._cache._weights)
     for task in KnownTasks(learner._state, "all"):
         task.view()
-    assert dict(learner._state._cache._kept) == kept
+    assert dict(learner._state._cache._weights) == kept

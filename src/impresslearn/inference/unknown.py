@@ -1,0 +1,268 @@
+"""What a task showed on its own training inputs, which tells inputs that belong to no task.
+
+Predictions alone are not enough: a network is as sure of inverted digits as of digits. With
+thresholds that reject 5% of own batches of 8, inverted digits / uniform / Gaussian noise are
+accepted: by entropy 45 / 11 / 0%, by energy 95 / 44 / 2%, by what the inputs look like 0 / 0 / 0%
+(rotated digits). So a profile keeps what inputs look like before any task. Signals are the input
+values or, for token ids, several tensors or inputs of free size, the task's logits. Kept are the
+mean and root mean square of an input, and the quietest of 256 groups of values: what hardly varies
+within a task gives noise and other permutations away. Of inputs of at most 32 values, such as the
+columns of a table, the level of each value is kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from impresslearn.data import Inputs
+from impresslearn.networks import Backbone
+from impresslearn.networks.prediction import TaskView
+from impresslearn.training.objectives import entropies
+
+PROFILED_INPUTS = 512
+GROUPS = 256
+QUIET = 4
+"""Groups of values that are kept: those of least variance."""
+FEW_FEATURES = 32
+"""Inputs of up to this number of values keep the level of each one."""
+STEPS_PER_SPREAD = 8
+"""Levels of few features are kept in a byte each, as multiples of an eighth of their spread."""
+MIN_SPREAD = 0.25
+"""The least spread of a group, as a share of the root mean square of an input."""
+MAX_PART = 16.0
+"""What each part of a squared distance counts at most."""
+REJECTED = 0.05
+"""The share of a task's own inputs that the threshold is to reject."""
+RANGE_TOLERANCE = 1.64
+"""Standard errors of its own mean that the limit of few features allows for."""
+SEVERAL, MAX_INDEPENDENT = 8, 16
+"""The threshold is measured for 1 and for 8 inputs, and falls up to 16 inputs."""
+
+
+@dataclass(frozen=True)
+class InputStatistics:
+    """What a task's own inputs look like; 28 bytes, or for few features 18 and one per value.
+
+    All numbers are float16, but levels of few features are multiples of an eighth of their spread.
+
+    - `moments`: mean and standard deviation of an input's mean, mean and standard deviation of its
+      root mean square, and their correlation.
+    - `groups`: which groups are quiet; none if every value is a group of its own.
+    - `levels`: the groups' means.
+    - `spread`: the groups' standard deviation.
+    - `limits`: (a, b) of a + b / √n, which the mean distance of n own inputs exceeds once in 20.
+    """
+
+    moments: tuple[float, ...]
+    groups: tuple[int, ...]
+    levels: tuple[float, ...]
+    spread: float
+    limits: tuple[float, ...]
+
+    @classmethod
+    def of(cls, groups: Sequence[int], numbers: Sequence[float]) -> InputStatistics:
+        """From the groups, and all numbers in the order of `numbers`."""
+        moments, levels, last = numbers[:5], numbers[5:-3], numbers[-3:]
+        return cls(tuple(moments), tuple(groups), tuple(levels), last[0], tuple(last[1:]))
+
+    @classmethod
+    def of_few_features(cls, steps: Sequence[int], numbers: Sequence[float]) -> InputStatistics:
+        """From levels in eighths of the spread, and the other numbers in their order."""
+        levels = [step * numbers[5] / STEPS_PER_SPREAD for step in steps]
+        return cls.of((), [*numbers[:5], *levels, *numbers[5:]])
+
+    @property
+    def has_few_features(self) -> bool:
+        """Whether every value has its own level."""
+        return not self.groups
+
+    @property
+    def steps(self) -> list[int]:
+        """Levels in eighths of the spread."""
+        return [round(level / self.spread * STEPS_PER_SPREAD) for level in self.levels]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that a store keeps."""
+        count = len(self.levels)
+        return 17 + count + count % 2 if self.has_few_features else 16 + 3 * QUIET
+
+    @property
+    def usual(self) -> float:
+        """The mean squared distance of an own input."""
+        return 2.0 + len(self.levels)
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """Moments, levels, spread and limits: everything but the groups."""
+        return (*self.moments, *self.levels, self.spread, *self.limits)
+
+    def excess(self, signals: Tensor) -> float:
+        """By how many widths of the threshold inputs exceed it; above 0 they look foreign."""
+        offset, width = self.limits
+        root = math.sqrt(min(len(signals), MAX_INDEPENDENT))
+        mean = float(distances([self], signals).mean())
+        return (mean - offset - width / root) / (max(width, 0.1) / root)
+
+
+@dataclass(frozen=True)
+class TaskProfile:
+    """What a task's own training inputs look like to it; the field's out-of-distribution detection.
+
+    - `own_entropy`: mean prediction entropy on own inputs, as a fraction of log K, float16.
+    - `shuffled_entropy`: the same on own inputs with shuffled features.
+    - `inputs`: what the inputs look like, None if that cannot be kept.
+    """
+
+    own_entropy: float
+    shuffled_entropy: float
+    inputs: InputStatistics | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that a store keeps."""
+        return 4 + (self.inputs.nbytes if self.inputs else 0)
+
+    @property
+    def entropy_threshold(self) -> float:
+        """The relative entropy above which inputs rather look foreign."""
+        return max((self.own_entropy + self.shuffled_entropy) / 2, 1.5 * self.own_entropy)
+
+
+def task_profile(backbone: Backbone, view: TaskView, inputs: Tensor | Inputs) -> TaskProfile:
+    """The profile of a task.
+
+    - `view`: the task, ready to compute.
+    - `inputs`: its own inputs (n, ...), of which the first 512 are used.
+    """
+    own = inputs[:PROFILED_INPUTS]
+    shuffled = own.map(_shuffled) if isinstance(own, Inputs) else _shuffled(own)
+    logits = view.outputs(backbone, own)
+    own_entropy = _relative_entropy(logits, view.num_classes)
+    shuffled_entropy = _relative_entropy(view.outputs(backbone, shuffled), view.num_classes)
+    seen = signals(backbone, own, logits)
+    few = _are_inputs(backbone, own) and seen.shape[1] <= FEW_FEATURES
+    return TaskProfile(own_entropy, shuffled_entropy, _input_statistics(seen, few))
+
+
+def _relative_entropy(logits: Tensor, num_classes: int) -> float:
+    """As a fraction of the largest entropy, in the precision that a store keeps."""
+    return float((entropies(logits) / largest_entropy(num_classes)).mean().half())
+
+
+def distances(known: Sequence[InputStatistics], signals: Tensor) -> Tensor:
+    """(T, n) squared distances of signals from T tasks' own inputs, in standard deviations.
+
+    The parts of a distance, two and one per level, are clipped; for own inputs the mean is about
+    `usual`.
+
+    - `known`: statistics of T tasks, all with few features or none.
+    - `signals`: (n, d), or (T, n, d) if each task has its own.
+    """
+    numbers = signals.new_tensor([statistics.numbers for statistics in known])
+    mean, mean_spread, size, size_spread, correlation = numbers[:, :5, None].unbind(1)
+    least = (1e-3 * size).clamp_min(1e-6)
+    first = (signals.mean(dim=-1) - mean) / torch.maximum(mean_spread, least)
+    second = (_size(signals) - size) / torch.maximum(size_spread, least)
+    moved = first.square() - 2 * correlation * first * second + second.square()
+    distance = (moved / (1 - correlation**2)).clamp(max=MAX_PART)
+    levels, spread = numbers[:, None, 5:-3], numbers[:, None, -3, None]
+    means = signals
+    if not known[0].has_few_features:
+        groups = torch.tensor([statistics.groups for statistics in known], device=signals.device)
+        means = _group_means(signals).expand(len(known), *signals.shape[-2:-1], -1)
+        means = means.gather(2, groups[:, None].expand(-1, means.shape[1], -1))
+        spread = torch.maximum(spread, (MIN_SPREAD * size[..., None]).clamp_min(1e-6))
+    away = (means - levels) / spread
+    return distance + away.square().clamp(max=MAX_PART).sum(dim=-1)
+
+
+def signals(backbone: Backbone, inputs: Tensor | Inputs, logits: Tensor) -> Tensor:
+    """(n, d) float32: the inputs if they have one size and are no token ids, else the logits.
+
+    - `logits`: (n, K), or (T, n, K) of several tasks.
+    """
+    if isinstance(inputs, Tensor) and _are_inputs(backbone, inputs):
+        return inputs.flatten(1).float().cpu()
+    return logits.float().cpu()
+
+
+def _are_inputs(backbone: Backbone, inputs: Tensor | Inputs) -> bool:
+    """Whether signals are the inputs themselves."""
+    shape = backbone.input_shape
+    fixed = shape is not None and None not in shape and backbone.input_dtype.is_floating_point
+    return fixed and isinstance(inputs, Tensor)
+
+
+def largest_entropy(num_classes: int) -> float:
+    """log K, the largest entropy of a prediction; log 2 for a single class."""
+    return math.log(max(2, num_classes))
+
+
+def _input_statistics(own: Tensor, few: bool) -> InputStatistics | None:
+    """Statistics of own signals, or None if float16 is too small for them.
+
+    - `few`: whether each value has its own level.
+    """
+    # Limits are measured on every other input, the rest is fitted: on inputs that it was fitted on,
+    # a quiet group would be quieter than it is.
+    fitted, rest = own[::2], own[1::2]
+    if len(rest) < 2:
+        return None
+    unlimited = _fitted(fitted, torch.zeros(2), few)
+    if not all(map(math.isfinite, unlimited.numbers)):
+        return None
+    (away,) = distances([unlimited], rest)
+    drawn = torch.randint(len(rest), (1000, SEVERAL), generator=torch.Generator().manual_seed(0))
+    one = away.quantile(1 - REJECTED)
+    several = away[drawn].mean(dim=1).quantile(1 - REJECTED)
+    width = ((one - several) / (1 - SEVERAL**-0.5)).clamp_min(0.1)
+    offset = torch.maximum(one - width, away.mean())
+    if few:
+        # The limit of a small table is itself measured on few rows: allow for its standard error.
+        offset = offset + RANGE_TOLERANCE * away.std() / math.sqrt(len(rest))
+    statistics = _fitted(own if few else fitted, torch.stack([offset, width]), few)
+    return statistics if all(map(math.isfinite, statistics.numbers)) else None
+
+
+def _fitted(own: Tensor, limits: Tensor, few: bool) -> InputStatistics:
+    """The statistics of these signals, with these limits."""
+    means, sizes = own.mean(dim=1), _size(own)
+    pair = torch.stack([means, sizes])
+    correlation = torch.corrcoef(pair)[0, 1].nan_to_num().clamp(-0.99, 0.99)
+    moments = torch.stack([means.mean(), means.std(), sizes.mean(), sizes.std(), correlation])
+    if few:
+        spread = own.var(dim=0).mean().sqrt().clamp_min(1e-3 * sizes.mean() + 1e-6).half()
+        steps = (own.mean(dim=0) / spread * STEPS_PER_SPREAD).round().clamp(-127, 127)
+        numbers = torch.cat([moments, spread[None], limits]).half()
+        whole = [int(step) for step in steps.nan_to_num().tolist()]
+        return InputStatistics.of_few_features(whole, numbers.tolist())
+    groups = _group_means(own)
+    quiet = groups.std(dim=0).argsort()[torch.arange(QUIET) % groups.shape[1]]
+    spread, levels = groups[:, quiet].var(dim=0).mean().sqrt(), groups[:, quiet].mean(dim=0)
+    numbers = torch.cat([moments, levels, spread[None], limits])
+    return InputStatistics.of(quiet.tolist(), numbers.half().tolist())
+
+
+def _size(signals: Tensor) -> Tensor:
+    return signals.square().mean(dim=-1).sqrt()
+
+
+def _group_means(signals: Tensor) -> Tensor:
+    """(..., d) to (..., groups): every 256th value belongs to the same group; one each if fewer."""
+    values, count = signals.shape[-1], min(GROUPS, signals.shape[-1])
+    whole = torch.nn.functional.pad(signals, (0, -values % count))
+    sizes = (values + count - 1 - torch.arange(count)) // count
+    return whole.unflatten(-1, (-1, count)).sum(dim=-2) / sizes
+
+
+def _shuffled(inputs: Tensor) -> Tensor:
+    """Inputs (n, ...) with the features of all in one other order."""
+    features = inputs.flatten(1)
+    order = torch.randperm(features.shape[1], generator=torch.Generator().manual_seed(0))
+    return features[:, order.to(features.device)].reshape(inputs.shape)
