@@ -148,7 +148,7 @@ def test_the_suffix_says_the_format(learner, tmp_path):
         export_task(task, 7)
 
 
-def test_a_place_that_cannot_be_written(learner, tmp_path):
+def test_a_folder_that_is_not_there(learner, tmp_path):
     for write, suffix in ((export_task, "pt2"), (export_program, "pt2"), (export_safetensors, "s")):
         with pytest.raises(InputError, match=r"^cannot write .*: there is no folder .*nowhere$"):
             write(model_of(learner), tmp_path / "nowhere" / f"a.{suffix}")

@@ -28,10 +28,14 @@ def export_task(
 ) -> Path:
     """Writes a task to a file that needs no part of this library, and returns its path.
 
-    format: one of `FORMATS`, by default the suffix of the path. example: a batch of inputs (n, ...)
-    of the size that an .onnx or .pt2 file is made for; needed where the backbone takes inputs of
-    any size. See `export_safetensors`, `export_onnx` and `export_program`, also for the errors;
-    raises InputError for any other format.
+    - task: of `learner.task_model`.
+    - path: of the file.
+    - format: one of `FORMATS`; by default the suffix of the path.
+    - example: a batch of inputs (n, ...) of the size that an .onnx or .pt2 file is made for; needed
+      if the backbone takes inputs of any size.
+
+    Raises InputError for another format, and the errors of `export_safetensors`, `export_onnx` and
+    `export_program`.
     """
     check_place(path)
     name = os.path.splitext(path)[1][1:].lower() if format is None else format
@@ -40,7 +44,7 @@ def export_task(
     if name in ("onnx", "pt2"):
         return (export_onnx if name == "onnx" else export_program)(task, path, example)
     if format is None:
-        wanted = ", ".join(f".{each}" for each in FORMATS)
+        wanted = ", ".join(f".{suffix}" for suffix in FORMATS)
         raise InputError(f"the path of an export must end in {wanted}, got {path}")
     raise InputError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
 
@@ -48,22 +52,18 @@ def export_task(
 def export_safetensors(task: TaskModel, path: str | os.PathLike) -> Path:
     """Writes the network's state dict with the task's weights and statistics in it.
 
-    With nothing but safetensors and torch it loads into the module of `create_backbone` called with
-    the `backbone` of the file's metadata, or into the user's own module:
+    It loads into the module of `create_backbone` called with the `backbone` of the file's metadata,
+    or into your own module, without this library:
 
         state = module.state_dict()
         state.update(safetensors.torch.load_file(path))
         module.load_state_dict(state)
 
-    (A plain dict lacks the versions that a state dict carries, and torch then looks for counters of
-    batches in batch norms that have none.)
-
-    Names, shapes and dtypes are the network's own, but a head of the task's own has a row for each
-    class: `create_backbone` then wants num_classes=len(classes). Where a shared head has more
-    outputs than the task has classes, only the first len(classes) mean anything. Tensors that are
-    tied are written once for each name. The metadata are those of `TaskModel.metadata`. Raises
-    InputError where the file cannot be written, the task is a readout of several networks, or the
-    state dict holds something else than tensors.
+    Names, shapes and dtypes are the network's. A task with a head of its own has one row per class
+    in it: pass num_classes=len(classes) to `create_backbone`. In a shared head with more outputs
+    than classes only the first len(classes) are the task's. The metadata are `TaskModel.metadata`.
+    Raises InputError if the file cannot be written, the task is a readout of several networks, or
+    the state dict holds something other than tensors.
     """
     check_place(path)
     if task.view.others:
@@ -78,7 +78,7 @@ def export_safetensors(task: TaskModel, path: str | os.PathLike) -> Path:
                 f"{task.backbone.name} keeps a {type(value).__name__} as {name!r}, and a "
                 "safetensors file holds only tensors"
             )
-        # A copy each: the format refuses tensors that share memory.
+        # Copies, because the format refuses tensors that share memory.
         tensors[name] = value.detach().cpu().clone().contiguous()
     return write_file(path, save(tensors, task.metadata()))
 
@@ -86,14 +86,16 @@ def export_safetensors(task: TaskModel, path: str | os.PathLike) -> Path:
 def export_program(task: TaskModel, path: str | os.PathLike, example: Any = None) -> Path:
     """Writes a program of `torch.export` that maps inputs (n, ...) to logits (n, K) on the CPU.
 
-    n is free. example: a batch of inputs (n, ...) whose other sizes the program is made for; needed
-    where the backbone takes inputs of any size. The file is torch's: load it with
+    - task, path: as in `export_task`.
+    - example: a batch of inputs (n, ...); n is free, its other sizes are those of the program.
+      Needed if the backbone takes inputs of any size.
+
+    Load the file with torch alone:
 
         torch.export.load(path, extra_files=(about := {"impresslearn.json": ""})).module()
 
-    after which about["impresslearn.json"] holds `TaskModel.metadata` as a JSON object. Which
-    versions of torch can read which files is torch's business. Raises InputError where sizes are
-    missing, torch cannot trace the network, or the file cannot be written.
+    about["impresslearn.json"] then holds `TaskModel.metadata` as a JSON object. Raises InputError
+    if sizes are missing, torch cannot trace the network, or the file cannot be written.
     """
     check_place(path)
     program = traced(task, export_module(task).cpu(), task.example_inputs(example))

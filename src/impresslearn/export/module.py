@@ -1,24 +1,18 @@
-"""Exports a task as an ordinary module, its weights and norm statistics put in for good.
+"""Exports a task as a module, with its weights and norm statistics copied into the network.
 
-Networks of this library become `torch.fx.GraphModule`s, which torch can unpickle without it. What
-the library does around a network, preparing and flattening inputs and cutting logits to the task's
-classes, becomes part of such a graph. The rows of the last layer that belong to no class are kept:
-without them a matrix product may add its terms in another order, and logits would differ in their
-last bits.
+What the library does around a network, preparing and flattening inputs and cutting logits to the
+task's classes, is done by `ExportedTask`, and so becomes part of every traced file.
 """
 
 from __future__ import annotations
 
 import copy
-import inspect
 import json
 import math
-import operator
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import Any
 
 import torch
@@ -32,16 +26,6 @@ from impresslearn.networks import Backbone
 from impresslearn.networks.calls import takes_flat
 from impresslearn.networks.norms import drop_statistics, settle_instance_norms
 from impresslearn.networks.prediction import TaskView
-
-PACKAGE = __name__.partition(".")[0]
-WRAPPED = "network"
-"""The name of a user's module inside the graph that flattens its inputs or cuts its logits."""
-
-PLAIN = (bool, int, float, str, type(None), type)
-"""Defaults of parameters that a graph can hold; no default is a type."""
-
-KEPT_BY_DEEPCOPY = "_user_preserved_attributes"
-"""The entry of a graph module's `meta` whose attributes torch copies along."""
 
 
 @dataclass(frozen=True)
@@ -67,25 +51,16 @@ class TaskModel:
         """Logits (n, K) of prepared inputs; raises InputError if they are not finite."""
         return self.view.logits(self.backbone, inputs)
 
-    @property
-    def flattens(self) -> bool:
-        """Whether inputs of any shape are flattened before the network sees them."""
-        return takes_flat(self.backbone.input_shape)
-
-    @property
-    def has_spare_outputs(self) -> bool:
-        """Whether the network has more outputs than the task has classes."""
-        return self.backbone.own_head is None and self.view.num_classes < self.backbone.num_classes
-
     def metadata(self) -> dict[str, str]:
-        """What goes along with every file, all of it text.
+        """What every file holds beside the weights, as text.
 
-        task: its name; classes: a JSON list; backbone: a JSON object, the arguments of
-        `create_backbone` that make the same structure, or null for an adapted module; fingerprint:
-        that of the frozen network, before the task's mask (SHA-256, hexadecimal); preprocessing:
-        what raw inputs go through, a JSON object (the settings of `Preprocessing`) or null, already
-        in the program of .onnx and .pt2, left to the reader of weights; library and
-        library_version: what wrote the file.
+        - task: its name.
+        - classes: a JSON list.
+        - backbone: the arguments of `create_backbone` as a JSON object, null for an adapted module.
+        - fingerprint: SHA-256 of the frozen network without the task, hexadecimal.
+        - preprocessing: of raw inputs, a JSON object or null; .onnx and .pt2 files apply it
+          themselves, readers of weights must.
+        - library, library_version: what wrote the file.
         """
         raw = self.preprocessing.settings() if self.preprocessing else None
         return {
@@ -125,68 +100,91 @@ class TaskModel:
         return torch.zeros(2, *sizes, dtype=dtype)
 
 
-def export_module(task: TaskModel) -> nn.Module:
+class ExportedTask(nn.Module):
+    """One task as a module: inputs (n, ...) to logits (n, K); logit k stands for classes[k].
+
+    - task: what to export.
+
+    Attributes: task (its name), classes (its labels) and networks, the network with the task's
+    weights in it (several for a readout, whose logits are added).
+    """
+
+    def __init__(self, task: TaskModel) -> None:
+        super().__init__()
+        backbone, view = task.backbone, task.view
+        self.task, self.classes = task.name, task.classes
+        self.networks = nn.ModuleList(
+            merged_network(replace(task, view=replace(view, weights=weights, others=())))
+            for weights in (view.weights, *view.others)
+        )
+        self._reader = backbone.logits_reader
+        self._flattens = takes_flat(backbone.input_shape)
+        self._preprocessing = task.preprocessing
+        self._dtype = backbone.input_dtype
+        self._mean: Tensor
+        self._std: Tensor
+        if task.preprocessing is not None and task.preprocessing.normalises:
+            # As buffers they move with the module; they are no part of the network's state.
+            for name in ("mean", "std"):
+                numbers = torch.tensor(getattr(task.preprocessing, name), device=backbone.device)
+                self.register_buffer(f"_{name}", numbers.reshape(-1), persistent=False)
+        self.eval().requires_grad_(False)
+
+    def forward(self, *inputs: Tensor, **named: Tensor) -> Tensor:
+        """Logits (n, K) of inputs as the network takes them, or raw ones with a preprocessing."""
+        if self._preprocessing is not None:
+            inputs = (self._prepared(*inputs),)
+        if self._flattens:
+            inputs = (inputs[0].flatten(1),)
+        total = None
+        for network in self.networks:
+            output = network(*inputs, **named)
+            if self._reader is not None:
+                output = self._reader(output, "logits")
+            # Rows of the last layer without a class are computed and dropped: in a smaller matrix
+            # product terms may be added in another order, and the last bits would differ.
+            logits = output[:, : len(self.classes)]
+            total = logits if total is None else total + logits
+        assert total is not None
+        return total
+
+    def _prepared(self, raw: Tensor) -> Tensor:
+        """Raw inputs after the arithmetic of `Preprocessing.apply`, bit for bit."""
+        settings = self._preprocessing
+        assert settings is not None
+        if settings.pixels:
+            if raw.dtype != torch.uint8:
+                raise ValueError(f"expected raw inputs as pixels of uint8, got {raw.dtype}")
+            ready = raw.to(torch.float32) / 255
+        else:
+            if not raw.is_floating_point():
+                raise ValueError(f"expected raw inputs as floats, got {raw.dtype}")
+            ready = raw.to(torch.float32)
+        if settings.shape is not None:
+            shape = tuple(settings.shape)
+            got = tuple(raw.shape[1:])
+            # Flat inputs may be folded, and sizes of 1 come and go; anything else is shuffled.
+            if got not in (shape, (math.prod(shape),), tuple(s for s in shape if s > 1)):
+                raise ValueError(f"expected raw inputs of shape (n, *{shape}) or flat, got {got}")
+            ready = ready.reshape(-1, *shape)
+        if settings.normalises:
+            along_channels = [-1] + [1] * (ready.ndim - 2)
+            ready = (ready - self._mean.reshape(along_channels)) / self._std.reshape(along_channels)
+        return ready.to(self._dtype)
+
+
+def export_module(task: TaskModel) -> ExportedTask:
     """A module that maps inputs (n, ...) to the task's logits (n, K), K its number of classes.
 
-    It is in evaluation mode, shares no tensor with the backbone, requires no gradients and lies on
-    the backbone's device. Inputs must have the backbone's input_dtype, unless a preprocessing takes
-    raw ones (uint8 where they are pixels, else any floats); the logits are then bit-identical to
-    the learner's for the same batch of up to 1024 inputs (of float32). Attributes `task` (the name)
-    and `classes` (a tuple; logit k stands for classes[k]) go along.
+    - task: of `learner.task_model`.
 
-    The state dict of a network of the library's own fits `create_backbone(...).module`. A module of
-    the user's comes back as a copy, inside a graph as `network` where something is added around it.
-    torch traces while a graph is made, and no other thread should call a module meanwhile.
+    The module is in evaluation mode, shares no tensor with the backbone, requires no gradients and
+    is on the backbone's device. Its inputs have the backbone's input_dtype, or are raw where the
+    task has a preprocessing (uint8 for pixels, floats otherwise). The logits are bit-identical to
+    the learner's for a batch of up to 1024 inputs. Raises InputError for a task that is still
+    learned.
     """
-    attributes = {"task": task.name, "classes": task.classes}
-    if task.view.others:
-        return _added(task, attributes)
-    module = _without_own_classes(merged_network(task), {})
-    taken = any(hasattr(module, name) for name in attributes)  # and may be what forward works with
-    own = _is_own(task.backbone.module)
-    reader = task.backbone.logits_reader
-    around = task.preprocessing or task.flattens or task.has_spare_outputs or reader
-    if not own and (around or taken):
-        graph = _calling(module)
-        if reader is not None:
-            (output,) = (node for node in graph.nodes if node.op == "output")
-            with graph.inserting_before(output):
-                output.args = (graph.call_function(reader, (output.args[0], "logits")),)
-        module = fx.GraphModule({WRAPPED: module}, graph, type(module).__name__)
-    if isinstance(module, fx.GraphModule):
-        _surround(module, task)
-    return _labelled(module, attributes)
-
-
-def _labelled(module: nn.Module, attributes: Mapping[str, Any]) -> nn.Module:
-    """The module with what says which task it computes, in evaluation mode."""
-    if isinstance(module, fx.GraphModule):
-        module.meta.setdefault(KEPT_BY_DEEPCOPY, {}).update(attributes)
-    for name, value in attributes.items():
-        setattr(module, name, value)
-    return module.eval()
-
-
-def _added(task: TaskModel, attributes: Mapping[str, Any]) -> nn.Module:
-    """A readout: the modules of its networks in one, which adds their logits in their order."""
-    view = task.view
-    parts = [
-        export_module(replace(task, view=replace(view, weights=weights, others=())))
-        for weights in (view.weights, *view.others)
-    ]
-    graph = _calling(parts[0])
-    (call,) = (node for node in graph.nodes if node.op == "call_module")
-    call.target = f"{WRAPPED}_0"
-    (output,) = (node for node in graph.nodes if node.op == "output")
-    total: Any = fx.Proxy(call)
-    with graph.inserting_before(output):
-        for number in range(1, len(parts)):
-            name = f"{WRAPPED}_{number}"
-            total = total + fx.Proxy(graph.call_module(name, call.args, call.kwargs))
-    output.args = (total.node,)
-    named = {f"{WRAPPED}_{number}": part for number, part in enumerate(parts)}
-    module = fx.GraphModule(named, graph, type(task.backbone.module).__name__)
-    return _labelled(module, attributes)
+    return ExportedTask(task)
 
 
 @torch.no_grad()
@@ -225,30 +223,28 @@ def traced(
     task: TaskModel, module: nn.Module, example: Tensor | Inputs
 ) -> torch.export.ExportedProgram:
     """The program of a module on the CPU, for batches of any size like `example` (2, ...)."""
-    inputs = example
+    batch, inputs = {0: torch.export.Dim("batch")}, example
+    shapes: dict[str, Any] = {"inputs": (batch,)}
     if isinstance(inputs, Inputs):
-        module, names = _taking(module, inputs)
+        module, names = _with_signature(module, inputs)
+        shapes = dict.fromkeys(names, batch)
     else:
-        inputs, names = Inputs(inputs), list(inspect.signature(module.forward).parameters)[:1]
-    batch = torch.export.Dim("batch")
-    shapes = {name: {0: batch} for name in names}
+        inputs = Inputs(inputs)
     failed = f"torch.export cannot trace {task.backbone.name}"
     with translating(failed, "a .safetensors file needs no tracing"), torch.no_grad():
-        arguments, named = inputs.arguments, inputs.named
-        return torch.export.export(module, arguments, named, dynamic_shapes=shapes, strict=False)
+        return torch.export.export(
+            module, inputs.arguments, inputs.named, dynamic_shapes=shapes, strict=False
+        )
 
 
-def _taking(module: nn.Module, inputs: Inputs) -> tuple[nn.Module, list[str]]:
-    """The module with these parameters alone, in this order, and their names.
-
-    torch.export takes named inputs of a graph for its first parameters.
-    """
-    graph, first = fx.Graph(), len(inputs.arguments)
-    names = [*list(inspect.signature(module.forward).parameters)[:first], *inputs.named]
+def _with_signature(module: nn.Module, inputs: Inputs) -> tuple[nn.Module, list[str]]:
+    """The module with one parameter per input, and their names; torch.export takes no **named."""
+    graph, count = fx.Graph(), len(inputs.arguments)
+    names = [*(f"input_{place}" for place in range(count)), *inputs.named]
     nodes: list[Any] = [graph.placeholder(name) for name in names]
-    named = dict(zip(inputs.named, nodes[first:], strict=True))
-    graph.output(graph.call_module(WRAPPED, tuple(nodes[:first]), named))
-    return fx.GraphModule({WRAPPED: module}, graph), names
+    named = dict(zip(inputs.named, nodes[count:], strict=True))
+    graph.output(graph.call_module("network", tuple(nodes[:count]), named))
+    return fx.GraphModule({"network": module}, graph), names
 
 
 @contextmanager
@@ -268,100 +264,3 @@ def first_line(error: BaseException) -> str:
     """The first line of an error's message that says anything, or the name of its class."""
     lines = (line.strip() for line in str(error).splitlines())
     return next((line for line in lines if line), type(error).__name__)
-
-
-def _is_own(module: nn.Module) -> bool:
-    return type(module).__module__.partition(".")[0] == PACKAGE
-
-
-def _without_own_classes(module: nn.Module, seen: dict[nn.Module, nn.Module]) -> nn.Module:
-    """The module with a graph in place of every part whose class is this library's.
-
-    seen: what took the place of which module, so that a module used twice stays one module.
-    """
-    if module not in seen and _is_own(module):
-        seen[module] = graph = fx.symbolic_trace(module)
-        for node in graph.graph.nodes:
-            node.type = None  # annotations arrive as strings, with which a graph cannot be pickled
-        graph.recompile()
-    elif module not in seen:
-        seen[module] = module
-        for name, child in list(module._modules.items()):
-            if child is not None:
-                module._modules[name] = _without_own_classes(child, seen)
-    return seen[module]
-
-
-def _calling(module: nn.Module) -> fx.Graph:
-    """A graph that calls the module, with its parameters if there are several that can be named."""
-    given = inspect.signature(module.forward).parameters.values()
-    plain = [
-        each
-        for each in given
-        if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
-        and isinstance(each.default, PLAIN)
-    ]
-    graph = fx.Graph()
-    if len(plain) < 2:
-        graph.output(graph.call_module(WRAPPED, (graph.placeholder("input"),)))
-        return graph
-    nodes: dict[str, Any] = {
-        each.name: graph.placeholder(each.name, default_value=each.default) for each in plain
-    }
-    graph.output(graph.call_module(WRAPPED, kwargs=nodes))
-    return graph
-
-
-def _surround(module: fx.GraphModule, task: TaskModel) -> None:
-    """Puts preprocessing and flattening in front of the graph, the cut to the classes behind."""
-    graph = module.graph
-    inputs = next(node for node in graph.nodes if node.op == "placeholder")
-    output = next(node for node in graph.nodes if node.op == "output")
-    users = list(inputs.users)
-    with graph.inserting_before(inputs.next):
-        ready = fx.Proxy(inputs)
-        if task.preprocessing is not None:
-            ready = _prepared(ready, task.preprocessing, module, task.backbone)
-        if task.flattens:
-            ready = ready.flatten(1)
-    for user in users:
-        user.replace_input_with(inputs, ready.node)
-    if task.has_spare_outputs:
-        with graph.inserting_before(output):
-            logits: Any = fx.Proxy(output.args[0])
-            logits = logits[:, : task.view.num_classes]
-        output.args = (logits.node,)
-    module.recompile()
-
-
-def _prepared(
-    raw: Any, preprocessing: Preprocessing, module: fx.GraphModule, backbone: Backbone
-) -> Any:
-    """Raw inputs, a node of the graph, after the arithmetic of `Preprocessing.apply`, bit for bit.
-
-    What the graph cannot take is refused by its own assertions: torch would otherwise compute
-    something else. The numbers to normalise by become buffers outside the module's state dict.
-    """
-    if preprocessing.pixels:
-        torch._assert(raw.dtype == torch.uint8, "expected the pixels of raw inputs as uint8")
-        ready = raw.to(torch.float32) / 255
-    else:
-        torch._assert(raw.is_floating_point(), "expected raw inputs as floats")
-        ready = raw.to(torch.float32)
-    if preprocessing.shape is not None:
-        shape = tuple(preprocessing.shape)
-        # Flat inputs may be folded, and sizes of 1 come and go; anything else would be shuffled.
-        known = {shape, (math.prod(shape),), tuple(size for size in shape if size > 1)}
-        fits = reduce(operator.or_, (raw.shape[1:] == sizes for sizes in sorted(known)))
-        line = f"expected raw inputs of shape (n, {', '.join(map(str, shape))}), or flat"
-        torch._assert(fits, line)
-        ready = ready.reshape(-1, *shape)
-    if preprocessing.normalises:
-        along_channels = [-1] + [1] * (ready.ndim - 2)
-        for name, function in (("mean", operator.sub), ("std", operator.truediv)):
-            buffer, numbers = f"preprocessing_{name}", getattr(preprocessing, name)
-            kept = torch.tensor(numbers, device=backbone.device).reshape(-1)
-            module.register_buffer(buffer, kept, persistent=False)
-            stored = fx.Proxy(module.graph.get_attr(buffer))
-            ready = function(ready, stored.reshape(along_channels))
-    return ready.to(backbone.input_dtype)

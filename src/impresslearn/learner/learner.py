@@ -358,7 +358,7 @@ class ImpressLearner(ReadOnlySettings):
         return TaskModel(self.backbone, view, kept.name, kept.classes, raw, kept.version)
 
     def export(self, task: str, *, prepared: bool = False) -> nn.Module:
-        """A plain module from inputs to a task's logits that needs nothing of this library.
+        """A module from inputs to a task's logits, which shares nothing with the learner.
 
         Its inputs are raw, as the learner's are, or `prepared`. Raises UnknownTaskError.
         """
