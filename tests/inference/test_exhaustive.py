@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 from impresslearn.coefficients.mixing import CoefficientSpec, mixed_weights, uniform_coefficients
-from impresslearn.errors import InputError
-from impresslearn.inference import KnownTask, Mixture, exhaustive, guess_task, unknown
+from impresslearn.inference import KnownTask, Mixture, exhaustive, unknown
 from impresslearn.inference.exhaustive import Perceptron, SharedFeatures, outputs_of_tasks
 from impresslearn.inference.task_inference import (
     DISTANCE_WEIGHT,
@@ -89,17 +88,6 @@ def test_mixtures_of_a_perceptron_answer_as_alone(make, shared_bytes, masks, mon
     assert Perceptron.fits(backbone, INPUTS)
     check_outputs(backbone, bank, tasks, INPUTS, least_together=4)
     check_outputs(backbone, bank, tasks[:1], INPUTS[:1], least_together=1)
-
-
-def test_a_chunk_is_as_large_as_its_memory(monkeypatch):
-    backbone = lenet()
-    bank = random_bank(backbone.layers, 5, sparsity=0.5, seed=0)
-    tasks = drawn(backbone, bank, 20, [CoefficientSpec("unit")])
-    for limit, most in ((1, 1), (10**5, 12)):
-        monkeypatch.setattr(exhaustive, "CHUNK_BYTES", limit)
-        sizes = [len(part.tasks) for part in outputs_of_tasks(backbone, bank, tasks, INPUTS)]
-        assert sum(sizes) == 20
-        assert 1 <= max(sizes) <= most
 
 
 def test_other_networks_are_no_perceptrons():
@@ -186,23 +174,6 @@ def test_features_of_a_shared_body_are_computed_once(monkeypatch):
         assert learner.infer_task(inputs).method == "exhaustive"
 
 
-def test_a_body_that_ends_behind_its_head_is_not_shared():
-    class Doubled(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.body, self.head = nn.Linear(FEATURES, 8), nn.Linear(8, 3)
-
-        def forward(self, inputs):
-            return 2 * self.head(self.body(inputs).relu())
-
-    backbone = adapt(Doubled(), num_classes=3, input_shape=(FEATURES,), head="own")
-    shared = SharedFeatures(backbone, INPUTS)
-    for _ in range(4):
-        head = {name: torch.randn(each.shape) for name, each in backbone.new_head(3).items()}
-        view = TaskView(head, None, 3, feature_keys=(None,))
-        torch.testing.assert_close(shared.logits(view), view.logits(backbone, INPUTS))
-
-
 MANY = """
 import resource
 from functools import partial
@@ -242,13 +213,6 @@ def test_memory_does_not_grow_with_the_tasks():
     """1,500 tasks of a number for each unit and mask are 246 MB, three times that superposed."""
     taken = subprocess.run([sys.executable, "-c", MANY], capture_output=True, text=True, check=True)
     assert int(taken.stdout) < 200e6
-
-
-def test_infinite_outputs_are_refused():
-    backbone = lenet()
-    bank = random_bank(backbone.layers, 4, sparsity=0.5, seed=0)
-    with pytest.raises(InputError, match="no finite numbers"):
-        guess_task(backbone, bank, drawn(backbone, bank, 6), 1e38 * INPUTS)
 
 
 def test_tasks_are_read_again_at_each_pass_and_weights_of_others_stay_cached():

@@ -168,41 +168,6 @@ def test_all_kinds_of_coefficients(settings, method):
         assert guess.best == f"t{seed}"
 
 
-@pytest.mark.parametrize(
-    "norm",
-    ["per_task", *(pytest.param(n, marks=pytest.mark.slow) for n in ("batch", "shared", "group"))],
-)
-def test_networks_with_norms_and_a_single_input(norm):
-    brief = Recipe(lr=0.03, epochs=0, min_steps=25, batch_size=24)
-    size = 16  # maps of more than one pixel, so that a batch of one has statistics
-    learner = quick_learner(resnet(norm), granularity="unit", basis_recipe=brief, task_recipe=brief)
-    for seed in range(3):
-        verb = learner.learn_task if seed == 2 else learner.learn_basis
-        verb(f"t{seed}", pictures(seed, size=size))
-    for method in METHODS:
-        how = settings_for(method, steps=10)
-        single = learner.infer_task(pictures(0, size=size)[0][:1], method=method, **how)
-        check_distribution(single, learner.tasks_)
-    right = [learner.infer_task(pictures(s, size=size)[0]).best == f"t{s}" for s in range(3)]
-    # The statistics that all tasks share are those of the first one learned.
-    assert sum(right) >= (1 if norm == "shared" else 2)
-
-
-def test_one_shot_is_the_ranking_alone(digits):
-    """As published: the most negative gradient, and nothing that is run for real."""
-    tasks = list(KnownTasks(digits._state, "all"))
-    superposed = Superposition(digits.backbone, digits.bank_, [task.mixture() for task in tasks])
-    for task in STREAM[:6]:
-        inputs = task.test.inputs[:100]
-        guess = digits.infer_task(inputs, method="one_shot")
-        slopes = Search(superposed, information_maximisation, 10, None).one_shot(inputs)
-        check_distribution(guess, digits.tasks_)
-        assert guess.best == list(digits.tasks_)[int(slopes.argmin())]
-        assert (guess.unknown_probability, guess.mixture) == (0, None)
-        stated = torch.tensor(list(guess.posterior.values())).log()
-        torch.testing.assert_close(stated.diff(), -slopes.diff(), atol=1e-4, rtol=1e-3)
-
-
 @pytest.mark.parametrize("objective", [mean_entropy, information_maximisation])
 @pytest.mark.parametrize("norm", ["none", "per_task", "shared"])
 def test_one_shot_ranks_by_the_gradient_of_the_mixture(norm, objective):
@@ -235,14 +200,6 @@ def test_tasks_without_a_profile_are_never_unknown(digits):
     assert guess.unknown_probability == 0
     with pytest.raises(InputError, match="no task to choose from"):
         guess_task(digits.backbone, MaskBank(digits.backbone.layers), [], noise)
-
-
-def test_a_profile_tells_own_inputs_from_shuffled_ones(digits):
-    for task in STREAM[:4]:
-        profile = digits.tasks_.learned(task.name).profile
-        assert 0 < profile.own_entropy < profile.shuffled_entropy < 1
-        own = profile.own_entropy
-        assert own == torch.tensor(own).half().item()  # what two bytes can keep
 
 
 def test_inference_is_scored_by_the_number_of_inputs(digits):
@@ -307,18 +264,3 @@ def test_inference_of_a_method_of_ones_own_is_scored_on_raw_inputs():
         il.score_inference(Failing([]), tasks, inputs=5)
     with pytest.raises(il.InputError, match="^predict of FailingLater: KeyError: '?0'?$"):
         il.score_inference(FailingLater([]), tasks, inputs=5)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_inputs_in_the_order_of_their_classes_are_told_like_others(method):
-    """Only some of many inputs are looked at: not the first ones, which may be of one class."""
-    stream = il.streams.rotated_digits(angles=[0, 40, 180])
-    backbone = il.create_backbone(in_features=64, widths=[48, 32])
-    learner = il.ImpressLearner(backbone, sparsity=0.6, progress=False, basis_recipe=SHORT)
-    for task in stream:
-        learner.learn_basis(task.name, task.train)
-    for task in stream:
-        order = np.argsort(task.train.labels, kind="stable")
-        inputs = task.train.subset(order).inputs
-        guess = learner.infer_task(inputs, method=method, **settings_for(method))
-        assert (guess.best, guess.unknown) == (task.name, False)

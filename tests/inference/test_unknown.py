@@ -6,7 +6,7 @@ import torch
 
 import impresslearn as il
 from impresslearn.inference import TaskProfile
-from impresslearn.inference.unknown import InputStatistics, distances, signals, task_profile
+from impresslearn.inference.unknown import InputStatistics, signals, task_profile
 from impresslearn.networks.prediction import TaskView
 from impresslearn.store.encoding import _profile, _profile_bytes
 from toys import FEATURES, lenet
@@ -104,14 +104,6 @@ def test_tables_are_told_by_the_values_of_their_columns(rows):
     assert all(row["rejected"] < 0.15 for row in found.rows)
     foreign = generator.normal(size=(50, 12)).astype(np.float32) * 3
     assert learner.infer_task(foreign).unknown
-
-
-def test_every_256th_value_belongs_to_one_group():
-    values = torch.arange(600.0)[None]
-    found = InputStatistics(
-        (0, 1e9, 0, 1e9, 0), (0, 87, 88, 255), (256, 343, 216, 383), 1.0, (0, 1)
-    )
-    assert float(distances([found], values)) == pytest.approx(0, abs=1e-3)
 
 
 def test_too_few_inputs_and_too_large_ones_have_no_statistics():

@@ -101,16 +101,3 @@ def test_slower_loops_compute_the_same(computed, tmp_path, broken, environment, 
     assert [name, told] == expected
     assert computed[:2] == ["cpu", "0"]
     assert list(map(float, numbers)) == pytest.approx(list(map(float, computed[2:])), rel=1e-5)
-
-
-@pytest.mark.slow
-def test_compiled_code_is_kept_for_the_next_process_and_damage_is_no_failure(tmp_path):
-    report = "\nfrom impresslearn.kernels import tiles\n"
-    report += "for loop in (tiles.mix_rows, tiles.sum_rows):\n"
-    report += "    print(sum(loop.stats.cache_hits.values()))"
-    runs = [in_a_new_process(COMPUTE + report, NUMBA_CACHE_DIR=str(tmp_path)) for _ in range(2)]
-    for file in tmp_path.rglob("*.nbc"):
-        file.write_bytes(b"damaged")
-    runs.append(in_a_new_process(COMPUTE + report, NUMBA_CACHE_DIR=str(tmp_path)))
-    assert runs[0][:-2] == runs[1][:-2] == runs[2][:-2]
-    assert [run[-2:] for run in runs] == [["0", "0"], ["1", "1"], ["0", "0"]]

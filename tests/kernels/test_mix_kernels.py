@@ -174,16 +174,6 @@ def test_what_a_mask_leaves_out_does_not_reach_its_sum(kernels):
     assert sums[1].isnan()
 
 
-@PER_UNIT
-def test_every_gradient(kernels, per_unit, monkeypatch):
-    found, drawn = [], draw(5, 4, 45, per_unit)
-    for chosen in (kernels, reference):
-        monkeypatch.setattr(functions, "implementation", lambda _, chosen=chosen: chosen)
-        found.append(gradients(*drawn))
-    for ours, expected in zip(*found, strict=True):
-        torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)
-
-
 @pytest.fixture(params=[torch.float64, torch.bfloat16], ids=["float64", "bfloat16"])
 def default_dtype(request):
     """Sets torch's default dtype, as scripts around language models do, and restores it."""
@@ -220,16 +210,6 @@ class TestThreads:
             assert any(name.startswith("impresslearn-mix") for name in names), "no thread took part"
         assert all(all(map(torch.equal, each, results[0])) for each in results)
         check(bits, alpha, left, right)
-
-    def test_each_has_scratch_of_its_own(self, kernels, threads, monkeypatch):
-        threads(3)
-        bits, _, left, right = draw(150, 100, 784)
-        places = []
-        monkeypatch.setattr(kernels.tiles, "sum_rows", lambda *given: places.append(given[6]))
-        kernels.mask_sums(bits, left, right, False)
-        first, second, third = sorted(places)
-        assert min(second - first, third - second) >= kernels.tiles.scratch_bytes(150)
-        assert first % 64 == second % 64 == 0
 
     def test_calls_from_several_at_once(self, kernels, threads):
         threads(2)

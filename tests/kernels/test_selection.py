@@ -49,12 +49,6 @@ def test_any_share_of_any_draw(seed, size, share, levels):
     check(values, max(1, int(share * size)))
 
 
-def test_a_periodic_order_that_misleads_the_sample_costs_time_only():
-    values = draw("normal", 80_000)
-    values[:: values.size // selection.SAMPLE] += 1000  # exactly what the sample sees
-    check(values, values.size // 10)
-
-
 @pytest.mark.parametrize("size", [100, 50_000])
 @pytest.mark.parametrize("place", [0, 57, -1])
 def test_nan_is_told(size, place):

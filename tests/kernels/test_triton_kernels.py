@@ -123,12 +123,3 @@ class TestOnAGpu:
     @needs_triton
     def test_triton_serves_it(self):
         assert implementation(torch.device("cuda")).__name__.endswith(".cuda")
-
-    def test_masks_further_apart_than_32_bits_count(self):
-        if torch.cuda.mem_get_info()[0] < 2**33:
-            pytest.skip("needs 8 GB of free GPU memory")
-        bits, alpha, left, right = (each.cuda() for each in draw(3, 4, 20))
-        room = torch.empty(2**32 + 2**31, dtype=torch.uint8, device="cuda")
-        far = room.as_strided(bits.shape, (2**31 + 2, bits.shape[2], 1)).copy_(bits)
-        assert torch.equal(mix(far, alpha, left), reference.mix(bits, alpha, left))
-        check_sums(mask_sums(far, left, right), bits, left, right, False)

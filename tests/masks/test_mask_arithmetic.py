@@ -5,10 +5,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from impresslearn import Recipe, masks
+from impresslearn import masks
 from impresslearn.errors import InputError
 from impresslearn.masks import MaskBank, random_mask
-from toys import LAYERS, blobs, lenet, refused, same
+from toys import LAYERS, same
 
 MASKS = st.builds(
     lambda first, second, seed: random_mask(LAYERS, (first, second), seed),
@@ -99,13 +99,3 @@ def test_what_trained_a_mask_stands_for_it_and_other_things_are_refused():
     for wrong in ({"a": torch.ones(2)}, torch.ones(2), {"a": [True]}):
         with pytest.raises(InputError, match="a mask maps layer names to tensors of booleans"):
             masks.density(wrong)
-
-
-def test_a_mask_of_another_network_is_not_mixed_without_a_word():
-    data, backbone, other = blobs(), lenet(seed=0), lenet(seed=1)
-    found = masks.train_mask(other, data, recipe=Recipe(epochs=0, min_steps=1))
-    ones = [torch.ones(1)] * len(backbone.layers)
-    line = "made for a network of other weights"
-    refused(line, masks.dense_weights, [found], ones, backbone.weights)
-    for network, each in ((other, found), (backbone, found.mask)):
-        assert masks.dense_weights([each], ones, network.weights).keys() == found.mask.keys()

@@ -1,12 +1,10 @@
 """Masks that are drawn: random, disjoint, and a source that is added from outside."""
 
 import hashlib
-import math
 
 import pytest
 import torch
 
-from impresslearn import load
 from impresslearn.errors import InputError
 from impresslearn.kernels import pack
 from impresslearn.masks import (
@@ -16,12 +14,10 @@ from impresslearn.masks import (
     disjoint_mask,
     random_bank,
     random_mask,
-    sources,
 )
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks.layers import MaskableLayer
-from impresslearn.store import describe_store
-from toys import LAYERS, lenet, pictures, quick_learner, refused, resnet, same
+from toys import LAYERS, lenet, quick_learner, refused, same
 
 
 @pytest.mark.parametrize("count", [1, 7, 100])
@@ -116,22 +112,6 @@ def test_a_random_mask_is_that_of_every_other_machine():
     assert digest.hexdigest() == "e70dbd1e7b42f802ff2306c7b2624de33b2adc2d88a4a7aacf5b52a80914d866"
 
 
-def test_random_masks_are_uniform_and_independent():
-    layers = (MaskableLayer("weight", (4, 10)),)
-    count, ones, weights = 2000, 10, 40
-    masks = torch.stack([random_mask(layers, (ones,), 0, n)["weight"] for n in range(count)])
-    flat = masks.reshape(count, weights).double()
-    # Five standard deviations of a binomial share, and of the mean of hypergeometric overlaps.
-    share, spread = ones / weights, math.sqrt(0.25 * 0.75 / count)
-    assert (flat.mean(0) - share).abs().max() < 5 * spread
-    overlaps = (flat[0::2] * flat[1::2]).sum(1)
-    deviation = math.sqrt(ones * share * (1 - share) * (weights - ones) / (weights - 1))
-    assert overlaps.mean().item() == pytest.approx(
-        ones * share, abs=5 * deviation / math.sqrt(count / 2)
-    )
-    assert overlaps.std().item() == pytest.approx(deviation, rel=0.15)
-
-
 def test_a_random_bank_is_a_sequence_that_can_be_continued():
     whole = random_bank(LAYERS, 7, sparsity=0.8, seed=4)
     assert whole.names == tuple(f"random-{number}" for number in range(7))
@@ -140,16 +120,6 @@ def test_a_random_bank_is_a_sequence_that_can_be_continued():
     assert parts.infos == whole.infos
     for name in whole.names:
         assert same(parts.mask(name), whole.mask(name))
-
-
-def test_prefixes_count_for_themselves():
-    bank = MaskBank(LAYERS)
-    mask = random_mask(LAYERS, (30, 20), 99)
-    bank.append("random-of-mine", mask)
-    add_random_masks(bank, 2, prefix="random-a")
-    add_random_masks(bank, 1, prefix="random")
-    add_random_masks(bank, 1, prefix="random-a")
-    assert bank.names == ("random-of-mine", "random-a-0", "random-a-1", "random-0", "random-a-2")
 
 
 def test_settings_that_draw_nothing():
@@ -179,19 +149,6 @@ def test_a_learner_adds_masks_of_any_source():
         learner.add_masks(1, source="popup")
     with pytest.raises(InputError, match="count must be an integer of at least 1, got 0"):
         learner.add_masks(0)
-
-
-def test_shared_out_kernels_are_kept_as_seeds(tmp_path):
-    learner = quick_learner(resnet("group")).add_masks(3, source="disjoint_kernels")
-    learner.learn_task("t", pictures()).save(tmp_path / "kernels.impress")
-    again, inputs = load(tmp_path / "kernels.impress"), pictures()[0]
-    assert torch.equal(again.logits(inputs, "t"), learner.logits(inputs, "t"))
-    assert describe_store(tmp_path / "kernels.impress")["masks_bytes"] == 0
-
-
-def test_drawing_keeps_nothing_of_the_size_of_the_weights():
-    disjoint_bank(LAYERS, 3, seed=1)
-    assert sources._shares.cache_info().currsize == 0
 
 
 def test_other_things_than_layers_and_ones_are_an_error_of_one_line():

@@ -8,7 +8,7 @@ import torch
 
 from impresslearn import Recipe, adapt
 from impresslearn.errors import InputError
-from impresslearn.masks import accuracy, overlap, prune, random_bank, train_mask, train_weights
+from impresslearn.masks import accuracy, prune, random_bank, train_mask, train_weights
 from toys import ConvNet, blobs, lenet, pictures, refused, same
 
 RECIPE = Recipe(optimizer="adam", lr=0.05, epochs=0, min_steps=40, batch_size=32)
@@ -99,17 +99,6 @@ def test_what_belongs_to_another_network_is_refused(backbone, clouds, given, mes
         accuracy(backbone, given, clouds)
 
 
-def test_weights_are_said_to_be_weights(backbone, clouds):
-    found = train_weights(backbone, random_mask(backbone), clouds, recipe=RECIPE)
-    for weights in ({}, {"0.weight": torch.ones(2, 2)}, random_mask(backbone)):
-        with pytest.raises(InputError, match="weights must map the network's layers to weights"):
-            accuracy(backbone, None, clouds, weights=weights)
-    with pytest.raises(
-        InputError, match="give a mask, or weights=, or a mask to put over weights="
-    ):
-        accuracy(backbone, found, clouds, weights=found.weights)
-
-
 def test_a_mask_of_other_weights_is_used_only_where_that_is_said():
     data = blobs()
     backbone, other = lenet(seed=0), lenet(seed=1)
@@ -136,22 +125,6 @@ def test_the_dense_network_and_late_rewinding():
         assert torch.equal(weight, same.weights[name])
 
 
-def test_weights_to_start_from_must_fit(backbone, clouds):
-    mask = train_mask(backbone, clouds, recipe=RECIPE)
-    for initial in ({}, [1.0], mask.mask):
-        with pytest.raises(InputError, match="initial must map the network's layers to weights"):
-            train_weights(backbone, mask, clouds, initial=initial)
-    with pytest.raises(InputError, match="classes"):
-        train_weights(backbone, mask, (torch.zeros(4, 10), [0, 0, 0, 0]))
-
-
-def test_an_overlap_is_told_in_a_line(backbone):
-    bank = random_bank(backbone.layers, 3, sparsity=0.5, seed=0)
-    assert repr(bank.overlap()).startswith("Overlap(3 masks, 0.")
-    first, second = bank.mask(bank.names[0]), bank.mask(bank.names[1])
-    assert repr(overlap(first, second)).startswith("Overlap(measured=0.3")
-
-
 def test_data_that_lack_a_class_are_scored_by_the_outputs_of_the_others():
     data = blobs()
     backbone = lenet()
@@ -166,25 +139,3 @@ def test_data_that_lack_a_class_are_scored_by_the_outputs_of_the_others():
         assert accuracy(backbone, trained, few) == accuracy(backbone, trained, few, [0, 1, 2])
     other = data[0], np.asarray(data[1]) + 5
     refused("label . was never seen", accuracy, backbone, found, other)
-
-
-def test_which_class_an_output_is_must_be_known():
-    """Data that lack a class do not show it, and what has no classes of its own cannot tell."""
-    data, backbone = blobs(), lenet()
-    found = train_mask(backbone, data, recipe=RECIPE)
-    again = train_weights(backbone, found, data, recipe=RECIPE)
-    some = torch.from_numpy(np.flatnonzero(np.asarray(data[1]) != 0))
-    few = data[0][some], np.asarray(data[1])[some]
-    line = "the data show 2 classes and the network has 3 outputs"
-    refused(line, accuracy, backbone, found.mask, few)
-    refused(line, accuracy, backbone, None, few, weights=again.weights)
-    right = accuracy(backbone, found.mask, few, classes=found.classes)
-    assert right == accuracy(backbone, found, few) > 0.9
-
-
-def test_pruned_weights_are_zero_once_a_round_has_pruned_them():
-    data, backbone = blobs(), lenet()
-    ticket = prune(backbone, data, sparsity=0.75, rounds=2, recipe=RECIPE)
-    kept = torch.cat([weight.flatten() for weight in ticket.trained.values()]) != 0
-    assert kept.float().mean() == pytest.approx(0.5, abs=0.01)  # after the first of two rounds
-    assert all(bool((ticket.trained[name][ones] != 0).all()) for name, ones in ticket.mask.items())

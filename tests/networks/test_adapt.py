@@ -89,17 +89,6 @@ def test_statistics_start_at_those_of_the_module_unless_it_goes_by_the_batch(ima
     torch.testing.assert_close(backbone.forward({}, images), module.train()(images))
 
 
-def test_the_policy_is_that_of_the_norms_that_are_there():
-    for norm in ("shared", "group", "none"):
-        assert adapt(nn.Linear(3, 2), norm=norm, head="shared").norm == "none"
-    module = create_backbone("resnet18", 4, width=4, norm="per_task").module
-    backbone = adapt(module, norm="per_task")
-    assert len(backbone.layers) == 20
-    assert backbone.has_statistics
-    assert not backbone.pretrained
-    assert adapt(create_backbone("resnet18", 4, width=4).module).norm == "batch"
-
-
 def test_tied_weights_are_masked_together():
     module = nn.Sequential(*(nn.Linear(6, size, bias=False) for size in (6, 6, 2)))
     module[1].weight = module[0].weight
@@ -135,16 +124,6 @@ def test_a_transformer_layer_sees_masked_weights_on_its_fused_path_too():
         torch.testing.assert_close(
             backbone.forward(trained, inputs), expected, atol=1e-5, rtol=1e-4
         )
-
-
-def test_dtype_and_skip_are_kept():
-    module = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)).double()
-    backbone = adapt(module, skip=["1.weight"], head="shared")
-    assert backbone.num_classes == 2
-    assert [layer.name for layer in backbone.layers] == ["0.weight"]
-    assert backbone.forward({}, torch.zeros(2, 3, dtype=torch.float64)).dtype == torch.float64
-    with pytest.raises(InputError, match=r"has no maskable layer '1.weight'"):
-        backbone.forward({"1.weight": torch.zeros(2, 4)}, torch.zeros(2, 3))
 
 
 @pytest.mark.parametrize("mode", ["eval", "train"])
@@ -203,21 +182,6 @@ def filled(value):
 def test_what_cannot_be_adapted(module, settings, message):
     with pytest.raises(InputError, match=message):
         adapt(module, **{"head": "shared"} | settings).forward({}, torch.zeros(1, 2))
-
-
-@pytest.mark.parametrize("norm", ["shared", "per_task"])
-@pytest.mark.parametrize("kind", [nn.BatchNorm2d, nn.SyncBatchNorm])
-@pytest.mark.parametrize("momentum", [0.1, None])
-def test_batch_norms_without_statistics_are_not_taken_for_trained_ones(norm, kind, momentum):
-    for trained in (True, False):
-        layer = kind(4, momentum=momentum)
-        layer.running_mean += trained
-        backbone = adapt(network(layer, trained=False), norm=norm)
-        assert backbone.has_statistics
-        assert backbone.pretrained == trained
-    partly = nn.Sequential(network(nn.BatchNorm2d(4)), nn.Unflatten(1, (5, 1)))
-    partly.append(nn.BatchNorm1d(5)).append(nn.Flatten())
-    assert adapt(partly, norm=norm, num_classes=5).pretrained
 
 
 @pytest.mark.parametrize("norm", ["shared", "batch", "group"])

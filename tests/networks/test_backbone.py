@@ -10,7 +10,6 @@ from torch import nn
 
 from impresslearn.errors import InputError
 from impresslearn.networks import Backbone, adapt, create_backbone
-from toys import FEATURES, blobs, quick_learner
 
 MODES = ("train", "frozen", "eval", "batch")
 LENET = create_backbone()
@@ -109,35 +108,6 @@ def test_features_are_what_enters_the_head(mode, images):
     assert gradient.grad.abs().sum() > 0
 
 
-class Twice(nn.Module):
-    """Calls its only layer on the inputs and again on what it gave, or on one input at a time."""
-
-    def __init__(self, each=False):
-        super().__init__()
-        self.layer, self.each = nn.Linear(3, 3), each
-
-    def forward(self, inputs):
-        if self.each:
-            return self.layer(inputs[None])[0]
-        return self.layer(self.layer(inputs))
-
-
-def test_features_that_cannot_be_told():
-    for module in (Twice(), Twice(each=True)):
-        backbone = adapt(module, head="shared")
-        with pytest.raises(
-            InputError, match="Twice has no features: the layer of layer.weight must be"
-        ):
-            backbone.features({}, torch.rand(2, 3))
-        assert not backbone._view("eval").layer._forward_pre_hooks
-    with pytest.raises(InputError, match="mode must be"):
-        SMALL.features({}, torch.zeros(2, 4), mode="test")
-    assert "test" not in SMALL._local.__dict__
-    with pytest.raises(InputError, match="expects 4 values"):
-        SMALL.features({}, torch.zeros(2, 3))
-    assert not any(each._forward_pre_hooks for each in SMALL._view("eval").modules())
-
-
 def test_statistics_are_a_task_s_own_and_updated_in_training_only(images):
     backbone = adapt(Counting(), norm="per_task")
     first, second = backbone.initial_statistics(), backbone.initial_statistics()
@@ -157,17 +127,6 @@ def test_statistics_are_a_task_s_own_and_updated_in_training_only(images):
         kept = {name: value.clone() for name, value in first.items()}
         backbone.forward({}, images, first, mode)
         assert all(torch.equal(first[name], kept[name]) for name in kept)
-
-
-@pytest.mark.parametrize(
-    ("norm", "mode", "alone"),
-    [("shared", "eval", True), ("shared", "batch", False), ("batch", "eval", False)],
-)
-def test_whether_inputs_of_a_batch_depend_on_one_another(norm, mode, alone, images):
-    backbone = adapt(Counting(), norm=norm)
-    whole, part = (backbone.forward({}, some, mode=mode) for some in (images, images[:3]))
-    assert torch.allclose(whole[:3], part, atol=1e-6) == alone
-    assert backbone.has_statistics == (norm == "shared")
 
 
 @pytest.mark.parametrize(("mode", "random"), [*zip(MODES, (True, True, False, False), strict=True)])
@@ -221,24 +180,6 @@ def test_to_returns_a_copy_and_refuses_a_missing_device():
         with pytest.raises(InputError, match=f"device {device} cannot be used") as caught:
             SMALL.to(device)
         assert "\n" not in str(caught.value)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_backbone_on_the_gpu_agrees_with_the_cpu():
-    backbone = create_backbone("resnet18", 3, width=8, norm="per_task")
-    moved = backbone.to("cuda")
-    images = torch.randn(4, 3, 16, 16)
-    assert moved.device.type == "cuda"
-    assert moved.fingerprint() == backbone.fingerprint()
-    statistics = moved.initial_statistics()
-    moved.forward({}, images.cuda(), statistics, "train")
-    logits = moved.forward({}, images.cuda(), statistics)
-    on_cpu = {name: value.cpu() for name, value in statistics.items()}
-    expected = backbone.forward({}, images, on_cpu)
-    torch.testing.assert_close(logits.cpu(), expected, atol=2e-2, rtol=2e-2)
-    with pytest.raises(InputError, match="same"):
-        moved.forward({}, images)
 
 
 def test_the_fingerprint_sees_every_tensor():
@@ -315,25 +256,3 @@ def test_arguments_of_forward_that_do_not_fit(norm, arguments, message, images):
 def test_bad_constructor_settings(module, change, message):
     with pytest.raises(InputError, match=message):
         Backbone(module, **{"num_classes": 2, "norm": "none"} | change)
-
-
-class InPlace(nn.Module):
-    """Normalises what it is given where it stands."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.hidden, self.head = nn.Linear(FEATURES, 8), nn.Linear(8, 3)
-
-    def forward(self, inputs):
-        return self.head(self.hidden(inputs.sub_(0.3).mul_(3)).relu_())
-
-
-def test_modules_that_change_their_input_in_place_leave_the_users_data_alone():
-    inputs, labels = blobs()
-    before = inputs.clone()
-    learner = quick_learner(adapt(InPlace(), input_shape=(FEATURES,)), granularity="readout")
-    learner.add_random_masks(3).learn_task("a", (inputs, labels))
-    found = [learner.logits(inputs, "a") for _ in range(3)]
-    assert torch.equal(found[0], found[2])
-    assert learner.infer_task(inputs).best == "a"
-    assert torch.equal(inputs, before)

@@ -6,8 +6,8 @@ from torch import nn
 from torch.nn.utils import prune
 
 from impresslearn.errors import InputError
-from impresslearn.networks import adapt, masking_report
-from impresslearn.networks.layers import MaskableLayer, candidates, maskable_layers
+from impresslearn.networks import adapt
+from impresslearn.networks.layers import MaskableLayer, maskable_layers
 from models import Columns, Patches, Tied
 
 
@@ -108,31 +108,6 @@ def test_what_cannot_be_masked_is_one_line(module, chosen, message):
     with pytest.raises(InputError, match=message) as caught:
         maskable_layers(module, **chosen)
     assert "\n" not in str(caught.value)
-
-
-def test_a_computed_weight_can_be_skipped():
-    module = pair()
-    nn.utils.parametrizations.weight_norm(module[0])
-    assert names(module, skip=["0.weight"]) == ["1.weight"]
-
-
-def test_looking_at_computed_weights_changes_nothing():
-    normed = nn.utils.parametrizations.spectral_norm
-    tokens, attention = normed(nn.Embedding(5, 4)), nn.MultiheadAttention(4, 1)
-    normed(attention, "in_proj_weight")
-    module = nn.Sequential(tokens, attention, normed(nn.Conv1d(4, 4, 1)), normed(nn.Linear(4, 3)))
-    module.append(nn.Linear(3, 2)).train()
-    before = {name: value.clone() for name, value in module.state_dict().items()}
-    skip = ["0.weight", "1.in_proj_weight*", "2.weight", "3.weight"]
-    backbone = adapt(module, skip=skip)
-    fingerprint = backbone.fingerprint()
-    for network in (module, backbone):
-        masking_report(network)
-    backbone.masking([layer.name for layer in backbone.layers])
-    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
-    assert backbone.fingerprint() == fingerprint == adapt(module, skip=skip).fingerprint()
-    shapes = {each.layer.name: each.layer.shape for each in candidates(module)}
-    assert (shapes["1.in_proj_weight.k"], shapes["3.weight"]) == ((4, 4), (3, 4))
 
 
 @pytest.mark.parametrize("make", [Patches, Columns, lambda: Attention(4, 5), lambda: Attention()])

@@ -19,26 +19,6 @@ def test_logits_are_those_of_the_network_cut_to_the_task_s_classes():
     assert view.logits(backbone, inputs[:0]).shape == (0, 3)
 
 
-def test_inputs_take_the_network_s_number_format():
-    inputs, _ = blobs()
-    double = adapt(lenet().module.double())
-    view = TaskView(double.weights, None, 3)
-    assert view.logits(double, inputs.half()).dtype == torch.float64
-    phase = TrainingPhase.begin(double)
-    assert phase.forward(double, double.weights, inputs).dtype == torch.float64
-
-
-def test_accuracy_counts_every_example_once():
-    backbone = lenet()
-    inputs, _ = blobs(count=50)
-    view = TaskView(backbone.weights, None, 3)
-    targets = view.logits(backbone, inputs).argmax(dim=1)
-    targets[:10] = (targets[:10] + 1) % 3
-    source = TensorBatches(inputs, targets)
-    for batch_size in (1, 7, 50, 1000):
-        assert view.accuracy(backbone, source, batch_size) == pytest.approx(0.8)
-
-
 class Streamed(torch.utils.data.TensorDataset):
     """Examples that are read one at a time."""
 

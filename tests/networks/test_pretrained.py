@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from impresslearn.errors import MissingDataError
-from impresslearn.networks import adapt, create_backbone
+from impresslearn.networks import adapt
 from impresslearn.networks.architectures import load_resnet20, resnet20
 from toys import refused
 
@@ -62,17 +62,3 @@ def test_shortcuts_take_every_second_pixel_and_pad_channels():
     first = module.layer1[0]
     inner = first.bn2(first.conv2(F.relu(first.bn1(first.conv1(maps)))))
     torch.testing.assert_close(first(maps), F.relu(inner + maps))
-
-
-def test_by_name_it_is_random_and_gathers_statistics():
-    backbone = create_backbone("resnet20", 10)
-    assert len(backbone.layers) == 20
-    assert backbone.num_maskable == 268_336
-    assert backbone.has_task_statistics
-    assert not backbone.pretrained
-
-
-def test_the_network_trained_on_cifar10(resnet20_root):
-    module = load_resnet20(resnet20_root / "resnet20-cifar10.npz")
-    assert sum(each.numel() for each in module.parameters()) == 269_722
-    assert float(module.bn1.running_var.min()) > 0

@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from impresslearn.errors import InputError
-from impresslearn.learner.presets import preset
 from impresslearn.networks import create_backbone, list_backbones, register_backbone, registry
 
 
@@ -15,15 +14,6 @@ from impresslearn.networks import create_backbone, list_backbones, register_back
 def names(monkeypatch):
     """A registry that forgets afterwards what a test adds."""
     monkeypatch.setattr(registry, "_architectures", dict(registry._architectures))
-
-
-def test_without_arguments_it_is_the_network_that_we_recommend():
-    backbone = create_backbone()
-    assert (backbone.name, backbone.num_classes, backbone.norm) == ("lenet_300_100", 10, "none")
-    assert [layer.shape for layer in backbone.layers] == [(300, 784), (100, 300), (10, 100)]
-    assert backbone.num_maskable == backbone.num_parameters == 266_200
-    assert backbone.input_shape == (784,)
-    assert preset("default").backbone_settings().items() <= backbone.spec.items()
 
 
 def test_the_spec_survives_json_and_rebuilds_the_backbone():

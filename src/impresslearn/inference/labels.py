@@ -23,9 +23,9 @@ def labels_of(logits: Tensor, classes: tuple[Label, ...]) -> np.ndarray:
 
 
 def check_task_names(tasks: Any, count: int) -> list[str]:
-    """The task names of a batch, one an input. Raises InputError unless there are `count`."""
+    """The task names of a batch, one per input. Raises InputError unless there are `count`."""
     if isinstance(tasks, bytes) or not isinstance(tasks, Iterable):
-        raise InputError(f"task must be a name, one name an input, or None, got {tasks!r}")
+        raise InputError(f"task must be a name, one name per input, or None, got {tasks!r}")
     names = list(tasks)
     if len(names) != count:
         raise InputError(f"{count} inputs came with {len(names)} task names")
@@ -41,10 +41,13 @@ def labels_by_task(
     predict: Callable[[Tensor | Inputs, str], np.ndarray],
     known: Callable[[str], Any],
 ) -> np.ndarray:
-    """predict(inputs of a task, task) for every task, as one array (n,) in the inputs' order.
+    """Labels by the task of each input, as one array (n,) in the inputs' order.
 
-    tasks: the one of all inputs, or one an input. known: raises for a name that is none, before
-    anything is computed. The dtype is object where the tasks' labels are of different kinds.
+    The dtype is object if the tasks' labels are of different kinds.
+
+    - `tasks`: the task of all inputs, or one per input.
+    - `predict`: called once per task as predict(inputs of the task, task).
+    - `known`: raises for an unknown name, before anything is computed.
     """
     if isinstance(tasks, str):
         return predict(inputs, tasks)
@@ -72,17 +75,19 @@ def accuracy_of(
 ) -> float:
     """Accuracy in [0, 1] of a task's weights on labelled data, of that task or an unlearned one.
 
-    classes: the task's, where the data may not show all; class k of them, sorted, is output k.
-    Without a head, where tasks have their own, the first class is predicted.
+    - `data`, `preprocessing`: as of `checked_examples`.
+    - `classes`: the task's classes in the order of the outputs; by default those in the data.
+
     Raises InputError for more classes than outputs, and data that do not fit the backbone.
     """
     examples = checked_examples(backbone, data, preprocessing)
-    found = tuple(classes_of(examples.labels) if classes is None else classes)
+    labels = tuple(classes_of(examples.labels) if classes is None else classes)
+    # A view without a head, in a network where tasks have their own, predicts the first class.
     if backbone.own_head is not None and backbone.own_head.name not in view.weights:
-        view = replace(view, weights=view.weights | backbone.new_head(len(found)))
-    elif backbone.own_head is None and len(found) > backbone.num_classes:
+        view = replace(view, weights=view.weights | backbone.new_head(len(labels)))
+    elif backbone.own_head is None and len(labels) > backbone.num_classes:
         raise InputError(
-            f"the data have {len(found)} classes, the backbone only {backbone.num_classes} outputs"
+            f"the data have {len(labels)} classes, the backbone only {backbone.num_classes} outputs"
         )
-    source = to_batches(examples, found, backbone.device)
-    return replace(view, num_classes=len(found)).accuracy(backbone, source)
+    source = to_batches(examples, labels, backbone.device)
+    return replace(view, num_classes=len(labels)).accuracy(backbone, source)

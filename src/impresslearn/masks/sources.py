@@ -183,7 +183,7 @@ def draw_masks(
                 )
             bank.check(mask)
         masks.append(packed_mask(name, mask, layers, kind, recipe))
-    # The shares of a layer take four times as much memory as its weights.
+    # The shares of a layer take as much memory as its weights.
     _shares.cache_clear()
     return masks
 

@@ -235,25 +235,27 @@ def _scored(
     return {name: value * ones[name] for name, value in scored.items()}
 
 
-def _statistics(backbone: Backbone, weights: Mapping[str, Tensor], given: Any) -> Statistics | None:
-    """Norm statistics as given, or measured on data. Raises InputError where they are missing."""
+def _statistics(
+    backbone: Backbone, weights: Mapping[str, Tensor], statistics: Any
+) -> Statistics | None:
+    """The statistics themselves, or measured on data. Raises InputError if they are missing."""
     if not backbone.has_statistics:
         return None
-    if given is None:
+    if statistics is None:
         raise InputError(
             "the norms of this network keep statistics, which a mask alone does not "
             "have: pass statistics=task.train to measure them there, or give what train_mask or "
             "train_weights returned (those that prune returns belong to its trained weights)"
         )
     initial = backbone.initial_statistics()
-    if not isinstance(given, Mapping) or given.keys() != initial.keys():
-        inputs = some_inputs(checked_examples(backbone, given), MEASURED)
+    if not isinstance(statistics, Mapping) or statistics.keys() != initial.keys():
+        inputs = some_inputs(checked_examples(backbone, statistics), MEASURED)
         return remeasured(backbone, weights, inputs, lambda _, mean, variance: (mean, variance))
-    for name, value in given.items():
+    for name, value in statistics.items():
         if not isinstance(value, Tensor) or value.shape != initial[name].shape:
             shape = tuple(initial[name].shape)
             raise InputError(f"the statistic {name} must be a tensor of shape {shape}")
-    return {name: value.to(backbone.device) for name, value in given.items()}
+    return {name: value.to(backbone.device) for name, value in statistics.items()}
 
 
 def _check_weights(backbone: Backbone, weights: Any, name: str) -> None:

@@ -6,9 +6,9 @@ et al., "What's Hidden in a Randomly Weighted Neural Network?" (2020). A gain mu
 weights: a mask that keeps a tenth of them shrinks what a layer computes about threefold, which a
 network without norms never gets back.
 
-torch's normal numbers (version 1, of old stores and records) differ between versions and processor
+torch's normal numbers (version 1, in the oldest records) differ between versions and processor
 families. Version 2 runs the polar method (Marsaglia and Bray, 1964) on NumPy's Philox
-stream of whole numbers, and all arithmetic is +, -, *, / and the square root in float64, which
+stream of integers, and all arithmetic is +, -, *, / and the square root in float64, which
 IEEE 754 rounds to one right answer; the logarithm is a series of these. Every operation is a pass
 of its own over an array, so that no compiler can fuse two of them and round once.
 """
@@ -28,7 +28,9 @@ from impresslearn.networks.layers import plain_layers
 
 Init = Literal["signed_constant", "kaiming_normal"]
 GAINS: dict[str, float] = {"signed_constant": 2.0, "kaiming_normal": 1.0}
-"""The gain where none is given: 2 is the best found at sparsity 0.9, 1 is the paper's."""
+# A mask of sparsity 0.9 shrinks what each layer computes about threefold, and a network without
+# norms never gets that back: doubled weights took a mask on permuted MNIST from 95.6% to
+# 97.3–97.5% (gain 3: 96.7–97.4%, gain 0.5: 84%). The paper's gain is 1.
 INIT_VERSION = 2
 CHUNK = 2**14
 """Pairs drawn at a time: their arrays fit the cache. The numbers do not depend on it."""
@@ -58,11 +60,16 @@ def fill_weights(
 ) -> None:
     """Fills the weights of linear layers and convolutions in place, layer by layer.
 
-    All else stays as the module's builder drew it: biases, norms, projections of attention.
-    "kaiming_normal": normal numbers times gain * sqrt(2 / fan_in); "signed_constant": the signs of
-    the same numbers times gain * sqrt(2 / fan_in). Drawn on the CPU in float32, whatever the
-    module's device and dtype. version: 2, or 1 for torch's numbers. Raises InputError for an
-    unknown init or version and a bad seed or gain.
+    Everything else stays as the module's builder drew it: biases, norms, projections of attention.
+    Numbers are drawn on the CPU in float32, whatever the module's device and dtype.
+
+    - `init`: "kaiming_normal" fills in normal numbers times gain * sqrt(2 / fan_in),
+      "signed_constant" the signs of the same numbers times gain * sqrt(2 / fan_in).
+    - `seed`: at least 0.
+    - `gain`: by default 2 for "signed_constant" and 1 for "kaiming_normal".
+    - `version`: 2, or 1 for torch's numbers.
+
+    Raises InputError for an unknown init or version and a bad seed or gain.
     """
     gain, layers = check_gain(gain, init), plain_layers(module)
     if version not in (1, INIT_VERSION) or isinstance(version, bool):
@@ -85,8 +92,8 @@ def standard_normals(count: int, seed: int, place: int) -> np.ndarray:
     """(count,) float32, of mean 0 and variance 1; `place` numbers the sequences of a seed."""
     stream = np.random.Philox(key=seed, counter=[0, STREAM, 0, place])
     normals = np.empty(count, dtype=np.float32)
-    found = 0
-    while found < count:
+    filled = 0
+    while filled < count:
         pairs = min(CHUNK, count)
         uniform = (stream.random_raw(2 * pairs) >> np.uint64(11)).astype(np.float64) * 2.0**-52 - 1
         x, y = uniform[::2], uniform[1::2]
@@ -95,9 +102,9 @@ def standard_normals(count: int, seed: int, place: int) -> np.ndarray:
         square = square[inside]
         factor = np.sqrt(-2 * _log(square) / square)
         both = np.stack([x[inside] * factor, y[inside] * factor], axis=1).reshape(-1)
-        both = both[: count - found]
-        normals[found : found + both.size] = both
-        found += both.size
+        both = both[: count - filled]
+        normals[filled : filled + both.size] = both
+        filled += both.size
     return normals
 
 

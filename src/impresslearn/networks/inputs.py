@@ -25,7 +25,7 @@ from impresslearn.networks import Backbone
 
 LARGEST_ID = 2**24
 """float32 holds every integer below."""
-USUAL = 0.1, 3.0
+USUAL_DEVIATIONS = 0.1, 3.0
 """Standard deviations of inputs that need no warning."""
 LOOKED_AT = 1000
 """Examples of a task from which its scale is measured."""
@@ -36,7 +36,13 @@ TrainingData = tuple[Examples | StreamedExamples, tuple[Label, ...]]
 def checked_examples(
     backbone: Backbone, data: Any, preprocessing: Preprocessing | None = None
 ) -> Examples | StreamedExamples:
-    """Labelled data, as `as_examples` takes it, prepared unless it comes as `Prepared`."""
+    """Labelled data as the backbone takes it.
+
+    - `data`: as `as_examples` takes it; `Prepared` data is not prepared again.
+    - `preprocessing`: prepares raw inputs, None for none.
+
+    Raises InputError for data that do not fit the backbone.
+    """
     if isinstance(data, Prepared):
         data, preprocessing = data.data, None
     if preprocessing is not None and isinstance(data, (tuple, list)) and len(data) == 2:
@@ -49,8 +55,7 @@ def checked_examples(
             examples = replace(examples, inputs=as_network_inputs(examples.inputs))
         backbone.check_inputs(examples.inputs)
     if not backbone.input_dtype.is_floating_point:
-        held = examples.inputs if isinstance(examples, Examples) else None
-        values = some_inputs(examples, 1) if held is None else held
+        values = examples.inputs if isinstance(examples, Examples) else some_inputs(examples, 1)
         _check_ids(backbone, values, examples.pixels)
     return examples
 
@@ -58,65 +63,74 @@ def checked_examples(
 def training_examples(
     backbone: Backbone, data: Any, preprocessing: Preprocessing | None = None
 ) -> TrainingData:
-    """Data and classes, sorted. Raises InputError for fewer than two, or more than fit.
+    """Data to learn a task from, and its classes, sorted. Arguments as `checked_examples`.
 
-    And where tasks have heads of their own, unless the layer that is replaced gives the logits.
-    Warns of inputs that networks learn badly from as they are.
+    Warns of inputs whose scale networks learn badly from. Raises InputError for fewer than two
+    classes or more than fit, and if tasks have their own heads, but the layer that a head replaces
+    does not give the logits.
     """
     examples = checked_examples(backbone, data, preprocessing)
     classes = task_classes(examples.labels, backbone.most_classes)
     scaled = preprocessing is not None and preprocessing.normalises
     floats = backbone.input_dtype.is_floating_point and not backbone.pretrained
     if floats and not scaled and (line := unusual_scale(examples)):
-        how = "preprocessing=il.Preprocessing.standardising(inputs)"
-        line += f"; a learner with {how} is likely to learn them better"
-        warn_caller(line, InputScaleWarning)
+        warn_caller(
+            f"{line}; a learner with preprocessing=il.Preprocessing.standardising(inputs) is "
+            "likely to learn them better",
+            InputScaleWarning,
+        )
     if backbone.own_head is not None:
-        some = some_inputs(examples, 2).to(backbone.device).to(backbone.input_dtype)
-        with torch.no_grad():
-            try:
-                silent = not backbone.forward(backbone.new_head(len(classes)), some).any()
-            except InputError as error:
-                backbone.forward({}, some)  # says what is wrong with the inputs, if they are
-                raise _no_head(backbone) from error
-        if not silent:
-            raise _no_head(backbone)
+        _check_head(backbone, examples, len(classes))
     return examples, classes
 
 
-def unusual_scale(examples: Examples | StreamedExamples) -> str | None:
-    """What to say about inputs that networks learn badly from as they are."""
-    if isinstance(examples, StreamedExamples) or isinstance(examples.inputs, Inputs):
-        return None
-    try:
-        found = Preprocessing.standardising(examples.subset(range(min(len(examples), LOOKED_AT))))
-    except InputError:  # all the same
-        return None
-    mean, std = float(np.mean(found.mean)), float(np.mean(found.std))
-    if USUAL[0] <= std <= USUAL[1]:
-        return None
-    return f"inputs have a mean of {mean:.3g} and a deviation of {std:.3g}"
-
-
-def _no_head(backbone: Backbone) -> InputError:
+def _check_head(
+    backbone: Backbone, examples: Examples | StreamedExamples, num_classes: int
+) -> None:
+    """Raises InputError unless a head of zeros makes all logits zero."""
+    some = some_inputs(examples, 2).to(backbone.device).to(backbone.input_dtype)
     name = "" if backbone.own_head is None else backbone.own_head.name
-    return InputError(
+    unsuitable = InputError(
         f"{backbone.name}: {name}, the layer that was defined last, does not give the logits; "
         'define it last, or use head="shared"'
+    )
+    with torch.no_grad():
+        try:
+            silent = not backbone.forward(backbone.new_head(num_classes), some).any()
+        except InputError as error:
+            # If the inputs are at fault, a pass without a head reports what is wrong with them.
+            backbone.forward({}, some)
+            raise unsuitable from error
+    if not silent:
+        raise unsuitable
+
+
+def unusual_scale(examples: Examples | StreamedExamples) -> str | None:
+    """A line about inputs whose scale networks learn badly from, or None."""
+    if isinstance(examples, StreamedExamples) or isinstance(examples.inputs, Inputs):
+        return None
+    some = examples.subset(range(min(len(examples), LOOKED_AT)))
+    try:
+        scale = Preprocessing.standardising(some)
+    except InputError:  # all values are the same
+        return None
+    mean, std = float(np.mean(scale.mean)), float(np.mean(scale.std))
+    low, high = USUAL_DEVIATIONS
+    return (
+        None
+        if low <= std <= high
+        else f"inputs have a mean of {mean:.3g} and a deviation of {std:.3g}"
     )
 
 
 def are_pixels(backbone: Backbone, examples: Examples | StreamedExamples) -> bool | None:
-    """What `Preprocessing.pixels` is for raw examples: whether they are pixels; None: it is open.
-
-    uint8 is, and values beyond [0, 1] are not, nor is anything of token ids and several inputs.
-    """
-    held = examples.inputs if isinstance(examples, Examples) else None
-    if isinstance(held, Inputs) or not backbone.input_dtype.is_floating_point:
+    """Whether raw examples are pixels: uint8 is, values beyond [0, 1] are not; None if unclear."""
+    inputs = examples.inputs if isinstance(examples, Examples) else None
+    if isinstance(inputs, Inputs) or not backbone.input_dtype.is_floating_point:
         return None
-    if examples.pixels or held is None:
+    if examples.pixels or inputs is None:
         return examples.pixels or None
-    low, high = map(float, held.aminmax())
+    low, high = map(float, inputs.aminmax())
     return False if low < 0 or high > 1 else None
 
 
@@ -126,30 +140,27 @@ def checked_inputs(
     """Inputs without labels as the backbone takes them: a float tensor, prepared if raw.
 
     Token ids are floats too until they enter the network, whose `input_dtype` makes integers of
-    them: float32 holds every whole number that can be one.
+    them: float32 holds every id, and files and caches need no second kind of input.
     """
-    given = inputs.data if isinstance(inputs, Prepared) else inputs
+    unprepared = inputs.data if isinstance(inputs, Prepared) else inputs
     if isinstance(inputs, Prepared) or preprocessing is None:
-        values = as_network_inputs(given)
+        values = as_network_inputs(unprepared)
     else:
-        values = preprocessing.apply(given)
+        values = preprocessing.apply(unprepared)
     backbone.check_inputs(values)
     if not backbone.input_dtype.is_floating_point:
-        pixels = isinstance(values, Tensor) and raw(given).dtype == torch.uint8
+        pixels = isinstance(values, Tensor) and raw(unprepared).dtype == torch.uint8
         _check_ids(backbone, values, pixels)
     return values
 
 
 def _check_ids(backbone: Backbone, values: Tensor | Inputs, pixels: bool) -> None:
-    """Raises InputError for numbers that are no ids of the network's vocabulary.
-
-    Which of several inputs are ids only the network knows.
-    """
+    """Raises InputError for numbers outside the network's vocabulary."""
     if isinstance(values, Inputs):
-        return
+        return  # only the network knows which of several inputs are ids
     most = min(backbone.vocabulary or LARGEST_ID, LARGEST_ID)
     kind = str(backbone.input_dtype).removeprefix("torch.")
-    takes = f"{backbone.name} takes whole numbers from 0 to {most - 1} (its input_dtype is {kind})"
+    takes = f"{backbone.name} takes integers from 0 to {most - 1} (its input_dtype is {kind})"
     if pixels:
         raise InputError(f"{takes}; uint8 is read as pixels, give them as int64")
     if not torch.equal(values, values.floor()):

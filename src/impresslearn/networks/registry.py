@@ -239,26 +239,25 @@ def _planned(
         norm = list_norms(buildable=True)[0] if norms is None else norms[0]
     if norm is not None:
         find_norm(norm, list_norms(buildable=builds_norms) if norms is None else norms, name)
-    given: dict[str, Any] = {"num_classes": check_integer("num_classes", num_classes, 1)}
+    fixed: dict[str, Any] = {"num_classes": check_integer("num_classes", num_classes, 1)}
     if builds_norms:
-        given["norm"] = norm
+        fixed["norm"] = norm
     try:
-        bound = signature.bind(**given, **settings)
+        bound = signature.bind(**fixed, **settings)
     except TypeError as error:
-        known = ", ".join(key for key in signature.parameters if key not in given) or "none"
+        known = ", ".join(key for key in signature.parameters if key not in fixed) or "none"
         raise InputError(f"{name}: {error}; its settings are {known}") from None
     bound.apply_defaults()
     complete = {**dict(zip(signature.parameters, bound.args, strict=False)), **bound.kwargs}
-    settings = {key: value for key, value in complete.items() if key not in given}
+    settings = {key: value for key, value in complete.items() if key not in fixed}
     settings = plain_json(settings, f"the settings of {name}")
-    return partial(builder, **given, **settings), norm, settings
+    return partial(builder, **fixed, **settings), norm, settings
 
 
 def _norm_of(module: nn.Module, name: str, norm: str | None) -> str:
     """The norm policy of a network that was built, its batch norms brought under it in place."""
     builds_norms = "norm" in inspect.signature(_architectures[name][0]).parameters
-    kept = statistic_names(module)
-    nothing_to_do = not kept and (norm == "none" or not batch_norms(module))
+    nothing_to_do = not statistic_names(module) and (norm == "none" or not batch_norms(module))
     if norm is not None and (builds_norms or nothing_to_do):
         return norm
     return convert_batch_norms(module, norm or "per_task")
