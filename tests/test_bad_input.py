@@ -91,7 +91,7 @@ MISTAKES = [
     ("names of another number", lambda it: it.predict(X, ["digits"] * 5), InputError,
      "96 inputs came with 5 task names"),
     ("inputs of another size to predict", lambda it: it.predict(X[:, :9], "digits"), InputError,
-     r"expects 16 values an input, got shape \(9,\) = 9"),
+     r"expects 16 values per input, got shape \(9,\) = 9"),
     ("a single input without a batch", lambda it: it.predict(X[0], "digits"), InputError,
      "add a batch dimension"),
     ("NaN to predict", lambda it: it.predict(NAN, "digits"), InputError, "1 NaN or infinite"),

@@ -75,7 +75,7 @@ def test_a_trained_mask_solves_its_task_on_the_frozen_network(backbone, clouds, 
     ("change", "message"),
     [
         ({"data": (torch.zeros(4, 10), [0, 0, 0, 0])}, "classes"),
-        ({"data": (torch.zeros(2, 9), [0, 1])}, "expects 10 values an input"),
+        ({"data": (torch.zeros(2, 9), [0, 1])}, "expects 10 values per input"),
         ({"sparsity": 95}, r"did you mean 0.95\?"),
         ({"allocation": "even"}, "allocation must be one of"),
         ({"seed": "one"}, "seed must be"),

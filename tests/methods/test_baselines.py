@@ -223,7 +223,7 @@ def test_bad_input_is_refused_and_a_task_changes_no_other(baseline):
         (("a", (inputs, labels)), "'a' was learned already"),
         (("b", (inputs, labels * 0)), "at least two classes; all labels are 0"),
         (("b", (inputs, torch.arange(96) % 5)), "5 classes, the network 3 outputs"),
-        (("b", (inputs[:, :3], labels)), "expects 16 values an input"),
+        (("b", (inputs[:, :3], labels)), "expects 16 values per input"),
         (("b", (inputs[:0], labels[:0])), "no example"),
     ]
     for arguments, message in mistakes:

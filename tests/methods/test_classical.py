@@ -155,7 +155,7 @@ def test_bad_input_is_refused():
     for task, data, message in (
         ("a", (X, Y), "'a' was learned already"),
         ("b", (X, Y * 0), "at least two classes; all labels are 0"),
-        ("b", (X[:, :3], Y), "expects 16 values an input"),
+        ("b", (X[:, :3], Y), "expects 16 values per input"),
     ):
         refused(message, method.learn_task, task, data)
     refused("label 9 was never seen", method.score, (X, Y * 0 + 9), "a")

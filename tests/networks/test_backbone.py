@@ -205,7 +205,7 @@ def test_the_fingerprint_sees_every_tensor():
         (
             LENET,
             torch.zeros(2, 8, 8),
-            r"784 values an input, got shape \(8, 8\) = 64; a network .* has in_features=64$",
+            r"784 values per input, got shape \(8, 8\) = 64; a network .* has in_features=64$",
         ),
         (LENET, torch.zeros(28, 28), r"got shape \(28,\) = 28; add a batch dimension"),
         (LENET, torch.zeros(()), "expects a batch of inputs as a tensor, got a single number"),

@@ -92,7 +92,7 @@ def test_embeddings_and_what_is_tied_to_them_are_masked_only_if_included():
 @pytest.mark.parametrize(
     ("module", "chosen", "message"),
     [
-        (pair(), {"skip": ["0.bias"]}, "skip names '0.bias', which is no maskable layer; the"),
+        (pair(), {"skip": ["0.bias"]}, "skip names '0.bias', which is not a maskable layer; the"),
         (pair(), {"include": ["1.weigth"]}, "closest are 1.weight, 0.weight$"),
         (pair(), {"skip": ["x*"]}, "the layers are 0.weight, 1.weight$"),
         (pair(), {"skip": ["0.weight", "1.weight"]}, "skip leaves none of the 2"),

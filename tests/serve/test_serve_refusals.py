@@ -52,7 +52,7 @@ def asking(inputs=ROWS, task="new 0", **more):
         (asking([[None] * 16]), 422, "inputs: must be real numbers"),
         (asking([[10**400] * 16]), 422, "inputs: must be real numbers"),
         (asking([[], []]), 422, "numbers, got shape (2, 0)"),
-        (asking([[1.0]]), 422, "lenet_300_100 expects 16 values an input"),
+        (asking([[1.0]]), 422, "lenet_300_100 expects 16 values per input"),
         (asking([[1.0], [1, 2]]), 422, "inputs: must be lists of numbers, all rows of one length"),
         ('{"inputs": ' + 99 * "[" + 99 * "]" + ', "task": "a"}', 422, "inputs: must be lists"),
         (asking([[1e300] * 16]), 422, "16 NaN or infinite values"),

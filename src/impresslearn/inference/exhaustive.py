@@ -158,7 +158,7 @@ class SharedFeatures:
     """Logits of tasks in turn; features that several tasks read are computed once.
 
     - `backbone`: the network.
-    - `inputs`: those of all tasks.
+    - `inputs`: the inputs for all tasks.
     """
 
     def __init__(self, backbone: Backbone, inputs: Tensor | Inputs) -> None:

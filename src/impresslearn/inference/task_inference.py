@@ -161,7 +161,7 @@ def guess_task(
     - `seed`: for "alpha".
 
     Raises InputError for no task, no input, an unknown method, and for another method than
-    "exhaustive" if tasks cannot be superposed: with heads of their own, tuned norms or biases, or a
+    "exhaustive" if tasks cannot be superposed: with their own heads, tuned norms or biases, or a
     start at the network itself.
     """
     check_choice("method", method, METHODS)
@@ -205,13 +205,13 @@ def _superposed(backbone: Backbone, task: KnownTask, method: str) -> Mixture | M
         if mixture is None and weights.keys() == backbone.weights.keys():
             return weights
     raise InputError(
-        "tasks that start at the network, tune norms or have heads of their own are told by "
-        f'"exhaustive", not {method!r}'
+        "tasks that start at the network, tune norms or have their own heads cannot be superposed "
+        f"for {method!r}; use method='exhaustive'"
     )
 
 
 def _ranked(tasks: Sequence[KnownTask], slopes: Tensor) -> TaskGuess:
-    """The task of the most negative gradient; its posterior is no more than that ranking.
+    """The task of the most negative gradient; its posterior is that ranking alone.
 
     The posterior is what equal shares become by one exponentiated-gradient step of size 1. No task
     is run, so nothing speaks for "unknown".
@@ -285,7 +285,7 @@ def _has_few_features(task: KnownTask) -> bool:
 def input_mismatch(
     backbone: Backbone, tasks: Sequence[KnownTask], inputs: Tensor | Inputs, logits: Tensor
 ) -> Tensor:
-    """(T,) how unlike each task's own ones the inputs are, in nats; 0 for tasks without statistics.
+    """(T,) how much the inputs differ from each task's own, in nats; 0 without statistics.
 
     A squared distance times `DISTANCE_WEIGHT` and the root of the number of inputs. Of few features
     all levels are known: a Gaussian's evidence, all of it independent, times `FEW_FEATURES_WEIGHT`.
@@ -316,9 +316,9 @@ def unknown_odds(
 ) -> float:
     """The logarithm of how much likelier no task is than the best one, whose logits these are.
 
-    Either the inputs look foreign, or the task is unsure of them: by an entropy nearer to that of
-    shuffled inputs. Of few features the entropy says nothing, since linear readouts are often
-    unsure of their own rows. Without a profile, "none" is impossible.
+    Either the inputs look foreign, or the task is unsure of them: its entropy is nearer to the one
+    on shuffled inputs. With few features the entropy says nothing, since linear readouts are often
+    unsure of own rows. Without a profile, "none" is impossible.
     """
     if profile is None:
         return -math.inf

@@ -1,4 +1,4 @@
-"""What a task showed on its own training inputs, which tells inputs that belong to no task.
+"""Profiles of tasks on their own training inputs, which reveal inputs that belong to no task.
 
 Predictions alone are not enough: a network is as sure of inverted digits as of digits. With
 thresholds that reject 5% of own batches of 8, inverted digits / uniform / Gaussian noise are
@@ -27,7 +27,7 @@ from impresslearn.training.objectives import entropies
 PROFILED_INPUTS = 512
 GROUPS = 256
 QUIET = 4
-"""Groups of values that are kept: those of least variance."""
+"""Groups of values that are kept: the ones of least variance."""
 FEW_FEATURES = 32
 """Inputs of up to this number of values keep the level of each one."""
 STEPS_PER_SPREAD = 8
@@ -39,20 +39,20 @@ MAX_PART = 16.0
 REJECTED = 0.05
 """The share of a task's own inputs that the threshold is to reject."""
 RANGE_TOLERANCE = 1.64
-"""Standard errors of its own mean that the limit of few features allows for."""
+"""Standard errors of the mean distance that the limit of few features allows for."""
 SEVERAL, MAX_INDEPENDENT = 8, 16
 """The threshold is measured for 1 and for 8 inputs, and falls up to 16 inputs."""
 
 
 @dataclass(frozen=True)
 class InputStatistics:
-    """What a task's own inputs look like; 28 bytes, or for few features 18 and one per value.
+    """Statistics of a task's own inputs; 28 bytes, or for few features 18 and one per value.
 
     All numbers are float16, but levels of few features are multiples of an eighth of their spread.
 
     - `moments`: mean and standard deviation of an input's mean, mean and standard deviation of its
       root mean square, and their correlation.
-    - `groups`: which groups are quiet; none if every value is a group of its own.
+    - `groups`: which groups are quiet; none if every value is its own group.
     - `levels`: the groups' means.
     - `spread`: the groups' standard deviation.
     - `limits`: (a, b) of a + b / √n, which the mean distance of n own inputs exceeds once in 20.
@@ -112,11 +112,11 @@ class InputStatistics:
 
 @dataclass(frozen=True)
 class TaskProfile:
-    """What a task's own training inputs look like to it; the field's out-of-distribution detection.
+    """How a task sees its own training inputs; the field's out-of-distribution detection.
 
     - `own_entropy`: mean prediction entropy on own inputs, as a fraction of log K, float16.
     - `shuffled_entropy`: the same on own inputs with shuffled features.
-    - `inputs`: what the inputs look like, None if that cannot be kept.
+    - `inputs`: statistics of the inputs, None if that cannot be kept.
     """
 
     own_entropy: float
@@ -183,7 +183,7 @@ def distances(known: Sequence[InputStatistics], signals: Tensor) -> Tensor:
 
 
 def signals(backbone: Backbone, inputs: Tensor | Inputs, logits: Tensor) -> Tensor:
-    """(n, d) float32: the inputs if they have one size and are no token ids, else the logits.
+    """(n, d) float32: the inputs if they have one size and are not token ids, else the logits.
 
     - `logits`: (n, K), or (T, n, K) of several tasks.
     """

@@ -45,7 +45,7 @@ def compiled(signature: Any) -> Callable[[Callable], Any]:
 def usable(name: str) -> ModuleType | None:
     """A module of this package, imported once per process, or None if the import fails.
 
-    A package that is not installed is no surprise; the first failure of any other kind is a
+    A package that is not installed passes silently; the first failure of any other kind is a
     warning, because it makes learning slower.
 
     - `name`: the module's name within `impresslearn.kernels`.

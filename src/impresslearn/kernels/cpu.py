@@ -39,7 +39,7 @@ def _pool(count: int, process: int) -> ThreadPoolExecutor:
 def _run(kernel: Kernel, units: int, block: int, work: int, scratch: int) -> None:
     """Calls the kernel on shares of the rows, one per thread; shares begin at whole blocks.
 
-    Each call gets `scratch` bytes of zeros on a cache line of its own.
+    Each call gets its own `scratch` bytes of zeros, aligned to a cache line.
     """
     threads = max(1, torch.get_num_threads()) if work >= SMALL_WORK else 1
     memory = torch.zeros(threads * scratch + 64, dtype=torch.uint8, device="cpu")

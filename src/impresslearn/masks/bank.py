@@ -95,7 +95,7 @@ class MaskBank:
         self.layers = checked_layers(layers)
         self.device = torch.device(device)
         self.trained_on: str | None = None
-        # Tells it from every other bank of this process: a bank without a mask is another bank.
+        # Unique in this process: `without` gives a bank with other positions, and another serial.
         self.serial = next(SERIALS)
         self._infos: list[MaskInfo] = []
         self._position: dict[str, int] = {}

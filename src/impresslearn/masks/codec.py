@@ -86,7 +86,7 @@ def decode_mask(blob: bytes, shapes: Sequence[tuple[int, int]]) -> list[Mask]:
       finds it.
     - `shapes`: (units, fan_in) of every layer, in order.
 
-    Raises StoreError for bytes that are no mask of these shapes.
+    Raises StoreError for bytes that do not hold a mask of these shapes.
     """
     if not blob or blob[0] != FORMAT:
         got = f"format {blob[0]}" if blob else "no bytes"
@@ -97,7 +97,7 @@ def decode_mask(blob: bytes, shapes: Sequence[tuple[int, int]]) -> list[Mask]:
     try:
         layers = [read_layer(coder, units, fan_in) for units, fan_in in shapes]
     except AssertionError:  # how the coder reports words that no message is encoded to
-        raise StoreError("a stored mask is damaged: its words are no message") from None
+        raise StoreError("a stored mask is damaged: its words cannot be decoded") from None
     if not coder.maybe_exhausted():
         raise StoreError("a stored mask is damaged or of larger layers: bytes are left over")
     return layers
@@ -249,7 +249,7 @@ def _move(
 
 
 def _nearest(weights: NDArray[np.float32], rows: Integers, columns: Integers) -> Integers:
-    """The class of each row, given those of the columns, at the densities that the blocks have."""
+    """The class of each row, given the columns' classes, at the densities that the blocks have."""
     along = weights @ _one_hot(columns)
     ones, sizes = _count(along, rows, columns)
     density = (ones + 0.4) / (sizes + 0.8)

@@ -93,7 +93,7 @@ def disjoint_mask(
 ) -> dict[str, Tensor]:
     """One of `count` masks that share every layer's weights out among themselves at random.
 
-    Each weight lies in exactly one of them, and their sizes differ by at most one. If a layer has
+    Each weight is in exactly one of them, and their sizes differ by at most one. If a layer has
     fewer weights than there are masks, the last masks have none of it.
 
     - `layers`: the layers of the network, `backbone.layers`.
@@ -105,7 +105,7 @@ def disjoint_mask(
     """
     seed, layers = check_integer("seed", seed, 0, SEED_LIMIT), checked_layers(layers)
     if not 0 <= number < count < MASK_LIMIT:
-        raise InputError(f"there is no mask {number} of {count} disjoint ones")
+        raise InputError(f"there is no mask {number} among {count} disjoint masks")
     mask = {}
     for place, layer in enumerate(layers):
         size = prod(layer.shape[2:]) if kernels else 1
@@ -116,7 +116,7 @@ def disjoint_mask(
 
 @lru_cache(maxsize=64)
 def _shares(numel: int, count: int, seed: int, place: int) -> np.ndarray:
-    """Which of the masks each weight, or kernel, of a layer lies in."""
+    """The number of the mask that each weight, or kernel, of a layer belongs to."""
     stream = np.random.Generator(np.random.Philox(key=seed, counter=[0, 1, count, place]))
     order = np.argsort(stream.bit_generator.random_raw(numel), kind="stable")
     shares = np.empty(numel, dtype=np.int32)
@@ -232,7 +232,7 @@ def disjoint_bank(
     *,
     kernels: bool = False,
 ) -> MaskBank:
-    """A new bank of random masks that share the weights out: each lies in exactly one mask.
+    """A new bank of random masks that share the weights out: each is in exactly one mask.
 
     Their sum keeps every weight, so equal coefficients are the network itself, and no mask says
     anything about another. Coefficients in few bits do best with such masks: on permuted MNIST

@@ -84,7 +84,7 @@ def prune(
 
     - `rounds`: after the last one, `sparsity` is reached.
     - `recipe`: how weights are trained in each round.
-    - the other arguments are those of `train_mask`.
+    - the other arguments as for `train_mask`.
 
     Raises the errors of `train_mask`.
     """
@@ -154,7 +154,7 @@ def accuracy(
       weights) and `train_weights` return, whose head is used too; None with `weights`.
     - `data`: labelled examples.
     - `classes`: the task's classes in the order of the outputs. Results of training know them; a
-      plain mask takes those in the data, if they are as many as the network's outputs.
+      plain mask takes the labels in the data, if there is one for each of the network's outputs.
     - `weights`: layer name -> floats to put the mask over in place of the network's own, or to
       score as they are if `masked` is None, such as the result of `dense_weights`.
     - `statistics`: norm statistics by buffer name, or data to measure them on. Results of training
@@ -168,7 +168,7 @@ def accuracy(
     head = getattr(masked, "head", {})
     if backbone.own_head is not None and not head:
         raise InputError(
-            "each task of this network has a head of its own, and a mask alone has none: give what "
+            "each task of this network has its own head, and a mask alone has none: give what "
             'train_mask returned, or make the network with head="shared"'
         )
     network = {**scored, **head}
@@ -182,7 +182,7 @@ def accuracy(
         raise InputError(
             f"the data show {len(order)} classes and the network has {backbone.num_classes} "
             "outputs, so which class an output is, is unclear; pass classes=, in the order of the "
-            "outputs (train_mask sorts those of its data)"
+            "outputs (train_mask sorts the labels)"
         )
     view = TaskView(network, _statistics(backbone, network, statistics), len(order))
     return view.accuracy(backbone, to_batches(examples, order, backbone.device))

@@ -35,11 +35,11 @@ class LeNet(nn.Sequential):
 
     @property
     def input_shape(self) -> tuple[int]:
-        """(values an input,)."""
+        """(values per input,)."""
         return (cast(nn.Linear, self[0]).in_features,)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """(n, ...) with as many values an input as the first layer takes -> logits (n, classes)."""
+        """Inputs (n, ...) of any shape -> logits (n, classes)."""
         return super().forward(inputs.flatten(1))
 
 
@@ -48,7 +48,7 @@ def lenet_300_100(
 ) -> LeNet:
     """LeNet with the given hidden widths; 266,200 weights in three layers by default.
 
-    Raises InputError for sizes that are no counts.
+    Raises InputError for sizes below 1.
     """
     if not isinstance(widths, Sequence) or isinstance(widths, str):
         raise InputError(f"widths must be a sequence of hidden widths, got {widths!r}")
@@ -61,7 +61,7 @@ def lenet_300_100(
 
 
 def linear(num_classes: int, *, in_features: int = 768) -> LeNet:
-    """One layer with a bias. Raises InputError for sizes that are no counts."""
+    """One layer with a bias. Raises InputError for sizes below 1."""
     return LeNet(nn.Linear(check_integer("in_features", in_features, 1), num_classes))
 
 
@@ -199,12 +199,12 @@ def load_resnet20(path: str | Path, num_classes: int = 10, width: int = 16) -> R
     """A ResNet-20 trained on CIFAR-10, for `adapt`, in the mode for prediction.
 
     - `path`: a .npz file with an array for each parameter and running statistic, by its name in the
-      module (`conv1.weight`, `layer1.0.bn1.running_mean`, ..., `linear.bias`): those of
+      module (`conv1.weight`, `layer1.0.bn1.running_mean`, ..., `linear.bias`), as in
       resnet20-12fca82f of akamaster/pytorch_resnet_cifar10 (Idelbayev), whose inputs are RGB in
       [0, 1] minus (0.485, 0.456, 0.406) over (0.229, 0.224, 0.225).
     - `num_classes`, `width`: of the network in the file.
 
-    Raises MissingDataError if there is no such file, InputError for other arrays.
+    Raises MissingDataError if the file is missing, InputError for other arrays.
     """
     path = Path(path)
     if not path.is_file():

@@ -145,7 +145,7 @@ class Backbone(ReadOnlySettings):
 
     @property
     def input_dtype(self) -> torch.dtype:
-        """The number format of inputs: that of the weights, or int64 for token ids."""
+        """The number format of inputs: the weights' format, or int64 for token ids."""
         return self._input_dtype or self.dtype
 
     @property
@@ -170,7 +170,7 @@ class Backbone(ReadOnlySettings):
 
     @property
     def has_task_statistics(self) -> bool:
-        """Whether every task has running statistics of its own: norm per_task, and batch norm."""
+        """Whether every task has its own running statistics: norm per_task, and batch norm."""
         return self.has_statistics and not self.shares_statistics
 
     @property
@@ -180,7 +180,7 @@ class Backbone(ReadOnlySettings):
 
     @property
     def most_classes(self) -> int | None:
-        """The classes that a task may have; None, any number, with heads of its own."""
+        """The classes that a task may have; None for any number, if every task has its own head."""
         return self.num_classes if self.own_head is None else None
 
     def new_head(self, num_classes: int) -> dict[str, Tensor]:
@@ -244,7 +244,7 @@ class Backbone(ReadOnlySettings):
         statistics: Mapping[str, Tensor] | None = None,
         mode: Mode = "eval",
     ) -> Tensor:
-        """(n, f) what enters the head, flattened; arguments and errors as of `forward`.
+        """(n, f) inputs of the head, flattened; arguments and errors as of `forward`.
 
         The head is the layer that tasks replace, and where they share it the last maskable one;
         InputError is also raised unless its module is called once a pass, on a batch (n, ...).

@@ -1,4 +1,4 @@
-"""Calls a module with other tensors in place of its own, and explains unsuitable inputs.
+"""Calls a module with other tensors than its parameters, and explains unsuitable inputs.
 
 An error about inputs is one line, raised before the call or made of torch's own message.
 """
@@ -22,7 +22,7 @@ Shape = Sequence[int | None]
 Reader = Callable[[Any, str], Any]
 
 _INPUT_WORDS = ("shape", "size", "dim", "d input", "channel", "type", "same device", "index out")
-"""Words by which torch's errors about unsuitable inputs are told from others."""
+"""Words that torch's errors about unsuitable inputs contain."""
 
 
 def takes_flat(shape: Shape | None) -> bool:
@@ -31,7 +31,7 @@ def takes_flat(shape: Shape | None) -> bool:
 
 
 def check_batch(name: str, inputs: Tensor | Inputs, wanted: Shape | None) -> None:
-    """Raises InputError unless `inputs` is a batch (n, ...) of the shape that a network wants."""
+    """Raises InputError unless `inputs` is a batch (n, ...) of the network's input shape."""
     if isinstance(inputs, Inputs):
         if wanted is not None:
             raise InputError(f"{name} has an input_shape and takes one tensor, got {inputs}")
@@ -42,7 +42,7 @@ def check_batch(name: str, inputs: Tensor | Inputs, wanted: Shape | None) -> Non
     shape, flat = tuple(inputs.shape[1:]), takes_flat(wanted)
     if wanted is None or (prod(shape) == wanted[0] if flat else _fits(shape, wanted)):
         return
-    expected, got = f"{wanted[0]} values an input", f"shape {shape} = {prod(shape)}"
+    expected, got = f"{wanted[0]} values per input", f"shape {shape} = {prod(shape)}"
     if not flat:
         sizes = ", ".join("*" if size is None else str(size) for size in wanted)
         expected, got = f"inputs of shape ({sizes})", f"{shape}"
@@ -56,7 +56,7 @@ def call(
     inputs: Tensor | Inputs,
     flat: bool,
 ) -> Any:
-    """What the module returns for inputs, with these tensors in place of its own.
+    """What the module returns for inputs, with other tensors than its parameters.
 
     - `name`: the network's name, for errors.
     - `flat`: whether inputs are flattened.

@@ -1,4 +1,4 @@
-"""What a task may have of its own beside masked weights: a last layer, and small parameters.
+"""The parameters that a task may have beside masked weights: a last layer and small parameters.
 
 A network with `head="own"` gives every task a last layer with an output for each of its classes.
 Small parameters are the scales and shifts of norms, and biases.
@@ -42,7 +42,7 @@ class Head:
         """The head of a module. Raises InputError if its weights are computed or shared."""
         last = last_layer(module)
         if last.part or not last.name.endswith("weight"):
-            raise InputError(f'the last layer {last.name} is no linear one; use head="shared"')
+            raise InputError(f'the last layer {last.name} is not linear; use head="shared"')
         named, bias = dict(module.named_parameters(remove_duplicate=False)), last.name[:-6] + "bias"
         if last.name not in named:
             raise InputError(f'the last layer {last.name} is computed; use head="shared"')
@@ -108,7 +108,7 @@ def small_parameters(module: nn.Module, head: Head | None) -> SmallGroups:
 
 
 def _unit(layer: nn.Module, prefix: str, parameters: dict[str, nn.Parameter]) -> float:
-    """For norms the root mean square of the scales, for others that of an output of the layer.
+    """The size of a norm's scales, or of an output of any other layer.
 
     An output's is the root mean square of the weights times the root of their fan-in.
     """

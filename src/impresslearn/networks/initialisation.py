@@ -10,7 +10,7 @@ torch's normal numbers (version 1, in the oldest records) differ between version
 families. Version 2 runs the polar method (Marsaglia and Bray, 1964) on NumPy's Philox
 stream of integers, and all arithmetic is +, -, *, / and the square root in float64, which
 IEEE 754 rounds to one right answer; the logarithm is a series of these. Every operation is a pass
-of its own over an array, so that no compiler can fuse two of them and round once.
+over an array, so that no compiler can fuse two of them and round once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ INIT_VERSION = 2
 CHUNK = 2**14
 """Pairs drawn at a time: their arrays fit the cache. The numbers do not depend on it."""
 STREAM = 2
-"""The part of Philox's counter that tells weights from random masks (0) and disjoint ones (1)."""
+"""The part of Philox's counter for weights; random masks have 0, disjoint masks 1."""
 LOG_2 = 0.6931471805599453
 SQRT_HALF = 0.7071067811865476
 TERMS = 12
@@ -43,7 +43,7 @@ TERMS = 12
 
 
 def check_gain(gain: float | None, init: str) -> float:
-    """The gain as a float, by default that of `init`. Raises InputError unless both are known."""
+    """The gain as a float; None gives the one for `init`. Raises InputError for bad values."""
     check_choice("init", init, get_args(Init))
     number = GAINS[init] if gain is None else check_number("gain", gain)
     if not number > 0:
@@ -80,7 +80,7 @@ def fill_weights(
         for place, layer in enumerate(layers):
             if in_turn is not None:
                 values = torch.randn(layer.shape, generator=in_turn, dtype=torch.float32)
-            else:  # a sequence of its own, whatever the other layers are
+            else:  # a separate sequence, whatever the other layers are
                 normals = standard_normals(layer.numel, seed, place)
                 values = torch.from_numpy(normals).reshape(layer.shape)
             if init == "signed_constant":

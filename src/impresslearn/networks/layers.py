@@ -1,9 +1,10 @@
 """The ordered maskable layers of a module: what masks and coefficients are laid out over.
 
 A task computes `{name: W ⊙ mask}` for the layers listed here and calls the module with those
-tensors in place of its own, so any architecture works and nothing has to be undone. A layer is a
-matrix of weights with its units in rows, which is not always a parameter: the packed projections
-of `nn.MultiheadAttention` are three layers, and GPT-2's `Conv1D` keeps its units in columns.
+tensors in place of its parameters, so any architecture works and nothing has to be undone. A layer
+is a matrix of weights with its units in rows, which is not always a parameter: the packed
+projections of `nn.MultiheadAttention` are three layers, and GPT-2's `Conv1D` keeps its units in
+columns.
 `joined` makes parameters of layers again.
 """
 
@@ -88,7 +89,7 @@ class Candidate:
 
     - `names`: all names of its parameter, if several modules share it.
     - `kind`: "" is masked unless it is skipped; "embedding" or "tied" (to one) has to be included;
-      "computed" weights are no parameter (parametrised, pruned), and masks cannot cover them.
+      "computed" weights (parametrised, pruned) are computed from parameters, and cannot be masked.
     """
 
     layer: MaskableLayer
@@ -98,7 +99,7 @@ class Candidate:
     def fits(self, pattern: str) -> bool:
         """Whether a pattern is the name of the layer or of its parameter, or matches one of them.
 
-        An embedding and a layer tied to it are told apart by their names.
+        An embedding and a layer tied to it differ by their names alone.
         """
         names = {self.layer.name, self.layer.parameter, *(() if self.kind else self.names)}
         return pattern in names or any(fnmatchcase(name, pattern) for name in names)
@@ -181,7 +182,7 @@ def plain_layers(module: nn.Module) -> tuple[MaskableLayer, ...]:
 def candidates(module: nn.Module) -> list[Candidate]:
     """All weights that masks can cover, in module order; raises InputError for lazy parameters.
 
-    A weight that layers share is one, but that of an embedding and of layers tied to it is two.
+    A shared weight is one candidate, but an embedding and the layers tied to it are two.
     """
     for name, tensor in chain(module.named_parameters(), module.named_buffers()):
         if is_lazy(tensor):
@@ -283,7 +284,7 @@ def _weights_of(module: nn.Module) -> Iterator[tuple[str, Part]]:
 
 
 def _computed(owner: nn.Module, short: str) -> Tensor:
-    """A weight that is no parameter; looking at it changes nothing.
+    """A weight that is computed from parameters; reading it changes nothing.
 
     A parametrisation runs whenever it is read, and in training may change its buffers then, as
     spectral norm does: a copy is read.
@@ -311,7 +312,7 @@ def _named(word: str, patterns: Collection[str], layers: Sequence[Candidate]) ->
             close = nearest(pattern, names)
             known = ", ".join(close or names[:8]) + (", …" if len(names) > 8 else "")
             raise InputError(
-                f"{word} names {pattern!r}, which is no maskable layer; "
+                f"{word} names {pattern!r}, which is not a maskable layer; "
                 f"the {'closest' if close else 'layers'} are {known}"
             )
         fitting.update(places)

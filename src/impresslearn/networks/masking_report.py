@@ -44,7 +44,7 @@ class ReportRow:
 
 
 class MaskingReport:
-    """What is masked of a network, what is left and why; prints as a table.
+    """The weights that masks cover, the rest, and why; prints as a table.
 
     Every parameter is there once, tied ones under their first name.
     """

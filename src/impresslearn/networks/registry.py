@@ -184,8 +184,8 @@ def adapt(
     - `num_classes`: the outputs of a shared head, by default the units of the module's last layer;
       own heads need none.
     - `norm`: what tasks do with batch norm: "shared" (the module's running statistics, frozen; if
-      the module has gathered none, those of the first task learned), "per_task" (each task's own,
-      starting there) or "batch". A module without batch norm gets "none".
+      the module has gathered none, the statistics of the first task learned), "per_task" (each
+      task's own, starting there) or "batch". A module without batch norm gets "none".
     - `input_shape`: the shape of one input, None for a free size.
     - `skip`, `include`: names of weights, or patterns such as "*.attn.*", to leave unmasked, and to
       mask instead of all.

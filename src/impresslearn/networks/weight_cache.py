@@ -30,7 +30,7 @@ class WeightCache:
     def get(self, name: str, make: Callable[[], Weights], evict_others: bool = True) -> Weights:
         """The weights kept under `name`, made if they are not there.
 
-        - `name`: what tells these weights from others.
+        - `name`: the key of these weights.
         - `make`: mixes the weights; runs without the lock, so that other threads are served.
         - `evict_others`: False keeps new weights only where there is room, so that going through
           all tasks once does not drop the weights in use.
