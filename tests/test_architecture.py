@@ -18,7 +18,6 @@ LAYERS = (  # from low to high; a unit imports strictly lower layers, or itself
     {"masks"},
     {"coefficients"},
     {"inference"},
-    {"state"},
     {"export", "store"},
     {"learner"},
     {"methods"},

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import impresslearn as il
-import impresslearn.state.state
+import impresslearn.store.store
 from impresslearn import ImpressLearner, Recipe, checks
 from impresslearn.data import Examples, StreamedExamples
 from impresslearn.errors import InputError, MissingDataError, TrainingError, UnknownTaskError
@@ -214,7 +214,7 @@ def test_an_interrupt_after_learning_and_before_the_task_is_kept(kind, monkeypat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(impresslearn.state.training_run, "task_profile", interrupt)
+        patched.setattr(impresslearn.store.store, "task_profile", interrupt)
         for verb in learn(data(2)):
             with pytest.raises(KeyboardInterrupt):
                 verb(learner)
@@ -228,7 +228,7 @@ def test_learning_that_diverges(kind):
     before = state(learner)
     wild = Recipe(lr=1e38, schedule="constant", epochs=0, min_steps=4)
     diverging = ImpressLearner(learner.backbone, task_recipe=wild, progress=False)
-    diverging._state = learner._state
+    diverging._store = learner._store
     message = "lower the learning rate"
     refused(message, diverging.learn_task, "new", data(2), error=TrainingError)
     assert_as_if_nothing_had_happened(learner, before, fresh(kind), data)
@@ -247,7 +247,7 @@ def test_a_store_without_preprocessing_takes_none_later(tmp_path):
     quick_learner().add_random_masks(2).learn_task("a", blobs()).save(tmp_path / "s")
     given = il.Preprocessing(mean=3.0)
     for verb in (il.load, il.open_store):
-        refused("the preprocessing None, not with", verb, tmp_path / "s", preprocessing=given)
+        refused("the preprocessing None, not", verb, tmp_path / "s", preprocessing=given)
 
 
 def test_a_flat_network_keeps_the_shape_of_its_first_images():

@@ -107,12 +107,12 @@ def test_tasks_are_judged_with_what_is_kept(monkeypatch, verb):
         judged.append(view.statistics)
         return TaskProfile(0.1, 0.1)
 
-    monkeypatch.setattr("impresslearn.state.training_run.task_profile", profiled)
+    monkeypatch.setattr("impresslearn.store.store.task_profile", profiled)
     learner = quick_learner(resnet("per_task"), precision="coded").add_random_masks(2)
     data = pictures()
     getattr(learner, verb)("a", data)
     kept = learner.statistics_of("a")
     assert same(judged[0], kept)
     assert learner.tasks_["a"].breakdown["statistics"] < 800
-    view = TaskView(learner._state.view(learner.tasks_.learned("a")).weights, kept, 3)
+    view = TaskView(learner._store.view(learner.tasks_.learned("a")).weights, kept, 3)
     assert torch.equal(view.logits(learner.backbone, data[0]), learner.logits(data[0], "a"))

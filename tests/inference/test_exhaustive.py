@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from impresslearn.coefficients.mixing import CoefficientSpec, mixed_weights, uniform_coefficients
+from impresslearn.coefficients.masks import MaskMixture, mixed_weights, uniform_coefficients
 from impresslearn.inference import KnownTask, Mixture, exhaustive, unknown
 from impresslearn.inference.exhaustive import Perceptron, SharedFeatures, outputs_of_tasks
 from impresslearn.inference.task_inference import (
@@ -24,16 +24,16 @@ from impresslearn.inference.unknown import distances
 from impresslearn.masks import random_bank
 from impresslearn.networks import adapt
 from impresslearn.networks.prediction import TaskView
-from impresslearn.state.candidates import KnownTasks
+from impresslearn.learner.known_tasks import KnownTasks
 from impresslearn.training.objectives import information_maximisation
 from toys import FEATURES, blobs, lenet, pictures, quick_learner, resnet
 
 SPECS = (
-    CoefficientSpec(),
-    CoefficientSpec("unit"),
-    CoefficientSpec(output_scale=True),
-    CoefficientSpec("unit", output_scale=True),
-    CoefficientSpec(residual=True),
+    MaskMixture(),
+    MaskMixture(True),
+    MaskMixture(output_scale=True),
+    MaskMixture(True, output_scale=True),
+    MaskMixture(residual=True),
 )
 INPUTS = torch.randn(9, FEATURES, generator=torch.Generator().manual_seed(1))
 
@@ -54,7 +54,7 @@ def drawn(backbone, bank, count, specs=SPECS):
 
     for number in range(count):
         depth = len(bank) if number % 2 else 3
-        start = uniform_coefficients(bank.layers, depth, specs[number % len(specs)])
+        start = uniform_coefficients(bank.layers, depth, kind=specs[number % len(specs)])
         numbers = start.like(torch.randn(t.shape, generator=generator) for t in start.tensors())
         classes = 2 + number % 2
         mixture = Mixture(numbers.alpha, numbers.output_scale, numbers.residual)
@@ -131,7 +131,7 @@ def test_the_judged_decision_is_that_of_every_task_alone(few, monkeypatch):
     unit = (FEW_FEATURES_TEMPERATURE if few else TEMPERATURE) * math.log(3)
     for seed in range(7):
         inputs = blobs(seed)[0][:8]
-        tasks = list(KnownTasks(learner._state, "all"))
+        tasks = list(KnownTasks(learner._store, "all"))
         alone = {t.name: t.view().logits(learner.backbone, inputs) for t in tasks}
         seen = learner.prepare(inputs).flatten(1)
         against = {
@@ -161,7 +161,7 @@ def test_features_of_a_shared_body_are_computed_once(monkeypatch):
         learner.add_masks(2, source="disjoint_kernels") if settings else None
         for seed in range(6):
             learner.learn_task(f"t{seed}", pictures(seed))
-        tasks, inputs = list(KnownTasks(learner._state, "all")), pictures(2)[0][:6]
+        tasks, inputs = list(KnownTasks(learner._store, "all")), pictures(2)[0][:6]
         alone = [task.view().logits(body, inputs) for task in tasks]
         shared = SharedFeatures(body, inputs)
         counted = count_passes(monkeypatch, type(body))
@@ -219,11 +219,11 @@ def test_tasks_are_read_again_at_each_pass_and_weights_of_others_stay_cached():
     learner = quick_learner(cache_bytes=4000).add_random_masks(4)
     for seed in range(3):
         learner.learn_task(f"t{seed}", blobs(seed))
-    tasks = KnownTasks(learner._state, ["t2", "t0"])
+    tasks = KnownTasks(learner._store, ["t2", "t0"])
     assert [task.name for task in tasks] == [task.name for task in tasks] == ["t2", "t0"]
     assert len(tasks) == 2
     learner.predict(blobs(1)[0], "t1")
-    kept = dict(learner._state._cache._weights)
-    for task in KnownTasks(learner._state, "all"):
+    kept = dict(learner._store._cache._weights)
+    for task in KnownTasks(learner._store, "all"):
         task.view()
-    assert dict(learner._state._cache._weights) == kept
+    assert dict(learner._store._cache._weights) == kept

@@ -12,7 +12,7 @@ from impresslearn.errors import InputError
 from impresslearn.inference import guess_task
 from impresslearn.inference.superposition import Search, Superposition
 from impresslearn.masks.bank import MaskBank
-from impresslearn.state.candidates import KnownTasks
+from impresslearn.learner.known_tasks import KnownTasks
 from impresslearn.training.loop import Recipe
 from impresslearn.training.objectives import information_maximisation, mean_entropy
 from toys import blobs, lenet, pictures, quick_learner, resnet
@@ -92,7 +92,7 @@ def test_a_single_input_of_mixtures_that_are_sure_of_all_inputs():
             for task in STREAM for row in range(20)
         ])
         for forgotten in (False, True)
-        for tasks in [_without_inputs(KnownTasks(learner._state, "all"), forgotten)]
+        for tasks in [_without_inputs(KnownTasks(learner._store, "all"), forgotten)]
     }  # fmt: skip
     assert right[False] > 0.7
     assert right[True] < 0.5
@@ -176,7 +176,7 @@ def test_one_shot_ranks_by_the_gradient_of_the_mixture(norm, objective):
     learner = quick_learner(backbone, basis_recipe=brief, task_recipe=brief)
     for seed in range(4):
         (learner.learn_task if seed > 2 else learner.learn_basis)(f"t{seed}", data(seed))
-    inputs, tasks = data(0)[0], list(KnownTasks(learner._state, "all"))
+    inputs, tasks = data(0)[0], list(KnownTasks(learner._store, "all"))
     shares = torch.full((4,), 0.25, requires_grad=True)
     mixed = {
         layer: sum(shares[i] * task.view().weights[layer] for i, task in enumerate(tasks))
@@ -193,7 +193,7 @@ def test_one_shot_ranks_by_the_gradient_of_the_mixture(norm, objective):
 
 
 def test_tasks_without_a_profile_are_never_unknown(digits):
-    tasks = [replace(each, profile=None) for each in KnownTasks(digits._state, "all")]
+    tasks = [replace(each, profile=None) for each in KnownTasks(digits._store, "all")]
     noise = torch.randn(64, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     guess = guess_task(digits.backbone, digits.bank_, tasks, noise)
     check_distribution(guess, digits.tasks_)

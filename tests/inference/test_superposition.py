@@ -4,17 +4,16 @@ import pytest
 import torch
 from torch import nn
 
-from impresslearn.coefficients.mixing import CoefficientSpec, mixed_weights, uniform_coefficients
+from impresslearn.coefficients.masks import MaskMixture, mixed_weights, uniform_coefficients
 from impresslearn.inference import Mixture
 from impresslearn.inference.superposition import Superposition
 from impresslearn.masks import add_random_masks, random_bank
 from impresslearn.networks import adapt, create_backbone
 
 KINDS = {
-    "layer": [CoefficientSpec()] * 3,
-    "layer and unit": [CoefficientSpec(), CoefficientSpec("unit")],
-    "output scales": [CoefficientSpec(output_scale=True), CoefficientSpec()],
-    "weights of their own": [CoefficientSpec("unit", True, True), CoefficientSpec()],
+    "layer": [MaskMixture()] * 3,
+    "layer and unit": [MaskMixture(), MaskMixture(True)],
+    "output scales": [MaskMixture(output_scale=True), MaskMixture()],
 }
 
 
@@ -30,7 +29,7 @@ def backbone(request):
 
 def draw(backbone, count, spec, seed):
     generator = torch.Generator().manual_seed(seed)
-    start = uniform_coefficients(backbone.layers, count, spec)
+    start = uniform_coefficients(backbone.layers, count, kind=spec)
     return start.like(torch.randn(each.shape, generator=generator) for each in start.tensors())
 
 
@@ -46,10 +45,8 @@ def dense(backbone, bank, tasks, shares):
 
 
 def as_given(bank, backbone, task):
-    """A mixture, or the weights of a task with scaled inputs, which is none."""
-    if task.input_scale is None:
-        return Mixture(task.alpha, task.output_scale)
-    return mixed_weights(bank, backbone.weights, task)
+    """A mixture."""
+    return Mixture(task.alpha, task.output_scale)
 
 
 @pytest.mark.parametrize("per_layer", [False, True])

@@ -11,7 +11,6 @@ import impresslearn as il
 from impresslearn.data import as_examples, as_network_inputs, data_fingerprint
 from impresslearn.export import export_onnx
 from impresslearn.methods import Adapter
-from impresslearn.networks import registry
 from models import (
     MODELS,
     VOCABULARY,
@@ -201,25 +200,3 @@ def test_several_inputs_are_evaluated_and_learned_side_by_side():
     fresh = quick_learner(backbone, task_recipe=QUICK).add_random_masks(2)
     found = il.evaluate(fresh, {name: (data, data) for name, data in tasks.items()})
     assert found.matrix[-1] == tuple(fresh.score(data, name) for name, data in tasks.items())
-
-
-def test_a_store_of_before_attention_was_masked_loads(tmp_path, monkeypatch):
-    monkeypatch.setattr(registry, "_architectures", dict(registry._architectures))
-
-    @il.register_backbone("network_with_attention")
-    def build(num_classes):
-        return MODELS["patches"][0](num_classes)
-
-    new = il.create_backbone("network_with_attention", 4)
-    before = [layer.name for layer in new.layers if not layer.part]
-    old = new.masking(before)
-    assert len(before) == len(new.layers) - 3
-    data = MODELS["patches"][1]
-    learner = quick_learner(old, task_recipe=BRIEF).add_random_masks(2).learn_task("a", data())
-    for weights in ("stored", "seed"):
-        learner.save(tmp_path / weights, weights=weights)
-        back = il.load(tmp_path / weights, progress=False)
-        assert back.backbone.layers == old.layers
-        assert torch.equal(back.logits(data()[0], "a"), learner.logits(data()[0], "a"))
-    module = build(4)
-    assert il.load(tmp_path / "stored", module=module).backbone.layers == old.layers

@@ -1,15 +1,11 @@
 """Many tasks or masks in one loop: the same as one by one, up to rounding."""
 
-import random
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 
-from impresslearn.data import Examples
 from impresslearn.errors import InputError, TrainingError
 from impresslearn.learner import ImpressLearner
 from impresslearn.masks import random_bank
@@ -37,9 +33,11 @@ def learner(backbone=None, **settings):
 @pytest.fixture
 def runs(monkeypatch):
     """How many problems each batched run held."""
-    sizes, run = [], loop._run
+    sizes, run = [], loop._fit_together
 
-    monkeypatch.setattr(loop, "_run", lambda *given: [sizes.append(len(given[0])), run(*given)])
+    monkeypatch.setattr(
+        loop, "_fit_together", lambda *given: [sizes.append(len(given[0])), run(*given)]
+    )
     return sizes
 
 
@@ -72,7 +70,7 @@ def test_every_number_of_examples(count, runs):
     "settings",
     [
         {"granularity": "unit"},
-        {"output_scale": True, "input_scale": True},
+        {"output_scale": True},
         {"penalty": 0.1},
         {"precision": "coded", "bit_price": 0.1},
         {"task_recipe": replace(RECIPE, label_smoothing=0.2)},
@@ -96,15 +94,6 @@ def test_tasks_of_other_sizes_shapes_and_formats_are_groups_of_their_own(runs):
     assert list(in_turn.tasks_) == list(tasks)
 
 
-@pytest.mark.parametrize("given", [True, False])
-def test_augmentation_side_by_side_if_it_draws_from_the_generator_given(given, runs):
-    def noisy(batch, generator):
-        return batch + torch.randn(batch.shape, generator=generator if given else None)
-
-    equal(*both_ways({f"t{i}": Examples(*data(i, 33), augment=noisy) for i in range(3)}))
-    assert runs == [3] * given
-
-
 @pytest.mark.parametrize(
     ("make", "examples"),
     [
@@ -121,100 +110,43 @@ def test_other_networks(make, examples, runs):
     assert runs == [2]
 
 
-class Odd(nn.Module):
-    """Two layers and something between them; `state` is deep-copied with the module."""
-
-    def __init__(self, between, state=None):
-        super().__init__()
-        torch.manual_seed(0)
-        self.first, self.last = nn.Linear(16, 12), nn.Linear(12, 3)
-        self.between, self.state = between, state
-
-    def forward(self, inputs):
-        hidden = self.first(inputs)
-        return self.last(self.between(self, hidden).relu())
-
-
-class Unbatchable(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, hidden):
-        return hidden * 2
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad * 2
-
-
-def count(module, hidden):
-    module.state["passes"] += 1
-    return hidden * (1 + module.state["passes"] / 100)
-
-
-ODD = {  # what lies between the layers, and its state
-    "dropout": (lambda module, hidden: F.dropout(hidden, 0.5, module.training), None),
-    "noisy relu": (lambda module, hidden: F.rrelu(hidden, training=module.training), None),
-    "torch's generator": (lambda module, hidden: hidden * (0.5 - torch.rand(())).sign(), None),
-    "Python's generator": (lambda module, hidden: hidden * (random.random() + 0.5), None),
-    "NumPy's generator": (lambda module, hidden: hidden * (np.random.random() + 0.5), None),
-    "a generator": (
-        lambda module, hidden: hidden * (module.state.random() + 0.5), np.random.default_rng(0)
-    ),
-    "a counter": (count, {"passes": 0}),
-    "a decision": (lambda module, hidden: hidden if hidden.mean() > 0 else -hidden, None),
-    "out of torch": (lambda module, hidden: hidden * float(hidden.detach().numpy().std()), None),
-    "no batching rule": (lambda module, hidden: Unbatchable.apply(hidden), None),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("odd", ODD)
-def test_networks_that_a_batched_pass_would_change_learn_in_turn(odd, runs):
-    tasks = {f"t{i}": data(i) for i in range(3)}
-    found = []
-    for batched in (True, False):
-        random.seed(0)
-        np.random.seed(0)
-        found.append(learner(adapt(Odd(*ODD[odd]))).learn_tasks(tasks, batched=batched))
-    equal(*found, tolerance=0)
-    assert runs == []
-
-
-@pytest.mark.parametrize(("norm", "batched"), [("shared", [3, 3]), ("per_task", [])])
-def test_norm_statistics_are_gathered_in_turn_and_used_side_by_side(norm, batched, runs):
-    torch.manual_seed(0)
-    module = nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
-    module(blobs()[0])
-    tasks = {f"t{i}": data(i) for i in range(3)}
-    beside, in_turn = both_ways(tasks, lambda: learner(adapt(module, norm=norm)))
-    for each, side_by_side in ((beside, True), (in_turn, False)):
-        each.learn_homogeneous("a", data(0), 3, batched=side_by_side)
-    equal(beside, in_turn)
-    assert runs == batched
-    torch.testing.assert_close(beside.statistics_of("a"), in_turn.statistics_of("a"))
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: lenet(head="own"), None),
+        (lambda: resnet("per_task"), "gather norm statistics"),
+        (lambda: adapt(nn.Sequential(nn.Linear(16, 8), nn.Dropout(), nn.Linear(8, 3))), "vmap"),
+    ],
+    ids=["own heads", "norm statistics", "dropout"],
+)
+def test_what_cannot_be_batched_is_one_clear_error(make, reason):
+    examples = pictures if reason and "norm" in reason else blobs
+    tasks = {f"t{i}": examples(i, count=17) for i in range(2)}
+    one = learner(make())
+    if reason is None:
+        assert list(one.learn_tasks(tasks, batched=True).tasks_) == ["t0", "t1"]
+        return
+    with pytest.raises(InputError, match=f"batched=True cannot be used .*{reason}.*batched=False"):
+        one.learn_tasks(tasks, batched=True)
+    assert not one.tasks_
 
 
 def test_memory_bounds_how_many_run_at_once(runs, monkeypatch):
     tasks = {f"t{i}": data(i) for i in range(7)}
-    measured, estimate, run = [], loop._bytes_of, loop._run
+    whole = learner().learn_tasks(tasks, batched=True)
     with monkeypatch.context() as patched:
-        patched.setattr(
-            loop, "_bytes_of", lambda *rest: measured.append(estimate(*rest)) or measured[-1]
-        )
-        whole = learner().learn_tasks(tasks, batched=True)
-    numbers = sum(weight.numel() for weight in whole.backbone.weights.values())
-    assert 4 * numbers < measured[0] < 40 * numbers + 8 * data(0)[0].nbytes
-    with monkeypatch.context() as patched:
-        patched.setattr(loop, "MEMORY", 3 * measured[0])
+        patched.setattr(loop, "max_parallel_tasks", lambda problem: 3)
         equal(learner().learn_tasks(tasks, batched=True), whole)
-    assert runs == [7, 3, 3]  # and one alone
+    assert runs == [7, 3, 3, 1]
+    fit_together = loop._fit_together
 
     def small(problems, progress):
         if len(problems) > 2:
             raise torch.OutOfMemoryError
-        run(problems, progress)
+        fit_together(problems, progress)
 
-    monkeypatch.setattr(loop, "_run", small)
+    monkeypatch.setattr(loop, "_fit_together", small)
     equal(learner().learn_tasks(tasks, batched=True), whole)
-    assert runs == [7, 3, 3]
 
 
 def test_tasks_before_one_that_diverges_are_kept_and_bad_data_change_nothing():

@@ -58,7 +58,7 @@ def check(learner, data):
         {},
         {"cache_bytes": 2**20},
         {"granularity": "unit", "precision": "int4"},
-        {"output_scale": True, "input_scale": True, "precision": "int8"},
+        {"output_scale": True, "precision": "int8"},
     ],
 )
 def test_lenet(settings):

@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 from impresslearn import ImpressLearner, Recipe, adapt, create_backbone, load, open_store, rounded
-from impresslearn.coefficients.learning import folded
-from impresslearn.coefficients.mixing import Coefficients, task_weights
+from impresslearn.coefficients.deltas import NormBiasDeltas, folded
+from impresslearn.coefficients.masks import MaskMixture
+from impresslearn.coefficients.parametrisation import Coefficients, task_weights
 from impresslearn.learner import CreationSettings, create_learner
 from impresslearn.masks import add_random_masks, prune, train_mask
 from impresslearn.masks.bank import MaskBank
@@ -25,7 +26,6 @@ from impresslearn.methods import (
     create_method,
 )
 from impresslearn.networks import Backbone
-from impresslearn.state.candidates import superposition_bytes
 from models import MODELS
 from toys import QUICK, blobs, lenet, pictures, quick_learner, refused
 
@@ -93,7 +93,7 @@ def test_tasks_of_different_numbers_of_classes(tmp_path: Path, precision: Any) -
 def test_learning_starts_at_the_network_itself() -> None:
     learner = learner_of(task_recipe=Recipe(epochs=0), tune=("norm", "bias"))
     learner.learn_task("task", data_of("three"))
-    view = learner._state.view(learner.tasks_.learned("task"))
+    view = learner._store.view(learner.tasks_.learned("task"))
     frozen = learner.backbone
     for name, weight in view.weights.items():
         if name not in frozen.own_head.shapes:
@@ -128,9 +128,9 @@ def test_each_part_is_learned() -> None:
     learner = learner_of(tune=("norm", "bias")).learn_task("task", data_of("three"))
     found = learner.coefficients_["task"]
     assert found.head
-    assert found.small
+    assert found.of("deltas")
     assert [each.shape for each in found.head] == [(32, 3), (3,)]
-    assert [len(each) for each in found.small] == [32, 32, 64]
+    assert [len(each) for each in found.of("deltas")] == [32, 32, 64]
     assert all(each.abs().max() > 0 for each in found.tensors())
 
 
@@ -147,9 +147,11 @@ def test_norm_statistics_are_folded_into_the_norms(precision: Any) -> None:
     backbone = learner.backbone
     for name, each in backbone.initial_statistics().items():
         assert torch.equal(each, trained().get_buffer(name))
-    changes = learner_of(**settings).learn_task("t", (shifted, labels)).coefficients_["t"].small
+    changes = (
+        learner_of(**settings).learn_task("t", (shifted, labels)).coefficients_["t"].of("deltas")
+    )
     assert changes is not None
-    own = learner.coefficients_["folded"].small
+    own = learner.coefficients_["folded"].of("deltas")
     assert own is not None
     assert own[1].abs().max() > 3 * changes[1].abs().max()
 
@@ -163,11 +165,12 @@ def test_folding_changes_no_prediction() -> None:
     for _ in range(40):
         backbone.forward({}, inputs, gathered, "train")
     zeros = [torch.zeros(32), torch.zeros(32)]
-    changes = tuple(folded(backbone, ("norm",), zeros, gathered, kept))
+    deltas = NormBiasDeltas(("norm",))
+    changes = tuple(folded(backbone, deltas, zeros, gathered, kept))
     bank = MaskBank(backbone.layers)
     add_random_masks(bank, 1)
     alpha = tuple(torch.zeros(1) for _ in backbone.layers)
-    task = Coefficients(alpha, small=changes, tune=("norm",), residual=True)
+    task = Coefficients((MaskMixture(residual=True), deltas), (alpha, changes), 1)
     found = backbone.forward(task_weights(bank, backbone, task), inputs, kept)
     assert torch.allclose(found, backbone.forward({}, inputs, gathered), atol=1e-4)
     assert not torch.allclose(found, backbone.forward({}, inputs, kept), atol=0.1)
@@ -245,8 +248,7 @@ def test_parameters_that_are_tied_or_weights_are_tuned_once_or_not() -> None:
     tied[2].bias = tied[0].bias
     learner = learner_of(adapt(tied), tune=("norm", "bias", "bias"))
     found = learner.learn_task("t", data_of("three")).coefficients_["t"]
-    assert found.small is not None
-    assert [len(each) for each in found.small] == [8]
+    assert [len(each) for each in found.of("deltas")] == [8]
     assert all(alpha.any() for alpha in found.alpha)
     weight_norm = nn.utils.parametrizations.weight_norm(nn.Linear(8, 3))
     module = nn.Sequential(nn.Linear(16, 8), nn.ReLU(), weight_norm)
@@ -313,8 +315,6 @@ def test_which_task() -> None:
         guess = learner.infer_task(data_of(name)[0])
         assert (guess.best, guess.method) == (name, "exhaustive")
     refused("exhaustive", learner.infer_task, data_of("two")[0], method="alpha")
-    learner.learn_basis("basis", data_of("two"))
-    assert superposition_bytes(learner._state, "all") == 4 * learner.backbone.num_maskable
 
 
 def test_learning_side_by_side() -> None:

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from impresslearn import ImpressLearner, adapt, load, open_store, rounded
 from impresslearn.coefficients import readout
-from impresslearn.coefficients.readout import Projection
 from impresslearn.errors import InputError, StoreError
 from impresslearn.export import export_task
 from impresslearn.learner import learning
 from impresslearn.store import import_tasks, remove_tasks
+from impresslearn.store.store import _key
 from toys import ConvNet, blobs, lenet, pictures, quick_learner, refused
 
 DATA = {"two": blobs(seed=1, classes=2, count=24), "four": blobs(seed=2, classes=4, count=48)}
@@ -84,7 +84,7 @@ def test_it_is_logistic_regression_of_the_features() -> None:
     learner, (inputs, labels) = learner_of(precision="float32"), DATA["four"]
     learner.learn_task("task", (inputs, labels))
     table = features_of(learner, inputs)  # of a network whose layers have no biases
-    table *= readout.LENGTH / np.sqrt((table**2).sum(axis=1).mean())
+    table *= readout.FEATURE_NORM / np.sqrt((table**2).sum(axis=1).mean())
     expected = LogisticRegression(C=readout.C, max_iter=1000, fit_intercept=False)
     expected.fit(table, labels)
     logits = torch.from_numpy(expected.decision_function(table)).float()
@@ -104,12 +104,13 @@ def test_networks_whose_features_are_not_used_are_not_run() -> None:
     learner, (inputs, labels) = learner_of(), DATA["two"]
     learner.learn_task("task", (inputs, labels))
     kept = learner.tasks_.learned("task")
-    head = learner._state._weights(kept)
+    head = learner._store._weights(kept)
     parts = head["weight"].chunk(3)
     parts[0].zero_()
     parts[2].zero_()
-    learner._state._cache.get(kept.key, lambda: head)
-    view = learner._state.view(kept)
+    learner._store._cache._weights.clear()
+    learner._store._cache.get(_key(kept), lambda: head)
+    view = learner._store.view(kept)
     assert not view.others
     weights = learner.backbone.weights
     masked = {name: weights[name] * mask for name, mask in learner.bank_.mask("basis 1").items()}
@@ -222,24 +223,18 @@ def test_features_travel_with_tasks(tmp_path: Path) -> None:
         import_tasks(tmp_path / "c.impress", theirs, ["four"])
 
 
-@pytest.mark.parametrize("change", ["DELETE FROM tensors WHERE name LIKE '.%'",
-                                    "UPDATE tensors SET data = substr(data, 1, length(data) - 2) "
-                                    "WHERE name LIKE '.%'"])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    ["DELETE FROM projections", "UPDATE projections SET content = substr(content, 1, 40)"],
+)
 def test_damaged_features_are_noticed(tmp_path: Path, change: str) -> None:
     path = tmp_path / "a.impress"
     learner_of().learn_features(*DATA.values()).learn_task("four", DATA["four"]).save(path)
     with sqlite3.connect(path) as connection:
         connection.execute(change)
     connection.close()
-    with pytest.raises(StoreError, match="projection of features"):
+    with pytest.raises(StoreError, match="projection 1 of features"):
         load(path).logits(DATA["four"][0], "four")
-
-
-def test_features_of_masks_that_are_not_there_are_refused() -> None:
-    learner = learner_of(masks=1)
-    forged = Projection(3, False, torch.ones(36, 2))
-    learner._state.commit_projection(forged, learner.bank_.serial)
-    refused("of a bank of 1", learner.learn_task, "task", DATA["two"], error=StoreError)
 
 
 def test_what_a_readout_cannot_do_is_said() -> None:

@@ -70,7 +70,7 @@ def test_features_of_masks_that_go_are_learned_anew():
     learner.learn_task("a", blobs(1)).add_masks(1).learn_features(blobs(2), dimensions=4)
     before = logits(learner)
     learner.remove_masks()
-    assert (len(learner.bank_), learner._state.backend.projections()) == (2, 1)
+    assert (len(learner.bank_), learner._store.rows.projections()) == (2, 1)
     assert torch.equal(logits(learner)["a"], before["a"])
     learner.learn_task("b", blobs(3))
 

@@ -13,7 +13,7 @@ STILL = il.Recipe(lr=1e-12, epochs=0, min_steps=2)
 CODED = {"precision": "coded", "bit_price": 0.01}
 KINDS = {
     "a layer": {},
-    "a unit, scaled": {"granularity": "unit", "output_scale": True, "input_scale": True},
+    "a unit, scaled": {"granularity": "unit", "output_scale": True},
     "int4": {"granularity": "unit", "precision": "int4"},
     "coded": CODED | {"output_scale": True},
     "a unit, coded": CODED | {"granularity": "unit"},
@@ -38,7 +38,7 @@ def stays(learner, name):
     other = il.ImpressLearner(
         learner.backbone, bank=learner.bank_, progress=False, **settings | {"task_recipe": STILL}
     )
-    other._state = learner._state
+    other._store = learner._store
     return other
 
 
@@ -150,7 +150,7 @@ def test_what_cannot_be_updated_or_restored():
     assert rounded.tasks_["a"].version == 1
     assert rounded.versions("a") == (rounded.tasks_["a"],)
     other = learner_of("a unit, coded")
-    other._state = learner._state
+    other._store = learner._store
     refused("another kind", other.update_task, "a", blobs(2))
 
 

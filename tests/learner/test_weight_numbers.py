@@ -11,13 +11,12 @@ from test_own_heads import CLASSES, LONGER, data_of, own_heads, trained
 from torch import nn
 
 from impresslearn import ImpressLearner, adapt, create_backbone, load, open_store, rounded
-from impresslearn.coefficients.weights import (
-    DENSITY,
+from impresslearn.coefficients.multipliers import (
     GAIN,
     LARGEST_STEP,
-    SMALLEST_STEP,
-    WeightNumbers,
+    START_DENSITY,
 )
+from impresslearn.coefficients.quantized_parameters import SMALLEST_STEP
 from impresslearn.errors import InputError
 from toys import blobs, lenet, quick_learner
 
@@ -41,7 +40,7 @@ def test_tasks_are_learned_without_masks_and_nothing_is_forgotten(tmp_path: Path
         assert torch.equal(learner.export(name)(INPUTS), logits)
         numbers = learner.coefficients_[name]
         assert (numbers.num_masks, numbers.granularity, numbers.alpha) == (0, "weight", ())
-        assert all(bool((each >= 0).all()) for each in numbers.weights or ())
+        assert all(bool((each >= 0).all()) for each in numbers.of("multipliers") or ())
     path = tmp_path / "a.impress"
     learner.save(path)
     with open_store(path, progress=False) as bound:
@@ -95,9 +94,9 @@ def test_weights_of_any_size_give_steps_that_float16_knows(scale: float) -> None
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_layer_of_one_weight_starts_with_it(seed: int) -> None:
-    layers = adapt(nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 3)), head="shared").layers
-    numbers = WeightNumbers(layers, [torch.ones(each.shape) for each in layers], False, seed)
-    assert all(bool(each.any()) for each in numbers.kept()[0])
+    network = adapt(nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 3)), head="shared")
+    numbers = SparseIntegerMultipliers(network, False, seed)
+    assert all(bool(each.any()) for each in numbers.result()[0])
 
 
 def test_over_a_trained_network_with_heads_and_norms(tmp_path: Path) -> None:
@@ -107,7 +106,9 @@ def test_over_a_trained_network_with_heads_and_norms(tmp_path: Path) -> None:
         learner.learn_task(name, data_of(name))
         assert learner.score(data_of(name), name) > 0.9
         before[name] = learner.logits(shown, name)
-    signs = [torch.unique(each.sign()) for each in learner.coefficients_["five"].weights or ()]
+    signs = [
+        torch.unique(each.sign()) for each in learner.coefficients_["five"].of("multipliers") or ()
+    ]
     assert {-1.0, 1.0} <= {float(sign) for each in signs for sign in each}
     learner.save(tmp_path / "a.impress")
     copy = load(tmp_path / "a.impress", module=trained(), progress=False)
@@ -119,7 +120,9 @@ def test_over_a_trained_network_with_heads_and_norms(tmp_path: Path) -> None:
 def test_the_price_of_a_trained_network_alone_is_nothing() -> None:
     """What starts at the network itself, and is too dear to change, stays the network itself."""
     learner = learner_of(own_heads(), bit_price=1000.0).learn_task("two", data_of("two"))
-    assert not any(bool(each.any()) for each in learner.coefficients_["two"].weights or ())
+    assert not any(
+        bool(each.any()) for each in learner.coefficients_["two"].of("multipliers") or ()
+    )
 
 
 def test_side_by_side_is_as_one_by_one() -> None:
@@ -146,9 +149,9 @@ def test_what_does_not_fit_is_refused() -> None:
 def test_the_start_is_sparse_and_of_a_size_that_learns() -> None:
     backbone = create_backbone("lenet_300_100", 3, in_features=64, widths=(64, 12))
     weights = [backbone.weights[layer.name] for layer in backbone.layers]
-    values = WeightNumbers(backbone.layers, weights, residual=False, seed=0).values()
+    values = SparseIntegerMultipliers(backbone, residual=False, seed=0).values()
     used = [float((each != 0).float().mean()) for each in values]
-    assert used == pytest.approx([DENSITY, DENSITY, 0.5], abs=0.05)
+    assert used == pytest.approx([START_DENSITY, START_DENSITY, 0.5], abs=0.05)
     for layer, weight, value in zip(backbone.layers, weights, values, strict=True):
         size = float((weight * value).detach().square().mean().sqrt())
         assert size == pytest.approx(GAIN * (2 / layer.fan_in) ** 0.5, rel=1e-4)

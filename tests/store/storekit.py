@@ -1,4 +1,4 @@
-"""What the tests of the store share: small stores, digests of logits, forged rows, quick workers.
+"""What the tests of the store share: small stores, digests of logits, quick workers.
 
 `Workers` is a process of one thread that has imported and compiled everything; it forks a worker a
 command, which therefore starts in milliseconds and can be killed at any moment.
@@ -16,7 +16,6 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +23,6 @@ import pytest
 import torch
 
 import impresslearn as il
-from impresslearn.store.contents import Contents
-from impresslearn.store.file import StoreFile
-from impresslearn.store.rows import new_sum, row_checksum
 from toys import FEATURES, blobs, quick_learner
 
 HERE = Path(__file__).parent
@@ -64,9 +60,7 @@ def version_digests(learner: il.ImpressLearner) -> dict[str, list[str]]:
     found = {}
     for task in learner.tasks_.all():
         if task.role == "learned":
-            versions = [*learner._state.former_versions(task), task]
-            learner._state.catch_up()
-            views = [learner._state._view(each, None) for each in versions]
+            views = [learner._store.view(each) for each in learner._store.versions(task.name)]
             found[task.name] = [_digest(view.logits(learner.backbone, INPUTS)) for view in views]
     return found
 
@@ -150,47 +144,6 @@ def sql(path: Path) -> Iterator[sqlite3.Connection]:
     """A plain connection, which commits and is closed at the end."""
     with closing(sqlite3.connect(path)) as connection, connection:
         yield connection
-
-
-def forge_head(path: Path, change: Callable[[dict, dict], tuple[Any, Any]]) -> None:
-    """Rewrites the head; change: of the network's description and of the settings."""
-    with sql(path) as connection:
-        row = connection.execute("SELECT * FROM head").fetchone()
-        changed = change(json.loads(row[4]), json.loads(row[5]))
-        texts = [json.dumps(each) if isinstance(each, dict) else each for each in changed]
-        checksum = row_checksum("head", (*row[1:4], *texts))
-        command = "UPDATE head SET backbone = ?, settings = ?, checksum = ?"
-        connection.execute(command, (*texts, checksum))
-
-
-def forge_task(path: Path, name: str, /, **columns: Any) -> None:
-    """Rewrites a task."""
-    with closing(Contents(StoreFile.at(path))) as contents, contents.database.transaction():
-        row = contents.task(name)
-        contents.remove_task(row)
-        contents.add_task(replace(row, **columns))
-
-
-def forge_mask(path: Path, number: int, /, **columns: Any) -> None:
-    """Rewrites the mask of a number, counted from 1."""
-    with sql(path) as connection:
-        for column, value in columns.items():
-            connection.execute(f"UPDATE masks SET {column} = ? WHERE id = ?", (value, number))
-        query = "SELECT * FROM masks WHERE id = ?"
-        position, *row, old = connection.execute(query, [number]).fetchone()
-        new = row_checksum("masks", (position - 1, *row))
-        connection.execute("UPDATE masks SET checksum = ? WHERE id = ?", (new, number))
-        (total,) = connection.execute("SELECT masks_sum FROM state").fetchone()
-    forge_state(path, masks_sum=new_sum(total, [new], [old]))
-
-
-def forge_state(path: Path, /, **columns: Any) -> None:
-    """Rewrites the counts."""
-    with sql(path) as connection:
-        for column, value in columns.items():
-            connection.execute(f"UPDATE state SET {column} = ?", (value,))
-        state = connection.execute("SELECT * FROM state").fetchone()[1:-1]
-        connection.execute("UPDATE state SET checksum = ?", (row_checksum("state", state),))
 
 
 def refused(path: Any, verb: Callable[[Any], Any] = il.load, seconds: float = 10) -> str:

@@ -1,13 +1,13 @@
 """Tasks and masks removed from a store or copied into it and room given back."""
 
 import pytest
-from storekit import QUICKLY, digest, digests, files, forge_mask, forge_task, hasty, small_learner
+from storekit import QUICKLY, digest, digests, files, hasty
 
 import impresslearn as il
 from impresslearn.learner.loading import verify_store
 from impresslearn.masks import disjoint_bank
 from impresslearn.store import compact_store, import_tasks, remove_tasks
-from impresslearn.store.contents import Contents
+from impresslearn.store.rows import Rows
 from toys import ConvNet, blobs, lenet, pictures, quick_learner, resnet
 
 
@@ -90,9 +90,9 @@ def test_who_has_the_store_open_notices(late, monkeypatch):
     words = "masks were removed .* open it again"
     with hasty(late) as bound, hasty(late, readonly=True) as reader:
         digest(reader, "late")
-        commit = bound._state._commit
+        commit = bound._store._commit
         monkeypatch.setattr(
-            bound._state,
+            bound._store,
             "_commit",
             lambda *of, **how: [remove_tasks(late, ["late"]), commit(*of, **how)],
         )
@@ -108,14 +108,14 @@ def test_who_has_the_store_open_notices(late, monkeypatch):
 
 
 def test_a_removal_that_is_interrupted_changes_nothing(late, monkeypatch):
-    before, remove = digests(late), Contents.remove_masks
+    before, remove = digests(late), Rows.remove_masks
 
     def interrupted(*how):
         remove(*how)
         assert digests(late) == before  # for everybody else
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Contents, "remove_masks", interrupted)
+    monkeypatch.setattr(Rows, "remove_masks", interrupted)
     with pytest.raises(KeyboardInterrupt):
         remove_tasks(late, ["late", "first", "basis-0"])
     assert verify_store(late) == {"tasks": 4, "masks": 5}
@@ -196,21 +196,3 @@ def test_importing_into_a_network_of_ones_own_needs_it(tmp_path):
         import_tasks(tmp_path / "a", tmp_path / "b")
     assert import_tasks(tmp_path / "a", tmp_path / "b", module=ConvNet()) == ["b"]
     assert verify_store(tmp_path / "a", module=ConvNet())["tasks"] == 1
-
-
-@pytest.mark.parametrize(
-    ("forge", "who", "columns", "words"),
-    [
-        (forge_mask, 5, {"bits": b"\1garbage!"}, "mask 'late'"),
-        (forge_task, "first", {"coefficients": b"\xff" * 48}, "task 'first'"),
-        (forge_task, "late", {"num_masks": 4}, "task 'late' has a mask that is not there"),
-    ],
-)
-def test_what_is_forged_is_not_imported(late, tmp_path, forge, who, columns, words):
-    target = tmp_path / "target"
-    small_learner().save(target)
-    remove_tasks(target, ["first"])
-    forge(late, who, **columns)
-    with pytest.raises(il.StoreError, match=rf"a\.impress is damaged: {words}"):
-        import_tasks(target, late, ["late", "first"])
-    assert verify_store(target) == {"tasks": 2, "masks": 4}

@@ -14,7 +14,8 @@ from storekit import PATHS, digest, digests, files, hasty, reports, small_learne
 
 import impresslearn as il
 from impresslearn.learner.loading import verify_store
-from impresslearn.store import compact_store, describe_store, writing
+from impresslearn.store import compact_store, describe_store
+from impresslearn.store import files as store_files
 from toys import blobs, quick_learner
 
 
@@ -25,13 +26,13 @@ def larger():
 
 
 def test_a_name_that_is_taken_meanwhile(tmp_path, larger, monkeypatch):
-    path, real = tmp_path / "a.impress", writing._write
+    path, real = tmp_path / "a.impress", store_files._write
 
     def slow(*arguments):
         real(*arguments)
         path.write_text("somebody else's")
 
-    monkeypatch.setattr(writing, "_write", slow)
+    monkeypatch.setattr(store_files, "_write", slow)
     with pytest.raises(il.InputError, match="exists already"):
         larger.save(path)
     assert path.read_text() == "somebody else's"

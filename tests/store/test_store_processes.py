@@ -90,14 +90,14 @@ def test_shared_statistics_belong_to_the_first(tmp_path):
     quick_learner(resnet("shared"), **QUICKLY).add_random_masks(2).save(path)
     with hasty(path) as one, hasty(path) as other:
         one.learn_task("first", pictures(0))
-        state = other._state
-        shared, commit, state.backend.shared = state.backend.shared, state._commit, lambda: None
+        state = other._store
+        meta, commit, state.rows.meta = state.rows.meta, state._commit, lambda name: None
 
         def late(
             *arguments, **more
         ):  # as if the first task was learned while this one was optimised
-            state.backend.shared = shared
-            commit(*arguments, **more)
+            state.rows.meta = meta
+            return commit(*arguments, **more)
 
         state._commit = late
         with pytest.raises(il.InputError, match="learn this one again"):
@@ -109,7 +109,7 @@ def test_shared_statistics_belong_to_the_first(tmp_path):
 
 def test_a_busy_store(path):
     with hasty(path) as one, hasty(path, timeout=0.2) as other:
-        with one._state.backend.transaction():
+        with one._store.database.transaction():
             with pytest.raises(il.StoreError, match="in use by another .* up to 0.2 s.; try again"):
                 other.learn_task("late", blobs(1))
             assert digest(other, "first") == digest(one, "first")
@@ -157,7 +157,7 @@ def test_killed_at_any_moment(pool, path, tmp_path):
 def test_a_power_cut_keeps_a_prefix_of_the_commits(path, tmp_path):
     cut, draw = tmp_path / "cut.impress", random.Random(0)
     with hasty(path) as learner:
-        database = learner._state.backend.contents.database
+        database = learner._store.database
         database.writing.connection.execute("PRAGMA wal_autocheckpoint = 0")  # all stay in the log
         for number in range(12):
             verb = learner.learn_basis if number % 5 == 2 else learner.learn_task

@@ -11,6 +11,7 @@ import torch
 from storekit import QUICKLY, hasty
 
 import impresslearn as il
+from impresslearn.store.encoding import encode_task
 from toys import blobs, quick_learner
 
 OPENING = """
@@ -26,9 +27,8 @@ print(time.perf_counter() - start)
 def add_tasks(learner, count, start=0):
     """Commits copies number-start, … of the task "first" in one transaction, untried."""
     task = learner.tasks_.learned("first")
-    with learner._state.backend.transaction():
-        for number in range(start, start + count):
-            learner._state.backend.add_task(replace(task, name=f"number-{number:06d}"))
+    names = [f"number-{number:06d}" for number in range(start, start + count)]
+    learner._store.commit_many([encode_task(replace(task, name=name)) for name in names])
 
 
 def median(action, items):

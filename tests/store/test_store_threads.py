@@ -13,7 +13,7 @@ from storekit import INPUTS, PATHS, digest, digests, files, hasty, small_learner
 
 import impresslearn as il
 from impresslearn.learner.loading import verify_store
-from impresslearn.store.contents import Contents
+from impresslearn.store.rows import Rows
 from toys import blobs
 
 
@@ -159,7 +159,7 @@ with hasty(path) as learner:
     for each in children:
         well(each)
     assert len(learner.tasks_) == 3 + 7
-    with learner._state.backend.transaction():
+    with learner._store.database.transaction():
         learner.learn_task("within", blobs(1))
         well(child(print))
     learner.learn_task("after", blobs(2))
@@ -200,7 +200,7 @@ def test_an_error_inside_a_transaction_changes_nothing(path):
     with hasty(path) as learner:
         before = digests(learner)
         for error in (RuntimeError, KeyboardInterrupt, MemoryError):
-            with pytest.raises(error), learner._state.backend.transaction():
+            with pytest.raises(error), learner._store.database.transaction():
                 learner.learn_task("new", blobs(1))
                 learner.learn_task("other", blobs(1))
                 raise error
@@ -208,15 +208,15 @@ def test_an_error_inside_a_transaction_changes_nothing(path):
     assert verify_store(path) == {"tasks": 3, "masks": 4}
 
 
-@pytest.mark.parametrize("place", ["add_mask", "add_task", "_write_state"])
+@pytest.mark.parametrize("place", ["add_masks", "add_tasks"])
 def test_memory_and_file_stay_equal_when_a_commit_fails(path, monkeypatch, place):
     def fail(*_):
         raise il.StoreError("no")
 
     with hasty(path) as learner:
         with monkeypatch.context() as patch:
-            patch.setattr(Contents, place, fail)
-            verbs = (learner.learn_basis, learner.learn_task)[: 1 if place == "add_mask" else 2]
+            patch.setattr(Rows, place, fail)
+            verbs = (learner.learn_basis, learner.learn_task)[: 1 if place == "add_masks" else 2]
             for verb in verbs:
                 with pytest.raises(il.StoreError, match=r"^no$"):
                     verb("new", blobs(1))

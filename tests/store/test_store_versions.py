@@ -62,7 +62,7 @@ def test_others_see_an_update_at_once_and_two_updates_do_not_mix(path):
         assert other.tasks_["first"].version == 2
         assert other.logits(inputs, "first").equal(one.logits(inputs, "first"))
         assert not other.logits(inputs, "first").equal(before)
-        state = one._state
+        state = one._store
         commit = state._commit
         state._commit = lambda *of, **how: [
             other.update_task("first", blobs(21)),
@@ -119,15 +119,14 @@ def test_versions_travel_and_take_room_until_they_are_removed(path, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("DELETE FROM tensors WHERE name LIKE '.version.%1'", "version 1 of task 'first'"),
         (
-            "UPDATE tensors SET data = substr(data, 1, 40) WHERE name LIKE '.version.%2'",
-            "version 2 of task 'first'",
+            "UPDATE tasks SET coefficients = substr(coefficients, 1, 40) WHERE version = 2",
+            "task 'first' is not what was written",
         ),
         (
-            "UPDATE tensors SET data = (SELECT data FROM tensors WHERE name LIKE '.version.%1') "
-            "WHERE name LIKE '.version.%2'",
-            "version 2 of task 'first'",
+            "UPDATE tasks SET coefficients = (SELECT coefficients FROM tasks WHERE version = 1 AND "
+            "name = 'first') WHERE version = 2",
+            "task 'first' is not what was written",
         ),
     ],
 )

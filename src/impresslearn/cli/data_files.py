@@ -17,7 +17,7 @@ from impresslearn.errors import InputError
 if TYPE_CHECKING:
     from impresslearn.data.files import FileReader
     from impresslearn.learner import ImpressLearner
-    from impresslearn.state.tasks import TaskInfo
+    from impresslearn.store.tasks import TaskInfo
 
 
 INPUTS_SETTINGS = ("shape", "size", "mean", "std")

@@ -141,8 +141,6 @@ def _line(told: dict[str, Any]) -> str:
         line += f", accuracy {percent(told['accuracy'])}"
     if told["accuracy_before"] is not None:
         line += f" ({percent(told['accuracy_before'])} before the update)"
-    if (float32 := told["float32_accuracy"]) not in (None, told["accuracy"]):
-        line += f" (before rounding: {percent(float32)})"
     if off := told["columns_off_scale"]:
         line += f"; {counted(off, 'column')} far off the store's mean and std, by ten deviations "
         line += "and more: make a new store with --mean and --std, or of typical data"

@@ -21,17 +21,16 @@ from impresslearn.data import (
     StreamedExamples,
     classes_of,
     data_fingerprint,
-    to_batches,
 )
 from impresslearn.data.files import FileReader
 from impresslearn.errors import InputError
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.loading import open_store
+from impresslearn.learner.settings import restored_settings
 from impresslearn.networks import Backbone
-from impresslearn.networks.inputs import LOOKED_AT, checked_examples, spread_rows
-from impresslearn.state.settings import restored_settings
-from impresslearn.state.tasks import TaskInfo, unknown_task
+from impresslearn.networks.inputs import LOOKED_AT, spread_rows
 from impresslearn.store import describe_store
+from impresslearn.store.tasks import TaskInfo, unknown_task
 
 BEYOND = 10.0
 """Standard deviations from the mean."""
@@ -129,7 +128,7 @@ def _learn_or_skip(
 
 def _learn_features(learner: ImpressLearner, jobs: Sequence[Job], given: FileReader) -> None:
     """Learns features from the jobs' inputs, unless the store has some over as many masks."""
-    _, projection = learner._state.last_projection()
+    _, projection = learner._store.last_projection()
     if projection is None or projection.num_masks < len(learner.bank_):
         learner.learn_features(*(_read(learner, given, job.train) for job in jobs))
 
@@ -253,7 +252,6 @@ def _outcome(learner: ImpressLearner, job: Job, given: FileReader, status: str) 
         and price is not None
         and price > learner.settings.bit_price,
         "accuracy": None,
-        "float32_accuracy": None,
     }
     if job.test is not None:
         try:
@@ -263,18 +261,4 @@ def _outcome(learner: ImpressLearner, job: Job, given: FileReader, status: str) 
             raise type(error)(
                 f"{status}, and kept; its test data cannot be used: {error}"
             ) from None
-        told["float32_accuracy"] = _unrounded_accuracy(learner, task, examples)
     return told
-
-
-def _unrounded_accuracy(learner: ImpressLearner, task: TaskInfo, examples: Any) -> float | None:
-    """Of the task learned last before its coefficients were rounded, where they were."""
-    kept = learner.tasks_.learned(task.name)
-    view = learner._state.unrounded_view(kept)
-    if view is None or kept.coefficients is None or kept.coefficients.precision == "float32":
-        return None
-    if kept.coefficients.precision == "coded" and kept.coefficients.readout is None:
-        return None  # its whole numbers were learned
-    ready = checked_examples(learner.backbone, examples, learner.preprocessing_)
-    source = to_batches(ready, task.classes, learner.backbone.device)
-    return view.accuracy(learner.backbone, source)

@@ -28,7 +28,7 @@ from impresslearn.tables import size
 if TYPE_CHECKING:
     from torch import nn
 
-    from impresslearn.state.tasks import TaskInfo
+    from impresslearn.store.tasks import TaskInfo
 
 SHOWN = 100
 """Tasks that `ls` lists on a terminal when nothing is said."""

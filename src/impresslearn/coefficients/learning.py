@@ -1,39 +1,31 @@
-"""Learning a new task: its coefficients over the masks of a bank (eqs. 1 and 2).
-
-With `bit_price` each tensor is offset + step · n: the whole numbers n, the step and the offset are
-all learned. The forward pass uses n rounded, as it will be kept; the gradient passes the rounding
-as if it were not there (straight-through). The code length of n, by a Laplace density whose width
-is learned too, is part of the loss, so that numbers which do not earn their bits stay at zero.
-`quantisation` writes them near that length.
-"""
+"""Learning a new task's numbers with gradients, by any parametrisation (eqs. 1 and 2)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain, count, islice
-from math import prod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import count
 
 import torch
 from torch import Tensor
 
-from impresslearn.coefficients.coding import LARGEST
-from impresslearn.coefficients.mixing import (
+from impresslearn.coefficients.deltas import Head, NormBiasDeltas, can_fold, folded
+from impresslearn.coefficients.layout import Grid, TensorLayout
+from impresslearn.coefficients.parametrisation import (
     Coefficients,
     CoefficientSpec,
-    Grid,
-    head_columns,
+    Integers,
+    Parametrisation,
+    Start,
+    grouped,
+    layouts_of,
     task_weights,
-    uniform_coefficients,
 )
-from impresslearn.coefficients.weights import SMALLEST_STEP, WeightNumbers
+from impresslearn.coefficients.quantized_parameters import QuantizedParameters
 from impresslearn.errors import InputError
-from impresslearn.kernels import mix_layers
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
-from impresslearn.networks.heads import SmallParameter, TunedKind
-from impresslearn.networks.norms import batch_norms
 from impresslearn.networks.prediction import Statistics
 from impresslearn.training.loop import Recipe, Trainable
 from impresslearn.training.objectives import unit_norm_penalty
@@ -41,27 +33,17 @@ from impresslearn.training.objectives import unit_norm_penalty
 COEFFICIENT_RECIPE = Recipe(
     optimizer="adam", lr=0.02, schedule="cosine", epochs=3, min_steps=300, batch_fraction=1 / 8
 )
-"""Adam 0.02 with cosine decay, at least 300 steps of small batches (docs/decisions.md)."""
-FIRST_GAIN = 0.5
-"""Coded coefficients start with weights of this times sqrt(2 / fan_in) at most (their r.m.s.)."""
-FIRST_STEP = 0.5
-"""The first step of alphas, as a share of the weights at the start."""
-FIRST_SCALE_STEP = FIRST_HEAD_STEP = 0.1
-RESIDUAL_STEP = FIRST_SMALL_STEP = 0.05
-"""Of alphas that add to trained weights, as a share of these; of changes to norms and biases."""
-UNIT_LEVELS_PER_UNIT, LEVELS_PER_UNIT = 2.5, 10.0
-"""Whole numbers, alphas of units and others, move so much faster than the learning rate says."""
-WEIGHT_PRICE_WARMUP, PRICE_WARMUP = 0.5, 0.25
-"""The share of the steps over which the price rises from zero, of numbers on weights and of others:
-in full from the first step on, it takes them all before the loss needs any."""
-TINY = 1e-30
+"""At least 300 steps of small batches: a task of 50 labels needs them as much as one of 50,000."""
 
 
 @dataclass(frozen=True)
 class CoefficientTraining:
-    """How coefficients are learned: which numbers, the optimisation, and λ of eq. 2 (`penalty`).
+    """How coefficients are learned.
 
-    fold_after: as of `TaskTraining`, for tuned norms.
+    - spec: which numbers.
+    - recipe: the optimisation.
+    - penalty: λ of eq. 2, on the alphas of masks.
+    - fold_after: see `TaskTraining`; for tuned norms.
     """
 
     spec: CoefficientSpec = field(default_factory=CoefficientSpec)
@@ -79,322 +61,224 @@ def trainable_numbers(
     seed: int = 0,
     present: Coefficients | None = None,
 ) -> Trainable:
-    """Equal coefficients over all masks of the bank, or numbers on weights, to be trained.
+    """A task's numbers to be trained, with the price of their bits and the penalty of eq. 2.
 
-    With `bit_price` their code length costs, with `penalty` λ times the penalty of eq. 2. examples:
-    how many they are trained on; seed: see `WeightNumbers`; present: those to start from instead.
+    - bank: the masks, all of which a new task combines.
+    - examples: the number of training examples; the price of bits is shared among them.
+    - num_classes: outputs of the task's own head, where it has one.
+    - seed: of what a parametrisation draws at the start.
+    - present: numbers of the task to go on from; None starts anew.
+
+    Raises InputError for a bank without masks where they are needed, and for present numbers of
+    another kind than the settings give.
     """
     spec, steps = training.spec, count()
     if present is None:
-        trained = trainable_coefficients(bank, backbone, spec, num_classes, seed)
+        numbers = _new_numbers(backbone, bank, spec, num_classes, seed)
     else:
-        trained = resumed_coefficients(bank, backbone, spec, num_classes, present, seed)
-    on_weights = spec.granularity == "weight"
-    share = WEIGHT_PRICE_WARMUP if on_weights else PRICE_WARMUP if present is None else 0.0
-    warmup = 0.0 if spec.residual else share * training.recipe.total_steps(examples)
+        numbers = _resumed_numbers(backbone, bank, spec, num_classes, seed, present)
+    warmup = 0.0
+    if not spec.residual and (present is None or spec.parametrisation.is_sparse):
+        share = spec.parametrisation.price_warmup
+        warmup = share * training.recipe.total_steps(examples)
 
     def weights() -> tuple[dict[str, Tensor], Tensor | float]:
-        coefficients = trained.coefficients()
+        coefficients = numbers.coefficients()
         cost: Tensor | float = 0.0
-        if spec.bit_price:  # in nats an example
+        if spec.bit_price:
             risen = min(next(steps) / warmup, 1.0) if warmup else 1.0
-            cost = trained.bits() * (risen * spec.bit_price * math.log(2) / examples)
+            # The objective is bits of labels plus bits of numbers: in nats, per example.
+            cost = numbers.bits() * (risen * spec.bit_price * math.log(2) / examples)
         if training.penalty and coefficients.alpha:
             cost = cost + training.penalty * unit_norm_penalty(coefficients.alpha)
         return task_weights(bank, backbone, coefficients), cost
 
     def fold(gathered: Statistics, kept: Statistics) -> None:
-        changes = trained.coefficients().small or ()
-        trained.set_small(folded(backbone, spec.tune, changes, gathered, kept))
+        numbers.fold(backbone, gathered, kept)
 
     folds = can_fold(backbone, spec.tune)
-    return Trainable(trained.parameters, weights, trained.result, fold if folds else None)
+    return Trainable(numbers.parameters, weights, numbers.result, fold if folds else None)
 
 
-def can_fold(backbone: Backbone, tune: Sequence[TunedKind]) -> bool:
-    """Whether a task's norm statistics can be folded into the small parameters that it tunes.
+class TrainableNumbers:
+    """The tensors of a task under optimisation, real or as integers.
 
-    All tasks must share the network's, and every batch norm have scales and shifts that are tuned.
-    """
-    tuned = {each.name for group in backbone.small_parameters(tune) for each in group}
-    prefixes = (f"{name}." if name else "" for name, _ in batch_norms(backbone.module))
-    whole = all({f"{prefix}weight", f"{prefix}bias"} <= tuned for prefix in prefixes)
-    return whole and backbone.shares_statistics and not backbone.normalises_by_batch
-
-
-def check_fold(backbone: Backbone, tune: Sequence[TunedKind], fold_after: float) -> None:
-    """Raises InputError for norm statistics that are to be folded where none can be."""
-    if fold_after and not can_fold(backbone, tune):
-        raise InputError(
-            f"fold_after = {fold_after} has no effect on {backbone.name}: it folds statistics that "
-            "tasks share into tuned batch norms with scales and shifts; leave it out"
-        )
-
-
-@torch.no_grad()
-def folded(
-    backbone: Backbone,
-    tune: Sequence[TunedKind],
-    changes: Sequence[Tensor],
-    gathered: Statistics,
-    kept: Statistics,
-) -> list[Tensor]:
-    """Changes of small parameters under which the kept norm statistics do as the gathered ones.
-
-    (x - m) / s · γ + b with mean m and deviation s is (x - m₀) / s₀ · γ' + b' for γ' = γ s₀ / s and
-    b' = b + (m₀ - m) γ / s, for each batch norm that has both scales and shifts.
-    """
-    found = [each.clone() for each in changes]
-    places: dict[str, tuple[SmallParameter, Tensor]] = {}
-    for group, values in zip(backbone.small_parameters(tune), found, strict=True):
-        parts = values.split([prod(each.shape) for each in group])
-        places |= {each.name: (each, part) for each, part in zip(group, parts, strict=True)}
-    for prefix, norm in batch_norms(backbone.module):
-        of = f"{prefix}." if prefix else ""
-        means, variances = (
-            [statistics[of + leaf] for statistics in (kept, gathered)]
-            for leaf in ("running_mean", "running_var")
-        )
-        first, own = ((variance + norm.eps).sqrt() for variance in variances)
-        (scale, scale_change), (shift, shift_change) = places[f"{of}weight"], places[f"{of}bias"]
-        gamma = backbone.small[scale.name] + scale.unit * scale_change
-        moved = gamma * (means[0] - means[1]) / own
-        shift_change += moved / shift.unit
-        scale_change.copy_((gamma * first / own - backbone.small[scale.name]) / scale.unit)
-    return found
-
-
-class TrainableCoefficients:
-    """Coefficients under optimisation, as they are or as whole numbers.
-
-    start: all tensors, of which those that are whole numbers only tell the shape; on_grids,
-    by_weight: the whole numbers, in the order of the tensors. parameters: the leaf tensors to
-    optimise.
+    - parts, sizes: the parametrisations, and the number of tensors of each.
+    - num_masks: the number of masks that are combined.
+    - real: all tensors, to be trained as they are; None where they are integers.
+    - integers: the objects that hold the integers of all tensors, in layout order.
     """
 
     def __init__(
         self,
-        start: Coefficients,
-        on_grids: OnGrids | None = None,
-        by_weight: WeightNumbers | None = None,
+        parts: Sequence[Parametrisation],
+        sizes: Sequence[int],
+        num_masks: int,
+        real: Sequence[Tensor] | None = None,
+        integers: Sequence[Integers] = (),
     ) -> None:
-        self._start, self._on_grids = start, on_grids
-        self._whole = [each for each in (on_grids, by_weight) if each is not None]
-        self.parameters = [each for whole in self._whole for each in whole.parameters]
-        if not self._whole:
-            self.parameters = [tensor.requires_grad_(True) for tensor in start.tensors()]
+        self._parts, self._sizes, self._num_masks = tuple(parts), list(sizes), num_masks
+        self._real = None if real is None else [tensor.requires_grad_(True) for tensor in real]
+        self._integers = list(integers)
+        self.parameters = self._real or [p for each in integers for p in each.parameters]
 
     def coefficients(self) -> Coefficients:
         """The coefficients that the parameters stand for, differentiable in them."""
-        if not self._whole:
-            return self._start
-        return self._start.like(value for whole in self._whole for value in whole.values())
+        tensors = self._real
+        if tensors is None:
+            tensors = [value for integers in self._integers for value in integers.values()]
+        return self._as_coefficients(tensors)
 
     def bits(self) -> Tensor | float:
-        """The code length of whole numbers, about, differentiable; 0 of real ones."""
-        return sum(whole.bits() for whole in self._whole)
+        """The code length of the integers, approximately, differentiable; 0 for real numbers."""
+        return sum(integers.bits() for integers in self._integers)
 
     @torch.no_grad()
-    def set_small(self, values: Sequence[Tensor]) -> None:
-        """Sets the changes of small parameters, before rounding."""
-        if self._on_grids:
-            self._on_grids.set_last(torch.cat(list(values)))
+    def fold(self, backbone: Backbone, gathered: Statistics, kept: Statistics) -> None:
+        """Moves gathered norm statistics into the changes of scales and shifts."""
+        place = next(n for n, part in enumerate(self._parts) if isinstance(part, NormBiasDeltas))
+        deltas, first = self._parts[place], sum(self._sizes[:place])
+        assert isinstance(deltas, NormBiasDeltas)
+        present = self.coefficients().numbers[place]
+        changed = folded(backbone, deltas, present, gathered, kept)
+        if self._real is None:
+            dense = next(each for each in self._integers if isinstance(each, QuantizedParameters))
+            dense.set(first, changed)
             return
-        for tensor, value in zip(self._start.small or (), values, strict=True):
-            tensor.copy_(value)
+        for tensor, values in zip(self._real[first:], changed, strict=False):
+            tensor.copy_(values)
 
     @torch.no_grad()
     def result(self) -> Coefficients:
         """What was learned, without gradient."""
-        if self._whole:
-            kept = [whole.kept() for whole in self._whole]
-            tensors, grids = (list(chain.from_iterable(each)) for each in zip(*kept, strict=True))
-            return self._start.like(tensors, tuple(grids))
-        return self._start.like(tensor.detach().clone() for tensor in self._start.tensors())
+        if self._real is not None:
+            return self._as_coefficients([tensor.detach().clone() for tensor in self._real])
+        tensors: list[Tensor] = []
+        grids: list[Grid] = []
+        for integers in self._integers:
+            values, steps = integers.result()
+            tensors += values
+            grids += steps
+        return self._as_coefficients(tensors, tuple(grids))
+
+    def _as_coefficients(
+        self, tensors: Sequence[Tensor], grids: tuple[Grid, ...] | None = None
+    ) -> Coefficients:
+        numbers = grouped(tensors, self._sizes)
+        return Coefficients(self._parts, numbers, self._num_masks, grids)
 
 
-def trainable_coefficients(
-    bank: MaskBank, backbone: Backbone, spec: CoefficientSpec, num_classes: int, seed: int = 0
-) -> TrainableCoefficients:
-    """Coefficients over all masks of the bank at their start: the same α everywhere, scales 1.
-
-    α = 1/N; quantised ones start as large as makes each layer's weights as large as the network's
-    own, or FIRST_GAIN of He's where those are larger. A head, changes of small parameters and
-    masks that add to the network's own weights start at 0. Without masks a head is learned alone.
-    Numbers on single weights use no masks; seed: see `WeightNumbers`.
-    """
-    head, by_weight, num_masks = head_columns(backbone.new_head(num_classes)), None, len(bank)
-    if spec.granularity == "weight" and bank.layers:
-        frozen = [backbone.weights[layer.name] for layer in bank.layers]
-        by_weight, num_masks = WeightNumbers(bank.layers, frozen, spec.residual, seed), 0
-        shapes = tuple(torch.empty(each, device="meta") for each in by_weight.shapes)
-        start = Coefficients((), weights=shapes, residual=spec.residual)
-    elif head and not num_masks:
-        start = Coefficients((), head=head)
-    else:
-        start = uniform_coefficients(bank.layers, len(bank), spec, backbone.device)
-    small = tuple(
-        torch.zeros(sum(prod(each.shape) for each in group), device=backbone.device)
-        for group in backbone.small_parameters(spec.tune)
+def _new_numbers(
+    backbone: Backbone, bank: MaskBank, spec: CoefficientSpec, num_classes: int, seed: int
+) -> TrainableNumbers:
+    main, num_masks = spec.parametrisation, len(bank) if spec.parametrisation.uses_masks else 0
+    parts: list[Parametrisation] = []
+    # With a head of its own a task can be learned without masks or maskable layers.
+    alone = backbone.own_head is not None and (
+        not num_masks if main.uses_masks else not backbone.layers
     )
-    start = replace(start, head=head or None, small=small or None, tune=spec.tune if small else ())
-    if spec.bit_price is None:
-        return TrainableCoefficients(start)
-    scales = (*(start.output_scale or ()), *(start.input_scale or ()))
-    grids = _first_grids(num_masks, bank, backbone.weights, spec.residual) if num_masks else []
-    grids += [Grid(FIRST_SCALE_STEP, 1.0) for _ in scales]
-    grids += [Grid(FIRST_HEAD_STEP, 0.0) for _ in head]
-    grids += [Grid(FIRST_SMALL_STEP, 0.0) for _ in small]
-    return TrainableCoefficients(start, _on_grids(start, grids), by_weight)
+    if not alone and not main.is_sparse:
+        parts.append(main)
+    if backbone.own_head is not None:
+        parts.append(Head())
+    if spec.tune and backbone.small_parameters(spec.tune):
+        parts.append(NormBiasDeltas(spec.tune))
+    if not alone and main.is_sparse:
+        parts.append(main)  # the sparse integers come last
+    coded = spec.bit_price is not None
+    starts = [start for part in parts for start in part.start(backbone, bank, num_masks, coded)]
+    layouts = layouts_of(parts, backbone, num_masks, num_classes)
+    if not coded:
+        flat = [layout for group in layouts for layout in group]
+        real = [_filled(*pair, backbone) for pair in zip(starts, flat, strict=True)]
+        return TrainableNumbers(parts, [len(group) for group in layouts], num_masks, real)
+    dense = [layout for group in layouts for layout in group if not layout.sparse]
+    integers: list[Integers] = []
+    if dense:
+        grids = [
+            Grid(start.step, 0.0 if isinstance(start.value, Tensor) else start.value)
+            for start in starts
+        ]
+        quantized = _quantized(dense, grids, [start.speed for start in starts], backbone)
+        for place, start in enumerate(starts):
+            if isinstance(start.value, Tensor):
+                quantized.set(place, [start.value.to(backbone.device)])
+        integers.append(quantized)
+    sparse = [part for part in parts if part.is_sparse]
+    integers += [part.integers(backbone, seed, (), ()) for part in sparse]
+    return TrainableNumbers(parts, [len(group) for group in layouts], num_masks, integers=integers)
 
 
-def resumed_coefficients(
-    bank: MaskBank,
+def _resumed_numbers(
     backbone: Backbone,
+    bank: MaskBank,
     spec: CoefficientSpec,
     num_classes: int,
+    seed: int,
     present: Coefficients,
-    seed: int = 0,
-) -> TrainableCoefficients:
-    """A task's coefficients to be trained further, over the masks that they combine.
+) -> TrainableNumbers:
+    """The task's numbers over the masks that they combine; a head grows by columns of zeros."""
+    _check_same_kind(backbone, spec, present)
+    layouts = layouts_of(present.parts, backbone, present.num_masks, num_classes)
+    tensors = []
+    for group, numbers in zip(layouts, present.numbers, strict=True):
+        for layout, values in zip(group, numbers, strict=True):
+            grown = torch.zeros(layout.shape, dtype=torch.float32, device=backbone.device)
+            grown[..., : values.shape[-1]] = values
+            tensors.append(grown)
+    sizes = [len(group) for group in layouts]
+    if present.grids is None:
+        return TrainableNumbers(present.parts, sizes, present.num_masks, tensors)
+    flat = [layout for group in layouts for layout in group]
+    dense = [place for place, layout in enumerate(flat) if not layout.sparse]
+    integers: list[Integers] = []
+    if dense:
+        speeds = [
+            start.speed
+            for part in present.parts
+            for start in part.start(backbone, bank, present.num_masks, True)
+        ]
+        quantized = _quantized(
+            [flat[place] for place in dense],
+            [present.grids[place] for place in dense],
+            speeds,
+            backbone,
+        )
+        quantized.set(0, [tensors[place] for place in dense])
+        integers.append(quantized)
+    grids_of = grouped(present.grids, sizes)
+    tensors_of = grouped(tensors, sizes)
+    for part, own, steps in zip(present.parts, tensors_of, grids_of, strict=True):
+        if part.is_sparse:
+            integers.append(part.integers(backbone, seed, own, steps))
+    return TrainableNumbers(present.parts, sizes, present.num_masks, integers=integers)
 
-    A head grows to so many classes; new ones start at 0. Raises InputError for coefficients of
-    another kind than the specification's.
-    """
-    tune = spec.tune if backbone.small_parameters(spec.tune) else ()
-    other = CoefficientSpec.of(present, spec.bit_price) != replace(spec, tune=tune)
-    alone = not present.alpha and present.weights is None  # with a head, whatever the settings
-    if (other and not alone) or (present.grids is None) != (spec.bit_price is None):
+
+def _check_same_kind(backbone: Backbone, spec: CoefficientSpec, present: Coefficients) -> None:
+    """Raises InputError for coefficients of another kind than the specification's."""
+    deltas = [part for part in present.parts if isinstance(part, NormBiasDeltas)]
+    wanted = [NormBiasDeltas(spec.tune)] if backbone.small_parameters(spec.tune) else []
+    main = [part for part in present.parts if not isinstance(part, (Head, NormBiasDeltas))]
+    # A task that is a head alone goes on under any settings.
+    other = main and (main != [spec.parametrisation] or deltas != wanted)
+    if other or (present.grids is None) != (spec.bit_price is None):
         raise InputError(
             "the task has coefficients of another kind than this learner's settings give "
             "(granularity, scales, precision, start, tune); update it with those of its learning"
         )
-    head = head_columns(backbone.new_head(num_classes))
-    for grown, own in zip(head, present.head or (), strict=True):
-        grown[..., : own.shape[-1]] = own
-    start = replace(present, head=head or None, grids=None)
-    if present.grids is None:
-        return TrainableCoefficients(start.like(each.clone() for each in start.tensors()))
-    count, by_weight = len(present.grids) - len(present.weights or ()), None
-    if present.weights is not None:
-        frozen = [backbone.weights[layer.name] for layer in bank.layers]
-        by_weight = WeightNumbers(bank.layers, frozen, spec.residual, seed)
-        by_weight.set(present.weights, [grid.step for grid in present.grids[count:]])
-    on_grids = _on_grids(start, present.grids[:count])
-    if on_grids is not None:
-        values = islice(start.tensors(), count)
-        on_grids.set_last(torch.cat([each.flatten() for each in values]))
-    return TrainableCoefficients(start, on_grids, by_weight)
 
 
-def _on_grids(start: Coefficients, grids: Sequence[Grid]) -> OnGrids | None:
-    """The first tensors on these grids, alphas before the others; None without any."""
-    by_unit = not start.residual and any(each.dim() > 1 for each in start.alpha)
-    moves = UNIT_LEVELS_PER_UNIT if by_unit else LEVELS_PER_UNIT
-    factors = [moves] * len(start.alpha) + [LEVELS_PER_UNIT] * (len(grids) - len(start.alpha))
-    like = list(islice(start.tensors(), len(grids)))
-    return OnGrids(like, list(zip(grids, factors, strict=True))) if like else None
+def _filled(start: Start, layout: TensorLayout, backbone: Backbone) -> Tensor:
+    if isinstance(start.value, Tensor):
+        return start.value.detach().to(backbone.device, torch.float32).clone()
+    return torch.full(layout.shape, start.value, dtype=torch.float32, device=backbone.device)
 
 
-class OnGrids:
-    """Tensors on grids, one each: offset (1 + o) + step exp(s) round(factor p).
-
-    All numbers p are one parameter and all s another, as are the o and the widths of the Laplace
-    densities (their logarithms): a parameter of its own costs a dozen operations a step.
-
-    like: tensors whose shapes and device these have; starts: the first grid of each, and how many
-    whole numbers it moves when its parameter moves by 1. All numbers start at 0. parameters: the
-    leaf tensors to optimise.
-    """
-
-    def __init__(self, like: Sequence[Tensor], starts: Sequence[tuple[Grid, float]]) -> None:
-        device, self._shapes = like[0].device, [tensor.shape for tensor in like]
-        self._sizes = [tensor.numel() for tensor in like]
-        table = [(grid.step, grid.offset, factor) for grid, factor in starts]
-        *firsts, factors = torch.tensor(table, device=device).t()
-        self._firsts, self._factors = torch.stack(firsts), self._spread(factors)
-        self._numbers = torch.zeros(sum(self._sizes), device=device, requires_grad=True)
-        self._steps, self._shifts, self._widths = (
-            torch.zeros(len(like), device=device, requires_grad=True) for _ in range(3)
-        )
-        self.parameters = [self._numbers, self._steps, self._shifts, self._widths]
-
-    def values(self) -> list[Tensor]:
-        """The tensors, differentiable."""
-        step, offset = self._spread(self._steps_and_offsets())
-        exact = self._exact()
-        rounded = exact + (exact.round() - exact).detach()  # straight-through
-        return self._split(offset + step * rounded)
-
-    @torch.no_grad()
-    def set_last(self, values: Tensor) -> None:
-        """Moves the last numbers to where they stand for these, as nearly as grids allow."""
-        first = len(self._numbers) - len(values)
-        step, offset = self._spread(self._steps_and_offsets())[:, first:]
-        self._numbers[first:] = (values - offset) / (step * self._factors[first:])
-
-    def bits(self) -> Tensor:
-        """The code length of all numbers, about, differentiable."""
-        return laplace_bits(self._exact(), self._spread(self._widths.exp())).sum()
-
-    @torch.no_grad()
-    def kept(self) -> tuple[list[Tensor], tuple[Grid, ...]]:
-        """The tensors and their grids as they are kept, in float16."""
-        steps, offsets = self._steps_and_offsets()
-        grids = torch.stack([steps.clamp_min(SMALLEST_STEP), offsets]).half().float()
-        step, offset = self._spread(grids)
-        tensors = self._split(offset + step * self._exact().round())
-        return tensors, tuple(Grid(*pair) for pair in grids.t().tolist())
-
-    def _steps_and_offsets(self) -> Tensor:
-        return self._firsts * torch.stack([self._steps.exp(), 1 + self._shifts])
-
-    def _exact(self) -> Tensor:
-        return (self._factors * self._numbers).clamp(-LARGEST, LARGEST)
-
-    def _spread(self, values: Tensor) -> Tensor:
-        """(..., T), one value a tensor, to (..., P), one a number."""
-        # Sums of gradients are faster so than by an index, and repeat on a GPU.
-        pairs = zip(values.split(1, dim=-1), self._sizes, strict=True)
-        return torch.cat([each.expand(*each.shape[:-1], size) for each, size in pairs], dim=-1)
-
-    def _split(self, numbers: Tensor) -> list[Tensor]:
-        parts = numbers.split(self._sizes)
-        return [part.reshape(shape) for part, shape in zip(parts, self._shapes, strict=True)]
-
-
-def laplace_bits(exact: Tensor, width: Tensor) -> Tensor:
-    """-log2 of the mass that a Laplace density of this width has within 1/2 of each number."""
-    size = exact.abs()
-    near = 1 - (torch.exp(-(0.5 + size) / width) + torch.exp((size - 0.5).clamp(max=0) / width)) / 2
-    far = (size - 0.5) / width - torch.log(-torch.expm1(-1 / width) / 2)
-    return torch.where(size < 0.5, -torch.log(near), far) / math.log(2)
-
-
-@torch.no_grad()
-def _first_grids(
-    num_masks: int, bank: MaskBank, weights: Mapping[str, Tensor], residual: bool
-) -> list[Grid]:
-    """The grids of alphas at the start: equal alphas, steps that add up as independent numbers do.
-
-    With masks of density ρ, N ρ alphas meet in a weight.
-    """
-    bits = [bank.bits(number, num_masks) for number in range(len(bank.layers))]
-    frozen = [weights[layer.name] for layer in bank.layers]
-    ones = torch.ones(num_masks, device=bank.device)
-    sums = mix_layers(bits, [ones] * len(bits), frozen)
-    grids = []
-    for number, (layer, weight, total) in enumerate(zip(bank.layers, frozen, sums, strict=True)):
-        own = max(_rms(weight), TINY)
-        wanted = min(own, FIRST_GAIN * math.sqrt(2 / layer.fan_in))
-        met = sum(info.ones[number] for info in bank.infos[:num_masks]) / layer.numel
-        if residual:
-            grids.append(Grid(RESIDUAL_STEP / math.sqrt(max(met, 1 / layer.numel)), 0.0))
-            continue
-        step = FIRST_STEP * wanted / (own * math.sqrt(max(met, 1 / layer.numel)))
-        grids.append(Grid(step, wanted / max(_rms(total), own / layer.numel)))
-    return grids
-
-
-def _rms(tensor: Tensor) -> float:
-    return float(tensor.float().square().mean().sqrt())
+def _quantized(
+    layouts: Sequence[TensorLayout],
+    grids: Sequence[Grid],
+    speeds: Sequence[float],
+    backbone: Backbone,
+) -> QuantizedParameters:
+    shapes = [layout.shape for layout in layouts]
+    return QuantizedParameters(shapes, grids, speeds, backbone.device)

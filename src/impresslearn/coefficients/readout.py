@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,15 +18,24 @@ import torch
 from torch import Tensor
 
 from impresslearn.coefficients.coding import LARGEST, coded_bits
-from impresslearn.coefficients.mixing import Grid
+from impresslearn.coefficients.layout import Grid, TensorLayout
+from impresslearn.coefficients.parametrisation import (
+    CoefficientSpec,
+    Parametrisation,
+    Start,
+    register_parametrisation,
+)
 from impresslearn.errors import InputError
+from impresslearn.masks.bank import MaskBank
+from impresslearn.networks import Backbone
 
 C = 0.1
 """The inverse strength of the L2 penalty, for features whose mean squared length is 64."""
-LENGTH = 8.0
+FEATURE_NORM = 8.0
+"""Features are scaled to this root mean squared length before the regression."""
 WHITENING = 0.25
 """Components are divided by their variance to this power: half of the way to equal variances."""
-EXACT = 4096
+MOST_EXACT = 4096
 """Features at most for components by a full decomposition."""
 STEPS = 2.0 ** np.arange(-3, 4.5, 0.5)
 """Tried steps of the grid, in units of the weights' root mean square."""
@@ -36,6 +45,56 @@ COARSEST = 2.0
 TINY, HUGE = 2.0**-24, 65504.0
 """The least and the largest number of float16."""
 UNSUITED = "are too large, or differ too little, to be kept in 16 bits; scale the inputs"
+
+
+@dataclass(frozen=True)
+class Readout(Parametrisation):
+    """A head over features of several networks: weights (features, K), and perhaps a bias (K,).
+
+    - num_features: the number of features that it reads.
+    - projection: the number of the learner's `Projection` that gives them; 0 for the features
+      themselves.
+    - residual: whether the features of the network itself come before those under its masks.
+    """
+
+    num_features: int = 0
+    projection: int = 0
+    residual: bool = False
+
+    kind = "readout"
+    granularity = "readout"
+    uses_masks = True
+    closed_form = True
+
+    def layout(self, backbone: Backbone, num_masks: int, num_classes: int) -> list[TensorLayout]:
+        """The weights, and the bias where the network's last layer has one."""
+        shapes = {} if backbone.own_head is None else backbone.own_head.shapes
+        weight, bias = (self.num_features, num_classes), (num_classes,)
+        return [
+            TensorLayout(f"readout.{name}", weight if shape else bias)
+            for name, shape in shapes.items()
+        ]
+
+    def start(
+        self, backbone: Backbone, bank: MaskBank, num_masks: int, coded: bool
+    ) -> Sequence[Start]:
+        """Nothing: readouts are fitted, not trained."""
+        return []
+
+    def weights(
+        self, backbone: Backbone, bank: MaskBank, tensors: Sequence[Tensor]
+    ) -> Mapping[str, Tensor]:
+        """Nothing: a readout is a sum of networks and changes no weights."""
+        return {}
+
+
+def _made(spec: CoefficientSpec) -> Readout:
+    if spec.output_scale or spec.tune:
+        raise InputError("a readout changes no weights; leave out output_scale and tune")
+    return Readout(residual=spec.residual)
+
+
+register_parametrisation(Readout, {"readout": _made})
 
 
 @dataclass(frozen=True)
@@ -57,7 +116,7 @@ class Projection:
         from sklearn.decomposition import PCA  # sklearn takes a second to import
 
         most = min(dimensions, *features.shape)
-        solver = "covariance_eigh" if features.shape[1] <= EXACT else "randomized"
+        solver = "covariance_eigh" if features.shape[1] <= MOST_EXACT else "randomized"
         table = _table(features)
         if not table.std(axis=0).any():
             raise InputError("the features of all these inputs are the same; give other inputs")
@@ -65,7 +124,7 @@ class Projection:
         kept = found.explained_variance_ > 1e-9 * found.explained_variance_[0]
         variances = found.explained_variance_[kept]
         matrix = found.components_[kept].T * variances**-WHITENING
-        matrix *= LENGTH / math.sqrt((variances ** (1 - 2 * WHITENING)).sum())
+        matrix *= FEATURE_NORM / math.sqrt((variances ** (1 - 2 * WHITENING)).sum())
         kept = torch.from_numpy(matrix).half().float().contiguous()
         if np.abs(matrix).max() < 64 * TINY or not kept.isfinite().all():
             raise InputError(f"the features of these inputs {UNSUITED}")
@@ -111,7 +170,7 @@ def _fitted(
 ) -> FittedReadout:
     mean = table.mean(axis=0) if bias else np.zeros(table.shape[1])
     length = math.sqrt(((table - mean) ** 2).sum(axis=1).mean())
-    scale = LENGTH / length if length else 1.0
+    scale = FEATURE_NORM / length if length else 1.0
     problem = _Problem(scale * (table - mean), targets, num_classes)
     weights, shift = problem.solved(bias)
     if bit_price is None:
@@ -160,7 +219,7 @@ class _Problem:
         # A class without an example is never predicted.
         wide = np.zeros((len(weights), self.num_classes))
         wide[:, solver.classes_] = weights
-        low = np.full(self.num_classes, shift.min() - LENGTH)
+        low = np.full(self.num_classes, shift.min() - FEATURE_NORM)
         low[solver.classes_] = shift
         return wide, low if bias else np.zeros(self.num_classes)
 

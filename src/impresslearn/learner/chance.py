@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from impresslearn.coefficients.mixing import Coefficients
+from impresslearn.coefficients.parametrisation import Coefficients
 from impresslearn.data import to_batches
 from impresslearn.errors import NotLearnedWarning, warn_caller
+from impresslearn.learner.settings import LearnerSettings
 from impresslearn.networks.inputs import LOOKED_AT, TrainingData, spread_places
-from impresslearn.state.settings import LearnerSettings
-from impresslearn.state.state import LearnerState
+from impresslearn.store import Store
 from impresslearn.tables import percent
 from impresslearn.training.loop import FitResult
 
@@ -21,7 +21,7 @@ CHANCE_LOSS_RATIO = 0.98
 
 
 def warn_if_at_chance(
-    state: LearnerState,
+    store: Store,
     settings: LearnerSettings,
     name: str,
     data: TrainingData,
@@ -43,9 +43,9 @@ def warn_if_at_chance(
         return
     # Only now is it worth predicting, and some of the examples are enough.
     places = spread_places(len(examples), LOOKED_AT)
-    source = to_batches(examples.subset(places), classes, state.backbone.device)
-    view = state.view(state.tasks.learned(name), evict_others=False)
-    accuracy = view.accuracy(state.backbone, source)
+    source = to_batches(examples.subset(places), classes, store.backbone.device)
+    view = store.view(store.tasks.learned(name), evict_others=False)
+    accuracy = view.accuracy(store.backbone, source)
     chance = float(shares.max())
     two_errors = 2 * (chance * (1 - chance) / len(places)) ** 0.5
     if accuracy < chance + two_errors:

@@ -220,7 +220,7 @@ def _coefficients(learner: ImpressLearner, tasks: Any) -> dict[str, list[np.ndar
     _check_learner(learner)
     combined = {}
     for name in tasks:
-        alpha = learner._state.coefficients(learner.tasks_.learned(name)).alpha
+        alpha = learner._store.coefficients(learner.tasks_.learned(name)).alpha
         if alpha:
             combined[name] = [
                 np.broadcast_to(values.reshape(len(values), -1).cpu(), (len(values), layer.units))

@@ -11,8 +11,8 @@ from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
 from impresslearn.learner.learner import ImpressLearner
 from impresslearn.learner.presets import preset as find_preset
+from impresslearn.learner.settings import RECIPES
 from impresslearn.networks import Backbone, create_backbone
-from impresslearn.state.settings import RECIPES
 
 DEFAULT_BACKBONE = "lenet_300_100"
 DEFAULT_PRESET = "default"

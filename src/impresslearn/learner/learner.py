@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from typing_extensions import Unpack
 
 from impresslearn.checks import ReadOnlySettings, check_integer, check_name, check_seed
-from impresslearn.coefficients.learning import COEFFICIENT_RECIPE, check_fold
-from impresslearn.coefficients.mixing import Coefficients, Granularity
+from impresslearn.coefficients.deltas import check_fold
+from impresslearn.coefficients.learning import COEFFICIENT_RECIPE
+from impresslearn.coefficients.parametrisation import Coefficients
 from impresslearn.coefficients.quantisation import Precision
 from impresslearn.data import Inputs, Label
 from impresslearn.data.preprocessing import Prepared, Preprocessing
@@ -24,8 +25,10 @@ from impresslearn.errors import InputError
 from impresslearn.export import TaskModel, export_module
 from impresslearn.inference import InferenceMethod, InferenceSettings, TaskGuess, guess_task
 from impresslearn.inference.labels import accuracy_of, labels_by_task, labels_of
+from impresslearn.learner.known_tasks import KnownTasks
 from impresslearn.learner.learning import Note, Trainer, preprocessing_of
 from impresslearn.learner.presets import preset as find_preset
+from impresslearn.learner.settings import LearnerSettings, Start
 from impresslearn.masks import POPUP_RECIPE, Allocation, ScoreRule, draw_masks
 from impresslearn.masks.bank import MaskBank
 from impresslearn.masks.sparsity import ones_per_layer
@@ -33,12 +36,8 @@ from impresslearn.networks import Backbone, create_backbone
 from impresslearn.networks.heads import TunedKind
 from impresslearn.networks.inputs import check_backbone, checked_inputs
 from impresslearn.networks.prediction import Statistics, TaskView
-from impresslearn.state.candidates import KnownTasks
-from impresslearn.state.settings import LearnerSettings, Start
-from impresslearn.state.state import LearnerState
-from impresslearn.state.tasks import TaskInfo, TaskTable
-from impresslearn.store import write_store
-from impresslearn.store.writing import Weights
+from impresslearn.store import CACHE_BYTES, Store, TaskInfo, TaskTable, save_file
+from impresslearn.store.files import Weights
 from impresslearn.training.loop import Recipe
 from impresslearn.training.progress import ProgressChoice, progress_for
 
@@ -50,7 +49,7 @@ class ImpressLearner(ReadOnlySettings):
     random bank, say); empty by default. sparsity: fraction of zeros of trained masks, in [0, 1).
     allocation: how the ones spread over layers. granularity: coefficients per mask and "layer" (the
     paper) or output "unit", a whole number for each "weight", which needs no masks, or a "readout"
-    of the features under all masks. output_scale, input_scale: a learned scale on top. precision:
+    of the features under all masks. output_scale: a learned scale on top. precision:
     what coefficients are stored and used in; "coded" ones are quantised in training, where a bit of
     their code costs bit_price bits of the examples' loss, and norm statistics of the task's own are
     coded too; max_bytes: what a learned task may take, for which its price is raised where needed.
@@ -78,9 +77,8 @@ class ImpressLearner(ReadOnlySettings):
         bank: MaskBank | None = None,
         sparsity: float = 0.9,
         allocation: Allocation = "erdos_renyi",
-        granularity: Granularity = "layer",
+        granularity: str = "layer",
         output_scale: bool = False,
-        input_scale: bool = False,
         precision: Precision = "float32",
         bit_price: float = 1.0,
         penalty: float = 0.0,
@@ -94,7 +92,7 @@ class ImpressLearner(ReadOnlySettings):
         fold_after: float = 0.0,
         max_bytes: int | None = None,
         progress: ProgressChoice = "auto",
-        cache_bytes: int = 256 * 1024**2,
+        cache_bytes: int = CACHE_BYTES,
     ) -> None:
         backbone = check_backbone(create_backbone() if backbone is None else backbone)
         if bank is not None:
@@ -102,7 +100,7 @@ class ImpressLearner(ReadOnlySettings):
         self.backbone = backbone
         trained = backbone.own_head and backbone.pretrained and not penalty
         self.settings = LearnerSettings(
-            sparsity, allocation, granularity, output_scale, input_scale, precision, bit_price,
+            sparsity, allocation, granularity, output_scale, precision, bit_price,
             penalty, basis_recipe, task_recipe, score_rule, seed, preprocessing,
             start or ("network" if trained else "mixture"), cast(Any, tune), fold_after, max_bytes,
         )  # fmt: skip
@@ -113,7 +111,7 @@ class ImpressLearner(ReadOnlySettings):
         if backbone.layers:
             ones_per_layer(backbone.layers, self.settings.sparsity, allocation)  # it can be met
         masks = MaskBank(backbone.layers, backbone.device) if bank is None else bank.to(bank.device)
-        self._state = LearnerState(backbone, masks, self.cache_bytes)
+        self._store = Store(backbone, masks, self.cache_bytes)
 
     @classmethod
     def from_preset(cls, backbone: Backbone, name: str, **overrides: Any) -> ImpressLearner:
@@ -124,7 +122,8 @@ class ImpressLearner(ReadOnlySettings):
         """
         chosen = find_preset(name)
         learner = cls(backbone, **chosen.settings_on(check_backbone(backbone), overrides, cls))
-        needed = chosen.masks and backbone.layers and learner.settings.granularity != "weight"
+        kind = learner.settings.coefficient_training.spec.parametrisation
+        needed = chosen.masks and backbone.layers and kind.uses_masks
         if needed and not len(learner.bank_):
             learner.add_masks(chosen.masks, source="disjoint_kernels")
         return learner
@@ -138,12 +137,12 @@ class ImpressLearner(ReadOnlySettings):
     @property
     def bank_(self) -> MaskBank:
         """The masks."""
-        return self._state.bank.trained_with(self.backbone)
+        return self._store.bank.trained_with(self.backbone)
 
     @property
     def tasks_(self) -> TaskTable:
         """All tasks, name -> TaskInfo, in the order they were learned."""
-        return self._state.tasks
+        return self._store.tasks
 
     @property
     def preprocessing_(self) -> Preprocessing | None:
@@ -153,13 +152,13 @@ class ImpressLearner(ReadOnlySettings):
     @property
     def shared_statistics_(self) -> Statistics | None:
         """Norm statistics that all tasks share; None where there are none."""
-        return self._state.shared
+        return self._store.shared
 
     @property
     def coefficients_(self) -> dict[str, Coefficients]:
         """The coefficients of every learned task, as stored (rounded where so asked)."""
         learned = (task for task in self.tasks_.all() if task.role == "learned")
-        return {task.name: self._state.coefficients(task) for task in learned}
+        return {task.name: self._store.coefficients(task) for task in learned}
 
     def learn_basis(
         self, name: str, data: Any, *, seed: int | None = None, note: Note | None = None
@@ -180,7 +179,7 @@ class ImpressLearner(ReadOnlySettings):
         count: int,
         *,
         seeds: Sequence[int] | None = None,
-        batched: bool | None = None,
+        batched: bool = False,
         note: Note | None = None,
     ) -> ImpressLearner:
         """Adds `count` impressions of one task, trained from different seeds.
@@ -208,7 +207,7 @@ class ImpressLearner(ReadOnlySettings):
         seed = self.settings.seed if seed is None else check_seed(seed)
         count, how = check_integer("count", count, 1), self.settings
         drawn = draw_masks(self.bank_, count, how.sparsity, how.allocation, seed, source=source)
-        self._state.commit_masks(drawn)
+        self._store.commit_masks(drawn)
         return self
 
     def learn_task(
@@ -222,9 +221,7 @@ class ImpressLearner(ReadOnlySettings):
         self._trainer.learn_tasks({check_name(name): data}, seeds=seed, note=note)
         return self
 
-    def learn_tasks(
-        self, tasks: Mapping[str, Any], *, batched: bool | None = None
-    ) -> ImpressLearner:
+    def learn_tasks(self, tasks: Mapping[str, Any], *, batched: bool = False) -> ImpressLearner:
         """Learns several new tasks, name -> data.
 
         The same as `learn_task` one by one. batched: whether tasks of the same sizes are optimised
@@ -248,18 +245,16 @@ class ImpressLearner(ReadOnlySettings):
 
     def versions(self, name: str) -> tuple[TaskInfo, ...]:
         """All versions of a task in their order, the present one last. Raises UnknownTaskError."""
-        present = self.tasks_.learned(name)
-        return tuple(each.info() for each in (*self._state.former_versions(present), present))
+        return tuple(task.info() for task in self._store.versions(name))
 
     def restore_task(self, name: str, version: int) -> ImpressLearner:
         """Puts a former version back, bit for bit, as the next; InputError where there is none."""
-        self._state.restore_version(name, check_integer("version", version, 1))
+        self._store.restore_version(name, check_integer("version", version, 1))
         return self
 
     def remove_task(self, name: str) -> ImpressLearner:
         """Takes a task out, all versions, but no mask (`remove_masks`). Raises UnknownTaskError."""
-        self._state.remove_task(name)
-        self.tasks_.forget_first()
+        self._store.remove_task(name)
         return self
 
     def remove_masks(self, *names: str) -> ImpressLearner:
@@ -267,7 +262,7 @@ class ImpressLearner(ReadOnlySettings):
 
         Raises InputError for one that is a task's own or that a version of any task combines.
         """
-        self._state.remove_masks(names)
+        self._store.remove_masks(names)
         return self
 
     def learn_features(self, *data: Any, dimensions: int = 128) -> ImpressLearner:
@@ -286,7 +281,7 @@ class ImpressLearner(ReadOnlySettings):
 
     def logits(self, inputs: Any, task: str) -> Tensor:
         """A task's logits (n, K), K classes, on the backbone's device. Raises as `predict`."""
-        view = self._state.view(self.tasks_.learned(task))
+        view = self._store.view(self.tasks_.learned(task))
         return view.logits(self.backbone, self.prepare(inputs))
 
     def predict(self, inputs: Any, task: str | Sequence[str] | None = None) -> np.ndarray:
@@ -304,7 +299,7 @@ class ImpressLearner(ReadOnlySettings):
     def score(self, data: Any, task: str) -> float:
         """A task's accuracy in [0, 1] on labelled data. Raises as `predict`, and for new labels."""
         kept, raw = self.tasks_.learned(task), self.preprocessing_
-        return accuracy_of(self.backbone, self._state.view(kept), data, raw, kept.classes)
+        return accuracy_of(self.backbone, self._store.view(kept), data, raw, kept.classes)
 
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
         """The accuracy in [0, 1] on an unlearned task, of what all tasks share.
@@ -312,7 +307,7 @@ class ImpressLearner(ReadOnlySettings):
         That is the equal mixture of all masks (every α = 1/N), or the frozen network: without any,
         and with start="network". classes: the task's, sorted, where the data may not show all.
         """
-        mixture = {} if self.settings.start == "network" else self._state.equal_mixture()
+        mixture = {} if self.settings.start == "network" else self._store.equal_mixture()
         view = TaskView(mixture, self.shared_statistics_, self.backbone.num_classes)
         return accuracy_of(self.backbone, view, data, self.preprocessing_, classes)
 
@@ -333,7 +328,7 @@ class ImpressLearner(ReadOnlySettings):
         return guess_task(
             self.backbone,
             self.bank_,
-            KnownTasks(self._state, among),
+            KnownTasks(self._store, among),
             self.prepare(inputs),
             method,
             shared=self.shared_statistics_,
@@ -349,12 +344,12 @@ class ImpressLearner(ReadOnlySettings):
 
     def statistics_of(self, task: str) -> Statistics | None:
         """Norm statistics of a task; None where its network has none. Raises UnknownTaskError."""
-        return self._state.statistics(self.tasks_.learned(task))
+        return self._store.statistics(self.tasks_.learned(task))
 
     def task_model(self, task: str, *, prepared: bool = False) -> TaskModel:
         """A task as `impresslearn.export` takes it, for raw or `prepared` inputs."""
         kept, raw = self.tasks_.learned(task), None if prepared else self.settings.preprocessing
-        view = self._state.view(kept)
+        view = self._store.view(kept)
         return TaskModel(self.backbone, view, kept.name, kept.classes, raw, kept.version)
 
     def export(self, task: str, *, prepared: bool = False) -> nn.Module:
@@ -379,12 +374,12 @@ class ImpressLearner(ReadOnlySettings):
         `overwrite`, and StoreError where it cannot be written.
         """
         plain = self.settings.plain()
-        write_store(self._state, plain, path, names=tasks, weights=weights, overwrite=overwrite)
+        save_file(self._store, plain, path, names=tasks, weights=weights, overwrite=overwrite)
         return self
 
     def close(self) -> None:
         """Lets go of the file of a learner from `open_store`; nothing for one in memory."""
-        self._state.backend.close()
+        self._store.close()
 
     def __enter__(self) -> ImpressLearner:
         return self
@@ -394,8 +389,8 @@ class ImpressLearner(ReadOnlySettings):
 
     @property
     def _trainer(self) -> Trainer:
-        return Trainer(self._state, self.settings, progress_for(self.progress).titled)
+        return Trainer(self._store, self.settings, progress_for(self.progress).titled)
 
     def _labels(self, inputs: Tensor | Inputs, task: str) -> np.ndarray:
         learned = self.tasks_.learned(task)
-        return labels_of(self._state.view(learned).logits(self.backbone, inputs), learned.classes)
+        return labels_of(self._store.view(learned).logits(self.backbone, inputs), learned.classes)

@@ -12,8 +12,9 @@ from torch import nn
 
 from impresslearn.errors import InputError, StoreError
 from impresslearn.learner.learner import ImpressLearner
-from impresslearn.state.settings import restored_settings
-from impresslearn.store import CACHE_BYTES, Opened, load_state, open_state
+from impresslearn.learner.settings import restored_settings
+from impresslearn.store import CACHE_BYTES, load_file, open_file
+from impresslearn.store.files import Opened
 
 
 def load(
@@ -33,7 +34,7 @@ def load(
 
     Raises StoreError if the file is not a store, is damaged, or belongs to another network.
     """
-    return _learner(load_state, path, settings, module=module, device=device)
+    return _learner(load_file, path, settings, module=module, device=device)
 
 
 def open_store(
@@ -55,7 +56,7 @@ def open_store(
     - module, device, settings: as in `load`. Raises as `load` does.
     """
     how = {"module": module, "device": device, "readonly": readonly, "timeout": timeout}
-    return _learner(open_state, path, settings, **how)
+    return _learner(open_file, path, settings, **how)
 
 
 def verify_store(path: str | os.PathLike, module: nn.Module | None = None) -> dict[str, int]:
@@ -65,7 +66,7 @@ def verify_store(path: str | os.PathLike, module: nn.Module | None = None) -> di
     """
     learner = load(path, module=module, progress=False)
     for task in learner.tasks_.all():
-        learner._state.coefficients(task)
+        learner._store.coefficients(task)
     return {"tasks": len(learner.tasks_), "masks": len(learner.bank_)}
 
 
@@ -88,18 +89,16 @@ def _learner(
                 f"{stored['preprocessing']}, not {preprocessing}; pass inputs that are prepared "
                 "already as Prepared(inputs)"
             )
-        learner = ImpressLearner(opened.state.backbone, **stored | settings)
+        learner = ImpressLearner(opened.store.backbone, **stored | settings)
     except BaseException:
-        opened.state.backend.close()
+        opened.store.close()
         raise
-    learner._state = opened.state
+    learner._store = opened.store
     return learner
 
 
 def _stored_settings(opened: Opened, path: Any) -> dict[str, Any]:
     try:
-        stored = restored_settings(opened.settings)
-        ImpressLearner(opened.state.backbone, **stored)
-    except (TypeError, KeyError, ValueError, AttributeError, OverflowError) as error:
+        return restored_settings(opened.settings)
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise StoreError(f"the settings of a learner in {path} cannot be used: {error}") from None
-    return stored

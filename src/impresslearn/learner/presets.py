@@ -13,11 +13,12 @@ from inspect import signature
 from typing import Any
 
 from impresslearn.checks import check_choice, check_known
-from impresslearn.coefficients.learning import COEFFICIENT_RECIPE, can_fold
+from impresslearn.coefficients.deltas import can_fold
+from impresslearn.coefficients.learning import COEFFICIENT_RECIPE
 from impresslearn.errors import InputError
+from impresslearn.learner.settings import RECIPES, checked_tune
 from impresslearn.masks import POPUP_RECIPE, Allocation, ScoreRule
 from impresslearn.networks import Backbone
-from impresslearn.state.settings import RECIPES, checked_tune
 from impresslearn.training.loop import Recipe
 
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from impresslearn.checks import check_choice
-from impresslearn.coefficients.quantisation import PRECISIONS, store_coefficients
+from impresslearn.coefficients.parametrisation import store_coefficients
+from impresslearn.coefficients.quantisation import PRECISIONS
 from impresslearn.learner.learner import ImpressLearner
-from impresslearn.state.backends import MemoryBackend
-from impresslearn.state.settings import restored_settings
-from impresslearn.state.state import LearnerState
-from impresslearn.state.tasks import LearnedTask
+from impresslearn.learner.settings import DEFAULT_PRICE, restored_settings
+from impresslearn.networks import Backbone
+from impresslearn.store import LearnedTask, Store
+from impresslearn.store.encoding import encode_task
 
 
 @dataclass(frozen=True)
@@ -52,29 +53,41 @@ def rounded(
     data = data or {}
     for name in data:
         learner.tasks_.learned(name)
-    backbone = learner.backbone
-    tasks = {task.name: _round(task, precision) for task in learner.tasks_.all()}
-    bank = learner.bank_.to(backbone.device)
-    old = learner._state.backend
-    projections = filter(None, map(old.projection, range(1, old.projections() + 1)))
-    backend = MemoryBackend(bank, tasks, learner.shared_statistics_, projections)
     settings = restored_settings(learner.settings.plain())
-    if settings["granularity"] != "weight":  # whose numbers are coded and nothing else
-        settings["precision"] = precision
+    if not learner.settings.coefficient_training.spec.parametrisation.is_sparse:
+        settings["precision"] = precision  # sparse integers are coded and nothing else
     if settings["precision"] != "coded":
         settings["max_bytes"] = None  # no price could be raised
-    copy = ImpressLearner(backbone, progress=learner.progress, **settings)
-    copy._state = LearnerState(backbone, bank, learner.cache_bytes, backend)
+        settings["bit_price"] = DEFAULT_PRICE
+    copy = ImpressLearner(learner.backbone, progress=learner.progress, **settings)
+    copy._store = _rounded_store(learner, precision)
     changes = (_change(learner, copy, name, data.get(name)) for name in learner.tasks_)
     return Rounded(copy, tuple(changes))
 
 
-def _round(task: LearnedTask, precision: str) -> LearnedTask:
-    kept = task.coefficients
-    if kept is not None and PRECISIONS.index(precision) > PRECISIONS.index(kept.precision):
-        kept = store_coefficients(kept.restore(), precision)
-    alone = task if task.version == 1 else task.as_version(1)
-    return replace(alone, coefficients=kept)
+def _rounded_store(learner: ImpressLearner, precision: str) -> Store:
+    """A copy in memory of what a learner has committed, without former versions."""
+    backbone, old = learner.backbone, learner._store
+    store = Store(backbone, learner.bank_.to(backbone.device), learner.cache_bytes)
+    rows = [encode_task(_round(task, precision, backbone)) for task in learner.tasks_.all()]
+    shared = old.rows.meta("shared")
+    with store.database.transaction():
+        if shared is not None:
+            store.rows.write_meta("shared", shared)
+        for number in range(1, old.rows.projections() + 1):
+            projection = old.rows.projection(number)
+            if projection is not None:
+                store.rows.add_projection(projection)
+    store.commit_many(rows)
+    return store
+
+
+def _round(task: LearnedTask, precision: str, backbone: Backbone) -> LearnedTask:
+    stored = task.coefficients
+    if stored is not None and PRECISIONS.index(precision) > PRECISIONS.index(stored.precision):
+        restored, classes = stored.restore(backbone), len(task.classes)
+        stored = store_coefficients(restored, precision, backbone, classes)
+    return replace(task.as_version(1), coefficients=stored)
 
 
 def _change(before: ImpressLearner, after: ImpressLearner, name: str, data: Any) -> Rounding:

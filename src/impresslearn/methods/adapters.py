@@ -23,9 +23,9 @@ from impresslearn.checks import (
     check_integer,
     check_number,
 )
-from impresslearn.coefficients.learning import OnGrids
-from impresslearn.coefficients.mixing import Grid
+from impresslearn.coefficients.layout import Grid
 from impresslearn.coefficients.quantisation import check_largest, rounded_tensors
+from impresslearn.coefficients.quantized_parameters import QuantizedParameters
 from impresslearn.data import Label
 from impresslearn.errors import InputError, MissingDependencyError
 from impresslearn.files import reason_of
@@ -34,7 +34,7 @@ from impresslearn.methods.finetuning import FineTuning, TrainingSettings, share_
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone
 from impresslearn.networks.layers import MASKABLE, MaskableLayer
-from impresslearn.state.tasks import TaskInfo
+from impresslearn.store.tasks import TaskInfo
 from impresslearn.streams.torchvision import import_extra
 from impresslearn.training.loop import Trainable, Weights
 from impresslearn.training.progress import ProgressChoice
@@ -173,8 +173,10 @@ class Adapter(ReadOnlySettings):
             LORA_FIRST_STEP * float(each.detach().std()) or LORA_FIRST_STEP_OF_ZEROS
             for each in first
         ]
-        numbers = OnGrids(first, [(Grid(step, 0.0), LORA_LEVELS_PER_UNIT) for step in steps])
-        numbers.set_last(torch.cat([each.flatten() for each in first]))
+        shapes, speeds = [tuple(each.shape) for each in first], [LORA_LEVELS_PER_UNIT] * len(first)
+        grids = [Grid(step, 0.0) for step in steps]
+        numbers = QuantizedParameters(shapes, grids, speeds, first[0].device)
+        numbers.set(0, first)
 
         def weights_of(values: Sequence[Tensor]) -> Weights:
             given = dict(zip(trained, values, strict=True))
@@ -185,7 +187,7 @@ class Adapter(ReadOnlySettings):
             return weights_of(numbers.values()), numbers.bits() * (price * math.log(2))
 
         def result() -> tuple[Weights, int]:
-            values, grids = numbers.kept()
+            values, grids = numbers.result()
             kept, size = rounded_tensors(values, "coded", [True] * len(values), grids)
             return weights_of(kept), size
 

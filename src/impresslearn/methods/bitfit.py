@@ -11,6 +11,7 @@ from collections.abc import Collection
 from typing_extensions import Unpack
 
 from impresslearn.errors import InputError
+from impresslearn.learner.settings import checked_tune
 from impresslearn.methods.finetuning import (
     FineTuning,
     StatisticsOf,
@@ -20,7 +21,6 @@ from impresslearn.methods.finetuning import (
 from impresslearn.networks import Backbone
 from impresslearn.networks.heads import TUNED, TunedKind
 from impresslearn.networks.inputs import check_backbone
-from impresslearn.state.settings import checked_tune
 from impresslearn.training.loop import Recipe
 
 BITFIT_RECIPE = Recipe(optimizer="adam", lr=0.03, schedule="cosine", epochs=3, min_steps=300)

@@ -26,7 +26,7 @@ from impresslearn.inference.labels import accuracy_of, labels_of
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone, checked_inputs, training_examples
 from impresslearn.networks.prediction import TaskView, TrainingPhase
-from impresslearn.state.tasks import (
+from impresslearn.store.tasks import (
     TaskInfo,
     check_new_name,
     find_task,

@@ -13,7 +13,7 @@ import numpy as np
 from typing_extensions import Unpack
 
 from impresslearn.checks import ReadOnlySettings
-from impresslearn.coefficients.mixing import mixed_weights, uniform_coefficients
+from impresslearn.coefficients.masks import mixed_weights, uniform_coefficients
 from impresslearn.data import Label
 from impresslearn.errors import InputError
 from impresslearn.learner import ImpressLearner
@@ -24,7 +24,7 @@ from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.methods.finetuning import FineTuning, require_shared_head, share_settings
 from impresslearn.methods.supsup import MaskSettings
 from impresslearn.networks import Backbone
-from impresslearn.state.tasks import TaskInfo, check_new_name, tensor_bytes
+from impresslearn.store.tasks import TaskInfo, check_new_name, tensor_bytes
 from impresslearn.training.loop import Recipe, Trainable, Weights
 from impresslearn.training.progress import ProgressChoice
 
@@ -117,7 +117,7 @@ class Hybrid(ReadOnlySettings):
 
     def _trains(self, examples: int) -> Trainable:
         backbone, head = self.backbone, self.backbone.layers[-1:]
-        body = uniform_coefficients(backbone.layers, len(self.bank), device=backbone.device)
+        body = uniform_coefficients(backbone.layers, len(self.bank), backbone.device)
         alphas = [alpha.requires_grad_(True) for alpha in body.alpha[:-1]]
         ones, device = [self._head_ones], backbone.device
         scores = PopupScores.create(head, ones, self.seed, "score", device)

@@ -28,6 +28,7 @@ from impresslearn.checks import check_integer, check_known, check_name
 from impresslearn.errors import InputError
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.presets import preset as find_preset
+from impresslearn.learner.settings import RECIPES
 from impresslearn.methods.adapter_kinds import ADAPTER_RECIPES, Kind
 from impresslearn.methods.adapters import Adapter
 from impresslearn.methods.bitfit import BITFIT_RECIPE, bitfit
@@ -39,7 +40,6 @@ from impresslearn.methods.pruned import PRUNED_RECIPE, pruned
 from impresslearn.methods.random_bases import NOLA_RECIPE, PRANC_RECIPE, nola, pranc
 from impresslearn.methods.supsup import BestMask, SingleMask, SupSup
 from impresslearn.networks import Backbone
-from impresslearn.state.settings import RECIPES
 from impresslearn.training.loop import Recipe
 from impresslearn.training.progress import ProgressChoice
 
@@ -145,7 +145,7 @@ def _classical(
 _COMMON = ("recipe", "preprocessing")
 _MASKS = (*_COMMON, "preset", "sparsity", "allocation", "score_rule", "basis_recipe")
 _BANK = (*_MASKS, "random_masks", "task_recipe")
-_SCALES = ("granularity", "output_scale", "input_scale")
+_SCALES = ("granularity", "output_scale")
 _COEFFICIENTS = (*_BANK, *_SCALES, "precision", "bit_price", "penalty")
 _ROUNDED = (*_COMMON, "precision", "largest")
 _ADAPTERS = (*_ROUNDED, "rank", "config")

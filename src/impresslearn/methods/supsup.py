@@ -15,7 +15,7 @@ import numpy as np
 from typing_extensions import TypedDict, Unpack
 
 from impresslearn.checks import ReadOnlySettings, check_known
-from impresslearn.coefficients.mixing import masked_weights
+from impresslearn.coefficients.masks import masked_weights
 from impresslearn.coefficients.quantisation import Precision
 from impresslearn.data import Label, to_batches
 from impresslearn.data.preprocessing import Preprocessing
@@ -30,7 +30,7 @@ from impresslearn.methods.finetuning import require_shared_head
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import training_examples
 from impresslearn.networks.prediction import TaskView
-from impresslearn.state.tasks import (
+from impresslearn.store.tasks import (
     TaskInfo,
     TaskTable,
     check_new_name,

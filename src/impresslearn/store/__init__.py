@@ -1,29 +1,33 @@
-"""A store: one SQLite file that holds a network, its masks and any number of tasks.
+"""A store: one SQLite database that holds a network, its masks and any number of tasks.
 
-`opening` opens, loads and describes stores, `writing` makes new ones, `editing` changes them.
-Below: `backend` binds a learner to the file, `contents` reads and writes `rows` with their
-checksums, `database` gives rows and transactions over `connections` to one `file` of the tables in
-`schema`; `encoding` turns tasks and masks into rows and back, `network` the frozen network.
+`store` is what a learner works on, in memory or in a file; `files` saves, opens and edits files.
+Below: `rows` reads and writes the tables of a `database`; `encoding` turns `tasks` and masks into
+rows and back, `network` the frozen network.
 """
 
-from impresslearn.store.editing import compact_store, import_tasks, remove_tasks
-from impresslearn.store.opening import (
-    CACHE_BYTES,
-    Opened,
+from impresslearn.store.files import (
+    compact_store,
     describe_store,
-    load_state,
-    open_state,
+    import_tasks,
+    load_file,
+    open_file,
+    remove_tasks,
+    save_file,
 )
-from impresslearn.store.writing import write_store
+from impresslearn.store.store import CACHE_BYTES, Store
+from impresslearn.store.tasks import LearnedTask, TaskInfo, TaskTable
 
 __all__ = [
     "CACHE_BYTES",
-    "Opened",
+    "LearnedTask",
+    "Store",
+    "TaskInfo",
+    "TaskTable",
     "compact_store",
     "describe_store",
     "import_tasks",
-    "load_state",
-    "open_state",
+    "load_file",
+    "open_file",
     "remove_tasks",
-    "write_store",
+    "save_file",
 ]

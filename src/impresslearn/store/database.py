@@ -1,45 +1,73 @@
-"""The SQLite database of a store: rows and transactions for all threads of a process.
+"""The SQLite database of a store, in a file or in memory, for all threads of a process.
 
-Two connections, one to read and one to write, serve all threads. Any number of processes may read
-while one writes; a second writer waits for `timeout` seconds. Inside a transaction a thread reads
-what it wrote, others what was committed, which survives a power cut.
+Two connections, one to read and one to write, serve all threads of a process (one for both in
+memory). Any number of processes may read a file while one writes; a second writer waits for
+`timeout` seconds. A thread inside a transaction reads what it wrote, others read what was
+committed, and a commit survives a power cut.
 
-SQLite must not be used across a fork: a child inherits the notes that SQLite keeps on its locks,
-but not the locks, so another process could take its log away. A fork therefore waits until no
-thread is inside a statement; the child lets go of what it inherited and connects anew.
+SQLite must not be used across a fork: a child inherits SQLite's notes on its locks but not the
+locks, so another process could take its log away. A fork therefore waits until no thread is inside
+a statement; the child lets go of what it inherited and connects anew.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from impresslearn.errors import InputError, StoreError
-from impresslearn.store.connections import (
-    LONGEST_VALUE,
-    allow_values,
-    connect,
-    create,
-    longest_value,
-)
-from impresslearn.store.file import Identity, StoreFile
+from impresslearn.errors import InputError, StoreError, visible
+from impresslearn.files import reason_of
 
-PATIENCE = 10.0
+APPLICATION_ID = 0x494D5052  # "IMPR"
+FORMAT = 6
+FORK_LOCK_TIMEOUT = 10.0
 """Seconds that a fork waits for each connection."""
+REASONS = {
+    "database or disk is full": "cannot write {}: the disk is full; nothing of the commit was kept",
+    "disk I/O error": "cannot read or write {}: the disk reports an error",
+    "file is not a database": "{} is not an impresslearn store, or its start is damaged",
+    "string or blob too big": "{} cannot hold a value of that length",
+}
+SCHEMA = f"""
+CREATE TABLE meta (name TEXT PRIMARY KEY, content BLOB NOT NULL, checksum BLOB NOT NULL);
+CREATE TABLE tensors (name TEXT PRIMARY KEY, content BLOB NOT NULL, checksum BLOB NOT NULL);
+CREATE TABLE documents (id INTEGER PRIMARY KEY, text TEXT NOT NULL);
+CREATE TABLE projections (
+    number INTEGER PRIMARY KEY, num_masks INTEGER NOT NULL,
+    content BLOB NOT NULL, checksum BLOB NOT NULL
+);
+CREATE TABLE masks (
+    position INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, source TEXT NOT NULL,
+    recipe TEXT NOT NULL, bits BLOB, digest BLOB NOT NULL, checksum BLOB NOT NULL
+);
+CREATE TABLE tasks (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, number INTEGER NOT NULL,
+    name TEXT NOT NULL, version INTEGER NOT NULL, current INTEGER,
+    mask TEXT, num_masks INTEGER NOT NULL, form INTEGER NOT NULL REFERENCES documents (id),
+    coefficients BLOB, statistics BLOB, profile BLOB, history TEXT NOT NULL,
+    checksum BLOB NOT NULL, UNIQUE (name, version)
+);
+CREATE UNIQUE INDEX present_names ON tasks (name) WHERE current;
+CREATE INDEX present_order ON tasks (number) WHERE current;
+PRAGMA application_id = {APPLICATION_ID};
+PRAGMA user_version = {FORMAT};
+"""
 
 
 class Slot:
-    """A place for a connection, None until it is needed, and its lock."""
+    """A place for a connection, None until it is needed, its lock, and the file it is to."""
 
     def __init__(self) -> None:
         self.connection: sqlite3.Connection | None = None
         self.lock = threading.RLock()
+        self.identity: tuple[int, int] | None = None
 
     def close(self) -> None:
         """Closes the connection, if there is one."""
@@ -49,78 +77,102 @@ class Slot:
 
 
 class Database:
-    """A store's file; new: make it, of which nothing is certain before it is closed.
+    """One store's tables.
 
-    Raises StoreError, here and in every method, for a file that is no store, is damaged, in use,
-    gone, or cannot be written; OSError where a new one cannot be made.
+    - path: the file, which must be a store; None for a new store in memory.
+    - readonly: whether commits are refused.
+    - timeout: seconds to wait for another process's commit.
+    - shown: how errors name the store; its path by default.
+
+    Every method raises StoreError for a file that is not a store, is damaged, in use, gone, or
+    cannot be written.
     """
 
-    def __init__(self, file: StoreFile, new: bool = False) -> None:
-        self.file = file
+    def __init__(
+        self,
+        path: str | os.PathLike | None = None,
+        readonly: bool = False,
+        timeout: float = 60.0,
+        shown: str | None = None,
+    ) -> None:
+        self.readonly, self.timeout = readonly, _checked_timeout(timeout)
+        self.path = None if path is None else _checked_path(path)
+        self._place = None if self.path is None else Path(os.path.realpath(self.path))
+        self.where = shown or ("the store in memory" if path is None else str(self.path))
+        self._identity: tuple[int, int] | None = None  # of the file that was opened
         self._closed = False
         self._writer: int | None = None  # the thread inside a transaction
-        self._identity: Identity | None = None  # of the file that was opened first
-        self.reading, self.writing = Slot(), Slot()
+        self.writing = Slot()
+        self.reading = Slot() if path is not None else self.writing
+        # Also called when this is forgotten, at the latest when the process ends.
+        self._release = weakref.finalize(self, _release, self.writing, self.reading, self._place)
         with _listing:
             _open.add(self)
         try:
-            if new:
-                self.writing.connection, self._identity = create(file), file.identity()
+            if path is None:
+                self.writing.connection = create(":memory:")
                 return
-            if not file.readonly:
+            if not readonly:
                 self._connection(self.writing)
             self._connection(self.reading)
         except BaseException:
             self.close()
             raise
 
-    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple]:
-        """All rows of a statement; with longer values if it needs them and the file has room."""
+    def rows(self, sql: str, *values: Any) -> list[tuple]:
+        """All rows of a statement."""
         slot = self._slot()
-        with slot.lock, self.file.clear_errors():
-            connection = self._connection(slot)
-            try:
-                return connection.execute(sql, tuple(values)).fetchall()
-            except sqlite3.DataError:
-                allow_values(connection, longest_value(self.file))
-                return connection.execute(sql, tuple(values)).fetchall()
+        with slot.lock, self.clear_errors():
+            return self._connection(slot).execute(sql, values).fetchall()
 
-    def row(self, sql: str, values: Sequence[Any] = ()) -> tuple | None:
+    def row(self, sql: str, *values: Any) -> tuple | None:
         """The first row of a statement, or None."""
-        return next(iter(self.rows(sql, values)), None)
+        return next(iter(self.rows(sql, *values)), None)
 
-    def write(self, sql: str, *values: Any) -> None:
-        """Runs a statement, which must be inside `transaction`; sqlite3.IntegrityError passes."""
-        with self.writing.lock, self.file.clear_errors():
-            connection = self._connection(self.writing)
-            allow_values(connection, LONGEST_VALUE)
-            connection.execute(sql, values)
+    def write(self, sql: str, *values: Any) -> int:
+        """Runs a statement inside a `transaction` and returns the id of the row that it inserted.
+
+        sqlite3.IntegrityError passes.
+        """
+        with self.writing.lock, self.clear_errors():
+            return self._connection(self.writing).execute(sql, values).lastrowid or 0
+
+    def generation(self) -> int | None:
+        """A number that changes with every commit to the file; None inside a transaction."""
+        if self._writer == threading.get_ident():
+            return None  # what is read now may be rolled back
+        if self.path is None:
+            return 0
+        return self.rows("PRAGMA data_version")[0][0]
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Everything inside is written at the end, or on an error nothing; waits for its turn."""
         self.check_writable()
-        with self._begun(self.writing):
+        with self._begun(self.writing, "BEGIN IMMEDIATE"):
             yield
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Everything that this thread reads inside is of one moment, whatever others write.
-
-        Other threads wait with their reading.
-        """
-        with self._begun(self._slot()):
+        """Everything that this thread reads inside is of one moment, whatever others write."""
+        with self._begun(self._slot(), "BEGIN"):
             yield
 
+    def copy_to(self, connection: sqlite3.Connection) -> None:
+        """Copies everything that was committed into another database, as of one moment."""
+        slot = self._slot()
+        with slot.lock, self.clear_errors():
+            self._connection(slot).backup(connection)
+
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Folds the log into the file; inside, nobody else has it open, nor can write to it.
+    def exclusive(self) -> Iterator[None]:
+        """Folds the log into the file; inside, nobody else has it open.
 
         Raises StoreError while others have it open.
         """
         with self.writing.lock, self.reading.lock:
-            with self.file.clear_errors():
-                self._fold()
+            with self.clear_errors():
+                self._fold_log()
                 connection = self._connection(self.writing)
                 connection.execute("BEGIN EXCLUSIVE")
             try:
@@ -131,64 +183,93 @@ class Database:
 
     def vacuum(self) -> None:
         """Rewrites the file without its unused room. StoreError while others have it open."""
-        with self.writing.lock, self.reading.lock, self.file.clear_errors():
-            self._fold()
+        with self.writing.lock, self.reading.lock, self.clear_errors():
+            self._fold_log()
             self._connection(self.writing).execute("VACUUM")
 
     def check_writable(self) -> None:
         """Raises InputError where the file was opened for reading only."""
-        if self.file.readonly:
-            raise InputError(f"{self.file.path} was opened for reading only")
+        if self.readonly:
+            raise InputError(f"{self.path} was opened for reading only")
+
+    def check_integrity(self) -> None:
+        """Raises StoreError unless all pages are sound."""
+        answer = self.rows("PRAGMA integrity_check(1)")[0][0]
+        if answer != "ok":
+            raise self.damaged(str(answer))
+
+    def nbytes(self) -> int:
+        """Bytes of the file and its log."""
+        files = [] if self._place is None else [self._place, log_of(self._place)]
+        return sum(file.stat().st_size for file in files if file.exists())
 
     def close(self) -> None:
-        """Closes the file for all threads; the last one that may write leaves one plain file."""
-        self._closed = True
-        with self.writing.lock, self.reading.lock:
-            with suppress(sqlite3.Error, StoreError):  # in use elsewhere, or full: the log stays
-                if self.writing.connection is not None:
-                    self.writing.connection.execute("PRAGMA busy_timeout = 0")
-                    self._fold()
-            self.reading.close()
-            self.writing.close()
+        """Closes the file for all threads; the last writer leaves one plain file."""
+        if self.path is not None:  # there is nothing to close in memory
+            self._closed = True
+            self._release()
+
+    def damaged(self, what: str) -> StoreError:
+        """The error for content that is not as it was written."""
+        line = visible(" ".join(what.split()))[:300]
+        return StoreError(f"{self.where} is damaged: {line}; restore it from a copy")
 
     @contextmanager
-    def _begun(self, slot: Slot) -> Iterator[None]:
+    def clear_errors(self) -> Iterator[None]:
+        """Turns SQLite's errors into one line that names the file; broken constraints pass."""
+        try:
+            yield
+        except sqlite3.IntegrityError:
+            raise
+        except sqlite3.Error as error:
+            raise self._explained(str(error)) from None
+        except UnicodeEncodeError as error:
+            raise InputError(f"{error.object[:40]!r} is not valid Unicode") from None
+        except (OverflowError, UnicodeDecodeError) as error:
+            raise self.damaged(str(error)) from None
+
+    def _explained(self, message: str) -> StoreError:
+        if message in REASONS:
+            return StoreError(REASONS[message].format(self.where))
+        if message.startswith(("database is locked", "database schema is locked", "locking proto")):
+            return StoreError(
+                f"{self.where} is in use by another process (waited up to {self.timeout:g} s); try "
+                "again once that one has closed it"
+            )
+        if message in ("unable to open database file", "attempt to write a readonly database"):
+            what = "read" if self.readonly else "write"
+            hint = "" if self.readonly else "open it with readonly=True, or "
+            return StoreError(
+                f"cannot {what} {self.where}: the file, its log or their folder do not permit it; "
+                f"{hint}copy it with its log (-wal, -journal) to another folder"
+            )
+        return self.damaged(message)
+
+    @contextmanager
+    def _begun(self, slot: Slot, begin: str) -> Iterator[None]:
         """A transaction to write or to read; one within another belongs to it."""
-        writes = slot is self.writing
+        writes = begin != "BEGIN"
         with slot.lock:
             connection = self._connection(slot)
             if connection.in_transaction:
                 yield
                 return
-            with self.file.clear_errors():
-                connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+            with self.clear_errors():
+                connection.execute(begin)
             if writes:
                 self._writer = threading.get_ident()
             try:
                 yield
-                if writes:
-                    if self._connection(slot) is not connection:
-                        raise StoreError(f"{self.file.path} cannot be written by a forked process")
-                    with self.file.clear_errors():
-                        connection.execute("COMMIT")
+                if writes and self._connection(slot) is not connection:
+                    raise StoreError(f"{self.where} cannot be written by a forked process")
+                with self.clear_errors():
+                    connection.execute("COMMIT")
             finally:
                 if writes:
                     self._writer = None
                 if slot.connection is connection and connection.in_transaction:
                     with suppress(sqlite3.Error):  # the error that is on its way says more
                         connection.execute("ROLLBACK")
-
-    def _fold(self) -> None:
-        """Writes the log into the file and leaves no log. sqlite3.Error while others use the file.
-
-        A file that was moved keeps its log: the one at its old name may be another's.
-        """
-        self.reading.close()
-        if self.writing.connection is not None and self._identity is not None:
-            self.file.check_same(self._identity)
-            mode = self.writing.connection.execute("PRAGMA journal_mode = DELETE").fetchone()
-            if mode != ("delete",):
-                raise sqlite3.OperationalError("database is locked")
 
     def _slot(self) -> Slot:
         """Where this thread reads: in its own transaction, what it wrote."""
@@ -197,15 +278,153 @@ class Database:
     def _connection(self, slot: Slot) -> sqlite3.Connection:
         """The connection of a slot, whose lock is held; a new one at first and after a fork."""
         if self._closed:
-            raise StoreError(f"{self.file.path} was closed; open it again")
+            raise StoreError(f"{self.where} was closed; open it again")
         if self._identity is not None:
-            self.file.check_same(self._identity)
+            self._check_identity()
         if slot.connection is None:
-            readonly = self.file.readonly or slot is self.reading
-            slot.connection, found = connect(replace(self.file, readonly=readonly))
-            self._identity = self._identity or found
-            self.file.check_same(self._identity)
+            if self._place is None:
+                raise StoreError("a learner in memory cannot be used while the process forks")
+            self._identity = self._identity or _identity(self._place, self.where)
+            slot.identity = self._identity
+            readonly = self.readonly or slot is self.reading
+            with self.clear_errors():
+                slot.connection = _connect(self._place, self.where, readonly, self.timeout)
+            self._check_identity()
         return slot.connection
+
+    def _check_identity(self) -> None:
+        """Raises StoreError unless the path still names the file that was opened."""
+        try:
+            if _identity(self._place, self.where) == self._identity:
+                return
+        except StoreError:
+            raise StoreError(f"{self.where} was moved or deleted while it was open") from None
+        raise StoreError(
+            f"{self.where} was replaced by another file while it was open; open it again"
+        )
+
+    def _fold_log(self) -> None:
+        """Writes the log into the file and leaves no log. sqlite3.Error while others use it."""
+        self._check_identity()
+        _fold_log(self.writing, self.reading)
+
+
+def create(place: str | os.PathLike) -> sqlite3.Connection:
+    """A connection to a new, empty store: ":memory:", or a file that does not exist yet.
+
+    A new file has no log and is whole only once it is closed and synchronised.
+    """
+    connection = sqlite3.connect(place, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA journal_mode = MEMORY")
+    connection.execute("PRAGMA synchronous = OFF")
+    connection.executescript(f"BEGIN;{SCHEMA}COMMIT;")
+    return connection
+
+
+def _fold_log(writing: Slot, reading: Slot) -> None:
+    reading.close()
+    if writing.connection is not None:
+        mode = writing.connection.execute("PRAGMA journal_mode = DELETE").fetchone()
+        if mode != ("delete",):
+            raise sqlite3.OperationalError("database is locked")
+
+
+def _release(writing: Slot, reading: Slot, place: Path | None) -> None:
+    """Closes both connections, the log folded in where nobody else uses the file."""
+    with writing.lock, reading.lock:
+        # In use elsewhere, or on a full disk, the log stays beside the file. So it does beside a
+        # file that was moved: the log at its old name may be another's.
+        with suppress(sqlite3.Error, StoreError):
+            connection = writing.connection
+            if place is not None and connection and _identity(place, "") == writing.identity:
+                connection.execute("PRAGMA busy_timeout = 0")
+                _fold_log(writing, reading)
+        reading.close()
+        writing.close()
+
+
+def log_of(place: Path) -> Path:
+    """The write-ahead log beside a store's file."""
+    return place.with_name(f"{place.name}-wal")
+
+
+def _connect(place: Path, where: str, readonly: bool, timeout: float) -> sqlite3.Connection:
+    try:
+        return _checked_connection(place, where, "ro" if readonly else "rw", timeout)
+    except sqlite3.OperationalError:
+        log = log_of(place)
+        unlogged = not log.exists() or log.stat().st_size == 0
+        if not readonly or os.access(place.parent, os.W_OK) or not unlogged:
+            raise
+    # Nothing can be written beside the file, not even a log: read it as it is.
+    return _checked_connection(place, where, "ro&immutable=1", timeout)
+
+
+def _checked_connection(place: Path, where: str, mode: str, timeout: float) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"{place.as_uri()}?mode={mode}",
+        uri=True,
+        timeout=timeout,
+        isolation_level=None,
+        check_same_thread=False,  # a lock is held around every use
+    )
+    try:
+        _check_format(connection, where)
+        connection.execute("PRAGMA mmap_size = 0")  # a file cut short would end the process
+        if mode == "rw":
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA fullfsync = ON")  # macOS keeps commits in the disk's cache
+            # Each commit goes into the file at once, so that a plain copy of the file is whole.
+            connection.execute("PRAGMA wal_autocheckpoint = 1")
+        connection.execute("SELECT 1 FROM meta LIMIT 1").fetchone()  # opens the log
+        return connection
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _check_format(connection: sqlite3.Connection, where: str) -> None:
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if application != APPLICATION_ID:
+        raise StoreError(f"{where} is an SQLite file, but not an impresslearn store")
+    if version != FORMAT:
+        age = "a newer" if version > FORMAT else "an older"
+        raise StoreError(
+            f"{where} was written by {age} impresslearn (format {version}); this version reads "
+            f"format {FORMAT}: use the version that wrote it, or learn its tasks again"
+        )
+
+
+def _identity(place: Path | None, where: str) -> tuple[int, int]:
+    """Device and number of the file, which a moved, deleted or replaced one does not keep."""
+    try:
+        status = os.stat(place or "")
+    except (FileNotFoundError, NotADirectoryError):
+        raise StoreError(f"there is no store at {where}") from None
+    except (OSError, ValueError) as error:
+        raise StoreError(f"cannot read {where}: {reason_of(error)}") from None
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
+        raise StoreError(f"cannot read {where}: it is {kind}")
+    if status.st_size == 0:
+        raise StoreError(f"{where} is not an impresslearn store: it is empty")
+    return status.st_dev, status.st_ino
+
+
+def _checked_timeout(timeout: float) -> float:
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0:
+        raise InputError(f"timeout must be a number of seconds, got {timeout!r}")
+    return min(timeout, 1e6)
+
+
+def _checked_path(path: str | os.PathLike) -> Path:
+    try:
+        os.path.realpath(path)
+        return Path(path)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the path of a store cannot be {path!r}: {error}") from None
 
 
 _open: weakref.WeakSet[Database] = weakref.WeakSet()
@@ -216,9 +435,11 @@ _abandoned: list[sqlite3.Connection] = []
 
 def _before_fork() -> None:
     _listing.acquire()
-    for each in list(_open):
-        slots = (each.writing, each.reading)  # in the order in which a commit takes them
-        _held.extend(slot for slot in slots if slot.lock.acquire(timeout=PATIENCE))
+    for database in list(_open):
+        # In the order in which a commit takes them.
+        for slot in dict.fromkeys((database.writing, database.reading)):
+            if slot.lock.acquire(timeout=FORK_LOCK_TIMEOUT):
+                _held.append(slot)
 
 
 def _after_in_parent() -> None:
@@ -228,14 +449,21 @@ def _after_in_parent() -> None:
 
 
 def _after_in_child() -> None:
-    for each in list(_open):
-        for slot in (each.writing, each.reading):
+    for database in list(_open):
+        for slot in dict.fromkeys((database.writing, database.reading)):
             connection = slot.connection
-            if connection is not None and (slot not in _held or connection.in_transaction):
-                _abandoned.append(connection)  # closing it could disturb the parent's work
-                slot.connection = None
-            slot.close()
+            usable = slot in _held and connection is not None and not connection.in_transaction
+            if database.path is not None:
+                if connection is not None and not usable:
+                    _abandoned.append(connection)  # closing it could disturb the parent's work
+                    slot.connection = None
+                slot.close()
+            elif connection is not None and connection.in_transaction:
+                # The thread that was committing is gone; its half a commit goes too.
+                with suppress(sqlite3.Error):
+                    connection.execute("ROLLBACK")
             slot.lock = threading.RLock()
+        database._writer = None
     _held.clear()
     _listing.release()
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import safetensors.torch
@@ -24,17 +23,13 @@ from impresslearn.errors import ImpressLearnError, InputError, StoreError
 from impresslearn.networks import (
     Backbone,
     adapt,
-    count_parameters,
     create_backbone,
     list_backbones,
 )
-from impresslearn.networks.heads import HEADS
 from impresslearn.networks.initialisation import standard_normals
 from impresslearn.networks.layers import candidates, maskable_layers
-from impresslearn.networks.registry import OLDER_SPEC
-from impresslearn.state.settings import restored_settings
-from impresslearn.store.contents import Contents
-from impresslearn.store.rows import Head
+from impresslearn.store.database import Database
+from impresslearn.store.encoding import checksum
 
 LARGEST_UNSTORED = 2**27
 """Parameters of a network that is kept and rebuilt as a seed alone: a file of a few bytes must not
@@ -44,8 +39,6 @@ PROBED, PROBED_SIZE, LARGEST_PROBE = 8, 32, 2**20
 """Logits of an input that are probed, a size that is free, and how many numbers go in at most."""
 TOLERANCE = 0.02
 """How far probed logits may be apart, as a share of the largest."""
-LONGEST_SETTING = 4096
-"""Items of a list among a network's settings: each may be a layer."""
 
 
 def describe(backbone: Backbone) -> dict[str, Any]:
@@ -78,40 +71,17 @@ def describe(backbone: Backbone) -> dict[str, Any]:
     } | further
 
 
-def checked_head(contents: Contents) -> Head:
-    """The head, with every value of the kind that belongs there, whoever wrote it."""
-    head = contents.head()
-    with contents.readable("its network cannot be"):
-        _check_description(head.backbone)
-    with contents.readable("its settings cannot be"):
-        restored_settings(head.settings)
-    return head
-
-
-def _check_description(description: Mapping[str, Any]) -> None:
-    """Raises ValueError or KeyError for what `describe` cannot have written."""
-    kinds = {"name": str, "num_classes": int, "norm": str, "pretrained": bool, "parameters": int,
-             "dtype": str, "fingerprint": str, "layers": list}  # fmt: skip
-    wrong = [key for key, kind in kinds.items() if type(description[key]) is not kind]
-    wrong += [] if isinstance(description["spec"], dict | None) else ["spec"]
-    shapes = [shape for _, shape in description["layers"]] if not wrong else []
-    shapes += [[size or 1 for size in description["input_shape"] or ()]]
-    wrong += [] if description.get("head", "shared") in HEADS else ["head"]
-    numbers = description.get("probe", [])
-    wrong += [] if all(type(each) is float for each in numbers) else ["probe"]
-    if wrong or not all(type(size) is int for shape in shapes for size in shape):
-        raise ValueError(f"it says nothing usable of {', '.join(wrong) or 'shapes'}")
-
-
-def tensor_records(backbone: Backbone) -> Iterator[tuple[str, bytes]]:
-    """Name and safetensors bytes of every parameter and buffer."""
+def add_tensors(database: Database, backbone: Backbone) -> None:
+    """Writes every parameter and buffer, each as safetensors under its name."""
     for name, tensor in _tensors(backbone.module):
-        yield name, safetensors.torch.save({name: tensor.detach().cpu().contiguous()})
+        content = safetensors.torch.save({name: tensor.detach().cpu().contiguous()})
+        query = "INSERT INTO tensors VALUES (?, ?, ?)"
+        database.write(query, name, content, checksum(content))
 
 
 def network_of(
-    contents: Contents,
-    head: Head,
+    database: Database,
+    description: Mapping[str, Any],
     module: nn.Module | None = None,
     device: torch.device | str = "cpu",
 ) -> Backbone:
@@ -120,22 +90,22 @@ def network_of(
     module: the structure of a network that is not registered; it is copied.
     """
     try:
-        backbone = _rebuilt(contents, head.backbone, module)
+        backbone = _rebuilt(database, description, module)
     except InputError as error:
         given = "its settings" if module is None else f"this {type(module).__name__}"
-        line = f"the network of {contents.file.path} cannot be built from {given}: {error}"
+        line = f"the network of {database.where} cannot be built from {given}: {error}"
         raise StoreError(line) from None
     except ImpressLearnError:
         raise
     except Exception as error:  # a file may describe anything, and a caller's builder raise it
-        raise contents.file.damaged(f"its network: {error}") from None
+        raise database.damaged(f"its network: {error}") from None
     return backbone if str(device) == str(backbone.device) else backbone.to(device)
 
 
 def _rebuilt(
-    contents: Contents, description: Mapping[str, Any], module: nn.Module | None
+    database: Database, description: Mapping[str, Any], module: nn.Module | None
 ) -> Backbone:
-    where, spec = contents.file.path, description["spec"]
+    where, spec = database.where, description["spec"]
     layers = [(name, tuple(shape)) for name, shape in description["layers"]]
     if module is not None:
         backbone = _around(module, description, where)
@@ -148,16 +118,13 @@ def _rebuilt(
             "of the same structure as module=..., on the command line as --module FILE:FUNCTION"
         )
     else:
-        backbone = _from_spec(spec, contents.tensor_bytes(), where)
-        names = [name for name, _ in layers]
-        if set(names) < {layer.name for layer in backbone.layers}:
-            backbone = backbone.masking(names)  # those that an older version masked
+        backbone = create_backbone(**spec)
     inputs = description.get("input_dtype")
     vars(backbone)["_input_dtype"] = None if inputs is None else _dtype(inputs, where)
     vars(backbone)["logits_reader"] = READERS.get(description.get("logits"))
     if [(layer.name, layer.shape) for layer in backbone.layers] != layers:
         raise StoreError(f"the maskable layers of {backbone.name} are not those in {where}")
-    _fill(backbone, contents)
+    _fill(backbone, database)
     backbone._link()  # what it holds beside the tensors depends on their values
     if backbone.fingerprint() != description["fingerprint"]:
         raise StoreError(
@@ -212,19 +179,7 @@ def _is_unknown(name: Any) -> bool:
     return isinstance(name, str) and name not in list_backbones()
 
 
-def _from_spec(spec: Mapping[str, Any], stored_bytes: int, where: Path) -> Backbone:
-    if any(isinstance(each, list) and len(each) > LONGEST_SETTING for each in spec.values()):
-        raise StoreError(f"{where} describes a network of too many layers")
-    parameters = count_parameters(**spec)
-    if parameters > (stored_bytes or LARGEST_UNSTORED):
-        raise StoreError(
-            f"{where} is damaged: it describes a network of {parameters:.3g} parameters, more than "
-            "it holds"
-        )
-    return create_backbone(**{**OLDER_SPEC, **spec})
-
-
-def _around(module: nn.Module, description: Mapping[str, Any], where: Path) -> Backbone:
+def _around(module: nn.Module, description: Mapping[str, Any], where: str) -> Backbone:
     norm, shape, outputs = (description[key] for key in ("norm", "input_shape", "num_classes"))
     dtype = _dtype(description["dtype"], where)
     head = description.get("head", "shared")
@@ -246,20 +201,25 @@ def _around(module: nn.Module, description: Mapping[str, Any], where: Path) -> B
     return adapt(module, num_classes=None if head == "own" else outputs, norm=norm, **settings)
 
 
-def _dtype(name: object, where: Path) -> torch.dtype:
+def _dtype(name: object, where: str) -> torch.dtype:
     found = getattr(torch, str(name), None)
     if not isinstance(found, torch.dtype):
         raise StoreError(f"{where} names the unknown number format {name!r}")
     return found
 
 
-def _fill(backbone: Backbone, contents: Contents) -> None:
+def _fill(backbone: Backbone, database: Database) -> None:
     """Puts the stored tensors in place of the network's own."""
-    own, where = dict(_tensors(backbone.module)), contents.file.path
-    for name, content in contents.tensors():
+    own = dict(_tensors(backbone.module))
+    for (name,) in database.rows("SELECT name FROM tensors ORDER BY name"):
+        # One at a time: a large network is then never in memory twice.
+        query = "SELECT content, checksum FROM tensors WHERE name = ?"
+        content, written = database.rows(query, name)[0]
+        if checksum(content) != written:
+            raise database.damaged(f"the weights {name!r} are not what was written")
         tensor = safetensors.torch.load(content)[name]
         if name not in own or own[name].shape != tensor.shape or own[name].dtype != tensor.dtype:
-            raise StoreError(f"the weights {name!r} of {where} belong to another network")
+            raise StoreError(f"the weights {name!r} of {database.where} belong to another network")
         with torch.no_grad():
             own[name].copy_(tensor)
 

@@ -1,47 +1,28 @@
-"""Several optimisations over one network side by side: one loop over their stacked weights.
-
-Only where it gives what one after another gives: a trial before says whether it is the same, and
-how many fit into the memory.
-"""
+"""Several optimisations over one network side by side: one loop over their stacked weights."""
 
 from __future__ import annotations
 
-import io
-import pickle
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from itertools import repeat
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from impresslearn.checks import check_flag, torch_seed
-from impresslearn.data import Inputs, TensorBatches, random_state
-from impresslearn.networks import Backbone
-from impresslearn.networks.prediction import TrainingPhase
+from impresslearn.checks import torch_seed
+from impresslearn.data import Inputs, TensorBatches
+from impresslearn.errors import ImpressLearnError, InputError, TrainingError
 from impresslearn.training.loop import FitResult, TaskTraining, Trainable, Weights, fit
 from impresslearn.training.progress import Progress, silent
 
 MEMORY = 2 * 1024**3
-"""Bytes that problems side by side may take, about: far more small networks than fill a GPU."""
-COPIES = 3
-"""How often weights, and what a pass keeps for gradients, are there: stacked, with gradients."""
+"""Bytes that tasks side by side may take, approximately: many small networks fill a GPU."""
+COPIES = 6
+"""Copies of the weights in memory: stacked, with gradients, and about as much in activations."""
 STATES = 4
-"""A parameter, its gradient and two moments."""
-TOLERANCE = 0.01
-"""How far the logits of a batched pass may be off, as a share of the largest: TF32 counts as the
-same, another draw does not."""
+"""A parameter, its gradient and two moments of Adam."""
 
 Problem = tuple[TaskTraining, Trainable]
 Key = TypeVar("Key")
-
-
-def side_by_side(backbone: Backbone, batched: bool | None) -> bool:
-    """Whether to run problems side by side where that is possible: by default on a GPU only."""
-    by_default = backbone.device.type == "cuda"
-    return by_default if batched is None else check_flag("batched", batched)
 
 
 def solve(
@@ -50,87 +31,85 @@ def solve(
     batched: bool = False,
     progress: Progress = silent,
 ) -> Iterator[tuple[Key, Problem, FitResult | None]]:
-    """Solves problems over one network with one recipe in turn, made when their turn comes.
+    """Solves problems over one network, each made when its turn comes.
 
-    batched: as many at a time as fit into memory, if each one's phase and classes are the same;
-    they have no result of their own, and `progress` tells of them.
+    - problem: makes the problem of a key; all must have data of one size, and one recipe.
+    - batched: whether to solve as many at a time as fit into memory; they have no `FitResult` of
+      their own, and `progress` shows them together.
+
+    Raises InputError where problems cannot be solved side by side.
     """
-    most = 1
-    if batched and len(keys) > 1:
-        # In a thread of its own: that has its own views of the network, with whatever they count.
-        with ThreadPoolExecutor(1) as thread:
-            most = thread.submit(how_many, [problem(key) for key in keys[:2]]).result()
-    while keys:
-        some = keys[:most]
-        problems = [problem(key) for key in some] if len(some) > 1 else []
-        try:
-            if problems:
-                _run(problems, progress)
-        except torch.OutOfMemoryError:
-            most = len(some) // 2
+    left, most = list(keys), 0
+    while left:
+        first = problem(left[0])
+        if not batched or len(keys) == 1:
+            yield left.pop(0), first, first[0].fit(first[1])
             continue
-        except Exception:  # one by one says which of them fails, and why
-            problems = []
-        if problems:
-            yield from zip(some, problems, repeat(None))
-        for key in some[len(problems) :]:
-            alone = problem(key)
-            yield key, alone, alone[0].fit(alone[1])
-        keys = keys[len(some) :]
+        _check_batchable(first[0])
+        most = most or max_parallel_tasks(first)
+        problems = [first, *(problem(key) for key in left[1:most])]
+        try:
+            _fit_together(problems, progress)
+        except torch.OutOfMemoryError:
+            if len(problems) == 1:
+                raise
+            most = len(problems) // 2
+            continue
+        except TrainingError:
+            # One by one says which of them diverges; those before it are solved.
+            for key in left[: len(problems)]:
+                alone = problem(key)
+                yield left.pop(0), alone, alone[0].fit(alone[1])
+            continue
+        for solved in problems:
+            yield left.pop(0), solved, None
 
 
-def how_many(problems: Sequence[Problem]) -> int:
-    """How many problems like these two to run at once; 1 where a batched pass is not the same.
-
-    It is not where norm statistics are gathered, where torch cannot batch what the network does, or
-    where that draws random numbers or counts its passes. Tried on both problems' first batches,
-    twice in turn and once batched: logits must agree, and all that Python code may draw from must
-    be as it was (torch itself refuses to draw in a batched pass).
-    """
-    training = problems[0][0]
-    backbone, phase = training.backbone, training.phase
-    gathers = phase.mode == "train" and phase.statistics is not None
-    if gathers or training.folds or not isinstance(training.source, TensorBatches):
-        return 1
-    size = training.recipe.batch_for(len(training.source))
-    devices = [backbone.device] if backbone.device.type == "cuda" else []
-    saved = random_state.state()
-
-    def in_turn() -> tuple[Tensor, Tensor]:
-        inputs, _ = next(SideBySide(problems).batches(size))
-        parts = zip(problems, inputs.unbind(1), strict=True)
-        logits = [phase.forward(backbone, each.weights()[0], part) for (_, each), part in parts]
-        return inputs, torch.stack(logits)
-
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices):
-            _, first = in_turn()  # what is made at the first pass and kept is there from now on
-            before = _drawn_from(backbone, phase)
-            inputs, second = in_turn()
-            if _drawn_from(backbone, phase) != before:
-                return 1
-            weights = _stacked([each.weights()[0] for _, each in problems])
-            batched = torch.vmap(partial(phase.forward, backbone), in_dims=(0, 1))(weights, inputs)
-        allowed = TOLERANCE * float(first.abs().max())
-        if any(float((each - batched).abs().max()) > allowed for each in (first, second)):
-            return 1
-        return max(1, MEMORY // max(1, _bytes_of(problems, inputs)))
-    except Exception:  # whatever it is: if it is an error one by one too, that will say so
-        return 1
-    finally:
-        random_state.restore(saved)
+def max_parallel_tasks(problem: Problem) -> int:
+    """How many problems like this one fit into MEMORY, approximately."""
+    training, trained = problem
+    with torch.no_grad():
+        weights, _ = trained.weights()
+    size = COPIES * sum(weight.nbytes for weight in weights.values())
+    size += STATES * sum(parameter.nbytes for parameter in trained.parameters)
+    if isinstance(training.source, TensorBatches):
+        size += training.source.inputs.nbytes
+    return max(1, MEMORY // max(1, size))
 
 
-def _run(problems: Sequence[Problem], progress: Progress) -> None:
+def _check_batchable(training: TaskTraining) -> None:
+    reason = None
+    if training.phase.mode == "train" and training.phase.statistics is not None:
+        reason = "its tasks gather norm statistics"
+    elif training.folds:
+        reason = "its tasks fold norm statistics (fold_after)"
+    elif not isinstance(training.source, TensorBatches):
+        reason = "the data are not one tensor in memory"
+    if reason:
+        name = training.backbone.name
+        raise InputError(f"batched=True cannot be used with {name}: {reason}; use batched=False")
+
+
+def _fit_together(problems: Sequence[Problem], progress: Progress) -> None:
     training = problems[0][0]
 
     def loss(inputs: Tensor | Inputs, targets: Tensor) -> Tensor:
-        weights, costs = zip(*(trained.weights() for _, trained in problems), strict=True)
-        losses = torch.vmap(training.loss, in_dims=(0, 1, 1))(_stacked(weights), inputs, targets)
-        return losses.sum() + sum(costs)
+        made = [trained.weights() for _, trained in problems]
+        stacked = _stacked([weights for weights, _ in made])
+        losses = torch.vmap(training.loss, in_dims=(0, 1, 1))(stacked, inputs, targets)
+        return losses.sum() + sum(cost for _, cost in made)
 
     parameters = [tensor for _, trained in problems for tensor in trained.parameters]
-    fit(parameters, loss, SideBySide(problems), training.recipe, training.seed, progress)
+    try:
+        fit(parameters, loss, SideBySide(problems), training.recipe, training.seed, progress)
+    except (ImpressLearnError, torch.OutOfMemoryError):
+        raise
+    except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+        reason = str(error).split("\n", 1)[0][:200]
+        raise InputError(
+            f"batched=True cannot be used with {training.backbone.name}, as torch.vmap fails "
+            f"({reason}); use batched=False"
+        ) from error
 
 
 class SideBySide:
@@ -139,7 +118,7 @@ class SideBySide:
     def __init__(self, problems: Sequence[Problem]) -> None:
         self._trainings = [training for training, _ in problems]
         self._generators = [
-            torch.Generator().manual_seed(torch_seed(each.seed)) for each in self._trainings
+            torch.Generator().manual_seed(torch_seed(training.seed)) for training in self._trainings
         ]
 
     def __len__(self) -> int:
@@ -149,67 +128,15 @@ class SideBySide:
         self, batch_size: int, generator: torch.Generator | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Batches of all; `generator` is not used."""
-        each_one = [
+        sources = [
             training.source.batches(batch_size, own)
             for training, own in zip(self._trainings, self._generators, strict=True)
         ]
-        for parts in zip(*each_one, strict=True):
+        for parts in zip(*sources, strict=True):
             inputs, targets = zip(*parts, strict=True)
             yield torch.stack(inputs, dim=1), torch.stack(targets, dim=1)
 
 
 def _stacked(weights: Sequence[Weights]) -> Weights:
-    """K networks' weights as one tensor (K, ...) a layer."""
-    return {name: torch.stack([each[name] for each in weights]) for name in weights[0]}
-
-
-class _Snapshot(pickle.Pickler):
-    """Pickles tensors and generators by their numbers; torch's own pickles are never the same."""
-
-    def persistent_id(self, thing: Any) -> Any:
-        if isinstance(thing, torch.Generator):
-            thing = thing.get_state()
-        if isinstance(thing, Tensor):
-            values = thing.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-            return thing.dtype, thing.shape, values.numpy().tobytes()
-        return None
-
-
-def _drawn_from(backbone: Backbone, phase: TrainingPhase) -> bytes:
-    """All that a pass may draw from or count in, as bytes: global generators, modules' attributes.
-
-    Raises what pickle does where a module holds anything that cannot be compared.
-    """
-    content = io.BytesIO()
-    generators = random_state.state(), list(torch.cuda.default_generators)
-    states = *generators, backbone.attributes(phase.mode)
-    _Snapshot(content).dump(states)
-    return content.getvalue()
-
-
-def _bytes_of(problems: Sequence[Problem], inputs: Tensor) -> int:
-    """About the memory that one problem more takes while it is optimised.
-
-    Counted is what the last problem adds: the frozen weights and the bank, say, are there once.
-    """
-    kept: dict[int, int] = {}
-
-    def count(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    alive, before = [], 0
-    with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-        for (training, trained), part in zip(problems, inputs.unbind(1), strict=True):
-            before = sum(kept.values())
-            made = trained.weights()
-            for weight in made[0].values():
-                count(weight)
-            alive.append((made, training.phase.forward(training.backbone, made[0], part)))
-    source = training.source
-    data = source.inputs.nbytes if isinstance(source, TensorBatches) else 0
-    if source is problems[0][0].source:
-        data = 0
-    parameters = sum(tensor.nbytes for tensor in trained.parameters)
-    return COPIES * (sum(kept.values()) - before) + STATES * parameters + data + inputs.nbytes
+    """K networks' weights as one tensor (K, ...) per layer."""
+    return {name: torch.stack([network[name] for network in weights]) for name in weights[0]}

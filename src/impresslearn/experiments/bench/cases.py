@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from impresslearn.checks import check_choice
-from impresslearn.coefficients.mixing import one_hot_coefficients
+from impresslearn.coefficients.masks import one_hot_coefficients
 from impresslearn.data import Examples
 from impresslearn.errors import ImpressLearnError
 from impresslearn.experiments.bench.measuring import (

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from impresslearn.coefficients.mixing import mixed_weights, uniform_coefficients
+from impresslearn.coefficients.masks import mixed_weights, uniform_coefficients
 from impresslearn.kernels import unpack
 from impresslearn.masks import PopupScores
 from impresslearn.masks.bank import MaskBank

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from impresslearn.coefficients.mixing import (
+from impresslearn.coefficients.masks import (
     masked_weights,
     one_hot_coefficients,
 )

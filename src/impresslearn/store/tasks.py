@@ -1,26 +1,25 @@
-"""What a learner keeps of a task, and what it costs in bytes."""
+"""What is kept of a task, what it costs in bytes, and the table of all tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
 from impresslearn.checks import check_name, nearest
 from impresslearn.coefficients.norm_statistics import StoredStatistics
-from impresslearn.coefficients.quantisation import StoredCoefficients
+from impresslearn.coefficients.parametrisation import StoredCoefficients
 from impresslearn.data import Label
-from impresslearn.errors import InputError, StoreError, UnknownTaskError
+from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.inference.unknown import TaskProfile
-from impresslearn.masks.bank import MaskBank
 from impresslearn.tables import Table, table_of
 
 ROLES = ("basis", "learned")
 COMPARED_NAMES = 2000
-"""Names that an unknown one is compared with at most; each comparison takes some 20 µs."""
+"""An unknown name is compared with this many names at most, as each comparison takes 20 µs."""
 SHOWN = 50
 """Tasks in the table of a notebook."""
 
@@ -29,11 +28,14 @@ SHOWN = 50
 class TaskInfo:
     """The public summary of a task, as `tasks_` gives it.
 
-    role: "basis" (has a mask of its own in the bank) or "learned" (has coefficients only); bytes:
-    what a store keeps of all that this task alone needs; breakdown: of it the mask (coded), the
-    coefficients, norm statistics, labels (their map), and the profile that the task is recognised
-    by; history: how it was learned ("recipe", "metrics", "created_at"), not needed to compute it;
-    version: 1, and one more with every update.
+    - role: "basis" (has a mask of its own in the bank) or "learned" (has coefficients only).
+    - classes: its labels, in the order of its outputs.
+    - num_masks: the number of masks, from the start of the bank, that it needs.
+    - bytes: what a store keeps of everything that this task alone needs.
+    - breakdown: the bytes of the mask (coded), coefficients, norm statistics, labels, and the
+      profile that task inference recognises the task by.
+    - history: how it was learned ("recipe", "metrics", "created_at"); not needed to predict.
+    - version: 1, and one more with every update.
     """
 
     name: str
@@ -48,11 +50,14 @@ class TaskInfo:
 
 @dataclass(frozen=True)
 class LearnedTask:
-    """A task as it is kept: all that is needed to compute it again.
+    """A task as it is kept: everything that is needed to predict with it.
 
-    For a basis task `coefficients` is None and `mask` names its mask. profile: the entropies that
-    task inference is judged by; history: plain values about how it was learned; number: tells
-    apart what bears the same name one after another.
+    - coefficients: None for a basis task without a head of its own.
+    - mask: the name of a basis task's own mask, and mask_bytes its coded size.
+    - statistics: norm statistics of its own, if the norm policy has them.
+    - profile: what task inference knows of its inputs.
+    - history: plain values about how it was learned.
+    - number: tells it from every other task and version of the same store.
     """
 
     name: str
@@ -64,17 +69,8 @@ class LearnedTask:
     statistics: StoredStatistics | None = None
     profile: TaskProfile | None = None
     history: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    version: int = 1
     number: int = field(default=0, compare=False)
-
-    @property
-    def version(self) -> int:
-        """1 for a task as it was first learned, and one more with every update."""
-        return self.history.get("metrics", {}).get("version", 1)
-
-    @property
-    def key(self) -> str:
-        """What no other task has, nor another version."""
-        return f"{self.name}/{self.number}/{self.version}"
 
     @property
     def role(self) -> str:
@@ -94,34 +90,48 @@ class LearnedTask:
         return TaskInfo(*about, breakdown, self.history, self.version)
 
     def as_version(self, version: int, **metrics: Any) -> LearnedTask:
-        """The same as another version, with further metrics in its history."""
+        """The same task as another version, with further metrics in its history."""
         before = self.history.get("metrics", {})
-        metrics = {**before, **metrics, "version": version}
-        return replace(self, history={**self.history, "metrics": metrics})
+        history = {**self.history, "metrics": {**before, **metrics}}
+        return replace(self, version=version, history=history)
+
+
+class Tasks(Protocol):
+    """Where tasks are kept: the rows of a store."""
+
+    def task(self, name: str) -> LearnedTask | None:
+        """The present version of a task, or None."""
+
+    def first(self) -> LearnedTask | None:
+        """The task that was learned first, or None."""
+
+    def tasks(self) -> Iterator[LearnedTask]:
+        """All tasks in the order they were learned."""
+
+    def names(self) -> Iterator[str]:
+        """Their names, in the same order."""
+
+    def count(self) -> int:
+        """Their number."""
 
 
 class TaskTable(Mapping[str, TaskInfo]):
-    """The tasks of a learner: name -> `TaskInfo`, in the order they were learned. Read-only.
+    """The tasks of a learner: name -> `TaskInfo`, in the order they were learned. Read-only."""
 
-    tasks: where they are kept, a dictionary or a table of a file.
-    """
-
-    def __init__(self, tasks: Mapping[str, LearnedTask]) -> None:
+    def __init__(self, tasks: Tasks) -> None:
         self._tasks = tasks
-        self._first: LearnedTask | None = None
-        self._first_version: bytes | None = None
 
     def __getitem__(self, name: str) -> TaskInfo:
         return self.learned(name).info()
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._tasks)
+        return self._tasks.names()
 
     def __len__(self) -> int:
-        return len(self._tasks)
+        return self._tasks.count()
 
     def __contains__(self, name: object) -> bool:
-        return name in self._tasks
+        return isinstance(name, str) and self._tasks.task(name) is not None
 
     def __repr__(self) -> str:
         return f"TaskTable({len(self)} tasks)"
@@ -131,11 +141,11 @@ class TaskTable(Mapping[str, TaskInfo]):
         return cells.html() + (f"<p>{cells.note}</p>" if cells.note else "")
 
     def table(self, most: int = SHOWN) -> Table:
-        """The first tasks, one a row, and a note on how many there are besides."""
+        """The first tasks, one per row, and a note on how many more there are."""
         shown = [
-            {"task": each.name, "role": each.role, "classes": len(each.classes)}
-            | {"version": each.version, "bytes": each.info().bytes}
-            for each in islice(self.all(), most)
+            {"task": task.name, "role": task.role, "classes": len(task.classes)}
+            | {"version": task.version, "bytes": task.info().bytes}
+            for task in islice(self.all(), most)
         ]
         more = len(self) - len(shown)
         cells = table_of(shown) if shown else Table((), (), (), note="no task as yet")
@@ -143,25 +153,18 @@ class TaskTable(Mapping[str, TaskInfo]):
 
     def learned(self, name: str) -> LearnedTask:
         """The task as it is kept. Raises UnknownTaskError, naming the closest known tasks."""
-        try:
-            return self._tasks[name]
-        except (KeyError, TypeError):
-            raise unknown_task(name, self._tasks) from None
+        task = self._tasks.task(name) if isinstance(name, str) else None
+        if task is None:
+            raise unknown_task(name, self)
+        return task
 
     def first(self) -> LearnedTask | None:
-        """The first task; None while there is none. It is read again where a file has changed."""
-        version = getattr(self._tasks, "version", None)
-        if self._first is None or version != self._first_version:
-            self._first, self._first_version = next(self.all(), None), version
-        return self._first
-
-    def forget_first(self) -> None:
-        """Makes `first` look again, after a removal."""
-        self._first = None
+        """The task learned first; None while there is none."""
+        return self._tasks.first()
 
     def all(self) -> Iterator[LearnedTask]:
-        """Every task as it is kept; faster than by name where a file holds them."""
-        return iter(self._tasks.values())
+        """Every task as it is kept; faster than one by one."""
+        return self._tasks.tasks()
 
 
 def check_new_name(name: str, known: Collection[str]) -> None:
@@ -189,41 +192,6 @@ def unknown_task(name: object, known: Collection[str]) -> UnknownTaskError:
     return UnknownTaskError(
         f"no task named {name!r} among {len(known)}{'; close: ' if close else ', such as '}{names}"
     )
-
-
-def check_parts(task: LearnedTask, bank: MaskBank, projections: Callable[[], int]) -> None:
-    """Raises StoreError for a kept task that combines masks which are not there."""
-    form = task.coefficients
-    alone = form is not None and not form.alpha
-    least = 0 if alone and task.mask is None else 1
-    fits = least <= task.num_masks <= len(bank)
-    if fits and task.mask is not None:
-        fits = task.mask in bank and bank.index(task.mask) < task.num_masks
-    if not fits:
-        raise StoreError(
-            f"task {task.name!r} combines masks that its bank of {len(bank)} does not have; "
-            "restore the store from a copy"
-        )
-    if form and form.readout and form.readout.projection > projections():
-        raise StoreError(
-            f"task {task.name!r} reads a projection of features that is missing; restore the "
-            "store from a copy"
-        )
-
-
-def free_masks(
-    bank: MaskBank,
-    tasks: Iterable[LearnedTask],
-    former_versions: Callable[[LearnedTask], Iterable[LearnedTask]],
-) -> set[int]:
-    """The positions of masks that no task needs: none's own, and behind all that are combined."""
-    needed, own, names = 0, set(), bank.names
-    for task in tasks:
-        if task.mask is not None:
-            own.add(task.mask)
-            continue
-        needed = max([needed, *(each.num_masks for each in (*former_versions(task), task))])
-    return {place for place in range(needed, len(bank)) if names[place] not in own}
 
 
 def tensor_bytes(tensors: Iterable[Tensor]) -> int:

@@ -14,7 +14,7 @@ from impresslearn.checks import (
     check_seed,
 )
 from impresslearn.coefficients.learning import CoefficientTraining
-from impresslearn.coefficients.mixing import CoefficientSpec, Granularity
+from impresslearn.coefficients.parametrisation import CoefficientSpec
 from impresslearn.coefficients.quantisation import PRECISIONS, Precision
 from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
@@ -26,20 +26,9 @@ from impresslearn.training.loop import Recipe
 Start = Literal["mixture", "network"]
 STARTS: tuple[Start, ...] = get_args(Start)
 RECIPES = ("basis_recipe", "task_recipe")
-OLDER: dict[str, Any] = {
-    "bit_price": 1.0,
-    "preprocessing": None,
-    "start": "mixture",
-    "tune": (),
-    "fold_after": 0.0,
-    "max_bytes": None,
-}
-"""Settings that learners in older files do not have, and what they did."""
-
-
 DEFAULT_PRICE = 1.0
 HIGHEST_PRICE = 1e9
-"""Of a bit: beyond, its gradient is more than float32 knows."""
+"""Of a bit; beyond it gradients overflow float32."""
 
 
 def checked_tune(tune: Any) -> tuple[TunedKind, ...]:
@@ -60,9 +49,8 @@ class LearnerSettings:
 
     sparsity: float
     allocation: Allocation
-    granularity: Granularity
+    granularity: str
     output_scale: bool
-    input_scale: bool
     precision: Precision
     bit_price: float
     penalty: float
@@ -81,7 +69,6 @@ class LearnerSettings:
             "sparsity": check_sparsity(self.sparsity),
             "allocation": check_choice("allocation", self.allocation, ALLOCATIONS),
             "output_scale": check_flag("output_scale", self.output_scale),
-            "input_scale": check_flag("input_scale", self.input_scale),
             "precision": check_choice("precision", self.precision, PRECISIONS),
             "bit_price": check_number("bit_price", self.bit_price, 0.0, HIGHEST_PRICE),
             "penalty": check_number("penalty", self.penalty, 0.0),
@@ -112,7 +99,7 @@ class LearnerSettings:
             raise InputError('penalty is that of a mixture; with start="network" it must be 0')
         if self.granularity == "weight" and self.penalty:
             raise InputError('penalty is that of a mixture; with granularity="weight" it must be 0')
-        object.__setattr__(self, "granularity", self.coefficient_training.spec.granularity)
+        self.coefficient_training  # noqa: B018  # raises for numbers that cannot be learned so
         for name in RECIPES:
             _instance(name, getattr(self, name), Recipe)
         if self.preprocessing is not None:
@@ -125,7 +112,6 @@ class LearnerSettings:
         spec = CoefficientSpec(
             self.granularity,
             self.output_scale,
-            self.input_scale,
             price,
             residual=self.start == "network",
             tune=self.tune,
@@ -161,10 +147,8 @@ def restored_settings(plain: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises KeyError, TypeError or InputError for anything else.
     """
-    own = {field.name: (OLDER | dict(plain))[field.name] for field in fields(LearnerSettings)}
+    own = {field.name: plain[field.name] for field in fields(LearnerSettings)}
     own |= {name: Recipe(**own[name]) for name in RECIPES} | {"tune": tuple(own["tune"])}
-    if own["precision"] != "coded":  # older learners took any price there
-        own["bit_price"] = DEFAULT_PRICE
     if own["preprocessing"] is not None:
         own["preprocessing"] = Preprocessing(**own["preprocessing"])
     return own

@@ -1,0 +1,229 @@
+"""Mixtures of masks: the paper's coefficients, W ⊙ Σ_t α_t M^t (eq. 1).
+
+There is one α per mask and layer ("layer", the paper) or per mask and output unit ("unit"),
+optionally times a learned scale per output unit. On a pretrained network masks change the weights
+that are there: W ⊙ (1 + Σ_t α_t M^t).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from impresslearn.coefficients.layout import TensorLayout
+from impresslearn.coefficients.parametrisation import (
+    LEVELS_PER_UNIT,
+    Coefficients,
+    CoefficientSpec,
+    Parametrisation,
+    Start,
+    register_parametrisation,
+)
+from impresslearn.errors import InputError
+from impresslearn.kernels import mix_layers
+from impresslearn.masks.bank import MaskBank
+from impresslearn.networks import Backbone
+from impresslearn.networks.layers import MaskableLayer
+
+FIRST_GAIN = 0.5
+"""Coded mixtures start with weights of at most this times sqrt(2 / fan_in) (root mean square)."""
+FIRST_STEP = 0.5
+"""The first step of coded alphas, as a share of the weights at the start."""
+FIRST_SCALE_STEP = 0.1
+RESIDUAL_STEP = 0.05
+"""The first step of alphas that change pretrained weights, as a share of these."""
+UNIT_LEVELS_PER_UNIT = 2.5
+"""The speed of alphas per unit: there are many, and each sees few weights."""
+TINY = 1e-30
+
+
+@dataclass(frozen=True)
+class MaskMixture(Parametrisation):
+    """Coefficients over the first N masks of the bank.
+
+    - per_unit: one α per mask and output unit, (N, units) per layer, instead of (N,).
+    - output_scale: a scale (units,) per layer on top.
+    - residual: W ⊙ (1 + Σ α M) instead of W ⊙ Σ α M.
+    """
+
+    per_unit: bool = False
+    output_scale: bool = False
+    residual: bool = False
+
+    kind = "masks"
+    uses_masks = True
+
+    @property
+    def granularity(self) -> str:
+        """ "unit" or "layer"."""
+        return "unit" if self.per_unit else "layer"
+
+    def layout(self, backbone: Backbone, num_masks: int, num_classes: int) -> list[TensorLayout]:
+        """An alpha per layer, then a scale per layer."""
+        tensors = []
+        for layer in backbone.layers:
+            shape = (num_masks, layer.units) if self.per_unit else (num_masks,)
+            tensors.append(TensorLayout(f"alpha.{layer.name}", shape))
+        if self.output_scale:
+            for layer in backbone.layers:
+                tensors.append(TensorLayout(f"scale.{layer.name}", (layer.units,), around_one=True))
+        return tensors
+
+    def start(
+        self, backbone: Backbone, bank: MaskBank, num_masks: int, coded: bool
+    ) -> Sequence[Start]:
+        """Equal alphas: 1/N, or 0 if residual; scales start at 1.
+
+        Coded alphas start as large as makes each layer's weights as large as the network's own, or
+        FIRST_GAIN of He's initialisation where those are larger.
+        """
+        if num_masks < 1:
+            raise InputError("the bank is empty; learn a basis task or add random masks first")
+        if coded:
+            alphas = self._coded_start(backbone, bank, num_masks)
+        else:
+            alphas = [Start(0.0 if self.residual else 1 / num_masks)] * len(backbone.layers)
+        scales = [Start(1.0, FIRST_SCALE_STEP)] * len(backbone.layers)
+        return [*alphas, *(scales if self.output_scale else [])]
+
+    def weights(
+        self, backbone: Backbone, bank: MaskBank, tensors: Sequence[Tensor]
+    ) -> Mapping[str, Tensor]:
+        """Layer name -> W ⊙ mask."""
+        alphas, scales = self.mixture(tensors)
+        return mix(bank, backbone.weights, alphas, scales, self.residual)
+
+    def mixture(
+        self, tensors: Sequence[Tensor]
+    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
+        """Alphas, and scales or None."""
+        if not self.output_scale:
+            return tuple(tensors), None
+        half = len(tensors) // 2
+        return tuple(tensors[:half]), tuple(tensors[half:])
+
+    @torch.no_grad()
+    def _coded_start(self, backbone: Backbone, bank: MaskBank, num_masks: int) -> list[Start]:
+        """Where the N ρ alphas that meet in a weight (masks of density ρ) have no effect yet."""
+        frozen = [backbone.weights[layer.name] for layer in bank.layers]
+        bits = [bank.bits(number, num_masks) for number in range(len(bank.layers))]
+        ones = torch.ones(num_masks, dtype=torch.float32, device=bank.device)
+        sums = mix_layers(bits, [ones] * len(bits), frozen)
+        # Alphas that change trained weights move fast even per unit: they start from good weights.
+        slow = self.per_unit and not self.residual
+        speed = UNIT_LEVELS_PER_UNIT if slow else LEVELS_PER_UNIT
+        starts = []
+        for number, (layer, weight, total) in enumerate(
+            zip(bank.layers, frozen, sums, strict=True)
+        ):
+            own = max(_rms(weight), TINY)
+            wanted = min(own, FIRST_GAIN * math.sqrt(2 / layer.fan_in))
+            met = sum(info.ones[number] for info in bank.infos[:num_masks]) / layer.numel
+            # Steps of alphas that meet in a weight add up as independent numbers do.
+            root = math.sqrt(max(met, 1 / layer.numel))
+            if self.residual:
+                starts.append(Start(0.0, RESIDUAL_STEP / root, speed))
+                continue
+            equal = wanted / max(_rms(total), own / layer.numel)
+            starts.append(Start(equal, FIRST_STEP * wanted / (own * root), speed))
+        return starts
+
+
+def mix(
+    bank: MaskBank,
+    frozen: Mapping[str, Tensor],
+    alphas: Sequence[Tensor],
+    scales: Sequence[Tensor] | None = None,
+    residual: bool = False,
+) -> dict[str, Tensor]:
+    """Layer name -> W ⊙ Σ α M, times scales, differentiable in both.
+
+    - frozen: the backbone's maskable weights by layer name.
+    - alphas: (N,) or (N, units) per layer; scales: (units,) per layer; residual: see `MaskMixture`.
+
+    Raises InputError for another number of layers, or more masks than there are.
+    """
+    num_masks = len(alphas[0]) if alphas else 0
+    if len(alphas) != len(bank.layers) or num_masks > len(bank):
+        raise InputError(
+            f"coefficients for {num_masks} masks and {len(alphas)} layers do not fit "
+            f"{len(bank)} masks and {len(bank.layers)} layers"
+        )
+    weights = [frozen[layer.name] for layer in bank.layers]
+    bits = [bank.bits(number, num_masks) for number in range(len(bank.layers))]
+    mixed = {}
+    for number, product in enumerate(mix_layers(bits, alphas, weights)):
+        if residual:
+            product = weights[number] + product
+        if scales is not None:
+            scale = scales[number].to(product.dtype)
+            product = product * scale.reshape(-1, *[1] * (product.dim() - 1))
+        mixed[bank.layers[number].name] = product
+    return mixed
+
+
+def mixed_weights(
+    bank: MaskBank, weights: Mapping[str, Tensor], coefficients: Coefficients
+) -> dict[str, Tensor]:
+    """`mix` of a task's coefficients over masks."""
+    scales = coefficients.output_scale
+    return mix(bank, weights, coefficients.alpha, scales, coefficients.residual)
+
+
+def masked_weights(bank: MaskBank, weights: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
+    """The weights under one mask of the bank: layer name -> W ⊙ M; the other masks are not read."""
+    _, packed = bank.packed(bank.index(name))
+    one = [torch.ones(1, dtype=torch.float32, device=bank.device)] * len(packed)
+    frozen = [weights[layer.name] for layer in bank.layers]
+    mixed = mix_layers([bits[None] for bits in packed], one, frozen)
+    return dict(zip((layer.name for layer in bank.layers), mixed, strict=True))
+
+
+def uniform_coefficients(
+    layers: Sequence[MaskableLayer],
+    num_masks: int,
+    device: torch.device | str = "cpu",
+    kind: MaskMixture | None = None,
+) -> Coefficients:
+    """α = 1/N for every mask and layer, and scales of 1. Raises InputError without masks."""
+    if num_masks < 1:
+        raise InputError("the bank is empty; learn a basis task or add random masks first")
+    kind = kind or MaskMixture()
+    numbers = []
+    for layer in layers:
+        shape = (num_masks, layer.units) if kind.per_unit else (num_masks,)
+        numbers.append(torch.full(shape, 1 / num_masks, dtype=torch.float32, device=device))
+    if kind.output_scale:
+        for layer in layers:
+            numbers.append(torch.ones(layer.units, dtype=torch.float32, device=device))
+    return Coefficients((kind,), (tuple(numbers),), num_masks)
+
+
+def one_hot_coefficients(
+    layers: Sequence[MaskableLayer],
+    position: int,
+    num_masks: int,
+    device: torch.device | str = "cpu",
+) -> Coefficients:
+    """Coefficients that give the mask at `position` itself."""
+    alpha = torch.zeros(num_masks, dtype=torch.float32, device=device)
+    alpha[position] = 1
+    return Coefficients((MaskMixture(),), (tuple(alpha.clone() for _ in layers),), num_masks)
+
+
+def _rms(tensor: Tensor) -> float:
+    return float(tensor.float().square().mean().sqrt())
+
+
+def _mixture(per_unit: bool, spec: CoefficientSpec) -> MaskMixture:
+    return MaskMixture(per_unit, spec.output_scale, spec.residual)
+
+
+register_parametrisation(
+    MaskMixture,
+    {"layer": lambda spec: _mixture(False, spec), "unit": lambda spec: _mixture(True, spec)},
+)

@@ -1,0 +1,232 @@
+"""Sparse integers on single weights, learned at the price of their code.
+
+A task's weights are W ⊙ n s: an integer n for each weight, a step s for each layer. On a random
+network the integers start as a sparse random mask and stay at 0 or above, so that the signs come
+from the network and cost nothing. On a pretrained network the weights are W ⊙ (1 + n s), and all n
+start at 0. The forward pass uses n rounded; the gradient passes the rounding (straight-through).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from impresslearn.checks import torch_seed
+from impresslearn.coefficients.coding import LARGEST
+from impresslearn.coefficients.layout import Grid, TensorLayout
+from impresslearn.coefficients.parametrisation import (
+    CoefficientSpec,
+    Parametrisation,
+    Start,
+    register_parametrisation,
+)
+from impresslearn.coefficients.quantized_parameters import SMALLEST_STEP
+from impresslearn.errors import InputError
+from impresslearn.masks.bank import MaskBank
+from impresslearn.networks import Backbone
+
+START_DENSITY, LEAST_PER_UNIT = 1 / 6, 8
+"""On a random network this share of the weights starts at 1, but at least 8 (or half) per unit."""
+GAIN = 0.5
+"""The layers' weights start this times sqrt(2 / fan_in) large (root mean square)."""
+RESIDUAL_STEP = 0.8
+"""The first step on pretrained weights, as a share of these."""
+LEVELS_PER_UNIT = 1.25
+"""Integers move this much faster than the learning rate of the recipe says."""
+DENSEST, SPARSEST = 0.1, 1e-4
+"""Densities that the price reckons with: a position never costs less or more than at these."""
+LOWEST_SHARE = 0.05
+"""The price takes at least this share of the sizes to be 1, and of the others to be larger."""
+LARGEST_STEP = 65504.0
+"""The largest step that float16 can hold."""
+
+
+@dataclass(frozen=True)
+class Multipliers(Parametrisation):
+    """An integer multiple for each weight; no masks.
+
+    - residual: W ⊙ (1 + n s), with n of either sign, instead of W ⊙ n s with n >= 0.
+    """
+
+    residual: bool = False
+
+    kind = "multipliers"
+    granularity = "weight"
+    is_sparse = True
+    # In full from the first step on, the price takes all integers before the loss needs any.
+    price_warmup = 0.5
+
+    def layout(self, backbone: Backbone, num_masks: int, num_classes: int) -> list[TensorLayout]:
+        """A matrix (units, fan_in) per layer."""
+        return [
+            TensorLayout(f"multiple.{layer.name}", (layer.units, layer.fan_in), sparse=True)
+            for layer in backbone.layers
+        ]
+
+    def start(
+        self, backbone: Backbone, bank: MaskBank, num_masks: int, coded: bool
+    ) -> Sequence[Start]:
+        """Nothing: `integers` draws them."""
+        return []
+
+    def weights(
+        self, backbone: Backbone, bank: MaskBank, tensors: Sequence[Tensor]
+    ) -> Mapping[str, Tensor]:
+        """Layer name -> W ⊙ multiples."""
+        changed = {}
+        for layer, multiple in zip(backbone.layers, tensors, strict=True):
+            frozen = backbone.weights[layer.name]
+            product = frozen * multiple.reshape(frozen.shape).to(frozen.dtype)
+            changed[layer.name] = frozen + product if self.residual else product
+        return changed
+
+    def integers(
+        self, backbone: Backbone, seed: int, present: Sequence[Tensor], grids: Sequence[Grid]
+    ) -> SparseIntegerMultipliers:
+        """The integers of all layers, drawn from the seed or from a task to go on from."""
+        drawn = SparseIntegerMultipliers(backbone, self.residual, seed)
+        if present:
+            drawn.set(present, [grid.step for grid in grids])
+        return drawn
+
+
+class SparseIntegerMultipliers:
+    """The multiples of all layers under optimisation.
+
+    - backbone: the frozen network, whose layers and weights they belong to.
+    - residual: see `Multipliers`.
+    - seed: of the random mask that they start from.
+
+    The price approximates what `coding` will write: the position of a nonzero number by the
+    densities of its row and column, and its size by a geometric law, both as they are at this
+    moment. It is linear in |n| up to 1 and beyond, so that numbers which do not earn their bits go
+    to 0.
+    """
+
+    def __init__(self, backbone: Backbone, residual: bool, seed: int) -> None:
+        layers, device = backbone.layers, backbone.device
+        frozen = [backbone.weights[layer.name] for layer in layers]
+        self._residual = residual
+        self._shapes = [(layer.units, layer.fan_in) for layer in layers]
+        self._sizes = [layer.numel for layer in layers]
+        numbers = torch.zeros(sum(self._sizes), dtype=torch.float32)
+        if not residual:
+            numbers = self._random_mask(seed)
+        self._numbers = numbers.to(device).requires_grad_(True)
+        first = [RESIDUAL_STEP] * len(layers)
+        if not residual:
+            first = self._first_steps([layer.fan_in for layer in layers], frozen)
+        self._first = torch.tensor(first, dtype=torch.float32, device=device)
+        self._steps = torch.zeros(
+            len(layers), dtype=torch.float32, device=device, requires_grad=True
+        )
+        self.parameters = [self._numbers, self._steps]
+
+    @torch.no_grad()
+    def set(self, values: Sequence[Tensor], steps: Sequence[float]) -> None:
+        """Starts at the multiples of a task, (units, fan_in) per layer, and their steps.
+
+        Zeros stay where they were drawn, as long as that is rounded to 0.
+        """
+        parts = [value / step for value, step in zip(values, steps, strict=True)]
+        integers = torch.cat([part.flatten() for part in parts])
+        drawn = self._exact().clamp(max=0.49)
+        self._numbers.copy_(torch.where(integers == 0, drawn, integers) / LEVELS_PER_UNIT)
+        self._first.copy_(torch.tensor(steps, dtype=torch.float32))
+
+    def values(self) -> list[Tensor]:
+        """A multiple for each weight, (units, fan_in) per layer, differentiable."""
+        exact = self._exact()
+        rounded = exact + (self._rounded(exact) - exact).detach()
+        parts = self._split(rounded)
+        return [part * step for part, step in zip(parts, self._scaled_steps(), strict=True)]
+
+    def bits(self) -> Tensor:
+        """The code length, approximately, differentiable."""
+        exact = self._exact()
+        size = exact.abs() if self._residual else exact.clamp(min=0)
+        total = size.new_zeros(())
+        for part, rounded in zip(self._split(size), self._split(self._rounded(exact)), strict=True):
+            first, further = _prices(rounded.detach(), signed=self._residual)
+            total = total + ((first - further) * part.clamp(max=1)).sum() + further * part.sum()
+        return total
+
+    @torch.no_grad()
+    def result(self) -> tuple[list[Tensor], list[Grid]]:
+        """The values and their grids as they are kept, steps in float16."""
+        steps = self._scaled_steps().half().float()
+        parts = self._split(self._rounded(self._exact()))
+        values = [part * step for part, step in zip(parts, steps, strict=True)]
+        return values, [Grid(step, 0.0) for step in steps.tolist()]
+
+    def _random_mask(self, seed: int) -> Tensor:
+        """Uniform draws, up to where the wanted share of them is rounded to 1."""
+        generator = torch.Generator().manual_seed(torch_seed(seed))
+        densities = [
+            max(START_DENSITY, min(LEAST_PER_UNIT / fan_in, 0.5)) for _, fan_in in self._shapes
+        ]
+        wanted = torch.tensor(densities, dtype=torch.float32)
+        highest = (0.5 / (1 - wanted)).repeat_interleave(torch.tensor(self._sizes))
+        draws = torch.rand(sum(self._sizes), dtype=torch.float32, generator=generator)
+        numbers = draws * highest / LEVELS_PER_UNIT
+        for part in numbers.split(self._sizes):
+            if not self._rounded(part * LEVELS_PER_UNIT).any():  # a layer of few weights
+                part[part.argmax()] = 1 / LEVELS_PER_UNIT
+        return numbers
+
+    @torch.no_grad()
+    def _first_steps(self, fan_ins: Sequence[int], frozen: Sequence[Tensor]) -> list[float]:
+        """Steps that make the layers' weights as large as GAIN says."""
+        steps = []
+        integers = self._split(self._rounded(self._exact()))
+        for fan_in, weight, levels in zip(fan_ins, frozen, integers, strict=True):
+            used = weight.reshape(levels.shape).float() * levels
+            size = float(used.square().mean().sqrt())
+            wanted = GAIN * math.sqrt(2 / fan_in)
+            steps.append(min(wanted / size, LARGEST_STEP) if size else LARGEST_STEP)
+        return steps
+
+    def _exact(self) -> Tensor:
+        return self._numbers * LEVELS_PER_UNIT
+
+    def _rounded(self, exact: Tensor) -> Tensor:
+        return exact.clamp(-LARGEST if self._residual else 0, LARGEST).round()
+
+    def _scaled_steps(self) -> Tensor:
+        return (self._steps.exp() * self._first).clamp(SMALLEST_STEP, LARGEST_STEP)
+
+    def _split(self, numbers: Tensor) -> list[Tensor]:
+        parts = numbers.split(self._sizes)
+        return [part.reshape(shape) for part, shape in zip(parts, self._shapes, strict=True)]
+
+
+@torch.no_grad()
+def _prices(rounded: Tensor, signed: bool) -> tuple[Tensor, Tensor]:
+    """Bits of a number of size 1 at each place, (units, fan_in), and of each further step."""
+    used = (rounded != 0).float()
+    count, sizes = used.sum(), rounded.abs().sum()
+    # Shares with a prior of half a nonzero number, as none may cost infinitely many bits.
+    rows = ((used.sum(1) + 0.5) / (used.shape[1] + 1)).log2()
+    columns = ((used.sum(0) + 0.5) / (used.shape[0] + 1)).log2()
+    whole = ((count + 1) / (used.numel() + 2)).log2()
+    place = (whole - rows[:, None] - columns).clamp(-math.log2(DENSEST), -math.log2(SPARSEST))
+    ones = ((count + 1) / (sizes + 2)).clamp(LOWEST_SHARE, 1 - LOWEST_SHARE)
+    return place - ones.log2() + signed, -torch.log2(1 - ones)
+
+
+def _made(spec: CoefficientSpec) -> Multipliers:
+    if spec.output_scale:
+        raise InputError("numbers on single weights need no scales; leave out output_scale")
+    if spec.bit_price is None:
+        raise InputError(
+            'granularity="weight" has a number for each weight, which must be coded; set '
+            'precision="coded"'
+        )
+    return Multipliers(spec.residual)
+
+
+register_parametrisation(Multipliers, {"weight": _made})

@@ -1,0 +1,333 @@
+"""What a task learns. A parametrisation is one object that says which tensors a task keeps.
+
+A task combines up to three of them: numbers that act on the weights (`masks`, `multipliers`) or a
+`readout`, a head of its own, and changes of norms and biases (`deltas`). Training, rounding,
+counting and the store loop over `Parametrisation.layout` and know nothing else about them. A new
+parametrisation is one file and one `register_parametrisation`; the registered name is then a value
+of the learner's setting `granularity`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
+from typing import Any, ClassVar, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from impresslearn.checks import check_choice, check_number
+from impresslearn.coefficients.layout import Grid, TensorLayout
+from impresslearn.coefficients.quantisation import Grids, decode_tensors, encode_tensors
+from impresslearn.errors import InputError
+from impresslearn.masks.bank import MaskBank
+from impresslearn.networks import Backbone
+from impresslearn.networks.heads import TUNED, TunedKind
+
+LEVELS_PER_UNIT = 10.0
+"""Coded integers move this much faster than the learning rate of the recipe says."""
+
+
+@dataclass(frozen=True)
+class CoefficientSpec:
+    """Which numbers a task learns.
+
+    - granularity: name of a registered parametrisation: "layer", "unit", "weight" or "readout".
+    - output_scale: whether masks also get a learned scale per output unit.
+    - bit_price: None for real numbers; otherwise numbers are integers on a grid, and one bit of
+      their code costs this number of bits of the examples' cross-entropy (the weight λ of
+      rate–distortion; 1 gives the shortest description of labels and coefficients together).
+    - residual: whether masks change the network's own weights, W ⊙ (1 + Σ α M).
+    - tune: small parameters that are learned too: those of "norm" layers, and each "bias".
+    """
+
+    granularity: str = "layer"
+    output_scale: bool = False
+    bit_price: float | None = None
+    residual: bool = False
+    tune: tuple[TunedKind, ...] = ()
+
+    def __post_init__(self) -> None:
+        if unknown := [kind for kind in self.tune if kind not in TUNED]:
+            raise InputError(f"tune must name {' and '.join(TUNED)} only, got {unknown[0]!r}")
+        check_choice("granularity", self.granularity, granularities())
+        if self.bit_price is not None:
+            check_number("bit_price", self.bit_price, 0.0)
+        self.parametrisation  # noqa: B018  # raises for settings that it cannot use
+
+    @property
+    def parametrisation(self) -> Parametrisation:
+        """The parametrisation of the weights, without a head and small parameters."""
+        return _MAKERS[self.granularity](self)
+
+
+@dataclass(frozen=True)
+class Start:
+    """How a tensor starts to be learned.
+
+    - value: a number for all places, or a tensor.
+    - step: under "coded" the first step of its grid; the grid's offset is `value` where that is a
+      number, and 0 otherwise.
+    - speed: under "coded", how much faster than the learning rate its integers move.
+    """
+
+    value: float | Tensor
+    step: float = 0.1
+    speed: float = LEVELS_PER_UNIT
+
+
+class Integers(Protocol):
+    """Tensors of integers under training: `QuantizedParameters`, or a parametrisation's own."""
+
+    parameters: list[Tensor]
+
+    def values(self) -> list[Tensor]:
+        """The tensors, differentiable."""
+
+    def bits(self) -> Tensor:
+        """Their code length, approximately, differentiable."""
+
+    def result(self) -> tuple[list[Tensor], list[Grid]]:
+        """The tensors and grids as they are kept."""
+
+
+class Parametrisation(ABC):
+    """A frozen dataclass of JSON values; its tensors are given and returned in layout order.
+
+    - kind: the word that a store knows the class by.
+    - uses_masks: whether it needs a bank.
+    - closed_form: whether a task is fitted without gradients (`readout`).
+    - is_sparse: whether its layouts are sparse and it brings its own `integers`.
+    - price_warmup: the share of the steps over which the price of bits rises from zero.
+    """
+
+    kind: ClassVar[str]
+    uses_masks: ClassVar[bool] = False
+    closed_form: ClassVar[bool] = False
+    is_sparse: ClassVar[bool] = False
+    price_warmup: ClassVar[float] = 0.25
+
+    @abstractmethod
+    def layout(self, backbone: Backbone, num_masks: int, num_classes: int) -> list[TensorLayout]:
+        """The tensors that a task keeps."""
+
+    @abstractmethod
+    def start(
+        self, backbone: Backbone, bank: MaskBank, num_masks: int, coded: bool
+    ) -> Sequence[Start]:
+        """How each tensor starts; coded: whether as integers on a grid."""
+
+    @abstractmethod
+    def weights(
+        self, backbone: Backbone, bank: MaskBank, tensors: Sequence[Tensor]
+    ) -> Mapping[str, Tensor]:
+        """The parameters that the task computes with, by name, differentiable in the tensors."""
+
+    def mixture(
+        self, tensors: Sequence[Tensor]
+    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
+        """Coefficients of masks and their scales per layer, if these tensors are such."""
+        return (), None
+
+    def integers(
+        self, backbone: Backbone, seed: int, present: Sequence[Tensor], grids: Sequence[Grid]
+    ) -> Integers:
+        """Its own integers, if `is_sparse`; present, grids: of a task to go on from, or empty."""
+        raise NotImplementedError(f"{self.kind} has no integers of its own")
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """The numbers of one task, float32.
+
+    - parts: its parametrisations; numbers: the tensors of each, in layout order.
+    - num_masks: the number of masks that are combined, from the start of the bank.
+    - grids: a grid for each tensor where they were learned on grids.
+    """
+
+    parts: tuple[Parametrisation, ...]
+    numbers: tuple[tuple[Tensor, ...], ...]
+    num_masks: int = 0
+    grids: Grids | None = None
+
+    @property
+    def numel(self) -> int:
+        """How many numbers the task learned."""
+        return sum(tensor.numel() for tensor in self.tensors())
+
+    @property
+    def granularity(self) -> str:
+        """The value of the setting `granularity` that gives such coefficients."""
+        return getattr(self.parts[0], "granularity", self.parts[0].kind) if self.parts else "layer"
+
+    @property
+    def residual(self) -> bool:
+        """Whether they change the network's own weights."""
+        return any(getattr(part, "residual", False) for part in self.parts)
+
+    @property
+    def alpha(self) -> tuple[Tensor, ...]:
+        """The coefficients of masks, (N,) or (N, units) per layer; () where there are none."""
+        return self._mixture()[0]
+
+    @property
+    def output_scale(self) -> tuple[Tensor, ...] | None:
+        """The scales of output units, (units,) per layer."""
+        return self._mixture()[1]
+
+    @property
+    def head(self) -> tuple[Tensor, ...] | None:
+        """The task's own head, (features, K) and perhaps (K,)."""
+        return self.of("head") or self.of("readout")
+
+    def of(self, kind: str) -> tuple[Tensor, ...] | None:
+        """The tensors of the parametrisation of this kind; None where there is none."""
+        for part, tensors in zip(self.parts, self.numbers, strict=True):
+            if part.kind == kind:
+                return tensors
+        return None
+
+    def tensors(self) -> Iterator[Tensor]:
+        """All tensors, part after part."""
+        for tensors in self.numbers:
+            yield from tensors
+
+    def matrix(self) -> Tensor:
+        """(N, layers) float32: the alphas, averaged over units where there is one per unit."""
+        if not self.alpha:
+            return torch.zeros(0, 0)
+        columns = [alpha.mean(dim=1) if alpha.dim() == 2 else alpha for alpha in self.alpha]
+        return torch.stack([column.detach().float().cpu() for column in columns], dim=1)
+
+    def like(self, tensors: Sequence[Tensor], grids: Grids | None = None) -> Coefficients:
+        """Other numbers in the same places; tensors: in the order of `tensors`."""
+        numbers = grouped(tensors, [len(group) for group in self.numbers])
+        return replace(self, numbers=numbers, grids=grids)
+
+    def _mixture(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
+        for part, tensors in zip(self.parts, self.numbers, strict=True):
+            alphas, scales = part.mixture(tensors)
+            if alphas:
+                return alphas, scales
+        return (), None
+
+
+@dataclass(frozen=True)
+class StoredCoefficients:
+    """The numbers of one task as a store keeps them.
+
+    - precision: what `content` was rounded to.
+    - parts, num_masks: as in `Coefficients`; num_classes: of the task.
+    - content: all tensors as `encode_tensors` writes them.
+    """
+
+    precision: str
+    parts: tuple[Parametrisation, ...]
+    num_masks: int
+    num_classes: int
+    content: bytes = field(repr=False)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all numbers, rounding steps included."""
+        return len(self.content)
+
+    def restore(self, backbone: Backbone) -> Coefficients:
+        """The coefficients as float32 tensors on the backbone's device.
+
+        Raises ValueError for a damaged code.
+        """
+        layouts = layouts_of(self.parts, backbone, self.num_masks, self.num_classes)
+        flat = [layout for group in layouts for layout in group]
+        tensors, grids = decode_tensors(self.content, flat, self.precision)
+        moved = [tensor.to(backbone.device) for tensor in tensors]
+        numbers = grouped(moved, [len(group) for group in layouts])
+        return Coefficients(self.parts, numbers, self.num_masks, grids)
+
+
+def store_coefficients(
+    coefficients: Coefficients, precision: str, backbone: Backbone, num_classes: int
+) -> StoredCoefficients:
+    """Rounds coefficients to a precision. Raises as `encode_tensors`."""
+    parts, num_masks = coefficients.parts, coefficients.num_masks
+    layouts = layouts_of(parts, backbone, num_masks, num_classes)
+    flat = [layout for group in layouts for layout in group]
+    content = encode_tensors(coefficients.tensors(), flat, precision, coefficients.grids)
+    return StoredCoefficients(precision, parts, num_masks, num_classes, content)
+
+
+def layouts_of(
+    parts: Sequence[Parametrisation], backbone: Backbone, num_masks: int, num_classes: int
+) -> list[list[TensorLayout]]:
+    """The layouts of several parametrisations."""
+    return [part.layout(backbone, num_masks, num_classes) for part in parts]
+
+
+def task_weights(
+    bank: MaskBank, backbone: Backbone, coefficients: Coefficients
+) -> dict[str, Tensor]:
+    """All that a task computes with in place of the network's own parameters, by name."""
+    weights: dict[str, Tensor] = {}
+    for part, tensors in zip(coefficients.parts, coefficients.numbers, strict=True):
+        weights |= part.weights(backbone, bank, tensors)
+    return weights
+
+
+Value = TypeVar("Value")
+
+
+def grouped(values: Sequence[Value], sizes: Sequence[int]) -> tuple[tuple[Value, ...], ...]:
+    """Values in consecutive groups of these sizes."""
+    rest = iter(values)
+    return tuple(tuple(islice(rest, size)) for size in sizes)
+
+
+Maker = Callable[[CoefficientSpec], Parametrisation]
+_MAKERS: dict[str, Maker] = {}
+_KINDS: dict[str, type[Parametrisation]] = {}
+
+
+def register_parametrisation(
+    kind: type[Parametrisation], makers: Mapping[str, Maker] | None = None
+) -> None:
+    """Makes a parametrisation known to learners and stores.
+
+    - kind: the class; its `kind` names it in stores.
+    - makers: for each value of `granularity` that stands for it, a function that makes it from a
+      `CoefficientSpec`, raising InputError for settings that do not fit.
+
+    Raises InputError for a name that is taken by another class.
+    """
+    if _KINDS.get(kind.kind, kind).__qualname__ != kind.__qualname__:
+        raise InputError(f"a parametrisation {kind.kind!r} is registered already; rename yours")
+    for name in makers or {}:
+        if name in _MAKERS and kind.kind not in _KINDS:
+            raise InputError(f"granularity {name!r} is registered already; choose another name")
+    _KINDS[kind.kind] = kind
+    _MAKERS.update(makers or {})
+
+
+def granularities() -> tuple[str, ...]:
+    """The registered values of the setting `granularity`."""
+    return tuple(_MAKERS)
+
+
+def to_plain(parts: Sequence[Parametrisation]) -> list[dict[str, Any]]:
+    """Parametrisations as JSON values."""
+    return [{"kind": part.kind, **asdict(part)} for part in parts]  # type: ignore[call-overload]
+
+
+def from_plain(plain: Sequence[Mapping[str, Any]]) -> tuple[Parametrisation, ...]:
+    """The parametrisations of `to_plain`. Raises ValueError for an unregistered kind."""
+    parts = []
+    for settings in plain:
+        fields = dict(settings)
+        kind = fields.pop("kind")
+        if kind not in _KINDS:
+            raise ValueError(f"the parametrisation {kind!r} is unknown; import what registers it")
+        # JSON has no tuples, and frozen dataclasses hold nothing else.
+        fields = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+        parts.append(_KINDS[kind](**fields))
+    return tuple(parts)

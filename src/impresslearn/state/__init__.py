@@ -1,1 +1,0 @@
-"""The committed state of a learner, and the backends that keep it."""

@@ -1,0 +1,123 @@
+"""Mixtures of masks against a plain reference, and how they start."""
+
+import pytest
+import torch
+
+from impresslearn.coefficients import Coefficients, CoefficientSpec
+from impresslearn.coefficients.learning import CoefficientTraining, trainable_numbers
+from impresslearn.coefficients.masks import (
+    MaskMixture,
+    masked_weights,
+    mix,
+    mixed_weights,
+    one_hot_coefficients,
+    uniform_coefficients,
+)
+from impresslearn.errors import InputError
+from impresslearn.masks import MaskBank, random_bank
+from toys import lenet, resnet
+
+
+@pytest.fixture(params=[lenet, lambda: resnet("group")], ids=["linear", "convolutions"])
+def backbone(request):
+    return request.param()
+
+
+def reference(bank, backbone, alphas, scales, residual):
+    mixed = {}
+    for number, layer in enumerate(bank.layers):
+        frozen = backbone.weights[layer.name]
+        total = torch.zeros_like(frozen)
+        for name, alpha in zip(bank.names, alphas[number], strict=False):
+            mask = bank.mask(name)[layer.name].float()
+            total += (
+                alpha.reshape(-1, *[1] * (frozen.dim() - 1)) * mask if alpha.dim() else alpha * mask
+            )
+        weight = frozen * (total + residual)
+        if scales is not None:
+            weight = weight * scales[number].reshape(-1, *[1] * (frozen.dim() - 1))
+        mixed[layer.name] = weight
+    return mixed
+
+
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("per_unit", [False, True])
+def test_weights_are_those_of_the_formula(backbone, per_unit, scaled, residual):
+    bank = random_bank(backbone.layers, 5, 0.5)
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(4, layer.units) if per_unit else (4,) for layer in bank.layers]
+    alphas = [torch.randn(shape, generator=generator) for shape in shapes]
+    scales = [torch.rand(layer.units, generator=generator) for layer in bank.layers]
+    scales = scales if scaled else None
+    mixed = mix(bank, backbone.weights, alphas, scales, residual)
+    wanted = reference(bank, backbone, alphas, scales, residual)
+    for name, weight in mixed.items():
+        torch.testing.assert_close(weight, wanted[name], rtol=1e-4, atol=1e-5)
+
+
+def test_one_hot_coefficients_give_the_mask_itself(backbone):
+    bank = random_bank(backbone.layers, 4, 0.5)
+    one_hot = one_hot_coefficients(bank.layers, 2, 4)
+    mixed = mixed_weights(bank, backbone.weights, one_hot)
+    masked = masked_weights(bank, backbone.weights, bank.names[2])
+    assert all(torch.equal(mixed[name], masked[name]) for name in mixed)
+
+
+def test_coefficients_of_other_layers_or_more_masks_are_refused(backbone):
+    bank = random_bank(backbone.layers, 2, 0.5)
+    for numbers in (uniform_coefficients(bank.layers, 3), uniform_coefficients(bank.layers[1:], 2)):
+        with pytest.raises(InputError, match="do not fit"):
+            mixed_weights(bank, backbone.weights, numbers)
+    with pytest.raises(InputError, match="the bank is empty"):
+        uniform_coefficients(bank.layers, 0)
+
+
+@pytest.mark.parametrize("price", [None, 1.0])
+@pytest.mark.parametrize("granularity", ["layer", "unit"])
+def test_a_new_task_starts_with_equal_coefficients(backbone, granularity, price):
+    bank = random_bank(backbone.layers, 4, 0.5)
+    training = CoefficientTraining(CoefficientSpec(granularity, True, price))
+    coefficients: Coefficients = trainable_numbers(backbone, bank, training, 100, 3).result()
+    assert coefficients.granularity == granularity
+    assert coefficients.parts[0] == MaskMixture(granularity == "unit", True)
+    for alpha in coefficients.alpha:
+        assert (alpha - alpha.flatten()[0]).abs().max() < 1e-6
+        assert price or alpha.flatten()[0] == 0.25
+    assert all(torch.equal(scale, torch.ones_like(scale)) for scale in coefficients.output_scale)
+    assert (coefficients.grids is None) == (price is None)
+    assert coefficients.matrix().shape == (4, len(bank.layers))
+
+
+def test_present_numbers_go_on_where_they_were(backbone):
+    bank = random_bank(backbone.layers, 4, 0.5)
+    for price in (None, 1.0):
+        training = CoefficientTraining(CoefficientSpec("unit", False, price))
+        present = trainable_numbers(backbone, bank, training, 100, 3).result()
+        again = trainable_numbers(backbone, bank, training, 100, 3, present=present).result()
+        for one, two in zip(present.tensors(), again.tensors(), strict=True):
+            torch.testing.assert_close(one, two, rtol=2e-3, atol=1e-4)
+        other = CoefficientTraining(CoefficientSpec("layer", False, price))
+        with pytest.raises(InputError, match="coefficients of another kind"):
+            trainable_numbers(backbone, bank, other, 100, 3, present=present)
+
+
+def test_a_bank_without_masks_is_refused(backbone):
+    with pytest.raises(InputError, match="the bank is empty"):
+        trainable_numbers(backbone, MaskBank(backbone.layers), CoefficientTraining(), 100, 3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"granularity": "weight"}, 'precision="coded"'),
+        ({"granularity": "weight", "output_scale": True, "bit_price": 1.0}, "need no scales"),
+        ({"granularity": "readout", "tune": ("norm",)}, "a readout changes no weights"),
+        ({"granularity": "units"}, "did you mean 'unit'"),
+        ({"tune": ("heads",)}, "tune must name"),
+        ({"bit_price": -1.0}, "bit_price must be"),
+    ],
+)
+def test_settings_that_do_not_go_together(settings, message):
+    with pytest.raises(InputError, match=message):
+        CoefficientSpec(**settings)
