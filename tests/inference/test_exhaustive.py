@@ -21,10 +21,10 @@ from impresslearn.inference.task_inference import (
     TEMPERATURE,
 )
 from impresslearn.inference.unknown import distances
+from impresslearn.learner.known_tasks import KnownTasks
 from impresslearn.masks import random_bank
 from impresslearn.networks import adapt
 from impresslearn.networks.prediction import TaskView
-from impresslearn.learner.known_tasks import KnownTasks
 from impresslearn.training.objectives import information_maximisation
 from toys import FEATURES, blobs, lenet, pictures, quick_learner, resnet
 

@@ -15,6 +15,7 @@ from impresslearn.coefficients.multipliers import (
     GAIN,
     LARGEST_STEP,
     START_DENSITY,
+    SparseIntegerMultipliers,
 )
 from impresslearn.coefficients.quantized_parameters import SMALLEST_STEP
 from impresslearn.errors import InputError
