@@ -1,0 +1,64 @@
+"""Logits and bytes of every parametrisation, precision and norm policy are those of golden.json.
+
+Each group of problems is one test: a parametrisation under a norm policy, at every precision.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from golden_problems import Problem, dedicated, fixed_inputs, learn, network, tasks
+
+import impresslearn as il
+
+GOLDEN = json.loads(Path(__file__).with_name("golden.json").read_text(encoding="utf-8"))
+CLOSE = 1e-4
+"""Of the largest logit: what processors and versions of torch may round differently."""
+
+PROBLEMS = [*tasks(), *dedicated()]
+GROUPS = [list(group) for _, group in groupby(PROBLEMS, lambda problem: problem[:2])]
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # tasks of five steps are warned about
+
+
+def check(problem: Problem, learner: il.ImpressLearner) -> torch.Tensor:
+    """Compares a learner with golden.json and returns its logits."""
+    logits, expected = learner.logits(fixed_inputs(), "learned"), GOLDEN[problem.key]
+    assert learner.tasks_["learned"].bytes == expected["bytes"], problem.key
+    wanted = torch.tensor(expected["logits"])
+    error = float((logits - wanted).abs().max() / wanted.abs().max())
+    assert error < CLOSE, f"{problem.key}: logits differ by {error:.1e} of the largest"
+    return logits
+
+
+def test_every_golden_value_is_compared():
+    assert [problem.key for problem in PROBLEMS] == list(GOLDEN)
+
+
+@pytest.mark.parametrize("problems", GROUPS, ids=lambda group: "-".join(group[0][:2]))
+def test_logits_and_bytes_before_and_after_saving(problems, tmp_path):
+    for problem in problems:
+        learner, path = learn(problem), tmp_path / problem.precision
+        logits = check(problem, learner)
+        learner.save(path)
+        loaded = il.load(path, module=network(problem.norm), progress=False)
+        assert torch.equal(check(problem, loaded), logits), problem.key
+
+
+@pytest.mark.parametrize("problems", GROUPS, ids=lambda group: "-".join(group[0][:2]))
+def test_an_opened_store_and_an_export_compute_the_same(problems, tmp_path):
+    problem = problems[-1]  # coded
+    learner, path = learn(problem), tmp_path / "store"
+    logits = learner.logits(fixed_inputs(), "learned")
+    learner.save(path)
+    with il.open_store(path, module=network(problem.norm), readonly=True) as store:
+        assert torch.equal(store.logits(fixed_inputs(), "learned"), logits)
+        labels = logits.argmax(dim=1).numpy()
+        np.testing.assert_array_equal(store.predict(fixed_inputs(), "learned"), labels)
+        exported = store.export("learned")(fixed_inputs())
+    torch.testing.assert_close(exported, logits, rtol=1e-4, atol=1e-5)
