@@ -19,19 +19,22 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(WANTED))
 .PHONY: $(STAMP)
 endif
 
-.PHONY: demo test test-slow test-all lint types check check-figures docs site links test-life dist test-wheel clean
+.PHONY: demo test test-ci test-nightly lint types check docs site links reproduce dist test-wheel clean
 
 demo: $(STAMP)
 	@$(RUN) impresslearn demo --out "$(OUT)"
 
 # Each of pytest's workers has one thread, so that together they use the cores and no more.
 test: $(STAMP)
-	OMP_NUM_THREADS=1 $(RUN) pytest -n auto -m "not slow" $(PYTEST)
+	OMP_NUM_THREADS=1 $(RUN) pytest -n auto --dist loadfile -m "not slow and not nightly" $(PYTEST)
 
-test-slow: $(STAMP)
-	OMP_NUM_THREADS=1 $(RUN) pytest -n auto -m slow $(PYTEST)
+# And one test of each slow mechanism: a kill, a fallback, Triton's interpreter, a server, Ray.
+test-ci: $(STAMP)
+	OMP_NUM_THREADS=1 $(RUN) pytest -n auto --dist loadfile -m "not nightly" $(PYTEST)
 
-test-all: test test-slow
+# Everything, with 1,000 random lives of tasks in place of 12, 200 kills, 10,000 damaged copies.
+test-nightly: $(STAMP)
+	IMPRESSLEARN_FULL_STORE_TESTS=1 OMP_NUM_THREADS=1 $(RUN) pytest -n auto $(PYTEST)
 
 lint: $(STAMP)
 	$(RUN) ruff check .
@@ -39,10 +42,6 @@ lint: $(STAMP)
 
 types: $(STAMP)
 	$(RUN) mypy
-
-# Every figure of the documents, against the record that it comes from (docs/figures).
-check-figures: $(STAMP)
-	$(RUN) impresslearn.experiments.figures docs/figures
 
 # The site, with what its pages print; a warning, such as a link to nowhere, is an error.
 docs: $(STAMP)
@@ -57,29 +56,23 @@ site: docs
 links: $(STAMP)
 	OMP_NUM_THREADS=1 $(RUN) sphinx -b linkcheck -q -d docs/_build/doctrees docs docs/_build/links
 
-# The life of tasks (learn, update, restore, remove, kill) in 1,000 random orders instead of 12.
-test-life: $(STAMP)
-	IMPRESSLEARN_FULL_STORE_TESTS=1 OMP_NUM_THREADS=1 $(RUN) pytest tests/store/test_store_versions.py
-
 # What is released: an archive of the sources, and a wheel that is built from it.
 dist: $(STAMP)
 	rm -rf dist
 	@$(RUN) build --outdir dist . > dist.log 2>&1 || (cat dist.log; exit 1)
 	@rm dist.log; ls -l dist
 
-# The wheel, in an environment of its own that has never seen the sources, passes demo and fast
-# tests. Another interpreter: make test-wheel PYTHON=python3.13; CONSTRAINTS= takes newest versions.
+# The wheel from another folder, in an environment that never saw the sources but uses the
+# packages of the first one: every public name, the demo, and a store that was made earlier.
 test-wheel: dist
 	rm -rf .venv-wheel && $(PYTHON) -m venv .venv-wheel
-	.venv-wheel/bin/pip install -qq --disable-pip-version-check $(CONSTRAINTS) \
-	    "$$(ls dist/*.whl)[dev,vision]"
-	.venv-wheel/bin/pip check
+	.venv-wheel/bin/pip install -qq --disable-pip-version-check --no-deps dist/*.whl
+	$(VENV)/bin/python -c "import site; print(site.getsitepackages()[0])" > \
+	    "$$(.venv-wheel/bin/python -c 'import site; print(site.getsitepackages()[0])')/packages.pth"
 	cd "$$(mktemp -d)" && "$(CURDIR)/.venv-wheel/bin/impresslearn" demo --quiet && ls demo && \
-	    "$(CURDIR)/.venv-wheel/bin/python" -c \
-	    "import impresslearn as il; assert 'site-packages' in il.__file__; print(il.__version__)"
-	OMP_NUM_THREADS=1 .venv-wheel/bin/python -m pytest -n auto -m "not slow" $(PYTEST)
+	    "$(CURDIR)/.venv-wheel/bin/python" "$(CURDIR)/tests/golden/check_wheel.py"
 
-check: lint types test check-figures
+check: lint types test
 
 # pip resolves everything in one call, so that the pinned torch decides for torchvision too.
 $(STAMP):

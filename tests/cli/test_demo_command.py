@@ -50,7 +50,7 @@ def test_an_unwritable_folder_is_reported_before_the_work(monkeypatch, tmp_path)
     assert str(result.exception).startswith(f"cannot write to {tmp_path / 'file'}: ")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_real_demo(tmp_path):
     results = json.loads(run_demo_command("--out", tmp_path, "--json").stdout)
     assert [row["role"] for row in results["tasks"]] == ["basis"] * 5 + ["new"] * 10

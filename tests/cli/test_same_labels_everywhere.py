@@ -69,7 +69,7 @@ def by_program(learner, raw, task, folder):
     return torch.export.load(path).module()(torch.from_numpy(raw)).argmax(1).tolist()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_way_gives_the_same_labels(learned, tmp_path):
     testing = pytest.importorskip("fastapi.testclient")
     from impresslearn.serve import create_app

@@ -172,7 +172,7 @@ def test_features_are_learned_from_the_basis_tasks_that_could_be_read(folder, tm
     assert f"1 projection ({size(told['projections_bytes'])})" in run("store", "show", path)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_list_carries_on(folder, tmp_path, ending):
     path = tmp_path / "s.impress"
@@ -486,7 +486,7 @@ def test_a_file_that_is_no_store_is_left_alone(folder, tmp_path):
 # Predicting
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_prediction_in_a_process_of_its_own(folder, ready):
     expected = il.load(ready).predict(torch.from_numpy(np.load(folder / "new.npy")), task="b")
     before = ready.read_bytes()

@@ -41,7 +41,7 @@ SAYS = {
 """What must be true of what a page prints."""
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", WITH_CODE)
 def test_the_code_of_a_page_runs(name, tmp_path):
     missing = missing_command(PAGES[name])

@@ -74,8 +74,8 @@ def test_a_lenet_quietly(tmp_path, capfd, recwarn):
     [
         ("convnet batch", 1e-5, False),
         ("convnet per_task", 1e-5, False),
-        pytest.param("resnet group", 1e-5, True, marks=pytest.mark.slow),
-        pytest.param("transformer", 1e-5, True, marks=pytest.mark.slow),
+        pytest.param("resnet group", 1e-5, True, marks=pytest.mark.nightly),
+        pytest.param("transformer", 1e-5, True, marks=pytest.mark.nightly),
         ("float16", 1e-2, False),
         ("float64", 1e-12, False),
     ],

@@ -62,3 +62,12 @@ def test_an_opened_store_and_an_export_compute_the_same(problems, tmp_path):
         np.testing.assert_array_equal(store.predict(fixed_inputs(), "learned"), labels)
         exported = store.export("learned")(fixed_inputs())
     torch.testing.assert_close(exported, logits, rtol=1e-4, atol=1e-5)
+
+
+def test_a_store_that_was_made_earlier_loads():
+    here = Path(__file__).parent
+    learner = il.load(here / "store.impress", progress=False)
+    inputs = torch.linspace(-1, 1, 4 * 12).reshape(4, 12)
+    for name, expected in json.loads((here / "store.json").read_text()).items():
+        torch.testing.assert_close(learner.logits(inputs, name), torch.tensor(expected))
+    assert [version.version for version in learner.versions("task")] == [1, 2]

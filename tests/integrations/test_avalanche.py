@@ -200,7 +200,7 @@ def test_without_avalanche_a_line_says_so(monkeypatch):
     refused(line, import_module, name, error=MissingDependencyError)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_permuted_mnist_of_theirs_is_as_accurate_as_the_same_stream_of_ours(mnist_root):
     whole = benchmarks.PermutedMNIST(3, seed=4, dataset_root=mnist_root)
     fifth = {

@@ -13,7 +13,7 @@ from impresslearn.learner.loading import verify_store
 SCRIPT = Path(__file__).parents[2] / "examples" / "digits_store.py"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_script_builds_a_store_and_prints_commands_that_run(tmp_path):
     def run(*command):
         return subprocess.run(

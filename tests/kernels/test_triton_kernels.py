@@ -33,7 +33,7 @@ def run(code, **environment):
 
 
 @needs_triton
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_in_the_interpreter():
     tests = str(Path(__file__).with_name("test_mix_kernels.py"))
     arguments = ("-m", "pytest", "-p", "no:cacheprovider", tests)
@@ -78,12 +78,12 @@ print("triton" in sys.modules, implementation(torch.device("cuda")).__name__)
 
 
 @needs_triton
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_tensors_on_the_cpu_load_no_triton_and_a_gpu_gets_its_kernels():
     assert run(("-c", CPU_ONLY)).split() == ["False", "impresslearn.kernels.cuda"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_without_triton_a_gpu_gets_the_reference():
     hidden = "import sys\nsys.modules['triton'] = None\n"
     assert run(("-c", hidden + CPU_ONLY)).split()[1] == "impresslearn.kernels.reference"

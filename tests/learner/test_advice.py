@@ -184,7 +184,7 @@ def test_what_cannot_be_advised_is_a_line(change, line):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_advice_for_a_pretrained_network(resnet20_root, cifar100_root, monkeypatch):
     """Readouts alone: a method that trains takes a minute per task."""
     readouts = [method for method in CANDIDATES if method.preset == "few_labels"]

@@ -76,7 +76,7 @@ def test_baselines_run_on_them(name):
         assert set(method.predict(data(1, 2)[0], "b")) <= {0, 1}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", MODELS)
 def test_onnx_has_equal_logits(name, tmp_path):
     pytest.importorskip("onnxruntime")

@@ -274,7 +274,7 @@ def test_inputs_and_networks_in_other_number_formats(dtype, network):
 
 @pytest.mark.parametrize(
     "backbone",
-    [pytest.param(resnet("shared"), marks=pytest.mark.slow), adapt(ConvNet())],
+    [pytest.param(resnet("shared"), marks=pytest.mark.nightly), adapt(ConvNet())],
     ids=["own", "adapted"],
 )
 def test_shared_statistics_are_those_of_the_first_task(backbone):

@@ -13,7 +13,7 @@ from impresslearn.learner.presets import preset
 from impresslearn.masks import random_bank
 from impresslearn.methods import single_mask_accuracy
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture(scope="module")

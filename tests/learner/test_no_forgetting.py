@@ -65,7 +65,7 @@ def test_lenet(settings):
     check(quick_learner(**{"cache_bytes": 0} | settings), blobs)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("norm", "granularity"),
     [("batch", "unit"), ("per_task", "layer"), ("shared", "unit"), ("group", "layer")],
@@ -84,7 +84,7 @@ def test_resnet(norm, granularity):
 
 
 @pytest.mark.parametrize(
-    "norm", ["per_task", *(pytest.param(n, marks=pytest.mark.slow) for n in ("batch", "shared"))]
+    "norm", ["per_task", *(pytest.param(n, marks=pytest.mark.nightly) for n in ("batch", "shared"))]
 )
 def test_an_adapted_network_with_batch_norm_and_dropout(norm):
     check(quick_learner(adapt(ConvNet(), norm=norm, head="shared"), cache_bytes=0), pictures)

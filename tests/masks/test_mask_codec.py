@@ -105,7 +105,7 @@ def test_uneven_rows_and_columns_pay():
     assert len(assert_round_trip(mask)) < 0.8 * entropy_bytes(mask)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_trained_masks_fit_in_thirteen_kilobytes(mnist_root):
     (task,) = il.streams.permuted_mnist(tasks=1, seed=0, root=mnist_root)
     backbone = il.create_backbone(

@@ -87,7 +87,7 @@ def test_supsup_is_kept_in_a_store(supsup, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "norm", ["per_task", *(pytest.param(n, marks=pytest.mark.slow) for n in ("shared", "batch"))]
+    "norm", ["per_task", *(pytest.param(n, marks=pytest.mark.nightly) for n in ("shared", "batch"))]
 )
 def test_a_single_mask_that_belongs_to_no_task(norm):
     learner = quick_learner(resnet(norm)).learn_homogeneous("a", pictures(), 2).add_random_masks(1)

@@ -182,7 +182,7 @@ for verb in (il.open_store, lambda path: il.load(path).save(path, overwrite=True
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="gives up root's rights")
 def test_without_permission(small_store):
     """A user who may only read: everything but writing works, with and without a log."""

@@ -62,7 +62,7 @@ def measured(path, count):
         }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("count", [5000, 100_000])
 def test_many_tasks(tmp_path, count):
     _, few = measured(tmp_path / "few.impress", 10)

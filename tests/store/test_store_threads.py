@@ -182,7 +182,7 @@ well(last)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_across_forks(path):
     done = subprocess.run(

@@ -95,7 +95,7 @@ def test_splits_without_a_domain_and_other_encoders_are_refused(root):
     refused("encoder must be a TextEncoder, got str", clinc150, root, encoder="own.npz")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_classifiers_on_the_real_data(clinc150_root):
     """Logistic regression, and a coded head at a thirtieth of its bytes."""
     from sklearn.linear_model import LogisticRegression

@@ -30,7 +30,7 @@ def no_network(monkeypatch):
         monkeypatch.setattr(module, "download_and_extract_archive", unreachable)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_torchvision
 def test_torchvision_imports_even_where_its_operators_do_not_match_torch():
     code = """
