@@ -45,29 +45,40 @@ from impresslearn.training.progress import ProgressChoice, progress_for
 class ImpressLearner(ReadOnlySettings):
     """Learns tasks one after another on a frozen backbone; forgets nothing.
 
-    backbone: from `create_backbone`, which is the default, or `adapt`. bank: masks to start from (a
-    random bank, say); empty by default. sparsity: fraction of zeros of trained masks, in [0, 1).
-    allocation: how the ones spread over layers. granularity: coefficients per mask and "layer" (the
-    paper) or output "unit", a whole number for each "weight", which needs no masks, or a "readout"
-    of the features under all masks. output_scale: a learned scale on top. precision:
-    what coefficients are stored and used in; "coded" ones are quantised in training, where a bit of
-    their code costs bit_price bits of the examples' loss, and norm statistics of the task's own are
-    coded too; max_bytes: what a learned task may take, for which its price is raised where needed.
-    penalty: λ of eq. 2. basis_recipe, task_recipe: how masks and coefficients are optimised.
-    score_rule: whether edge-popup ranks the "score" or its "magnitude". seed: of everything that is
-    drawn; each mask or task learned takes the next one. preprocessing: what is done to the inputs
-    of every verb, kept with the learner and put into its exports; None takes inputs as they are,
-    uint8 scaled to [0, 1], and refuses pixels among numbers or the reverse. start: whether tasks
-    start at a "mixture" of masks (eq. 1) or at the "network" itself, to which masks then add; by
-    default at a trained network whose tasks have heads of their own, without a penalty. tune: small
-    parameters that a task learns beside: those of "norm" layers, and each "bias". fold_after: the
-    share of a training in which batch norms normalise by the batch; what they gather is then folded
-    into the tuned norms (an error where tasks share no statistics). progress: True, False, "auto"
-    (on a terminal), or a log: see `training.progress`. cache_bytes: memory for the weights of
-    the tasks predicted last. Defaults are those of the preset "default". Settings are attributes,
-    fixed but for progress. Raises InputError for settings that cannot be used. Verbs raise
-    UnknownTaskError for a name that was never learned, StoreError where a store cannot be used, and
-    InputError for a change to one opened for reading only.
+    Settings are attributes, fixed once the learner is made (except progress). The defaults are the
+    preset "default".
+
+    - backbone: from `create_backbone` (a LeNet-300-100 by default) or `adapt`.
+    - bank: masks to start from, such as a `random_bank`; empty by default.
+    - sparsity: fraction of zeros in trained and drawn masks, in [0, 1).
+    - allocation: how the ones spread over layers: "erdos_renyi" (small layers stay dense) or
+      "uniform".
+    - granularity: what a task learns: a coefficient per mask and "layer" (the paper) or per mask
+      and output "unit"; an integer per "weight", without masks; or a "readout" of the features
+      under all masks. `register_parametrisation` adds more.
+    - output_scale: whether masks also get a learned scale per output unit.
+    - precision: what coefficients are rounded to, stored and used in: float32, float16, int8, int5,
+      int4, or "coded" (integers whose code length is part of the loss).
+    - bit_price: for "coded", the weight λ of rate–distortion: one bit of code costs as much as this
+      number of bits of cross-entropy, summed over the examples. Raise it for smaller tasks.
+    - penalty: λ of eq. 2, which keeps Σ |α| near 1.
+    - basis_recipe, task_recipe: how masks and coefficients are optimised.
+    - score_rule: whether edge-popup ranks weights by "score" or by its "magnitude".
+    - seed: of everything that is drawn; each mask or task learned takes the next one.
+    - preprocessing: what is done to the inputs of every verb; kept with the learner and its
+      exports. None takes inputs as they are, with uint8 scaled to [0, 1].
+    - start: whether tasks start at a "mixture" of masks (eq. 1) or at the "network" itself, to
+      which masks then add; by default at a pretrained network with own heads, without a penalty.
+    - tune: small parameters that a task learns as well: those of "norm" layers, and each "bias".
+    - fold_after: the share of a training in which batch norms normalise by the batch; what they
+      gather is then folded into the tuned norms.
+    - max_bytes: the most that a learned task may take; the price of bits is raised until it fits.
+    - progress: True, False, "auto" (on a terminal), or a log (see `training.progress`).
+    - cache_bytes: memory for the weights of the tasks predicted last.
+
+    Raises InputError for settings that cannot be used. Verbs raise UnknownTaskError if no task has
+    the name, StoreError where a store cannot be used, and InputError for a change to a store that
+    was opened for reading only.
     """
 
     def __init__(
@@ -163,11 +174,17 @@ class ImpressLearner(ReadOnlySettings):
     def learn_basis(
         self, name: str, data: Any, *, seed: int | None = None, note: Note | None = None
     ) -> ImpressLearner:
-        """Trains an impression on a task with edge-popup and adds it to the bank.
+        """Trains a mask on a task with edge-popup and adds it to the bank.
 
-        The task is then predicted with its own mask. data: whatever `as_examples` takes. note: JSON
-        values to keep in the task's history. Raises InputError for a taken name, unusable data or
-        more classes than the backbone has outputs.
+        The task is then predicted with its own mask.
+
+        - name: a new name.
+        - data: anything that `as_examples` takes.
+        - seed: of the training; the next unused one by default.
+        - note: JSON values to keep in the task's history.
+
+        Raises InputError if the name is taken, the data cannot be used, or there are more classes than
+        the backbone has outputs.
         """
         self._trainer.learn_masks([name], data, seeds=seed, note=note)
         return self
@@ -182,10 +199,12 @@ class ImpressLearner(ReadOnlySettings):
         batched: bool = False,
         note: Note | None = None,
     ) -> ImpressLearner:
-        """Adds `count` impressions of one task, trained from different seeds.
+        """Adds `count` masks of one task, trained from different seeds.
 
-        They are named name, name/1, …; the first is the task's own mask. seeds: distinct ones, on
-        which alone each depends. batched: as `learn_tasks`; note: as `learn_basis`, errors too.
+        They are named name, name/1, …; the first is the task's own mask.
+
+        - seeds: distinct ones; each mask depends on its own seed alone.
+        - batched: as in `learn_tasks`. name, data, note, errors: as in `learn_basis`.
         """
         numbers = range(check_integer("count", count, 1))
         names = [f"{name}/{number}" if number else name for number in numbers]
@@ -199,10 +218,13 @@ class ImpressLearner(ReadOnlySettings):
     def add_masks(
         self, count: int, *, source: str = "random", seed: int | None = None
     ) -> ImpressLearner:
-        """Appends drawn masks of the learner's sparsity and allocation to the bank.
+        """Draws masks of the learner's sparsity and allocation and adds them to the bank.
 
-        source: "random", "disjoint" (each weight in one of them), "disjoint_kernels" (each kernel)
-        or one of `masks.register_mask_source`. Raises InputError for others, and a count below 1.
+        - source: "random", "disjoint" (each weight in one of them), "disjoint_kernels" (each kernel), or
+          a source of `masks.register_mask_source`.
+        - seed: of the draw; the learner's by default.
+
+        Raises InputError for an unknown source and for a count below 1.
         """
         seed = self.settings.seed if seed is None else check_seed(seed)
         count, how = check_integer("count", count, 1), self.settings
@@ -213,20 +235,23 @@ class ImpressLearner(ReadOnlySettings):
     def learn_task(
         self, name: str, data: Any, *, seed: int | None = None, note: Note | None = None
     ) -> ImpressLearner:
-        """Learns a new task's coefficients, over the masks that the bank holds now.
+        """Learns a new task's coefficients over the masks that the bank holds now.
 
-        data: whatever `as_examples` takes; a few labelled examples suffice. note: as in
-        `learn_basis`. Raises as that, and InputError while there is no mask, if they need any.
+        - data: anything that `as_examples` takes; a few labelled examples suffice.
+        - name, seed, note, errors: as in `learn_basis`; InputError also if masks are needed and there are
+          none.
         """
         self._trainer.learn_tasks({check_name(name): data}, seeds=seed, note=note)
         return self
 
     def learn_tasks(self, tasks: Mapping[str, Any], *, batched: bool = False) -> ImpressLearner:
-        """Learns several new tasks, name -> data.
+        """Learns several new tasks, as `learn_task` does one by one.
 
-        The same as `learn_task` one by one. batched: whether tasks of the same sizes are optimised
-        side by side, as many as the memory holds, and kept together (equal up to rounding); by
-        default on a GPU only, and never where a network gathers norm statistics or draws numbers.
+        - tasks: name -> data.
+        - batched: whether to optimise tasks of one size side by side with `torch.vmap`, as many as fit
+          into memory; the results are equal up to rounding. Worth it on a GPU.
+
+        Raises as `learn_task`, and InputError where a network cannot be batched.
         """
         self._trainer.learn_tasks(tasks, batched=batched)
         return self
@@ -236,9 +261,11 @@ class ImpressLearner(ReadOnlySettings):
     ) -> ImpressLearner:
         """Learns a task further on new data, from its present numbers, as its next version.
 
-        The version before is kept. Data should show every class still to be told apart; new labels
-        become further classes. A readout is fitted anew. data, note, errors: as of `learn_task`,
-        and InputError for a basis task, whose mask others combine.
+        The version before is kept. A readout is fitted anew.
+
+        - data: should show every class still to be told apart; new labels become further classes.
+        - seed, note, errors: as in `learn_task`; InputError also for a basis task, whose mask other tasks
+          combine.
         """
         self._trainer.update_task(name, data, seed=seed, note=note)
         return self
@@ -248,49 +275,61 @@ class ImpressLearner(ReadOnlySettings):
         return tuple(task.info() for task in self._store.versions(name))
 
     def restore_task(self, name: str, version: int) -> ImpressLearner:
-        """Puts a former version back, bit for bit, as the next; InputError where there is none."""
+        """Puts a former version back, bit for bit, as the next version.
+
+        Raises UnknownTaskError, and InputError if there is no such version.
+        """
         self._store.restore_version(name, check_integer("version", version, 1))
         return self
 
     def remove_task(self, name: str) -> ImpressLearner:
-        """Takes a task out, all versions, but no mask (`remove_masks`). Raises UnknownTaskError."""
+        """Removes a task with all its versions; masks stay (see `remove_masks`).
+
+        Raises UnknownTaskError.
+        """
         self._store.remove_task(name)
         return self
 
     def remove_masks(self, *names: str) -> ImpressLearner:
-        """Takes masks that no task needs out of the bank: those named, or all such.
+        """Removes masks that no task needs: the named ones, or all of them.
 
-        Raises InputError for one that is a task's own or that a version of any task combines.
+        Raises InputError for a mask that is a task's own or that a version of any task combines.
         """
         self._store.remove_masks(names)
         return self
 
     def learn_features(self, *data: Any, dimensions: int = 128) -> ImpressLearner:
-        """Learns so many principal components of the features under all masks, for readouts.
+        """Learns the principal components of the features under all masks, for readouts.
 
-        Readouts learned from now on see these instead, and become smaller and more accurate. data:
-        as of `learn_task`, of tasks like those to come (600 inputs of a dozen suffice; labels do
-        not count). Raises InputError for another granularity than "readout" and unusable data.
+        Readouts learned from now on read these components and become smaller and more accurate.
+
+        - data: as in `learn_task`, of tasks like those to come; 600 inputs of a dozen tasks suffice, and
+          labels do not count.
+        - dimensions: the number of components.
+
+        Raises InputError for data that cannot be used, and if the granularity is not "readout".
         """
         self._trainer.learn_features(data, check_integer("dimensions", dimensions, 1))
         return self
 
     def prepare(self, inputs: Any) -> Tensor | Inputs:
-        """Raw inputs (n, ...) as the network takes them, or `Prepared` ones; InputError for bad."""
+        """Raw inputs (n, ...) as the network takes them. Raises InputError for unusable ones."""
         return checked_inputs(self.backbone, inputs, self.preprocessing_)
 
     def logits(self, inputs: Any, task: str) -> Tensor:
-        """A task's logits (n, K), K classes, on the backbone's device. Raises as `predict`."""
+        """A task's logits (n, K) for K classes, on the backbone's device. Raises as `predict`."""
         view = self._store.view(self.tasks_.learned(task))
         return view.logits(self.backbone, self.prepare(inputs))
 
     def predict(self, inputs: Any, task: str | Sequence[str] | None = None) -> np.ndarray:
-        """The labels of inputs (n, ...): an array (n,) of labels as they were learned.
+        """The labels of inputs, as an array (n,).
 
-        task: one name for all rows, a sequence of n names (a mixed batch; each row is computed with
-        the rows of the same task), or None: the task is inferred from the inputs, which must then
-        all belong to one. Raises UnknownTaskError for a name that was never learned, and where the
-        inputs look like none of the tasks, and InputError for inputs that cannot be used.
+        - inputs: (n, ...), raw unless they are `Prepared`.
+        - task: one name for all rows; n names for a mixed batch, where each row is computed with the rows
+          of the same task; or None, which infers the task from the inputs: all must belong to one.
+
+        Raises UnknownTaskError if no task has the name, or if the inputs look like no task, and
+        InputError for inputs that cannot be used.
         """
         values = self.prepare(inputs)
         tasks = self.infer_task(Prepared(values)).known() if task is None else task
@@ -302,10 +341,12 @@ class ImpressLearner(ReadOnlySettings):
         return accuracy_of(self.backbone, self._store.view(kept), data, raw, kept.classes)
 
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
-        """The accuracy in [0, 1] on an unlearned task, of what all tasks share.
+        """The accuracy in [0, 1] on a task that was not learned, with what all tasks share.
 
-        That is the equal mixture of all masks (every α = 1/N), or the frozen network: without any,
-        and with start="network". classes: the task's, sorted, where the data may not show all.
+        That is the equal mixture of all masks (α = 1/N), or the frozen network without masks or with
+        start="network".
+
+        - classes: the task's labels, sorted, if the data may not show all.
         """
         mixture = {} if self.settings.start == "network" else self._store.equal_mixture()
         view = TaskView(mixture, self.shared_statistics_, self.backbone.num_classes)
