@@ -183,7 +183,8 @@ class ImpressLearner(ReadOnlySettings):
         - seed: of the training; the next unused one by default.
         - note: JSON values to keep in the task's history.
 
-        Raises InputError if the name is taken, the data cannot be used, or there are more classes than
+        Raises InputError if the name is taken, the data cannot be used, or there are more classes
+        than
         the backbone has outputs.
         """
         self._trainer.learn_masks([name], data, seeds=seed, note=note)
@@ -220,7 +221,8 @@ class ImpressLearner(ReadOnlySettings):
     ) -> ImpressLearner:
         """Draws masks of the learner's sparsity and allocation and adds them to the bank.
 
-        - source: "random", "disjoint" (each weight in one of them), "disjoint_kernels" (each kernel), or
+        - source: "random", "disjoint" (each weight in one of them), "disjoint_kernels" (each
+          kernel), or
           a source of `masks.register_mask_source`.
         - seed: of the draw; the learner's by default.
 
@@ -238,7 +240,8 @@ class ImpressLearner(ReadOnlySettings):
         """Learns a new task's coefficients over the masks that the bank holds now.
 
         - data: anything that `as_examples` takes; a few labelled examples suffice.
-        - name, seed, note, errors: as in `learn_basis`; InputError also if masks are needed and there are
+        - name, seed, note, errors: as in `learn_basis`; InputError also if masks are needed and
+          there are
           none.
         """
         self._trainer.learn_tasks({check_name(name): data}, seeds=seed, note=note)
@@ -248,7 +251,8 @@ class ImpressLearner(ReadOnlySettings):
         """Learns several new tasks, as `learn_task` does one by one.
 
         - tasks: name -> data.
-        - batched: whether to optimise tasks of one size side by side with `torch.vmap`, as many as fit
+        - batched: whether to optimise tasks of one size side by side with `torch.vmap`, as many as
+          fit
           into memory; the results are equal up to rounding. Worth it on a GPU.
 
         Raises as `learn_task`, and InputError where a network cannot be batched.
@@ -264,7 +268,8 @@ class ImpressLearner(ReadOnlySettings):
         The version before is kept. A readout is fitted anew.
 
         - data: should show every class still to be told apart; new labels become further classes.
-        - seed, note, errors: as in `learn_task`; InputError also for a basis task, whose mask other tasks
+        - seed, note, errors: as in `learn_task`; InputError also for a basis task, whose mask other
+          tasks
           combine.
         """
         self._trainer.update_task(name, data, seed=seed, note=note)
@@ -303,7 +308,8 @@ class ImpressLearner(ReadOnlySettings):
 
         Readouts learned from now on read these components and become smaller and more accurate.
 
-        - data: as in `learn_task`, of tasks like those to come; 600 inputs of a dozen tasks suffice, and
+        - data: as in `learn_task`, of tasks like those to come; 600 inputs of a dozen tasks
+          suffice, and
           labels do not count.
         - dimensions: the number of components.
 
@@ -325,7 +331,8 @@ class ImpressLearner(ReadOnlySettings):
         """The labels of inputs, as an array (n,).
 
         - inputs: (n, ...), raw unless they are `Prepared`.
-        - task: one name for all rows; n names for a mixed batch, where each row is computed with the rows
+        - task: one name for all rows; n names for a mixed batch, where each row is computed with
+          the rows
           of the same task; or None, which infers the task from the inputs: all must belong to one.
 
         Raises UnknownTaskError if no task has the name, or if the inputs look like no task, and
@@ -343,7 +350,8 @@ class ImpressLearner(ReadOnlySettings):
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
         """The accuracy in [0, 1] on a task that was not learned, with what all tasks share.
 
-        That is the equal mixture of all masks (α = 1/N), or the frozen network without masks or with
+        That is the equal mixture of all masks (α = 1/N), or the frozen network without masks or
+        with
         start="network".
 
         - classes: the task's labels, sorted, if the data may not show all.
