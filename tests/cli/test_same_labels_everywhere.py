@@ -1,8 +1,6 @@
 """The same raw inputs get the same labels by every way into a store and out of it."""
 
 import json
-import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,8 +13,6 @@ from impresslearn.cli.app import app
 from impresslearn.errors import InputError
 from impresslearn.export import export_onnx, export_program
 from toys import blobs, quick_learner
-
-OLDER = Path(__file__).parents[1] / "store" / "data" / "format-1-standardised.impress"
 
 QUICK = ("--set", "widths=[32,24]", "--epochs", 0, "--min-steps", 40)
 TASKS = [f"task {number}" for number in range(12)]
@@ -153,28 +149,6 @@ def test_another_preprocessing_is_refused(learned, tmp_path):
     with pytest.raises(InputError, match="prepares its inputs with std .*, not 9.0"):
         np.savez(tmp_path / "a.npz", X=np.zeros((4, 8, 8), np.float32), y=[0, 1, 0, 1])
         run("learn", store, "--data", f"a={tmp_path / 'a.npz'}", "--std", 9)
-
-
-def test_a_store_whose_tasks_keep_their_own_numbers_behaves_as_it_did(tmp_path):
-    """Written by 0.1 with `learn --standardise`: only the command line knows of its numbers."""
-    store = shutil.copy(OLDER, tmp_path / "s.impress")
-    inputs, labels = blobs(3)
-    raw = (50 + 9 * inputs).numpy()
-    learner = il.load(store)
-    assert learner.preprocessing is None
-    note = learner.tasks_["plants"].history["metrics"]["note"]["inputs"]
-    ready = (raw - note["mean"]) / note["std"]
-    assert learner.score((ready, labels), "plants") > 0.95
-    assert learner.score((raw, labels), "plants") < 0.5
-    expected = learner.predict(ready, "plants").tolist()
-    assert by_command(store, raw, "plants", tmp_path) == expected
-    np.savez(tmp_path / "more.npz", X=raw, y=labels.numpy())
-    run("learn", store, "--data", f"more={tmp_path / 'more.npz'}", "--epochs", 0)
-    assert il.load(store).tasks_["more"].history["metrics"]["note"]["inputs"] == note
-    upgraded = il.load(store, preprocessing=il.Preprocessing(**note))
-    assert upgraded.predict(raw, "plants").tolist() == expected
-    upgraded.save(tmp_path / "new.impress")
-    assert by_command(tmp_path / "new.impress", raw, "plants", tmp_path) == expected
 
 
 def test_numbers_that_a_store_would_not_keep_are_refused(tmp_path):

@@ -127,19 +127,6 @@ def test_learning_creates_a_store_and_learns_each_task_once(folder, tmp_path):
     assert (len(learner.bank_), list(learner.tasks_)) == (4, ["b", "c", "d"])
 
 
-def test_rounding_is_reported_beside_the_accuracy_in_float32(folder, tmp_path):
-    command = ("--task", "b", "--data", folder / "tasks/b.npz", "--test", folder / "test/b.npz")
-    how = ("--random-bank", 8, *NEW)
-    exact, rounded = (
-        run_json("learn", tmp_path / precision, *command, *how, "--precision", precision)["tasks"]
-        for precision in ("float32", "int4")
-    )
-    learner = il.load(tmp_path / "int4")
-    assert learner.precision == learner.tasks_.learned("b").coefficients.precision == "int4"
-    assert rounded[0]["float32_accuracy"] == exact[0]["accuracy"]
-    assert rounded[0]["accuracy"] == learner.score(npz(folder / "test/b.npz"), "b")
-
-
 def test_tasks_that_cannot_be_learned_are_told_and_the_others_learned(folder, tmp_path):
     tasks, path = shutil.copytree(folder / "tasks", tmp_path / "tasks"), tmp_path / "s.impress"
     (tasks / "broken.npz").write_bytes(b"PK but no archive")
@@ -479,7 +466,7 @@ def test_a_file_that_is_no_store_is_left_alone(folder, tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("keep me")
     data = ("--data", f"x={folder / 'tasks/b.npz'}", "--basis")
-    assert "no store" in error_of("learn", path, *data, kind=StoreError)
+    assert "not an impresslearn store" in error_of("learn", path, *data, kind=StoreError)
     assert path.read_text() == "keep me"
 
 

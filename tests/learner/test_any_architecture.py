@@ -110,7 +110,7 @@ def test_token_ids_come_as_integers_of_any_kind(kind):
     [
         (lambda ids: ids.to(torch.uint8), "uint8 is read as pixels, give them as int64"),
         (lambda ids: ids + 0.5, "got fractions; .*input_dtype=torch.float32"),
-        (lambda ids: ids - 40, r"whole numbers from 0 to 39 .*, got -40$"),
+        (lambda ids: ids - 40, r"integers from 0 to 39 .*, got -40$"),
         (lambda ids: ids + 1, "got 40$"),
     ],
 )

@@ -68,8 +68,8 @@ def predict(
     given, guess, accuracy = files.reader(), None, None
     network = own_module(module)
     with open_store(store, module=network, readonly=True, device=device, progress=False) as learner:
-        info = None if task is None else learner.tasks_[task]
-        named = _read(learner, reader_for(learner, given, inputs, info), inputs, prepared)
+        known = None if task is None else learner.tasks_[task]
+        named = _read(learner, reader_for(learner, given, inputs, known), inputs, prepared)
         if task is None:
             guess = learner.infer_task(Prepared(named.inputs))
             if guess.unknown:
