@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,8 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from impresslearn.report.quantities import percent, signed, size
-from impresslearn.report.records import read_record
-from impresslearn.report.statistics import grouped, summarise
+from impresslearn.statistics import summarise_rows
+from impresslearn.tables import format_interval, percent, signed, size
 
 ROOT = Path(__file__).parents[2]
 MEANINGS = {
@@ -45,8 +44,8 @@ MEANINGS = {
 }
 
 MNIST = {"permuted-mnist": "permutations", "rotated-mnist": "rotations"}
-BENCHMARKS = MNIST | {"split-cifar100": "CIFAR-100"}
 Rows = Iterable[list[str]]
+Row = Mapping[str, Any]
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -67,11 +66,124 @@ class RecordTable(SphinxDirective):
         return self.parse_text_to_nodes("\n".join(f"| {' | '.join(line)} |" for line in lines))
 
 
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The measurements of a record; a row whose values are lists stands for one row per value."""
+    rows = []
+    for row in json.loads(path.read_text(encoding="utf-8"))["rows"]:
+        lists = {key: value for key, value in row.items() if isinstance(value, list)}
+        if not lists:
+            rows.append(row)
+        for values in zip(*lists.values(), strict=True):
+            rows.append({**row, **dict(zip(lists, values, strict=True))})
+    return rows
+
+
+def having(rows: Iterable[Row], **wanted: Any) -> list[Row]:
+    """The rows that have these values."""
+    return [row for row in rows if all(row.get(key) == value for key, value in wanted.items())]
+
+
+def accuracy(rows: Sequence[Row]) -> str:
+    """The mean with its interval, or with the draws in brackets where they are fewer than five."""
+    if not rows:
+        return "–"
+    interval = partial(format_interval, "accuracy")
+    return summarise_rows(rows, "accuracy").text(percent, interval)
+
+
+def unseen(path: Path) -> Rows:
+    """Accuracy on unseen tasks by the number of masks."""
+    rows = read_rows(path)
+    yield ["masks", "trained on different tasks", "trained on one task", "one mask per task"]
+    counts = sorted({row["masks"] for row in having(rows, method="heterogeneous")})
+    for count in counts:
+        kinds = ("heterogeneous", "homogeneous")
+        cells = [accuracy(having(rows, method=kind, masks=count)) for kind in kinds]
+        yield [str(count), *cells, accuracy(having(rows, method="supsup"))]
+
+
+def by_sparsity(path: Path) -> Rows:
+    """Accuracy on unseen tasks by sparsity, with the paper's settings."""
+    rows = read_rows(path)
+    counts = sorted({row["masks"] for row in having(rows, method="heterogeneous")})
+    yield ["sparsity", "one mask per task", *(f"{count} masks" for count in counts)]
+    for sparsity in dict.fromkeys(row["sparsity"] for row in rows):
+        own = having(rows, sparsity=sparsity, method="supsup")
+        mixed = partial(having, rows, sparsity=sparsity, method="heterogeneous")
+        cells = [accuracy(mixed(masks=count)) for count in counts]
+        yield [str(sparsity), accuracy(own), *cells]
+
+
+def budgets(path: Path, benchmarks: Mapping[str, str]) -> Rows:
+    """The best of ours and the best other method at each budget of bytes, and how far apart."""
+    names = benchmarks.values()
+    columns = ("ours", "best other", "difference")
+    yield ["budget", *(f"{name}: {column}" for name in names for column in columns)]
+    rows = read_rows(path)
+    cells: dict[float, list[str]] = {}
+    for row in having(rows, role="budget"):
+        if row["benchmark"] not in benchmarks or "ours" not in row:
+            continue
+        ours, other = row["ours"].partition(":")[0], row["other"].partition(":")[0]
+        difference = f"{signed(row['difference'])} points"
+        cells.setdefault(row["budget"], []).extend(
+            [
+                f"{percent(row['accuracy'])}, {ours.partition(', ')[2]}",
+                f"{percent(row['other_accuracy'])}, {other}",
+                difference,
+            ]
+        )
+    for budget, line in cells.items():
+        yield [size(budget), *line]
+
+
+def methods(path: Path, labels: int | None = None) -> Rows:
+    """Every method and setting by its bytes per task."""
+    rows = having(read_rows(path), role="evaluation")
+    if labels is not None:
+        rows = having(rows, labels=labels)
+    yield ["method, setting", "accuracy", "bytes", "seconds"]
+    settings = dict.fromkeys((row["method"], row["setting"]) for row in rows)
+    lines = []
+    for method, setting in settings:
+        chosen = having(rows, method=method, setting=setting)
+        bytes_per_task = summarise_rows(chosen, "bytes_per_task").mean
+        seconds = summarise_rows(chosen, "seconds").mean
+        line = [f"{method}, {setting}", accuracy(chosen), f"{bytes_per_task:,.0f}"]
+        lines.append((bytes_per_task, [*line, f"{seconds:.3g}"]))
+    yield from (line for _, line in sorted(lines))
+
+
+def few_labels(path: Path) -> Rows:
+    """Accuracy by the number of labels per task."""
+    rows = read_rows(path)
+    methods_of = list(dict.fromkeys(row["method"] for row in rows))
+    yield ["labels", *methods_of]
+    for labels in dict.fromkeys(row["labels"] for row in rows):
+        cells = [accuracy(having(rows, labels=labels, method=method)) for method in methods_of]
+        yield [f"{labels:,}", *cells]
+
+
+def searches(path: Path) -> Rows:
+    """How often each way to infer the task finds it, and in how many seconds."""
+    names = {"exhaustive": "every task run", "one_shot": "one-shot as published"}
+    yield ["inputs of", "tasks", "inputs", *names.values()]
+    rows = having(read_rows(path), kind="search")
+    for benchmark, tasks, inputs in dict.fromkeys(
+        (row["benchmark"], row["tasks"], row["inputs"]) for row in rows
+    ):
+        cells = []
+        for search in names:
+            found = having(rows, benchmark=benchmark, tasks=tasks, inputs=inputs, search=search)
+            cells.append(f"{found[0]['found']:.0%} ({found[0]['seconds']:.3f} s)" if found else "–")
+        yield [benchmark, f"{tasks:,}", str(inputs), *cells]
+
+
 def switching(path: Path) -> Rows:
     """What switching between tasks costs."""
     record = json.loads(path.read_text(encoding="utf-8"))
     yield [
-        "tasks", "bytes a task", "store", "opening it", "predicting, other task than before",
+        "tasks", "bytes per task", "store", "opening it", "predicting, other task than before",
         "predicting, same task", "most memory held",
     ]  # fmt: skip
     for row in record["rows"]:
@@ -101,7 +213,7 @@ def advice(path: Path) -> Rows:
             row["tasks"],
             size(row["budget"]),
             *told,
-            f"{signed(row['difference'])} ± {row['half_width']:.1f}",
+            f"{signed(row['difference'])} ± {row['half_width']:.1f} points",
             str(row["n"]),
             f"{row['seconds']:,.0f} of {row['full_seconds']:,.0f}",
         ]
@@ -123,167 +235,24 @@ def bench(path: Path) -> Rows:
         ]  # fmt: skip
 
 
-def budgets(path: Path, kinds: Mapping[str, str]) -> Rows:
-    """The best of ours and the best other method at each budget of bytes, by benchmark."""
-    yield ["budget"] + [
-        f"{kind}: {column}"
-        for kind in kinds.values()
-        for column in ("ours", "best other", "difference")
-    ]
-    rows: dict[float, list[str]] = {}
-    for row in read_record(path).rows:
-        if row["role"] == "budget" and row["benchmark"] in kinds and "ours" in row:
-            ours, other = (row[side].partition(":")[0] for side in ("ours", "other"))
-            rows.setdefault(row["budget"], []).extend(
-                [
-                    f"{percent(row['accuracy'])}, {ours.partition(', ')[2]}",
-                    f"{percent(row['other_accuracy'])}, {other}",
-                    f"{signed(row['difference'])} ± {row['half_width']:.1f}",
-                ]
-            )
-    for budget, cells in rows.items():
-        yield [size(budget), *cells]
-
-
-def curves(path: Path) -> Rows:
-    """Every method's bytes of a prediction and accuracy at each of its settings."""
-    yield ["method", *BENCHMARKS.values()]
-    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
-    rows = [row for row in read_record(path).rows if row["role"] == "evaluation"]
-    settings = grouped(rows, lambda row: (row["method"], row["benchmark"], row["setting"]))
-    for (method, benchmark, _), of in settings.items():
-        point = tuple(summarise(of, key).mean for key in ("prediction_bytes", "accuracy"))
-        found.setdefault(method, {}).setdefault(benchmark, []).append(point)
-    for method, points in found.items():
-        curve = [sorted(points.get(benchmark, [])) for benchmark in BENCHMARKS]
-        yield [
-            method,
-            *("; ".join(f"{size(round(b))}: {percent(a)}" for b, a in of) for of in curve),
-        ]
-
-
-def methods(path: Path) -> Rows:
-    """Every method and setting by its bytes: accuracy over the tasks, bytes and seconds of one."""
-    yield ["method, setting", "accuracy", "bytes", "seconds"]
-    rows = [row for row in read_record(path).rows if row["role"] == "evaluation"]
-    settings = grouped(rows, lambda row: (row["method"], row["setting"]))
-    means = {key: summarise(of, "bytes_per_task").mean for key, of in settings.items()}
-    for key in sorted(means, key=means.__getitem__):
-        told = summarise(settings[key], "accuracy")
-        every = [row["accuracy"] for row in settings[key]]
-        yield [
-            ", ".join(key),
-            f"{100 * told.mean:.1f} ± {100 * told.half_width:.1f}% "
-            f"({100 * min(every):.1f}–{100 * max(every):.1f})",
-            f"{means[key]:,.0f}",
-            f"{summarise(settings[key], 'seconds').mean:.0f}",
-        ]
-
-
-def searches(path: Path) -> Rows:
-    """How many tasks each search finds, and in how many seconds, by tasks and inputs."""
-    names = {
-        "exhaustive": "every task run",
-        "halving": "halving",
-        "shortlist": "one-shot, its best 16 run",
-        "one_shot": "one-shot as published",
-    }
-    yield ["inputs of", "tasks", "inputs", *names.values()]
-    rows = [row for row in read_record(path).rows if row["kind"] == "search"]
-    cells = grouped(rows, lambda row: (row["benchmark"], row["tasks"], row["inputs"]))
-    for (benchmark, tasks, inputs), of in cells.items():
-        found = {row["search"]: f"{row['found']:.0%} ({row['seconds']:.3f})" for row in of}
-        yield [benchmark, f"{tasks:,}", str(inputs), *(found.get(name, "–") for name in names)]
-
-
-def foreign(path: Path) -> Rows:
-    """How well each score tells inputs of no task: false accepts, and AUROC."""
-    rows = [row for row in read_record(path).rows if "auroc" in row]
-    scores = list(dict.fromkeys(row["score"] for row in rows))
-    yield ["tasks of", "inputs of no task", "inputs", *scores, "the default's own limit"]
-    cells = grouped(rows, lambda row: (row["benchmark"], row["foreign"], row["inputs"]))
-    for (benchmark, kind, inputs), of in cells.items():
-        told = {row["score"]: row for row in of}
-        both = (f"{told[s]['false_accept']:.0%} ({told[s]['auroc']:.2f})" for s in scores)
-        accepted = f"{told['the default']['accepted']:.0%}"
-        yield [benchmark, kind, str(inputs), *both, accepted]
-
-
-def unnamed(path: Path) -> Rows:
-    """Accuracy of basis tasks that nobody names: by α-optimisation, and by halving."""
-    rows = [row for row in read_record(path).rows if row["method"].startswith("GN")]
-    counts = sorted({row["masks"] for row in rows})
-    yield ["sparsity", *(f"N = {count}: α-optimisation; halving" for count in counts)]
-    cells = grouped(rows, lambda row: (row["sparsity"], row["masks"], row["method"]))
-    for sparsity in dict.fromkeys(row["sparsity"] for row in rows):
-        line = [str(sparsity)]
-        for count in counts:
-            pair = (cells[sparsity, count, name] for name in ("GN", "GN, halving"))
-            told = (summarise(of, "accuracy") for of in pair)
-            line.append("; ".join(f"{percent(e.mean)} ± {100 * e.half_width:.1f}" for e in told))
-        yield line
-
-
-def by_sparsity(path: Path) -> Rows:
-    """Accuracy of unseen tasks by sparsity; the last N less SupSup, paired by task and network."""
-    rows = read_record(path).rows
-    *counts, most = sorted({row["masks"] for row in rows if row["method"] == "heterogeneous"})
-    columns: dict[str, tuple[str, Any]] = {"SupSup": ("supsup", None)}
-    columns |= {f"N = {count}": ("heterogeneous", count) for count in (*counts, most)}
-    columns |= {f"homogeneous, N = {most}": ("homogeneous", most), "X": ("X", 1)}
-    yield ["sparsity", *columns, f"N = {most} less SupSup"]
-    cells = grouped(rows, lambda row: (row["sparsity"], row["method"], row.get("masks")))
-    for sparsity in dict.fromkeys(row["sparsity"] for row in rows):
-        told = [cells[(sparsity, *which)] for which in columns.values()]
-        ours = {(row["seed"], row["task"]): row for row in cells[sparsity, "heterogeneous", most]}
-        pairs = ((ours[row["seed"], row["task"]], row) for row in told[0])
-        ahead = summarise(
-            [{**one, "points": 100 * (one["accuracy"] - of["accuracy"])} for one, of in pairs],
-            "points",
-        )
-        means = (summarise(of, "accuracy") for of in told)
-        yield [
-            str(sparsity),
-            *(f"{percent(each.mean)} ± {100 * each.half_width:.1f}" for each in means),
-            f"{signed(ahead.mean)} ± {ahead.half_width:.1f}",
-        ]
-
-
-def sites(path: Path) -> Rows:
-    """How often the site is found that rows of a table come from, and how often that was said."""
-    rows = json.loads(path.read_text("utf-8"))["rows"]
-    counts = list(dict.fromkeys(row["inputs"] for row in rows))
-    yield ["sites drawn from", "columns", *(f"from {count} rows" for count in counts)]
-    cells = grouped(rows, lambda row: (row["table"], row["columns"], row["inputs"]))
-    tables = dict.fromkeys((row["table"], row["columns"], row["chosen_on"]) for row in rows)
-    for table, columns, chosen_on in tables:
-        line = [table if chosen_on else f"{table} (held out)", str(columns)]
-        for count in counts:
-            of = cells[table, columns, count]
-            found, stated = (
-                sum(row[key] for row in of) / len(of)
-                for key in ("task_accuracy", "stated_accuracy")
-            )
-            line.append(f"{found:.0%} ({stated:.0%})")
-        yield line
-
-
+RESULTS = "paper/results"
 TABLES: dict[str, tuple[str, Callable[[Path], Rows]]] = {
     "switching": ("perf/switching.json", switching),
     "bench": ("perf/bench.json", bench),
     "advice": ("perf/advice.json", advice),
-    "budgets": ("paper/results/frontier.json", partial(budgets, kinds=MNIST)),
+    "rotations": (f"{RESULTS}/rotated-mnist.json", unseen),
+    "permutations": (f"{RESULTS}/permuted-mnist.json", unseen),
+    "rotations-by-sparsity": (f"{RESULTS}/rotated-mnist-paper.json", by_sparsity),
+    "permutations-by-sparsity": (f"{RESULTS}/permuted-mnist-paper.json", by_sparsity),
+    "budgets": (f"{RESULTS}/frontier.json", partial(budgets, benchmarks=MNIST)),
     "budgets-cifar": (
-        "paper/results/frontier.json",
-        partial(budgets, kinds={"split-cifar100": "CIFAR-100"}),
+        f"{RESULTS}/frontier.json",
+        partial(budgets, benchmarks={"split-cifar100": "CIFAR-100"}),
     ),
-    "curves": ("paper/results/frontier.json", curves),
-    "pretrained": ("paper/results/pretrained.json", methods),
-    "sites": ("perf/tables.json", sites),
-    "searches": ("paper/results/task-inference.json", searches),
-    "foreign": ("paper/results/task-inference.json", foreign),
-    "rotations-by-sparsity": ("paper/results/rotated-mnist-paper.json", by_sparsity),
-    "permutations-by-sparsity": ("paper/results/permuted-mnist-paper.json", by_sparsity),
-    "unnamed-permutations": ("paper/results/permuted-mnist-paper.json", unnamed),
-    "unnamed-rotations": ("paper/results/rotated-mnist-paper.json", unnamed),
+    "few-labels": (f"{RESULTS}/few-labels.json", few_labels),
+    "customers-100": (f"{RESULTS}/customers.json", partial(methods, labels=100)),
+    "customers-20": (f"{RESULTS}/customers.json", partial(methods, labels=20)),
+    "pretrained": (f"{RESULTS}/pretrained.json", methods),
+    "text": (f"{RESULTS}/clinc150.json", methods),
+    "searches": (f"{RESULTS}/task-inference.json", searches),
 }
