@@ -1,4 +1,4 @@
-"""Run with the interpreter that a wheel was installed for: public names, and a store made earlier."""
+"""Run by the interpreter that a wheel was installed for: public names, and an older store."""
 
 import json
 from pathlib import Path
