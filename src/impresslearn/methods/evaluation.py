@@ -1,198 +1,398 @@
-"""Evaluates methods on streams: `evaluate` one, `compare` several.
+"""Evaluates one method on a stream: `evaluate` and the `Evaluation` that it returns.
 
-A method is any object with the verbs of `Method`, the library's own or a user's. It learns the
-tasks in turn; before the first and after each its accuracy on every task is measured.
+A method is any object with the verbs of `Method`, the library's or your own. It learns the tasks in
+turn; before the first task and after each one its accuracy on every task is measured. `comparing`
+does this for several methods and seeds.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from numbers import Real
 from statistics import fmean
 from typing import Any, Protocol
 
 import numpy as np
 
-from impresslearn.checks import check_choice, check_integer
-from impresslearn.data import Examples, StreamedExamples
+from impresslearn.checks import check_integer
+from impresslearn.data import Examples
 from impresslearn.data.paths import users_code
 from impresslearn.errors import ImpressLearnError, InputError
-from impresslearn.methods.results import Comparison, Evaluation
-from impresslearn.streams import Stream, Task, from_arrays
+from impresslearn.methods import measures
+from impresslearn.streams import Task, from_arrays
+from impresslearn.streams.stream import LabelledData
+from impresslearn.tables import Table, table_of
+from impresslearn.training.loop import Recipe
 from impresslearn.training.progress import ProgressChoice, progress_for
 
-FEW = 8
-"""Inputs of each task that are predicted to see what comes."""
-HELD_BYTES = 1024**3
-"""Test inputs kept in memory; beyond, they are made anew whenever they are scored."""
+HELD_BYTES = 1024**3  # of test inputs kept in memory; streams make the others anew at each score
+PREDICTED_AT_ONCE = 1000
+
+Row = dict[str, Any]
+Tasks = Mapping[str, Sequence[Any]] | Sequence[Task]
+Chosen = Sequence[str] | Sequence[Task] | int
 
 
 class Method(Protocol):
-    """A method of continual learning.
+    """A method of continual learning: anything that learns tasks by name and predicts for them.
 
-    It may have more, which `evaluate` then uses: `learn_basis(name, data)`, for the tasks that come
-    first; `zero_shot_score(data, classes)`, the accuracy in [0, 1] on labelled data of a task that
-    was not learned, with its classes in sorted order; `tasks_`, task name -> an object with
-    `bytes` and `role`. For others: `infer_task(inputs)`, which task unlabelled inputs are of, a
-    `TaskGuess` or a name; and `save(path)`.
+    It may have more, which `evaluate` uses where it is there:
+
+    - `score(data, task)`: the accuracy in [0, 1], where that is faster than `predict`
+    - `learn_basis(name, data)`: learns one of the tasks that come first
+    - `zero_shot_score(data, classes)`: the accuracy on a task that was not learned, for the forward
+      transfer
+    - `tasks_`: task name -> an object with `bytes`, and perhaps `role` and `breakdown`, the bytes
+      by part
+    - `recipe`: the `Recipe` that tasks are trained with, to compare training lengths
+    - `progress`: set to False where other progress is shown
     """
 
     def learn_task(self, name: str, data: Any) -> Any:
-        """Learns a task from labelled data, `Examples` with `inputs` and `labels`."""
+        """Learns a task.
+
+        - name: of the task
+        - data: `Examples`, with `inputs` (n, ...) and `labels` (n,)
+        """
         ...
 
     def predict(self, inputs: Any, task: str) -> Any:
-        """The labels of inputs (n, ...) of a learned task."""
+        """Labels (n,) of inputs.
+
+        - inputs: (n, ...), as the stream has them
+        - task: the name of a learned task
+        """
         ...
 
-    def score(self, data: Any, task: str) -> float:
-        """The accuracy in [0, 1] on labelled data of a learned task."""
-        ...
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What one method did on a stream.
+
+    - tasks: names, in the order they were learned
+    - num_basis: the number of basis tasks among them, which come first
+    - matrix: T + 1 rows of T accuracies, row i when i tasks are learned; NaN where unknown
+    - bytes, roles, breakdown: by task name, where the method says so
+    - images_per_task: training steps × batch size, the mean over the learned tasks; None if unknown
+    - seconds: of all learning and scoring
+    """
+
+    tasks: tuple[str, ...]
+    num_basis: int
+    matrix: tuple[tuple[float, ...], ...]
+    bytes: Mapping[str, float]
+    roles: Mapping[str, str]
+    breakdown: Mapping[str, Mapping[str, float]]
+    images_per_task: float | None
+    seconds: float
+
+    @property
+    def accuracy(self) -> float:
+        """The mean accuracy at the end over the learned tasks, without the basis tasks."""
+        return fmean(self.matrix[-1][self.num_basis :] or self.matrix[-1])
+
+    @property
+    def basis_accuracy(self) -> float | None:
+        """The mean accuracy at the end over the basis tasks; None without any."""
+        return fmean(self.matrix[-1][: self.num_basis]) if self.num_basis else None
+
+    @property
+    def average_accuracy(self) -> float:
+        """The mean accuracy at the end over all tasks."""
+        return measures.average_accuracy(self.matrix)
+
+    @property
+    def forgetting(self) -> float:
+        """How far tasks fell from their best accuracy."""
+        return measures.forgetting(self.matrix)
+
+    @property
+    def backward_transfer(self) -> float:
+        """How far accuracies moved since right after learning."""
+        return measures.backward_transfer(self.matrix)
+
+    @property
+    def forward_transfer(self) -> float | None:
+        """What earlier tasks did for later ones before these were learned; None if unknown."""
+        return measures.forward_transfer(self.matrix)
+
+    @property
+    def bytes_per_task(self) -> float | None:
+        """The mean over the learned tasks, without the basis tasks; None if unknown."""
+        return self._mean_bytes(self.tasks[self.num_basis :] or self.tasks)
+
+    @property
+    def basis_bytes(self) -> float | None:
+        """The mean over the basis tasks; None without any, and if unknown."""
+        return self._mean_bytes(self.tasks[: self.num_basis])
+
+    def summary(self) -> Row:
+        """The measures by name."""
+        return {
+            "accuracy": self.accuracy,
+            "basis_accuracy": self.basis_accuracy,
+            "average_accuracy": self.average_accuracy,
+            "forgetting": self.forgetting,
+            "backward_transfer": self.backward_transfer,
+            "forward_transfer": self.forward_transfer,
+            "bytes_per_task": self.bytes_per_task,
+            "basis_bytes": self.basis_bytes,
+            "images_per_task": self.images_per_task,
+            "seconds": self.seconds,
+        }
+
+    def rows(self) -> list[Row]:
+        """A plain row per task.
+
+        Keys: task, phase ("basis" or "learned"), role, accuracy_before (it was learned),
+        accuracy_learned (right after), accuracy (at the end), bytes, and bytes_PART for each part
+        of the breakdown. None where unknown.
+        """
+        rows = []
+        for place, task in enumerate(self.tasks):
+            before = self.matrix[place][place]
+            row: Row = {
+                "task": task,
+                "phase": "basis" if place < self.num_basis else "learned",
+                "role": self.roles.get(task),
+                "accuracy_before": None if math.isnan(before) else before,
+                "accuracy_learned": self.matrix[place + 1][place],
+                "accuracy": self.matrix[-1][place],
+                "bytes": self.bytes.get(task),
+            }
+            parts = self.breakdown.get(task, {})
+            rows.append(row | {f"bytes_{part}": size for part, size in parts.items()})
+        return rows
+
+    def table(self) -> Table:
+        """A row per task."""
+        keys = ("task", "phase", "accuracy_learned", "accuracy", "bytes")
+        shown = [{key: row[key] for key in keys} for row in self.rows()]
+        summary = table_of([{"measure": "", **self.summary()}]).rows[0][1:]
+        names = [name.replace("_", " ") for name in self.summary()]
+        facts = (f"{name} {value}" for name, value in zip(names, summary, strict=True))
+        return table_of(shown, note="; ".join(fact for fact in facts if not fact.endswith("–")))
+
+    def __str__(self) -> str:
+        return self.table().text(80)
+
+    def _repr_html_(self) -> str:
+        table = self.table()
+        return f"{table.html()}<p>{table.note}</p>"
+
+    def _mean_bytes(self, tasks: Sequence[str]) -> float | None:
+        sizes = [self.bytes[task] for task in tasks if task in self.bytes]
+        return fmean(sizes) if sizes and len(sizes) == len(tasks) else None
 
 
 def evaluate(
     method: Method,
-    stream: Stream | Mapping[str, Sequence[Any]],
+    stream: Tasks,
     *,
     basis: int = 0,
+    evaluate_on: Chosen | None = None,
     progress: ProgressChoice = False,
 ) -> Evaluation:
     """Learns a stream task by task and measures the accuracy on all tasks before and after each.
 
-    stream: of two tasks at least, or {task name: (train, test)} as `streams.from_arrays` takes it.
-    basis: how many of the first tasks are learned by `learn_basis`, where the method has it.
-    progress: True, False or "auto", a bar for the whole stream beside the method's own; or a log,
-    as `training.progress` says, of the accuracies on the tasks learned.
-    Raises InputError for a method without the verbs, for scores outside [0, 1] and predictions that
-    are not one label an input; whatever a method raises names it and the task.
+    - method: an object with `learn_task` and `predict`, see `Method`; it learns here
+    - stream: a `Stream`, a part of one, or {task name: (train, test)}, of two tasks at least
+    - basis: how many tasks are basis tasks, which come first; `learn_basis` learns them where the
+      method has it
+    - evaluate_on: the tasks to learn after the basis tasks, by name, as tasks, or as a number, the
+      last of the stream; basis tasks are then taken from the others, so the figures are over the
+      same tasks for every `basis`. By default all tasks of the stream after the basis tasks
+    - progress: True, False or "auto", a bar; or a log as in `training.progress`, which gets the
+      accuracies after each task
+
+    Raises InputError for a method without the verbs, scores outside [0, 1], and predictions other
+    than one label per input. Errors name the method and the task.
     """
-    if not isinstance(stream, (Stream, Mapping)):
-        stream = _checked_tasks(stream)
-    tasks = list(from_arrays(stream) if isinstance(stream, Mapping) else stream)
-    if len(tasks) < 2:
-        raise InputError(f"an evaluation needs at least two tasks, the stream has {len(tasks)}")
-    if check_integer("basis", basis, 0) > len(tasks):
-        raise InputError(f"basis = {basis}, but the stream has only {len(tasks)} tasks")
-    if isinstance(method, type):
-        raise InputError(f"a method is an object, not a class: give {method.__name__}(...)")
-    for verb in ("learn_task", "score"):
-        if not callable(getattr(method, verb, None)):
-            raise InputError(
-                "a method needs learn_task(name, data), predict(inputs, task) and "
-                f"score(data, task); {type(method).__name__} has no {verb}"
-            )
-    started = time.perf_counter()
-    learned: set[str] = set()
-    held: dict[str, Examples] = {}
-
-    def test_set(task: Task) -> Examples | StreamedExamples:
-        if task.name in held:
-            return held[task.name]
-        test, size = task.test, sum(each.inputs.nbytes for each in held.values())
-        if isinstance(test, Examples) and size + test.inputs.nbytes <= HELD_BYTES:
-            held[task.name] = test
-        return test
-
-    def row() -> list[float]:
-        return [_accuracy(method, task, test_set(task), task.name in learned) for task in tasks]
-
+    tasks, num_basis = ordered_tasks(stream, basis, evaluate_on)
+    check_method(method)
     shown = progress_for(progress).titled("evaluation")
     with shown.track(len(tasks)) as advance:
-        matrix = [row()]
-        for place, task in enumerate(tasks):
-            try:
-                _learn(method, task, place < basis)
-            except ImpressLearnError as error:
-                raise type(error)(f"task {task.name!r}: {error}") from error
-            learned.add(task.name)
-            _check_predictions(method, task, test_set(task))
-            matrix.append(row())
-            seen = {f"accuracy/{tasks[i].name}": matrix[-1][i] for i in range(place + 1)}
-            shown.log(place + 1, seen | {"average_accuracy": fmean(seen.values())})
+
+        def after(learned: int, accuracies: Sequence[float]) -> None:
+            values = {f"accuracy/{tasks[i].name}": accuracies[i] for i in range(learned)}
+            shown.log(learned, values | {"average_accuracy": fmean(values.values())})
             advance()
-    kept = getattr(method, "tasks_", {})
-    infos = {task.name: kept[task.name] for task in tasks if task.name in kept}
-    sizes = {name: getattr(info, "bytes", None) for name, info in infos.items()}
-    roles = {name: getattr(info, "role", None) for name, info in infos.items()}
-    for name, size in sizes.items():
+
+        return run_evaluation(method, tasks, num_basis, after=after)
+
+
+def run_evaluation(
+    method: Any,
+    tasks: Sequence[Task],
+    num_basis: int,
+    *,
+    before: Callable[[int, str], None] = lambda learned, name: None,
+    after: Callable[[int, Sequence[float]], None] = lambda learned, accuracies: None,
+) -> Evaluation:
+    """`evaluate` on tasks in order.
+
+    - before: called before each task with the number of learned tasks and the task's name
+    - after: called after each task with the number of learned tasks and the accuracies on all
+    """
+    started = time.perf_counter()
+    tests = _TestSets()
+    images = []
+    matrix = [[_zero_shot_accuracy(method, task, tests.get(task)) for task in tasks]]
+    for place, task in enumerate(tasks):
+        before(place, task.name)
+        train = task.train
+        _learn(method, task.name, train, place < num_basis)
+        if place >= num_basis:
+            images.append(images_of(method, len(train)))
+        row = []
+        for other, scored in enumerate(tasks):
+            measure = _accuracy if other <= place else _zero_shot_accuracy
+            row.append(measure(method, scored, tests.get(scored)))
+        matrix.append(row)
+        after(place + 1, row)
+    infos = getattr(method, "tasks_", {})
+    known = {task.name: infos[task.name] for task in tasks if task.name in infos}
+    sizes = {}
+    for name, info in known.items():
+        size = getattr(info, "bytes", None)
         if size is not None and not (isinstance(size, Real) and 0 <= float(size) < math.inf):
             kind = type(method).__name__
             raise InputError(f"task {name!r}: bytes of {kind} must be a number, got {size!r}")
+        sizes[name] = size
     return Evaluation(
-        tuple(task.name for task in tasks),
-        tuple(map(tuple, matrix)),
-        {name: size for name, size in sizes.items() if size is not None},
-        {name: role for name, role in roles.items() if role is not None},
-        time.perf_counter() - started,
+        tasks=tuple(task.name for task in tasks),
+        num_basis=num_basis,
+        matrix=tuple(map(tuple, matrix)),
+        bytes={name: size for name, size in sizes.items() if size is not None},
+        roles={name: info.role for name, info in known.items() if hasattr(info, "role")},
+        breakdown={
+            name: dict(info.breakdown) for name, info in known.items() if hasattr(info, "breakdown")
+        },
+        images_per_task=fmean(images) if images and None not in images else None,
+        seconds=time.perf_counter() - started,
     )
 
 
-def _checked_tasks(stream: Any) -> Sequence[Task]:
-    """Tasks in a sequence, such as a part of a stream."""
-    if isinstance(stream, Sequence) and all(isinstance(each, Task) for each in stream):
-        return stream
-    given = type(stream).__name__
-    raise InputError(f"stream must be a Stream, or map names to (train, test); got {given}")
-
-
-def compare(
-    methods: Mapping[str, Method],
-    stream: Stream | Mapping[str, Sequence[Any]],
-    *,
-    basis: int | Mapping[str, int] = 0,
-    progress: ProgressChoice = False,
-) -> Comparison:
-    """Evaluates methods, label -> method, on one stream in turn; arguments as of `evaluate`.
-
-    basis: for all methods, or by label (others: 0). Raises InputError for an unknown label.
-    """
-    if not isinstance(methods, Mapping) or not methods:
-        raise InputError("methods must map labels to methods, as in {'mine': MyMethod()}")
-    counts = basis if isinstance(basis, Mapping) else dict.fromkeys(methods, basis)
-    for label in counts:
-        check_choice("a label of basis", label, methods)
-    return Comparison(
-        {
-            label: evaluate(method, stream, basis=counts.get(label, 0), progress=progress)
-            for label, method in methods.items()
-        }
-    )
-
-
-def _learn(method: Method, task: Task, basis: bool) -> None:
-    verb = "learn_basis" if basis and hasattr(method, "learn_basis") else "learn_task"
-    with users_code(lambda: f"{verb} of {type(method).__name__}"):
-        getattr(method, verb)(task.name, task.train)
-
-
-def _check_predictions(method: Method, task: Task, test: Examples | StreamedExamples) -> None:
-    """Raises InputError unless a few inputs get a label each: accuracies are what `score` says."""
-    predict, kind = getattr(method, "predict", None), type(method).__name__
-    if predict is None or isinstance(test, StreamedExamples) or test.integers:
-        return  # of integers the inputs alone do not tell any more that they were
-    inputs = test.inputs[:FEW]
-    with users_code(lambda: f"task {task.name!r}: predict of {kind}"):
-        shape = np.shape(predict(inputs, task.name))
-    if shape != (len(inputs),):
+def ordered_tasks(stream: Any, basis: int, evaluate_on: Chosen | None) -> tuple[list[Task], int]:
+    """The tasks to learn, basis tasks first, and the number of basis tasks; as in `evaluate`."""
+    if isinstance(stream, Mapping):
+        stream = from_arrays(stream)
+    if not isinstance(stream, Sequence) or not all(isinstance(task, Task) for task in stream):
         raise InputError(
-            f"task {task.name!r}: predict of {kind} must give labels of shape ({len(inputs)},) for "
-            f"{len(inputs)} inputs, got shape {shape}"
+            f"stream must be a Stream, or map names to (train, test); got {type(stream).__name__}"
         )
+    check_integer("basis", basis, 0)
+    others, chosen = list(stream), []
+    if evaluate_on is not None:
+        chosen = _chosen_tasks(others, evaluate_on)
+        names = {task.name for task in chosen}
+        others = [task for task in others if task.name not in names]
+    if basis > len(others):
+        left = "besides evaluate_on" if chosen else "in the stream"
+        raise InputError(f"basis = {basis}, but there are only {len(others)} tasks {left}")
+    tasks = others[:basis] + (chosen or others[basis:])
+    if len(tasks) < 2:
+        raise InputError(f"an evaluation needs at least two tasks, got {len(tasks)}")
+    return tasks, basis
 
 
-def _accuracy(
-    method: Method, task: Task, test: Examples | StreamedExamples, learned: bool
-) -> float:
-    """NaN where the method cannot answer for a task that it has not learned."""
-    if not learned and not hasattr(method, "zero_shot_score"):
+def check_method(method: Any) -> None:
+    """Raises InputError unless this is an object with the verbs of a method."""
+    if isinstance(method, type):
+        raise InputError(f"a method is an object, not a class: give {method.__name__}(...)")
+    for verb in ("learn_task", "predict"):
+        if not callable(getattr(method, verb, None)):
+            raise InputError(
+                "a method needs learn_task(name, data) and predict(inputs, task); "
+                f"{type(method).__name__} has no {verb}"
+            )
+
+
+def images_of(method: Any, examples: int) -> int | None:
+    """Steps × batch size of a learned task, by the method's recipe; None where it has none."""
+    recipe = getattr(method, "recipe", None) or getattr(method, "task_recipe", None)
+    if not isinstance(recipe, Recipe):
+        return None
+    return recipe.total_steps(examples) * recipe.batch_for(examples)
+
+
+class _TestSets:
+    """Test sets by task, held in memory up to a limit: a stream makes them anew at each access."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, LabelledData] = {}
+        self._bytes = 0
+
+    def get(self, task: Task) -> LabelledData:
+        if task.name in self._held:
+            return self._held[task.name]
+        test = task.test
+        if isinstance(test, Examples) and self._bytes + test.inputs.nbytes <= HELD_BYTES:
+            self._held[task.name] = test
+            self._bytes += test.inputs.nbytes
+        return test
+
+
+def _chosen_tasks(tasks: Sequence[Task], evaluate_on: Chosen) -> list[Task]:
+    if isinstance(evaluate_on, int):
+        count = check_integer("evaluate_on", evaluate_on, 1, len(tasks) + 1)
+        return list(tasks[-count:])
+    by_name = {task.name: task for task in tasks}
+    chosen = []
+    for task in evaluate_on:
+        name = task.name if isinstance(task, Task) else task
+        if not isinstance(task, Task) and name not in by_name:
+            raise InputError(f"evaluate_on has {name!r}, which is no task of the stream")
+        # A task of the stream itself wins over a namesake, so that its data are the stream's.
+        chosen.append(by_name.get(name, task))
+    if not chosen:
+        raise InputError("evaluate_on is empty; give tasks, their names, or how many of the last")
+    return chosen
+
+
+def _learn(method: Any, name: str, train: LabelledData, is_basis: bool) -> None:
+    verb = "learn_basis" if is_basis and hasattr(method, "learn_basis") else "learn_task"
+    try:
+        with users_code(lambda: f"{verb} of {type(method).__name__}"):
+            getattr(method, verb)(name, train)
+    except ImpressLearnError as error:
+        raise type(error)(f"task {name!r}: {error}") from error
+
+
+def _zero_shot_accuracy(method: Any, task: Task, test: LabelledData) -> float:
+    """The accuracy on a task that is not learned; NaN where the method cannot answer."""
+    if not hasattr(method, "zero_shot_score"):
         return math.nan
-    with users_code(lambda: f"task {task.name!r}: score of {type(method).__name__}"):
-        if learned:
-            value = method.score(test, task.name)
-        else:
-            value = method.zero_shot_score(test, task.classes)  # type: ignore[attr-defined]
+    with users_code(lambda: f"task {task.name!r}: zero_shot_score of {type(method).__name__}"):
+        value = method.zero_shot_score(test, task.classes)
+    return _checked(method, task, value)
+
+
+def _accuracy(method: Any, task: Task, test: LabelledData) -> float:
+    """The accuracy on a learned task, by `score` or else from predictions."""
+    kind = type(method).__name__
+    if hasattr(method, "score"):
+        with users_code(lambda: f"task {task.name!r}: score of {kind}"):
+            return _checked(method, task, method.score(test, task.name))
+    right = 0
+    for start in range(0, len(test), PREDICTED_AT_ONCE):
+        places = np.arange(start, min(start + PREDICTED_AT_ONCE, len(test)))
+        inputs = test.inputs_at(places)
+        with users_code(lambda: f"task {task.name!r}: predict of {kind}"):
+            labels = np.asarray(method.predict(inputs, task.name))
+        if labels.shape != places.shape:
+            raise InputError(
+                f"task {task.name!r}: predict of {kind} must give labels of shape "
+                f"{places.shape} for {len(places)} inputs, got shape {labels.shape}"
+            )
+        right += int((labels == test.labels[places]).sum())
+    return right / len(test)
+
+
+def _checked(method: Any, task: Task, value: Any) -> float:
     if not isinstance(value, Real) or not 0 <= value <= 1:
         raise InputError(
             f"task {task.name!r}: {type(method).__name__} must give an accuracy in [0, 1], "

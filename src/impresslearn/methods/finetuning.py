@@ -17,6 +17,7 @@ from torch import Tensor
 from typing_extensions import TypedDict, Unpack
 
 from impresslearn.checks import ReadOnlySettings, check_choice, check_seed
+from impresslearn.coefficients.learning import COEFFICIENT_RECIPE
 from impresslearn.coefficients.norm_statistics import store_statistics
 from impresslearn.coefficients.quantisation import PRECISIONS
 from impresslearn.data import Label, to_batches
@@ -39,7 +40,12 @@ from impresslearn.training.progress import ProgressChoice, progress_for
 StatisticsOf = Literal["task", "network"]
 HEAD_RATE = 10.0
 """How much faster a head of the task's own learns, from zeros, than weights that were trained."""
-FINETUNING_RECIPE = Recipe(optimizer="adam", lr=0.001, schedule="cosine", epochs=3, min_steps=300)
+# The images of every method by default: those of ImpressLearner's own task recipe.
+LENGTH = {
+    name: getattr(COEFFICIENT_RECIPE, name)
+    for name in ("epochs", "min_steps", "batch_size", "batch_fraction")
+}
+FINETUNING_RECIPE = Recipe(optimizer="adam", lr=0.001, schedule="cosine", **LENGTH)
 
 
 class TrainingSettings(TypedDict, total=False):

@@ -21,14 +21,14 @@ from impresslearn.masks import PopupScores
 from impresslearn.masks.bank import MaskBank
 from impresslearn.masks.codec import encode_mask
 from impresslearn.masks.sparsity import ones_per_layer
-from impresslearn.methods.finetuning import FineTuning, require_shared_head, share_settings
+from impresslearn.methods.finetuning import LENGTH, FineTuning, require_shared_head, share_settings
 from impresslearn.methods.supsup import MaskSettings
 from impresslearn.networks import Backbone
 from impresslearn.store.tasks import TaskInfo, check_new_name, tensor_bytes
 from impresslearn.training.loop import Recipe, Trainable, Weights
 from impresslearn.training.progress import ProgressChoice
 
-HYBRID_RECIPE = Recipe(optimizer="adam", lr=0.02, schedule="cosine", epochs=3, min_steps=300)
+HYBRID_RECIPE = Recipe(optimizer="adam", lr=0.02, schedule="cosine", **LENGTH)
 
 
 class Hybrid(ReadOnlySettings):

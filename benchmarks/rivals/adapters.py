@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Unpack
 
+from benchmarks.rivals.adapter_kinds import ADAPTER_KINDS, Kind, round_adapter
 from impresslearn.checks import (
     ReadOnlySettings,
     check_choice,
@@ -29,7 +30,6 @@ from impresslearn.coefficients.quantized_parameters import QuantizedParameters
 from impresslearn.data import Label
 from impresslearn.errors import InputError, MissingDependencyError
 from impresslearn.files import reason_of
-from impresslearn.methods.adapter_kinds import ADAPTER_KINDS, Kind, round_adapter
 from impresslearn.methods.finetuning import FineTuning, TrainingSettings, share_settings
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone

@@ -13,6 +13,7 @@ from typing_extensions import Unpack
 from impresslearn.errors import InputError
 from impresslearn.learner.settings import checked_tune
 from impresslearn.methods.finetuning import (
+    LENGTH,
     FineTuning,
     StatisticsOf,
     TrainingSettings,
@@ -23,7 +24,7 @@ from impresslearn.networks.heads import TUNED, TunedKind
 from impresslearn.networks.inputs import check_backbone
 from impresslearn.training.loop import Recipe
 
-BITFIT_RECIPE = Recipe(optimizer="adam", lr=0.03, schedule="cosine", epochs=3, min_steps=300)
+BITFIT_RECIPE = Recipe(optimizer="adam", lr=0.03, schedule="cosine", **LENGTH)
 """Adam at the best of 0.003, 0.01 and 0.03: 60 steps on a task of CIFAR-100, over a ResNet-20."""
 
 

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from impresslearn.coefficients.quantisation import rounded_tensors
+from impresslearn.methods.finetuning import LENGTH
 from impresslearn.training.loop import Recipe
 
 Kind = Literal["lora", "vera", "unilora", "randlora", "vblora", "fourierft"]
@@ -60,7 +61,7 @@ class AdapterKind:
 
 
 def _recipe(lr: float) -> Recipe:
-    return Recipe(lr=lr, schedule="cosine", epochs=3, min_steps=300)
+    return Recipe(lr=lr, schedule="cosine", **LENGTH)
 
 
 ADAPTER_KINDS: dict[str, AdapterKind] = {

@@ -17,13 +17,13 @@ from typing_extensions import Unpack
 from impresslearn.checks import check_integer, check_seed
 from impresslearn.coefficients.quantisation import check_largest, rounded_tensors
 from impresslearn.errors import InputError
-from impresslearn.methods.finetuning import FineTuning, TrainingSettings
+from impresslearn.methods.finetuning import LENGTH, FineTuning, TrainingSettings
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone
 from impresslearn.training.loop import Recipe, Trainable, Weights
 
-PRANC_RECIPE = Recipe(lr=0.03, schedule="cosine", epochs=3, min_steps=300)
-NOLA_RECIPE = Recipe(lr=0.01, schedule="cosine", epochs=3, min_steps=300)
+PRANC_RECIPE = Recipe(lr=0.03, schedule="cosine", **LENGTH)
+NOLA_RECIPE = Recipe(lr=0.01, schedule="cosine", **LENGTH)
 """Adam at the best rate on held-out images of one task of permuted MNIST, numbers coded: of 0.003,
 0.01 and 0.03 after one epoch for PRANC (k = 300), those and 0.1 after three for NOLA (k = 200)."""
 MOST_BYTES = 8 * 2**30

@@ -16,18 +16,19 @@ import torch
 from torch import Tensor
 
 from impresslearn.checks import ReadOnlySettings, check_choice, check_seed
-from impresslearn.coefficients.masks import masked_weights
-from impresslearn.coefficients.quantisation import PRECISIONS, rounded_tensors
+from impresslearn.coefficients.mixing import masked_weights
+from impresslearn.coefficients.quantisation import PRECISIONS
 from impresslearn.data import Examples, Inputs, Label, StreamedExamples, task_classes, to_batches
 from impresslearn.data.inputs import one_tensor
 from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
 from impresslearn.files import reason_of
 from impresslearn.masks.bank import MaskBank
+from impresslearn.methods.probes import rounded_linear
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone, checked_examples, checked_inputs
 from impresslearn.networks.prediction import BATCH, TaskView
-from impresslearn.store.tasks import TaskInfo, check_new_name, find_task, label_map_bytes
+from impresslearn.state.tasks import TaskInfo, check_new_name, find_task, label_map_bytes
 
 Features = Literal["inputs", "backbone"]
 FEATURES = get_args(Features)
@@ -190,16 +191,8 @@ def _round_linear(fitted: Any, precision: str) -> int:
         raise InputError(
             f'{type(fitted).__name__} is not linear and cannot be rounded; use precision="float32"'
         )
-    coefficients = torch.from_numpy(fitted.coef_).float()
-    intercepts = torch.from_numpy(fitted.intercept_).float()
-    if precision == "coded":  # positions by classes of rows and columns: many pixels say nothing
-        values, size = rounded_tensors(
-            [intercepts, coefficients], precision, [True, False], matrices=1
-        )
-    else:
-        values, size = rounded_tensors([intercepts, coefficients.t()], precision, [True, False])
-        values[1] = values[1].t()
-    fitted.intercept_, fitted.coef_ = (each.contiguous().numpy() for each in values)
+    numbers, size = rounded_linear(fitted.coef_, fitted.intercept_, precision)
+    fitted.coef_, fitted.intercept_ = numbers
     return size
 
 

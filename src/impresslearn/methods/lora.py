@@ -1,0 +1,74 @@
+"""LoRA (Hu et al. 2022): a change of low rank to every frozen layer, trained per task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from typing_extensions import Unpack
+
+from impresslearn.checks import check_integer, check_seed
+from impresslearn.coefficients.quantisation import check_largest, rounded_tensors
+from impresslearn.methods.finetuning import LENGTH, FineTuning, TrainingSettings
+from impresslearn.networks import Backbone
+from impresslearn.networks.inputs import check_backbone
+from impresslearn.training.loop import Recipe, Trainable, Weights
+
+# The better of two rates on one task of permuted MNIST; rank 1 prefers 0.03.
+LORA_RECIPE = Recipe(lr=0.01, schedule="cosine", **LENGTH)
+SCALE = 2.0  # alpha / r, a common choice at any rank
+
+
+def lora(
+    backbone: Backbone,
+    *,
+    rank: int = 4,
+    precision: str = "float32",
+    largest: int | None = None,
+    **settings: Unpack[TrainingSettings],
+) -> FineTuning:
+    """Trains W + 2 B A for every task, with B (units, r) and A (r, fan_in) for each layer.
+
+    The frozen network is shared, kernels of convolutions count as matrices (units, fan_in), and B
+    starts at zero.
+
+    - backbone: the frozen network; every maskable layer gets a change
+    - rank: r
+    - precision: what the factors are rounded to after training, each of the r columns with a step
+      of its own (one per factor under "coded"); the rounded factors predict
+    - largest: the largest integer under "coded", 7 by default
+    - settings: recipe, seed, preprocessing and progress, as in `FineTuning`
+
+    Raises InputError for settings out of range.
+    """
+    rank = check_integer("rank", rank, 1)
+    largest = check_largest(largest, precision)
+    seed, layers = check_seed(settings.get("seed", 0)), check_backbone(backbone).layers
+    settings.setdefault("recipe", LORA_RECIPE)
+
+    def weights_of(factors: Sequence[Tensor]) -> Weights:
+        weights = {}
+        for number, layer in enumerate(layers):
+            up, down = factors[2 * number : 2 * number + 2]
+            change = SCALE * (up @ down.t()).reshape(layer.shape)
+            weights[layer.name] = backbone.weights[layer.name] + change
+        return weights
+
+    def trains(examples: int) -> Trainable:
+        draws = torch.Generator().manual_seed(seed)
+        factors = []
+        for layer in layers:
+            bound = layer.fan_in**-0.5  # as torch initialises a linear layer
+            down = (2 * torch.rand(layer.fan_in, rank, generator=draws) - 1) * bound
+            factors += [torch.zeros(layer.units, rank), down]
+        factors = [factor.to(backbone.device).requires_grad_(True) for factor in factors]
+
+        def result() -> tuple[Weights, int]:
+            offsets = [False] * len(factors)
+            kept, size = rounded_tensors(factors, precision, offsets, largest=largest)
+            return weights_of(kept), size
+
+        return Trainable(factors, lambda: (weights_of(factors), 0.0), result)
+
+    return FineTuning(backbone, **settings, trains=trains, role="learned", precision=precision)
