@@ -1,1 +1,1 @@
-"""The paper's figures and tables, rival methods and speed: run from the repository, not installed."""
+"""The paper's figures and tables, rival methods and speed: not installed, run from here."""

@@ -238,9 +238,9 @@ def run_evaluation(
     - after: called after each task with the number of learned tasks and the accuracies on all
     """
     started = time.perf_counter()
-    tests = _TestSets()
-    images = []
-    matrix = [[_zero_shot_accuracy(method, task, tests.get(task)) for task in tasks]]
+    test_set = _test_sets()
+    images: list[int | None] = []
+    matrix = [[_zero_shot_accuracy(method, task, test_set(task)) for task in tasks]]
     for place, task in enumerate(tasks):
         before(place, task.name)
         train = task.train
@@ -250,28 +250,22 @@ def run_evaluation(
         row = []
         for other, scored in enumerate(tasks):
             measure = _accuracy if other <= place else _zero_shot_accuracy
-            row.append(measure(method, scored, tests.get(scored)))
+            row.append(measure(method, scored, test_set(scored)))
         matrix.append(row)
         after(place + 1, row)
     infos = getattr(method, "tasks_", {})
     known = {task.name: infos[task.name] for task in tasks if task.name in infos}
-    sizes = {}
-    for name, info in known.items():
-        size = getattr(info, "bytes", None)
-        if size is not None and not (isinstance(size, Real) and 0 <= float(size) < math.inf):
-            kind = type(method).__name__
-            raise InputError(f"task {name!r}: bytes of {kind} must be a number, got {size!r}")
-        sizes[name] = size
+    trained = [count for count in images if count is not None]
     return Evaluation(
         tasks=tuple(task.name for task in tasks),
         num_basis=num_basis,
         matrix=tuple(map(tuple, matrix)),
-        bytes={name: size for name, size in sizes.items() if size is not None},
+        bytes=_sizes(method, known),
         roles={name: info.role for name, info in known.items() if hasattr(info, "role")},
         breakdown={
             name: dict(info.breakdown) for name, info in known.items() if hasattr(info, "breakdown")
         },
-        images_per_task=fmean(images) if images and None not in images else None,
+        images_per_task=fmean(trained) if trained and len(trained) == len(images) else None,
         seconds=time.perf_counter() - started,
     )
 
@@ -319,21 +313,22 @@ def images_of(method: Any, examples: int) -> int | None:
     return recipe.total_steps(examples) * recipe.batch_for(examples)
 
 
-class _TestSets:
+def _test_sets() -> Callable[[Task], LabelledData]:
     """Test sets by task, held in memory up to a limit: a stream makes them anew at each access."""
+    held: dict[str, LabelledData] = {}
+    left = HELD_BYTES
 
-    def __init__(self) -> None:
-        self._held: dict[str, LabelledData] = {}
-        self._bytes = 0
-
-    def get(self, task: Task) -> LabelledData:
-        if task.name in self._held:
-            return self._held[task.name]
+    def test_set(task: Task) -> LabelledData:
+        nonlocal left
+        if task.name in held:
+            return held[task.name]
         test = task.test
-        if isinstance(test, Examples) and self._bytes + test.inputs.nbytes <= HELD_BYTES:
-            self._held[task.name] = test
-            self._bytes += test.inputs.nbytes
+        if isinstance(test, Examples) and test.inputs.nbytes <= left:
+            held[task.name] = test
+            left -= test.inputs.nbytes
         return test
+
+    return test_set
 
 
 def _chosen_tasks(tasks: Sequence[Task], evaluate_on: Chosen) -> list[Task]:
@@ -341,13 +336,15 @@ def _chosen_tasks(tasks: Sequence[Task], evaluate_on: Chosen) -> list[Task]:
         count = check_integer("evaluate_on", evaluate_on, 1, len(tasks) + 1)
         return list(tasks[-count:])
     by_name = {task.name: task for task in tasks}
-    chosen = []
+    chosen: list[Task] = []
     for task in evaluate_on:
-        name = task.name if isinstance(task, Task) else task
-        if not isinstance(task, Task) and name not in by_name:
-            raise InputError(f"evaluate_on has {name!r}, which is no task of the stream")
-        # A task of the stream itself wins over a namesake, so that its data are the stream's.
-        chosen.append(by_name.get(name, task))
+        if isinstance(task, Task):
+            # The stream's own task wins over a namesake, so that its data are the stream's.
+            chosen.append(by_name.get(task.name, task))
+        elif task in by_name:
+            chosen.append(by_name[task])
+        else:
+            raise InputError(f"evaluate_on has {task!r}, which is no task of the stream")
     if not chosen:
         raise InputError("evaluate_on is empty; give tasks, their names, or how many of the last")
     return chosen
@@ -392,10 +389,28 @@ def _accuracy(method: Any, task: Task, test: LabelledData) -> float:
     return right / len(test)
 
 
+def _sizes(method: Any, infos: Mapping[str, Any]) -> dict[str, float]:
+    """The bytes of each task that has a number of them."""
+    sizes = {}
+    for name, info in infos.items():
+        size = getattr(info, "bytes", None)
+        if size is None:
+            continue
+        if not _is_number(size) or not 0 <= size < math.inf:
+            kind = type(method).__name__
+            raise InputError(f"task {name!r}: bytes of {kind} must be a number, got {size!r}")
+        sizes[name] = size
+    return sizes
+
+
 def _checked(method: Any, task: Task, value: Any) -> float:
-    if not isinstance(value, Real) or not 0 <= value <= 1:
+    if not _is_number(value) or not 0 <= value <= 1:
+        kind = type(method).__name__
         raise InputError(
-            f"task {task.name!r}: {type(method).__name__} must give an accuracy in [0, 1], "
-            f"got {value!r}"
+            f"task {task.name!r}: {kind} must give an accuracy in [0, 1], got {value!r}"
         )
     return float(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import pickle
 import re
 import sys
@@ -31,10 +32,10 @@ from impresslearn.networks import Backbone
 
 FORMAT = 1
 INSTALLED = tuple(
-    str(Path(folder).resolve())
+    f"{Path(folder).resolve()}{os.sep}"
     for folder in (
-        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-        Path(__file__).parents[1],
+        *[sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")],
+        str(Path(__file__).parents[1]),
     )
 )
 # What Python adds to classes by itself, which says where they were written but not what they do.
@@ -161,7 +162,7 @@ class _Walk:
 
     def _add_module(self, module: ModuleType) -> None:
         self._write("module", module.__name__)
-        if not _is_installed(module.__name__) and getattr(module, "__file__", None):
+        if not _is_installed(module.__name__) and module.__file__:
             self._hash.update(Path(module.__file__).read_bytes())
 
     def _add_function(self, function: FunctionType) -> None:

@@ -21,7 +21,7 @@ from impresslearn.learner import ImpressLearner
 from impresslearn.learner.loading import load
 from impresslearn.masks import Allocation, ScoreRule
 from impresslearn.masks.bank import MaskBank
-from impresslearn.masks.training import POPUP_RECIPE
+from impresslearn.masks.edge_popup import POPUP_RECIPE
 from impresslearn.methods.finetuning import LENGTH
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import TaskView

@@ -13,10 +13,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from benchmarks.rivals import BestMask, SklearnClassifier, create_method
+
 from impresslearn.experiments.jobs import Outcome, Place, job_function
 from impresslearn.experiments.work.inputs import load_backbone, load_bank, load_task
 from impresslearn.learner import ImpressLearner
-from impresslearn.methods import BestMask, SklearnClassifier, create_method
 from impresslearn.training.loop import Recipe
 
 Settings = Mapping[str, Any]
