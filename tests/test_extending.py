@@ -1,5 +1,5 @@
-"""Extending from outside: a method, a source of masks, a stream and a norm policy, each registered
-once and then used like the library's own.
+"""Extending from outside: a method, and a source of masks, a stream and a norm policy, which are
+registered once and then used like the library's own.
 """
 
 import numpy as np
@@ -8,9 +8,7 @@ import torch
 from torch import nn
 
 import impresslearn as il
-from impresslearn import masks, methods, networks, streams
-from impresslearn.experiments.sources import data_digest
-from impresslearn.methods import registry
+from impresslearn import masks, networks, streams
 from toys import blobs, lenet, pictures, quick_learner, refused
 
 
@@ -18,7 +16,6 @@ from toys import blobs, lenet, pictures, quick_learner, refused
 def _only_here(monkeypatch):
     """Forgets what a test registers."""
     for module, name in (
-        (registry, "_entries"),
         (masks.sources, "_sources"),
         (streams, "_functions"),
         (networks.norms, "_policies"),
@@ -52,33 +49,21 @@ def pairs(tasks, *, shift=0):
     return streams.from_arrays(moved, "pairs")
 
 
-def test_a_run_notices_that_the_data_of_a_registered_stream_changed():
-    settings = {"name": "pairs", "tasks": 2}
+def test_a_method_and_a_stream_are_compared_with_the_library_s():
     streams.register_stream("pairs", pairs)
-    digests = [data_digest(settings, pairs(2, shift=shift)) for shift in (1.0, 1.0, 2.0)]
-    assert digests[0] == digests[1] != digests[2]
-    assert data_digest({"name": "rotated_digits"}, pairs(2)) is None
-
-
-def test_a_method_and_a_stream_are_evaluated_by_their_names():
-    methods.register_method(
-        "nearest", lambda backbone, seed, power=2: NearestMean(seed, power=power)
-    )
-    streams.register_stream("pairs", pairs)
-    assert "nearest" in methods.list_methods()
     assert streams.list_streams()[-1] == "pairs"
     stream = streams.create_stream("pairs", tasks=3, shift=1)
-    made = methods.create_method("nearest", lenet(), seed=5, power=1)
-    assert (made.seed, made.power) == (5, 1)
-    tiny = {"epochs": 0, "min_steps": 20}
-    others = {"supsup": methods.create_method("supsup", lenet(), recipe=tiny)}
-    found = il.compare({"mine": made} | others, stream)
-    assert found["mine"].tasks == ("t0", "t1", "t2")
-    assert found["mine"].average_accuracy > 0.9
-    assert found["mine"].forgetting == found["mine"].backward_transfer == 0
-    assert found["mine"].bytes == found["mine"].roles == {}
-    for name in found:
-        assert name in str(found)
+    recipe = il.Recipe(epochs=0, min_steps=20)
+    methods = {
+        "mine": (NearestMean, {"power": 1}),
+        "supsup": lambda seed: il.SupSup(lenet(), seed=seed, basis_recipe=recipe),
+    }
+    compared = il.compare(methods, stream, progress=False)
+    mine = compared.runs[0].evaluation
+    assert mine.tasks == ("t0", "t1", "t2")
+    assert mine.accuracy > 0.9
+    assert mine.forgetting == mine.backward_transfer == 0
+    assert mine.bytes == mine.roles == {}
     refused("pairs needs the setting 'tasks'", streams.create_stream, "pairs")
 
 
@@ -128,7 +113,6 @@ def test_a_norm_policy_normalises_networks_made_and_adapted(tmp_path):
 @pytest.mark.parametrize(
     ("register", "names"),
     [
-        (methods.register_method, ["supsup", "own"]),
         (
             masks.register_mask_source,
             ["random", "disjoint", "disjoint_kernels", "edge_popup", "own"],

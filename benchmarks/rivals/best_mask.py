@@ -27,7 +27,7 @@ from impresslearn.methods.supsup import (
 )
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import training_examples
-from impresslearn.state.tasks import TaskInfo, check_new_name, find_task, label_map_bytes
+from impresslearn.store.tasks import TaskInfo, check_new_name, find_task, label_map_bytes
 from impresslearn.training.progress import ProgressChoice
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from impresslearn.checks import ReadOnlySettings, check_choice, check_seed
-from impresslearn.coefficients.mixing import masked_weights
+from impresslearn.coefficients.masks import masked_weights
 from impresslearn.coefficients.quantisation import PRECISIONS
 from impresslearn.data import Examples, Inputs, Label, StreamedExamples, task_classes, to_batches
 from impresslearn.data.inputs import one_tensor
@@ -28,7 +28,7 @@ from impresslearn.methods.probes import rounded_linear
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone, checked_examples, checked_inputs
 from impresslearn.networks.prediction import BATCH, TaskView
-from impresslearn.state.tasks import TaskInfo, check_new_name, find_task, label_map_bytes
+from impresslearn.store.tasks import TaskInfo, check_new_name, find_task, label_map_bytes
 
 Features = Literal["inputs", "backbone"]
 FEATURES = get_args(Features)

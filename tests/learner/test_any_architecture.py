@@ -1,7 +1,6 @@
 """Attention, token ids, depthwise convolutions, GPT-2's layers: every verb, as on any network."""
 
 from functools import partial
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ import torch
 import impresslearn as il
 from impresslearn.data import as_examples, as_network_inputs, data_fingerprint
 from impresslearn.export import export_onnx
-from impresslearn.methods import Adapter
+from impresslearn.methods import lora
 from models import (
     MODELS,
     VOCABULARY,
@@ -64,12 +63,10 @@ def test_three_tasks_are_learned_kept_and_exported_bit_for_bit(name, head, tmp_p
 
 @pytest.mark.parametrize("name", MODELS)
 def test_baselines_run_on_them(name):
-    head = "shared" if name == "columns" else "own"  # PEFT adapts no other layer of that network
-    _, backbone, data = parts(name, head=head)
+    _, backbone, data = parts(name, head="own")
     quiet = {"recipe": QUICK, "progress": False}
     methods = [il.SupSup(backbone, basis_recipe=QUICK, sparsity=0.5, progress=False)]
-    methods += [il.FineTuning(backbone, **quiet)]
-    methods += [Adapter(backbone, **quiet)] if find_spec("peft") else []
+    methods += [il.FineTuning(backbone, **quiet), lora(backbone, **quiet)]
     for method in methods:
         method.learn_task("a", data(0, 3)).learn_task("b", data(1, 2))
         assert method.score(data(0, 3), "a") > 0.4  # of three classes

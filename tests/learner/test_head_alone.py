@@ -10,7 +10,7 @@ from torch import nn
 
 from impresslearn import ImpressLearner, adapt, create_backbone, load, open_store
 from impresslearn.masks import train_mask
-from impresslearn.methods import create_method
+from impresslearn.methods import LinearProbe, SupSup
 from impresslearn.networks import Backbone
 from toys import FEATURES, QUICK, blobs, refused
 
@@ -57,7 +57,7 @@ def test_where_nothing_is_masked_no_mask_is_drawn_or_trained() -> None:
     refused(NOTHING, learner.add_masks, 2, source="disjoint")
     refused(NOTHING, learner.learn_basis, "b", blobs())
     refused(NOTHING, train_mask, network, blobs(), recipe=QUICK)
-    supsup = create_method("supsup", network, progress=False)
+    supsup = SupSup(network, progress=False)
     refused(NOTHING, supsup.learn_task, "b", blobs())
-    probe = create_method("linear_probe", network).learn_task("b", blobs())
+    probe = LinearProbe(network).learn_task("b", blobs())
     assert probe.score(blobs(), "b") > 0.9

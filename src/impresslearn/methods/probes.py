@@ -16,7 +16,7 @@ from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone, checked_examples, checked_inputs
 from impresslearn.networks.prediction import BATCH, TaskView
-from impresslearn.state.tasks import TaskInfo, check_new_name, find_task, label_map_bytes
+from impresslearn.store.tasks import TaskInfo, check_new_name, find_task, label_map_bytes
 
 MOST_ITERATIONS = 1000
 

@@ -10,7 +10,7 @@ import numpy as np
 from typing_extensions import TypedDict, Unpack
 
 from impresslearn.checks import ReadOnlySettings, check_known
-from impresslearn.coefficients.mixing import masked_weights
+from impresslearn.coefficients.masks import masked_weights
 from impresslearn.coefficients.quantisation import Precision
 from impresslearn.data import Label
 from impresslearn.data.preprocessing import Preprocessing
@@ -25,7 +25,7 @@ from impresslearn.masks.edge_popup import POPUP_RECIPE
 from impresslearn.methods.finetuning import LENGTH
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import TaskView
-from impresslearn.state.tasks import TaskTable
+from impresslearn.store.tasks import TaskTable
 from impresslearn.training.loop import Recipe
 from impresslearn.training.progress import ProgressChoice
 

@@ -1,0 +1,192 @@
+"""The rivals: each learns, costs what it says, repeats with its seed and changes no other task."""
+
+import math
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+import torch
+from benchmarks.rivals import METHODS, BestMask, SklearnClassifier, bitfit, create_method, pruned
+from benchmarks.rivals.adapters import Adapter
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import SVC
+
+import impresslearn as il
+from impresslearn.masks import random_bank
+from impresslearn.masks.sparsity import ones_per_layer
+from toys import QUICK, ConvNet, blobs, lenet, pictures, refused, resnet
+
+needs_peft = pytest.mark.skipif(find_spec("peft") is None, reason="PEFT is not installed")
+ADAPTERS = ("lora", "vera", "unilora", "randlora", "vblora", "fourierft")
+RECIPE = {"lr": 0.03, "epochs": 0, "min_steps": 200, "batch_size": 32}
+SETTINGS = {
+    "impresslearn": {"random_masks": 2},
+    "hybrid": {"random_masks": 2},
+    "best_mask": {"random_masks": 20},
+    "pruned": {"recipe": RECIPE | {"lr": 0.01}, "sparsity": 0.5},
+    "fourierft": {"recipe": RECIPE | {"lr": 0.1}},
+    "finetune_separate": {"recipe": RECIPE | {"lr": 0.01}},
+    "finetune_sequential": {"recipe": RECIPE | {"lr": 0.01}},
+}
+WITHOUT_RECIPE = ("linear_probe", "logistic_regression", "svc")
+DATA = blobs()
+
+
+def made(name, backbone=None, **settings):
+    if name in ADAPTERS:
+        pytest.importorskip("peft")
+    recipe = {} if name in WITHOUT_RECIPE else {"recipe": RECIPE}
+    chosen = recipe | SETTINGS.get(name, {}) | settings
+    return create_method(name, lenet() if backbone is None else backbone, **chosen)
+
+
+@pytest.mark.parametrize("name", set(METHODS) - {"bitfit"})  # a LeNet has nothing for that
+def test_each_method_learns_repeats_and_counts_its_bytes(name):
+    backbone = lenet()
+    before, state = backbone.fingerprint(), torch.get_rng_state()
+    method, again = (made(name, backbone, seed=3).learn_task("a", DATA) for _ in range(2))
+    assert method.score(DATA, "a") > 0.5
+    predicted = method.predict(DATA[0], "a")
+    assert (predicted == again.predict(DATA[0], "a")).all()
+    assert (predicted == DATA[1].numpy()).mean() == pytest.approx(method.score(DATA, "a"))
+    if name != "finetune_sequential":  # which forgets
+        method.learn_task("b", blobs(5))
+        assert (method.predict(DATA[0], "a") == predicted).all()
+    info = method.tasks_["a"]
+    assert info.bytes == sum(info.breakdown.values())
+    assert backbone.fingerprint() == before
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "numbers"),
+    [
+        ("pranc", {"bases": 40}, 40),
+        ("nola", {"bases": 40}, 2 * 3 * 40),
+        ("lora", {"rank": 3}, 3 * (16 + 24 + 24 + 12 + 12 + 3)),
+        ("vera", {"rank": 30}, 3 * 30 + 24 + 12 + 3),
+        ("unilora", {"config": {"theta_d_length": 70}}, 70),
+        ("fourierft", {"config": {"n_frequency": 100}}, 100 + 100 + 36),  # the head has no more
+    ],
+)
+def test_what_a_seed_redraws_is_not_kept_and_codes_are_small(name, settings, numbers):
+    exact, coded = (
+        made(name, precision=precision, **settings).learn_task("a", DATA)
+        for precision in ("float32", "coded")
+    )
+    assert exact.tasks_["a"].breakdown["weights"] == 4 * numbers
+    assert coded.tasks_["a"].bytes < 0.6 * exact.tasks_["a"].bytes
+
+
+@needs_peft
+def test_vb_lora_keeps_vectors_choices_and_their_weights():
+    config = {"topk": 2, "num_vectors": 64}
+    adapter = made("vblora", lenet(4), rank=2, config=config)
+    assert adapter.config["vector_length"] == 4  # divides 16, 24, 12 and 4
+    adapter.learn_task("a", blobs(classes=4))
+    pieces = 2 * (16 + 24 + 24 + 12 + 12 + 4) // 4
+    numbers, indices = 64 * 4 + pieces, math.ceil(pieces * 2 * math.log2(64) / 8)
+    assert adapter.tasks_["a"].breakdown["weights"] == 4 * numbers + indices
+
+
+@needs_peft
+def test_lora_s_integers_take_fewer_bytes_at_a_higher_price():
+    sizes = []
+    for price in (None, 0.2, 2.0):
+        adapter = made("lora", precision="coded", bit_price=price).learn_task("a", DATA)
+        sizes.append(adapter.tasks_["a"].bytes)
+    assert sizes[0] > sizes[1] > sizes[2]
+
+
+@needs_peft
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"kind": "ia3"}, "kind must be one of lora, vera, unilora, .* got 'ia3'"),
+        ({"kind": "fourierft", "rank": 4}, "FourierFT has no rank, got 4; .* n_frequency"),
+        ({"kind": "unilora", "config": {"length": 9}}, "Uni-LoRA is a mapping of theta_d_length"),
+        ({"kind": "vblora", "config": {"topk": 300}}, "at most num_vectors, got 300 of 256"),
+        ({"bit_price": 1.0}, 'bit_price is for kind="lora" and precision="coded" alone'),
+    ],
+)
+def test_settings_that_a_kind_of_adapter_does_not_have(settings, line):
+    refused(line, Adapter, lenet(), **settings)
+    refused("linear layers only", Adapter, resnet("batch"), kind="vera")
+
+
+def test_nola_changes_the_frozen_weights_by_low_rank():
+    backbone = lenet()
+    method = made("nola", backbone, bases=8, rank=2).learn_task("a", DATA)
+    for name, weight in method._views["a"].weights.items():
+        assert torch.linalg.matrix_rank(weight - backbone.weights[name], rtol=1e-4) == 2
+
+
+def test_pruned_weights_are_few_multiples_of_a_step():
+    method = pruned(lenet(), sparsity=0.8, largest=2, recipe=QUICK, progress=False)
+    method.learn_task("a", DATA)
+    ones = ones_per_layer(method.backbone.layers, 0.8, "erdos_renyi")
+    for weight, count in zip(method._views["a"].weights.values(), ones, strict=True):
+        assert torch.count_nonzero(weight) <= count
+        assert weight.unique().numel() <= 2 * 2 + 1
+    dense = made("pruned", sparsity=0.5).learn_task("a", DATA)
+    sparse = made("pruned", sparsity=0.95).learn_task("a", DATA)
+    assert sparse.tasks_["a"].bytes < dense.tasks_["a"].bytes < lenet().num_maskable
+
+
+def test_bitfit_trains_norms_biases_and_a_head():
+    data = pictures()
+    for head in ("shared", "own"):
+        backbone = il.adapt(ConvNet(), head=head)
+        method = made("bitfit", backbone, recipe=RECIPE | {"lr": 0.05}).learn_task("a", data)
+        names = {"body.0.bias", "body.1.weight", "body.1.bias", "head.weight", "head.bias"}
+        assert method._views["a"].weights.keys() == names
+        assert method.tasks_["a"].breakdown["weights"] == 4 * (8 * 3 + 3 * (8 + 1))
+        assert method.score(data, "a") > 0.9
+    refused("has no parameters of norm or bias to tune", bitfit, lenet())
+
+
+def test_the_best_mask_is_chosen_by_labels():
+    method = BestMask(lenet(), basis_recipe=QUICK, progress=False)
+    refused("the bank is empty", method.learn_task, "a", DATA)
+    method.learn_basis("other", blobs(5)).add_random_masks(299).learn_basis("same", DATA)
+    assert method.learn_task("a", DATA).mask_of("a") == "same"
+    assert method.score(DATA, "a") == method.score(DATA, "same") > 0.9
+    assert method.tasks_["a"].breakdown == {"mask_number": 2, "labels": 2}  # one of 301 masks
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "settings"),
+    [
+        ("logistic_regression", LogisticRegression(C=0.01), {"C": 0.01}),
+        ("svc", SVC(C=10), {}),
+    ],
+)
+def test_classifiers_are_scikit_learn_s(name, model, settings):
+    method = SklearnClassifier(lenet(), name, **settings).learn_task("a", DATA)
+    expected = model.fit(*(part.numpy() for part in DATA)).predict(DATA[0].numpy())
+    assert (method.predict(DATA[0], "a") == expected).all()
+    support = len(getattr(model, "support_", ()))
+    size = 4 * (support * (16 + 2) + 3 + 3 + 1) if support else 4 * 3 * (16 + 1)
+    assert method.tasks_["a"].breakdown == {"classifier": size, "labels": 2}
+
+
+def test_features_under_every_mask():
+    backbone = lenet()
+    bank = random_bank(backbone.layers, 2, 0.5)
+    method = SklearnClassifier(backbone, features="backbone", bank=bank).learn_task("a", DATA)
+    assert method.tasks_["a"].breakdown["classifier"] == 4 * 3 * (2 * 12 + 1)
+    assert method.score(DATA, "a") > 0.9
+    names = np.array(["ant", "bee", "cat"])[DATA[1]]
+    assert set(method.learn_task("b", (DATA[0], names)).predict(DATA[0], "b")) <= set(names)
+    refused('a bank needs features="backbone"', SklearnClassifier, backbone, bank=bank)
+    refused("has no parameter 'gamma'", SklearnClassifier, backbone, gamma=1)
+
+
+def test_presets_and_recipes_are_completed():
+    method = create_method("impresslearn", lenet(), preset="paper_lenet", sparsity=0.5)
+    assert (method.score_rule, method.sparsity) == ("score", 0.5)
+    changed = create_method("impresslearn", lenet(), recipe={"epochs": 1}, basis_recipe={"lr": 0.5})
+    assert (changed.basis_recipe.epochs, changed.basis_recipe.lr) == (1, 0.5)
+    assert (changed.task_recipe.epochs, changed.task_recipe.lr) == (1, 0.02)
+    assert create_method("nola", lenet(), recipe={"lr": 0.5}).recipe.lr == 0.5
+    refused("no method 'supsupp'; did you mean 'supsup'", create_method, "supsupp", lenet())
