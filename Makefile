@@ -56,6 +56,13 @@ site: docs
 links: $(STAMP)
 	OMP_NUM_THREADS=1 $(RUN) sphinx -b linkcheck -q -d docs/_build/doctrees docs docs/_build/links
 
+# A figure or table of the paper: make reproduce TARGET=rotated-mnist SCALE=smoke DATA=data
+TARGET ?= all
+SCALE  ?= smoke
+DATA   ?= data
+reproduce: $(STAMP)
+	$(RUN) benchmarks reproduce $(TARGET) --scale $(SCALE) --data "$(DATA)"
+
 # What is released: an archive of the sources, and a wheel that is built from it.
 dist: $(STAMP)
 	rm -rf dist

@@ -12,7 +12,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 LAYERS = (  # from low to high; a unit imports strictly lower layers, or itself
     {"errors"},
     {"files", "statistics", "tables", "checks"},
-    {"data", "kernels", "plotting", "report"},
+    {"data", "kernels", "plotting"},
     {"networks", "streams"},
     {"training"},
     {"masks"},
@@ -22,13 +22,11 @@ LAYERS = (  # from low to high; a unit imports strictly lower layers, or itself
     {"learner"},
     {"methods"},
     {"hub", "integrations", "serve"},
-    {"experiments"},
     {"cli"},
     {"__main__"},
 )
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
 ONLY = {
-    "report": {"errors", "files", "report"},
     "streams": {"errors", "checks", "data", "streams"},
 }
 
@@ -86,14 +84,6 @@ def test_no_file_imports_in_a_circle():
 
 def test_at_most_25_names_at_the_top():
     assert len({unit_of(file) for file in FILES} - {"__init__", "__main__"}) <= 25
-
-
-def test_report_needs_no_torch():
-    for file in (ROOT / "report").rglob("*.py"):
-        tree = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-        assert not any(
-            "torch" in ast.dump(n) for n in tree if isinstance(n, (ast.Import, ast.ImportFrom))
-        )
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))

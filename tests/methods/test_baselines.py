@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from benchmarks.rivals import METHODS, BestMask, bitfit, create_method
 from torch import nn
 
 import impresslearn as il
@@ -12,14 +13,10 @@ from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.masks import random_bank
 from impresslearn.masks.codec import encode_mask
 from impresslearn.methods import (
-    BestMask,
     FineTuning,
     Hybrid,
     SequentialFineTuning,
     SupSup,
-    bitfit,
-    create_method,
-    list_methods,
     single_mask_accuracy,
 )
 from impresslearn.training import loop
@@ -144,7 +141,7 @@ def test_norm_statistics_of_supsup_can_be_coded():
     """As those of our tasks are; its masks are anyway, and trained the same."""
     data = pictures(size=16)
     plain, kept = (
-        il.methods.create_method("supsup", resnet("per_task"), precision=precision, recipe=QUICK)
+        create_method("supsup", resnet("per_task"), precision=precision, recipe=QUICK)
         for precision in ("float32", "coded")
     )
     sizes = [each.learn_task("a", data).tasks_["a"].breakdown for each in (plain, kept)]
@@ -163,7 +160,7 @@ NORM, BIAS = {"body.1.weight", "body.1.bias"}, {"body.0.bias"}
 def test_bitfit_trains_small_parameters_and_a_head(tune, names, head):
     backbone, data = il.adapt(ConvNet(), head=head), pictures()
     settings = {"recipe": {"min_steps": 120, "epochs": 0, "lr": 0.05}, "tune": tune}
-    method = il.methods.create_method("bitfit", backbone, **settings).learn_task("a", data)
+    method = create_method("bitfit", backbone, **settings).learn_task("a", data)
     weights = method._views["a"].weights
     assert weights.keys() == names | {"head.weight", "head.bias"}
     assert all((weights[name] != backbone.small[name]).any() for name in names)
@@ -188,7 +185,7 @@ def test_bitfit_without_small_parameters():
 
 def test_a_module_that_was_not_adapted_is_refused_by_every_method():
     module = nn.Sequential(nn.Linear(4, 3))
-    for name in list_methods():
+    for name in METHODS:
         refused("wrap your own module", create_method, name, module)
     refused("wrap your own module", il.ImpressLearner.from_preset, module, "pretrained")
 

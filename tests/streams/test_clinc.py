@@ -7,7 +7,6 @@ import pytest
 import torch
 
 import impresslearn as il
-from impresslearn.experiments import sources
 from impresslearn.streams import clinc150, clinc150_sentences, create_stream
 from toys import refused
 
@@ -49,14 +48,6 @@ def test_sentences_out_of_scope_are_inputs_like_others(root):
     assert clinc150_sentences(root, "oos_test") == ["how tall is the moon", "tomorrow please"]
     assert len(clinc150_sentences(root, "test")) == 15
     refused("split must be one of train, val, .*'oos'", clinc150_sentences, root, "oos")
-
-
-def test_a_run_takes_the_stream_by_its_name(root):
-    settings = {"name": "clinc150", "root": root.name, "width": 6}
-    stream = sources.make_stream(sources.with_absolute_root(settings, root.parent), root.parent)
-    backbone = sources.make_backbone({"name": "lenet_300_100", "widths": [8]}, stream, 0, root)
-    assert (backbone.input_shape, backbone.num_classes) == ((6,), 3)
-    assert sources.one_input(stream).shape == (6,)
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def own_network(reference: str | None) -> "Backbone | nn.Module | None":
     """What the function that --module names returns: a module, or what `adapt` makes of one."""
     from torch import nn
 
-    from impresslearn.experiments.sources import call_user_function
+    from impresslearn.cli.own_module import call_user_function
     from impresslearn.networks import Backbone
 
     if reference is not None and not all(reference.partition(":")):

@@ -1,0 +1,189 @@
+"""The job that asks which task unlabelled inputs belong to, and whether they belong to any."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.metrics import roc_auc_score
+from torch import Tensor
+
+from benchmarks.jobs import Outcome, Place, job_function
+from benchmarks.work.inputs import TaskData, load_backbone, load_bank, load_task
+from impresslearn.data import Examples, TextEncoder
+from impresslearn.data.preprocessing import Prepared
+from impresslearn.inference.task_inference import unknown_odds
+from impresslearn.inference.unknown import signals
+from impresslearn.learner import ImpressLearner
+from impresslearn.streams.clinc import clinc150_sentences
+from impresslearn.training.loop import Recipe
+from impresslearn.training.objectives import entropies
+
+Settings = Mapping[str, Any]
+KEPT_INPUTS = 1000
+"""Of a task's test set, evenly spread; a thousand tasks' images would fill the memory."""
+REJECTED = 0.05
+"""Own inputs that a threshold may reject where false acceptances are compared."""
+SCORES = ("entropy", "energy", "largest logit", "input statistics", "the default")
+
+
+@job_function("telling tasks")
+def tell_tasks(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
+    """Learns the tasks of a stream and finds them again, by every method, among more and more.
+
+    Settings: stream, backbone, seed, random (of `load_bank`) and recipe, or else the preset for
+    heads of their own; labels: examples a task; tasks: how many are learned, the numbers of them
+    that are chosen among, `counts`; inputs: numbers of unlabelled ones; methods; trials; unseen:
+    tasks at the stream's end that are not learned.
+    Values: rows, {search, tasks, inputs, found, seconds} for each, and {foreign, inputs, score,
+    auroc, false_accept, accepted} of inputs of no task: false_accept at 5% of own batches rejected,
+    accepted by the library's own threshold, which the row of own batches has too.
+    """
+    learner, tests = _learned(settings, place)
+    rows: list[dict[str, Any]] = []
+    for count, size in product(settings["counts"], settings["inputs"]):
+        names = list(tests)[:count]
+        for method in settings["methods"]:
+            found, seconds = [], []
+            for trial in range(settings["trials"]):
+                name = names[trial * len(names) // settings["trials"]]
+                batch = _draw(tests[name], size, trial)
+                begun = time.perf_counter()
+                guess = learner.infer_task(Prepared(batch), method=method, among=names)
+                seconds.append(time.perf_counter() - begun)
+                found.append(guess.best == name)
+            row = {"kind": "search", "search": method, "tasks": count, "inputs": size}
+            middle = round(float(np.median(seconds)), 4)
+            rows.append({**row, "found": float(np.mean(found)), "seconds": middle})
+    rows += _foreign_rows(learner, tests, settings, place)
+    return Outcome({"rows": rows})
+
+
+def _learned(settings: Settings, place: Place) -> tuple[ImpressLearner, dict[str, Tensor]]:
+    """The learner, and the test inputs of each task."""
+    backbone = load_backbone(settings, place)
+    if "random" in settings:
+        learner = ImpressLearner(
+            backbone,
+            bank=load_bank(backbone, (), settings["random"]),
+            granularity="unit",
+            task_recipe=Recipe(**settings["recipe"]),
+            progress=False,
+        )
+    else:
+        learner = ImpressLearner.from_preset(backbone, "pretrained", progress=False)
+    tests = {}
+    for number in range(settings["tasks"]):
+        task = load_task({**settings, "task": number}, place)
+        learner.learn_task(task.name, task.train, seed=settings["seed"])
+        tests[task.name] = _inputs(task)
+    return learner, tests
+
+
+def _inputs(task: TaskData) -> Tensor:
+    """A task's test inputs, at most about `KEPT_INPUTS`."""
+    assert isinstance(task.test, Examples)
+    assert isinstance(task.test.inputs, Tensor)
+    kept = task.test.inputs[:: max(1, len(task.test) // KEPT_INPUTS)]
+    return kept.to(torch.float32, copy=True)  # a view would keep all
+
+
+def _draw(inputs: Tensor, count: int, seed: int) -> Tensor:
+    chosen = np.random.default_rng(seed).choice(len(inputs), count, replace=len(inputs) < count)
+    return inputs[chosen]
+
+
+def _foreign_rows(
+    learner: ImpressLearner, tests: Mapping[str, Tensor], settings: Settings, place: Place
+) -> Iterator[dict[str, Any]]:
+    """How well each score tells inputs of no task from those of a learned one."""
+    names = list(tests)[: min(settings["counts"])]
+    own_inputs = {name: tests[name][len(tests[name]) // 2 :] for name in names}
+    kinds = dict(_foreign(settings, place, tests))
+    for size in settings["unknown_inputs"]:
+        chosen = [(names[trial % len(names)], trial) for trial in range(settings["unknown_trials"])]
+        own = _scores(
+            learner, names, [_draw(own_inputs[name], size, trial) for name, trial in chosen]
+        )
+        accepted = float(np.mean(own["the default"] <= 0))
+        row = {"kind": "foreign", "foreign": "none: own inputs", "inputs": size}
+        yield {**row, "score": "the default", "accepted": accepted}
+        for kind, inputs in kinds.items():
+            found = _scores(learner, names, [_draw(inputs, size, trial) for _, trial in chosen])
+            labels = np.repeat([0, 1], len(chosen))
+            for score in SCORES:
+                limit = np.quantile(own[score], 1 - REJECTED)
+                row = {"kind": "foreign", "foreign": kind, "inputs": size, "score": score}
+                both = np.concatenate([own[score], found[score]]).clip(-1e9, 1e9)
+                row["auroc"] = round(float(roc_auc_score(labels, both)), 4)
+                row["false_accept"] = float(np.mean(found[score] <= limit))
+                if score == "the default":
+                    row["accepted"] = float(np.mean(found[score] <= 0))
+                yield row
+
+
+def _scores(
+    learner: ImpressLearner, names: list[str], batches: Sequence[Tensor]
+) -> dict[str, np.ndarray]:
+    """Of each batch, by the task that fits it best: higher is more foreign."""
+    found: dict[str, list[float]] = {score: [] for score in SCORES}
+    for batch in batches:
+        best = learner.infer_task(Prepared(batch), among=names).best
+        logits = learner.logits(Prepared(batch), best)
+        profile = learner.tasks_.learned(best).profile
+        assert profile is not None
+        statistics = profile.inputs
+        assert statistics is not None
+        values = (
+            float(entropies(logits).mean()),
+            -float(logits.logsumexp(dim=1).mean()),
+            -float(logits.max(dim=1).values.mean()),
+            statistics.excess(signals(learner.backbone, batch, logits)),
+            unknown_odds(learner.backbone, profile, batch, logits),
+        )
+        for score, value in zip(SCORES, values, strict=True):
+            found[score].append(value)
+    return {score: np.array(values) for score, values in found.items()}
+
+
+def _foreign(
+    settings: Settings, place: Place, tests: Mapping[str, Tensor]
+) -> Iterator[tuple[str, Tensor]]:
+    """Inputs of no learned task, by kind."""
+    unseen = range(settings["tasks"], settings["tasks"] + settings["unseen"])
+    if unseen:
+        others = [load_task({**settings, "task": number}, place) for number in unseen]
+        yield "unseen tasks", torch.cat(list(map(_inputs, others)))
+    if settings["stream"]["name"] == "clinc150":
+        folder = Path(place.data) / settings["stream"]["folder"]
+        encoder = TextEncoder().fit(clinc150_sentences(folder))
+        yield "out of scope", encoder.transform(clinc150_sentences(folder, "oos_test"))
+        return
+    held = torch.cat([inputs[: len(inputs) // 2][:512] for inputs in list(tests.values())[:10]])
+    low, high = float(held.min()), float(held.max())
+    generator = torch.Generator().manual_seed(0)
+    yield "inverted", low + high - held
+    yield "uniform noise", low + (high - low) * torch.rand(held.shape, generator=generator)
+    yield "Gaussian noise", torch.randn(held.shape, generator=generator)
+    if held.shape[-1] == 28:
+        yield "letters", _letters(low, high)
+
+
+def _letters(low: float, high: float) -> Tensor:
+    """(520, 1, 28, 28): capital letters of Pillow's own font, each turned by its own angle."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    font, turned = ImageFont.load_default(22), np.random.default_rng(0)
+    pictures = []
+    for number in range(520):
+        picture = Image.new("L", (28, 28), 0)
+        letter = chr(ord("A") + number % 26)
+        ImageDraw.Draw(picture).text((14, 14), letter, fill=255, font=font, anchor="mm")
+        angle = turned.uniform(0, 360)
+        pictures.append(np.asarray(picture.rotate(angle, Image.Resampling.BILINEAR), np.float32))
+    return low + (high - low) * torch.tensor(np.stack(pictures))[:, None] / 255

@@ -1,0 +1,180 @@
+"""Loads what jobs start from: examples, networks and banks, made once a process if possible."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import safetensors.torch
+import torch
+
+from benchmarks.jobs import Job, Outcome, Place
+from benchmarks.sources import make_stream
+from impresslearn.data import Examples, StreamedExamples
+from impresslearn.errors import InputError
+from impresslearn.masks import add_random_masks, disjoint_bank
+from impresslearn.masks.bank import MaskBank, MaskInfo, PackedMask, packed_mask
+from impresslearn.masks.codec import decode_mask
+from impresslearn.networks import Backbone, adapt, create_backbone
+from impresslearn.networks.architectures import load_resnet20
+from impresslearn.networks.layers import MaskableLayer
+from impresslearn.networks.prediction import Statistics
+from impresslearn.networks.registry import OLDER_SPEC
+
+PREFIX = "statistics/"
+HELD_OUT = 6
+"""One of so many training examples is for validation."""
+
+
+class TaskData(NamedTuple):
+    """A task's name and examples."""
+
+    name: str
+    train: Examples | StreamedExamples
+    test: Examples | StreamedExamples
+
+
+def load_task(settings: Mapping[str, Any], place: Place) -> TaskData:
+    """Task number settings["task"] of the stream settings["stream"].
+
+    settings["labels"], if any, says how many examples to train on: the first ones, or with
+    settings["balanced"] the first ones of each class in turn. With settings["validation"] a
+    sixth of the training examples, drawn once for all, takes the place of the test examples.
+    """
+    stream = json.dumps(dict(settings["stream"]), sort_keys=True)
+    name, train, test = _task(stream, int(settings["task"]), place.data)
+    if settings.get("validation"):
+        if not isinstance(train, Examples):
+            raise InputError(f"{name} is read anew each epoch and cannot be split for validation")
+        order = np.random.default_rng(0).permutation(len(train))
+        held, left = np.split(order, [len(train) // HELD_OUT])
+        train, test = train.subset(np.sort(left)), train.subset(np.sort(held))
+        test = replace(test, augment=None)
+    labels = settings.get("labels")
+    if labels is not None and isinstance(train, Examples):
+        chosen = _balanced(train.labels, labels) if settings.get("balanced") else range(int(labels))
+        train = train.subset(chosen)
+    return TaskData(name, train, test)
+
+
+def check_inputs(jobs: Iterable[Job], place: Place, download: bool = False) -> None:
+    """Opens each kind of data that jobs read, so that what is missing is said before the work.
+
+    download: whether to fetch what can be. Raises MissingDataError for the rest.
+    """
+    seen = set()
+    for job in jobs:
+        stream = job.settings.get("stream", {})
+        weights = job.settings.get("backbone", {}).get("weights")
+        if stream and stream["name"] not in seen:
+            seen.add(stream["name"])
+            made = make_stream(stream, Path(place.data), download=download)
+            _ = made[0]  # which loads what it is made of
+        if weights is not None and weights not in seen:
+            seen.add(weights)
+            load_backbone(job.settings, place)
+
+
+def load_backbone(settings: Mapping[str, Any], place: Place) -> Backbone:
+    """The network of settings["backbone"], arguments of `create_backbone`.
+
+    With weights, a file among the data, it is a trained ResNet-20: num_classes and width are those
+    of `load_resnet20`, norm and head those of `adapt`.
+    """
+    given = dict(settings["backbone"])
+    data = place.data if "weights" in given else ""
+    return _backbone(json.dumps(given, sort_keys=True), place.device, data)
+
+
+def load_bank(
+    backbone: Backbone, needs: Sequence[Outcome], random: Mapping[str, Any] | None = None
+) -> MaskBank:
+    """A bank of the masks that needed jobs trained, or of random ones as `random` says.
+
+    random: count, seed, and disjoint: whether the masks share the weights out, with kernels those
+    of convolutions whole (`disjoint_bank`); otherwise they are independent, with a sparsity and, by
+    default, Erdős-Rényi allocation.
+    """
+    if random is not None and random["disjoint"]:
+        return disjoint_bank(
+            backbone.layers,
+            random["count"],
+            random["seed"],
+            backbone.device,
+            kernels=random.get("kernels", False),
+        )
+    bank = MaskBank(backbone.layers, backbone.device)
+    shapes = tuple((layer.name, layer.shape) for layer in backbone.layers)
+    for position, outcome in enumerate(needs):
+        info, packed = _decoded(outcome.blob or b"", shapes)
+        named = MaskInfo(f"{position}/{outcome.values['task']}", "edge_popup", info.ones)
+        bank.adopt(named, [each.to(bank.device) for each in packed])
+    if random is not None:
+        allocation = random.get("allocation", "erdos_renyi")
+        add_random_masks(bank, random["count"], random["sparsity"], allocation, random["seed"])
+    return bank
+
+
+def mask_blob(coded: bytes, statistics: Statistics | None) -> bytes:
+    """A trained mask, coded, and its task's norm statistics as bytes."""
+    mask = torch.frombuffer(bytearray(coded), dtype=torch.uint8)
+    kept = {f"{PREFIX}{name}": value.cpu() for name, value in (statistics or {}).items()}
+    return safetensors.torch.save({"mask": mask, **kept})
+
+
+def statistics_of(backbone: Backbone, outcome: Outcome) -> Statistics | None:
+    """The norm statistics that were kept with a trained mask."""
+    found = {
+        name.removeprefix(PREFIX): value.to(backbone.device)
+        for name, value in safetensors.torch.load(outcome.blob or b"").items()
+        if name.startswith(PREFIX)
+    }
+    return found or None
+
+
+def _balanced(labels: np.ndarray, count: int) -> np.ndarray:
+    """Positions of `count` examples: the first of each class, then the second of each, …"""
+    turn = np.empty(len(labels), dtype=np.int64)
+    for label in np.unique(labels):
+        of_class = labels == label
+        turn[of_class] = np.arange(of_class.sum())
+    return np.argsort(turn, kind="stable")[:count]
+
+
+@lru_cache(maxsize=2)
+def _task(stream: str, number: int, data: str) -> TaskData:
+    task = _stream(stream, data)[number]
+    return TaskData(task.name, task.train, task.test)
+
+
+@lru_cache(maxsize=2)
+def _stream(settings: str, data: str) -> Any:
+    return make_stream(json.loads(settings), Path(data), download=False)
+
+
+@lru_cache(maxsize=4)
+def _backbone(settings: str, device: str, data: str) -> Backbone:
+    given = json.loads(settings)
+    if "weights" in given:
+        sizes = {key: given[key] for key in ("num_classes", "width") if key in given}
+        module = load_resnet20(Path(data) / given["weights"], **sizes)
+        how = {key: given[key] for key in ("norm", "head") if key in given}
+        return adapt(module, input_shape=module.input_shape, **how).to(device)
+    # What a job leaves out is as it was for the networks behind the records and caches.
+    return create_backbone(**OLDER_SPEC | given).to(device)
+
+
+@lru_cache(maxsize=512)
+def _decoded(blob: bytes, shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> PackedMask:
+    layers = [MaskableLayer(name, shape) for name, shape in shapes]
+    coded = safetensors.torch.load(blob)["mask"].numpy().tobytes()
+    arrays = decode_mask(coded, [(layer.units, layer.fan_in) for layer in layers])
+    mask = {
+        layer.name: torch.from_numpy(array) for layer, array in zip(layers, arrays, strict=True)
+    }
+    return packed_mask("mask", mask, layers)

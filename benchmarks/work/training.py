@@ -1,0 +1,141 @@
+"""Jobs that learn by masks: a mask, a task by coefficients, a whole stream.
+
+Settings of those of one task: stream, task, backbone, seed, and labels (see `load_task`). Values of
+all these: task, accuracy, bytes_per_task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from benchmarks.jobs import Outcome, Place, job_function
+from benchmarks.work.inputs import (
+    TaskData,
+    load_backbone,
+    load_bank,
+    load_task,
+    mask_blob,
+)
+from impresslearn.data import Examples
+from impresslearn.learner import ImpressLearner
+from impresslearn.training.loop import Recipe
+
+Settings = Mapping[str, Any]
+COEFFICIENTS = {
+    "granularity": "layer",
+    "output_scale": False,
+    "input_scale": False,
+    "precision": "float32",
+    "bit_price": 1.0,
+    "penalty": 0.0,
+}
+"""What "task" jobs mean where they do not say; part of what their keys stand for."""
+MOST_INPUTS = 1000
+"""Test inputs a task whose logits are compared at the end of a stream."""
+
+
+@job_function("mask")
+def train_mask(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
+    """One dedicated mask (SupSup; a basis task): sparsity, allocation, recipe, rule.
+
+    precision: that of its norm statistics, float32 where it is not given. Further values: ones of
+    each layer, loss, mask_bytes; the blob is the mask.
+    """
+    task = load_task(settings, place)
+    learner = ImpressLearner(
+        load_backbone(settings, place),
+        sparsity=settings["sparsity"],
+        allocation=settings["allocation"],
+        basis_recipe=Recipe(**settings["recipe"]),
+        score_rule=settings["rule"],
+        precision=settings.get("precision", "float32"),
+        progress=False,
+    )
+    learner.learn_basis(task.name, task.train, seed=settings["seed"])
+    info, mask = learner.tasks_[task.name], learner.bank_.infos[0]
+    values = {
+        "ones": list(mask.ones),
+        "loss": info.history["metrics"].get("loss"),
+        "mask_bytes": info.breakdown["mask"],
+    }
+    blob = mask_blob(mask.coded or b"", learner.statistics_of(task.name))
+    return judged(learner, task, values, blob)
+
+
+@job_function("task")
+def learn_task(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
+    """Coefficients over the needed masks, or over random ones (`random`, see `load_bank`).
+
+    recipe, and what is in COEFFICIENTS. A further value: how many numbers were learned.
+    """
+    backbone, task = load_backbone(settings, place), load_task(settings, place)
+    learner = ImpressLearner(
+        backbone,
+        bank=load_bank(backbone, needs, settings.get("random")),
+        task_recipe=Recipe(**settings["recipe"]),
+        progress=False,
+        **{key: settings.get(key, default) for key, default in COEFFICIENTS.items()},
+    )
+    learner.learn_task(task.name, task.train, seed=settings["seed"])
+    return judged(learner, task, {"numbers": learner.coefficients_[task.name].numel})
+
+
+@job_function("stream")
+def learn_stream(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
+    """The tasks of a stream in order, the first `basis` of them as masks, the others as numbers.
+
+    Settings: stream, backbone, mask (allocation, rule, recipe), coefficients (recipe, penalty),
+    sparsity, granularity, basis, tasks, seed; labels: examples a task, all by default; searches:
+    [method, inputs, positions] each, the tasks there being looked for among all.
+    Values: rows, one for each task: task, role, accuracy and bytes_per_task when it was learned,
+    accuracy_at_end, identical (whether its logits at the end are the same bits), and of each search
+    whether it found the task, "found by METHOD from INPUTS" -> 1.0 or 0.0.
+    """
+    mask, coefficients = settings["mask"], settings["coefficients"]
+    learner = ImpressLearner(
+        load_backbone(settings, place),
+        sparsity=settings["sparsity"],
+        granularity=settings["granularity"],
+        allocation=mask["allocation"],
+        score_rule=mask["rule"],
+        basis_recipe=Recipe(**mask["recipe"]),
+        task_recipe=Recipe(**coefficients["recipe"]),
+        penalty=coefficients["penalty"],
+        progress=False,
+        cache_bytes=0,  # weights that were kept would hide a change of what they are made of
+    )
+    rows, before = [], []
+    for number in range(settings["tasks"]):
+        name, train, test = load_task({**settings, "task": number}, place)
+        assert isinstance(test, Examples)
+        learn = learner.learn_basis if number < settings["basis"] else learner.learn_task
+        learn(name, train, seed=settings["seed"])
+        info = learner.tasks_[name]
+        before.append(learner.logits(test.inputs[:MOST_INPUTS], name))
+        row = {"task": name, "role": info.role, "accuracy": learner.score(test, name)}
+        rows.append({**row, "bytes_per_task": info.bytes})
+    for number, (row, logits) in enumerate(zip(rows, before, strict=True)):
+        name, _, test = load_task({**settings, "task": number}, place)
+        assert isinstance(test, Examples)
+        row["accuracy_at_end"] = learner.score(test, name)
+        row["identical"] = torch.equal(logits, learner.logits(test.inputs[:MOST_INPUTS], name))
+        for method, inputs, positions in settings["searches"]:
+            if number in positions:
+                guess = learner.infer_task(test.inputs[:inputs], method=method)
+                row[f"found by {method} from {inputs}"] = float(guess.best == name)
+    return Outcome({"rows": rows})
+
+
+def judged(
+    method: Any, task: TaskData, more: Mapping[str, Any] | None = None, blob: bytes | None = None
+) -> Outcome:
+    """The outcome of a job whose task a method has learned: its accuracy, its bytes, and more."""
+    values = {
+        "task": task.name,
+        "accuracy": method.score(task.test, task.name),
+        "bytes_per_task": method.tasks_[task.name].bytes,
+    }
+    return Outcome({**values, **(more or {})}, blob)

@@ -1,1 +1,0 @@
-"""Experiments: streams x learners -> result records. One file each."""

@@ -1,0 +1,55 @@
+"""The frontier: what its trials are, and how the best of ours is compared at a budget of bytes."""
+
+import pytest
+from benchmarks.targets import find_target
+from benchmarks.targets.entries import SMOOTHING
+from benchmarks.targets.frontier import with_budgets
+
+WHERE = {"benchmark": "b", "role": "evaluation"}
+
+
+def rows(method, setting, size, accuracies):
+    return [
+        {**WHERE, "method": method, "setting": setting, "seed": seed, "task": "t"}
+        | {"accuracy": accuracy, "prediction_bytes": size + seed}
+        for seed, accuracy in enumerate(accuracies)
+    ]
+
+
+def compared(measured, budget):
+    found = with_budgets(measured)
+    assert found[: len(measured)] == measured
+    return next(row for row in found if row["role"] == "budget" and row["budget"] == budget)
+
+
+def test_the_best_that_fits_of_either_side_is_compared_on_the_same_tasks():
+    ours = rows("ImpressLearn, a layer", "few", 90, [0.6, 0.7, 0.8])
+    ours += rows("ImpressLearn, a weight", "many", 290, [0.8, 0.9, 0.9])
+    other = rows("SupSup", "sparse", 298, [0.7, 0.9, 0.8]) + rows("LoRA", "rank 1", 301, [1.0] * 3)
+    tuned = [{**row, "role": "development", "accuracy": 1.0} for row in other]
+    found = compared([*ours, *other, *tuned], 300)
+    assert found["ours"] == "ImpressLearn, a weight: many"
+    assert found["other"] == "SupSup: sparse"  # of mean size 299; LoRA's is 302
+    assert found["accuracy"] == pytest.approx(2.6 / 3)
+    assert found["difference"] == pytest.approx(20 / 3)
+    assert found["half_width"] == pytest.approx(4.302653 * 100 * (0.01 / 3) ** 0.5 / 3**0.5)
+
+
+def test_a_side_that_has_nothing_small_enough_is_left_out():
+    found = compared(rows("SupSup", "sparse", 5000, [0.7, 0.9]), 6500)
+    assert found["other"] == "SupSup: sparse"
+    assert not {"ours", "accuracy", "difference"} & found.keys()
+    assert not {"ours", "other"} & compared(rows("SupSup", "sparse", 5000, [0.7]), 3500).keys()
+
+
+@pytest.mark.parametrize("scale", ["smoke", "small"])
+def test_labels_are_smoothed_where_the_row_says_so(scale):
+    smoothed = 0
+    for planned in find_target("frontier").plan(scale).planned:
+        recipe = planned.job.settings.get("recipe")
+        if recipe is not None:
+            assert recipe["label_smoothing"] == planned.columns["smoothing"]
+        if planned.columns["role"] == "development":
+            assert planned.job.settings["validation"]
+            smoothed += planned.columns["smoothing"] == SMOOTHING
+    assert smoothed > 0

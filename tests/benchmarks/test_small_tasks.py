@@ -1,0 +1,107 @@
+"""The jobs of small tasks: ours is the preset, others are their methods, rows have their cost."""
+
+import numpy as np
+import pytest
+from benchmarks.jobs import Job, Place, run_job
+from benchmarks.targets import find_target
+from benchmarks.targets.small_tasks import by_customer
+from benchmarks.work.inputs import load_backbone, load_task
+from benchmarks.work.methods import fit_classifier, learn_by_settings
+
+import impresslearn as il
+from impresslearn.networks.architectures import resnet20
+
+WIDTH = 2
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A narrow ResNet-20 in a file, and a subset of CIFAR-100 whose classes are grey levels."""
+    folder = tmp_path_factory.mktemp("data")
+    state = resnet20(10, width=WIDTH).state_dict()
+    np.savez(
+        folder / "resnet20-cifar10.npz",
+        **{name: each.numpy() + 0.01 for name, each in state.items() if each.ndim},
+    )
+    labels = np.tile(np.arange(100), 6)
+    images = np.broadcast_to((2 * labels)[:, None, None, None], (len(labels), 32, 32, 3))
+    parts = {"images": images.astype(np.uint8), "labels": labels}
+    both = {f"{part}_{key}": each for part in ("train", "test") for key, each in parts.items()}
+    names = np.array([f"class-{i:02d}" for i in range(100)])
+    np.savez(folder / "cifar100-subset.npz", **both, class_names=names)
+    return Place(str(folder))
+
+
+def narrow(job):
+    return {**job.settings, "backbone": {**job.settings["backbone"], "width": WIDTH}}
+
+
+def planned(method):
+    plan = find_target("pretrained").plan("smoke").planned
+    return next(each for each in plan if each.columns["method"] == method)
+
+
+@pytest.mark.slow
+def test_the_first_rows_are_those_of_the_preset(place):
+    first = find_target("pretrained").plan("smoke").planned[0]
+    settings = narrow(first.job)
+    settings["learner"] |= {"granularity": "layer"}  # of which 40 masks are enough work here
+    found = run_job(Job(first.job.function, settings), (), place)
+    recipe = il.Recipe(**settings["recipe"])
+    learner = il.ImpressLearner.from_preset(
+        load_backbone(settings, place), "pretrained", task_recipe=recipe, granularity="layer"
+    )
+    name, train, test = load_task(settings, place)
+    learner.learn_task(name, train)
+    assert found.values["accuracy"] == learner.score(test, name)
+    kept = learner.tasks_[name]
+    assert found.values["bytes_per_task"] == kept.bytes
+    assert found.values["prediction_bytes"] == kept.bytes - kept.breakdown["profile"] < kept.bytes
+    assert first.row(found.values)["seconds"] > 0
+
+
+def test_rates_are_tried_on_a_basis_task_by_validation_images():
+    rows = find_target("pretrained").plan("small").planned
+    tried = [each for each in rows if each.columns["role"] == "development"]
+    assert {each.job.settings["task"] for each in tried} == {0}
+    assert all(each.job.settings["validation"] for each in tried)
+    rest = [each for each in rows if each not in tried]
+    assert min(each.job.settings["task"] for each in rest) == 6
+    assert not any(each.job.settings.get("validation") for each in rest)
+    for method in ("LoRA, coded", "NOLA", "pruned network"):
+        rates = {each.columns["lr"] for each in tried if each.columns["method"] == method}
+        assert len(rates) == 3
+
+
+@pytest.mark.parametrize(
+    ("method", "floats"),
+    [("fine-tuning", 1000), ("BitFit", 300), ("linear probe", 5 * (4 * WIDTH + 1))],
+)
+def test_others_are_learned_by_name(place, method, floats):
+    job = planned(method).job
+    values = run_job(Job(job.function, narrow(job)), (), place).values
+    assert values["task"] == "cifar100-06"
+    assert 4 * floats <= values["bytes_per_task"] < 40 * floats
+    assert values["prediction_bytes"] == values["bytes_per_task"]  # nothing to be recognised by
+    assert 0 <= values["accuracy"] <= 1
+
+
+def test_a_customer_is_learned_from_its_images_over_the_masks_of_others():
+    plan = find_target("customers").plan("smoke").planned
+    ours = [each for each in plan if each.columns["setting"] == "the preset's price"]
+    assert {each.columns["labels"] for each in ours} == {100, 20}
+    assert len({need.key for need in ours[0].job.needs}) == 6
+    some = ours[0].job.needs[:2]
+    masks = [run_job(need, (), Place()) for need in some]
+    settings = {**ours[0].job.settings, "tasks": [6, 7], "features": [0, 1]}
+    found = run_job(Job(learn_by_settings, settings, some), masks, Place()).values
+    rows = by_customer([ours[0].row(found)])
+    assert [row["labels"] for row in rows] == [100, 100]
+    assert rows[0]["task"] != rows[1]["task"]
+    assert all(row["accuracy"] > 0.5 and row["bytes_per_task"] < 1000 for row in rows)
+    svc = next(each.job for each in plan if each.columns["method"] == "SVC")
+    over_masks, on_inputs = (
+        run_job(Job(fit_classifier, {**svc.settings, **more}, needs), have, Place()).values["rows"]
+        for more, needs, have in (({}, some, masks), ({"features": "inputs"}, (), ()))
+    )
+    assert over_masks[0]["bytes_per_task"] > 2 * on_inputs[0]["bytes_per_task"]
