@@ -82,7 +82,8 @@ def run_demo(store: Path, seed: int = 0, progress: bool = False) -> dict[str, An
     forgetting, found = 0.0, 0
     for task, row in zip(stream, rows, strict=True):
         forgetting = max(forgetting, row["accuracy"] - learner.score(task.test, task.name))
-        found += learner.infer_task(task.test.inputs[:INFERENCE_BATCH]).best == task.name
+        digits = task.test.inputs[:INFERENCE_BATCH]  # type: ignore[union-attr]  # in memory
+        found += learner.infer_task(digits).best == task.name
     learner.save(store, overwrite=True)
     measured = {"forgetting": forgetting, "task_inference_accuracy": found / len(stream)}
     return {"seed": seed, "tasks": rows, **measured}
