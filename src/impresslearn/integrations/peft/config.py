@@ -32,19 +32,21 @@ IMPRESS = _member(NAME.upper())
 
 @dataclass
 class ImpressConfig(PeftConfig):
-    """Settings of a mixture of masks over frozen weights: W + W ⊙ Σ_t α_t M^t, every α 0 at first.
+    """Settings of a mixture of masks over frozen weights, W + W ⊙ Σ_t α_t M^t, every α 0 at first.
 
-    num_masks: N, how many masks share a layer's weights out among themselves (each weight lies in
-    exactly one). granularity: a coefficient a mask and "layer", N numbers, or a mask and output
-    "unit". seed: what masks are drawn from, with the name of the layer: adapters of one seed and
-    number share them, and none are saved. masks_digest: SHA-256 of the masks of an adapter that was
-    made or saved; loading refuses others. None for a new adapter.
+    - num_masks: N, the number of masks that a layer's weights are divided among; each weight is in
+      exactly one.
+    - granularity: "layer" for one coefficient per mask, "unit" for one per mask and output unit.
+    - seed: with the layer's name, what masks are drawn from. Adapters of one seed and number share
+      masks, and none are saved.
+    - target_modules: names, or one regular expression, of linear layers and convolutions (GPT-2's
+      `Conv1D` too) to adapt; "all-linear"; or None for the layers that PEFT's LoRA takes.
+    - exclude_modules, layers_to_transform, layers_pattern: as in PEFT's other methods.
+    - modules_to_save: modules that are trained and saved whole, such as a head.
+    - masks_digest: SHA-256 of the masks of a saved adapter, which loading compares; None for a new
+      one.
 
-    target_modules: names, or one regular expression, of the linear layers and convolutions (GPT-2's
-    `Conv1D` too) to adapt, "all-linear", or None for those that PEFT's LoRA takes in this
-    architecture. exclude_modules, layers_to_transform, layers_pattern, modules_to_save: as in
-    PEFT's other methods; of the last the weights are trained and saved whole. Raises InputError
-    for settings that cannot be used.
+    Raises InputError for settings that cannot be used.
     """
 
     num_masks: int = 16

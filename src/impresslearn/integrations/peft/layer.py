@@ -20,16 +20,14 @@ from impresslearn.integrations.peft.masks import MaskKey, draw
 from impresslearn.kernels import mix_layers
 from impresslearn.networks.layers import MASKABLE, MaskableLayer, Part, units_in_columns
 
-NO_ADAPTER = "__base__"
-"""PEFT's name, in a mixed batch, for the network as it was."""
-
 
 class ImpressLayer(nn.Module, BaseTunerLayer):
     """A linear layer or convolution with coefficients for each adapter.
 
-    base_layer: what it wraps, whose weights are never changed but by `merge`; name: its name in the
-    network, which its masks depend on. Raises InputError for a module of another kind, and for
-    weights that are no floating-point numbers (quantised ones).
+    - base_layer: the layer that it wraps; only `merge` changes its weights.
+    - name: the layer's name in the network, which its masks depend on.
+
+    Raises InputError for another kind of module and for quantised weights.
     """
 
     adapter_layer_names = ("impress_alpha",)
@@ -42,14 +40,15 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
         """Adapter -> (N,) or (N, units), float32."""
         self.impress_key: dict[str, MaskKey] = {}
         self._digests: dict[MaskKey, bytes] = {}
-        # The own weight while adapters are merged; the module does not register what is in a list.
+        # The original weight while adapters are merged. A module does not register a list's items,
+        # so the state dict keeps its names.
         self._unmerged: list[nn.Parameter] = []
         self._disable_adapters, self._active_adapter = False, []
         self.merged_adapters: list[str] = []
         self._layer = _maskable(base_layer, name)
 
     def update_layer(self, adapter_name: str, config: ImpressConfig) -> None:
-        """Adds an adapter, which changes nothing as yet."""
+        """Adds an adapter, which changes nothing until it is trained."""
         key = MaskKey(config.num_masks, config.seed)
         device = self._weight.device
         if key not in self._digests:
@@ -82,72 +81,46 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
     def merge(self, safe_merge: bool = False, adapter_names: list[str] | None = None) -> None:
         """Puts adapters, the active ones by default, into the weights.
 
-        The layer gets a parameter of its own: others may share the one it had, and keep that.
-        Raises InputError, if `safe_merge`, where the weights would no longer be finite.
+        With `safe_merge`, raises InputError if the weights would no longer be finite.
         """
-        names = self._of_mine(check_adapters_to_merge(self, adapter_names))
+        names = self._with_coefficients(check_adapters_to_merge(self, adapter_names))
         if not names:
             return
         merged = self._with(self.merged_adapters + names).detach()
         if safe_merge and not torch.isfinite(merged).all():
             raise InputError(f"{self._layer.name} would become NaN or infinite; nothing is merged")
-        own = self._weight
-        self._unmerged = self._unmerged or [own]
-        self.get_base_layer().weight = nn.Parameter(merged, requires_grad=own.requires_grad)
+        weight = self._weight
+        self._unmerged = self._unmerged or [weight]
+        # A new parameter, because other layers may share the original one.
+        self.get_base_layer().weight = nn.Parameter(merged, requires_grad=weight.requires_grad)
         self.merged_adapters += names
 
     def unmerge(self) -> None:
-        """Puts the network's own weights back, bit for bit, shared with whom they were."""
-        for own in self._unmerged:
-            own.data = own.data.to(self._weight.device, self._weight.dtype)  # moved meanwhile
-            self.get_base_layer().weight = own
+        """Puts the original weights back, bit for bit, and shared as they were."""
+        for weight in self._unmerged:
+            # The module may have been moved or converted while this weight was put aside.
+            weight.data = weight.data.to(self._weight.device, self._weight.dtype)
+            self.get_base_layer().weight = weight
         self._unmerged, self.merged_adapters = [], []
 
-    def forward(
-        self, x: Tensor, *args: Any, adapter_names: Sequence[str] | None = None, **kwargs: Any
-    ) -> Tensor:
-        """The layer's output; adapter_names: one for each example of the batch."""
+    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """The layer's output with the active adapters."""
+        names = self._with_coefficients(self.active_adapters)
         if self.disable_adapters:
+            names = []
             if self.merged:
                 self.unmerge()
-            return self.base_layer(x, *args, **kwargs)
-        if adapter_names is not None:
-            return self._mixed_batch(x, args, kwargs, adapter_names)
-        names = [] if self.merged else self._of_mine(self.active_adapters)
-        return self._run(names, x, args, kwargs)
-
-    def _run(self, names: Sequence[str], x: Tensor, args: tuple, kwargs: dict[str, Any]) -> Tensor:
-        if not names:
+        if self.merged or not names:
             return self.base_layer(x, *args, **kwargs)
         weights = {"weight": self._with(names)}
         return functional_call(self.base_layer, weights, (x, *args), kwargs)
-
-    def _mixed_batch(
-        self, x: Tensor, args: tuple, kwargs: dict[str, Any], adapter_names: Sequence[str]
-    ) -> Tensor:
-        if self.merged:
-            raise InputError("adapter_names need weights without adapters; call unmerge_adapter()")
-        if len(adapter_names) != len(x):
-            raise InputError(
-                f"adapter_names must name one adapter for each example, got {len(adapter_names)} "
-                f"for {len(x)}"
-            )
-        rows = {
-            name: torch.tensor([row for row, each in enumerate(adapter_names) if each == name])
-            for name in dict.fromkeys(adapter_names)
-        }
-        parts = [
-            self._run(self._of_mine([name]), x[chosen.to(x.device)], args, kwargs)
-            for name, chosen in rows.items()
-        ]
-        order = torch.argsort(torch.cat(list(rows.values()))).to(x.device)
-        return torch.cat(parts)[order]
 
     def _with(self, names: Sequence[str]) -> Tensor:
         """The weight with some adapters in it."""
         return self._frozen + sum(map(self.get_delta_weight, names))
 
-    def _of_mine(self, names: Sequence[str]) -> list[str]:
+    def _with_coefficients(self, names: Sequence[str]) -> list[str]:
+        """Those of the adapters that cover this layer."""
         return [name for name in names if name in self.impress_alpha]
 
     def _bits(self, key: MaskKey, device: torch.device) -> Tensor:

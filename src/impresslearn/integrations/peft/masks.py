@@ -1,7 +1,7 @@
 """The masks of one layer, drawn from a seed and the layer's name.
 
-What else an adapter covers, and in which order, makes no difference: adapters of one seed share the
-masks of the layers that they have in common.
+The masks of a layer do not depend on the other layers that an adapter covers: adapters of one seed
+share the masks of the layers that they have in common.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from impresslearn.networks.layers import MaskableLayer
 
 @dataclass(frozen=True)
 class MaskKey:
-    """What masks are drawn from, beside their layer."""
+    """What masks are drawn from, besides the layer's name."""
 
     num_masks: int
     seed: int

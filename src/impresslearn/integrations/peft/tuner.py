@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-import torch
 from peft.mapping import PEFT_TYPE_TO_TUNER_MAPPING
-from peft.tuners._buffer_dict import BufferDict
 from peft.tuners.tuners_utils import BaseTuner
 from peft.utils import (
     TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING,
     register_peft_method,
 )
-from peft.utils.other import AuxiliaryTrainingWrapper
-from torch import Tensor, nn
+from torch import nn
 
 from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.files import reason_of
 from impresslearn.integrations.peft.config import IMPRESS, NAME, ImpressConfig
-from impresslearn.integrations.peft.layer import NO_ADAPTER, ImpressLayer, wrapped
+from impresslearn.integrations.peft.layer import ImpressLayer, wrapped
 
 
 class ImpressModel(BaseTuner):
@@ -40,13 +36,10 @@ class ImpressModel(BaseTuner):
     ) -> None:
         """Adds an adapter.
 
-        Raises InputError where no layer is meant, for layers that cannot be masked, and for masks
-        that are not those of the saved adapter.
+        Raises InputError if no layer matches, for layers that cannot be masked, and if the masks
+        differ from the saved adapter's.
         """
-        if "impress_masks" not in self._modules:  # PEFT's constructor adds the first adapter
-            self.impress_masks = BufferDict(persistent=True)
-            """Adapter -> the digest of its masks, (32,) uint8, saved with the coefficients."""
-        # What is drawn is written into the configuration: the caller's may be used again.
+        # The digest of the masks is written into the configuration, which the caller may reuse.
         self.peft_config[adapter_name] = copy.copy(self.peft_config[adapter_name])
         try:
             super().inject_adapter(model, adapter_name, *args, **kwargs)
@@ -56,26 +49,6 @@ class ImpressModel(BaseTuner):
             if isinstance(error, ValueError) and not isinstance(error, ImpressLearnError):
                 raise InputError(f"PEFT: {reason_of(error)}") from error
             raise
-
-    def delete_adapter(self, adapter_name: str) -> None:
-        """Forgets an adapter."""
-        super().delete_adapter(adapter_name)
-        del self.impress_masks[adapter_name]
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Raises InputError for coefficients of other masks, before a layer loads any.
-
-        Under a name in use PEFT loads them without a look at the settings that they came with.
-        """
-        for name, digest in self.impress_masks.items():
-            # Those that older versions saved bring no digest.
-            loaded: Tensor = state_dict.setdefault(f"{prefix}impress_masks.{name}", digest)
-            if loaded is not digest and not torch.equal(loaded.cpu(), digest.cpu()):
-                raise InputError(
-                    f"the adapter {name!r} has other masks than the coefficients to load into it "
-                    "were trained with; load them under a name that is not in use"
-                )
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _create_and_replace(
         self,
@@ -95,38 +68,11 @@ class ImpressModel(BaseTuner):
         layer.update_layer(adapter_name, peft_config)
         self._replace_module(parent, target_name, layer, target)
 
-    @contextmanager
-    def _enable_peft_forward_hooks(self, *args: Any, **kwargs: Any) -> Iterator[None]:
-        """Hands the `adapter_names` of a mixed batch to the layers. Raises InputError for others.
-
-        PEFT calls it around forward and generate.
-        """
-        names = kwargs.get("adapter_names")
-        if names is None:
-            yield
-            return
-        if self.training:
-            raise InputError("adapter_names are for prediction; call model.eval() first")
-        if (kwargs.get("num_beams") or 1) > 1:
-            raise InputError("a mixed batch cannot be searched by beams; leave out num_beams")
-        unknown = set(names) - set(self.peft_config) - {NO_ADAPTER}
-        if unknown:
-            known = ", ".join([*self.peft_config, NO_ADAPTER])
-            raise InputError(f"no adapter named {min(unknown)!r}; there are {known}")
-
-        def with_names(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-            return args, kwargs | {"adapter_names": names}
-
-        hooks = [
-            module.register_forward_pre_hook(with_names, with_kwargs=True)
-            for module in self.modules()
-            if isinstance(module, (ImpressLayer, AuxiliaryTrainingWrapper))
-        ]
-        try:
-            yield
-        finally:
-            for hook in hooks:
-                hook.remove()
+    def _enable_peft_forward_hooks(self, *args: Any, **kwargs: Any) -> AbstractContextManager:
+        """Refuses mixed batches, whose adapter_names PEFT would drop without a word."""
+        if kwargs.get("adapter_names") is not None:
+            raise InputError("a batch must be of one adapter; call set_adapter() and predict each")
+        return nullcontext()
 
     def _layers(self, adapter_name: str) -> dict[str, ImpressLayer]:
         return {
@@ -149,12 +95,9 @@ class ImpressModel(BaseTuner):
                 "(for a new adapter set masks_digest=None)"
             )
         config.masks_digest = total.hexdigest()
-        self.impress_masks[adapter_name] = torch.tensor(list(total.digest()), dtype=torch.uint8)
 
     def _take_off(self, adapter_name: str) -> None:
-        """Undoes what was done of an adapter; layers that are left without any go back."""
-        if adapter_name in self.impress_masks:
-            del self.impress_masks[adapter_name]
+        """Removes a half-added adapter; layers without any other adapter are unwrapped."""
         for name, layer in self._layers(adapter_name).items():
             layer.delete_adapter(adapter_name)
             if not layer.impress_alpha:
