@@ -31,6 +31,7 @@ def asking(inputs=ROWS, task="new 0", **more):
         ("", 422, "request: Invalid JSON: EOF while parsing"),
         (b"\xff\xfe{}", 422, "request: Invalid JSON"),
         ("[" * 100_000, 422, "recursion limit exceeded"),
+        ('{"inputs": [' + 250_000 * "[]," + "[]]}", 422, "more than 250,000 lists in a body"),
         ('{"inputs": [[NaN]], "task": "new 0"}', 422, "NaN or infinite"),
         ('{"inputs": [[1' + 5000 * "0" + ']], "task": "new 0"}', 422, "number out of range"),
         ([], 422, "request: Input should be an object"),

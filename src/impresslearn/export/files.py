@@ -59,7 +59,7 @@ def export_safetensors(task: TaskModel, path: str | os.PathLike) -> Path:
         state.update(safetensors.torch.load_file(path))
         module.load_state_dict(state)
 
-    Names, shapes and dtypes are the network's. A task with a head of its own has one row per class
+    Names, shapes and dtypes are the network's. A task with its own head has one row per class
     in it: pass num_classes=len(classes) to `create_backbone`. In a shared head with more outputs
     than classes only the first len(classes) are the task's. The metadata are `TaskModel.metadata`.
     Raises InputError if the file cannot be written, the task is a readout of several networks, or
@@ -87,7 +87,7 @@ def export_program(task: TaskModel, path: str | os.PathLike, example: Any = None
     """Writes a program of `torch.export` that maps inputs (n, ...) to logits (n, K) on the CPU.
 
     - task, path: as in `export_task`.
-    - example: a batch of inputs (n, ...); n is free, its other sizes are those of the program.
+    - example: a batch of inputs (n, ...); n is free, the program keeps its other sizes.
       Needed if the backbone takes inputs of any size.
 
     Load the file with torch alone:

@@ -1,7 +1,7 @@
 """Exports a task as a module, with its weights and norm statistics copied into the network.
 
-What the library does around a network, preparing and flattening inputs and cutting logits to the
-task's classes, is done by `ExportedTask`, and so becomes part of every traced file.
+`ExportedTask` also prepares and flattens inputs before the network and cuts the logits to the
+task's classes, so that every traced file does too.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class ExportedTask(nn.Module):
         self._mean: Tensor
         self._std: Tensor
         if task.preprocessing is not None and task.preprocessing.normalises:
-            # As buffers they move with the module; they are no part of the network's state.
+            # As buffers they move with the module; the network's state does not include them.
             for name in ("mean", "std"):
                 numbers = torch.tensor(getattr(task.preprocessing, name), device=backbone.device)
                 self.register_buffer(f"_{name}", numbers.reshape(-1), persistent=False)

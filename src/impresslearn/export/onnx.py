@@ -88,7 +88,7 @@ def _verify(
     """Raises ImpressLearnError unless onnxruntime computes the logits of the module."""
     generator, dtype = torch.Generator().manual_seed(0), task.backbone.dtype
     by_batch = task.backbone.normalises_by_batch or task.view.mode == "batch"
-    # Statistics of a small batch magnify rounding, and those of one input may not exist.
+    # Statistics of a small batch magnify rounding, and one input may have none.
     for rows in (16, 24) if by_batch else (1, 16):
         if isinstance(inputs, Inputs):  # only the network knows which of them are ids
             values = inputs[torch.arange(rows) % len(inputs)]

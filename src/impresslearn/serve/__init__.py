@@ -1,4 +1,4 @@
-"""Predictions over HTTP: `impresslearn serve STORE`, or `create_app` in a server of your own.
+"""Predictions over HTTP: `impresslearn serve STORE`, or `create_app` in your own server.
 
 `server` is the FastAPI application and runs it with uvicorn, `service` computes its answers.
 `requests` reads bodies, and `problems` turns every error into one line of JSON. TLS, slow clients

@@ -14,6 +14,7 @@ from impresslearn.errors import InputError
 from impresslearn.serve.problems import first_problem
 
 JSON, NPY = "application/json", "application/x-npy"
+MAX_LISTS = 250_000
 
 
 def as_array(values: Any) -> np.ndarray:
@@ -88,7 +89,7 @@ def media_type(request: Request) -> str:
 
 
 def parse(model: type[Model], request: Request, body: bytes) -> Model:
-    """A body as a request model. With an .npy body the other fields stand in the query.
+    """A body as a request model. With an .npy body the other fields are in the query.
 
     Raises InputError for a body that cannot be read and for fields that do not fit.
     """
@@ -98,6 +99,9 @@ def parse(model: type[Model], request: Request, body: bytes) -> Model:
             # Without this an option in the wrong place would silently have no effect.
             if query:
                 raise InputError("a JSON body holds all options itself; remove them from the query")
+            # An empty list takes three bytes in a body and a hundred times that in memory.
+            if body.count(b"[") + body.count(b"{") > MAX_LISTS:
+                raise InputError(f"more than {MAX_LISTS:,} lists in a body; send inputs as .npy")
             return model.model_validate_json(body, strict=True)
         try:
             fields: dict[str, Any] = {"inputs": np.load(io.BytesIO(body), allow_pickle=False)}

@@ -65,7 +65,7 @@ class ServeSettings:
         if self.token is None:
             if self.allow_changes:
                 raise InputError("allow_changes needs a token; set one")
-        # Other characters cannot stand in a header.
+        # A header cannot carry other characters.
         elif not isinstance(self.token, str) or not re.fullmatch("[!-~]+", self.token):
             raise InputError("token must be printable ASCII characters without spaces")
 
@@ -87,7 +87,7 @@ def create_app(
     if not isinstance(source, ImpressLearner):
         source = opened = open_store(source, readonly=not settings.allow_changes, progress=False)
     service = Service(source, settings.max_rows)
-    # Predictions have threads of their own, so that /health and /tasks never wait for them.
+    # Predictions have their own threads, so that /health and /tasks never wait for them.
     pool = ThreadPoolExecutor(settings.threads, "predict")
 
     @asynccontextmanager
@@ -139,7 +139,7 @@ def run_server(
     port: int = 8000,
     log_level: LogLevel = "info",
 ) -> None:
-    """Serves a store or a learner until the process is told to stop.
+    """Serves a store or a learner until the process is stopped.
 
     - source: as in `create_app`.
     - settings: limits and the token; the defaults of `ServeSettings` if None.

@@ -23,7 +23,7 @@ Answer = dict[str, Any]
 Label = int | str
 Limit = Annotated[int, Query(ge=1, le=1000, description="The size of a page.")]
 Offset = Annotated[int, Query(ge=0, le=2**31, description="The number of tasks to skip.")]
-# Names stand in the query, because they may hold slashes, which a path cannot carry.
+# Names are in the query, because they may contain slashes, which a path cannot carry.
 Name = Annotated[TaskName, Query(description="The name of a task.")]
 Version = Annotated[int, Query(ge=1, le=2**31, description="One of its versions.")]
 
@@ -44,7 +44,7 @@ class Inference(BaseModel):
     unknown: bool
     unknown_probability: float
     entropy: float = Field(description="Of the posterior with unknown, in nats.")
-    margin: float = Field(description="Probability of the best minus that of the next hypothesis.")
+    margin: float = Field(description="Probability of the best minus the next hypothesis's.")
     posterior: dict[str, float] = Field(description="Probabilities, the most likely task first.")
     labels: list[Label] | None = Field(description="One label per row; null if unknown.")
     logits: list[list[float]] | None

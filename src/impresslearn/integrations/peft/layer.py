@@ -120,7 +120,7 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
         return self._frozen + sum(map(self.get_delta_weight, names))
 
     def _with_coefficients(self, names: Sequence[str]) -> list[str]:
-        """Those of the adapters that cover this layer."""
+        """The adapters among `names` that cover this layer."""
         return [name for name in names if name in self.impress_alpha]
 
     def _bits(self, key: MaskKey, device: torch.device) -> Tensor:
@@ -177,7 +177,7 @@ def _maskable(module: nn.Module, name: str) -> MaskableLayer:
     weight = module.weight
     if not (isinstance(weight, Tensor) and weight.is_floating_point()):
         raise InputError(
-            f"the weights of {name} are quantised; masks need those of a floating-point type, "
+            f"the weights of {name} are quantised; masks need floating-point weights, "
             "load the model without quantisation"
         )
     shape = tuple(weight.t().shape if part else weight.shape)

@@ -69,7 +69,7 @@ class ImpressModel(BaseTuner):
         self._replace_module(parent, target_name, layer, target)
 
     def _enable_peft_forward_hooks(self, *args: Any, **kwargs: Any) -> AbstractContextManager:
-        """Refuses mixed batches, whose adapter_names PEFT would drop without a word."""
+        """Refuses mixed batches, whose adapter_names PEFT would silently drop."""
         if kwargs.get("adapter_names") is not None:
             raise InputError("a batch must be of one adapter; call set_adapter() and predict each")
         return nullcontext()
