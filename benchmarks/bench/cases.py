@@ -1,4 +1,4 @@
-"""What `impresslearn bench` measures: steps, whole epochs and tasks, memory, compile time.
+"""What `python -m benchmarks speed` measures: steps, whole epochs and tasks, memory, compile time.
 
 Each figure stands beside its reference in the same run.
 """

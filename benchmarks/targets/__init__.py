@@ -1,4 +1,4 @@
-"""The paper's figures and tables, and ours, as targets of `impresslearn reproduce`.
+"""The paper's figures and tables, and ours, as targets of `python -m benchmarks reproduce`.
 
 `targets.toml` says what each is about and how it is shown, `benchmarks.toml` what streams, networks
 and recipes a scale uses. `masks`, `tasks`, `frontier`, `small_tasks` and `parameters` hold the jobs

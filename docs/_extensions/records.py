@@ -220,7 +220,7 @@ def advice(path: Path) -> Rows:
 
 
 def bench(path: Path) -> Rows:
-    """What `impresslearn bench` measures."""
+    """What `python -m benchmarks speed` measures."""
     record = json.loads(path.read_text(encoding="utf-8"))
     yield ["what; its reference", "measured", "reference", "ratio"]
     for row in record:
