@@ -34,7 +34,7 @@ PAGE = """<!doctype html>
 def add_version(built: Path, site: Path, version: str) -> Path:
     """Copies a built site to where its version belongs, and lists it. Returns the list."""
     if not (built / "index.html").is_file():
-        raise SystemExit(f"{built} is no built site; run make docs")
+        raise SystemExit(f"{built} is not a built site; run make docs")
     place = site / version
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(built, place)

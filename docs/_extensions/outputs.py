@@ -20,7 +20,7 @@ from sphinx.util import logging
 ROOT = Path(__file__).parents[2]
 OUTPUT = "\n\n```{{code-block}} text\n:class: output\n\n{}\n```"
 ELSEWHERE = ("run",)
-"""Pages whose blocks tests of their own run."""
+"""Pages whose blocks their own tests run."""
 
 log = logging.getLogger(__name__)
 

@@ -134,7 +134,7 @@ class _Run:
 
     def _python(self, block: Block) -> str:
         printed = StringIO()
-        # Blank lines in front make the line numbers of a traceback those of the page.
+        # Blank lines in front give a traceback the line numbers of the page.
         program = "\n" * (block.line - 1) + block.code.replace(PORT, self.port)
         try:
             with redirect_stdout(printed):

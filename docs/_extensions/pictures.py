@@ -174,7 +174,7 @@ def _cells(values: Tensor, positive: str = "plus") -> list[str]:
 
 
 def _row(panels: Sequence[tuple[str, list[str]]], between: Sequence[str], wrap: int = 4) -> str:
-    """Panels in rows of so many, with a sign between each and the next."""
+    """Panels in rows, with a sign between each and the next."""
     gap, label = 36, 24
     parts: list[str] = []
     for number, (title, cells) in enumerate(panels):
