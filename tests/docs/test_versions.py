@@ -19,7 +19,7 @@ def place(built, site):
 
 def test_versions_are_listed_the_newest_first(tmp_path):
     built, site = tmp_path / "html", tmp_path / "site"
-    assert place(built, site).stderr == f"{built} is no built site; run make docs\n"
+    assert place(built, site).stderr == f"{built} is not a built site; run make docs\n"
     built.mkdir()
     (built / "index.html").write_text("new")
     for version in ("0.9.0", "0.10.0", il.__version__, "drafts"):

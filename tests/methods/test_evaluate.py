@@ -93,7 +93,7 @@ def test_basis_tasks_count_apart():
     assert found.basis_accuracy == found.matrix[-1][0]
     assert found.bytes_per_task == (found.bytes["second"] + found.bytes["third"]) / 2
     assert found.basis_bytes == found.bytes["first"]
-    assert found.images_per_task == QUICK.min_steps * 16  # an eighth of 96 is less than a batch
+    assert found.images_per_task == QUICK.min_steps * QUICK.batch_size
     row = found.rows()[1]
     assert sum(row[key] for key in row if key.startswith("bytes_")) == row["bytes"]
     assert "basis accuracy" in str(found)

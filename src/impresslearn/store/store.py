@@ -410,12 +410,21 @@ class Store:
     def _check_masks_of(self, task: LearnedTask) -> None:
         """Raises StoreError for a kept task that combines masks which are not there."""
         self.catch_up()
-        there = task.num_masks <= len(self._bank)
-        if not there or (task.mask is not None and task.mask not in self._bank):
+        if not self._has_masks_of(task):
+            # A commit in memory writes the task's row first; wait until it has added the masks too.
+            with self._committing:
+                complete = self._has_masks_of(task)
+            if complete:
+                return
             raise StoreError(
                 f"task {task.name!r} combines masks that its bank of {len(self._bank)} does not "
                 "have; restore the store from a copy"
             )
+
+    def _has_masks_of(self, task: LearnedTask) -> bool:
+        if task.mask is not None and task.mask not in self._bank:
+            return False
+        return task.num_masks <= len(self._bank)
 
     def _commit(
         self,
