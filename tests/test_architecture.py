@@ -4,8 +4,6 @@ import ast
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1] / "src" / "impresslearn"
 FILES = sorted(ROOT.rglob("*.py"))
 
@@ -37,14 +35,14 @@ def unit_of(file: Path) -> str:
 
 def imported_paths(file: Path) -> list[list[str]]:
     """What a file imports, at the top or inside a function, as parts of dotted names."""
-    found: list[list[str]] = []
+    paths: list[list[str]] = []
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found += [alias.name.split(".") for alias in node.names]
+            paths += [alias.name.split(".") for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}:{node.lineno}: relative imports hide the direction"
-            found += [[*(node.module or "").split("."), alias.name] for alias in node.names]
-    return [path[1:] for path in found if path[0] == "impresslearn" and len(path) > 1]
+            paths += [[*(node.module or "").split("."), alias.name] for alias in node.names]
+    return [path[1:] for path in paths if path[0] == "impresslearn" and len(path) > 1]
 
 
 def imported_units(file: Path) -> set[str]:
@@ -54,26 +52,27 @@ def imported_units(file: Path) -> set[str]:
 
 def imported_files(file: Path) -> set[Path]:
     """Files of this package that a file imports from."""
-    found = set()
+    files = set()
     for path in imported_paths(file):
         place = ROOT.joinpath(*path)
         if not place.is_dir() and not place.with_suffix(".py").exists():  # a name in a module
             place = place.parent
-        found.add(place / "__init__.py" if place.is_dir() else place.with_suffix(".py"))
-    return found - {file}
+        files.add(place / "__init__.py" if place.is_dir() else place.with_suffix(".py"))
+    return files - {file}
 
 
 def test_every_unit_has_a_layer():
     assert {unit_of(file) for file in FILES} - {"__init__"} <= set(LEVEL)
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
-def test_imports_point_one_way(file):
-    unit = unit_of(file)
-    if unit == "__init__":
-        return
-    allowed = ONLY.get(unit, {other for other in LEVEL if LEVEL[other] < LEVEL[unit]} | {unit})
-    assert imported_units(file) <= allowed
+def test_imports_point_one_way():
+    for file in FILES:
+        unit = unit_of(file)
+        if unit == "__init__":
+            continue
+        lower = {other for other in LEVEL if LEVEL[other] < LEVEL[unit]}
+        forbidden = imported_units(file) - ONLY.get(unit, lower | {unit})
+        assert not forbidden, f"{file.relative_to(ROOT)} imports {forbidden}"
 
 
 def test_no_file_imports_in_a_circle():
@@ -86,7 +85,7 @@ def test_at_most_25_names_at_the_top():
     assert len({unit_of(file) for file in FILES} - {"__init__", "__main__"}) <= 25
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
-def test_one_idea_a_file(file):
-    assert file.stem not in {"utils", "util", "helpers", "common", "misc"}
-    assert len(file.read_text(encoding="utf-8").splitlines()) <= 600
+def test_one_idea_per_file():
+    for file in FILES:
+        assert file.stem not in {"utils", "util", "helpers", "common", "misc"}
+        assert len(file.read_text(encoding="utf-8").splitlines()) <= 600, file.relative_to(ROOT)
