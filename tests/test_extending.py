@@ -17,7 +17,6 @@ def _only_here(monkeypatch):
     """Forgets what a test registers."""
     for module, name in (
         (masks.sources, "_sources"),
-        (streams, "_functions"),
         (networks.norms, "_policies"),
     ):
         monkeypatch.setattr(module, name, dict(getattr(module, name)))
@@ -50,9 +49,7 @@ def pairs(tasks, *, shift=0):
 
 
 def test_a_method_and_a_stream_are_compared_with_the_library_s():
-    streams.register_stream("pairs", pairs)
-    assert streams.list_streams()[-1] == "pairs"
-    stream = streams.create_stream("pairs", tasks=3, shift=1)
+    stream = pairs(3, shift=1)
     recipe = il.Recipe(epochs=0, min_steps=20)
     methods = {
         "mine": (NearestMean, {"power": 1}),
@@ -64,7 +61,6 @@ def test_a_method_and_a_stream_are_compared_with_the_library_s():
     assert mine.accuracy > 0.9
     assert mine.forgetting == mine.backward_transfer == 0
     assert mine.bytes == mine.roles == {}
-    refused("pairs needs the setting 'tasks'", streams.create_stream, "pairs")
 
 
 def first_weights(layers, ones, seed):
@@ -117,7 +113,6 @@ def test_a_norm_policy_normalises_networks_made_and_adapted(tmp_path):
             masks.register_mask_source,
             ["random", "disjoint", "disjoint_kernels", "edge_popup", "own"],
         ),
-        (streams.register_stream, ["permuted_mnist", "own"]),
         (networks.register_norm, ["batch", "own"]),
     ],
 )

@@ -14,13 +14,13 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from benchmarks.jobs import Outcome, Place, job_function
+from benchmarks.streams.clinc import clinc150_sentences
 from benchmarks.work.inputs import TaskData, load_backbone, load_bank, load_task
 from impresslearn.data import Examples, TextEncoder
 from impresslearn.data.preprocessing import Prepared
 from impresslearn.inference.task_inference import unknown_odds
 from impresslearn.inference.unknown import signals
 from impresslearn.learner import ImpressLearner
-from impresslearn.streams.clinc import clinc150_sentences
 from impresslearn.training.loop import Recipe
 from impresslearn.training.objectives import entropies
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from impresslearn.data import StreamedExamples, to_batches
 from impresslearn.errors import MissingDataError
-from impresslearn.streams import cifar, from_folder, imagenet, split_cifar100, split_imagenet
+from impresslearn.streams import cifar, from_folder, split_cifar100
 from impresslearn.streams.torchvision import RawImages
 from toys import refused
 
@@ -120,45 +119,10 @@ def grey(level):
     return np.full((12, 20, 3), level, np.uint8)
 
 
-@pytest.fixture
-def image_root(tmp_path):
-    """Six classes, four training and two test images each; class i is of grey level 10 * i.
-
-    Its pixels are a centre as wide as the crop and its resizing see, in white borders.
-    """
-    for label in range(6):
-        pixels = grey(255)
-        pixels[:, 3:17] = 10 * label
-        for number, split in enumerate(["train"] * 4 + ["val"] * 2):
-            turned = pixels if number % 2 else pixels.transpose(1, 0, 2).copy()
-            write_image(tmp_path / split / f"n{label}" / f"{number}.png", turned)
-    return tmp_path
-
-
-def test_tasks_of_imagenet_are_normalised_centre_crops_held_or_streamed(image_root):
-    stream = split_imagenet(image_root, classes_per_task=2, size=6)
-    assert stream.names == ("imagenet-00", "imagenet-01", "imagenet-02")
-    assert {name for task in stream for name in task.classes} == {f"n{i}" for i in range(6)}
-    train, test = stream[0].train, stream[0].test
-    assert train.inputs.shape == (8, 3, 6, 6)
-    assert set(train.labels) == set(stream[0].classes) == set(stream[0].settings["classes"])
-    mean, std = torch.tensor(imagenet.MEAN), torch.tensor(imagenet.STD)
-    for image, label in zip(train.inputs, train.labels, strict=True):
-        expected = (torch.full((3,), 10 * int(label[1:]) / 255) - mean) / std
-        torch.testing.assert_close(image, expected[:, None, None].expand(3, 6, 6))
-    read = split_imagenet(image_root, classes_per_task=2, size=6, memory_limit=100, workers=0)[0]
-    assert isinstance(read.test, StreamedExamples)
-    inputs, targets = zip(*to_batches(read.test, read.classes, CPU).batches(3), strict=True)
-    assert torch.equal(torch.cat(inputs), test.inputs)
-    assert [read.classes[i] for i in torch.cat(targets)] == test.labels.tolist()
-
-
-@pytest.mark.parametrize("name", ["split_cifar100", "split_imagenet"])
-def test_validation_is_stratified_and_only_training_is_augmented(name, image_root, monkeypatch):
+def test_validation_is_stratified_and_only_training_is_augmented(monkeypatch):
     monkeypatch.setattr(cifar, "load_cifar100", toy_raw)
-    make = {"split_cifar100": split_cifar100, "split_imagenet": split_imagenet}[name]
-    settings = {"root": image_root, "classes_per_task": 2, "validation": 0.25}
-    task, plain = (make(**settings, augment=augment)[0] for augment in (True, False))
+    settings = {"classes_per_task": 2, "validation": 0.25}
+    task, plain = (split_cifar100(**settings, augment=augment)[0] for augment in (True, False))
     assert sorted(task.validation.labels) == list(task.classes)
     assert (len(task.train), len(task.validation)) == (6, 2)
     assert task.train.augment is not None
@@ -180,12 +144,8 @@ def test_a_folder_of_tasks(tmp_path):
     assert from_folder(tmp_path, size=8)[0].test.inputs.shape == (2, 3, 8, 8)
 
 
-def test_unusable_folders_are_refused(image_root, tmp_path):
+def test_unusable_folders_are_refused(tmp_path):
     missing = partial(refused, error=MissingDataError)
-    missing("no image folder at nowhere/train", split_imagenet, "nowhere")
-    write_image(image_root / "train" / "n9" / "0.png", grey(3))
-    untested = r"class 'n9' has no folder in .*val"
-    refused(untested, split_imagenet, image_root, classes_per_task=7)
     root = tmp_path / "tasks"
     missing("no folder nowhere", from_folder, "nowhere")
     root.mkdir()
@@ -194,10 +154,3 @@ def test_unusable_folders_are_refused(image_root, tmp_path):
     missing(r"no image folder at .*test", from_folder, root)
     write_image(root / "a" / "test" / "y" / "0.png", grey(0))
     refused("task 'a': the test part has label 'y', which train lacks", from_folder, root)
-
-
-def test_real_tiny_imagenet(tiny_imagenet_root):
-    stream = split_imagenet(tiny_imagenet_root, size=64)
-    assert [len(task.classes) for task in stream] == [10] * 4
-    assert stream[0].test.inputs.shape == (200, 3, 64, 64)
-    assert stream[0].test.inputs.mean((0, 2, 3)).abs().max() < 0.5

@@ -8,10 +8,9 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from impresslearn import streams
 from impresslearn.data import Examples, StreamedExamples
 from impresslearn.errors import UnknownTaskError
-from impresslearn.streams import Stream, Task, create_stream, from_arrays, list_streams
+from impresslearn.streams import Stream, Task, from_arrays, rotated_digits
 from toys import refused
 
 X = np.arange(12, dtype=np.float32).reshape(6, 2)
@@ -58,19 +57,6 @@ def test_a_stream_is_a_sequence_that_travels_to_other_processes(stream):
     refused("two tasks named 'task-1'", Stream, "toy", (stream[1], stream[1]))
 
 
-def test_every_listed_stream_is_a_public_function():
-    assert set(list_streams()) < set(streams.__all__)
-    for name in ("rotated_digits", "permuted_digits"):
-        made = create_stream(name, tasks=3, seed=7)
-        assert (made.name, made.names) == (name, getattr(streams, name)(tasks=3, seed=7).names)
-    for name, settings, message in (
-        ("mnist", {}, "got 'mnist'; did you mean 'mnist_customers' or "),
-        ("rotated_digits", {"task": 3}, "rotated_digits has no setting 'task'; it has tasks, "),
-        ("split_imagenet", {}, "split_imagenet needs the setting 'root'"),
-    ):
-        refused(message, create_stream, name, **settings)
-
-
 def test_pairs_and_triples_of_anything_become_tasks():
     dataset, names = TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)), ["cat", "dog"] * 3
     made = from_arrays({"b": ((X, names), (X[:2], names[:2])), "a": (dataset, (X, Y), dataset)})
@@ -114,7 +100,7 @@ def test_settings_are_chosen_on_what_is_held_out_of_the_training_examples():
 
 
 def test_validation_examples_of_its_own_are_taken_and_streamed_ones_split():
-    own = create_stream("rotated_digits", tasks=2, validation=0.1)
+    own = rotated_digits(tasks=2, validation=0.1)
     assert own.for_validation()[1].test.inputs.equal(own[1].validation.inputs)
     pairs = StreamedExamples(TensorDataset(torch.arange(10.0)[:, None]), np.arange(10) % 2)
     task = Stream("s", (Task("t", (0, 1), lambda: pairs, load),)).for_validation(0.2)[0]

@@ -1,0 +1,151 @@
+"""Streams that only benchmarks use: CLINC150, customers of MNIST and Split ImageNet."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from benchmarks.streams import customers, imagenet
+from benchmarks.streams.clinc import clinc150, clinc150_sentences
+from benchmarks.streams.customers import mnist_customers
+from benchmarks.streams.imagenet import split_imagenet
+
+import impresslearn as il
+from impresslearn.errors import MissingDataError
+from impresslearn.streams.mnist import MNIST_MEAN, MNIST_STD
+from impresslearn.streams.torchvision import RawImages
+from impresslearn.streams.transforms import rotate
+from toys import refused
+
+DOMAINS = {"travel": ["flight", "hotel", "visa"], "banking": ["transfer", "balance"]}
+TEMPLATES = ("please {}", "{} now", "i want a {}", "what about my {}", "{} for tomorrow please")
+COUNTS = {"train": 5, "val": 2, "test": 3}
+
+
+@pytest.fixture
+def clinc_root(tmp_path):
+    splits = {"oos_test": [["how tall is the moon", "oos"], ["tomorrow please", "oos"]]}
+    for split, count in COUNTS.items():
+        splits[split] = []
+        for template in TEMPLATES[:count]:
+            for intent in [*DOMAINS["travel"], *DOMAINS["banking"]]:
+                splits[split].append([template.format(intent), intent])
+    (tmp_path / "data_full.json").write_text(json.dumps(splits))
+    (tmp_path / "domains.json").write_text(json.dumps(DOMAINS))
+    return tmp_path
+
+
+def test_clinc150_has_one_task_per_domain(clinc_root):
+    stream = clinc150(clinc_root, width=6)
+    assert (stream.name, stream.names) == ("clinc150", ("travel", "banking"))
+    assert stream["travel"].classes == ("flight", "hotel", "visa")
+    task = stream["banking"]
+    assert [len(part) for part in (task.train, task.validation, task.test)] == [10, 4, 6]
+    assert task.test.labels.tolist() == ["transfer", "balance"] * 3
+    encoder = il.TextEncoder(6).fit(clinc150_sentences(clinc_root))
+    sentences = ["please transfer", "please balance", "transfer now", "balance now"]
+    assert torch.equal(task.validation.inputs, encoder.transform(sentences))
+    outside = clinc150_sentences(clinc_root, "oos_test")
+    assert outside == ["how tall is the moon", "tomorrow please"]
+
+
+def test_clinc150_names_what_is_missing(clinc_root):
+    (clinc_root / "domains.json").write_text('{"travel": ["flight"]}')
+    refused("must name the same intents; only one of them has 'balance'", clinc150, clinc_root)
+    (clinc_root / "data_full.json").unlink()
+    refused("no .*data_full.json: expected", clinc150, clinc_root, error=MissingDataError)
+
+
+@pytest.mark.nightly
+def test_a_coded_head_matches_logistic_regression_on_clinc150(clinc150_root):
+    """At a thirtieth of its bytes."""
+    from sklearn.linear_model import LogisticRegression
+
+    recipe = il.Recipe(lr=0.03, epochs=0, min_steps=300, batch_size=256, label_smoothing=0.1)
+    network = il.create_backbone("linear", in_features=768, head="own")
+    settings = {"precision": "coded", "bit_price": 0.02, "task_recipe": recipe, "progress": False}
+    learner = il.ImpressLearner(network, **settings)
+    stream = clinc150(clinc150_root)
+    assert [len(task.classes) for task in stream] == [15] * 10
+    assert len(clinc150_sentences(clinc150_root, "oos_test")) == 1000
+    rows = []
+    for task in stream:
+        train, test = task.train, task.test
+        learner.learn_task(task.name, train)
+        fitted = LogisticRegression(max_iter=300).fit(train.inputs, train.labels)
+        rival = fitted.score(test.inputs, test.labels)
+        rows.append((rival, learner.score(test, task.name), learner.tasks_[task.name].bytes))
+    rival, accuracy, size = np.mean(rows, axis=0)
+    assert rival > 0.935  # 0.9416
+    assert accuracy > 0.93  # 0.9398
+    assert size < 2000  # 1406
+
+
+@pytest.fixture
+def toy_mnist(monkeypatch):
+    """600 images of each digit, all of one grey level, darker ones to train on."""
+    labels = np.tile(np.arange(10), 600)
+    levels = np.arange(6000) // 80 + 50
+    images = np.broadcast_to(levels[:, None, None], (6000, 28, 28)).astype(np.uint8)
+    raw = RawImages(images, labels, images + 100, labels, tuple("0123456789"))
+    monkeypatch.setattr(customers, "load_mnist", lambda root, download: raw)
+
+
+@pytest.mark.usefixtures("toy_mnist")
+def test_a_customer_has_its_own_angle_classes_and_images():
+    stream = mnist_customers(tasks=14, seed=3, train_size=20)
+    assert (stream.name, stream.names[:2]) == ("mnist_customers", ("customer-0", "customer-1"))
+    assert [len(task.train) for task in stream] == [2000] * 12 + [20] * 2
+    assert len({task.settings["angle"] for task in stream}) == 14
+    for task in stream[11:]:
+        assert list(task.classes) == task.settings["classes"] == sorted(set(task.train.labels))
+        for part, levels in ((task.train, (50, 125)), (task.test, (150, 225))):
+            assert set(np.bincount(part.labels).tolist()) == {0, len(part) // 5}
+            pixels = part.inputs * MNIST_STD[0] + MNIST_MEAN[0]
+            level = pixels[:, :, 14:15, 14:15]
+            assert torch.isin((255 * level).round(), torch.arange(*levels)).all()
+            turned = rotate(level.expand(pixels.shape), task.settings["angle"])
+            torch.testing.assert_close(pixels, turned, atol=1e-5, rtol=0)
+    assert mnist_customers(tasks=1, seed=4)[0].settings != stream[0].settings
+    refused("tasks must be an integer of at least 1", mnist_customers, tasks=0)
+    refused("train_size must be an integer from 5", mnist_customers, tasks=13, train_size=4)
+
+
+@pytest.fixture
+def image_root(tmp_path):
+    """Six classes, four training and two test images each; class i has grey level 10 * i.
+
+    The level fills the centre that crop and resizing see, between white borders.
+    """
+    image = pytest.importorskip("PIL.Image")
+    for label in range(6):
+        pixels = np.full((12, 20, 3), 255, np.uint8)
+        pixels[:, 3:17] = 10 * label
+        for number, split in enumerate(["train"] * 4 + ["val"] * 2):
+            folder = tmp_path / split / f"n{label}"
+            folder.mkdir(parents=True, exist_ok=True)
+            turned = pixels if number % 2 else pixels.transpose(1, 0, 2).copy()
+            image.fromarray(turned).save(folder / f"{number}.png")
+    return tmp_path
+
+
+def test_tasks_of_imagenet_are_normalised_centre_crops(image_root):
+    stream = split_imagenet(image_root, classes_per_task=2, size=6)
+    assert stream.names == ("imagenet-00", "imagenet-01", "imagenet-02")
+    train = stream[0].train
+    assert train.inputs.shape == (8, 3, 6, 6)
+    assert train.augment is not None
+    assert stream[0].test.augment is None
+    mean, std = torch.tensor(imagenet.MEAN), torch.tensor(imagenet.STD)
+    for image, label in zip(train.inputs, train.labels, strict=True):
+        expected = (torch.full((3,), 10 * int(label[1:]) / 255) - mean) / std
+        torch.testing.assert_close(image, expected[:, None, None].expand(3, 6, 6))
+    (image_root / "val" / "n5").rename(image_root / "n5")
+    refused("class 'n5' has no folder in .*val", split_imagenet, image_root, classes_per_task=6)
+
+
+def test_real_tiny_imagenet(tiny_imagenet_root):
+    stream = split_imagenet(tiny_imagenet_root, size=64)
+    assert [len(task.classes) for task in stream] == [10] * 4
+    assert stream[0].test.inputs.shape == (200, 3, 64, 64)
+    assert stream[0].test.inputs.mean((0, 2, 3)).abs().max() < 0.5
