@@ -9,10 +9,8 @@ from impresslearn.checks import check_integer
 from impresslearn.data import Examples
 from impresslearn.streams import Stream, Task
 from impresslearn.streams.draws import seeded, stratified_sample
-from impresslearn.streams.mnist import MNIST_MEAN, MNIST_STD
-from impresslearn.streams.pixels import Pixels, Splits
-from impresslearn.streams.torchvision import load_mnist
-from impresslearn.streams.transforms import rotate
+from impresslearn.streams.pixels import Pixels, rotate
+from impresslearn.streams.standard import mnist_splits
 
 CLASSES, TEST_SIZE = 5, 500
 BASIS, BASIS_SIZE = 12, 2000  # masks are learned from the first customers, with more images
@@ -37,17 +35,17 @@ def mnist_customers(
     Raises InputError for settings out of range, MissingDataError without MNIST.
     """
     check_integer("tasks", tasks, 1)
-    splits = Splits.of(load_mnist(root, download), MNIST_MEAN, MNIST_STD)
+    all_train, all_test = mnist_splits(root, download)
     made = []
     for number in range(tasks):
         generator = seeded(seed, "customer", number)
         angle = float(generator.uniform(0, 360))
         classes = sorted(generator.permutation(10)[:CLASSES].tolist())
         size = BASIS_SIZE if number < BASIS else train_size
-        train = _draw(size, splits.train, classes, generator)
-        test = _draw(TEST_SIZE, splits.test, classes, generator)
-        load_train = partial(_turned, splits.train, train, angle)
-        load_test = partial(_turned, splits.test, test, angle)
+        train = _draw(size, all_train, classes, generator)
+        test = _draw(TEST_SIZE, all_test, classes, generator)
+        load_train = partial(_turned, all_train, train, angle)
+        load_test = partial(_turned, all_test, test, angle)
         settings = {"angle": angle, "classes": classes}
         task = Task(f"customer-{number}", tuple(classes), load_train, load_test, settings=settings)
         made.append(task)

@@ -9,7 +9,7 @@ from impresslearn.errors import InputError
 from impresslearn.streams import Stream, Task
 from impresslearn.streams.custom import load_images
 from impresslearn.streams.draws import draw_class_groups
-from impresslearn.streams.transforms import flip_and_shift
+from impresslearn.streams.pixels import flip_and_shift
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's training pixels
 

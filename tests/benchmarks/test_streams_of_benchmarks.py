@@ -5,16 +5,17 @@ import json
 import numpy as np
 import pytest
 import torch
-from benchmarks.streams import customers, imagenet
+from benchmarks.streams import imagenet
 from benchmarks.streams.clinc import clinc150, clinc150_sentences
 from benchmarks.streams.customers import mnist_customers
 from benchmarks.streams.imagenet import split_imagenet
 
 import impresslearn as il
 from impresslearn.errors import MissingDataError
-from impresslearn.streams.mnist import MNIST_MEAN, MNIST_STD
+from impresslearn.streams import standard
+from impresslearn.streams.pixels import rotate
+from impresslearn.streams.standard import MNIST_MEAN, MNIST_STD
 from impresslearn.streams.torchvision import RawImages
-from impresslearn.streams.transforms import rotate
 from toys import refused
 
 DOMAINS = {"travel": ["flight", "hotel", "visa"], "banking": ["transfer", "balance"]}
@@ -88,7 +89,7 @@ def toy_mnist(monkeypatch):
     levels = np.arange(6000) // 80 + 50
     images = np.broadcast_to(levels[:, None, None], (6000, 28, 28)).astype(np.uint8)
     raw = RawImages(images, labels, images + 100, labels, tuple("0123456789"))
-    monkeypatch.setattr(customers, "load_mnist", lambda root, download: raw)
+    monkeypatch.setattr(standard, "load_mnist", lambda root, download: raw)
 
 
 @pytest.mark.usefixtures("toy_mnist")

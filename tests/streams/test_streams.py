@@ -1,6 +1,7 @@
-"""Tasks, streams, the register of streams, and streams of data in hand."""
+"""Tasks, streams, and streams of your own arrays and image folders."""
 
 import pickle
+from functools import partial
 from unittest.mock import Mock
 
 import numpy as np
@@ -9,8 +10,8 @@ import torch
 from torch.utils.data import TensorDataset
 
 from impresslearn.data import Examples, StreamedExamples
-from impresslearn.errors import UnknownTaskError
-from impresslearn.streams import Stream, Task, from_arrays, rotated_digits
+from impresslearn.errors import MissingDataError, UnknownTaskError
+from impresslearn.streams import Stream, Task, from_arrays, from_folder
 from toys import refused
 
 X = np.arange(12, dtype=np.float32).reshape(6, 2)
@@ -100,7 +101,9 @@ def test_settings_are_chosen_on_what_is_held_out_of_the_training_examples():
 
 
 def test_validation_examples_of_its_own_are_taken_and_streamed_ones_split():
-    own = rotated_digits(tasks=2, validation=0.1)
+    own = from_arrays(
+        {"a": ((X, Y), (X[:2], Y[:2]), (X, Y)), "b": ((X, Y), (X[:5], Y[:5]), (X, Y))}
+    )
     assert own.for_validation()[1].test.inputs.equal(own[1].validation.inputs)
     pairs = StreamedExamples(TensorDataset(torch.arange(10.0)[:, None]), np.arange(10) % 2)
     task = Stream("s", (Task("t", (0, 1), lambda: pairs, load),)).for_validation(0.2)[0]
@@ -116,4 +119,41 @@ def test_a_class_without_examples_to_learn_from_is_told():
     refused("task 't': .* leaves none of class 1 to learn from; hold out fewer", some.load_train)
     refused("task 't': validation=0.9 of 4 examples is 4: leave both parts some", many.load_test)
     stream = Stream("s", (task,))
-    refused("fraction must be a fraction in \\(0, 1\\), got 0", stream.for_validation, 0)
+    refused("fraction must be between 0 and 1, got 0", stream.for_validation, 0)
+
+
+def write_image(path, pixels):
+    image = pytest.importorskip("PIL.Image")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image.fromarray(pixels).save(path)
+
+
+def grey(level):
+    return np.full((12, 20, 3), level, np.uint8)
+
+
+def test_a_folder_of_tasks(tmp_path):
+    for task in ("site-b", "site-a"):
+        for split in ("train", "test", "val"):
+            for level, label in ((0, "off"), (255, "on")):
+                if (task, split, label) != ("site-a", "val", "off"):
+                    write_image(tmp_path / task / split / label / "0.png", grey(level))
+    stream = from_folder(tmp_path)
+    assert (stream.name, stream.names) == (tmp_path.name, ("site-a", "site-b"))
+    assert stream[0].classes == ("off", "on")
+    assert stream[0].train.inputs.shape == (2, 3, 12, 20)
+    assert stream[0].train.inputs[:, 0, 0, 0].tolist() == [0.0, 1.0]
+    assert stream[0].validation.labels.tolist() == ["on"]
+    assert from_folder(tmp_path, size=8)[0].test.inputs.shape == (2, 3, 8, 8)
+
+
+def test_unusable_folders_are_refused(tmp_path):
+    missing = partial(refused, error=MissingDataError)
+    root = tmp_path / "tasks"
+    missing("no folder nowhere", from_folder, "nowhere")
+    root.mkdir()
+    refused("no task in", from_folder, root)
+    write_image(root / "a" / "train" / "x" / "0.png", grey(0))
+    missing(r"no image folder at .*test", from_folder, root)
+    write_image(root / "a" / "test" / "y" / "0.png", grey(0))
+    refused("task 'a': the test part has label 'y', which train lacks", from_folder, root)

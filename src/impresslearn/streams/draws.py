@@ -1,17 +1,20 @@
 """Draws everything random about a stream from an explicit seed.
 
-Each purpose has its own generator, so that asking for a validation split does not change the
-angles, and task i is the same task however many are asked for. Of numpy's `RandomState`, unlike
-`default_rng`, the draws never change between versions (NEP 19).
+Each purpose has its own generator, so that asking for fewer training images does not change the
+angles, and task i is the same for any number of tasks. The draws of numpy's `RandomState`, unlike
+`default_rng`, never change between versions (NEP 19).
 """
 
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
-from impresslearn.checks import check_integer, check_number
+from impresslearn.checks import check_integer
 from impresslearn.errors import InputError
 
+T = TypeVar("T")
+# A generator depends on the place of its purpose here: append, never reorder.
 PURPOSES = ("angles", "permutation", "classes", "test", "validation", "train_size", "customer")
 
 
@@ -21,19 +24,10 @@ def seeded(seed: int, purpose: str, *keys: int) -> np.random.RandomState:
     return np.random.RandomState([int(seed), PURPOSES.index(purpose), *keys])
 
 
-def check_fraction(name: str, value: object, *, zero: bool = True) -> float:
-    """The value as a float. Raises InputError unless it is in [0, 1), or in (0, 1) if not zero."""
-    fraction = check_number(name, value, 0)
-    if fraction >= 1 or (fraction == 0 and not zero):
-        bounds = "[0, 1)" if zero else "(0, 1)"
-        raise InputError(f"{name} must be a fraction in {bounds}, got {value!r}")
-    return fraction
-
-
 def draw_angles(tasks: int, seed: int, angles: Sequence[int] | None = None) -> tuple[int, ...]:
-    """Distinct whole angles of 0 to 359 degrees: the given ones, or the first `tasks` drawn.
+    """Distinct integer angles from 0 to 359 degrees: `angles`, or the first `tasks` drawn.
 
-    Raises InputError for fewer than 1 or more than 360, an angle outside the range, or a repeat.
+    Raises InputError for no angle or more than 360, an angle outside the range, or a repeat.
     """
     if angles is None:
         check_integer("tasks", tasks, 1, 361)
@@ -47,10 +41,10 @@ def draw_angles(tasks: int, seed: int, angles: Sequence[int] | None = None) -> t
 
 
 def spread_angles(tasks: int, seed: int) -> tuple[int, ...]:
-    """Distinct whole angles, each one of those that lie farthest from all before it, at random.
+    """Distinct integer angles, each as far as possible from all before it; ties at random.
 
-    2^k of them are at least 360 // 2^k degrees apart: up to 8 tasks 45, up to 16 tasks 22, up to
-    32 tasks 11. Raises InputError for fewer than 1 or more than 360.
+    2^k angles are at least 360 // 2^k degrees apart: 45 for up to 8 tasks, 22 for up to 16, 11 for
+    up to 32. Raises InputError for fewer than 1 or more than 360.
     """
     check_integer("tasks", tasks, 1, 361)
     order = seeded(seed, "angles").permutation(360)
@@ -64,16 +58,18 @@ def spread_angles(tasks: int, seed: int) -> tuple[int, ...]:
 
 
 def draw_class_groups(
-    classes: Sequence[str],
+    classes: Sequence[T],
     tasks: int | None,
     per_task: int,
     seed: int,
     order: Sequence[int] | None = None,
-) -> list[tuple[str, ...]]:
-    """Disjoint groups of `per_task` classes in a seeded order; tasks None: as many as fit.
+) -> list[tuple[T, ...]]:
+    """Disjoint groups of `per_task` classes in a seeded order.
 
-    order: positions of classes to take instead. Raises InputError where there are too few classes,
-    and for positions that repeat or are none.
+    - tasks: number of groups; None means as many as the classes allow
+    - order: positions of classes to take in place of a seeded order
+
+    Raises InputError for too few classes, and for positions that repeat or do not exist.
     """
     check_integer("classes_per_task", per_task, 1)
     if order is not None:
@@ -91,16 +87,18 @@ def draw_class_groups(
             f"there are {len(classes)}"
         )
     if order is None:
-        classes = [classes[i] for i in seeded(seed, "classes").permutation(len(classes))]
+        permutation = seeded(seed, "classes").permutation(len(classes)).tolist()
+        classes = [classes[place] for place in permutation]
     return [tuple(classes[i * per_task : (i + 1) * per_task]) for i in range(count)]
 
 
 def stratified_sample(
     labels: np.ndarray, count: int, generator: np.random.RandomState
 ) -> np.ndarray:
-    """Sorted positions of `count` examples, each class in proportion (largest remainders).
+    """Sorted positions (count,) int64 of examples, each class in proportion.
 
-    labels: (n,); returns (count,) int64.
+    - labels: (n,)
+    - count: classes are rounded by largest remainders, so that exactly `count` are drawn
     """
     values, sizes = np.unique(labels, return_counts=True)
     quotas = sizes * (count / max(len(labels), 1))
@@ -117,10 +115,12 @@ def stratified_sample(
 def hold_out(
     labels: np.ndarray, fraction: float, seed: int, purpose: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Sorted positions (kept, held out), stratified by class.
+    """Sorted positions (left, held out), stratified by class.
 
-    labels: (n,); fraction: of the examples to hold out, rounded to whole examples overall. Raises
-    InputError where the rounding leaves one of the two empty.
+    - labels: (n,)
+    - fraction: of the examples to hold out, rounded to whole examples overall
+
+    Raises InputError if one of the two would be empty.
     """
     count = round(fraction * len(labels))
     if not 0 < count < len(labels):

@@ -1,31 +1,39 @@
-"""Base images held once as uint8, from which the tasks of a stream make their tensors."""
+"""Images held once as uint8, and the transforms by which tasks make their tensors from them.
+
+Transforms take and return (n, c, h, w) on any device, and leave their argument alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from impresslearn.data import Augmentation, Examples, classes_of
-from impresslearn.streams.draws import check_fraction
-from impresslearn.streams.draws import hold_out as hold_out_positions
+from impresslearn.errors import InputError
 from impresslearn.streams.stream import Task
-from impresslearn.streams.torchvision import RawImages
 
 Transform = Callable[[Tensor], Tensor]
+
+CHUNK_PIXELS = 4 * 1024**2
+"""Pixels that `rotate` turns at a time, which bounds its working memory."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pixels:
     """Images and labels of one split.
 
-    images: (n, c, h, w) uint8; labels: (n,) integers or strings; white: the pixel value that
-    becomes 1; mean, std: one number a channel, taken off and divided by after that scaling.
+    - images: (n, c, h, w) uint8
+    - labels: (n,) integers or strings
+    - white: the pixel value that becomes 1
+    - mean, std: one number per channel, by which pixels in [0, 1] are normalised
     """
 
     images: Tensor
@@ -34,15 +42,10 @@ class Pixels:
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
 
-    def subset(self, indices: np.ndarray) -> Pixels:
+    def subset(self, positions: np.ndarray) -> Pixels:
         """A copy of the examples at these positions."""
-        return replace(
-            self, images=self.images[torch.from_numpy(indices)], labels=self.labels[indices]
-        )
-
-    def of_classes(self, classes: Sequence[str]) -> Pixels:
-        """The examples of these classes only."""
-        return self.subset(np.flatnonzero(np.isin(self.labels, list(classes))))
+        images = self.images[torch.from_numpy(positions)]
+        return replace(self, images=images, labels=self.labels[positions])
 
     def examples(
         self, transform: Transform | None = None, augment: Augmentation | None = None
@@ -51,59 +54,110 @@ class Pixels:
         scaled = self.images.float().div_(self.white)
         if transform is not None:
             scaled = transform(scaled)
-        mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (self.mean, self.std))
+        mean = torch.tensor(self.mean).view(-1, 1, 1)
+        std = torch.tensor(self.std).view(-1, 1, 1)
         return Examples(scaled.sub_(mean).div_(std), self.labels, augment)
-
-
-@dataclass(frozen=True, eq=False)
-class Splits:
-    """The splits of a data set; validation is None where none was asked for."""
-
-    train: Pixels
-    test: Pixels
-    validation: Pixels | None = None
-
-    @classmethod
-    def of(cls, raw: RawImages, mean: tuple[float, ...], std: tuple[float, ...]) -> Splits:
-        """A published data set; images in colour have the names of their classes as labels."""
-
-        def pixels(images: np.ndarray, labels: np.ndarray) -> Pixels:
-            tensor = torch.from_numpy(images)
-            if len(mean) == 1:
-                return Pixels(tensor.unsqueeze(1), labels, mean=mean, std=std)
-            names = np.asarray(raw.class_names)[labels]
-            return Pixels(tensor.permute(0, 3, 1, 2), names, mean=mean, std=std)
-
-        train = pixels(raw.train_images, raw.train_labels)
-        return cls(train, pixels(raw.test_images, raw.test_labels))
-
-    def hold_out(self, validation: float, seed: int) -> Splits:
-        """These splits with a stratified fraction of the training examples held out."""
-        if check_fraction("validation", validation) == 0:
-            return self
-        kept, held = hold_out_positions(self.train.labels, validation, seed, "validation")
-        return replace(self, train=self.train.subset(kept), validation=self.train.subset(held))
-
-    def of_classes(self, classes: Sequence[str]) -> Splits:
-        """The examples of these classes only."""
-        held = None if self.validation is None else self.validation.of_classes(classes)
-        return Splits(self.train.of_classes(classes), self.test.of_classes(classes), held)
 
 
 def image_task(
     name: str,
-    splits: Splits,
+    train: Pixels,
+    test: Pixels,
     settings: Mapping[str, Any],
     transform: Transform | None = None,
     augment: Augmentation | None = None,
 ) -> Task:
-    """A task over these splits; the augmentation goes to the training examples only."""
-    held = splits.validation
-    return Task(
-        name,
-        classes_of(splits.train.labels),
-        load_train=partial(splits.train.examples, transform, augment),
-        load_test=partial(splits.test.examples, transform),
-        load_validation=None if held is None else partial(held.examples, transform),
-        settings=settings,
+    """A task over two splits; only training examples are augmented."""
+    load_train = partial(train.examples, transform, augment)
+    load_test = partial(test.examples, transform)
+    return Task(name, classes_of(train.labels), load_train, load_test, settings=settings)
+
+
+def rotate(images: Tensor, degrees: float) -> Tensor:
+    """The images turned counter-clockwise about their centre, with bilinear interpolation.
+
+    - images: (n, c, h, w) floating point; corners that come in are 0
+    - degrees: 90 is `torch.rot90(images, 1, (-2, -1))` up to rounding
+
+    Raises InputError for another shape or for integer pixels.
+    """
+    _check_images(images)
+    if not images.is_floating_point():
+        raise InputError(f"rotate needs floating-point pixels, got {images.dtype}")
+    count, channels, height, width = images.shape
+    grid = _rotation_grid(height, width, degrees).to(images)
+    # One grid serves all images if they are laid out as the channels of a single image.
+    planes = images.reshape(1, count * channels, height, width)
+    turned = torch.empty_like(planes)
+    size = max(1, CHUNK_PIXELS // (height * width))
+    for start in range(0, count * channels, size):
+        chunk = planes[:, start : start + size]
+        turned[:, start : start + size] = F.grid_sample(chunk, grid, align_corners=False)
+    return turned.reshape(images.shape)
+
+
+def permute_pixels(images: Tensor, order: Tensor) -> Tensor:
+    """The images with pixel `order[j]` at place j (row by row), the same in every channel.
+
+    - images: (n, c, h, w) of any dtype
+    - order: (h * w,) int64, a permutation
+
+    Raises InputError for an order of another length.
+    """
+    _check_images(images)
+    pixels = images.shape[-2] * images.shape[-1]
+    if order.shape != (pixels,):
+        raise InputError(f"order must have shape ({pixels},), got {tuple(order.shape)}")
+    return images.flatten(-2).index_select(-1, order.to(images.device)).reshape(images.shape)
+
+
+def flip_and_shift(
+    batch: Tensor, generator: torch.Generator | None = None, pixels: int = 4
+) -> Tensor:
+    """Mirrors each image left to right with chance 1/2 and shifts it, as pad and random crop do.
+
+    - batch: (n, c, h, w); a shift brings in the reflected border
+    - generator: draws on its own device; None is torch's default, which a `DataLoader` seeds in
+      each of its workers
+    - pixels: the largest shift in each direction
+
+    Raises InputError for images of at most `pixels` pixels.
+    """
+    _check_images(batch)
+    count, channels, height, width = batch.shape
+    if not 0 <= pixels < min(height, width):
+        raise InputError(f"a shift by {pixels} pixels needs larger images than {height}x{width}")
+    source = torch.device("cpu") if generator is None else generator.device
+    shape = (2, count, 1)
+    shifts = torch.randint(-pixels, pixels + 1, shape, generator=generator, device=source)
+    mirror = torch.randint(0, 2, (count, 1), generator=generator, device=source)
+    shifts, mirror = shifts.to(batch.device), mirror.to(batch.device)
+    rows = _reflect(torch.arange(height, device=batch.device) + shifts[0], height)
+    columns = torch.arange(width, device=batch.device)
+    columns = torch.where(mirror.bool(), columns.flip(0), columns)
+    columns = _reflect(columns + shifts[1], width)
+    # One gather moves all images: `index` holds the source pixel of every target pixel.
+    index = (rows[:, :, None] * width + columns[:, None, :]).reshape(count, 1, height * width)
+    moved = batch.flatten(-2).gather(-1, index.expand(count, channels, height * width))
+    return moved.reshape(batch.shape)
+
+
+def _rotation_grid(height: int, width: int, degrees: float) -> Tensor:
+    """(1, h, w, 2) sampling places, in float64 so that a quarter turn lands on the pixels."""
+    cosine, sine = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+    # Normalised coordinates run from -1 to 1 on both axes, whatever the aspect ratio.
+    theta = torch.tensor(
+        [[cosine, -sine * height / width, 0.0], [sine * width / height, cosine, 0.0]],
+        dtype=torch.float64,
     )
+    return F.affine_grid(theta[None], [1, 1, height, width], align_corners=False)
+
+
+def _reflect(positions: Tensor, size: int) -> Tensor:
+    """Positions beyond 0..size-1 mirrored back in, the border pixel not repeated."""
+    return (size - 1) - ((size - 1) - positions.abs()).abs()
+
+
+def _check_images(images: Tensor) -> None:
+    if images.ndim != 4:
+        raise InputError(f"images must have shape (n, c, h, w), got {tuple(images.shape)}")

@@ -1,8 +1,7 @@
-"""A task and a stream of tasks: names, classes, and data that are made when asked for.
+"""A task and a stream of tasks: names, classes, and data that are made at each access.
 
-A `Task` holds functions of no arguments, not tensors, so a stream of 110 permuted MNIST tasks holds
-the pixels once. Nothing is cached: every access to `task.train` makes the examples anew, so keep
-the result where it is used more than once.
+A `Task` holds functions without arguments, not tensors, so a stream of 110 permuted MNIST tasks
+holds the pixels once. Nothing is cached: keep `task.train` in a variable to use it twice.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from typing import Any, SupportsIndex, overload
 
 import numpy as np
 
-from impresslearn.checks import check_integer, did_you_mean
+from impresslearn.checks import check_integer, check_number, did_you_mean
 from impresslearn.data import Examples, Label, StreamedExamples
 from impresslearn.errors import InputError, UnknownTaskError, error_prefix
-from impresslearn.streams.draws import check_fraction, hold_out
+from impresslearn.streams.draws import hold_out
 
 LabelledData = Examples | StreamedExamples
 Loader = Callable[[], LabelledData]
@@ -28,8 +27,10 @@ Loader = Callable[[], LabelledData]
 class Task:
     """A name, K classes, a training set, a test set and perhaps a validation set.
 
-    classes: the labels that may occur, sorted; settings: what makes this task differ from its
-    neighbours, as plain values (`{"angle": 137}`). The three loaders make the data.
+    - name: of the task, unique in its stream
+    - classes: the labels that may occur, sorted
+    - load_train, load_test, load_validation: functions that make the data
+    - settings: what sets this task apart, as plain values such as `{"angle": 137}`
     """
 
     name: str
@@ -41,26 +42,30 @@ class Task:
 
     @property
     def train(self) -> LabelledData:
-        """The training examples, made anew at each access."""
+        """The training examples, made at each access."""
         return self.load_train()
 
     @property
     def validation(self) -> LabelledData | None:
-        """The validation examples, made anew at each access; None without a validation split."""
+        """The validation examples, made at each access; None without a validation split."""
         return None if self.load_validation is None else self.load_validation()
 
     @property
     def test(self) -> LabelledData:
-        """The test examples, made anew at each access."""
+        """The test examples, made at each access."""
         return self.load_test()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Stream(Sequence[Task]):
-    """An immutable, ordered sequence of tasks.
+    """An immutable sequence of tasks.
 
     `stream[3]` and `stream["rotated-137"]` are tasks, `stream[:10]` is a stream of the same name.
-    Raises InputError for a repeated task name, UnknownTaskError for a name that is not in it.
+
+    - name: of the stream
+    - tasks: in the order they are learned
+
+    Raises InputError for a repeated task name, UnknownTaskError for the name of no task.
     """
 
     name: str
@@ -78,14 +83,17 @@ class Stream(Sequence[Task]):
         return tuple(task.name for task in self.tasks)
 
     def for_validation(self, fraction: float = 0.2, seed: int = 0) -> Stream:
-        """The stream to choose settings on: validation examples are in place of every test set.
+        """The stream to choose settings on: validation examples replace every test set.
 
-        A task's own, where it has some; or else a fraction of its training examples, stratified by
-        class and drawn by the seed, which are no longer learned from. Raises InputError for a
-        fraction outside (0, 1), and, when such a task's data are asked for, where a class has no
-        example to learn from or none is held out.
+        - fraction: of the training examples to hold out, stratified by class, for tasks without a
+          validation set; training then leaves these examples out
+        - seed: of the draw
+
+        Raises InputError for a fraction outside (0, 1). Loading a task's data raises InputError if
+        a class has no example left to learn from, or if none is held out.
         """
-        check_fraction("fraction", fraction, zero=False)
+        if not 0 < check_number("fraction", fraction) < 1:
+            raise InputError(f"fraction must be between 0 and 1, got {fraction!r}")
         check_integer("seed", seed, 0, 2**32)
         return Stream(self.name, tuple(_for_validation(task, fraction, seed) for task in self))
 
@@ -124,14 +132,16 @@ def _for_validation(task: Task, fraction: float, seed: int) -> Task:
 
 
 def _part(task: Task, fraction: float, seed: int, held_out: bool) -> LabelledData:
-    """What is held out of a task's training examples, or the others."""
+    """The training examples that are held out, or the others."""
     examples = task.train
     with error_prefix(f"task {task.name!r}"):
-        kept, held = hold_out(examples.labels, fraction, seed, "validation")
-        lost = np.setdiff1d(examples.labels, examples.labels[kept])
+        left, held = hold_out(examples.labels, fraction, seed, "validation")
+        lost = np.setdiff1d(examples.labels, examples.labels[left])
         if len(lost):
             raise InputError(
                 f"validation={fraction:g} of {len(examples)} examples leaves none of class "
                 f"{lost.tolist()[0]!r} to learn from; hold out fewer"
             )
-    return replace(examples.subset(held), augment=None) if held_out else examples.subset(kept)
+    if held_out:
+        return replace(examples.subset(held), augment=None)
+    return examples.subset(left)

@@ -1,8 +1,8 @@
-"""Imports torchvision even where its build does not match torch, and reads its data sets.
+"""Imports torchvision even if its build does not match torch, and reads its data sets.
 
-Such a build fails on import with "operator torchvision::nms does not exist" (pytorch issue 157648).
-`import_torchvision` then declares the schemas of its compiled operators and imports again: data
-sets, models and transforms work, and only the operators stay unavailable.
+A build that does not match fails with "operator torchvision::nms does not exist" (pytorch issue
+157648). `import_torchvision` then declares the schemas of the compiled operators and imports again:
+data sets, models and transforms work, and only the operators stay unavailable.
 """
 
 import importlib
@@ -25,8 +25,9 @@ _declared: list[torch.library.Library] = []  # schemas live as long as the Libra
 class RawImages:
     """A data set as it was published.
 
-    train_images, test_images: (n, h, w) or (n, h, w, 3) uint8; train_labels, test_labels: (n,)
-    int64; class_names: position i names label i.
+    - train_images, test_images: (n, h, w) or (n, h, w, 3) uint8
+    - train_labels, test_labels: (n,) int64
+    - class_names: position i names label i
     """
 
     train_images: np.ndarray
@@ -37,9 +38,11 @@ class RawImages:
 
 
 def import_torchvision(module: str = "torchvision") -> ModuleType:
-    """torchvision, or one of its modules, imported even where its operators do not match torch.
+    """torchvision or one of its modules, even if its operators do not match torch.
 
-    Raises MissingDependencyError where it is not installed or cannot be imported at all.
+    - module: such as "torchvision.datasets"
+
+    Raises MissingDependencyError if it is not installed or cannot be imported at all.
     """
     try:
         return importlib.import_module(module)
@@ -58,10 +61,11 @@ def import_torchvision(module: str = "torchvision") -> ModuleType:
 
 
 def import_extra(package: str, name: str) -> ModuleType:
-    """A package of the extra of its name, which may import torchvision in turn.
+    """A package of the extra of the same name, which may import torchvision in turn.
 
-    name: as people write it. Raises MissingDependencyError where it is not installed or cannot be
-    imported.
+    - name: the package as people write it
+
+    Raises MissingDependencyError if it is not installed or cannot be imported.
     """
     if find_spec("torchvision") is not None:
         import_torchvision()
@@ -75,21 +79,17 @@ def import_extra(package: str, name: str) -> ModuleType:
 
 
 def load_mnist(root: str | Path, download: bool) -> RawImages:
-    """MNIST from ROOT/MNIST/raw: 60,000 and 10,000 images of 28x28; errors as of `load_images`."""
-    return load_images("MNIST", Path(root), Path("MNIST", "raw"), download)
+    """MNIST from ROOT/MNIST/raw: 60,000 and 10,000 images of 28x28."""
+    return _load("MNIST", Path(root), Path("MNIST", "raw"), download)
 
 
 def load_cifar100(root: str | Path, download: bool) -> RawImages:
     """CIFAR-100 with its fine labels from ROOT/cifar-100-python: 50,000 and 10,000 of 32x32x3."""
-    return load_images("CIFAR100", Path(root), Path("cifar-100-python"), download)
+    return _load("CIFAR100", Path(root), Path("cifar-100-python"), download)
 
 
-def load_images(name: str, root: Path, folder: Path, download: bool) -> RawImages:
-    """A data set of torchvision; a local copy is used without touching the network.
-
-    Raises MissingDataError where there is none and it cannot be fetched, MissingDependencyError
-    without torchvision.
-    """
+def _load(name: str, root: Path, folder: Path, download: bool) -> RawImages:
+    """A data set of torchvision; a local copy is used without touching the network."""
     data_set: Callable[..., Any] = getattr(import_torchvision("torchvision.datasets"), name)
     try:
         train, test = data_set(root, train=True, download=download), data_set(root, train=False)

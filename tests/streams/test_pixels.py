@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from scipy import ndimage
 
-from impresslearn.streams import transforms
-from impresslearn.streams.transforms import flip_and_shift, permute_pixels, rotate
+from impresslearn.streams import pixels
+from impresslearn.streams.pixels import flip_and_shift, permute_pixels, rotate
 from toys import refused
 
 
@@ -31,7 +31,7 @@ def test_rotation_agrees_with_scipy(degrees, shape):
 def test_chunks_do_not_show(monkeypatch):
     x = images(7, 3, 8, 8).transpose(-1, -2)
     whole = rotate(x, 33)
-    monkeypatch.setattr(transforms, "CHUNK_PIXELS", 300)
+    monkeypatch.setattr(pixels, "CHUNK_PIXELS", 300)
     torch.testing.assert_close(rotate(x, 33), whole)
 
 

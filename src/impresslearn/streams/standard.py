@@ -1,0 +1,240 @@
+"""The standard streams: rotated and permuted digits and MNIST, and split CIFAR-100.
+
+The small digits are scikit-learn's `load_digits` (1,797 images of 8x8). They need no download, and
+a task is made in milliseconds.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+import torch
+
+from impresslearn.checks import check_integer, check_number
+from impresslearn.errors import InputError, MissingDataError
+from impresslearn.streams.draws import (
+    draw_angles,
+    draw_class_groups,
+    hold_out,
+    seeded,
+    spread_angles,
+    stratified_sample,
+)
+from impresslearn.streams.pixels import Pixels, flip_and_shift, image_task, permute_pixels, rotate
+from impresslearn.streams.stream import Stream
+from impresslearn.streams.torchvision import RawImages, load_cifar100, load_mnist
+
+# Mean and standard deviation of pixels in [0, 1]: of all digits, and of the training images.
+DIGITS_MEAN, DIGITS_STD = (0.3053,), (0.3761,)
+MNIST_MEAN, MNIST_STD = (0.1307,), (0.3081,)
+CIFAR_MEAN, CIFAR_STD = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
+
+DIGITS_TEST = 0.25
+CIFAR_SUBSET = "cifar100-subset.npz"
+
+Splits = tuple[Pixels, Pixels]
+"""Training and test images."""
+
+
+def rotated_digits(tasks: int = 15, seed: int = 0, angles: Sequence[int] | None = None) -> Stream:
+    """Each task shows all small digits turned counter-clockwise by one angle.
+
+    - tasks: 1 to 360. Their angles are spread over the circle, at least 22 degrees apart for up to
+      16 tasks and 11 for up to 32, because tasks of nearly equal angles cannot be told apart.
+    - seed: of the angles and the split; a quarter of the digits, stratified, is the test set.
+    - angles: integers from 0 to 359 in place of drawn angles; `tasks` is then not used.
+
+    Inputs are (n, 1, 8, 8), scaled to [0, 1], turned with black corners, then normalised; labels
+    are 0 to 9. Raises InputError for settings outside these ranges.
+    """
+    chosen = spread_angles(tasks, seed) if angles is None else draw_angles(tasks, seed, angles)
+    return _rotated("rotated_digits", _digits(seed), chosen)
+
+
+def permuted_digits(tasks: int = 15, seed: int = 0) -> Stream:
+    """Each task shows all small digits with their 64 pixels in a random order.
+
+    - tasks: at least 1.
+    - seed: of the split and the orders; the order of task i depends on (seed, i) only.
+
+    Inputs and labels are those of `rotated_digits`.
+    """
+    check_integer("tasks", tasks, 1)
+    return _permuted("permuted_digits", _digits(seed), tasks, seed)
+
+
+def rotated_mnist(
+    tasks: int = 20,
+    seed: int = 0,
+    root: str | Path = "data",
+    download: bool = True,
+    angles: Sequence[int] | None = None,
+    train_size: int | None = None,
+) -> Stream:
+    """Each task shows all of MNIST turned counter-clockwise by one angle.
+
+    - tasks: 1 to 360. Their angles are drawn uniformly, as in the paper, so two tasks may lie one
+      degree apart.
+    - seed: of the angles and of the images that `train_size` selects.
+    - root: the folder of the data in torchvision's layout, ROOT/MNIST/raw.
+    - download: whether to fetch missing data.
+    - angles: as in `rotated_digits`.
+    - train_size: number of training images, stratified and the same for all tasks; by default all.
+
+    Inputs are (n, 1, 28, 28), turned with black corners, then normalised; labels are 0 to 9.
+    Raises InputError for settings outside these ranges, MissingDataError without MNIST, and
+    MissingDependencyError without torchvision.
+    """
+    chosen = draw_angles(tasks, seed, angles)
+    return _rotated("rotated_mnist", _mnist(seed, root, download, train_size), chosen)
+
+
+def permuted_mnist(
+    tasks: int = 110,
+    seed: int = 0,
+    root: str | Path = "data",
+    download: bool = True,
+    train_size: int | None = None,
+) -> Stream:
+    """Each task, the first included, shows all of MNIST with its 784 pixels in a random order.
+
+    - tasks: at least 1.
+    - seed: of the orders and of the images that `train_size` selects; the order of task i depends
+      on (seed, i) only.
+    - root, download, train_size: as in `rotated_mnist`, whose inputs, labels and errors it has.
+    """
+    check_integer("tasks", tasks, 1)
+    splits = _mnist(seed, root, download, train_size)
+    return _permuted("permuted_mnist", splits, tasks, seed)
+
+
+def split_cifar100(
+    tasks: int = 20,
+    classes_per_task: int = 5,
+    seed: int = 0,
+    root: str | Path = "data",
+    download: bool = True,
+    augment: bool = True,
+    subset: bool = False,
+    classes: Sequence[int] | None = None,
+    mean: Sequence[float] = CIFAR_MEAN,
+    std: Sequence[float] = CIFAR_STD,
+) -> Stream:
+    """CIFAR-100 cut into tasks "cifar100-00", ... with no class in two tasks.
+
+    - tasks, classes_per_task: together at most 100 classes.
+    - seed: of the order of the classes.
+    - root: the folder of the data in torchvision's layout, ROOT/cifar-100-python.
+    - download: whether to fetch missing data.
+    - augment: whether training batches are mirrored at random and shifted by up to 4 pixels.
+    - subset: read ROOT/cifar100-subset.npz instead, with train_images (n, 32, 32, 3) uint8,
+      train_labels (n,), test_images, test_labels and class_names. Accuracies on a subset are not
+      accuracies on CIFAR-100.
+    - classes: positions in the alphabetical list of classes, in place of a seeded order of all.
+    - mean, std: normalise each channel by these; set them for a pretrained network.
+
+    Inputs are (n, 3, 32, 32), normalised; labels are the class names. `task.settings["classes"]`
+    has the classes in the order drawn. Raises InputError for settings outside these ranges,
+    MissingDataError without the data, and MissingDependencyError without torchvision.
+    """
+    if len(mean) != 3 or len(std) != 3:
+        raise InputError(f"mean and std must be three numbers each, got {mean!r} and {std!r}")
+    means = tuple(check_number("mean", value) for value in mean)
+    deviations = tuple(check_number("std", value, 1e-6) for value in std)
+    # Settings are checked before anything is read: the order does not depend on the names.
+    groups = draw_class_groups(range(100), tasks, classes_per_task, seed, classes)
+    raw = _cifar_subset(Path(root)) if subset else load_cifar100(root, download)
+    train, test = _splits(raw, means, deviations)
+    made = []
+    for number, group in enumerate(groups):
+        names = [raw.class_names[place] for place in group]
+        in_train = np.flatnonzero(np.isin(train.labels, names))
+        in_test = np.flatnonzero(np.isin(test.labels, names))
+        task = image_task(
+            f"cifar100-{number:02d}",
+            train.subset(in_train),
+            test.subset(in_test),
+            {"classes": names, "subset": subset},
+            augment=flip_and_shift if augment else None,
+        )
+        made.append(task)
+    return Stream("split_cifar100", tuple(made))
+
+
+def _rotated(name: str, splits: Splits, angles: Sequence[int]) -> Stream:
+    tasks = []
+    for angle in angles:
+        turn = partial(rotate, degrees=angle)
+        tasks.append(image_task(f"rotated-{angle}", *splits, {"angle": angle}, turn))
+    return Stream(name, tuple(tasks))
+
+
+def _permuted(name: str, splits: Splits, tasks: int, seed: int) -> Stream:
+    pixels = splits[0].images[0, 0].numel()
+    made = []
+    for number in range(tasks):
+        order = torch.from_numpy(seeded(seed, "permutation", number).permutation(pixels))
+        settings = {"permutation": number, "seed": seed}
+        permute = partial(permute_pixels, order=order)
+        made.append(image_task(f"permuted-{number}", *splits, settings, permute))
+    return Stream(name, tuple(made))
+
+
+def _digits(seed: int) -> Splits:
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    tensor = torch.from_numpy(images.astype(np.uint8)).reshape(-1, 1, 8, 8)
+    pixels = Pixels(tensor, labels.astype(np.int64), 16.0, DIGITS_MEAN, DIGITS_STD)
+    train, test = hold_out(pixels.labels, DIGITS_TEST, seed, "test")
+    return pixels.subset(train), pixels.subset(test)
+
+
+def mnist_splits(root: str | Path, download: bool) -> Splits:
+    """All of MNIST, upright."""
+    return _splits(load_mnist(root, download), MNIST_MEAN, MNIST_STD)
+
+
+def _mnist(seed: int, root: str | Path, download: bool, train_size: int | None) -> Splits:
+    train, test = mnist_splits(root, download)
+    if train_size is not None:
+        check_integer("train_size", train_size, 10, len(train.labels) + 1)
+        generator = seeded(seed, "train_size")
+        train = train.subset(stratified_sample(train.labels, train_size, generator))
+    return train, test
+
+
+def _splits(raw: RawImages, mean: tuple[float, ...], std: tuple[float, ...]) -> Splits:
+    """Both splits; images in colour have the names of their classes as labels."""
+    splits = []
+    for images, labels in (
+        (raw.train_images, raw.train_labels),
+        (raw.test_images, raw.test_labels),
+    ):
+        tensor = torch.from_numpy(images)
+        if tensor.ndim == 3:
+            splits.append(Pixels(tensor[:, None], labels, mean=mean, std=std))
+        else:
+            names = np.asarray(raw.class_names)[labels]
+            splits.append(Pixels(tensor.permute(0, 3, 1, 2), names, mean=mean, std=std))
+    return splits[0], splits[1]
+
+
+def _cifar_subset(root: Path) -> RawImages:
+    path = root / CIFAR_SUBSET
+    if not path.is_file():
+        raise MissingDataError(f"no {path}: put the archive there, or pass subset=False")
+    keys = ("train_images", "train_labels", "test_images", "test_labels", "class_names")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = [archive[key] for key in keys]
+    except (KeyError, ValueError, OSError, BadZipFile) as error:
+        raise InputError(f"{path} must be an archive of {', '.join(keys)}: {error}") from error
+    for images in (arrays[0], arrays[2]):
+        if images.shape[1:] != (32, 32, 3) or images.dtype != np.uint8:
+            raise InputError(
+                f"images of {path} must be (n, 32, 32, 3) uint8, got {images.shape} {images.dtype}"
+            )
+    return RawImages(*arrays[:4], tuple(arrays[4].tolist()))

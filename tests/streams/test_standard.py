@@ -1,0 +1,157 @@
+"""Rotated and permuted digits and MNIST, and split CIFAR-100."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+from impresslearn.errors import MissingDataError
+from impresslearn.streams import (
+    permuted_digits,
+    permuted_mnist,
+    rotated_digits,
+    rotated_mnist,
+    split_cifar100,
+    standard,
+)
+from impresslearn.streams.standard import DIGITS_MEAN, DIGITS_STD
+from impresslearn.streams.torchvision import RawImages
+from toys import refused
+
+
+@pytest.mark.parametrize("data", ["digits", "mnist"])
+def test_tasks_show_the_same_images_rotated_or_permuted(data, request):
+    rotated, permuted, settings = rotated_digits, permuted_digits, {"seed": 5}
+    if data == "mnist":
+        rotated, permuted = rotated_mnist, permuted_mnist
+        settings |= {"root": request.getfixturevalue("mnist_root"), "train_size": 100}
+    turned = rotated(angles=[0, 90, 45], **settings)
+    upright, quarter, slanted = (task.train.inputs for task in turned)
+    assert (turned.name, turned.names[1]) == (f"rotated_{data}", "rotated-90")
+    assert (turned[1].settings, turned[0].classes) == ({"angle": 90}, tuple(range(10)))
+    torch.testing.assert_close(quarter, torch.rot90(upright, 1, (-2, -1)), atol=1e-4, rtol=0)
+    assert slanted[:, 0, 0, 0].unique() == upright.min()  # black before it is normalised
+    assert np.array_equal(turned[0].train.labels, turned[1].train.labels)
+    few, many = permuted(tasks=2, **settings), permuted(**settings)
+    assert len(many) == {"digits": 15, "mnist": 110}[data]
+    assert many.names[:2] == few.names == ("permuted-0", "permuted-1")
+    first, second = (task.train.inputs for task in few)
+    assert torch.equal(second, many[1].train.inputs)
+    assert not torch.equal(first, second)
+    other = permuted(tasks=1, **settings | {"seed": 6})[0].train.inputs
+    assert not torch.equal(other.sum(0), first.sum(0))
+    for moved in (first, second):
+        assert (moved != upright).any()
+        pixels = (each.flatten(1).sort().values for each in (moved, upright))
+        torch.testing.assert_close(*pixels, atol=1e-4, rtol=0)
+
+
+def test_a_quarter_of_the_digits_is_the_stratified_test_set():
+    task = rotated_digits(angles=[0])[0]
+    parts = [task.train, task.test]
+    assert [len(part) for part in parts] == [1348, 449]
+    scaled = torch.cat([part.inputs for part in parts]).flatten(1) * DIGITS_STD[0] + DIGITS_MEAN[0]
+    pixels = scaled.mul(16).round().int()
+    everything = load_digits().data.astype(int)
+    assert sorted(map(tuple, pixels.tolist())) == sorted(map(tuple, everything.tolist()))
+    assert np.bincount(task.test.labels).min() >= 43
+    first, other = rotated_digits(tasks=3), rotated_digits(tasks=3, seed=1)
+    assert first.names == ("rotated-204", "rotated-24", "rotated-114")  # spread over the circle
+    assert first.names != other.names
+    assert not torch.equal(other[0].test.inputs, first[0].test.inputs)
+
+
+def test_upright_mnist_is_mnist(mnist_root):
+    task = rotated_mnist(root=mnist_root, angles=[0])[0]
+    train = task.train
+    assert (train.inputs.shape, train.inputs.dtype) == ((60_000, 1, 28, 28), torch.float32)
+    assert abs(train.inputs.mean()) < 1e-3
+    assert abs(train.inputs.std() - 1) < 1e-3
+    assert train.labels[:8].tolist() == [5, 0, 4, 1, 9, 2, 1, 3]
+    assert task.test.labels[:8].tolist() == [7, 2, 1, 0, 4, 1, 4, 9]
+    assert len(task.test) == 10_000
+    drawn = rotated_mnist(root=mnist_root, train_size=1000)
+    assert (len(drawn), drawn.names[:2]) == (20, ("rotated-204", "rotated-6"))
+    shares = np.bincount(drawn[0].train.labels) / 1000 - np.bincount(train.labels) / 60_000
+    assert np.abs(shares).max() < 2e-3
+    refused("train_size .* from 10 to 60000, got 9", permuted_mnist, root=mnist_root, train_size=9)
+
+
+NAMES = tuple(f"class-{i:02d}" for i in range(100))
+
+
+def toy_raw(root=None, download=True):
+    """Images of grey level 2 * label, so that an image tells its class, and one green pixel."""
+    labels = np.tile(np.arange(100), 4)
+    images = np.broadcast_to((2 * labels)[:, None, None, None], (len(labels), 32, 32, 3))
+    images = images.astype(np.uint8)
+    images[:, 2, 9] = (0, 255, 0)
+    return RawImages(images, labels, images[:100].copy(), labels[:100].copy(), NAMES)
+
+
+@pytest.fixture
+def toy_cifar(monkeypatch):
+    monkeypatch.setattr(standard, "load_cifar100", toy_raw)
+
+
+@pytest.mark.usefixtures("toy_cifar")
+def test_tasks_of_cifar_have_disjoint_named_classes_and_their_own_images():
+    stream = split_cifar100()
+    assert (len(stream), stream.names[:2]) == (20, ("cifar100-00", "cifar100-01"))
+    assert sorted(name for task in stream for name in task.classes) == sorted(NAMES)
+    task = stream[3]
+    assert sorted(task.settings["classes"]) == list(task.classes)
+    mean, std = torch.tensor(standard.CIFAR_MEAN), torch.tensor(standard.CIFAR_STD)
+    for image, label in zip(task.train.inputs, task.train.labels, strict=True):
+        grey = 2 * NAMES.index(label) / 255
+        torch.testing.assert_close(image[:, 5, 7], (grey - mean) / std)
+        assert (image[:, 2, 9] > 0).tolist() == [False, True, False]
+    assert task.train.augment is not None
+    assert task.test.augment is split_cifar100(augment=False)[0].train.augment is None
+    assert split_cifar100(tasks=2)[1].classes == stream[1].classes
+    assert split_cifar100(seed=1)[1].classes != stream[1].classes
+
+
+@pytest.mark.usefixtures("toy_cifar")
+def test_classes_and_normalisation_may_be_those_of_a_pretrained_network():
+    order = [32, 6, 97, 84, 0, 44]
+    chosen = {"classes_per_task": 3, "classes": order, "mean": [0.5, 0.25, 0.5], "std": [2, 2, 4]}
+    first, second = split_cifar100(tasks=2, **chosen)
+    assert first.settings["classes"] == [NAMES[place] for place in (32, 6, 97)]
+    assert second.classes == (NAMES[0], NAMES[44], NAMES[84])
+    grey = 2 * 6 / 255
+    expected = torch.tensor([(grey - 0.5) / 2, (grey - 0.25) / 2, (grey - 0.5) / 4])
+    torch.testing.assert_close(first.test.inputs[0][:, 5, 7], expected)
+    for changes, message in (
+        ({"classes": [1, 2, 1]}, r"classes must be distinct positions, got \[1, 2, 1\]"),
+        ({"classes": [100]}, "a class must be"),
+        ({"tasks": 3}, "3 tasks of 3 classes need 9 classes, there are 6"),
+        ({"classes_per_task": 0}, "classes_per_task must be"),
+        ({"mean": [0.5]}, r"mean and std must be three numbers each, got \[0.5\]"),
+        ({"std": [1, 0, 1]}, "std must be a number of at least 1e-06, got 0"),
+    ):
+        refused(message, split_cifar100, **{"tasks": 2, **chosen, **changes})
+
+
+def test_a_subset_of_cifar_is_read_from_an_archive(tmp_path):
+    make = partial(split_cifar100, root=tmp_path, subset=True)
+    refused("npz: put the archive there", make, error=MissingDataError)
+    path = tmp_path / "cifar100-subset.npz"
+    np.savez(path, **vars(toy_raw()))
+    task = make()[0]
+    assert task.settings["subset"] is True
+    assert len(task.train) == 20
+    np.savez(path, **vars(toy_raw()) | {"train_images": np.zeros((400, 3, 32, 32), np.uint8)})
+    refused(r"must be \(n, 32, 32, 3\) uint8, got \(400, 3, 32, 32\)", make)
+    path.write_bytes(b"PK\x03\x04 broken")
+    refused("must be an archive of", make)
+
+
+def test_the_real_subset(cifar100_root):
+    stream = split_cifar100(root=cifar100_root, subset=True)
+    assert (len(stream), len(stream[0].train), len(stream[0].test)) == (20, 600, 250)
+    every = torch.cat([task.train.inputs for task in stream])
+    assert every.mean((0, 2, 3)).abs().max() < 0.05
+    assert (every.std((0, 2, 3)) - 1).abs().max() < 0.05
