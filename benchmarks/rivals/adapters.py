@@ -24,8 +24,7 @@ from impresslearn.checks import (
     check_integer,
     check_number,
 )
-from impresslearn.coefficients.layout import Grid
-from impresslearn.coefficients.quantisation import check_largest, rounded_tensors
+from impresslearn.coefficients.quantisation import Grid, check_largest, rounded_tensors
 from impresslearn.coefficients.quantized_parameters import QuantizedParameters
 from impresslearn.data import Label
 from impresslearn.errors import InputError, MissingDependencyError

@@ -13,8 +13,7 @@ from typing_extensions import Unpack
 
 from impresslearn.checks import check_integer
 from impresslearn.coefficients.coding import LARGEST
-from impresslearn.coefficients.layout import Grid
-from impresslearn.coefficients.quantisation import best_steps, rounded_tensors
+from impresslearn.coefficients.quantisation import Grid, best_steps, rounded_tensors
 from impresslearn.masks.sparsity import Allocation, check_sparsity, ones_per_layer
 from impresslearn.methods.finetuning import LENGTH, FineTuning, TrainingSettings
 from impresslearn.networks import Backbone

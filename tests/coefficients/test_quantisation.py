@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from impresslearn.coefficients.layout import Grid, TensorLayout
 from impresslearn.coefficients.quantisation import (
     PRECISIONS,
+    Grid,
+    TensorLayout,
     best_steps,
     decode_tensors,
     encode_tensors,

@@ -6,7 +6,6 @@ code length is part of the loss; `quantisation` rounds and writes them through `
 """
 
 from impresslearn.coefficients import deltas, masks, multipliers, readout
-from impresslearn.coefficients.layout import Grid, TensorLayout
 from impresslearn.coefficients.parametrisation import (
     Coefficients,
     CoefficientSpec,
@@ -14,6 +13,7 @@ from impresslearn.coefficients.parametrisation import (
     Start,
     register_parametrisation,
 )
+from impresslearn.coefficients.quantisation import Grid, TensorLayout
 
 __all__ = [
     "CoefficientSpec",

@@ -9,13 +9,13 @@ from math import prod
 import torch
 from torch import Tensor
 
-from impresslearn.coefficients.layout import TensorLayout
 from impresslearn.coefficients.parametrisation import (
     Coefficients,
     Parametrisation,
     Start,
     register_parametrisation,
 )
+from impresslearn.coefficients.quantisation import TensorLayout
 from impresslearn.errors import InputError
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone

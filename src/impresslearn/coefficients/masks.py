@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from impresslearn.coefficients.layout import TensorLayout
 from impresslearn.coefficients.parametrisation import (
     LEVELS_PER_UNIT,
     Coefficients,
@@ -23,6 +22,7 @@ from impresslearn.coefficients.parametrisation import (
     Start,
     register_parametrisation,
 )
+from impresslearn.coefficients.quantisation import TensorLayout
 from impresslearn.errors import InputError
 from impresslearn.kernels import mix_layers
 from impresslearn.masks.bank import MaskBank
@@ -39,6 +39,7 @@ RESIDUAL_STEP = 0.05
 UNIT_LEVELS_PER_UNIT = 2.5
 """The speed of alphas per unit: there are many, and each sees few weights."""
 TINY = 1e-30
+EMPTY = "the bank is empty; learn a basis task or add random masks first"
 
 
 @dataclass(frozen=True)
@@ -82,13 +83,14 @@ class MaskMixture(Parametrisation):
         FIRST_GAIN of He's initialisation where those are larger.
         """
         if num_masks < 1:
-            raise InputError("the bank is empty; learn a basis task or add random masks first")
+            raise InputError(EMPTY)
         if coded:
             alphas = self._coded_start(backbone, bank, num_masks)
         else:
             alphas = [Start(0.0 if self.residual else 1 / num_masks)] * len(backbone.layers)
-        scales = [Start(1.0, FIRST_SCALE_STEP)] * len(backbone.layers)
-        return [*alphas, *(scales if self.output_scale else [])]
+        if self.output_scale:
+            alphas += [Start(1.0, FIRST_SCALE_STEP)] * len(backbone.layers)
+        return alphas
 
     def weights(
         self, backbone: Backbone, bank: MaskBank, tensors: Sequence[Tensor]
@@ -109,27 +111,23 @@ class MaskMixture(Parametrisation):
     @torch.no_grad()
     def _coded_start(self, backbone: Backbone, bank: MaskBank, num_masks: int) -> list[Start]:
         """Where the N ρ alphas that meet in a weight (masks of density ρ) have no effect yet."""
-        frozen = [backbone.weights[layer.name] for layer in bank.layers]
-        bits = [bank.bits(number, num_masks) for number in range(len(bank.layers))]
-        ones = torch.ones(num_masks, dtype=torch.float32, device=bank.device)
-        sums = mix_layers(bits, [ones] * len(bits), frozen)
         # Alphas that change trained weights move fast even per unit: they start from good weights.
         slow = self.per_unit and not self.residual
         speed = UNIT_LEVELS_PER_UNIT if slow else LEVELS_PER_UNIT
+        ones = torch.ones(num_masks, dtype=torch.float32, device=bank.device)
+        sums = mix(bank, backbone.weights, [ones] * len(bank.layers))
         starts = []
-        for number, (layer, weight, total) in enumerate(
-            zip(bank.layers, frozen, sums, strict=True)
-        ):
-            own = max(_rms(weight), TINY)
-            wanted = min(own, FIRST_GAIN * math.sqrt(2 / layer.fan_in))
+        for number, layer in enumerate(bank.layers):
+            size = max(_rms(backbone.weights[layer.name]), TINY)
+            wanted = min(size, FIRST_GAIN * math.sqrt(2 / layer.fan_in))
             met = sum(info.ones[number] for info in bank.infos[:num_masks]) / layer.numel
             # Steps of alphas that meet in a weight add up as independent numbers do.
             root = math.sqrt(max(met, 1 / layer.numel))
             if self.residual:
                 starts.append(Start(0.0, RESIDUAL_STEP / root, speed))
                 continue
-            equal = wanted / max(_rms(total), own / layer.numel)
-            starts.append(Start(equal, FIRST_STEP * wanted / (own * root), speed))
+            equal = wanted / max(_rms(sums[layer.name]), size / layer.numel)
+            starts.append(Start(equal, FIRST_STEP * wanted / (size * root), speed))
         return starts
 
 
@@ -177,10 +175,10 @@ def mixed_weights(
 def masked_weights(bank: MaskBank, weights: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
     """The weights under one mask of the bank: layer name -> W ⊙ M; the other masks are not read."""
     _, packed = bank.packed(bank.index(name))
-    one = [torch.ones(1, dtype=torch.float32, device=bank.device)] * len(packed)
+    one = torch.ones(1, dtype=torch.float32, device=bank.device)
     frozen = [weights[layer.name] for layer in bank.layers]
-    mixed = mix_layers([bits[None] for bits in packed], one, frozen)
-    return dict(zip((layer.name for layer in bank.layers), mixed, strict=True))
+    mixed = mix_layers([bits[None] for bits in packed], [one] * len(packed), frozen)
+    return dict(zip(weights, mixed, strict=True))
 
 
 def uniform_coefficients(
@@ -191,16 +189,15 @@ def uniform_coefficients(
 ) -> Coefficients:
     """α = 1/N for every mask and layer, and scales of 1. Raises InputError without masks."""
     if num_masks < 1:
-        raise InputError("the bank is empty; learn a basis task or add random masks first")
+        raise InputError(EMPTY)
     kind = kind or MaskMixture()
-    numbers = []
+    alphas, scales = [], []
     for layer in layers:
         shape = (num_masks, layer.units) if kind.per_unit else (num_masks,)
-        numbers.append(torch.full(shape, 1 / num_masks, dtype=torch.float32, device=device))
-    if kind.output_scale:
-        for layer in layers:
-            numbers.append(torch.ones(layer.units, dtype=torch.float32, device=device))
-    return Coefficients((kind,), (tuple(numbers),), num_masks)
+        alphas.append(torch.full(shape, 1 / num_masks, dtype=torch.float32, device=device))
+        if kind.output_scale:
+            scales.append(torch.ones(layer.units, dtype=torch.float32, device=device))
+    return Coefficients((kind,), ((*alphas, *scales),), num_masks)
 
 
 def one_hot_coefficients(
@@ -219,11 +216,12 @@ def _rms(tensor: Tensor) -> float:
     return float(tensor.float().square().mean().sqrt())
 
 
-def _mixture(per_unit: bool, spec: CoefficientSpec) -> MaskMixture:
-    return MaskMixture(per_unit, spec.output_scale, spec.residual)
+def _per_layer(spec: CoefficientSpec) -> MaskMixture:
+    return MaskMixture(False, spec.output_scale, spec.residual)
 
 
-register_parametrisation(
-    MaskMixture,
-    {"layer": lambda spec: _mixture(False, spec), "unit": lambda spec: _mixture(True, spec)},
-)
+def _per_unit(spec: CoefficientSpec) -> MaskMixture:
+    return MaskMixture(True, spec.output_scale, spec.residual)
+
+
+register_parametrisation(MaskMixture, {"layer": _per_layer, "unit": _per_unit})

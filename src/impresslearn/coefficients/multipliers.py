@@ -17,13 +17,12 @@ from torch import Tensor
 
 from impresslearn.checks import torch_seed
 from impresslearn.coefficients.coding import LARGEST
-from impresslearn.coefficients.layout import Grid, TensorLayout
 from impresslearn.coefficients.parametrisation import (
     CoefficientSpec,
     Parametrisation,
-    Start,
     register_parametrisation,
 )
+from impresslearn.coefficients.quantisation import Grid, TensorLayout
 from impresslearn.coefficients.quantized_parameters import SMALLEST_STEP
 from impresslearn.errors import InputError
 from impresslearn.masks.bank import MaskBank
@@ -67,12 +66,6 @@ class Multipliers(Parametrisation):
             for layer in backbone.layers
         ]
 
-    def start(
-        self, backbone: Backbone, bank: MaskBank, num_masks: int, coded: bool
-    ) -> Sequence[Start]:
-        """Nothing: `integers` draws them."""
-        return []
-
     def weights(
         self, backbone: Backbone, bank: MaskBank, tensors: Sequence[Tensor]
     ) -> Mapping[str, Tensor]:
@@ -109,18 +102,17 @@ class SparseIntegerMultipliers:
 
     def __init__(self, backbone: Backbone, residual: bool, seed: int) -> None:
         layers, device = backbone.layers, backbone.device
-        frozen = [backbone.weights[layer.name] for layer in layers]
         self._residual = residual
         self._shapes = [(layer.units, layer.fan_in) for layer in layers]
         self._sizes = [layer.numel for layer in layers]
+        # The integers of all layers are one parameter, and so are the steps' logarithms: a
+        # parameter per layer would cost a dozen operations each at every step.
         numbers = torch.zeros(sum(self._sizes), dtype=torch.float32)
-        if not residual:
-            numbers = self._random_mask(seed)
+        numbers = numbers if residual else self._random_mask(seed)
         self._numbers = numbers.to(device).requires_grad_(True)
-        first = [RESIDUAL_STEP] * len(layers)
-        if not residual:
-            first = self._first_steps([layer.fan_in for layer in layers], frozen)
-        self._first = torch.tensor(first, dtype=torch.float32, device=device)
+        first = torch.full((len(layers),), RESIDUAL_STEP, dtype=torch.float32)
+        first = first if residual else self._first_steps(backbone)
+        self._first = first.to(device)
         self._steps = torch.zeros(
             len(layers), dtype=torch.float32, device=device, requires_grad=True
         )
@@ -132,8 +124,10 @@ class SparseIntegerMultipliers:
 
         Zeros stay where they were drawn, as long as that is rounded to 0.
         """
-        parts = [value / step for value, step in zip(values, steps, strict=True)]
-        integers = torch.cat([part.flatten() for part in parts])
+        parts = []
+        for value, step in zip(values, steps, strict=True):
+            parts.append((value / step).flatten())
+        integers = torch.cat(parts)
         drawn = self._exact().clamp(max=0.49)
         self._numbers.copy_(torch.where(integers == 0, drawn, integers) / LEVELS_PER_UNIT)
         self._first.copy_(torch.tensor(steps, dtype=torch.float32))
@@ -141,9 +135,8 @@ class SparseIntegerMultipliers:
     def values(self) -> list[Tensor]:
         """A multiple for each weight, (units, fan_in) per layer, differentiable."""
         exact = self._exact()
-        rounded = exact + (self._rounded(exact) - exact).detach()
-        parts = self._split(rounded)
-        return [part * step for part, step in zip(parts, self._scaled_steps(), strict=True)]
+        rounded = exact + (self._rounded(exact) - exact).detach()  # straight-through
+        return self._scaled(rounded, self._scaled_steps())
 
     def bits(self) -> Tensor:
         """The code length, approximately, differentiable."""
@@ -159,36 +152,32 @@ class SparseIntegerMultipliers:
     def result(self) -> tuple[list[Tensor], list[Grid]]:
         """The values and their grids as they are kept, steps in float16."""
         steps = self._scaled_steps().half().float()
-        parts = self._split(self._rounded(self._exact()))
-        values = [part * step for part, step in zip(parts, steps, strict=True)]
+        values = self._scaled(self._rounded(self._exact()), steps)
         return values, [Grid(step, 0.0) for step in steps.tolist()]
 
     def _random_mask(self, seed: int) -> Tensor:
         """Uniform draws, up to where the wanted share of them is rounded to 1."""
         generator = torch.Generator().manual_seed(torch_seed(seed))
-        densities = [
-            max(START_DENSITY, min(LEAST_PER_UNIT / fan_in, 0.5)) for _, fan_in in self._shapes
-        ]
-        wanted = torch.tensor(densities, dtype=torch.float32)
-        highest = (0.5 / (1 - wanted)).repeat_interleave(torch.tensor(self._sizes))
         draws = torch.rand(sum(self._sizes), dtype=torch.float32, generator=generator)
-        numbers = draws * highest / LEVELS_PER_UNIT
-        for part in numbers.split(self._sizes):
+        for part, (_, fan_in) in zip(draws.split(self._sizes), self._shapes, strict=True):
+            density = max(START_DENSITY, min(LEAST_PER_UNIT / fan_in, 0.5))
+            part *= 0.5 / (1 - torch.tensor(density, dtype=torch.float32))
+            part /= LEVELS_PER_UNIT
             if not self._rounded(part * LEVELS_PER_UNIT).any():  # a layer of few weights
                 part[part.argmax()] = 1 / LEVELS_PER_UNIT
-        return numbers
+        return draws
 
     @torch.no_grad()
-    def _first_steps(self, fan_ins: Sequence[int], frozen: Sequence[Tensor]) -> list[float]:
+    def _first_steps(self, backbone: Backbone) -> Tensor:
         """Steps that make the layers' weights as large as GAIN says."""
         steps = []
         integers = self._split(self._rounded(self._exact()))
-        for fan_in, weight, levels in zip(fan_ins, frozen, integers, strict=True):
-            used = weight.reshape(levels.shape).float() * levels
+        for layer, levels in zip(backbone.layers, integers, strict=True):
+            used = backbone.weights[layer.name].reshape(levels.shape).float() * levels
             size = float(used.square().mean().sqrt())
-            wanted = GAIN * math.sqrt(2 / fan_in)
+            wanted = GAIN * math.sqrt(2 / layer.fan_in)
             steps.append(min(wanted / size, LARGEST_STEP) if size else LARGEST_STEP)
-        return steps
+        return torch.tensor(steps, dtype=torch.float32)
 
     def _exact(self) -> Tensor:
         return self._numbers * LEVELS_PER_UNIT
@@ -199,9 +188,17 @@ class SparseIntegerMultipliers:
     def _scaled_steps(self) -> Tensor:
         return (self._steps.exp() * self._first).clamp(SMALLEST_STEP, LARGEST_STEP)
 
+    def _scaled(self, integers: Tensor, steps: Tensor) -> list[Tensor]:
+        parts = self._split(integers)
+        for place, step in enumerate(steps):
+            parts[place] = parts[place] * step
+        return parts
+
     def _split(self, numbers: Tensor) -> list[Tensor]:
-        parts = numbers.split(self._sizes)
-        return [part.reshape(shape) for part, shape in zip(parts, self._shapes, strict=True)]
+        parts = list(numbers.split(self._sizes))
+        for place, shape in enumerate(self._shapes):
+            parts[place] = parts[place].reshape(shape)
+        return parts
 
 
 @torch.no_grad()

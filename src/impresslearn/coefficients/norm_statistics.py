@@ -1,35 +1,29 @@
 """Codes the norm statistics that a task keeps for itself.
 
 A batch norm computes (x - m) / s with s = sqrt(v + ε) for a mean m and a variance v. Under "coded"
-both are rounded, seen from the m₀ and s₀ that every task starts from (0 and about 1 in a new
-network): log(s / s₀) to a multiple of DEVIATION_STEP, then (m - m₀) / s to one of MEAN_STEP. So
-what is normalised moves by a small part of its own deviation, however large that is. Layer after
-layer is measured on training inputs and rounded, so that errors do not add up. The multiples
-are whole numbers and coded as those of coefficients are (`quantisation`): all means by one model,
-and by another all logarithms, each less a middle of its layer.
+both are rounded relative to the m₀ and s₀ that every task starts from (0 and about 1 in a new
+network): log(s / s₀) to a multiple of DEVIATION_STEP, then (m - m₀) / s to a multiple of MEAN_STEP.
+The normalised activations so move by a small part of their deviation, however large that is.
+Layer after layer is measured on training inputs and rounded, so that errors do not add up. The
+multiples are integers: one model codes all means, and another all logarithms, each less the median
+of its layer (`coding`).
 
-Statistics that whole numbers up to LARGEST do not reach, such as the mean of a channel that hardly
-varies, are kept as they were gathered, and so are those under any other precision.
+Integers up to LARGEST do not reach every statistic (the mean of a channel that hardly varies). A
+task then keeps the gathered values as they are, as it does under any other precision.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from impresslearn.coefficients.coding import (
-    LARGEST,
-    MODEL_BYTES,
-    decode_levels,
-    encode_levels,
-)
+from impresslearn.coefficients.coding import LARGEST, MODEL_BYTES, decode_levels, encode_levels
 from impresslearn.data import Examples, Inputs, StreamedExamples
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import some_inputs
@@ -38,9 +32,9 @@ from impresslearn.networks.prediction import Statistics, remeasured
 
 Floats = NDArray[np.float64]
 MEAN_STEP = 0.5
-"""Of means, in deviations."""
+"""Step of means, in deviations."""
 DEVIATION_STEP = 0.2
-"""Of the natural logarithms of deviations."""
+"""Step of the natural logarithms of deviations."""
 FEWEST_MEASURED = 16
 MEASURED_NUMBERS = 2**22
 """Numbers at most in the inputs that statistics are measured on: 1,365 images of 3 x 32 x 32."""
@@ -48,10 +42,10 @@ MEASURED_NUMBERS = 2**22
 
 @dataclass(frozen=True)
 class StoredStatistics:
-    """A task's norm statistics: what it is computed with, and as what that is kept.
+    """A task's norm statistics: the values that it computes with, and the bytes that it keeps.
 
-    values: by buffer name, as `Backbone.initial_statistics` has them; code: their code, None where
-    the values themselves are kept.
+    - values: by buffer name, as `Backbone.initial_statistics` has them.
+    - code: their code; None where the values themselves are kept.
     """
 
     values: Statistics = field(repr=False)
@@ -59,7 +53,7 @@ class StoredStatistics:
 
     @property
     def content(self) -> bytes:
-        """What is kept of them."""
+        """The bytes that a store keeps."""
         return statistics_bytes(self.values) if self.code is None else self.code
 
     @property
@@ -78,21 +72,28 @@ def store_statistics(
 ) -> StoredStatistics:
     """A task's statistics as a precision keeps them: as gathered, or under "coded" rounded.
 
-    weights, examples: those that the network is computed with, and that it was trained on.
+    - gathered: by buffer name, from training.
+    - weights: layer name -> the weights that the task computes with.
+    - examples: the task's training examples, to measure each layer behind rounded ones.
     """
     if precision != "coded":
         return StoredStatistics(gathered)
-    size = max(1, sum(each[:1].numel() for each in _tensors(examples.inputs_at(np.arange(1)))))
+    first = examples.inputs_at(np.arange(1))
+    tensors = first.tensors if isinstance(first, Inputs) else [first]
+    size = max(1, sum(tensor[:1].numel() for tensor in tensors))
     inputs = some_inputs(examples, max(FEWEST_MEASURED, MEASURED_NUMBERS // size))
     initial = backbone.initial_statistics()
-    smoothing = {name: norm.eps for name, norm in batch_norms(backbone.module)}
+    epsilons = {name: norm.eps for name, norm in batch_norms(backbone.module)}
 
     def settle(name: str, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        of = f"{name}." if name else ""
-        first = [_floats(initial[f"{of}running_{each}"]) for each in ("mean", "var")]
-        grid = _Grid(first[0], first[1], smoothing[name])
-        rounded = grid.moments(*grid.levels(_floats(mean), _floats(variance)))
-        return torch.from_numpy(rounded[0]).to(mean), torch.from_numpy(rounded[1]).to(variance)
+        prefix = f"{name}." if name else ""
+        grid = _Grid(
+            _floats(initial[f"{prefix}running_mean"]),
+            _floats(initial[f"{prefix}running_var"]),
+            epsilons[name],
+        )
+        means, variances = grid.moments(*grid.levels(_floats(mean), _floats(variance)))
+        return torch.from_numpy(means).to(mean), torch.from_numpy(variances).to(variance)
 
     return coded_statistics(backbone, remeasured(backbone, weights, inputs, settle), gathered)
 
@@ -100,7 +101,7 @@ def store_statistics(
 def coded_statistics(
     backbone: Backbone, statistics: Statistics, otherwise: Statistics
 ) -> StoredStatistics:
-    """Statistics rounded and coded; what is kept otherwise where whole numbers do not reach."""
+    """Statistics rounded and coded; `otherwise` where the integers do not reach."""
     code = _encoded(backbone, statistics)
     if code is not None:
         with suppress(ValueError):  # rounded up to more than their dtype holds
@@ -109,104 +110,109 @@ def coded_statistics(
 
 
 def restore_statistics(backbone: Backbone, content: bytes, coded: bool) -> StoredStatistics:
-    """Statistics from their content, coded or not; the network says how many there are.
+    """Statistics from their content, coded or not; the network fixes how many there are.
 
     Raises ValueError for a damaged content, one of another network, and impossible values.
     """
-    values = _decoded(backbone, content) if coded else _unpacked(backbone, content)
+    values = (_decoded if coded else _unpacked)(backbone, content)
     for name, value in values.items():
-        variance = name.endswith("running_var")
-        if not value.isfinite().all() or (variance and (value < 0).any()):
+        is_negative = name.endswith("running_var") and (value < 0).any()
+        if is_negative or not value.isfinite().all():
             raise ValueError(f"the norm statistics {name!r} hold impossible values")
     return StoredStatistics(values, content if coded else None)
 
 
 def statistics_bytes(statistics: Mapping[str, Tensor]) -> bytes:
     """Statistics as torch keeps them, little-endian, one buffer after the other."""
-    return b"".join(
-        value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
-        for value in statistics.values()
-    )
+    content = bytearray()
+    for value in statistics.values():
+        flat = value.detach().cpu().contiguous().view(-1)
+        content += flat.view(torch.uint8).numpy().tobytes()
+    return bytes(content)
 
 
 def _unpacked(backbone: Backbone, content: bytes) -> Statistics:
-    initial, place, found = backbone.initial_statistics(), 0, {}
+    initial, place, values = backbone.initial_statistics(), 0, {}
     if len(content) != sum(like.nbytes for like in initial.values()):
         raise ValueError("norm statistics of another network")
     for name, like in initial.items():
         piece = bytearray(content[place : place + like.nbytes])
-        found[name] = torch.frombuffer(piece, dtype=like.dtype).view(like.shape).to(like.device)
+        values[name] = torch.frombuffer(piece, dtype=like.dtype).view(like.shape).to(like.device)
         place += like.nbytes
-    return found
+    return values
 
 
 def _encoded(backbone: Backbone, statistics: Statistics) -> bytes | None:
-    """Middles, models and whole numbers; None where there are larger ones than can be coded."""
-    counts, smoothing = _norms(backbone)
-    grid = _Grid(*_moments(backbone.initial_statistics()), smoothing)
+    """Medians, models and integers; None where there are larger ones than can be coded."""
+    grid, counts = _grid_of(backbone)
     shifts, logarithms = grid.levels(*_moments(statistics))
+    medians = []
     with np.errstate(invalid="ignore"):
-        middles = [np.rint(np.median(each)) for each in _by_layer(logarithms, counts)]
-        logarithms -= np.repeat(middles, counts)
-    if not all((np.abs(each) <= LARGEST).all() for each in (shifts, logarithms, middles)):
+        for layer in np.split(logarithms, np.cumsum(counts)[:-1]):
+            medians.append(np.rint(np.median(layer)))
+        logarithms -= np.repeat(medians, counts)
+    # NaN and infinities fail this comparison too.
+    if not (np.abs(np.concatenate([shifts, logarithms, medians])) <= LARGEST).all():
         return None
     models, levels = encode_levels([shifts.astype(np.int64), logarithms.astype(np.int64)])
-    return b"".join([np.array(middles, np.int8).tobytes(), *models, levels])
+    return np.array(medians, np.int8).tobytes() + b"".join(models) + levels
 
 
 def _decoded(backbone: Backbone, content: bytes) -> Statistics:
-    counts, smoothing = _norms(backbone)
-    initial = backbone.initial_statistics()
-    ends = [len(counts) + MODEL_BYTES * number for number in range(3)]
-    middles = np.frombuffer(content[: ends[0]], np.int8)
-    models = [content[ends[0] : ends[1]], content[ends[1] : ends[2]]]
-    shifts, logarithms = decode_levels(models, [(len(smoothing),)] * 2, content[ends[2] :])
-    logarithms += np.repeat(middles, counts)
-    moments = _Grid(*_moments(initial), smoothing).moments(
-        shifts.astype(np.float64), logarithms.astype(np.float64)
-    )
-    layers = zip(*(_by_layer(each, counts) for each in moments), strict=True)
-    pairs = zip(initial.items(), chain.from_iterable(layers), strict=True)
-    return {name: torch.from_numpy(values).to(like) for (name, like), values in pairs}
+    grid, counts = _grid_of(backbone)
+    layers, channels = len(counts), sum(counts)
+    start = layers + 2 * MODEL_BYTES
+    models = [content[layers : layers + MODEL_BYTES], content[layers + MODEL_BYTES : start]]
+    shifts, logarithms = decode_levels(models, [(channels,)] * 2, content[start:])
+    logarithms += np.repeat(np.frombuffer(content[:layers], np.int8), counts)
+    means, variances = grid.moments(shifts.astype(np.float64), logarithms.astype(np.float64))
+    statistics, place = {}, 0
+    for name, like in backbone.initial_statistics().items():
+        moments = variances if name.endswith("running_var") else means
+        statistics[name] = torch.from_numpy(moments[place : place + len(like)]).to(like)
+        place += len(like) if name.endswith("running_var") else 0  # a layer's variance is last
+    return statistics
 
 
 @dataclass(frozen=True)
 class _Grid:
-    """Where the moments of some channels are rounded to: what tasks start from, and each ε."""
+    """The values that moments of some channels can be rounded to.
+
+    - means, variances: those that every task starts from.
+    - epsilon: the ε of the norm, for all channels or for each.
+    """
 
     means: Floats
     variances: Floats
-    smoothing: Floats | float
-
-    @property
-    def deviations(self) -> Floats:
-        return np.sqrt(self.variances + self.smoothing)
+    epsilon: Floats | float
 
     def levels(self, means: Floats, variances: Floats) -> tuple[Floats, Floats]:
-        """Whole numbers of means and of logarithms; not finite where there are none."""
+        """The nearest integers of means and of logarithms; NaN or infinite where none is near."""
         with np.errstate(all="ignore"):
-            relative = np.sqrt(variances + self.smoothing) / self.deviations
+            start = np.sqrt(self.variances + self.epsilon)
+            relative = np.sqrt(variances + self.epsilon) / start
             logarithms = np.rint(np.log(relative) / DEVIATION_STEP)
-            deviations = self.deviations * np.exp(DEVIATION_STEP * logarithms)
+            deviations = start * np.exp(DEVIATION_STEP * logarithms)
             return np.rint((means - self.means) / deviations / MEAN_STEP), logarithms
 
     def moments(self, shifts: Floats, logarithms: Floats) -> tuple[Floats, Floats]:
-        """The means and variances of such whole numbers."""
+        """The means and variances that these integers stand for."""
         with np.errstate(all="ignore"):
-            deviations = self.deviations * np.exp(DEVIATION_STEP * logarithms)
+            start = np.sqrt(self.variances + self.epsilon)
+            deviations = start * np.exp(DEVIATION_STEP * logarithms)
             means = self.means + MEAN_STEP * shifts * deviations
-            return means, np.maximum(deviations**2 - self.smoothing, 0.0)
+            return means, np.maximum(deviations**2 - self.epsilon, 0.0)
 
 
-def _tensors(inputs: Tensor | Inputs) -> Iterable[Tensor]:
-    return inputs.tensors if isinstance(inputs, Inputs) else [inputs]
-
-
-def _norms(backbone: Backbone) -> tuple[list[int], Floats]:
-    """The channels of each norm with statistics, and the ε of each channel."""
-    norms = [norm for _, norm in batch_norms(backbone.module) if norm.running_mean is not None]
-    counts = [norm.num_features for norm in norms]
-    return counts, np.repeat([norm.eps for norm in norms], counts)
+def _grid_of(backbone: Backbone) -> tuple[_Grid, list[int]]:
+    """The grid of all channels of a network, and the number of channels of each norm."""
+    counts, epsilons = [], []
+    for _, norm in batch_norms(backbone.module):
+        if norm.running_mean is not None:
+            counts.append(norm.num_features)
+            epsilons.append(norm.eps)
+    moments = _moments(backbone.initial_statistics())
+    return _Grid(*moments, np.repeat(epsilons, counts)), counts
 
 
 def _moments(statistics: Statistics) -> tuple[Floats, Floats]:
@@ -217,7 +223,3 @@ def _moments(statistics: Statistics) -> tuple[Floats, Floats]:
 
 def _floats(values: Tensor) -> Floats:
     return values.detach().cpu().double().numpy()
-
-
-def _by_layer(values: Floats, counts: list[int]) -> list[Floats]:
-    return np.split(values, np.cumsum(counts)[:-1])

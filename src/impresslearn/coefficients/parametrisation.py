@@ -1,8 +1,8 @@
 """What a task learns. A parametrisation is one object that says which tensors a task keeps.
 
 A task combines up to three of them: numbers that act on the weights (`masks`, `multipliers`) or a
-`readout`, a head of its own, and changes of norms and biases (`deltas`). Training, rounding,
-counting and the store loop over `Parametrisation.layout` and know nothing else about them. A new
+`readout`, its own head, and changes of norms and biases (`deltas`). Training, rounding, counting
+and the store loop over `Parametrisation.layout` and know nothing else about them. A new
 parametrisation is one file and one `register_parametrisation`; the registered name is then a value
 of the learner's setting `granularity`.
 """
@@ -12,15 +12,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from impresslearn.checks import check_choice, check_number
-from impresslearn.coefficients.layout import Grid, TensorLayout
-from impresslearn.coefficients.quantisation import Grids, decode_tensors, encode_tensors
+from impresslearn.coefficients.quantisation import (
+    Grid,
+    Grids,
+    TensorLayout,
+    decode_tensors,
+    encode_tensors,
+)
 from impresslearn.errors import InputError
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
@@ -40,7 +45,10 @@ class CoefficientSpec:
       their code costs this number of bits of the examples' cross-entropy (the weight λ of
       rate–distortion; 1 gives the shortest description of labels and coefficients together).
     - residual: whether masks change the network's own weights, W ⊙ (1 + Σ α M).
-    - tune: small parameters that are learned too: those of "norm" layers, and each "bias".
+    - tune: small parameters to learn too: "norm" for scales and shifts of norms, "bias".
+
+    The attribute `parametrisation` acts on the weights; heads and small parameters come beside it.
+    Raises InputError for settings that it cannot use.
     """
 
     granularity: str = "layer"
@@ -48,19 +56,16 @@ class CoefficientSpec:
     bit_price: float | None = None
     residual: bool = False
     tune: tuple[TunedKind, ...] = ()
+    parametrisation: Parametrisation = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if unknown := [kind for kind in self.tune if kind not in TUNED]:
-            raise InputError(f"tune must name {' and '.join(TUNED)} only, got {unknown[0]!r}")
-        check_choice("granularity", self.granularity, granularities())
+        for kind in self.tune:
+            if kind not in TUNED:
+                raise InputError(f"tune must name {' and '.join(TUNED)} only, got {kind!r}")
+        check_choice("granularity", self.granularity, _MAKERS)
         if self.bit_price is not None:
             check_number("bit_price", self.bit_price, 0.0)
-        self.parametrisation  # noqa: B018  # raises for settings that it cannot use
-
-    @property
-    def parametrisation(self) -> Parametrisation:
-        """The parametrisation of the weights, without a head and small parameters."""
-        return _MAKERS[self.granularity](self)
+        object.__setattr__(self, "parametrisation", _MAKERS[self.granularity](self))
 
 
 @dataclass(frozen=True)
@@ -113,17 +118,17 @@ class Parametrisation(ABC):
     def layout(self, backbone: Backbone, num_masks: int, num_classes: int) -> list[TensorLayout]:
         """The tensors that a task keeps."""
 
-    @abstractmethod
     def start(
         self, backbone: Backbone, bank: MaskBank, num_masks: int, coded: bool
     ) -> Sequence[Start]:
-        """How each tensor starts; coded: whether as integers on a grid."""
+        """How each tensor starts; coded: whether as integers. () for what is not trained so."""
+        return ()
 
-    @abstractmethod
     def weights(
         self, backbone: Backbone, bank: MaskBank, tensors: Sequence[Tensor]
     ) -> Mapping[str, Tensor]:
         """The parameters that the task computes with, by name, differentiable in the tensors."""
+        return {}
 
     def mixture(
         self, tensors: Sequence[Tensor]
@@ -135,7 +140,7 @@ class Parametrisation(ABC):
         self, backbone: Backbone, seed: int, present: Sequence[Tensor], grids: Sequence[Grid]
     ) -> Integers:
         """Its own integers, if `is_sparse`; present, grids: of a task to go on from, or empty."""
-        raise NotImplementedError(f"{self.kind} has no integers of its own")
+        raise NotImplementedError(f"{self.kind} is not sparse: its integers need no class")
 
 
 @dataclass(frozen=True)
@@ -198,12 +203,15 @@ class Coefficients:
         """(N, layers) float32: the alphas, averaged over units where there is one per unit."""
         if not self.alpha:
             return torch.zeros(0, 0)
-        columns = [alpha.mean(dim=1) if alpha.dim() == 2 else alpha for alpha in self.alpha]
-        return torch.stack([column.detach().float().cpu() for column in columns], dim=1)
+        columns = []
+        for alpha in self.alpha:
+            column = alpha.mean(dim=1) if alpha.dim() == 2 else alpha
+            columns.append(column.detach().float().cpu())
+        return torch.stack(columns, dim=1)
 
     def like(self, tensors: Sequence[Tensor], grids: Grids | None = None) -> Coefficients:
         """Other numbers in the same places; tensors: in the order of `tensors`."""
-        numbers = grouped(tensors, [len(group) for group in self.numbers])
+        numbers = grouped(tensors, self.numbers)
         return replace(self, numbers=numbers, grids=grids)
 
     def _mixture(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
@@ -240,10 +248,8 @@ class StoredCoefficients:
         Raises ValueError for a damaged code.
         """
         layouts = layouts_of(self.parts, backbone, self.num_masks, self.num_classes)
-        flat = [layout for group in layouts for layout in group]
-        tensors, grids = decode_tensors(self.content, flat, self.precision)
-        moved = [tensor.to(backbone.device) for tensor in tensors]
-        numbers = grouped(moved, [len(group) for group in layouts])
+        tensors, grids = decode_tensors(self.content, list(chain(*layouts)), self.precision)
+        numbers = grouped(tensors, layouts, backbone.device)
         return Coefficients(self.parts, numbers, self.num_masks, grids)
 
 
@@ -252,9 +258,8 @@ def store_coefficients(
 ) -> StoredCoefficients:
     """Rounds coefficients to a precision. Raises as `encode_tensors`."""
     parts, num_masks = coefficients.parts, coefficients.num_masks
-    layouts = layouts_of(parts, backbone, num_masks, num_classes)
-    flat = [layout for group in layouts for layout in group]
-    content = encode_tensors(coefficients.tensors(), flat, precision, coefficients.grids)
+    layouts = list(chain(*layouts_of(parts, backbone, num_masks, num_classes)))
+    content = encode_tensors(coefficients.tensors(), layouts, precision, coefficients.grids)
     return StoredCoefficients(precision, parts, num_masks, num_classes, content)
 
 
@@ -262,7 +267,10 @@ def layouts_of(
     parts: Sequence[Parametrisation], backbone: Backbone, num_masks: int, num_classes: int
 ) -> list[list[TensorLayout]]:
     """The layouts of several parametrisations."""
-    return [part.layout(backbone, num_masks, num_classes) for part in parts]
+    layouts = []
+    for part in parts:
+        layouts.append(part.layout(backbone, num_masks, num_classes))
+    return layouts
 
 
 def task_weights(
@@ -278,10 +286,17 @@ def task_weights(
 Value = TypeVar("Value")
 
 
-def grouped(values: Sequence[Value], sizes: Sequence[int]) -> tuple[tuple[Value, ...], ...]:
-    """Values in consecutive groups of these sizes."""
-    rest = iter(values)
-    return tuple(tuple(islice(rest, size)) for size in sizes)
+def grouped(
+    values: Sequence[Value], sizes: Sequence[Sequence], device: torch.device | None = None
+) -> tuple[tuple[Value, ...], ...]:
+    """Values in consecutive groups as long as the sequences of `sizes`, moved to a device."""
+    rest, groups = iter(values), []
+    for group in sizes:
+        members: list[Any] = list(islice(rest, len(group)))
+        for place, member in enumerate(members):
+            members[place] = member if device is None else member.to(device)
+        groups.append(tuple(members))
+    return tuple(groups)
 
 
 Maker = Callable[[CoefficientSpec], Parametrisation]
@@ -309,25 +324,24 @@ def register_parametrisation(
     _MAKERS.update(makers or {})
 
 
-def granularities() -> tuple[str, ...]:
-    """The registered values of the setting `granularity`."""
-    return tuple(_MAKERS)
-
-
 def to_plain(parts: Sequence[Parametrisation]) -> list[dict[str, Any]]:
     """Parametrisations as JSON values."""
-    return [{"kind": part.kind, **asdict(part)} for part in parts]  # type: ignore[call-overload]
+    plain = []
+    for part in parts:
+        plain.append({"kind": part.kind, **asdict(part)})  # type: ignore[call-overload]
+    return plain
 
 
 def from_plain(plain: Sequence[Mapping[str, Any]]) -> tuple[Parametrisation, ...]:
     """The parametrisations of `to_plain`. Raises ValueError for an unregistered kind."""
     parts = []
     for settings in plain:
-        fields = dict(settings)
+        # JSON has no tuples, and frozen dataclasses hold nothing else.
+        fields = {}
+        for name, value in settings.items():
+            fields[name] = tuple(value) if isinstance(value, list) else value
         kind = fields.pop("kind")
         if kind not in _KINDS:
             raise ValueError(f"the parametrisation {kind!r} is unknown; import what registers it")
-        # JSON has no tuples, and frozen dataclasses hold nothing else.
-        fields = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
         parts.append(_KINDS[kind](**fields))
     return tuple(parts)

@@ -11,6 +11,7 @@ ones.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal, get_args
 
@@ -20,7 +21,6 @@ from torch import Tensor
 
 from impresslearn.checks import check_choice, check_integer
 from impresslearn.coefficients.coding import LARGEST, MODEL_BYTES, decode_levels, encode_levels
-from impresslearn.coefficients.layout import Grid, TensorLayout
 from impresslearn.errors import InputError
 
 Precision = Literal["float32", "float16", "int8", "int5", "int4", "coded"]
@@ -29,6 +29,35 @@ PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 _FLOATS = ("float32", "float16")
 _BITS = {"int8": 8, "int5": 5, "int4": 4, "coded": 4}
 """Bits per integer; under "coded" only for numbers that training did not leave on a grid."""
+
+
+@dataclass(frozen=True)
+class TensorLayout:
+    """One tensor that a task keeps.
+
+    - name: what the tensor is, unique within a task ("alpha.fc1.weight").
+    - shape: sizes of its dimensions; under int8 to int4 each column (all but the first dimension)
+      has its own rounding step.
+    - around_one: whether the values lie around 1 rather than 0, so that rounding subtracts an
+      offset first.
+    - sparse: whether it is a matrix (units, fan_in) of mostly zeros, whose positions are coded by
+      the densities of its rows and columns.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    around_one: bool = False
+    sparse: bool = False
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Where the values of a tensor lie: at offset + step times integers."""
+
+    step: float
+    offset: float
+
+
 Grids = tuple[Grid, ...]
 
 
@@ -50,24 +79,27 @@ def encode_tensors(
     steps that are too large for float16.
     """
     check_choice("precision", precision, PRECISIONS)
-    arrays = [tensor.detach().cpu().float().numpy() for tensor in tensors]
-    if not all(np.isfinite(values).all() for values in arrays):
-        raise InputError("coefficients hold NaN or infinite values and cannot be stored")
-    if precision in _FLOATS:
-        floats = arrays if precision == "float32" else [_float16(values) for values in arrays]
-        return b"".join(values.tobytes() for values in floats)
+    arrays = []
+    for tensor in tensors:
+        values = tensor.detach().cpu().float().numpy()
+        if not np.isfinite(values).all():
+            raise InputError("coefficients hold NaN or infinite values and cannot be stored")
+        arrays.append(values)
     if precision == "coded":
         return _encode_coded(arrays, layouts, grids, largest or _top(_BITS["coded"]))
-    bits, content = _BITS[precision], []
+    content = bytearray()
     for values, layout in zip(arrays, layouts, strict=True):
-        middle = (values.max() + values.min()) / 2 if layout.around_one else 0.0
-        offset = _float16(middle)
-        columns = _columns(values - np.float32(offset))
-        steps = best_steps(columns, _top(bits))
-        levels = _round(columns, steps, _top(bits)) + _top(bits)
-        content += [_pack(levels, bits), steps.tobytes()]
-        content += [offset.tobytes()] if layout.around_one else []
-    return b"".join(content)
+        if precision in _FLOATS:
+            content += (values if precision == "float32" else _float16(values)).tobytes()
+            continue
+        bits, top = _BITS[precision], _top(_BITS[precision])
+        offset = _float16((values.max() + values.min()) / 2 if layout.around_one else 0.0)
+        # A column for each place in all dimensions but the first.
+        columns = (values - np.float32(offset)).reshape(len(values), -1)
+        steps = best_steps(columns, top)
+        content += _pack(_round(columns, steps, top) + top, bits) + steps.tobytes()
+        content += offset.tobytes() if layout.around_one else b""
+    return bytes(content)
 
 
 def decode_tensors(
@@ -77,24 +109,44 @@ def decode_tensors(
 
     Raises ValueError for bytes of other tensors, and for a damaged code.
     """
-    reader = _Reader(content)
-    if precision == "coded":
-        return _decode_coded(reader, layouts)
-    tensors = []
+    place = 0
+
+    def read(count: int, kind: str = "float16") -> np.ndarray:
+        """The next numbers of the content."""
+        nonlocal place
+        dtype = np.dtype(kind)
+        if place + count * dtype.itemsize > len(content):
+            raise ValueError("coefficients of another network")
+        numbers = np.frombuffer(content, dtype, count, place)
+        place += count * dtype.itemsize
+        return numbers
+
+    tensors, grids, models = [], [], []
     for layout in layouts:
+        count = prod(layout.shape)
+        if precision == "coded":
+            models.append(read(MODEL_BYTES, "uint8").tobytes())
+            grids.append(Grid(*read(2).astype(float).tolist()))
+            continue
         if precision in _FLOATS:
-            values = reader.numbers(layout.numel, precision).astype(np.float32)
+            values = read(count, precision).astype(np.float32)
         else:
             bits = _BITS[precision]
-            packed = reader.take(-(-layout.numel * bits // 8))
-            levels = _unpack(packed, bits, layout.numel) - _top(bits)
-            steps = reader.numbers(prod(layout.shape[1:])).astype(np.float32)
-            offset = reader.numbers(1 if layout.around_one else 0).astype(np.float32)
-            values = levels.reshape(-1, len(steps)).astype(np.float32) * steps
-            values = values + (offset if len(offset) else np.float32(0))
+            levels = _unpack(read(-(-count * bits // 8), "uint8"), bits, count) - _top(bits)
+            steps = read(prod(layout.shape[1:])).astype(np.float32)
+            offset = read(1).astype(np.float32) if layout.around_one else np.float32(0)
+            values = levels.reshape(-1, len(steps)).astype(np.float32) * steps + offset
         tensors.append(torch.from_numpy(values.reshape(layout.shape)))
-    reader.end()
-    return tensors, None
+    if precision != "coded":
+        if place != len(content):
+            raise ValueError("coefficients of another network")
+        return tensors, None
+    shapes = [layout.shape if layout.sparse else (prod(layout.shape),) for layout in layouts]
+    integers = decode_levels(models, shapes, content[place:])
+    for levels, grid, layout in zip(integers, grids, layouts, strict=True):
+        values = levels.astype(np.float32) * np.float32(grid.step) + np.float32(grid.offset)
+        tensors.append(torch.from_numpy(values.reshape(layout.shape)))
+    return tensors, tuple(grids)
 
 
 def rounded_tensors(
@@ -112,14 +164,15 @@ def rounded_tensors(
     - grids, largest, errors: see `encode_tensors`.
     """
     first_matrix = len(tensors) - matrices
-    layouts = [
-        TensorLayout(str(place), tuple(tensor.shape), around_one, place >= first_matrix)
-        for place, (tensor, around_one) in enumerate(zip(tensors, with_offset, strict=True))
-    ]
+    layouts = []
+    for place, (tensor, around_one) in enumerate(zip(tensors, with_offset, strict=True)):
+        shape = tuple(tensor.shape)
+        layouts.append(TensorLayout(str(place), shape, around_one, place >= first_matrix))
     content = encode_tensors(tensors, layouts, precision, grids, largest)
     rounded, _ = decode_tensors(content, layouts, precision)
-    pairs = zip(rounded, tensors, strict=True)
-    return [values.to(tensor.device) for values, tensor in pairs], len(content)
+    for place, tensor in enumerate(tensors):
+        rounded[place] = rounded[place].to(tensor.device)
+    return rounded, len(content)
 
 
 def check_largest(largest: int | None, precision: str) -> int | None:
@@ -165,54 +218,10 @@ def _encode_coded(
         integers.append(levels.reshape(layout.shape if layout.sparse else -1))
         scales.append(step.tobytes() + offset.tobytes())
     models, stream = encode_levels(integers)
-    pairs = zip(models, scales, strict=True)
-    return b"".join([*(model + scale for model, scale in pairs), stream])
-
-
-def _decode_coded(
-    reader: _Reader, layouts: Sequence[TensorLayout]
-) -> tuple[list[Tensor], Grids | None]:
-    models, grids = [], []
-    for _ in layouts:
-        models.append(reader.take(MODEL_BYTES))
-        step, offset = reader.numbers(2).astype(np.float32)
-        grids.append((step, offset))
-    shapes = [layout.shape if layout.sparse else (layout.numel,) for layout in layouts]
-    integers = decode_levels(models, shapes, reader.rest())
-    tensors = []
-    for levels, (step, offset), layout in zip(integers, grids, layouts, strict=True):
-        values = levels.astype(np.float32) * step + offset
-        tensors.append(torch.from_numpy(values.reshape(layout.shape)))
-    return tensors, tuple(Grid(float(step), float(offset)) for step, offset in grids)
-
-
-class _Reader:
-    """Takes one piece of a content after another. Raises ValueError where it is too short."""
-
-    def __init__(self, content: bytes) -> None:
-        self._content, self._place = content, 0
-
-    def take(self, size: int) -> bytes:
-        piece = self._content[self._place : self._place + size]
-        if len(piece) != size:
-            raise ValueError("coefficients of another network")
-        self._place += size
-        return piece
-
-    def numbers(self, count: int, kind: str = "float16") -> np.ndarray:
-        return np.frombuffer(self.take(count * np.dtype(kind).itemsize), kind)
-
-    def rest(self) -> bytes:
-        return self._content[self._place :]
-
-    def end(self) -> None:
-        if self.rest():
-            raise ValueError("coefficients of another network")
-
-
-def _columns(values: np.ndarray) -> np.ndarray:
-    """(n, columns): a column for each place in all dimensions but the first."""
-    return values.reshape(len(values), -1)
+    content = bytearray()
+    for model, scale in zip(models, scales, strict=True):
+        content += model + scale
+    return bytes(content) + stream
 
 
 def _top(bits: int) -> int:
@@ -241,6 +250,6 @@ def _pack(levels: np.ndarray, bits: int) -> bytes:
     return np.packbits(spread.astype(np.uint8).ravel()).tobytes()
 
 
-def _unpack(payload: bytes, bits: int, count: int) -> np.ndarray:
-    spread = np.unpackbits(np.frombuffer(payload, dtype=np.uint8), count=bits * count)
+def _unpack(packed: np.ndarray, bits: int, count: int) -> np.ndarray:
+    spread = np.unpackbits(packed, count=bits * count)
     return spread.reshape(count, bits).astype(np.int64) @ (1 << np.arange(bits - 1, -1, -1))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from impresslearn.coefficients.coding import LARGEST
-from impresslearn.coefficients.layout import Grid
+from impresslearn.coefficients.quantisation import Grid
 
 SMALLEST_STEP = 2.0**-24
 """The least step that float16 can hold."""

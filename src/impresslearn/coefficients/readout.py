@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,15 +17,13 @@ import torch
 from torch import Tensor
 
 from impresslearn.coefficients.coding import LARGEST, coded_bits
-from impresslearn.coefficients.layout import Grid, TensorLayout
 from impresslearn.coefficients.parametrisation import (
     CoefficientSpec,
     Parametrisation,
-    Start,
     register_parametrisation,
 )
+from impresslearn.coefficients.quantisation import Grid, TensorLayout
 from impresslearn.errors import InputError
-from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
 
 C = 0.1
@@ -75,18 +72,6 @@ class Readout(Parametrisation):
             for name, shape in shapes.items()
         ]
 
-    def start(
-        self, backbone: Backbone, bank: MaskBank, num_masks: int, coded: bool
-    ) -> Sequence[Start]:
-        """Nothing: readouts are fitted, not trained."""
-        return []
-
-    def weights(
-        self, backbone: Backbone, bank: MaskBank, tensors: Sequence[Tensor]
-    ) -> Mapping[str, Tensor]:
-        """Nothing: a readout is a sum of networks and changes no weights."""
-        return {}
-
 
 def _made(spec: CoefficientSpec) -> Readout:
     if spec.output_scale or spec.tune:
@@ -101,9 +86,9 @@ register_parametrisation(Readout, {"readout": _made})
 class Projection:
     """Principal components of features, partly whitened, for readouts to use in their place.
 
-    num_masks: the first masks of the bank, under each of which the network gives features;
-    residual: whether those of the network itself come first; matrix: (features, components), as
-    float16 holds it.
+    - num_masks: the first masks of the bank, under each of which the network gives features.
+    - residual: whether the features of the network itself come first.
+    - matrix: (features, components), as float16 holds it.
     """
 
     num_masks: int
@@ -120,22 +105,23 @@ class Projection:
         table = _table(features)
         if not table.std(axis=0).any():
             raise InputError("the features of all these inputs are the same; give other inputs")
-        found = PCA(most, svd_solver=solver, random_state=0).fit(table)
-        kept = found.explained_variance_ > 1e-9 * found.explained_variance_[0]
-        variances = found.explained_variance_[kept]
-        matrix = found.components_[kept].T * variances**-WHITENING
+        pca = PCA(most, svd_solver=solver, random_state=0).fit(table)
+        used = pca.explained_variance_ > 1e-9 * pca.explained_variance_[0]
+        variances = pca.explained_variance_[used]
+        matrix = pca.components_[used].T * variances**-WHITENING
         matrix *= FEATURE_NORM / math.sqrt((variances ** (1 - 2 * WHITENING)).sum())
-        kept = torch.from_numpy(matrix).half().float().contiguous()
-        if np.abs(matrix).max() < 64 * TINY or not kept.isfinite().all():
+        rounded = torch.from_numpy(matrix).half().float().contiguous()
+        if np.abs(matrix).max() < 64 * TINY or not rounded.isfinite().all():
             raise InputError(f"the features of these inputs {UNSUITED}")
-        return cls(num_masks, residual, kept)
+        return cls(num_masks, residual, rounded)
 
 
 @dataclass(frozen=True)
 class FittedReadout:
     """The weights (f, K) and perhaps the bias (K,) of a readout of the first f features.
 
-    grids: where they lie, if they have a price. cost: what was minimised, in nats.
+    - grids: where they lie, if they have a price.
+    - cost: the minimised objective, in nats.
     """
 
     head: tuple[Tensor, ...]
@@ -154,15 +140,20 @@ def fit_readout(
 ) -> FittedReadout:
     """The best readout of features (n, f) for class indices (n,).
 
-    bit_price: as in `CoefficientSpec`. components: whether features come in the order of their
-    importance; with a price a readout may then use a half or a quarter of them. Raises InputError
-    for features that are not finite.
+    - bit_price: as in `CoefficientSpec`.
+    - components: whether features come in the order of their importance; with a price a readout
+      may then use a half or a quarter of them.
+
+    Raises InputError for features that are not finite.
     """
     table, indices = _table(features), targets.cpu().numpy()
-    parts = (1, 2, 4) if components and bit_price is not None else (1,)
-    sizes = (max(1, table.shape[1] // part) for part in parts)
-    fits = (_fitted(table[:, :size], indices, num_classes, bias, bit_price) for size in sizes)
-    return min(fits, key=lambda each: each.cost)
+    best = None
+    for part in (1, 2, 4) if components and bit_price is not None else (1,):
+        size = max(1, table.shape[1] // part)
+        readout = _fitted(table[:, :size], indices, num_classes, bias, bit_price)
+        if best is None or readout.cost < best.cost:
+            best = readout
+    return best
 
 
 def _fitted(
@@ -226,34 +217,37 @@ class _Problem:
     def rounded(
         self, weights: np.ndarray, shift: np.ndarray, bit_price: float, scale: float
     ) -> tuple[float, float, np.ndarray]:
-        """The least cost, its step (for features before scaling) and whole numbers."""
-        size, found = math.sqrt((weights**2).mean()) or 1.0, []
+        """The least cost, its step (for features before scaling) and its integers."""
+        size, best = math.sqrt((weights**2).mean()) or 1.0, None
         if not TINY <= scale * size <= HUGE:
             raise InputError(f"the features of these examples {UNSUITED}")
         for step in STEPS * size:
-            kept = float(np.float16(np.clip(scale * step, TINY, HUGE)))
-            levels = np.clip(np.round(scale * weights / kept), -LARGEST, LARGEST).astype(np.int64)
+            step = float(np.float16(np.clip(scale * step, TINY, HUGE)))
+            levels = np.clip(np.round(scale * weights / step), -LARGEST, LARGEST).astype(np.int64)
             price = bit_price * math.log(2) * coded_bits(levels)
-            cost = self.objective(levels * (kept / scale), shift) + price
-            found.append((cost, kept, levels))
-        return min(found, key=lambda each: each[0])
+            cost = self.objective(levels * (step / scale), shift) + price
+            if best is None or cost < best[0]:
+                best = cost, step, levels
+        return best
 
     def objective(self, weights: np.ndarray, shift: np.ndarray) -> float:
         """The cross-entropy of all examples and the L2 penalty."""
         logits = self.table @ weights + shift
-        own = logits[np.arange(len(logits)), self.targets]
+        right = logits[np.arange(len(logits)), self.targets]
         total = torch.from_numpy(logits).logsumexp(1).numpy()
-        return float((total - own).sum() + (weights**2).sum() / (2 * C))
+        return float((total - right).sum() + (weights**2).sum() / (2 * C))
 
 
 def _table(features: Tensor) -> np.ndarray:
     """Features as float64. Raises InputError for those that are not finite."""
     table = features.cpu().double().numpy()
     if not np.isfinite(table).all():
-        raise InputError("the features of the network are no finite numbers; scale the inputs")
+        raise InputError("the network's features hold NaN or infinite values; scale the inputs")
     return table
 
 
 def _tensors(weights: np.ndarray, shift: np.ndarray | None) -> tuple[Tensor, ...]:
-    arrays: Sequence[np.ndarray] = [weights] if shift is None else [weights, shift]
-    return tuple(torch.from_numpy(each.astype(np.float32)) for each in arrays)
+    tensors = [torch.from_numpy(weights.astype(np.float32))]
+    if shift is not None:
+        tensors.append(torch.from_numpy(shift.astype(np.float32)))
+    return tuple(tensors)
