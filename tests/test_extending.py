@@ -1,24 +1,18 @@
-"""Extending from outside: a method, and a source of masks, a stream and a norm policy, which are
-registered once and then used like the library's own.
-"""
+"""Your own method, source of masks and stream are used like the library's."""
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 import impresslearn as il
-from impresslearn import masks, networks, streams
-from toys import blobs, lenet, pictures, quick_learner, refused
+from impresslearn import masks, streams
+from toys import blobs, lenet, quick_learner, refused
 
 
 @pytest.fixture(autouse=True)
 def _only_here(monkeypatch):
     """Forgets what a test registers."""
-    for module, name in (
-        (masks.sources, "_sources"),
-        (networks.norms, "_policies"),
-    ):
+    for module, name in ((masks.sources, "_sources"),):
         monkeypatch.setattr(module, name, dict(getattr(module, name)))
 
 
@@ -91,36 +85,7 @@ def test_a_source_of_masks_fills_a_bank_and_survives_its_file(tmp_path):
     refused("none must give layer names with tensors", learner.add_masks, 1, source="none")
 
 
-def test_a_norm_policy_normalises_networks_made_and_adapted(tmp_path):
-    own = networks.NormPolicy(nn.InstanceNorm2d, networks.norms.batch_norms, tracked=True)
-    networks.register_norm("instance", own)
-    backbone = il.create_backbone("resnet18", 3, norm="instance", width=4)
-    assert isinstance(backbone.module.stem[1], nn.InstanceNorm2d)
-    inputs, labels = pictures(size=16)
-    learner = quick_learner(backbone, task_recipe=il.Recipe(epochs=0, min_steps=3))
-    learner.add_random_masks(2).learn_task("a", (inputs, labels)).save(tmp_path / "own.impress")
-    again = il.load(tmp_path / "own.impress")
-    assert torch.equal(again.logits(inputs, "a"), learner.logits(inputs, "a"))
-    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.LazyLinear(2))
-    module(inputs)
-    assert il.adapt(module, norm="instance").has_task_statistics
-
-
-@pytest.mark.parametrize(
-    ("register", "names"),
-    [
-        (
-            masks.register_mask_source,
-            ["random", "disjoint", "disjoint_kernels", "edge_popup", "own"],
-        ),
-        (networks.register_norm, ["batch", "own"]),
-    ],
-)
-def test_names_are_taken_once(register, names):
-    own = None
-    if register is networks.register_norm:
-        refused("policy must be a NormPolicy, got NoneType", register, "own", None)
-        own = networks.NormPolicy(None, networks.norms.batch_norms)
-    register("own", own)
-    for name in names:
-        refused(f"'{name}'.* already", register, name, None)
+def test_names_are_taken_once():
+    masks.register_mask_source("own", None)
+    for name in ("random", "disjoint", "disjoint_kernels", "edge_popup", "own"):
+        refused(f"'{name}'.* already", masks.register_mask_source, name, None)

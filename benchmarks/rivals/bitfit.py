@@ -20,8 +20,8 @@ from impresslearn.methods.finetuning import (
     copied_weights,
 )
 from impresslearn.networks import Backbone
-from impresslearn.networks.heads import TUNED, TunedKind
 from impresslearn.networks.inputs import check_backbone
+from impresslearn.networks.layers import TUNED, TunedKind
 from impresslearn.training.loop import Recipe
 
 BITFIT_RECIPE = Recipe(optimizer="adam", lr=0.03, schedule="cosine", **LENGTH)

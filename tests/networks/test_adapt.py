@@ -162,7 +162,6 @@ def filled(value):
     [
         (filled(float("nan")), {}, r"^0\.bias of Sequential holds NaN or infinite values$"),
         (filled(float("-inf")), {"head": "own"}, r"^0\.bias of Sequential holds NaN"),
-        (nn.utils.skip_init(nn.Linear, 0, 2), {}, "^weight has no weights, it is 2x0; skip it$"),
         (Pair(2, 2), {}, r"must return logits \(1, 2\), returned tuple"),
         (nn.Linear(2, 2), {"num_classes": 9}, r"\(1, 9\), returned \(1, 2\); check num_classes"),
         (create_backbone(), {}, "adapt takes an nn.Module, got Backbone"),

@@ -214,7 +214,7 @@ def test_the_fingerprint_sees_every_tensor():
         (RESNET, torch.zeros(2, 9, 9, 3), r"\(3, \*, \*\), got \(9, 9, 3\); .*permute\(0, 3, 1, 2"),
         (RESNET, torch.zeros(3, 32, 32), r"got \(32, 32\); add a batch dimension: inputs\[None\]"),
         (RESNET, torch.zeros(2, 1, 32, 32), r"got \(1, 32, 32\)$"),
-        (RESNET, torch.zeros(1, 3, 4, 4), r"more than one value a channel.*larger batch"),
+        (RESNET, torch.zeros(1, 3, 4, 4), r"more than one value per channel.*larger batch"),
     ],
 )
 def test_inputs_that_do_not_fit(backbone, inputs, message):
@@ -226,14 +226,18 @@ def test_inputs_that_do_not_fit(backbone, inputs, message):
 @pytest.mark.parametrize(
     ("norm", "arguments", "message"),
     [
-        ("per_task", {"mode": "test"}, "mode must be train, frozen, eval, batch, got 'test'"),
+        (
+            "per_task",
+            {"mode": "test"},
+            "mode must be one of train, frozen, eval, batch",
+        ),
         ("per_task", {"weights": {"head.scale": torch.zeros(3)}}, "no maskable layer 'head.scale'"),
         (
             "per_task",
             {"weights": {"head.weight": torch.zeros(4)}},
             r"head.weight needs weights of shape \(3, 4\), got \(4,\)",
         ),
-        ("per_task", {"statistics": {}}, "the statistics have no 'body.1.running_mean'"),
+        ("per_task", {"statistics": {}}, "the statistics lack 'body.1.running_mean'"),
         ("batch", {"statistics": {"another": torch.zeros(4)}}, "the statistics hold 'another'"),
     ],
 )

@@ -9,8 +9,7 @@ from torch import nn
 
 from impresslearn.errors import InputError
 from impresslearn.networks import create_backbone
-from impresslearn.networks.initialisation import fill_weights, standard_normals
-from impresslearn.networks.registry import OLDER_SPEC
+from impresslearn.networks.registry import OLDER_SPEC, fill_weights, standard_normals
 
 
 def network():

@@ -1,4 +1,4 @@
-"""Norm policies: what they build and convert, and one that is added from outside."""
+"""Norm policies: what they build and convert."""
 
 import pytest
 import torch
@@ -38,5 +38,5 @@ def test_policies_that_do_not_exist_or_cannot_take_over():
         with pytest.raises(InputError, match=f"'{norm}'; choose batch or per_task or shared"):
             norms.convert_batch_norms(nn.BatchNorm1d(3), norm)
     for norm in ("none", "layer", "Batch"):
-        with pytest.raises(InputError, match=r"must be one of batch, .*, group, got"):
+        with pytest.raises(InputError, match="must be one of batch, .*, group, got"):
             norms.make_norm(4, norm)

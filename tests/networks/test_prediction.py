@@ -1,10 +1,15 @@
+"""Logits of a task in parts, norms while learning, and the cache of effective weights."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from torch import nn
 
 from impresslearn import adapt
 from impresslearn.data import StreamedBatches, StreamedExamples, TensorBatches, even_parts
-from impresslearn.networks.prediction import BATCH, TaskView, TrainingPhase
+from impresslearn.networks.prediction import BATCH, TaskView, TrainingPhase, WeightCache
 from toys import ConvNet, blobs, lenet, pictures, resnet
 
 
@@ -74,3 +79,40 @@ def test_how_norms_behave_while_learning(backbone, begins, continues):
         second.forward(backbone, backbone.weights, inputs)
         changed = any(not torch.equal(kept[name], second.statistics[name]) for name in kept)
         assert changed == (continues == "train")
+
+
+def test_the_cache_keeps_what_was_used_last():
+    cache, made = WeightCache(limit=3 * 40), []
+
+    def get(name, count=10, **settings):
+        return cache.get(name, lambda: made.append(name) or {"w": torch.ones(count)}, **settings)
+
+    weights = get("a")
+    assert get("a") is weights
+    for name in "bcad":  # "b" is the one used longest ago
+        get(name)
+    for name in "acdb":
+        get(name)
+    assert made == [*"abcdb"]
+    assert get("big", 1000) is not get("big", 1000)
+    assert get("b") is get("b")
+    # Going through all tasks once drops nobody's weights.
+    assert get("new", evict_others=False) is not get("new", evict_others=False)
+
+
+def test_others_are_served_while_weights_are_mixed():
+    cache, mixing, over = WeightCache(limit=1000), threading.Event(), threading.Event()
+    quick = cache.get("quick", lambda: {"w": torch.zeros(2)})
+
+    def mix():
+        mixing.set()
+        assert over.wait(5)
+        return {"w": torch.ones(2)}
+
+    with ThreadPoolExecutor(2) as pool:
+        slow = pool.submit(cache.get, "slow", mix)
+        mixing.wait()
+        assert pool.submit(cache.get, "quick", dict).result(timeout=2) is quick
+        ours = cache.get("slow", lambda: {"w": torch.zeros(3)})
+        over.set()
+        assert slow.result() is ours is cache.get("slow", dict)

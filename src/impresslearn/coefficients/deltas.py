@@ -19,7 +19,7 @@ from impresslearn.coefficients.quantisation import TensorLayout
 from impresslearn.errors import InputError
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
-from impresslearn.networks.heads import SmallParameter, TunedKind
+from impresslearn.networks.layers import SmallParameter, TunedKind
 from impresslearn.networks.norms import batch_norms
 from impresslearn.networks.prediction import Statistics
 

@@ -29,7 +29,7 @@ from impresslearn.coefficients.quantisation import (
 from impresslearn.errors import InputError
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
-from impresslearn.networks.heads import TUNED, TunedKind
+from impresslearn.networks.layers import TUNED, TunedKind
 
 LEVELS_PER_UNIT = 10.0
 """Coded integers move this much faster than the learning rate of the recipe says."""

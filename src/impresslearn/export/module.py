@@ -23,7 +23,6 @@ from impresslearn.data import Inputs, Label, as_network_inputs
 from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
 from impresslearn.networks import Backbone
-from impresslearn.networks.calls import takes_flat
 from impresslearn.networks.norms import drop_statistics, settle_instance_norms
 from impresslearn.networks.prediction import TaskView
 
@@ -118,7 +117,7 @@ class ExportedTask(nn.Module):
             for weights in (view.weights, *view.others)
         )
         self._reader = backbone.logits_reader
-        self._flattens = takes_flat(backbone.input_shape)
+        self._flattens = backbone.flattens
         self._preprocessing = task.preprocessing
         self._dtype = backbone.input_dtype
         self._mean: Tensor

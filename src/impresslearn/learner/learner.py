@@ -33,8 +33,8 @@ from impresslearn.masks import POPUP_RECIPE, Allocation, ScoreRule, draw_masks
 from impresslearn.masks.bank import MaskBank
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks import Backbone, create_backbone
-from impresslearn.networks.heads import TunedKind
 from impresslearn.networks.inputs import check_backbone, checked_inputs
+from impresslearn.networks.layers import TunedKind
 from impresslearn.networks.prediction import Statistics, TaskView
 from impresslearn.store import CACHE_BYTES, Store, TaskInfo, TaskTable, save_file
 from impresslearn.store.files import Weights

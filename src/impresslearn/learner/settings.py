@@ -20,7 +20,7 @@ from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
 from impresslearn.masks.edge_popup import RULES, ScoreRule
 from impresslearn.masks.sparsity import ALLOCATIONS, Allocation, check_sparsity
-from impresslearn.networks.heads import TUNED, TunedKind
+from impresslearn.networks.layers import TUNED, TunedKind
 from impresslearn.training.loop import Recipe
 
 Start = Literal["mixture", "network"]

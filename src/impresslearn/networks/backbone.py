@@ -10,40 +10,39 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import operator
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain
+from math import prod
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
-from impresslearn.checks import ReadOnlySettings, check_integer
+from impresslearn.checks import ReadOnlySettings, check_choice, check_integer
 from impresslearn.data import Inputs
 from impresslearn.errors import InputError
 from impresslearn.networks import norms
-from impresslearn.networks.calls import (
-    Reader,
-    call,
-    check_batch,
-    first_line,
-    reader_of_logits,
-    recorded_inputs,
-    takes_flat,
-)
-from impresslearn.networks.heads import (
+from impresslearn.networks.layers import (
     HEADS,
+    THIRDS,
     TUNED,
     Head,
     HeadKind,
     SmallParameter,
     TunedKind,
+    maskable_layers,
     small_parameters,
+    vocabulary_of,
 )
-from impresslearn.networks.layers import MaskableLayer, joined, maskable_layers, vocabulary_of
 
 Mode = Literal["train", "frozen", "eval", "batch"]
 MODES: tuple[Mode, ...] = get_args(Mode)
+Shape = Sequence[int | None]
+INPUT_WORDS = ("shape", "size", "dim", "d input", "channel", "type", "same device", "index out")
+"""Words in torch's errors about unsuitable inputs."""
 
 
 class Backbone(ReadOnlySettings):
@@ -51,7 +50,7 @@ class Backbone(ReadOnlySettings):
 
     - `module`: taken over, not copied (`adapt` copies); its parameters stop requiring gradients.
     - `num_classes`: the outputs of the module.
-    - `norm`: a policy of `networks.norms`.
+    - `norm`: "none", "batch", "per_task", "shared" or "group"; see `networks.norms`.
     - `input_shape`: the shape of one input, None for a free size. A shape of one size, such as
       (784,), accepts any shape with that number of values, which are flattened.
     - `skip`, `include`: maskable layers to leave frozen, and those to mask instead of all, by name
@@ -66,13 +65,19 @@ class Backbone(ReadOnlySettings):
     Further attributes: `layers`, the maskable layers in order; `weights`, their frozen weights by
     name; `small`, the frozen scales and shifts of norms and biases by name; `own_head`, the last
     layer if every task has its own, else None; `vocabulary`, the rows of an embedding that is the
-    first layer, or None; `logits_reader`, what takes the logits out of the module's output, None if
-    that is a tensor or nothing was computed yet. Raises InputError for settings that do not fit the
-    module.
+    first layer, or None; `device` and `dtype` of the weights; `flattens`, whether inputs are
+    flattened; `has_statistics`, whether batch norms have running statistics, of all tasks together
+    (`shares_statistics`) or of each task (`has_task_statistics`); `logits_reader`, which takes the
+    logits out of the module's output, None if the output is a tensor or nothing was computed yet.
+
+    Raises InputError for settings that do not fit the module.
     """
 
     weights: dict[str, Tensor]
     small: dict[str, Tensor]
+    device: torch.device
+    dtype: torch.dtype
+    logits_reader: Callable[[Any, str], Any] | None
 
     def __init__(
         self,
@@ -80,7 +85,7 @@ class Backbone(ReadOnlySettings):
         *,
         num_classes: int,
         norm: str,
-        input_shape: Sequence[int | None] | None = None,
+        input_shape: Shape | None = None,
         skip: Collection[str] = (),
         include: Collection[str] | None = None,
         input_dtype: torch.dtype | None = None,
@@ -88,12 +93,8 @@ class Backbone(ReadOnlySettings):
         pretrained: bool = False,
         head: HeadKind = "shared",
     ) -> None:
-        if head not in HEADS:
-            raise InputError(f"head must be {' or '.join(HEADS)}, got {head!r}")
-        policy = norms.find_norm(norm)
-        self.module = module
-        self.num_classes = check_integer("num_classes", num_classes, 1)
-        self.norm = norm
+        check_choice("head", head, HEADS)
+        check_choice("norm of a backbone", norm, norms.NORMS)
         if input_shape is not None:
             if isinstance(input_shape, (int, str)) or len(input_shape) == 0:
                 raise InputError(f"input_shape must be the sizes of one input, got {input_shape!r}")
@@ -101,21 +102,32 @@ class Backbone(ReadOnlySettings):
                 if size is not None:
                     check_integer("input_shape", size, 1)
             input_shape = tuple(input_shape)
-        self.input_shape = input_shape
         if not isinstance(input_dtype, torch.dtype | None):
             raise InputError(f"input_dtype must be a torch.dtype, got {input_dtype!r}")
-        self.vocabulary = vocabulary_of(module)
-        self._input_dtype = input_dtype or (torch.int64 if self.vocabulary else None)
-        self.logits_reader: Reader | None = None
+        self.module = module
+        self.num_classes = check_integer("num_classes", num_classes, 1)
+        self.norm = norm
+        self.input_shape = input_shape
+        self.flattens = (
+            input_shape is not None and len(input_shape) == 1 and None not in input_shape
+        )
         self.spec = spec
         self.pretrained = pretrained
         self.head = head
         self.own_head = Head.of(module) if head == "own" else None
-        self.layers = self._masked(skip, include)
+        replaced = self.own_head.shapes if self.own_head else {}
+        layers = maskable_layers(module, skip, include)
+        self.layers = tuple(layer for layer in layers if layer.name not in replaced)
+        self.vocabulary = vocabulary_of(module)
+        self.logits_reader = None
+        self._input_dtype = input_dtype or (torch.int64 if self.vocabulary else None)
         self._statistics = norms.statistic_names(module)
-        if self._statistics and not policy.tracked:
+        if self._statistics and norm not in norms.TRACKED:
             name = self._statistics[0]
             raise InputError(f"norm {norm!r} keeps no running statistics, but {name} is one")
+        self.has_statistics = bool(self._statistics)
+        self.shares_statistics = self.has_statistics and norm == "shared"
+        self.has_task_statistics = self.has_statistics and norm == "per_task"
         norms.drop_counters(module)
         for parameter in module.parameters():
             parameter.requires_grad_(False)
@@ -134,16 +146,6 @@ class Backbone(ReadOnlySettings):
         return self.spec["name"] if self.spec else type(self.module).__name__
 
     @property
-    def device(self) -> torch.device:
-        """Where the weights lie."""
-        return self._like.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The number format of the weights."""
-        return self._like.dtype
-
-    @property
     def input_dtype(self) -> torch.dtype:
         """The number format of inputs: the weights' format, or int64 for token ids."""
         return self._input_dtype or self.dtype
@@ -157,21 +159,6 @@ class Backbone(ReadOnlySettings):
     def num_maskable(self) -> int:
         """Weights that masks cover."""
         return sum(layer.numel for layer in self.layers)
-
-    @property
-    def has_statistics(self) -> bool:
-        """Whether tasks come with running statistics: norm per_task or shared, and batch norm."""
-        return bool(self._statistics)
-
-    @property
-    def shares_statistics(self) -> bool:
-        """Whether all tasks use the same running statistics: norm shared, and batch norm."""
-        return self.has_statistics and norms.find_norm(self.norm).shared
-
-    @property
-    def has_task_statistics(self) -> bool:
-        """Whether every task has its own running statistics: norm per_task, and batch norm."""
-        return self.has_statistics and not self.shares_statistics
 
     @property
     def normalises_by_batch(self) -> bool:
@@ -228,14 +215,51 @@ class Backbone(ReadOnlySettings):
         Raises InputError for an unknown mode, layer or statistic, and for unsuitable inputs.
         """
         self.check_inputs(inputs)
-        self._check_weights(weights)
         tensors = {name: buffer.clone() for name, buffer in self._fixed_buffers.items()}
-        if mode != "batch":
-            tensors |= self._task_statistics(statistics)
-        outputs = self.num_classes
-        if self.own_head is not None and self.own_head.name in weights:
-            outputs = len(weights[self.own_head.name])
-        return self._logits(mode, tensors | self.parameters_of(weights), inputs, outputs)
+        if mode != "batch" and statistics is None:
+            tensors |= self.initial_statistics()
+        elif mode != "batch" and statistics is not None:
+            if statistics.keys() != self._running_buffers.keys():
+                wrong = min(statistics.keys() ^ self._running_buffers.keys())
+                problem = "lack" if wrong in self._running_buffers else "hold"
+                raise InputError(
+                    f"the statistics {problem} {wrong!r}; {self.name} (norm {self.norm!r}) expects "
+                    f"the {len(self._statistics)} that initial_statistics gives"
+                )
+            tensors.update(statistics)
+        tensors.update(self.parameters_of(weights))
+        several = isinstance(inputs, Inputs)
+        if self.spec is None:  # a user's module may change its inputs in place
+            inputs = inputs.clone()
+        arguments = (
+            inputs.arguments if several else (inputs.flatten(1) if self.flattens else inputs,)
+        )
+        try:
+            # Not strict: views for batch statistics lack the buffers that others pass in.
+            logits = functional_call(
+                self._view(mode), tensors, arguments, inputs.named if several else {}, strict=False
+            )
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, ValueError, AssertionError, IndexError, TypeError) as error:
+            if line := self._explained(error, inputs if several else Inputs(inputs)):
+                raise InputError(line) from error
+            raise
+        if not isinstance(logits, Tensor):  # models of transformers return objects or dictionaries
+            by_key = isinstance(logits, Mapping)
+            if "logits" in logits if by_key else hasattr(logits, "logits"):
+                vars(self)["logits_reader"] = operator.getitem if by_key else getattr
+                logits = logits["logits"] if by_key else logits.logits
+        has_head = self.own_head is not None and self.own_head.name in weights
+        outputs = len(weights[self.own_head.name]) if has_head else self.num_classes
+        got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        if got != (len(inputs), outputs):
+            check = 'its last layer, or use head="shared"' if self.own_head else "num_classes"
+            raise InputError(
+                f"{self.name} must return logits {(len(inputs), outputs)}, returned {got}; "
+                f"check {check}"
+            )
+        return logits
 
     def features(
         self,
@@ -250,8 +274,13 @@ class Backbone(ReadOnlySettings):
         InputError is also raised unless its module is called once a pass, on a batch (n, ...).
         """
         name = self.own_head.name if self.own_head else self.layers[-1].parameter
-        with recorded_inputs(self._view(mode).get_submodule(name.rpartition(".")[0])) as calls:
+        layer = self._view(mode).get_submodule(name.rpartition(".")[0])
+        calls: list[Tensor] = []
+        hook = layer.register_forward_pre_hook(lambda _, arguments: calls.extend(arguments[:1]))
+        try:
             logits = self.forward(weights, inputs, statistics, mode)
+        finally:
+            hook.remove()
         if len(calls) != 1 or len(calls[0]) != len(logits):
             raise InputError(
                 f"{self.name} has no features: the layer of {name} must be called once, on a batch"
@@ -259,19 +288,71 @@ class Backbone(ReadOnlySettings):
         return calls[0].flatten(1)
 
     def parameters_of(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Weights by layer name as tensors by name of the parameters that the module has."""
-        return joined(self.layers, weights, self.module.get_parameter)
+        """Weights by layer name as tensors by name of the module's parameters.
+
+        Raises InputError for a name that is no layer, and for another shape.
+        """
+        replaced = self.own_head.shapes if self.own_head else {}
+        parameters: dict[str, Tensor] = {}
+        for name, weight in weights.items():
+            got = tuple(weight.shape)
+            frozen = self.weights.get(name, self.small.get(name))
+            if name in replaced:
+                wanted = (got[:1] or (self.num_classes,)) + replaced[name]
+            elif frozen is not None:
+                wanted = tuple(frozen.shape)
+            else:
+                raise InputError(f"{self.name} has no maskable layer {name!r}")
+            if got != wanted:
+                raise InputError(f"{name} needs weights of shape {wanted}, got {got}")
+            part = self._parts.get(name)
+            if part is None:
+                parameters[name] = weight
+            elif part.part == "transposed":
+                # Contiguous, as an export will have it, so that both compute the same bits.
+                parameters[name] = weight.t().contiguous()
+            elif part.parameter not in parameters:
+                thirds = []
+                for third, rows in zip(
+                    THIRDS, self.module.get_parameter(part.parameter).chunk(3), strict=True
+                ):
+                    thirds.append(weights.get(f"{part.parameter}.{third}", rows))
+                parameters[part.parameter] = torch.cat(thirds)
+        return parameters
 
     def check_inputs(self, inputs: Tensor | Inputs) -> None:
         """Raises InputError unless `inputs` is a batch (n, ...) that fits `input_shape`."""
-        check_batch(self.name, inputs, self.input_shape)
-
-    def masking(self, names: Collection[str]) -> Backbone:
-        """The same frozen module with these maskable layers. Raises InputError for unknown ones."""
-        twin = copy.copy(self)
-        vars(twin)["layers"] = self._masked((), names)
-        twin._link()
-        return twin
+        wanted = self.input_shape
+        if isinstance(inputs, Inputs):
+            if wanted is not None:
+                raise InputError(
+                    f"{self.name} has an input_shape and takes one tensor, got {inputs}"
+                )
+            return
+        if not isinstance(inputs, Tensor) or inputs.dim() == 0:
+            got = "a single number" if isinstance(inputs, Tensor) else type(inputs).__name__
+            raise InputError(f"{self.name} expects a batch of inputs as a tensor, got {got}")
+        if wanted is None:
+            return
+        shape = tuple(inputs.shape[1:])
+        hint = ""
+        if self.flattens:
+            if prod(shape) == wanted[0]:
+                return
+            expected, got = f"{wanted[0]} values per input", f"shape {shape} = {prod(shape)}"
+            hint = f"; a network for these has in_features={prod(shape)}"
+            if inputs.numel() == wanted[0]:
+                hint = "; add a batch dimension"
+        else:
+            if _fits(shape, wanted):
+                return
+            sizes = ", ".join("*" if size is None else str(size) for size in wanted)
+            expected, got = f"inputs of shape ({sizes})", f"{shape}"
+            if _fits(tuple(inputs.shape), wanted):
+                hint = "; add a batch dimension: inputs[None]"
+            elif len(shape) == 3 and _fits((shape[2], *shape[:2]), wanted):
+                hint = "; channels come first: inputs.permute(0, 3, 1, 2)"
+        raise InputError(f"{self.name} expects {expected}, got {got}{hint}")
 
     def to(self, device: torch.device | str) -> Backbone:
         """A copy on that device. Raises InputError for a device that is not there."""
@@ -281,17 +362,10 @@ class Backbone(ReadOnlySettings):
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, AssertionError) as error:
-            raise InputError(f"device {device!s} cannot be used: {first_line(error)}") from None
+            line = str(error).split("\n", 1)[0]
+            raise InputError(f"device {device!s} cannot be used: {line}") from None
         moved._link()
         return moved
-
-    def attributes(self, mode: Mode) -> list[dict[str, Any]]:
-        """Settings and Python state of all modules of a pass, without tensors and modules."""
-        tensors_and_modules = ("_parameters", "_buffers", "_modules")
-        return [
-            {name: value for name, value in vars(part).items() if name not in tensors_and_modules}
-            for part in self._view(mode).modules()
-        ]
 
     def fingerprint(self, tensors: Mapping[str, Tensor] | None = None) -> str:
         """SHA-256 (hex) over names, dtypes, shapes and bytes of these tensors, by default all."""
@@ -303,15 +377,10 @@ class Backbone(ReadOnlySettings):
             digest.update(values.view(torch.uint8).numpy().data)
         return digest.hexdigest()
 
-    def _masked(
-        self, skip: Collection[str], include: Collection[str] | None
-    ) -> tuple[MaskableLayer, ...]:
-        heads = self.own_head.shapes if self.own_head else {}
-        layers = maskable_layers(self.module, skip, include)
-        return tuple(layer for layer in layers if layer.name not in heads)
-
     def __getstate__(self) -> dict[str, Any]:
-        linked = {"weights", "small", "_like", "_running_buffers", "_fixed_buffers", "_local"}
+        # What `_link` makes anew. Copied tensors would no longer be the module's.
+        linked = {"weights", "small", "_like", "_small_groups", "_running_buffers"}
+        linked |= {"_fixed_buffers", "_local"}
         return {name: value for name, value in self.__dict__.items() if name not in linked}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -320,30 +389,31 @@ class Backbone(ReadOnlySettings):
 
     def _link(self) -> None:
         """Refers to the module's tensors as they are now, and forgets older views."""
-        heads = self.own_head.shapes if self.own_head else {}
-        vars(self)["weights"] = {
-            layer.name: layer.of(self.module.get_parameter(layer.parameter).detach())
-            for layer in self.layers
-        }
-        first = [layer.parameter for layer in self.layers] + list(heads)
-        self._like = self.module.get_parameter(first[0]).detach()
+        weights: dict[str, Tensor] = {}
+        for layer in self.layers:
+            parameter = self.module.get_parameter(layer.parameter).detach()
+            weights[layer.name] = layer.of(parameter)
+        first = self.layers[0].parameter if self.layers else next(iter(self.own_head.shapes))
+        self._like = self.module.get_parameter(first).detach()
+        self._parts = {layer.name: layer for layer in self.layers if layer.part}
         self._small_groups = small_parameters(self.module, self.own_head)
-        vars(self)["small"] = {
-            small.name: self.module.get_parameter(small.name).detach()
-            for small in chain(*self.small_parameters())
-        }
+        small: dict[str, Tensor] = {}
+        for parameter in chain(*self.small_parameters()):
+            small[parameter.name] = self.module.get_parameter(parameter.name).detach()
         buffers = dict(self.module.named_buffers())
         self._running_buffers = {name: buffers.pop(name) for name in self._statistics}
         self._fixed_buffers = buffers
         self._local = threading.local()
+        device, dtype = self._like.device, self._like.dtype
+        vars(self).update(weights=weights, small=small, device=device, dtype=dtype)
 
     def _view(self, mode: Mode) -> nn.Module:
-        if mode not in MODES:
-            raise InputError(f"mode must be {', '.join(MODES)}, got {mode!r}")
+        """The copy of the module's structure in which this thread runs a mode."""
         views = self._local.__dict__
         if mode in views:
             return views[mode]
-        # A structural copy that shares every tensor: memory does not grow with modes and threads.
+        check_choice("mode", mode, MODES)
+        # It shares every tensor: memory does not grow with modes and threads.
         tensors = chain(self.module.parameters(), self.module.buffers())
         view = copy.deepcopy(self.module, {id(tensor): tensor for tensor in tensors})
         view.train(mode in ("train", "frozen"))
@@ -356,52 +426,27 @@ class Backbone(ReadOnlySettings):
         views[mode] = view
         return view
 
-    def _logits(
-        self,
-        mode: Mode,
-        tensors: Mapping[str, Tensor],
-        inputs: Tensor | Inputs,
-        outputs: int,
-    ) -> Tensor:
-        flat = takes_flat(self.input_shape)
-        # A user's module may change its inputs in place; our own networks do not.
-        inputs_of_call = inputs if self.spec else inputs.clone()
-        logits = call(self.name, self._view(mode), tensors, inputs_of_call, flat)
-        if not isinstance(logits, Tensor) and (reader := reader_of_logits(logits)):
-            vars(self)["logits_reader"] = reader
-            logits = reader(logits, "logits")
-        expected = (len(inputs), outputs)
-        got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        if got != expected:
-            has_own_head = self.own_head is not None
-            check = 'its last layer, or use head="shared"' if has_own_head else "num_classes"
-            raise InputError(
-                f"{self.name} must return logits {expected}, returned {got}; check {check}"
+    def _explained(self, error: Exception, inputs: Inputs) -> str | None:
+        """One line about unsuitable inputs, or None for an error that is about something else."""
+        message = str(error).split("\n", 1)[0]
+        if isinstance(error, TypeError):
+            is_call = "forward() " in message
+            return f"{self.name} does not take {inputs}: {message}" if is_call else None
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in inputs.tensors)
+        if "more than 1 value per channel" in message:
+            return (
+                f"{self.name} normalises by the batch and needs more than one value per channel; "
+                f"got inputs of shape {shapes}, give a larger batch"
             )
-        return logits
+        if message.startswith("CUDA") or not any(word in message.lower() for word in INPUT_WORDS):
+            return None
+        kinds = ", ".join(str(tensor.dtype) for tensor in inputs.tensors)
+        where = f"{self.name} cannot take {kinds} inputs of shape {shapes} on {inputs.device}"
+        return f"{where}: {message}"
 
-    def _check_weights(self, weights: Mapping[str, Tensor]) -> None:
-        heads = {} if self.own_head is None else self.own_head.shapes
-        for name, weight in weights.items():
-            got = tuple(weight.shape)
-            if name in heads:
-                wanted = (got[:1] or (self.num_classes,)) + heads[name]
-            elif (frozen := self.weights.get(name, self.small.get(name))) is not None:
-                wanted = tuple(frozen.shape)
-            else:
-                raise InputError(f"{self.name} has no maskable layer {name!r}")
-            if got != wanted:
-                raise InputError(f"{name} needs weights of shape {wanted}, got {got}")
 
-    def _task_statistics(self, statistics: Mapping[str, Tensor] | None) -> Mapping[str, Tensor]:
-        if statistics is None:
-            return self.initial_statistics()
-        wrong = statistics.keys() ^ set(self._statistics)
-        if wrong:
-            name = min(wrong)
-            problem = f"have no {name!r}" if name in self._statistics else f"hold {name!r}"
-            raise InputError(
-                f"the statistics {problem}; {self.name} (norm {self.norm!r}) expects the "
-                f"{len(self._statistics)} that initial_statistics gives"
-            )
-        return statistics
+def _fits(shape: Sequence[int], wanted: Shape) -> bool:
+    """Whether a shape has the wanted sizes, None for any."""
+    if len(shape) != len(wanted):
+        return False
+    return all(size in (None, got) for got, size in zip(shape, wanted, strict=True))

@@ -1,27 +1,21 @@
-"""The ordered maskable layers of a module: what masks and coefficients are laid out over.
+"""The layers that masks cover, and what a task may have beside masks: a head and small parameters.
 
-A task computes `{name: W ⊙ mask}` for the layers listed here and calls the module with those
-tensors in place of its parameters, so any architecture works and nothing has to be undone. A layer
-is a matrix of weights with its units in rows, which is not always a parameter: the packed
+A layer is a matrix of weights with its units in rows. It is not always a parameter: the packed
 projections of `nn.MultiheadAttention` are three layers, and GPT-2's `Conv1D` keeps its units in
-columns.
-`joined` makes parameters of layers again.
+columns. Small parameters are the scales and shifts of norms, and biases.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import chain
 from math import prod
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
-from torch.nn.utils.parametrize import is_parametrized
 
 from impresslearn.checks import nearest
 from impresslearn.errors import InputError
@@ -29,11 +23,14 @@ from impresslearn.errors import InputError
 MASKABLE = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 """Module types whose `weight` has its output units in dimension 0 and can be masked."""
 EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
-
 Part = Literal["", "q", "k", "v", "transposed"]
-Kind = Literal["", "embedding", "tied", "computed"]
 THIRDS: tuple[Part, ...] = ("q", "k", "v")
 """The row blocks of a packed `in_proj_weight`, in order."""
+HeadKind = Literal["shared", "own"]
+HEADS: tuple[HeadKind, ...] = get_args(HeadKind)
+TunedKind = Literal["norm", "bias"]
+TUNED: tuple[TunedKind, ...] = get_args(TunedKind)
+"""The kinds of small parameters."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +69,92 @@ class MaskableLayer:
 
     def of(self, parameter: Tensor) -> Tensor:
         """The layer's weights, of `shape`, as a view of the parameter."""
-        return _view(parameter, self.part)
+        if self.part == "transposed":
+            return parameter.t()
+        return parameter.chunk(3)[THIRDS.index(self.part)] if self.part else parameter
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A layer that can be masked.
+
+    - `names`: all names of its parameter, if several modules share it.
+    - `is_embedding`: whether an embedding uses the parameter; it is masked only if it is included.
+    """
+
+    layer: MaskableLayer
+    names: tuple[str, ...]
+    is_embedding: bool
+
+    def fits(self, pattern: str) -> bool:
+        """Whether a pattern is or matches a name of the layer or its parameter."""
+        for name in (self.layer.name, *self.names):
+            if name == pattern or fnmatchcase(name, pattern):
+                return True
+        return False
+
+
+def candidates(module: nn.Module) -> list[Candidate]:
+    """All layers that masks can cover, in module order; a shared weight is one layer.
+
+    Weights that are computed from other parameters (parametrised, normed or pruned) are none.
+    Raises InputError for lazy parameters.
+    """
+    for name, tensor in chain(module.named_parameters(), module.named_buffers()):
+        if is_lazy(tensor):
+            raise InputError(f"{name} is lazy and has no shape yet; run the module on a batch once")
+    names: dict[int, list[str]] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    embedded: set[int] = set()
+    for owner in module.modules():
+        if isinstance(owner, EMBEDDINGS):
+            embedded.update(map(id, owner.parameters(recurse=False)))
+    layers: dict[tuple[int, Part], Candidate] = {}
+    for prefix, owner in module.named_modules():
+        for short, part in _weights_of(owner):
+            weight = owner._parameters.get(short)
+            if weight is None or not weight.numel():
+                continue
+            name = f"{prefix}.{short}" if prefix else short
+            name = f"{name}.{part}" if part in THIRDS else name
+            view = MaskableLayer(name, (), part).of(weight)
+            layer = MaskableLayer(name, tuple(view.shape), part)
+            candidate = Candidate(layer, tuple(names[id(weight)]), id(weight) in embedded)
+            layers.setdefault((id(weight), part), candidate)
+    return list(layers.values())
+
+
+def maskable_layers(
+    module: nn.Module, skip: Collection[str] = (), include: Collection[str] | None = None
+) -> tuple[MaskableLayer, ...]:
+    """The weights of linear, convolution and attention layers, in module order.
+
+    A weight that several layers share is listed once, under its first name, and masked wherever it
+    is used. Biases, norms, transposed convolutions, recurrent layers and computed weights are
+    never masked, embeddings only if they are included.
+
+    - `skip`: names to leave out, or patterns such as "*.attn.*".
+    - `include`: names or patterns to mask instead of all.
+
+    Raises InputError if nothing is left and for a name that fits no weight.
+    """
+    layers = candidates(module)
+    if not layers:
+        kind = type(module).__name__
+        raise InputError(f"{kind} has no maskable layer; expected an nn.Linear or nn.Conv in it")
+    if include is None:
+        chosen = [candidate for candidate in layers if not candidate.is_embedding]
+    else:
+        chosen = _matching("include", include, layers)
+    skipped = _matching("skip", skip, layers)
+    masked = tuple(candidate.layer for candidate in chosen if candidate not in skipped)
+    if not masked:
+        raise InputError(
+            f"include and skip leave none of the {len(layers)} maskable layers; keep at least one "
+            "(embeddings must be included)"
+        )
+    return masked
 
 
 def checked_layers(layers: Any) -> tuple[MaskableLayer, ...]:
@@ -83,143 +165,19 @@ def checked_layers(layers: Any) -> tuple[MaskableLayer, ...]:
     return tuple(layers)
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A layer that could be masked, and what stands against it by default.
-
-    - `names`: all names of its parameter, if several modules share it.
-    - `kind`: "" is masked unless it is skipped; "embedding" or "tied" (to one) has to be included;
-      "computed" weights (parametrised, pruned) are computed from parameters, and cannot be masked.
-    """
-
-    layer: MaskableLayer
-    names: tuple[str, ...]
-    kind: Kind = ""
-
-    def fits(self, pattern: str) -> bool:
-        """Whether a pattern is the name of the layer or of its parameter, or matches one of them.
-
-        An embedding and a layer tied to it differ by their names alone.
-        """
-        names = {self.layer.name, self.layer.parameter, *(() if self.kind else self.names)}
-        return pattern in names or any(fnmatchcase(name, pattern) for name in names)
-
-
-def maskable_layers(
-    module: nn.Module, skip: Collection[str] = (), include: Collection[str] | None = None
-) -> tuple[MaskableLayer, ...]:
-    """The weights of linear, convolution and attention layers, in module order.
-
-    An embedding, or a layer that shares its weight, is masked only if it is included. A weight that
-    several layers share is listed once, under its first layer's name, and masked wherever it is
-    used. Biases, norms, transposed convolutions and recurrent layers are never masked.
-
-    - `skip`: names to leave out, or patterns such as "*.attn.*".
-    - `include`: names or patterns to mask instead of all.
-
-    Raises InputError if nothing is left, for a name that fits no weight, and for weights that are
-    not plain parameters (lazy; parametrised or pruned and not skipped).
-    """
-    all_candidates = _some_candidates(module)
-    left = chosen_candidates(all_candidates, skip, include)
-    if not left and include is None and not skip:
-        raise InputError("only embeddings could be masked; choose them with include")
-    if not left:
-        words = "skip leaves" if include is None else "include and skip leave"
-        count = len(all_candidates)
-        raise InputError(f"{words} none of the {count} maskable layers; keep at least one")
-    for candidate in left:
-        layer = candidate.layer
-        if candidate.kind == "computed":
-            raise InputError(
-                f"{layer.name} is computed from other parameters (parametrised, normed or "
-                "pruned); remove that before masking the module, or skip it"
-            )
-        if not layer.numel:
-            shape = "x".join(map(str, layer.shape))
-            raise InputError(f"{layer.name} has no weights, it is {shape}; skip it")
-    return tuple(candidate.layer for candidate in left)
-
-
-def _some_candidates(module: nn.Module) -> list[Candidate]:
-    layers = candidates(module)
-    if not layers:
-        kind = type(module).__name__
-        raise InputError(f"{kind} has no maskable layer; expected an nn.Linear or nn.Conv in it")
-    return layers
-
-
-def chosen_candidates(
-    layers: Sequence[Candidate], skip: Collection[str], include: Collection[str] | None
-) -> list[Candidate]:
-    """The candidates that `maskable_layers` lists, or refuses because weights are computed."""
-    if include is None:
-        chosen = [candidate for candidate in layers if candidate.kind in ("", "computed")]
-    else:
-        chosen = _named("include", include, layers)
-    skipped = _named("skip", skip, layers)
-    left: dict[tuple[str, Part], Candidate] = {}
-    for candidate in chosen:
-        if candidate not in skipped:
-            left.setdefault((candidate.names[0], candidate.layer.part), candidate)
-    return list(left.values())
-
-
-def plain_layers(module: nn.Module) -> tuple[MaskableLayer, ...]:
-    """The weights of linear layers and convolutions alone, those tied to an embedding included.
-
-    Raises InputError where there is none, or one that is computed.
-    """
-    names = []
-    for candidate in candidates(module):
-        name = candidate.layer.name
-        is_weight = name.rpartition(".")[2] == "weight" and not candidate.layer.part
-        if is_weight and candidate.kind != "embedding":
-            names.append(name)
-    return maskable_layers(module, include=names or None)
-
-
-def candidates(module: nn.Module) -> list[Candidate]:
-    """All weights that masks can cover, in module order; raises InputError for lazy parameters.
-
-    A shared weight is one candidate, but an embedding and the layers tied to it are two.
-    """
-    for name, tensor in chain(module.named_parameters(), module.named_buffers()):
-        if is_lazy(tensor):
-            raise InputError(f"{name} is lazy and has no shape yet; run the module on a batch once")
-    names: dict[int, list[str]] = {}
-    for name, parameter in module.named_parameters(remove_duplicate=False):
-        names.setdefault(id(parameter), []).append(name)
-    embedded: set[int] = set()
-    for part_of_module in module.modules():
-        if isinstance(part_of_module, EMBEDDINGS):
-            embedded.update(map(id, part_of_module.parameters(recurse=False)))
-    layers: dict[tuple[str, Part, Kind], Candidate] = {}
-    for prefix, owner in module.named_modules():
-        for short, part in _weights_of(owner):
-            name = f"{prefix}.{short}" if prefix else short
-            weight = dict(owner.named_parameters(recurse=False)).get(short)
-            kind: Kind = ""
-            # Parametrisation, weight norm and pruning recompute weights and keep no such parameter.
-            if weight is None:
-                weight, kind = _computed(owner, short), "computed"
-            elif id(weight) in embedded:
-                kind = "embedding" if isinstance(owner, EMBEDDINGS) else "tied"
-            full_name = f"{name}.{part}" if part in THIRDS else name
-            layer = MaskableLayer(full_name, tuple(_view(weight, part).shape), part)
-            shared = tuple(names.get(id(weight), [name]))
-            layers.setdefault((shared[0], part, kind), Candidate(layer, shared, kind))
-    return list(layers.values())
-
-
-def last_layer(module: nn.Module) -> MaskableLayer:
-    """The last layer that could be masked, embeddings apart: as a rule it gives the logits.
+def last_layer(module: nn.Module) -> tuple[str, nn.Module]:
+    """The name and module of the last linear layer or convolution: as a rule it gives the logits.
 
     Raises InputError if there is none.
     """
-    layers = _some_candidates(module)
-    without_embeddings = [candidate for candidate in layers if candidate.kind != "embedding"]
-    return (without_embeddings or layers)[-1].layer
+    last = None
+    for name, layer in module.named_modules():
+        if isinstance(layer, MASKABLE) or units_in_columns(layer):
+            last = name, layer
+    if last is None:
+        kind = type(module).__name__
+        raise InputError(f"{kind} has no maskable layer; expected an nn.Linear or nn.Conv in it")
+    return last
 
 
 def is_norm(module: nn.Module) -> bool:
@@ -241,73 +199,125 @@ def vocabulary_of(module: nn.Module) -> int | None:
     return None
 
 
-def joined(
-    layers: Sequence[MaskableLayer],
-    weights: Mapping[str, Tensor],
-    parameter_of: Callable[[str], Tensor],
-) -> dict[str, Tensor]:
-    """Weights by layer name as tensors by parameter name, each laid out as the parameter is.
+@dataclass(frozen=True)
+class Head:
+    """The last layer of a network in which every task has its own last layer.
 
-    - `layers`: the maskable layers; other names stay as they are.
-    - `weights`: layer name -> weights.
-    - `parameter_of`: gives the frozen parameter, for thirds of it that have no weights here.
+    - `name`: the name of its weight.
+    - `shapes`: parameter name -> shape of its weight and perhaps its bias, without the first
+      dimension, the classes.
     """
-    parts = {layer.name: layer for layer in layers if layer.part}
-    parameters: dict[str, Tensor] = {}
-    thirds: dict[str, list[Tensor]] = {}
-    for name, weight in weights.items():
-        layer = parts.get(name)
-        if layer is None:
-            parameters[name] = weight
-        elif layer.part == "transposed":
-            # Contiguous, as an export will have it, so that both compute the same bits.
-            parameters[name] = weight.t().contiguous()
-        else:
-            whole = layer.parameter
-            if whole not in thirds:
-                thirds[whole] = list(parameter_of(whole).chunk(3))
-            thirds[whole][THIRDS.index(layer.part)] = weight
-    return parameters | {name: torch.cat(rows) for name, rows in thirds.items()}
+
+    name: str
+    shapes: dict[str, tuple[int, ...]]
+
+    @classmethod
+    def of(cls, module: nn.Module) -> Head:
+        """The head of a module. Raises InputError if its weights are computed or shared."""
+        prefix, layer = last_layer(module)
+        name = f"{prefix}.weight" if prefix else "weight"
+        weight, bias = layer._parameters.get("weight"), layer._parameters.get("bias")
+        if weight is None or units_in_columns(layer):
+            problem = "is not linear" if units_in_columns(layer) else "is computed"
+            raise InputError(f'the last layer {name} {problem}; use head="shared"')
+        parameters = list(module.named_parameters(remove_duplicate=False))
+        for parameter in (weight, bias):
+            users = [other for _, other in parameters if other is parameter]
+            if len(users) > 1:
+                raise InputError(f'the last layer {name} shares its weights; use head="shared"')
+        shapes = {name: tuple(weight.shape[1:])}
+        if bias is not None:
+            shapes[name.removesuffix("weight") + "bias"] = ()
+        return cls(name, shapes)
+
+    @property
+    def fan_in(self) -> int:
+        """The number of features that it reads."""
+        return prod(self.shapes[self.name])
+
+    def zeros(self, num_classes: int, like: Tensor) -> dict[str, Tensor]:
+        """A head to start from, by parameter name."""
+        return {name: like.new_zeros((num_classes, *shape)) for name, shape in self.shapes.items()}
 
 
-def _weights_of(module: nn.Module) -> Iterator[tuple[str, Part]]:
-    """The weights of one module that can be masked: attribute, and what of it."""
+@dataclass(frozen=True)
+class SmallParameter:
+    """The scale or shift of a norm, or a bias.
+
+    - `unit`: the change that counts as 1, so that changes of different layers are of one size.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    unit: float
+
+
+SmallGroups = tuple[tuple[TunedKind, tuple[SmallParameter, ...]], ...]
+
+
+def small_parameters(module: nn.Module, head: Head | None) -> SmallGroups:
+    """Scales of norms, shifts of norms, and biases of other layers but the head, with their kinds.
+
+    A parameter that several layers share is listed once.
+    """
+    # All scales are one group and all shifts another: a grid of rounded numbers is then paid once
+    # and not for every layer.
+    scales: list[SmallParameter] = []
+    shifts: list[SmallParameter] = []
+    biases: list[SmallParameter] = []
+    seen: set[int] = set()
+    for prefix, layer in module.named_modules():
+        in_norm = is_norm(layer)
+        for short, parameter in layer.named_parameters(recurse=False):
+            name = f"{prefix}.{short}" if prefix else short
+            is_shift = short in ("bias", "in_proj_bias")
+            is_head = head is not None and name in head.shapes
+            if id(parameter) in seen or is_head or not (in_norm or is_shift):
+                continue
+            seen.add(id(parameter))
+            group = scales if not is_shift else shifts if in_norm else biases
+            group.append(SmallParameter(name, tuple(parameter.shape), _unit(layer)))
+    return ("norm", tuple(scales)), ("norm", tuple(shifts)), ("bias", tuple(biases))
+
+
+def _unit(layer: nn.Module) -> float:
+    """The size of a norm's scales, or of an output of any other layer.
+
+    The size of an output is the root mean square of the weights times the root of their fan-in.
+    """
+    weight = None
+    for word in ("weight", "in_proj_weight", "q_proj_weight"):
+        weight = layer._parameters.get(word)
+        if weight is not None:
+            break
+    if weight is None or weight.is_meta or not weight.any():
+        return 1.0
+    size = float(weight.detach().cpu().double().square().mean().sqrt())
+    if is_norm(layer):
+        return size
+    fan_in = len(weight) if units_in_columns(layer) else prod(weight.shape[1:])
+    return size * fan_in**0.5
+
+
+def _weights_of(module: nn.Module) -> list[tuple[str, Part]]:
+    """The weights that a module of this kind may have: attribute, and what of it."""
     if isinstance(module, (*MASKABLE, *EMBEDDINGS)):
-        yield "weight", ""
-    elif isinstance(module, nn.MultiheadAttention):
-        whole = "in_proj_weight"
-        packed = is_parametrized(module, whole) or getattr(module, whole) is not None
+        return [("weight", "")]
+    if units_in_columns(module):
+        return [("weight", "transposed")]
+    weights: list[tuple[str, Part]] = []
+    if isinstance(module, nn.MultiheadAttention):
+        # Either one packed parameter or three; those that are missing are None.
         for third in THIRDS:
-            yield ("in_proj_weight", third) if packed else (f"{third}_proj_weight", "")
-    elif units_in_columns(module):
-        yield "weight", "transposed"
+            weights += [("in_proj_weight", third), (f"{third}_proj_weight", "")]
+    return weights
 
 
-def _computed(owner: nn.Module, short: str) -> Tensor:
-    """A weight that is computed from parameters; reading it changes nothing.
-
-    A parametrisation runs whenever it is read, and in training may change its buffers then, as
-    spectral norm does: a copy is read.
-    """
-    if is_parametrized(owner, short):
-        owner = copy.deepcopy(owner).eval()
-    with torch.no_grad():
-        return getattr(owner, short)
-
-
-def _view(parameter: Tensor, part: Part) -> Tensor:
-    if part == "transposed":
-        return parameter.t()
-    return parameter.chunk(3)[THIRDS.index(part)] if part else parameter
-
-
-def _named(word: str, patterns: Collection[str], layers: Sequence[Candidate]) -> list[Candidate]:
+def _matching(word: str, patterns: Collection[str], layers: list[Candidate]) -> list[Candidate]:
     """The candidates that fit any pattern. Raises InputError for a pattern that fits none."""
     patterns = [patterns] if isinstance(patterns, str) else list(patterns)
-    fitting: set[int] = set()
     for pattern in patterns:
-        places = [place for place, layer in enumerate(layers) if layer.fits(pattern)]
-        if not places:
+        if not any(layer.fits(pattern) for layer in layers):
             names = [candidate.layer.name for candidate in layers]
             close = nearest(pattern, names)
             known = ", ".join(close or names[:8]) + (", …" if len(names) > 8 else "")
@@ -315,5 +325,4 @@ def _named(word: str, patterns: Collection[str], layers: Sequence[Candidate]) ->
                 f"{word} names {pattern!r}, which is not a maskable layer; "
                 f"the {'closest' if close else 'layers'} are {known}"
             )
-        fitting.update(places)
-    return [candidate for place, candidate in enumerate(layers) if place in fitting]
+    return [layer for layer in layers if any(map(layer.fits, patterns))]

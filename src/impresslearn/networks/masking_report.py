@@ -3,85 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from torch import nn
-from torch.nn.modules.conv import _ConvTransposeNd
-from torch.nn.utils.parametrize import ParametrizationList
 
-from impresslearn.errors import InputError
 from impresslearn.networks.backbone import Backbone
-from impresslearn.networks.heads import Head, HeadKind
-from impresslearn.networks.layers import MASKABLE, candidates, chosen_candidates, is_norm
-
-OWN_HEAD = "replaced by a head of every task's own"
-COMPUTED = "computed weight"
-REASONS = {
-    "": "left out by include or skip",
-    "embedding": "embedding, if not included",
-    "tied": "tied to an embedding, if not included",
-    "computed": COMPUTED,
-}
-"""Why a layer that could be masked is not, by its kind."""
+from impresslearn.networks.layers import MASKABLE, Candidate, HeadKind, candidates, is_norm
+from impresslearn.networks.registry import adapt
 
 
 @dataclass(frozen=True)
-class ReportRow:
-    """A parameter, or the part of one that a layer is.
-
-    - `name`, `shape`: as masks see it, (units, fan-in …), if it is masked.
-    - `numbers`: how many numbers it holds.
-    - `reason`: why it is not masked, "" if it is.
-    - `shared`: its other names.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    numbers: int
-    reason: str = ""
-    shared: tuple[str, ...] = ()
-
-
 class MaskingReport:
-    """The weights that masks cover, the rest, and why; prints as a table.
+    """A table of a network's parameters; printing it shows the table.
 
-    Every parameter is there once, tied ones under their first name.
+    - `rows`: (layer or parameter, shape, numbers, "" or why it is not masked), each once.
     """
 
-    def __init__(self, name: str, rows: Collection[ReportRow]) -> None:
-        self.name = name
-        self._rows = tuple(rows)
-
-    def rows(self) -> list[dict[str, Any]]:
-        """The fields of `ReportRow` as plain values, in module order."""
-        return [asdict(row) for row in self._rows]
-
-    @property
-    def masked(self) -> int:
-        """Weights that masks cover."""
-        return sum(row.numbers for row in self._rows if not row.reason)
-
-    @property
-    def left(self) -> dict[str, int]:
-        """Numbers that stay frozen, by reason."""
-        counts: dict[str, int] = {}
-        for row in self._rows:
-            if row.reason:
-                counts[row.reason] = counts.get(row.reason, 0) + row.numbers
-        return counts
+    rows: tuple[tuple[str, tuple[int, ...], int, str], ...]
 
     def __repr__(self) -> str:
-        lines = []
-        width = max(len(row.name) for row in self._rows)
-        for row in self._rows:
-            shape = "×".join(map(str, row.shape)) or "1"
-            note = row.reason or "masked"
-            note += f", shared by {', '.join(row.shared)}" if row.shared else ""
-            lines.append(f"{row.name:{width}}  {shape:>16}  {note}")
-        total = sum(row.numbers for row in self._rows)
-        share = self.masked / total if total else 0.0
-        lines.append(f"{self.name}: {self.masked:,} of {total:,} numbers masked ({share:.1%})")
+        lines, masked, total = [], 0, 0
+        width = max(len(name) for name, *_ in self.rows)
+        for name, shape, numbers, reason in self.rows:
+            sizes = "×".join(map(str, shape)) or "1"
+            lines.append(f"{name:{width}}  {sizes:>16}  {reason or 'masked'}")
+            total += numbers
+            masked += 0 if reason else numbers
+        lines.append(f"{masked:,} of {total:,} numbers masked ({masked / total:.1%})")
         return "\n".join(lines)
 
 
@@ -94,66 +42,45 @@ def masking_report(
 ) -> MaskingReport:
     """What masks cover of a backbone, or would cover of a module given to `adapt`.
 
-    - `network`: a backbone or a module.
+    - `network`: a backbone, or a module, of which a copy is adapted.
     - `skip`, `include`, `head`: as of `adapt`, for a module.
 
-    Raises InputError for anything else, for names that fit no weight, and for a module with lazy
-    parameters or a last layer that cannot be replaced.
+    Raises InputError as `adapt`.
     """
-    if isinstance(network, Backbone):
-        if skip or include is not None:
-            raise InputError("skip and include are for a module; a backbone has its layers")
-        module, name, own_head = network.module, network.name, network.own_head
-        masked = {layer.name for layer in network.layers}
-    elif isinstance(network, nn.Module):
-        module, name = network, type(network).__name__
-        chosen = chosen_candidates(candidates(module), skip, include)
-        own_head = Head.of(module) if head == "own" else None
-        masked = {choice.layer.name for choice in chosen if choice.kind != "computed"}
-    else:
-        raise InputError(
-            f"masking_report takes an nn.Module or a Backbone, got {type(network).__name__}"
-        )
-    replaced = set(own_head.shapes) if own_head else set()
-    return MaskingReport(name, _rows(module, masked - replaced, replaced))
-
-
-def _rows(module: nn.Module, masked: Collection[str], replaced: Collection[str]) -> list[ReportRow]:
-    layers_of: dict[str, list[Any]] = {}
+    if not isinstance(network, Backbone):
+        network = adapt(network, skip=skip, include=include, head=head)
+    module, masked = network.module, {layer.name for layer in network.layers}
+    layers_of: dict[str, list[Candidate]] = {}
     for candidate in candidates(module):
         layers_of.setdefault(candidate.names[0], []).append(candidate)
     rows = []
     for name, parameter in module.named_parameters():
-        here = layers_of.get(name, [])
-        if not here:
-            reason = OWN_HEAD if name in replaced else _reason(module, name)
-            rows.append(ReportRow(name, tuple(parameter.shape), parameter.numel(), reason))
-        if len(here) > 1 and not here[0].layer.part:
-            # An embedding and a layer tied to it are one parameter: one row, the masked one.
-            here = [one for one in here if one.layer.name in masked] or here[:1]
-        for candidate in here:
+        for candidate in layers_of.get(name, []):
             layer = candidate.layer
-            reason = "" if layer.name in masked else REASONS[candidate.kind]
-            reason = OWN_HEAD if layer.name in replaced else reason
-            others = tuple(other for other in candidate.names if other != layer.parameter)
-            rows.append(ReportRow(layer.name, layer.shape, layer.numel, reason, others))
-    return rows
+            reason = "left out by include or skip"
+            if candidate.is_embedding:
+                reason = "embedding, or tied to one, and not included"
+            if layer.name in masked:
+                reason = ""
+            elif network.own_head and layer.name in network.own_head.shapes:
+                reason = "replaced by the task's own head"
+            rows.append((layer.name, layer.shape, layer.numel, reason))
+        if name not in layers_of:
+            reason = _reason(network, name)
+            rows.append((name, tuple(parameter.shape), parameter.numel(), reason))
+    return MaskingReport(tuple(rows))
 
 
-def _reason(module: nn.Module, name: str) -> str:
+def _reason(network: Backbone, name: str) -> str:
     """Why a parameter that could never be masked is not."""
+    if network.own_head and name in network.own_head.shapes:
+        return "replaced by the task's own head"
     prefix, _, short = name.rpartition(".")
-    owner = module.get_submodule(prefix)
-    if isinstance(owner, ParametrizationList):
-        return COMPUTED
+    owner = network.module.get_submodule(prefix)
     if is_norm(owner):
         return "norm"
     if short.startswith("bias") or short.endswith("bias"):
         return "bias"
-    if isinstance(owner, MASKABLE):  # weight_g, weight_orig and the like
-        return COMPUTED
-    if isinstance(owner, _ConvTransposeNd):
-        return "transposed convolution"
-    if isinstance(owner, (nn.RNNBase, nn.RNNCellBase)):
-        return "recurrent layer"
+    if isinstance(owner, MASKABLE) or ".parametrizations." in name:
+        return "computed weight"
     return f"parameter of {type(owner).__name__}"

@@ -8,16 +8,14 @@
 | shared | one running mean and variance for all tasks | 2 floats per channel, once |
 | group | group norm: mean and variance of the single input | nothing |
 
-`register_norm` adds your own policy. Instance norms normalise in prediction as in learning,
-under every policy: by the running statistics that they were trained with, or where they have none
-by the input at hand. Norms have no trainable weights here: our own have none, others stay frozen.
+Instance norms normalise in prediction as in learning, under every policy: by the running statistics
+that they were trained with, or by the input at hand if they have none. Norms have no trainable
+weights here: our own have none, others stay frozen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from typing import Literal, get_args
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
@@ -26,64 +24,25 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from impresslearn.checks import check_choice
 from impresslearn.errors import InputError
 
-MOST_GROUPS = 32
+Norm = Literal["none", "batch", "per_task", "shared", "group"]
+NORMS: tuple[str, ...] = get_args(Norm)
+BUILDABLE = NORMS[1:]
+"""The policies that have a norm layer, for networks that are built by name."""
+TRACKED = ("per_task", "shared")
+"""The policies under which batch norms keep running statistics."""
+MAX_GROUPS = 32
 """Groups of group norm, as in Wu and He, "Group Normalization" (2018), where they divide."""
-
-
-@dataclass(frozen=True)
-class NormPolicy:
-    """How a network is normalised under a policy, and who keeps running statistics.
-
-    - `layer`: channels -> norm layer over maps (n, channels, height, width), for networks built by
-      name; None if the policy builds none.
-    - `convert`: brings the batch norms of an adapted module under the policy, in place; None if
-      that cannot be done.
-    - `tracked`: whether batch norms keep running statistics, for every task its own.
-    - `shared`: whether the first task learned gathers the statistics for all tasks instead.
-    """
-
-    layer: Callable[[int], nn.Module] | None = None
-    convert: Callable[[nn.Module], object] | None = None
-    tracked: bool = False
-    shared: bool = False
-
-
-_policies: dict[str, NormPolicy] = {}
-
-
-def register_norm(name: str, policy: NormPolicy) -> None:
-    """Makes a policy available to `create_backbone` and `adapt` as `norm=name`.
-
-    - `name`: a name that is not taken.
-    - `policy`: with `layer` it builds networks that ask for a norm layer (resnet18 and resnet50);
-      with `convert` it takes over the batch norms of a module.
-
-    Raises InputError for a name that is taken.
-    """
-    if name in _policies:
-        raise InputError(f"a norm policy named {name!r} is registered already")
-    if not isinstance(policy, NormPolicy):
-        raise InputError(f"policy must be a NormPolicy, got {type(policy).__name__}")
-    _policies[name] = policy
-
-
-def list_norms(buildable: bool = False) -> list[str]:
-    """The names of all policies, or of those that can build a norm layer."""
-    return [name for name, policy in _policies.items() if policy.layer or not buildable]
-
-
-def find_norm(
-    name: str, choices: Sequence[str] | None = None, owner: str = "a backbone"
-) -> NormPolicy:
-    """The policy of that name. Raises InputError unless `owner` can have it."""
-    choices = list_norms() if choices is None else choices
-    return _policies[check_choice(f"norm of {owner}", name, choices)]
 
 
 def make_norm(channels: int, norm: str) -> nn.Module:
     """A norm layer over maps (n, channels, height, width). Raises InputError for "none"."""
-    policy = find_norm(norm, list_norms(buildable=True), "a norm layer")
-    return policy.layer(channels)  # type: ignore[misc]
+    check_choice("norm of a norm layer", norm, BUILDABLE)
+    if norm == "group":
+        # Four channels per group: one alone would erase maps of a single pixel.
+        most = max(1, min(channels // 4, MAX_GROUPS))
+        groups = max(count for count in range(1, most + 1) if channels % count == 0)
+        return nn.GroupNorm(groups, channels, affine=False)
+    return nn.BatchNorm2d(channels, affine=False, track_running_stats=norm in TRACKED)
 
 
 def batch_norms(module: nn.Module) -> list[tuple[str, _BatchNorm]]:
@@ -99,12 +58,12 @@ def untrained(module: nn.Module) -> bool:
 
 def statistic_names(module: nn.Module) -> tuple[str, ...]:
     """Qualified names of the running means and variances, in order."""
-    return tuple(
-        f"{name}.{kind}" if name else kind
-        for name, norm in batch_norms(module)
-        for kind in ("running_mean", "running_var")
-        if getattr(norm, kind) is not None
-    )
+    names: list[str] = []
+    for prefix, norm in batch_norms(module):
+        if norm.running_mean is not None:
+            place = f"{prefix}." if prefix else ""
+            names += [f"{place}running_mean", f"{place}running_var"]
+    return tuple(names)
 
 
 def drop_counters(module: nn.Module) -> None:
@@ -140,18 +99,20 @@ def settle_instance_norms(module: nn.Module) -> None:
 def convert_batch_norms(module: nn.Module, norm: str) -> str:
     """Brings the batch norms of a network (a copy of the user's) under a policy; returns its name.
 
-    It is "none" for a network without batch norm, and "batch" where batch norms without running
-    statistics leave nothing to keep. Raises InputError for a policy that is unknown, or that
-    cannot take over batch norm.
+    It is "none" for a network without batch norm, and "batch" if its batch norms keep no running
+    statistics. Raises InputError for an unknown policy, and for "none" and "group", which cannot
+    take over batch norm.
     """
-    policy = find_norm(norm)
+    check_choice("norm of a backbone", norm, NORMS)
     if not batch_norms(module):
         return "none"
-    if policy.convert is None:
-        able = " or ".join(name for name, known in _policies.items() if known.convert)
-        raise InputError(f"batch norm cannot be brought under norm {norm!r}; choose {able}")
-    policy.convert(module)
-    return norm if statistic_names(module) or not policy.tracked else "batch"
+    if norm in ("none", "group"):
+        raise InputError(
+            f"batch norm cannot be brought under norm {norm!r}; choose batch or per_task or shared"
+        )
+    if norm == "batch":
+        drop_statistics(module)
+    return norm if statistic_names(module) else "batch"
 
 
 def _drop(norm: _NormBase) -> None:
@@ -162,19 +123,3 @@ def _drop(norm: _NormBase) -> None:
 def _is_new(norm: _NormBase) -> bool:
     mean, variance = norm.running_mean, norm.running_var
     return bool((mean == 0).all() and (variance == 1).all())  # type: ignore[union-attr]
-
-
-def _group_norm(channels: int) -> nn.Module:
-    """Group norm with four channels per group: one alone would erase maps of a single pixel."""
-    most = max(1, min(channels // 4, MOST_GROUPS))
-    groups = max(g for g in range(1, most + 1) if channels % g == 0)
-    return nn.GroupNorm(groups, channels, affine=False)
-
-
-_tracking = partial(nn.BatchNorm2d, affine=False)
-_by_batch = partial(nn.BatchNorm2d, affine=False, track_running_stats=False)
-register_norm("none", NormPolicy())
-register_norm("batch", NormPolicy(_by_batch, drop_statistics))
-register_norm("per_task", NormPolicy(_tracking, batch_norms, tracked=True))
-register_norm("shared", NormPolicy(_tracking, batch_norms, tracked=True, shared=True))
-register_norm("group", NormPolicy(_group_norm))

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from typing import Any
 
 import torch
+from cachetools import LRUCache
 from torch import Tensor
 
 from impresslearn.data import BatchSource, Inputs, even_parts
 from impresslearn.errors import InputError
+from impresslearn.kernels.forking import ForkableLock
 from impresslearn.networks.backbone import Backbone, Mode
 from impresslearn.networks.norms import batch_norms
 
 Statistics = dict[str, Tensor]
+Weights = dict[str, Tensor]
 BATCH = 1024
 """Inputs per forward pass, at most, by default."""
 
@@ -46,9 +49,7 @@ class TrainingPhase:
         copies = {name: values.clone() for name, values in (present or {}).items()}
         return cls("train", copies or backbone.initial_statistics())
 
-    def forward(
-        self, backbone: Backbone, weights: dict[str, Tensor], inputs: Tensor | Inputs
-    ) -> Tensor:
+    def forward(self, backbone: Backbone, weights: Weights, inputs: Tensor | Inputs) -> Tensor:
         """Training-mode logits (n, outputs)."""
         return backbone.forward(
             weights, inputs.to(backbone.input_dtype), self.statistics, self.mode
@@ -69,11 +70,11 @@ class TaskView:
       own.
     """
 
-    weights: dict[str, Tensor]
+    weights: Weights
     statistics: Statistics | None
     num_classes: int
     mode: Mode = "eval"
-    others: tuple[dict[str, Tensor], ...] = ()
+    others: tuple[Weights, ...] = ()
     feature_keys: tuple[Hashable, ...] | None = None
 
     def logits(
@@ -97,8 +98,10 @@ class TaskView:
         self, backbone: Backbone, inputs: Tensor | Inputs, batch_size: int = BATCH
     ) -> Tensor:
         """As `logits`, finite or not."""
-        logits = self._in_parts(backbone, backbone.forward, inputs, batch_size)
-        return reduce(torch.add, logits)[:, : self.num_classes]
+        total, *others = self._in_parts(backbone, backbone.forward, inputs, batch_size)
+        for logits in others:
+            total = total + logits
+        return total[:, : self.num_classes]
 
     def features(
         self, backbone: Backbone, inputs: Tensor | Inputs, batch_size: int = BATCH
@@ -109,10 +112,10 @@ class TaskView:
     @torch.no_grad()
     def accuracy(self, backbone: Backbone, source: BatchSource, batch_size: int = BATCH) -> float:
         """The share of examples whose class index is predicted right; in parts as `logits`."""
-        right = sum(
-            int((self.logits(backbone, inputs, batch_size).argmax(dim=1) == targets).sum())
-            for inputs, targets in source.batches(batch_size)
-        )
+        right = 0
+        for inputs, targets in source.batches(batch_size):
+            predicted = self.logits(backbone, inputs, batch_size).argmax(dim=1)
+            right += int((predicted == targets).sum())
         return right / len(source)
 
     @torch.no_grad()
@@ -124,14 +127,56 @@ class TaskView:
         batch_size: int,
     ) -> list[Tensor]:
         """The result of `compute` for all inputs, for each network."""
-        parts = [
-            part.to(backbone.device, backbone.input_dtype)
-            for part in inputs.split(even_parts(len(inputs), batch_size))
-        ]
-        return [
-            torch.cat([compute(weights, part, self.statistics, self.mode) for part in parts])
-            for weights in (self.weights, *self.others)
-        ]
+        inputs = inputs.to(backbone.device, backbone.input_dtype)
+        networks = (self.weights, *self.others)
+        if len(inputs) <= batch_size:
+            return [compute(weights, inputs, self.statistics, self.mode) for weights in networks]
+        results = []
+        for weights in networks:
+            parts = []
+            for part in inputs.split(even_parts(len(inputs), batch_size)):
+                parts.append(compute(weights, part, self.statistics, self.mode))
+            results.append(torch.cat(parts))
+        return results
+
+
+class WeightCache:
+    """Effective weights by name, those used longest ago dropped first; for any number of threads.
+
+    - `limit`: bytes of weights to keep.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._weights: LRUCache[str, Weights] = LRUCache(limit, getsizeof=_size)
+        self._lock = ForkableLock()
+
+    def get(self, name: str, make: Callable[[], Weights], evict_others: bool = True) -> Weights:
+        """The weights kept under `name`, made if they are not there.
+
+        - `name`: the key of these weights.
+        - `make`: mixes the weights; runs without the lock, so that other threads are served.
+        - `evict_others`: False keeps new weights only where there is room, so that going through
+          all tasks once does not drop the weights in use.
+        """
+        with self._lock:
+            weights = self._weights.get(name)
+        if weights is not None:
+            return weights
+        weights = make()
+        with self._lock:
+            # Another thread may have kept equal weights meanwhile: all threads share its tensors.
+            already = self._weights.get(name)
+            if already is not None:
+                return already
+            room = self.limit - self._weights.currsize
+            if _size(weights) <= (self.limit if evict_others else room):
+                self._weights[name] = weights
+        return weights
+
+
+def _size(weights: Weights) -> int:
+    return sum(weight.nbytes for weight in weights.values())
 
 
 @torch.no_grad()

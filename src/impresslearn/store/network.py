@@ -26,8 +26,8 @@ from impresslearn.networks import (
     create_backbone,
     list_backbones,
 )
-from impresslearn.networks.initialisation import standard_normals
 from impresslearn.networks.layers import candidates, maskable_layers
+from impresslearn.networks.registry import standard_normals
 from impresslearn.store.database import Database
 from impresslearn.store.encoding import checksum
 

@@ -14,7 +14,7 @@ from impresslearn.coefficients.readout import Projection
 from impresslearn.errors import StoreError
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
-from impresslearn.networks.weight_cache import WeightCache, Weights
+from impresslearn.networks.prediction import WeightCache, Weights
 
 Positions = list[int | None]
 """None for the network itself, then the masks' positions."""

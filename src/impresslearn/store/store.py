@@ -42,8 +42,13 @@ from impresslearn.kernels.forking import ForkableLock
 from impresslearn.masks.bank import MaskBank, PackedMask, coded_mask, packed_mask
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import some_inputs
-from impresslearn.networks.prediction import Statistics, TaskView, TrainingPhase
-from impresslearn.networks.weight_cache import WeightCache, Weights
+from impresslearn.networks.prediction import (
+    Statistics,
+    TaskView,
+    TrainingPhase,
+    WeightCache,
+    Weights,
+)
 from impresslearn.store.database import Database
 from impresslearn.store.encoding import TaskRow, decode_mask, encode_mask, encode_task
 from impresslearn.store.readouts import body, combined_head, positions, with_heads
