@@ -1,9 +1,8 @@
-"""Means, intervals and tests: one rule for the library, the benchmarks and the documents.
+"""Means, intervals and tests: one rule for the library and the documents.
 
-A mean gets a 95% interval only from `MIN_DRAWS` independent draws or more. With fewer, Student's t
-gives widths that say nothing (two seeds: 12.7 standard errors), so the values themselves are shown.
-Every summary names the unit that n counts. Results of one seed share a network and its masks, so
-twenty tasks on two networks are two independent draws of networks, not forty.
+A mean has a 95% interval from `MIN_DRAWS` independent draws on. With fewer draws Student's t is too
+wide to be useful (two seeds: 12.7 standard errors), so the single values are shown. Results of one
+seed share a network and its masks: twenty tasks on two networks are two draws, not forty.
 """
 
 from __future__ import annotations
@@ -35,12 +34,6 @@ class Summary:
     half_width: float | None
     draws: tuple[float, ...]
     unit: str
-
-    @property
-    def over(self) -> str:
-        """What n counts: "5 seeds"."""
-        count = len(self.draws)
-        return f"{count} {self.unit}{'' if count == 1 else 's'}"
 
     def text(
         self,
@@ -100,46 +93,33 @@ def summarise_rows(rows: Sequence[Mapping[str, Any]], key: str, unit: str | None
     return summarise([fmean(values) for values in draws.values()], unit)
 
 
-@dataclass(frozen=True)
-class PairedTest:
-    """A paired t-test of two methods on the same draws.
+def paired_test(first: Sequence[float], second: Sequence[float]) -> tuple[Summary, float | None]:
+    """The differences of two methods, and the two-sided p-value of a paired t-test.
 
-    - difference: mean of first minus second
-    - half_width: half its 95% interval; None for fewer than `MIN_DRAWS` pairs
-    - p_value: two-sided; None for fewer pairs, and where the difference is the same in each
-    - differences: one per pair
-    """
+    - first, second: values on the same draws in the same order; the difference is first - second
 
-    difference: float
-    half_width: float | None
-    p_value: float | None
-    differences: tuple[float, ...]
-
-
-def paired_test(first: Sequence[float], second: Sequence[float]) -> PairedTest:
-    """Tests whether two methods differ, from their values on the same draws in the same order.
-
-    Raises InputError for no pair, and for values without a partner.
+    The p-value is None for fewer than `MIN_DRAWS` pairs, and if all differences are equal.
+    Raises InputError without a pair and for values without a partner.
     """
     if len(first) != len(second):
-        raise InputError(f"a paired test needs one value of each, got {len(first)}, {len(second)}")
+        raise InputError(f"a paired test needs pairs, got {len(first)} and {len(second)} values")
     summary = summarise([a - b for a, b in zip(first, second, strict=True)], "pair")
-    p_value = None
-    # Where no difference varies, t is 0 / 0 or infinite: nothing was drawn, so nothing is tested.
-    if summary.half_width:
-        from scipy import stats
+    if not summary.half_width:  # nothing varies, so t would be 0 / 0 or infinite
+        return summary, None
+    from scipy import stats
 
-        p_value = float(stats.ttest_rel(first, second).pvalue)
-    return PairedTest(summary.mean, summary.half_width, p_value, summary.draws)
+    return summary, float(stats.ttest_rel(first, second).pvalue)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """The p-values corrected by Holm's step-down method (1979), in their order.
+    """The p-values corrected by Holm's step-down method (1979), in the same order.
 
     Compared with 0.05, they keep the chance of any false difference among all tests below 5%.
     """
     corrected, largest = list(p_values), 0.0
-    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+    ascending = sorted(range(len(p_values)), key=lambda place: p_values[place])
+    for rank, place in enumerate(ascending):
+        # Corrected values never fall: a rank is rejected only if all before it are.
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
         corrected[place] = largest
     return corrected

@@ -1,8 +1,7 @@
 """Runs methods on a stream over seeds: `compare`.
 
-A run is one method with one combination of its settings on one seed. Runs are independent: each is
-kept in a file of its own as soon as it is finished, in whichever process that was, so a call that
-was stopped goes on with the runs that are missing.
+A run is one method with one combination of its settings on one seed. Runs are independent. With a
+cache each finished run is a file, so a call that was stopped goes on with the missing runs.
 """
 
 from __future__ import annotations
@@ -10,17 +9,20 @@ from __future__ import annotations
 import inspect
 import itertools
 import os
-import platform
-import time
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from impresslearn.checks import check_choice, check_integer, check_name, check_seed
-from impresslearn.errors import ImpressLearnError, InputError, MissingDependencyError, warn_caller
+from impresslearn.errors import (
+    InputError,
+    MissingDependencyError,
+    error_prefix,
+    visible,
+    warn_caller,
+)
 from impresslearn.methods.comparison import Comparison, Run, label_of
 from impresslearn.methods.evaluation import (
     Chosen,
@@ -31,10 +33,10 @@ from impresslearn.methods.evaluation import (
     ordered_tasks,
     run_evaluation,
 )
-from impresslearn.methods.run_cache import RunCache, digest
-from impresslearn.methods.run_progress import RunProgress, task_writer
+from impresslearn.methods.run_cache import digest, load_run, save_run
 from impresslearn.streams import Stream, Task, from_arrays
 from impresslearn.tables import duration, percent
+from impresslearn.training.progress import progress_for
 
 BACKENDS = ("loky", "ray")
 EQUAL = 1.05  # ratio of training images below which methods count as trained equally
@@ -46,10 +48,7 @@ StreamSource = Tasks | Callable[[int], Tasks]
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run to do: how to make its method, and the tasks to learn.
-
-    - settings: passed to the factory, `basis` apart
-    """
+    """A run to do: how to make its method, and the tasks to learn."""
 
     method: str
     factory: Factory
@@ -61,24 +60,38 @@ class PlannedRun:
 
     @property
     def label(self) -> str:
-        """What the run is called."""
+        """The name of the run in messages."""
         return f"{label_of(self.method, self.settings)}, seed {self.seed}"
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The settings that the factory gets."""
+        return {name: value for name, value in self.settings.items() if name != "basis"}
+
     def key(self) -> str:
-        """What its result depends on."""
-        given = {name: value for name, value in self.settings.items() if name != "basis"}
-        return digest(_version(), self.factory, given, self.seed, list(self.tasks), self.num_basis)
+        """A digest of everything that the result depends on."""
+        from impresslearn import __version__
+
+        run = (self.factory, self.arguments, self.seed, list(self.tasks), self.num_basis)
+        return digest(__version__, *run)
 
     def make(self) -> Any:
-        """The method, with nothing learned. Raises InputError where the factory refuses."""
-        given = {name: value for name, value in self.settings.items() if name != "basis"}
-        given |= _offered(self.factory, self.seed, self.stream, given)
+        """The method, with nothing learned. Raises InputError if the factory refuses."""
+        arguments = self.arguments
         try:
-            method = self.factory(**given)
-        except ImpressLearnError as error:
-            raise type(error)(f"{self.label}: {error}") from error
-        except TypeError as error:
-            raise InputError(f"{self.label}: cannot be made: {error}") from error
+            parameters = inspect.signature(self.factory).parameters
+        except ValueError:  # some classes written in C have no signature
+            parameters = {}
+        takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        if "seed" in parameters or takes_any:
+            arguments.setdefault("seed", self.seed)
+        if "stream" in parameters:
+            arguments.setdefault("stream", self.stream)
+        with error_prefix(self.label):
+            try:
+                method = self.factory(**arguments)
+            except TypeError as error:
+                raise InputError(f"cannot be made: {error}") from error
         check_method(method)
         if hasattr(method, "progress"):
             method.progress = False  # the comparison shows its own
@@ -100,56 +113,54 @@ def compare(
     """Evaluates methods on a stream, each over the same seeds.
 
     - methods: label -> a class or function that makes the method, or a pair of it and its settings.
-      It is called with its settings, and with `seed` and `stream` where it has parameters of these
+      It is called with its settings, and with `seed` and `stream` if it has parameters of these
       names (a `**settings` parameter gets `seed` too). A list among the settings is a grid: every
       combination of the values of all lists is tried. The setting `basis` sets that argument
-    - stream: a `Stream`, {task name: (train, test)}, or a function of the seed that returns one,
-      for other orders or tasks with each seed
-    - seeds: how many, from 0, or which ones; five or more give intervals and tests
-    - basis: how many basis tasks come first, for all methods or by label (others: none)
-    - evaluate_on: the tasks that are learned after the basis tasks and that the figures are over,
-      as in `evaluate`; by default those after the largest number of basis tasks of any method
+    - stream: a `Stream`, {task name: (train, test)}, or a function of the seed that returns a
+      stream, for other orders or tasks with each seed
+    - seeds: a number of seeds, from 0, or the seeds; five or more give intervals and tests
+    - basis: number of basis tasks, which come first, for all methods or by label (others: none)
+    - evaluate_on: the tasks that are learned after the basis tasks and that the results are over,
+      as in `evaluate`; by default the tasks after the largest number of basis tasks of any method
     - workers: processes that work at the same time
     - backend: "loky", processes on this machine, or "ray", a Ray cluster
     - cache: a folder for finished runs, from which the same call goes on; by default none are kept.
-      A change of a method's code or settings, of the stream or of this package's version makes new
-      runs of what it concerns
-    - progress: whether lines or a bar show method, seed, task and how many runs are done
+      After a change of a method's code or settings, of the stream or of this package's version,
+      the runs that it concerns are done again
+    - progress: whether to show a bar or lines, and one line per finished run
 
-    Warns where methods train on different numbers of images per task. Raises InputError that names
-    the method for what cannot be made or evaluated.
+    Warns if methods train on different numbers of images per task. Raises InputError that names
+    the method if it cannot be made or evaluated.
     """
     check_integer("workers", workers, 1)
     check_choice("backend", backend, BACKENDS)
     planned = _planned_runs(methods, stream, _checked_seeds(seeds), basis, evaluate_on)
-    folder = None if cache is None else RunCache(Path(cache).resolve())
-    keys = [run.key() if folder else "" for run in planned]
-    finished: dict[int, Evaluation] = {}
-    if folder is not None:
-        for number, (run, key) in enumerate(zip(planned, keys, strict=True)):
-            kept = folder.load(folder.path(run.method, run.seed, key), key)
-            if kept is not None:
-                finished[number] = kept
-    missing = [number for number in range(len(planned)) if number not in finished]
-    with RunProgress(len(planned), len(finished), progress) as display:
-        kept_in = f", {len(finished)} of them in {cache}" if finished else ""
-        display.say(
-            f"compare: {len(planned)} runs{kept_in}; {min(workers, len(planned))} at a time"
-        )
-        for line in _check_first(planned, missing):
-            display.say(line)
-        jobs = [
-            (number, planned[number], keys[number], folder, display.file_of(number))
-            for number in missing
-        ]
+    files: list[Path | None] = [None] * len(planned)
+    evaluations: list[Evaluation | None] = [None] * len(planned)
+    if cache is not None:
+        for number, run in enumerate(planned):
+            name = "".join(c if c.isalnum() or c in "._-" else "-" for c in run.method)[:60]
+            file = f"{name}-seed{run.seed}-{run.key()[:32]}.json"
+            files[number] = Path(cache).resolve() / file
+            evaluations[number] = load_run(files[number])
+    missing = [number for number, done in enumerate(evaluations) if done is None]
+    if progress:
+        kept = f", {len(planned) - len(missing)} of them in {cache}" if cache is not None else ""
+        _print(f"compare: {len(planned)} runs{kept}; {min(workers, len(planned))} at a time")
+    _check_first(planned, missing, progress)
+    jobs = [(number, planned[number], files[number]) for number in missing]
+    shown = progress_for(progress).titled("compare")
+    with shown.track(len(jobs)) as advance:
         for number, evaluation in _work(jobs, workers, backend):
-            finished[number] = evaluation
-            score, seconds = percent(evaluation.accuracy), duration(evaluation.seconds)
-            display.finish(number, f"{planned[number].label}: accuracy {score}, {seconds}")
-    runs = [
-        Run(run.method, dict(run.settings), run.seed, finished[number])
-        for number, run in enumerate(planned)
-    ]
+            evaluations[number] = evaluation
+            advance()
+            if progress:
+                score, seconds = percent(evaluation.accuracy), duration(evaluation.seconds)
+                _print(f"{planned[number].label}: accuracy {score}, {seconds}")
+    runs = []
+    for run, evaluation in zip(planned, evaluations, strict=True):
+        assert evaluation is not None
+        runs.append(Run(run.method, dict(run.settings), run.seed, evaluation))
     compared = Comparison(tuple(runs))
     _warn_of_unequal_training(compared)
     return compared
@@ -177,18 +188,20 @@ def _planned_runs(
                 f"new one, or (function, settings); got {type(factory).__name__}"
             )
         count = basis.get(label, 0) if isinstance(basis, Mapping) else basis
-        for settings in _combinations(grid):
+        lists = [value if isinstance(value, list) else [value] for value in grid.values()]
+        for values in itertools.product(*lists):
+            settings = dict(zip(grid, values, strict=True))
             number = check_integer("basis", settings.get("basis", count), 0)
             chosen.append((label, factory, settings, number))
     largest = max(number for *_, number in chosen)
-    planned = []
     streams = {seed: _stream_of(stream, seed) for seed in seeds}
+    planned = []
     for label, factory, settings, number in chosen:
         for seed in seeds:
             tasks = streams[seed]
             new_tasks = evaluate_on
             if new_tasks is None:
-                # The same tasks for all, however few basis tasks a method has.
+                # The same tasks for all methods, whatever their number of basis tasks.
                 new_tasks = max(1, len(tasks) - largest)
                 if largest >= len(tasks):
                     raise InputError(
@@ -197,13 +210,6 @@ def _planned_runs(
             ordered, num_basis = ordered_tasks(tasks, number, new_tasks)
             planned.append(PlannedRun(label, factory, settings, seed, tasks, ordered, num_basis))
     return planned
-
-
-def _combinations(grid: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Settings for each combination of the lists in a grid."""
-    lists = [value if isinstance(value, list) else [value] for value in grid.values()]
-    for values in itertools.product(*lists):
-        yield dict(zip(grid, values, strict=True))
 
 
 def _checked_seeds(seeds: int | Sequence[int]) -> list[int]:
@@ -224,25 +230,8 @@ def _stream_of(stream: StreamSource, seed: int) -> Sequence[Task]:
     return tasks
 
 
-def _offered(
-    factory: Factory, seed: int, stream: Sequence[Task], given: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The arguments beside its settings that a factory has parameters for."""
-    try:
-        parameters = inspect.signature(factory).parameters
-    except ValueError:  # some classes written in C have none
-        return {}
-    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-    offered: dict[str, Any] = {}
-    if "seed" in parameters or takes_any:
-        offered["seed"] = seed
-    if "stream" in parameters:
-        offered["stream"] = stream
-    return {name: value for name, value in offered.items() if name not in given}
-
-
-def _check_first(planned: Sequence[PlannedRun], missing: Sequence[int]) -> Iterator[str]:
-    """Makes each method that is to run once, so that errors come first; says how long it trains."""
+def _check_first(planned: Sequence[PlannedRun], missing: Sequence[int], shown: bool) -> None:
+    """Makes each method that is to run once, so that errors come before any work."""
     checked = set()
     for number in missing:
         run = planned[number]
@@ -251,14 +240,14 @@ def _check_first(planned: Sequence[PlannedRun], missing: Sequence[int]) -> Itera
             continue
         checked.add(label)
         images = images_of(run.make(), len(run.tasks[run.num_basis].train))
-        if images is not None:
-            yield f"{label}: {images:,} training images per task (steps × batch)"
+        if shown and images is not None:
+            _print(f"{label}: {images:,} training images per task (steps × batch)")
 
 
 def _work(
-    jobs: Sequence[tuple[Any, ...]], workers: int, backend: str
+    jobs: Sequence[tuple[int, PlannedRun, Path | None]], workers: int, backend: str
 ) -> Iterator[tuple[int, Evaluation]]:
-    """Does the jobs; gives each result as soon as it is there."""
+    """Does the jobs; yields each result as soon as it is there."""
     if workers == 1 or len(jobs) < 2:
         for job in jobs:
             yield _do(*job)
@@ -273,32 +262,19 @@ def _work(
                 "backend='ray' needs Ray: pip install 'impresslearn[ray]'"
             ) from None
         register_ray()
-    parallel = Parallel(
-        n_jobs=workers, backend=backend, return_as="generator_unordered", batch_size=1
-    )
+    # Results come in the order in which they finish, so that progress is up to date.
+    parallel = Parallel(workers, backend, return_as="generator_unordered", batch_size=1)
     yield from parallel(delayed(_do)(*job) for job in jobs)
 
 
-def _do(
-    number: int, run: PlannedRun, key: str, cache: RunCache | None, status: Path
-) -> tuple[int, Evaluation]:
+def _do(number: int, run: PlannedRun, file: Path | None) -> tuple[int, Evaluation]:
     """One run, in any process."""
-    before = task_writer(status, run.label, len(run.tasks))
     method = run.make()
-    try:
-        evaluation = run_evaluation(method, run.tasks, run.num_basis, before=before)
-    except ImpressLearnError as error:
-        raise type(error)(f"{run.label}: {error}") from error
-    if cache is not None:
-        about = {
-            "method": run.method,
-            "settings": dict(run.settings),
-            "seed": run.seed,
-            "versions": {"impresslearn": _version(), "torch": torch.__version__},
-            "machine": platform.platform(),
-            "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        }
-        cache.save(cache.path(run.method, run.seed, key), key, about, evaluation)
+    with error_prefix(run.label):
+        evaluation = run_evaluation(method, run.tasks, run.num_basis)
+    if file is not None:
+        about = {"method": run.method, "settings": dict(run.settings), "seed": run.seed}
+        save_run(file, about, evaluation)
     return number, evaluation
 
 
@@ -315,7 +291,5 @@ def _warn_of_unequal_training(compared: Comparison) -> None:
         )
 
 
-def _version() -> str:
-    import impresslearn
-
-    return impresslearn.__version__
+def _print(line: str) -> None:
+    print(visible(line), file=sys.stderr, flush=True)

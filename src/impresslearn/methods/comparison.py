@@ -1,8 +1,8 @@
-"""What `compare` found: as data frames, tables and charts.
+"""The results of `compare` as data frames, tables and charts.
 
-The unit that n counts is the seed: a seed is one network with its masks, and its own tasks where
-the stream is a function of the seed. Means over seeds have intervals from five seeds on; with fewer
-the values of the seeds are shown (`impresslearn.statistics`).
+n counts seeds. A seed is one network with its masks, and its own tasks if the stream is a function
+of the seed. Means have intervals from five seeds on; with fewer seeds the table shows the single
+values (`impresslearn.statistics`).
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class Run:
         return label_of(self.method, self.settings)
 
     def columns(self) -> Row:
-        """What tells runs apart, as plain values: method, settings, seed."""
-        plain = {
-            name: value if isinstance(value, (str, int, float)) or value is None else repr(value)
-            for name, value in self.settings.items()
-        }
-        return {"method": self.method, **plain, "seed": self.seed}
+        """Method, settings and seed as plain values."""
+        row: Row = {"method": self.method}
+        for name, value in self.settings.items():
+            is_plain = isinstance(value, (str, int, float)) or value is None
+            row[name] = value if is_plain else repr(value)
+        return row | {"seed": self.seed}
 
 
 @dataclass(frozen=True)
@@ -90,14 +90,14 @@ class Comparison:
             elif of == "tasks":
                 measured = evaluation.rows()
             else:
-                measured = [
-                    {"learned": learned, "task": task, "accuracy": accuracy}
-                    for learned, accuracies in enumerate(evaluation.matrix)
-                    for task, accuracy in zip(evaluation.tasks, accuracies, strict=True)
-                    if not isnan(accuracy)
-                ]
+                measured = []
+                for learned, accuracies in enumerate(evaluation.matrix):
+                    for task, accuracy in zip(evaluation.tasks, accuracies, strict=True):
+                        if not isnan(accuracy):
+                            row = {"learned": learned, "task": task, "accuracy": accuracy}
+                            measured.append(row)
             rows += [run.columns() | row for row in measured]
-        # A method without a setting or a part of the bytes has an empty cell there.
+        # Methods without a setting or a part of the bytes have an empty cell there.
         keys = dict.fromkeys(key for row in rows for key in row)
         return [{key: row.get(key) for key in keys} for row in rows]
 
@@ -115,7 +115,7 @@ class Comparison:
         return pandas.DataFrame(self.rows(of))
 
     def to_csv(self, path: str | os.PathLike | None = None, of: str = "tasks") -> str:
-        """`rows` as CSV text, which is also written to `path` where one is given."""
+        """`rows` as CSV text; `path`, if given, is the file that gets it too."""
         rows = self.rows(of)
         text = io.StringIO()
         writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
@@ -128,7 +128,7 @@ class Comparison:
     def means(self, measure: str = "accuracy") -> dict[str, Summary | None]:
         """Mean and interval of a measure of `Evaluation.summary` over seeds, by label.
 
-        None where a method does not have the measure.
+        None if a method does not have the measure.
         """
         check_choice("measure", measure, self.runs[0].evaluation.summary())
         means: dict[str, Summary | None] = {}
@@ -140,11 +140,11 @@ class Comparison:
     def tests(self, reference: str | None = None) -> list[Row]:
         """Differences of accuracy between methods, paired by seed, in fractions.
 
-        - reference: the label that others are tested against; by default every pair is tested
+        - reference: the label that all others are tested against; by default every pair is tested
 
         Rows have method, against, difference, half_width of the 95% interval, p_value of the paired
         t-test, p_holm corrected for all pairs here, and n seeds. Interval and test are None for
-        fewer than five seeds, and where the difference is the same for every seed.
+        fewer than five seeds, and if all seeds have the same difference.
         """
         labels = list(self.groups)
         if reference is not None:
@@ -155,11 +155,21 @@ class Comparison:
                 continue
             if method == reference:
                 method, against = against, method
-            pair = [[run.evaluation.accuracy for run in self.groups[m]] for m in (method, against)]
-            test = paired_test(*pair)
-            row: Row = {"method": method, "against": against, "difference": test.difference}
-            row |= {"half_width": test.half_width, "p_value": test.p_value, "p_holm": None}
-            rows.append(row | {"n": len(test.differences)})
+            pair = []
+            for label in (method, against):
+                pair.append([run.evaluation.accuracy for run in self.groups[label]])
+            difference, p_value = paired_test(*pair)
+            rows.append(
+                {
+                    "method": method,
+                    "against": against,
+                    "difference": difference.mean,
+                    "half_width": difference.half_width,
+                    "p_value": p_value,
+                    "p_holm": None,
+                    "n": len(difference.draws),
+                }
+            )
         tested = [row for row in rows if row["p_value"] is not None]
         corrected = holm([row["p_value"] for row in tested])
         for row, p_value in zip(tested, corrected, strict=True):
@@ -167,9 +177,9 @@ class Comparison:
         return rows
 
     def tables(self) -> list[Table]:
-        """The means; the bytes by part, where known; the differences, where there are tests."""
-        tables = [self._means_table(), self._bytes_table(), self._tests_table()]
-        return [table for table in tables if table is not None]
+        """The means, and the differences if there are tests."""
+        tests = self._tests_table()
+        return [self._means_table()] if tests is None else [self._means_table(), tests]
 
     def table(self, width: int = 80) -> str:
         """The tables as text.
@@ -257,29 +267,6 @@ class Comparison:
             numeric=(False, *[True] * (len(header) - 1)),
             note=f"{note}.",
         )
-
-    def _bytes_table(self) -> Table | None:
-        """Mean bytes of a learned task by part."""
-        means: dict[str, dict[str, float]] = {}
-        for label, runs in self.groups.items():
-            sizes: dict[str, list[float]] = {}
-            for run in runs:
-                evaluation = run.evaluation
-                for task in evaluation.tasks[evaluation.num_basis :]:
-                    for part, size in evaluation.breakdown.get(task, {}).items():
-                        sizes.setdefault(part, []).append(size)
-            if sizes:
-                means[label] = {part: fmean(values) for part, values in sizes.items()}
-        parts = dict.fromkeys(part for row in means.values() for part, size in row.items() if size)
-        if not parts:
-            return None
-        rows = [
-            (label, *(format_value("bytes", row.get(part)) for part in parts))
-            for label, row in means.items()
-        ]
-        numeric = (False, *[True] * len(parts))
-        title = "Bytes per learned task, by part"
-        return Table(("method", *parts), tuple(rows), numeric, title=title)
 
     def _tests_table(self) -> Table | None:
         tests = self.tests()

@@ -1,8 +1,11 @@
-"""Evaluates one method on a stream: `evaluate` and the `Evaluation` that it returns.
+"""Evaluates one method on a stream: `evaluate`, and the `Evaluation` that it returns.
 
 A method is any object with the verbs of `Method`, the library's or your own. It learns the tasks in
-turn; before the first task and after each one its accuracy on every task is measured. `comparing`
-does this for several methods and seeds.
+turn. Before the first task and after each task its accuracy on every task is measured.
+
+Measures are computed from an accuracy matrix of T + 1 rows of T accuracies. Row i holds the
+accuracy on every task, in the order of learning, after i tasks; row 0 is the state before any task.
+So task j (0 to T - 1) is learned in the rows from j + 1 on.
 """
 
 from __future__ import annotations
@@ -20,35 +23,34 @@ import numpy as np
 from impresslearn.checks import check_integer
 from impresslearn.data import Examples
 from impresslearn.data.paths import users_code
-from impresslearn.errors import ImpressLearnError, InputError
-from impresslearn.methods import measures
+from impresslearn.errors import InputError, error_prefix
 from impresslearn.streams import Task, from_arrays
 from impresslearn.streams.stream import LabelledData
-from impresslearn.tables import Table, table_of
+from impresslearn.tables import Table, format_value, table_of
 from impresslearn.training.loop import Recipe
 from impresslearn.training.progress import ProgressChoice, progress_for
 
-HELD_BYTES = 1024**3  # of test inputs kept in memory; streams make the others anew at each score
+HELD_BYTES = 1024**3  # of test inputs kept in memory; the others are loaded again at each score
 PREDICTED_AT_ONCE = 1000
 
 Row = dict[str, Any]
 Tasks = Mapping[str, Sequence[Any]] | Sequence[Task]
-Chosen = Sequence[str] | Sequence[Task] | int
+Chosen = Sequence[str] | int
+Matrix = Sequence[Sequence[float]]
 
 
 class Method(Protocol):
     """A method of continual learning: anything that learns tasks by name and predicts for them.
 
-    It may have more, which `evaluate` uses where it is there:
+    `evaluate` also uses these attributes if a method has them:
 
-    - `score(data, task)`: the accuracy in [0, 1], where that is faster than `predict`
-    - `learn_basis(name, data)`: learns one of the tasks that come first
-    - `zero_shot_score(data, classes)`: the accuracy on a task that was not learned, for the forward
-      transfer
-    - `tasks_`: task name -> an object with `bytes`, and perhaps `role` and `breakdown`, the bytes
-      by part
-    - `recipe`: the `Recipe` that tasks are trained with, to compare training lengths
-    - `progress`: set to False where other progress is shown
+    - `score(data, task)`: the accuracy in [0, 1]; give it if it is faster than `predict`
+    - `learn_basis(name, data)`: learns one of the basis tasks, which come first
+    - `zero_shot_score(data, classes)`: the accuracy on an unlearned task, for forward transfer
+    - `tasks_`: task name -> an object with `bytes`, and perhaps `role` and `breakdown` (bytes by
+      part)
+    - `recipe`: the `Recipe` of task training, to compare training lengths
+    - `progress`: `compare` sets it to False
     """
 
     def learn_task(self, name: str, data: Any) -> Any:
@@ -70,12 +72,12 @@ class Method(Protocol):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What one method did on a stream.
+    """What one method reached on a stream.
 
     - tasks: names, in the order they were learned
     - num_basis: the number of basis tasks among them, which come first
-    - matrix: T + 1 rows of T accuracies, row i when i tasks are learned; NaN where unknown
-    - bytes, roles, breakdown: by task name, where the method says so
+    - matrix: T + 1 rows of T accuracies, row i after i learned tasks; NaN where unknown
+    - bytes, roles, breakdown: by task name, as far as the method has them
     - images_per_task: training steps × batch size, the mean over the learned tasks; None if unknown
     - seconds: of all learning and scoring
     """
@@ -102,22 +104,22 @@ class Evaluation:
     @property
     def average_accuracy(self) -> float:
         """The mean accuracy at the end over all tasks."""
-        return measures.average_accuracy(self.matrix)
+        return average_accuracy(self.matrix)
 
     @property
     def forgetting(self) -> float:
-        """How far tasks fell from their best accuracy."""
-        return measures.forgetting(self.matrix)
+        """The mean drop of tasks from their best accuracy."""
+        return forgetting(self.matrix)
 
     @property
     def backward_transfer(self) -> float:
-        """How far accuracies moved since right after learning."""
-        return measures.backward_transfer(self.matrix)
+        """The mean change of accuracies since right after learning."""
+        return backward_transfer(self.matrix)
 
     @property
     def forward_transfer(self) -> float | None:
-        """What earlier tasks did for later ones before these were learned; None if unknown."""
-        return measures.forward_transfer(self.matrix)
+        """The mean gain before a task is learned from the tasks before; None if unknown."""
+        return forward_transfer(self.matrix)
 
     @property
     def bytes_per_task(self) -> float | None:
@@ -147,9 +149,9 @@ class Evaluation:
     def rows(self) -> list[Row]:
         """A plain row per task.
 
-        Keys: task, phase ("basis" or "learned"), role, accuracy_before (it was learned),
-        accuracy_learned (right after), accuracy (at the end), bytes, and bytes_PART for each part
-        of the breakdown. None where unknown.
+        Keys: task, phase ("basis" or "learned"), role, accuracy_before and accuracy_learned (just
+        before and after learning), accuracy (at the end), bytes, and bytes_PART for each part of
+        the breakdown. Unknown values are None.
         """
         rows = []
         for place, task in enumerate(self.tasks):
@@ -168,13 +170,14 @@ class Evaluation:
         return rows
 
     def table(self) -> Table:
-        """A row per task."""
+        """A row per task, and the measures below."""
         keys = ("task", "phase", "accuracy_learned", "accuracy", "bytes")
         shown = [{key: row[key] for key in keys} for row in self.rows()]
-        summary = table_of([{"measure": "", **self.summary()}]).rows[0][1:]
-        names = [name.replace("_", " ") for name in self.summary()]
-        facts = (f"{name} {value}" for name, value in zip(names, summary, strict=True))
-        return table_of(shown, note="; ".join(fact for fact in facts if not fact.endswith("–")))
+        facts = []
+        for name, value in self.summary().items():
+            if value is not None:
+                facts.append(f"{name.replace('_', ' ')} {format_value(name, value)}")
+        return table_of(shown, note="; ".join(facts))
 
     def __str__(self) -> str:
         return self.table().text(80)
@@ -199,17 +202,17 @@ def evaluate(
     """Learns a stream task by task and measures the accuracy on all tasks before and after each.
 
     - method: an object with `learn_task` and `predict`, see `Method`; it learns here
-    - stream: a `Stream`, a part of one, or {task name: (train, test)}, of two tasks at least
-    - basis: how many tasks are basis tasks, which come first; `learn_basis` learns them where the
-      method has it
-    - evaluate_on: the tasks to learn after the basis tasks, by name, as tasks, or as a number, the
-      last of the stream; basis tasks are then taken from the others, so the figures are over the
-      same tasks for every `basis`. By default all tasks of the stream after the basis tasks
+    - stream: a `Stream`, part of a stream, or {task name: (train, test)}; at least two tasks
+    - basis: number of basis tasks, which come first; the method's `learn_basis`, if it has this
+      verb, learns them
+    - evaluate_on: the tasks to learn after the basis tasks, by name or as a number (the last N).
+      Basis tasks are then taken from the others, so that results for several values of `basis` are
+      over the same tasks. By default all tasks after the basis tasks
     - progress: True, False or "auto", a bar; or a log as in `training.progress`, which gets the
       accuracies after each task
 
-    Raises InputError for a method without the verbs, scores outside [0, 1], and predictions other
-    than one label per input. Errors name the method and the task.
+    Raises InputError for a method without the verbs, scores outside [0, 1], and predictions that
+    are not one label per input. Errors name the method and the task.
     """
     tasks, num_basis = ordered_tasks(stream, basis, evaluate_on)
     check_method(method)
@@ -228,13 +231,10 @@ def run_evaluation(
     method: Any,
     tasks: Sequence[Task],
     num_basis: int,
-    *,
-    before: Callable[[int, str], None] = lambda learned, name: None,
     after: Callable[[int, Sequence[float]], None] = lambda learned, accuracies: None,
 ) -> Evaluation:
     """`evaluate` on tasks in order.
 
-    - before: called before each task with the number of learned tasks and the task's name
     - after: called after each task with the number of learned tasks and the accuracies on all
     """
     started = time.perf_counter()
@@ -242,9 +242,14 @@ def run_evaluation(
     images: list[int | None] = []
     matrix = [[_zero_shot_accuracy(method, task, test_set(task)) for task in tasks]]
     for place, task in enumerate(tasks):
-        before(place, task.name)
+        is_basis = place < num_basis and hasattr(method, "learn_basis")
+        verb = "learn_basis" if is_basis else "learn_task"
         train = task.train
-        _learn(method, task.name, train, place < num_basis)
+        with (
+            error_prefix(f"task {task.name!r}"),
+            users_code(lambda verb=verb: f"{verb} of {type(method).__name__}"),
+        ):
+            getattr(method, verb)(task.name, train)
         if place >= num_basis:
             images.append(images_of(method, len(train)))
         row = []
@@ -253,18 +258,24 @@ def run_evaluation(
             row.append(measure(method, scored, test_set(scored)))
         matrix.append(row)
         after(place + 1, row)
+    sizes, roles, breakdown = {}, {}, {}
     infos = getattr(method, "tasks_", {})
-    known = {task.name: infos[task.name] for task in tasks if task.name in infos}
+    for name in [task.name for task in tasks if task.name in infos]:
+        info = infos[name]
+        if getattr(info, "bytes", None) is not None:
+            sizes[name] = _checked_size(method, name, info.bytes)
+        if hasattr(info, "role"):
+            roles[name] = info.role
+        if hasattr(info, "breakdown"):
+            breakdown[name] = dict(info.breakdown)
     trained = [count for count in images if count is not None]
     return Evaluation(
         tasks=tuple(task.name for task in tasks),
         num_basis=num_basis,
         matrix=tuple(map(tuple, matrix)),
-        bytes=_sizes(method, known),
-        roles={name: info.role for name, info in known.items() if hasattr(info, "role")},
-        breakdown={
-            name: dict(info.breakdown) for name, info in known.items() if hasattr(info, "breakdown")
-        },
+        bytes=sizes,
+        roles=roles,
+        breakdown=breakdown,
         images_per_task=fmean(trained) if trained and len(trained) == len(images) else None,
         seconds=time.perf_counter() - started,
     )
@@ -280,10 +291,17 @@ def ordered_tasks(stream: Any, basis: int, evaluate_on: Chosen | None) -> tuple[
         )
     check_integer("basis", basis, 0)
     others, chosen = list(stream), []
-    if evaluate_on is not None:
-        chosen = _chosen_tasks(others, evaluate_on)
-        names = {task.name for task in chosen}
-        others = [task for task in others if task.name not in names]
+    if isinstance(evaluate_on, int):
+        chosen = others[-check_integer("evaluate_on", evaluate_on, 1, len(others) + 1) :]
+    elif evaluate_on is not None:
+        by_name = {task.name: task for task in others}
+        for name in evaluate_on:
+            if name not in by_name:
+                raise InputError(f"evaluate_on has {name!r}, which is no task of the stream")
+            chosen.append(by_name[name])
+        if not chosen:
+            raise InputError("evaluate_on is empty; give names of tasks or a number of tasks")
+    others = [task for task in others if task not in chosen]
     if basis > len(others):
         left = "besides evaluate_on" if chosen else "in the stream"
         raise InputError(f"basis = {basis}, but there are only {len(others)} tasks {left}")
@@ -314,7 +332,7 @@ def images_of(method: Any, examples: int) -> int | None:
 
 
 def _test_sets() -> Callable[[Task], LabelledData]:
-    """Test sets by task, held in memory up to a limit: a stream makes them anew at each access."""
+    """Test sets by task, kept in memory up to a limit: a stream makes them at each access."""
     held: dict[str, LabelledData] = {}
     left = HELD_BYTES
 
@@ -329,34 +347,6 @@ def _test_sets() -> Callable[[Task], LabelledData]:
         return test
 
     return test_set
-
-
-def _chosen_tasks(tasks: Sequence[Task], evaluate_on: Chosen) -> list[Task]:
-    if isinstance(evaluate_on, int):
-        count = check_integer("evaluate_on", evaluate_on, 1, len(tasks) + 1)
-        return list(tasks[-count:])
-    by_name = {task.name: task for task in tasks}
-    chosen: list[Task] = []
-    for task in evaluate_on:
-        if isinstance(task, Task):
-            # The stream's own task wins over a namesake, so that its data are the stream's.
-            chosen.append(by_name.get(task.name, task))
-        elif task in by_name:
-            chosen.append(by_name[task])
-        else:
-            raise InputError(f"evaluate_on has {task!r}, which is no task of the stream")
-    if not chosen:
-        raise InputError("evaluate_on is empty; give tasks, their names, or how many of the last")
-    return chosen
-
-
-def _learn(method: Any, name: str, train: LabelledData, is_basis: bool) -> None:
-    verb = "learn_basis" if is_basis and hasattr(method, "learn_basis") else "learn_task"
-    try:
-        with users_code(lambda: f"{verb} of {type(method).__name__}"):
-            getattr(method, verb)(name, train)
-    except ImpressLearnError as error:
-        raise type(error)(f"task {name!r}: {error}") from error
 
 
 def _zero_shot_accuracy(method: Any, task: Task, test: LabelledData) -> float:
@@ -389,22 +379,15 @@ def _accuracy(method: Any, task: Task, test: LabelledData) -> float:
     return right / len(test)
 
 
-def _sizes(method: Any, infos: Mapping[str, Any]) -> dict[str, float]:
-    """The bytes of each task that has a number of them."""
-    sizes = {}
-    for name, info in infos.items():
-        size = getattr(info, "bytes", None)
-        if size is None:
-            continue
-        if not _is_number(size) or not 0 <= size < math.inf:
-            kind = type(method).__name__
-            raise InputError(f"task {name!r}: bytes of {kind} must be a number, got {size!r}")
-        sizes[name] = size
-    return sizes
+def _checked_size(method: Any, task: str, size: Any) -> float:
+    if not isinstance(size, Real) or not 0 <= size < math.inf:
+        kind = type(method).__name__
+        raise InputError(f"task {task!r}: bytes of {kind} must be a number, got {size!r}")
+    return size
 
 
 def _checked(method: Any, task: Task, value: Any) -> float:
-    if not _is_number(value) or not 0 <= value <= 1:
+    if not isinstance(value, Real) or not 0 <= value <= 1:
         kind = type(method).__name__
         raise InputError(
             f"task {task.name!r}: {kind} must give an accuracy in [0, 1], got {value!r}"
@@ -412,5 +395,68 @@ def _checked(method: Any, task: Task, value: Any) -> float:
     return float(value)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real)
+def average_accuracy(matrix: Matrix, learned: int | None = None) -> float:
+    """The mean accuracy over the tasks learned so far: 1/i Σ_{j<i} R[i][j] for i learned tasks.
+
+    - matrix: T + 1 rows of T accuracies
+    - learned: i, from 1 to T; by default T
+
+    Source: ACC of Lopez-Paz and Ranzato (2017) for i = T. Raises InputError for i out of range.
+    """
+    tasks = _check_matrix(matrix)
+    count = tasks if learned is None else check_integer("learned", learned, 1, tasks + 1)
+    return fmean(matrix[count][:count])
+
+
+def forgetting(matrix: Matrix) -> float:
+    """The mean drop from the best accuracy: 1/(T-1) Σ_{j<T-1} max_{j<i<T} R[i][j] - R[T][j].
+
+    - matrix: T + 1 rows of T accuracies
+
+    The last task is left out, because nothing is learned after it. The best is taken over the
+    states since the task was learned. Negative if tasks improve afterwards.
+    Source: Chaudhry et al., "Riemannian Walk for Incremental Learning" (2018).
+    """
+    tasks = _check_matrix(matrix)
+    drops = []
+    for j in range(tasks - 1):
+        best = max(matrix[i][j] for i in range(j + 1, tasks))
+        drops.append(best - matrix[tasks][j])
+    return fmean(drops)
+
+
+def backward_transfer(matrix: Matrix) -> float:
+    """The mean change since right after learning: 1/(T-1) Σ_{j<T-1} R[T][j] - R[j+1][j].
+
+    - matrix: T + 1 rows of T accuracies
+
+    Negative if tasks are forgotten.
+    Source: Lopez-Paz and Ranzato, "Gradient Episodic Memory for Continual Learning" (2017).
+    """
+    tasks = _check_matrix(matrix)
+    return fmean(matrix[tasks][j] - matrix[j + 1][j] for j in range(tasks - 1))
+
+
+def forward_transfer(matrix: Matrix) -> float | None:
+    """The mean gain before a task is learned: 1/(T-1) Σ_{0<j<T} R[j][j] - R[0][j].
+
+    - matrix: T + 1 rows of T accuracies, NaN where the method has no answer
+
+    R[j][j] is the accuracy on task j when only the tasks before it are learned; R[0][j], their b̄,
+    the accuracy before any task. None if the method has no answer before it learns.
+    Source: Lopez-Paz and Ranzato (2017).
+    """
+    tasks = _check_matrix(matrix)
+    gain = fmean(matrix[j][j] - matrix[0][j] for j in range(1, tasks))
+    return None if math.isnan(gain) else gain
+
+
+def _check_matrix(matrix: Matrix) -> int:
+    """The number of tasks T, at least 2."""
+    tasks = len(matrix) - 1
+    if tasks < 2 or any(len(row) != tasks for row in matrix):
+        raise InputError(
+            "an accuracy matrix has T + 1 rows of T accuracies for T >= 2 tasks, "
+            f"got {len(matrix)} rows"
+        )
+    return tasks

@@ -1,0 +1,149 @@
+"""Comparisons over seeds: grids, cache, workers, tables, tests and figures."""
+
+import json
+
+import numpy as np
+import pytest
+
+import impresslearn as il
+from impresslearn.methods.comparison import Comparison, Run
+from impresslearn.methods.evaluation import Evaluation
+from impresslearn.methods.run_cache import digest
+from impresslearn.statistics import holm, paired_test
+from toys import blobs, refused
+
+STREAM = {f"t{i}": (blobs(i, classes=2), blobs(i, classes=2)) for i in range(3)}
+
+
+class NearestMean:
+    """Predicts the class with the nearest mean."""
+
+    def __init__(self, seed, power=2):
+        self.power, self.means = power, {}
+
+    def learn_task(self, name, data):
+        labels = np.unique(data.labels)
+        self.means[name] = labels, [data.inputs[data.labels == k].mean(0) for k in labels]
+
+    def predict(self, inputs, task):
+        labels, means = self.means[task]
+        distances = [((inputs - mean).abs() ** self.power).sum(1) for mean in means]
+        return labels[np.argmin(distances, 0)]
+
+
+def evaluation(accuracy):
+    """Two tasks that end at this accuracy."""
+    matrix = ((0.0, 0.0), (accuracy, 0.0), (accuracy, accuracy))
+    return Evaluation(("a", "b"), 0, matrix, {"a": 10, "b": 20}, {}, {}, None, 1.0)
+
+
+def compared(**accuracies):
+    runs = []
+    for method, values in accuracies.items():
+        for seed, accuracy in enumerate(values):
+            runs.append(Run(method, {}, seed, evaluation(accuracy)))
+    return Comparison(tuple(runs))
+
+
+def test_a_grid_is_run_over_seeds_and_goes_on_from_its_cache(tmp_path, capsys):
+    methods, cache = {"mine": (NearestMean, {"power": [1, 2]})}, tmp_path / "runs"
+
+    def run(seeds, known):
+        result = il.compare(methods, STREAM, seeds=seeds, cache=cache)
+        lines = capsys.readouterr().err
+        assert f"compare: {2 * seeds} runs, {known} of them in " in lines
+        assert lines.count(": accuracy ") == 2 * seeds - known
+        return result
+
+    first, again = run(2, known=0), run(2, known=4)
+    assert again.rows("runs") == first.rows("runs")
+    assert list(first.groups) == ["mine, power=1", "mine, power=2"]
+    files = sorted(cache.iterdir())
+    assert len(files) == 4
+    assert json.loads(files[0].read_text())["method"] == "mine"
+    files[0].write_text("damaged")
+    run(3, known=3)
+
+
+def test_workers_give_the_results_of_one_process(capsys):
+    methods = {"mine": NearestMean}
+    alone = il.compare(methods, STREAM, seeds=2, progress=False)
+    both = il.compare(methods, STREAM, seeds=2, workers=2)
+    assert both.rows("matrix") == alone.rows("matrix")
+    lines = capsys.readouterr().err
+    assert "compare: 2 runs; 2 at a time" in lines
+    assert "mine, seed 1: accuracy" in lines
+
+
+def test_a_digest_follows_code_and_the_values_it_uses():
+    def made(width, shift=0):
+        return lambda inputs: inputs[:, :width] + shift
+
+    assert digest(made(3)) == digest(made(3)) != digest(made(4))
+    assert digest(made(3)) != digest(made(3, shift=1))
+    assert digest(lambda: 1) != digest(lambda: 2)
+    assert digest({1, 2}) == digest({2, 1})
+    assert digest(np.arange(3)) != digest(np.arange(3.0))
+    assert digest(il.Recipe()) != digest(il.Recipe(lr=0.5))
+
+
+def test_tests_are_paired_by_seed_and_corrected_by_holm():
+    values = {"a": [0.9, 0.91, 0.92, 0.9, 0.93], "b": [0.8, 0.83, 0.81, 0.8, 0.85], "c": [0.5] * 5}
+    result = compared(**values)
+    rows = result.tests()
+    assert [(row["method"], row["against"]) for row in rows] == [("a", "b"), ("a", "c"), ("b", "c")]
+    assert rows[0]["difference"] == pytest.approx(0.094)
+    assert rows[0]["p_holm"] == pytest.approx(max(rows[0]["p_value"], rows[0]["p_holm"]))
+    assert [row["method"] for row in result.tests("c")] == ["a", "b"]
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    difference, p_value = paired_test([1, 2, 3, 4, 5], [0, 1, 2, 3, 4])
+    assert (difference.mean, p_value) == (1, None)
+    assert compared(a=[0.9], b=[0.8]).tests()[0]["p_value"] is None
+
+
+def test_tables_figures_and_files(tmp_path):
+    five = compared(ours=[0.9, 0.91, 0.92, 0.9, 0.93], theirs=[0.8, 0.83, 0.81, 0.8, 0.85])
+    assert "91.2 ± 1.6%" in str(five)
+    assert "corrected by Holm" in str(five)
+    assert five.to_latex().count(r"\toprule") == 2
+    assert "ours" in five._repr_html_()
+    assert "90.0% [80.0, 100.0]" in str(compared(ours=[0.8, 1.0]))
+    text = five.to_csv(tmp_path / "tasks.csv")
+    assert text.splitlines()[0].startswith("method,seed,task,phase")
+    assert (tmp_path / "tasks.csv").read_text() == text
+    frame = five.to_frame("runs")
+    assert frame.groupby("method")["accuracy"].mean()["ours"] == pytest.approx(0.912)
+    for suffix, start in (("svg", b"<svg"), ("pdf", b"%PDF"), ("png", b"\x89PNG")):
+        file = five.save_chart(tmp_path / f"chart.{suffix}")
+        assert file.read_bytes().startswith(start)
+    grid = []
+    for lr in (0.1, 0.2):
+        for width in (8, 16):
+            grid.append(Run("ours", {"lr": lr, "width": width}, 0, evaluation(lr)))
+    assert "'type': 'rect'" in str(Comparison(tuple(grid)).chart().to_dict())
+    refused("a chart is saved as", five.save_chart, tmp_path / "chart.gif")
+
+
+@pytest.mark.parametrize(
+    ("methods", "settings", "line"),
+    [
+        ({}, {}, "methods must map labels to classes or functions"),
+        ({"a": NearestMean(0)}, {}, "a: give a class or a function that makes the method"),
+        ({"a": (NearestMean, {"width": 3})}, {}, "a, width=3, seed 0: cannot be made: .*width"),
+        ({"a": NearestMean}, {"basis": 3}, "basis = 3 leaves no task to learn"),
+        ({"a": NearestMean}, {"basis": {"b": 1}}, "a label of basis must be a, got 'b'"),
+        ({"a": NearestMean}, {"seeds": [1, 1]}, "seeds must be a number or different seeds"),
+    ],
+)
+def test_what_cannot_be_compared(methods, settings, line):
+    refused(line, il.compare, methods, STREAM, progress=False, **settings)
+
+
+def test_unequal_training_is_reported():
+    def tuned(seed, steps):
+        recipe = il.Recipe(epochs=0, min_steps=steps, batch_size=16)
+        network = il.create_backbone("lenet_300_100", 2, in_features=16, widths=(8, 8))
+        return il.FineTuning(network, recipe=recipe, seed=seed)
+
+    with pytest.warns(UserWarning, match="train on different numbers of images per task"):
+        il.compare({"tuned": (tuned, {"steps": [3, 6]})}, STREAM, progress=False)
