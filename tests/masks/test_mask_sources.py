@@ -73,7 +73,7 @@ def test_disjoint_masks_are_the_same_on_every_machine():
 
 @pytest.mark.parametrize(("count", "number"), [(0, 0), (3, 3), (3, -1), (2**40, 1)])
 def test_disjoint_masks_that_do_not_exist(count, number):
-    with pytest.raises(InputError, match="there is no mask"):
+    with pytest.raises(InputError, match="disjoint masks have the numbers 0 to"):
         disjoint_mask(LAYERS, count, 0, number)
 
 

@@ -10,10 +10,9 @@ from impresslearn.data import to_batches
 from impresslearn.errors import InputError
 from impresslearn.masks import (
     PopupScores,
-    density,
     prune,
+    pruning,
     train_mask,
-    weights,
 )
 from impresslearn.masks.edge_popup import RULES, top_mask
 from impresslearn.masks.sparsity import ones_per_layer
@@ -59,7 +58,6 @@ def test_a_trained_mask_solves_its_task_on_the_frozen_network(backbone, clouds, 
     trained = train_mask(backbone, clouds, **settings, seed=1)
     ones = ones_per_layer(backbone.layers, 0.75, "erdos_renyi")
     assert tuple(int(mask.sum()) for mask in trained.mask.values()) == ones
-    assert density(trained.mask) == 0.25
     for count, (name, scores) in zip(ones, trained.scores.items(), strict=True):
         assert torch.equal(trained.mask[name], top_mask(scores, count, score_rule))
     assert same(backbone.weights, frozen)
@@ -101,7 +99,7 @@ def test_pruning_keeps_the_ones_asked_for_and_gives_the_weights_back(backbone, c
 
 
 def test_survivors_of_a_round_are_survivors_of_the_one_before(backbone, clouds, monkeypatch):
-    train, seen = weights.weights_under, []
+    train, seen = pruning.weights_under, []
 
     def spy(mask, task, initial):
         seen.append({name: each.clone() for name, each in mask.items()})
@@ -112,7 +110,7 @@ def test_survivors_of_a_round_are_survivors_of_the_one_before(backbone, clouds, 
                 weight[mask[name]] = 0.0  # a tie with what was pruned, if that counted as zero
         return trained
 
-    monkeypatch.setattr(weights, "weights_under", spy)
+    monkeypatch.setattr(pruning, "weights_under", spy)
     last = prune(backbone, clouds, sparsity=15 / 16, allocation="uniform", recipe=FEW_STEPS).mask
     chain = [*seen, last]
     assert all(each.all() for each in chain[0].values())

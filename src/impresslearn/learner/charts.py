@@ -17,8 +17,7 @@ from torch import Tensor
 from impresslearn.checks import check_choice
 from impresslearn.errors import InputError
 from impresslearn.learner.learner import ImpressLearner
-from impresslearn.masks.arithmetic import checked_mask
-from impresslearn.masks.bank import MaskBank
+from impresslearn.masks.bank import MaskBank, checked_mask
 from impresslearn.networks.layers import MaskableLayer
 from impresslearn.tables import size
 

@@ -1,20 +1,9 @@
-"""Masks over a frozen network: trained, pruned, drawn, combined and compared.
+"""Masks over a frozen network: trained, pruned and drawn.
 
 Every source gives layer name -> booleans of the weight's shape. `MaskBank` keeps them packed.
 """
 
-from impresslearn.masks.arithmetic import (
-    Overlap,
-    complement,
-    dense_weights,
-    density,
-    difference,
-    intersection,
-    overlap,
-    symmetric_difference,
-    union,
-)
-from impresslearn.masks.bank import MaskBank
+from impresslearn.masks.bank import MaskBank, Overlap
 from impresslearn.masks.edge_popup import (
     POPUP_RECIPE,
     PopupScores,
@@ -23,6 +12,7 @@ from impresslearn.masks.edge_popup import (
     train_mask,
     trainable_scores,
 )
+from impresslearn.masks.pruning import PRUNING_RECIPE, PrunedMask, accuracy, prune
 from impresslearn.masks.sources import (
     MaskSource,
     add_random_masks,
@@ -35,14 +25,6 @@ from impresslearn.masks.sources import (
     register_mask_source,
 )
 from impresslearn.masks.sparsity import Allocation
-from impresslearn.masks.weights import (
-    PRUNING_RECIPE,
-    PrunedMask,
-    TrainedWeights,
-    accuracy,
-    prune,
-    train_weights,
-)
 
 __all__ = [
     "POPUP_RECIPE",
@@ -55,26 +37,16 @@ __all__ = [
     "PrunedMask",
     "ScoreRule",
     "TrainedMask",
-    "TrainedWeights",
     "accuracy",
     "add_random_masks",
-    "complement",
-    "dense_weights",
-    "density",
-    "difference",
     "disjoint_bank",
     "disjoint_mask",
     "draw_masks",
-    "intersection",
     "list_mask_sources",
-    "overlap",
     "prune",
     "random_bank",
     "random_mask",
     "register_mask_source",
-    "symmetric_difference",
     "train_mask",
-    "train_weights",
     "trainable_scores",
-    "union",
 ]

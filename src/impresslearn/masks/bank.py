@@ -12,13 +12,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from impresslearn.checks import check_name, did_you_mean
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.kernels import mask_sums, pack, popcount, row_bytes, unpack
-from impresslearn.masks.arithmetic import Overlap, checked_mask, overlap_of_counts
 from impresslearn.masks.codec import encode_mask
 from impresslearn.networks import Backbone
 from impresslearn.networks.layers import MaskableLayer, checked_layers
@@ -77,6 +77,31 @@ def coded_mask(mask: PackedMask, layers: Sequence[MaskableLayer]) -> PackedMask:
             rows.append(unpack(bits.cpu(), layer.fan_in).numpy())
         info = replace(info, coded=encode_mask(rows))
     return info, packed
+
+
+@dataclass(frozen=True, repr=False)
+class Overlap:
+    """The Jaccard index |A∩B| / |A∪B| of a bank's masks, and that of independent masks.
+
+    Two empty masks have none: NaN.
+
+    - `measured`: (N, N), over all layers together.
+    - `expected`: the same for independent masks with as many ones in each layer.
+    - `by_layer`, `expected_by_layer`: the same layer by layer, (layers, N, N).
+    - `names`: the masks, in the order of rows and columns.
+    """
+
+    measured: Tensor
+    expected: Tensor
+    by_layer: Tensor
+    expected_by_layer: Tensor
+    names: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        pairs = ~torch.eye(len(self.names), dtype=torch.bool)
+        ratios = (self.measured / self.expected)[pairs]
+        least, most = ratios.min(), ratios.max()
+        return f"Overlap({len(self.names)} masks, {least:.2f} to {most:.2f} times chance)"
 
 
 class MaskBank:
@@ -251,18 +276,26 @@ class MaskBank:
         chosen = tuple(self.names if names is None else names)
         if len(chosen) < 2:
             raise InputError(f"overlap compares at least two masks, got {len(chosen)}")
-        index = torch.tensor([self.index(name) for name in chosen])
-        shared, ones = [], []
-        for number, layer in enumerate(self.layers):
-            bits = self._storage[number][index.to(self.device)]
-            rows = [unpack(packed, layer.fan_in).float() for packed in bits]
-            # The mask sums of one mask's ones are what it shares with every mask.
-            shared.append(torch.stack([mask_sums(bits, row, row) for row in rows]).cpu().double())
-            ones.append(shared[-1].diagonal().clone())
-        numel = torch.tensor([layer.numel for layer in self.layers]).double()[:, None, None]
-        count = torch.stack(ones)
-        first, second = count[:, :, None], count[:, None, :]
-        return overlap_of_counts(torch.stack(shared), first, second, numel, chosen)
+        index = torch.tensor([self.index(name) for name in chosen], device=self.device)
+        shared, chance, total = [], [], []
+        for layer, storage in zip(self.layers, self._storage, strict=True):
+            bits, counts = storage[index], []
+            for packed in bits:
+                # The mask sums of one mask's ones are what it shares with every mask.
+                row = unpack(packed, layer.fan_in).float()
+                counts.append(mask_sums(bits, row, row))
+            shared.append(torch.stack(counts).cpu().double())
+            ones = shared[-1].diagonal()
+            chance.append(torch.outer(ones, ones) / layer.numel)
+            total.append(ones[:, None] + ones)
+        both, by_chance, either = torch.stack(shared), torch.stack(chance), torch.stack(total)
+        return Overlap(
+            both.sum(0) / (either - both).sum(0),
+            by_chance.sum(0) / (either - by_chance).sum(0),
+            both / (either - both),
+            by_chance / (either - by_chance),
+            chosen,
+        )
 
     def check(self, mask: Mapping[str, Tensor]) -> None:
         """Raises InputError unless a mask has booleans of every layer's shape, and no others."""
@@ -280,3 +313,20 @@ class MaskBank:
                     f"the mask of {layer.name} must be booleans of shape {layer.shape}, got "
                     f"{values.dtype} of shape {tuple(values.shape)}"
                 )
+
+
+def checked_mask(mask: Any) -> dict[str, Tensor]:
+    """The mask as tensors, also of a `TrainedMask` or of NumPy arrays; InputError otherwise."""
+    mask = getattr(mask, "mask", mask)
+    if not isinstance(mask, Mapping) or not mask:
+        got = "none" if isinstance(mask, Mapping) else type(mask).__name__
+        raise InputError(f"a mask maps layer names to tensors of booleans, got {got}")
+    checked = {}
+    for name, ones in mask.items():
+        checked[name] = torch.from_numpy(ones.copy()) if isinstance(ones, np.ndarray) else ones
+        if not isinstance(checked[name], Tensor) or checked[name].dtype != torch.bool:
+            kind = getattr(checked[name], "dtype", type(ones).__name__)
+            raise InputError(
+                f"a mask maps layer names to tensors of booleans; {name} is {kind}; use .bool()"
+            )
+    return checked

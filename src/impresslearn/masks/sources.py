@@ -13,7 +13,7 @@ machine and version, because a store keeps nothing but the seeds.
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -24,7 +24,7 @@ from torch import Tensor
 
 from impresslearn.checks import check_choice, check_integer
 from impresslearn.errors import InputError
-from impresslearn.masks.bank import MaskBank, PackedMask, packed_mask
+from impresslearn.masks.bank import MaskBank, PackedMask, checked_mask, packed_mask
 from impresslearn.masks.sparsity import Allocation, ones_per_layer
 from impresslearn.networks.layers import MaskableLayer, checked_layers
 
@@ -105,7 +105,7 @@ def disjoint_mask(
     """
     seed, layers = check_integer("seed", seed, 0, SEED_LIMIT), checked_layers(layers)
     if not 0 <= number < count < MASK_LIMIT:
-        raise InputError(f"there is no mask {number} among {count} disjoint masks")
+        raise InputError(f"{count} disjoint masks have the numbers 0 to {count - 1}, got {number}")
     mask = {}
     for place, layer in enumerate(layers):
         size = prod(layer.shape[2:]) if kernels else 1
@@ -138,8 +138,8 @@ def draw_masks(
 
     Numbers go on where the bank's masks of the same prefix stop.
 
-    - `count`: how many masks.
-    - `sparsity`, `allocation`: as of `random_bank`; disjoint masks ignore both.
+    - `count`: the number of masks.
+    - `sparsity`, `allocation`: see `random_bank`; disjoint masks ignore both.
     - `seed`: at least 0.
     - `prefix`: the source by default.
     - `source`: one of `list_mask_sources()`.
@@ -161,26 +161,22 @@ def draw_masks(
     masks = []
     for number in range(start, start + count):
         name, kind = f"{prefix}-{number}", "random"
-        recipe: dict[str, Any] = {"seed": seed, "number": number}
         if name in bank:
             raise InputError(f"the bank already holds a mask named {name!r}; use another prefix")
         if source in _DISJOINT:
             kernels = source == "disjoint_kernels"
-            recipe |= {"number": number - start, "disjoint": count}
+            recipe: dict[str, Any] = {"seed": seed, "number": number - start, "disjoint": count}
             recipe |= {"kernels": True} if kernels else {}
             if any(info.recipe == recipe for info in drawn):
                 raise InputError(f"the bank holds {count} disjoint masks of seed {seed} already")
             mask = disjoint_mask(layers, count, seed, number - start, kernels=kernels)
         elif source == "random":
-            recipe = {"seed": seed, "sparsity": sparsity, "allocation": allocation} | recipe
+            recipe = {"seed": seed, "sparsity": sparsity, "allocation": allocation}
+            recipe["number"] = number
             mask = random_mask(layers, ones, seed, number)
         else:
             kind, recipe = source, {"seed": seed + number}
-            mask = _sources[source](layers, ones, seed + number)
-            if not isinstance(mask, Mapping):
-                raise InputError(
-                    f"{source} must give layer names with tensors, got {type(mask).__name__}"
-                )
+            mask = checked_mask(_sources[source](layers, ones, seed + number))
             bank.check(mask)
         masks.append(packed_mask(name, mask, layers, kind, recipe))
     # The shares of a layer take as much memory as its weights.
@@ -213,13 +209,13 @@ def random_bank(
     """A new bank of random masks, the positions of whose ones are drawn uniformly in each layer.
 
     - `layers`: the layers of the network, `backbone.layers`.
-    - `count`: how many masks.
+    - `count`: the number of masks.
     - `sparsity`: the share of zeros, in [0, 1).
     - `allocation`: how ones are spread over layers, "erdos_renyi" or "uniform".
     - `seed`: at least 0; the same masks on every machine.
     - `device`: where the bits lie.
 
-    Raises InputError for other layers, and for numbers and allocations that cannot be.
+    Raises InputError for arguments out of range. Source: the paper's "random masks".
     """
     return add_random_masks(MaskBank(layers, device), count, sparsity, allocation, seed)
 
@@ -234,11 +230,11 @@ def disjoint_bank(
 ) -> MaskBank:
     """A new bank of random masks that share the weights out: each is in exactly one mask.
 
-    Their sum keeps every weight, so equal coefficients are the network itself, and no mask says
-    anything about another. Coefficients in few bits do best with such masks: on permuted MNIST
-    95.0% in 1.44 kB, with independent masks of density 0.1 94.8% in 1.53 kB.
+    Their sum keeps every weight, so equal coefficients are the network itself. Coefficients in few
+    bits do best with these masks: on permuted MNIST 95.0% in 1.44 kB, with independent masks of
+    density 0.1 94.8% in 1.53 kB.
 
-    - `layers`, `count`, `seed`, `device`: as of `random_bank`.
+    - `layers`, `count`, `seed`, `device`: see `random_bank`.
     - `kernels`: keeps the kernels of convolutions whole.
 
     Raises the errors of `random_bank`.
