@@ -37,8 +37,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("digits.impress"))
     out = parser.parse_args().out
     inputs, task = build(out)
-    print(f"impresslearn store ls {out}")
-    print(f"impresslearn infer {out} {inputs}   # {task}")
+    print(f"impresslearn tasks {out}")
+    print(f"impresslearn predict {out} {inputs}   # finds {task}")
     print(f"impresslearn predict {out} {inputs} --task {task}")
     print(f"impresslearn serve {out}")
 

@@ -12,9 +12,11 @@ import impresslearn as il
 from impresslearn.cli.app import app
 from impresslearn.errors import InputError
 from impresslearn.export import export_onnx, export_program
+from impresslearn.store import import_tasks
 from toys import blobs, quick_learner
 
-QUICK = ("--set", "widths=[32,24]", "--epochs", 0, "--min-steps", 40)
+QUICK = ("--network", "widths=[32,24]", "--set", 'basis_recipe={"epochs":0,"min_steps":40}')
+QUICK += ("--set", 'task_recipe={"epochs":0}')
 TASKS = [f"task {number}" for number in range(12)]
 
 
@@ -42,8 +44,10 @@ def learned(request, tmp_path_factory):
         part = folder / ("basis" if number < 2 else "tasks")
         part.mkdir(exist_ok=True)
         np.savez(part / f"{name}.npz", X=raw[:300], y=labels[:300])
-    run("learn", store, "--tasks", folder / "basis", "--basis", "--standardise", *QUICK)
-    run("learn", store, "--tasks", folder / "tasks", "--standardise", "--epochs", 0)
+    basis, tasks = (sorted((folder / part).iterdir()) for part in ("basis", "tasks"))
+    run("new", store, *basis, *tasks, "--standardise", *QUICK)
+    run("learn", store, *basis, "--basis")
+    run("learn", store, *tasks)
     return store, {name: raw[300:340] for name, raw in zip(TASKS, inputs, strict=True)}
 
 
@@ -140,26 +144,12 @@ def test_inputs_of_the_other_kind_are_refused_not_misread(learned, tmp_path):
         learner.export("task 3")(torch.from_numpy(other))
 
 
-def test_another_preprocessing_is_refused(learned, tmp_path):
+def test_another_preprocessing_is_refused(learned):
     store, _ = learned
     with pytest.raises(InputError, match="learned with the preprocessing Preprocessing"):
         il.load(store, preprocessing=il.Preprocessing(mean=3))
     kept = il.load(store).preprocessing
     assert il.load(store, preprocessing=kept).preprocessing == kept
-    with pytest.raises(InputError, match="prepares its inputs with std .*, not 9.0"):
-        np.savez(tmp_path / "a.npz", X=np.zeros((4, 8, 8), np.float32), y=[0, 1, 0, 1])
-        run("learn", store, "--data", f"a={tmp_path / 'a.npz'}", "--std", 9)
-
-
-def test_numbers_that_a_store_would_not_keep_are_refused(tmp_path):
-    """A store made in code without preprocessing: its tasks expect prepared inputs for good."""
-    store, (inputs, labels) = tmp_path / "s.impress", blobs(3)
-    quick_learner().add_random_masks(2).learn_task("a", (inputs, labels)).save(store)
-    np.savez(tmp_path / "b.npz", X=inputs.numpy(), y=labels.numpy())
-    for option in (["--standardise"], ["--mean", 1], ["--std", 2]):
-        with pytest.raises(InputError, match="created without preprocessing"):
-            run("learn", store, "--data", f"b={tmp_path / 'b.npz'}", *option)
-    assert list(il.load(store).tasks_) == ["a"]
 
 
 def test_stores_that_prepare_differently_exchange_no_tasks(tmp_path):
@@ -167,5 +157,5 @@ def test_stores_that_prepare_differently_exchange_no_tasks(tmp_path):
         learner = quick_learner(**settings).add_random_masks(2).learn_task(name, blobs())
         learner.save(tmp_path / name)
     with pytest.raises(InputError, match="preprocessing"):
-        run("store", "import", tmp_path / "a", tmp_path / "b")
+        import_tasks(tmp_path / "a", tmp_path / "b")
     assert list(il.load(tmp_path / "a").tasks_) == ["a"]

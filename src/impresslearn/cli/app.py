@@ -1,19 +1,17 @@
-"""The application: its options, and the list of its commands."""
+"""The application: its version option and the list of its commands."""
 
 from typing import Annotated
 
 import typer
 
-from impresslearn.cli.advise import advise
 from impresslearn.cli.demo import demo
-from impresslearn.cli.help import PlainCommand
-from impresslearn.cli.learn import learn
+from impresslearn.cli.learn import evaluate, learn, predict
+from impresslearn.cli.manage import compact, info_, remove, restore, tasks, verify, versions
+from impresslearn.cli.new import advise, new
 from impresslearn.cli.output import echo
-from impresslearn.cli.predict import infer, predict
-from impresslearn.cli.serve import serve
-from impresslearn.cli.store import store
+from impresslearn.cli.publish import export, serve
 
-# Plain help and errors: importing rich would cost half of the time that `--help` may take.
+# Plain help and errors: importing rich would take half of the time that `--help` may take.
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
@@ -40,10 +38,14 @@ def impresslearn(
         ),
     ] = False,
 ) -> None:
-    """Continual learning in which every new task costs a handful of numbers."""
+    """Continual learning in which every new task costs a handful of numbers.
+
+    Make a store with `new`, learn tasks into it with `learn`, and use it with `predict` or `serve`.
+    """
 
 
-for command in (demo, advise, learn, predict, infer):
-    app.command(cls=PlainCommand)(command)
-app.add_typer(store, name="store")
-app.command(cls=PlainCommand)(serve)
+for command in (demo, advise, new, learn, predict, evaluate, tasks):
+    app.command()(command)
+app.command("info")(info_)
+for command in (verify, versions, restore, remove, compact, export, serve):
+    app.command()(command)

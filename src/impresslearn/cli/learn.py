@@ -1,152 +1,242 @@
-"""`impresslearn learn`: tasks into a store, which is created where there is none."""
+"""`impresslearn learn`, `evaluate` and `predict`: data files into a store, and labels out of it."""
 
-import warnings
-from collections import Counter
 from pathlib import Path
-from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from impresslearn.cli.arguments import AsJson, Device, FileOptions, Quiet, Store, option_groups
-from impresslearn.cli.learn_options import StoreOptions, TaskOptions, TrainingOptions
-from impresslearn.cli.output import counted, echo, error, info, print_json
-from impresslearn.errors import ImpressLearnError, InputError, InputScaleWarning
+import typer
+
+from impresslearn.cli.arguments import (
+    AsJson,
+    Data,
+    Device,
+    LabelColumn,
+    Module,
+    Quiet,
+    Store,
+    open_learner,
+    option,
+    reader_for,
+    task_paths,
+)
+from impresslearn.cli.output import echo, error, info, print_json, print_table
+from impresslearn.errors import InputError, MissingDataError, TrainingError, UnknownTaskError
 from impresslearn.tables import duration, percent, size
 
 if TYPE_CHECKING:
-    from impresslearn.networks import Backbone
+    from impresslearn.data import Examples, StreamedExamples
+    from impresslearn.inference import TaskGuess
+    from impresslearn.learner import ImpressLearner
 
-NAMED, WORST = 5, 3
-"""Failed tasks, and least accurate ones, that the last line names."""
-FEW = 200
-"""Examples up to which a task is better off with the preset few_labels, over trained masks."""
+TASK_ERRORS = (InputError, MissingDataError, TrainingError, UnknownTaskError)
+"""Errors of one task's data, after which the next task can still be learned."""
+LIKELIEST = 5
+"""Tasks of a guess that are printed."""
 
 
-@option_groups
 def learn(
     store: Store,
-    sources: TaskOptions,
-    training: TrainingOptions,
-    files: FileOptions,
-    new: StoreOptions,
+    data: Data,
+    basis: Annotated[
+        bool, option(None, "Train a mask for each task and add it to the bank.", "--basis")
+    ] = False,
+    features: Annotated[
+        bool,
+        option(None, "Then learn features for readouts from them (few_labels).", "--features"),
+    ] = False,
+    update: Annotated[
+        bool, option(None, "Learn existing tasks further; old versions are kept.", "--update")
+    ] = False,
+    label_column: LabelColumn = None,
+    module: Module = None,
     device: Device = "cpu",
-    as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Learn tasks into a store; a new one is created.
+    """Learn tasks into a store.
 
-    Each task is kept as soon as it is learned, and a task that is there already, learned from the
-    same data, is skipped: after an interruption, run the same command again. Of several tasks, one
-    that cannot be learned is told and the next one learned. Tasks that mix masks need some first:
-    learn the first tasks of a new store with --basis, or give it --random-masks.
+    Each task is on disk when its line appears. A task that the store has already learned from the
+    same data is skipped, so you can interrupt the command and run it again. If one of several tasks
+    cannot be learned, the others are still learned and the exit status is 1.
 
-    Example: impresslearn learn shops.impress --tasks shops/ --preset per_weight
+    Example: impresslearn learn shops.impress shops/*.csv
     """
-    from impresslearn.cli.learn_many import learn_jobs
-    from impresslearn.cli.new_store import prepare_store
-
-    warnings.simplefilter("ignore", InputScaleWarning)  # it is told in the command line's words
-    jobs, given = sources.jobs(), files.reader()
-    network = new.own_network()
-    spoken = not quiet and not as_json
-    tell = (lambda line: None) if quiet else info
-    created = prepare_store(store, jobs, given, training, new.settings(), network, tell)
-    if created is not None and spoken:
-        echo(f"created {store}: {_network(created.backbone)}")
-    done: list[dict[str, Any]] = []
-    try:
-        how: dict[str, Any] = {"module": network, "device": device, "progress": not quiet}
-        how["named"] = sources.tasks is None
-        for told in learn_jobs(store, jobs, given, training, **how):
-            done.append(told)
-            if told["status"] == "failed":
-                error(told["task"], told["error"])
-            elif spoken:
-                echo(_line(told))
-    except (KeyboardInterrupt, ImpressLearnError) as failure:
-        kept = f"{len(done)} of {len(jobs)} tasks are kept in {store}"
-        if isinstance(failure, KeyboardInterrupt):
-            info(f"{kept}; run the same command again to carry on")
-        elif done:
-            info(f"{kept}; those behind them were not looked at")
-        raise
-    failed = [each for each in done if each["status"] == "failed"]
-    if not quiet and (advice := _advice(store, done)):
-        info(advice)
-    if as_json:
-        tasks = [{**each, "error": str(each["error"])} if each in failed else each for each in done]
-        print_json({"store": str(store), "created": created is not None, "tasks": tasks})
-    elif spoken and len(done) > 1:
-        echo(_summary(done))
+    paths = task_paths(data)
+    failed = []
+    with open_learner(store, module, device=device, progress=not quiet) as learner:
+        for name, path in paths.items():
+            try:
+                line = _learn_one(learner, name, path, label_column, basis, update)
+            except TASK_ERRORS as failure:
+                if len(paths) == 1:
+                    raise
+                error(failure, name)
+                failed.append(name)
+                continue
+            if not quiet:
+                echo(line)
+        if features:
+            inputs = []
+            for name, path in paths.items():
+                if name not in failed:
+                    inputs.append(reader_for(learner, path, label_column).examples(path))
+            learner.learn_features(*inputs)
     if failed:
-        names = ", ".join(each["task"] for each in failed[:NAMED])
-        more = f" and {len(failed) - NAMED:,} more" if len(failed) > NAMED else ""
-        raise InputError(f"{len(failed):,} of {len(jobs):,} tasks failed: {names}{more}")
+        raise InputError(f"{len(failed)} of {len(paths)} tasks failed: {', '.join(failed)}")
 
 
-def _advice(store: Path, done: list[dict[str, Any]]) -> str | None:
-    """Which preset fits tasks that were learned from few examples over masks of basis tasks."""
-    from impresslearn.store import describe_store
+def _learn_one(
+    learner: "ImpressLearner",
+    name: str,
+    path: Path,
+    label_column: str | None,
+    basis: bool,
+    update: bool,
+) -> str:
+    """Learns or updates a task, unless it was learned from these data; returns a line about it."""
+    from impresslearn.data import data_fingerprint
 
-    learned = (each for each in done if each["status"] == each.get("role") == "learned")
-    few = [each for each in learned if each["examples"] <= FEW]
-    told = describe_store(store) if few else {}
-    trained = few and told["masks"] > told["masks_as_seed"]
-    if not trained or told["settings"]["granularity"] not in ("layer", "unit"):
-        return None
-    if told["settings"].get("max_bytes") is not None:  # somebody weighed the ways already
-        return None
-    named = f"{few[0]['task']} has {few[0]['examples']:,} examples"
-    return f"{named}: a new store with --preset few_labels, basis tasks first, fits {FEW} or fewer"
-
-
-def _summary(done: list[dict[str, Any]]) -> str:
-    """How many tasks were learned, and what they take, in a line."""
-    counts = Counter(each["status"] for each in done)
-    kept = [each for each in done if each["status"] != "failed"]
-    line = ", ".join(f"{count:,} {status}" for status, count in counts.items())
-    sizes = [each["bytes"] for each in kept]
-    line += f"; {size(sum(sizes))} in all"
-    if sizes:
-        line += f", {size(min(sizes))} to {size(max(sizes))} a task"
-    tested = sorted(
-        (each for each in kept if each["accuracy"] is not None), key=lambda each: each["accuracy"]
-    )
-    if not tested:
-        return line
-    of = "in the mean" if len(tested) == len(kept) else f"on {len(tested):,} with tests"
-    line += f", accuracy {percent(fmean(each['accuracy'] for each in tested))} {of}"
-    least = (f"{each['task']} {percent(each['accuracy'])}" for each in tested[:WORST])
-    return f"{line}, least of {', '.join(least)}" if len(tested) > WORST else line
+    examples = reader_for(learner, path, label_column).examples(path)
+    fingerprint = data_fingerprint(examples)[:32]
+    note = {"data": fingerprint}
+    known = learner.tasks_.get(name)
+    if known is None and update:
+        raise UnknownTaskError(f"no task {name!r} to update; learn it first, without --update")
+    if known is None and basis:
+        learner.learn_basis(name, examples, note=note)
+    elif known is None:
+        learner.learn_task(name, examples, note=note)
+    elif fingerprint in _data_of(learner, name):
+        # Data of a former version count too: learning them again would undo what came after.
+        return f"{name}: already learned from these data"
+    elif not update:
+        raise InputError(
+            f"the store has a task {name!r} from other data than {path}; learn it further with "
+            "--update, choose another name with NAME=PATH, or remove the task first"
+        )
+    else:
+        learner.update_task(name, examples, note=note)
+    return _line(learner, name, examples)
 
 
-def _network(backbone: "Backbone") -> str:
-    sizes = "x".join("*" if size is None else str(size) for size in backbone.input_shape or ())
-    taken = f" for {sizes} inputs" if sizes else ""
-    weights = f"{backbone.num_maskable:,} weights"
-    outputs = f"{backbone.num_classes} outputs" if backbone.most_classes else "a head for each task"
-    return f"{backbone.name}{taken}, {outputs}, {weights}"
+def _data_of(learner: "ImpressLearner", name: str) -> set[str]:
+    """The fingerprints of the data that the versions of a task were learned from."""
+    fingerprints = set()
+    for version in learner.versions(name):
+        note = version.history.get("metrics", {}).get("note") or {}
+        fingerprints.add(note.get("data"))
+    return fingerprints
 
 
-def _line(told: dict[str, Any]) -> str:
-    """What became of a task, for a person."""
-    line = f"{told['task']}: {told['status']}"
-    if told["status"] != "already learned":
-        line += f" in {duration(told['seconds'])} from {told['examples']:,} examples"
-    elif told["version"] != told["present_version"]:
-        line += f" as version {told['version']}, which version {told['present_version']} replaced"
-    line += f", {told['classes']} classes, {size(told['bytes'])}"
-    if told["bit_price_raised"]:
-        line += f" (at a bit price of {told['bit_price']:.3g}, to fit)"
-    if told["accuracy"] is not None:
-        line += f", accuracy {percent(told['accuracy'])}"
-    if told["accuracy_before"] is not None:
-        line += f" ({percent(told['accuracy_before'])} before the update)"
-    if off := told["columns_off_scale"]:
-        line += f"; {counted(off, 'column')} far off the store's mean and std, by ten deviations "
-        line += "and more: make a new store with --mean and --std, or of typical data"
-    if absent := told["absent_classes"]:
-        from impresslearn.data.paths import some
+def _line(learner: "ImpressLearner", name: str, examples: "Examples | StreamedExamples") -> str:
+    """What was learned, and which classes of the task the new data do not show."""
+    from impresslearn.data import classes_of
 
-        line += f"; there was no example of {len(absent)} of them, {some(absent)}, "
-        line += "which it is likely to have unlearned: update it with examples of all classes"
+    task = learner.tasks_[name]
+    seconds = task.history.get("metrics", {}).get("seconds", 0.0)
+    verb = "learned" if task.version == 1 else f"updated to version {task.version}"
+    line = f"{name}: {verb} in {duration(seconds)} from {len(examples):,} examples"
+    line += f", {len(task.classes)} classes, {size(task.bytes)}"
+    seen = classes_of(examples.labels)
+    absent = [str(label) for label in task.classes if label not in seen]
+    if absent:
+        line += f"; no example of {', '.join(absent[:5])}: the task may have lost these classes"
     return line
+
+
+def evaluate(
+    store: Store,
+    data: Data,
+    label_column: LabelColumn = None,
+    module: Module = None,
+    device: Device = "cpu",
+    as_json: AsJson = False,
+) -> None:
+    """Print the accuracy of tasks on labelled examples.
+
+    The name of a file, or NAME, says which task it tests.
+
+    Example: impresslearn evaluate shops.impress tests/*.csv
+    """
+    rows: list[dict[str, Any]] = []
+    with open_learner(store, module, readonly=True, device=device, progress=False) as learner:
+        for name, path in task_paths(data).items():
+            learner.tasks_.learned(name)  # an unknown name fails before its file is read
+            examples = reader_for(learner, path, label_column).examples(path)
+            accuracy = learner.score(examples, name)
+            rows.append({"task": name, "accuracy": accuracy, "examples": len(examples)})
+    if as_json:
+        print_json(rows)
+        return
+    cells = [[row["task"], percent(row["accuracy"]), f"{row['examples']:,}"] for row in rows]
+    if len(rows) > 1:
+        mean = sum(row["accuracy"] for row in rows) / len(rows)
+        cells.append(["mean", percent(mean), f"{sum(row['examples'] for row in rows):,}"])
+    print_table(("task", "accuracy", "examples"), cells)
+
+
+def predict(
+    store: Store,
+    inputs: Annotated[
+        Path,
+        typer.Argument(metavar="INPUT", help="A .csv, .npy, .npz, an image or a folder of images."),
+    ],
+    task: Annotated[
+        str | None, option("NAME", "The task; by default the inputs are matched to one.")
+    ] = None,
+    proba: Annotated[
+        bool, option(None, "Print the probability of every class.", "--proba")
+    ] = False,
+    label_column: LabelColumn = None,
+    module: Module = None,
+    device: Device = "cpu",
+    as_json: AsJson = False,
+) -> None:
+    """Predict labels for the inputs of a file or folder.
+
+    Prints a line per input: its name or row number, the label and the label's probability, with
+    tabs between. Give raw inputs, like the examples that the task was learned from. Without --task
+    all inputs must belong to one task, which the command finds and names on standard error.
+
+    Example: impresslearn predict shops.impress new.csv --task oslo
+    """
+    from impresslearn.data import Prepared
+
+    guess = None
+    with open_learner(store, module, readonly=True, device=device, progress=False) as learner:
+        named = reader_for(learner, inputs, label_column).inputs(inputs)
+        values: Any = named.inputs
+        if learner.preprocessing_ is not None:
+            values = learner.preprocessing_.prepare(named.inputs, named.pixels)
+        if task is None:
+            guess = learner.infer_task(Prepared(values))
+            task = _known(guess)
+        classes = learner.tasks_[task].classes
+        logits = learner.logits(Prepared(values), task)[:, : len(classes)]
+    rows = []
+    for name, likely in zip(named.names, logits.float().softmax(dim=1).tolist(), strict=True):
+        highest = max(likely)
+        row = {"name": name, "label": classes[likely.index(highest)], "probability": highest}
+        if proba:
+            row["probabilities"] = likely
+        rows.append(row)
+    if as_json:
+        posterior = None if guess is None else dict(guess.posterior)
+        result = {"task": task, "posterior": posterior, "classes": list(classes), "rows": rows}
+        print_json(result)
+        return
+    for row in rows:
+        cells = [row["name"], str(row["label"]), f"{row['probability']:.4f}"]
+        for label, probability in zip(classes, row.get("probabilities", ()), strict=False):
+            cells.append(f"{label}={probability:.4f}")
+        echo(*cells)
+
+
+def _known(guess: "TaskGuess") -> str:
+    """The task of a guess, named on standard error. Raises UnknownTaskError if it is none."""
+    ranked = sorted(guess.posterior.items(), key=lambda item: -item[1])[:LIKELIEST]
+    likely = ", ".join(f"{name} {probability:.2f}" for name, probability in ranked)
+    if guess.unknown:
+        raise UnknownTaskError(
+            f"the inputs look like none of the tasks (nearest: {likely}); name one with --task"
+        )
+    info(f"task {guess.best} (posterior: {likely})")
+    return guess.best

@@ -1,0 +1,167 @@
+"""Commands on the tasks of a store: list, describe, check, restore and remove them."""
+
+import sys
+from collections.abc import Iterable, Mapping
+from textwrap import shorten
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from impresslearn.cli.arguments import (
+    AsJson,
+    Module,
+    Store,
+    existing_store,
+    open_learner,
+    option,
+    own_module,
+)
+from impresslearn.cli.output import echo, print_json, print_table
+from impresslearn.errors import InputError, visible
+from impresslearn.tables import format_value, size
+
+if TYPE_CHECKING:
+    from impresslearn.store import TaskInfo
+
+Task = Annotated[str, typer.Argument(metavar="TASK", help="The task's name.")]
+
+
+def tasks(store: Store, module: Module = None, as_json: AsJson = False) -> None:
+    """List the tasks in the order they were learned.
+
+    Example: impresslearn tasks shops.impress
+    """
+    with open_learner(store, module, readonly=True, progress=False) as learner:
+        _print_tasks([task.info() for task in learner.tasks_.all()], as_json)
+
+
+def versions(store: Store, task: Task, module: Module = None, as_json: AsJson = False) -> None:
+    """List the versions of a task; the last one is in use.
+
+    Example: impresslearn versions shops.impress oslo
+    """
+    with open_learner(store, module, readonly=True, progress=False) as learner:
+        _print_tasks(learner.versions(task), as_json)
+
+
+def info_(
+    store: Store,
+    task: Annotated[str | None, typer.Argument(metavar="TASK", help="One of its tasks.")] = None,
+    module: Module = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the network, settings and bytes of a store, or of one task.
+
+    Example: impresslearn info shops.impress oslo
+    """
+    from impresslearn.store import describe_store
+
+    if task is None:
+        facts = describe_store(existing_store(store))
+    else:
+        with open_learner(store, module, readonly=True, progress=False) as learner:
+            known = learner.tasks_[task]
+        facts = _facts(known) | {"labels": list(known.classes), "parts": dict(known.breakdown)}
+        facts |= known.history
+    if as_json:
+        print_json(facts)
+        return
+    _print_facts(facts)
+
+
+def verify(store: Store, module: Module = None) -> None:
+    """Check every byte of a store; exit status 1 if it is damaged.
+
+    Example: impresslearn verify shops.impress
+    """
+    from impresslearn.learner import verify_store
+
+    counts = verify_store(existing_store(store), own_module(module))
+    echo(f"{store} is sound: {counts['tasks']:,} tasks, {counts['masks']:,} masks")
+
+
+def restore(
+    store: Store,
+    task: Task,
+    version: Annotated[int, typer.Argument(metavar="VERSION", help="One of `versions`.")],
+    module: Module = None,
+) -> None:
+    """Put a former version of a task back as its next version.
+
+    Example: impresslearn restore shops.impress oslo 1
+    """
+    with open_learner(store, module, progress=False) as learner:
+        number = learner.restore_task(task, version).tasks_[task].version
+    echo(f"{task}: version {version} is back, as version {number}")
+
+
+def remove(
+    store: Store,
+    names: Annotated[list[str], typer.Argument(metavar="TASK", help="The tasks to remove.")],
+    yes: Annotated[bool, option(None, "Do not ask.", "--yes", "-y")] = False,
+) -> None:
+    """Remove tasks with all their versions; all of them or none.
+
+    A basis task's mask stays while other tasks combine it. The file keeps its size until `compact`.
+
+    Example: impresslearn remove shops.impress oslo bergen --yes
+    """
+    from impresslearn.store import remove_tasks
+
+    existing_store(store)
+    if not yes:
+        if not sys.stdin.isatty():
+            raise InputError("tasks cannot be brought back; pass --yes to remove them unasked")
+        typer.confirm(visible(f"Remove {', '.join(names)} from {store}?"), err=True, abort=True)
+    masks = remove_tasks(store, list(dict.fromkeys(names)))
+    for mask, count in masks.items():
+        echo(f"mask {mask} stays: {count:,} tasks combine it")
+    echo(f"removed {', '.join(names)}")
+
+
+def compact(store: Store) -> None:
+    """Shrink the file after tasks were removed.
+
+    Example: impresslearn compact shops.impress
+    """
+    from impresslearn.store import compact_store
+
+    before, after = compact_store(existing_store(store))
+    echo(f"{store}: {size(before)} before, {size(after)} now")
+
+
+def _print_facts(facts: Mapping[str, Any], indent: str = "") -> None:
+    """Prints a line per value, and the values of a dictionary indented below its name."""
+    for name, value in facts.items():
+        label = indent + name.replace("_", " ")
+        if value is None or value == {}:
+            continue
+        if isinstance(value, Mapping):
+            echo(label)
+            _print_facts(value, indent + "  ")
+        elif isinstance(value, (list, tuple)):
+            echo(f"{label:<24}  {shorten(', '.join(map(str, value)), 80, placeholder=' …')}")
+        else:
+            echo(f"{label:<24}  {format_value(name, value)}")
+
+
+def _print_tasks(infos: "Iterable[TaskInfo]", as_json: bool) -> None:
+    rows = [_facts(info) for info in infos]
+    if as_json:
+        print_json(rows)
+        return
+    headings = ("task", "role", "version", "classes", "masks", "bytes", "learned at")
+    print_table(headings, [[str(value) for value in row.values()] for row in rows])
+
+
+def _facts(info: "TaskInfo") -> dict[str, Any]:
+    """A task's row of the table."""
+    return {
+        "task": info.name,
+        "role": info.role,
+        "version": info.version,
+        "classes": len(info.classes),
+        "masks": info.num_masks,
+        "bytes": info.bytes,
+        "learned_at": (info.history.get("created_at") or "")[:19],
+    }
