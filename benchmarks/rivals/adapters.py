@@ -112,7 +112,9 @@ class Adapter(ReadOnlySettings):
                 f"got kind={kind!r} and precision={precision!r}"
             )
         settings["recipe"] = settings.get("recipe") or self._kind.recipe
-        self._tuned = FineTuning(backbone, **settings, trains=self._trains, precision=precision)
+        self._tuned = FineTuning(
+            backbone, **settings, make_trainable=self._trains, precision=precision
+        )
         share_settings(self, self._tuned)
         self._peft = import_extra("peft", "PEFT")
         if not hasattr(self._peft, self._kind.config):

@@ -56,7 +56,7 @@ def bitfit(
     return FineTuning(
         backbone,
         statistics=statistics,
-        trains=lambda _: copied_weights(trained),
+        make_trainable=lambda _: copied_weights(trained),
         role="learned",
         **settings,
     )

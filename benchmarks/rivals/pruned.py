@@ -54,7 +54,9 @@ def pruned(
     def trains(examples: int) -> Trainable:
         return _Pruning(backbone, ones, largest, recipe.total_steps(examples)).trainable()
 
-    return FineTuning(backbone, **settings, trains=trains, role="learned", precision="coded")
+    return FineTuning(
+        backbone, **settings, make_trainable=trains, role="learned", precision="coded"
+    )
 
 
 class _Pruning:

@@ -77,7 +77,9 @@ def pranc(
 
         return _coefficients([start], weights, precision, largest)
 
-    return FineTuning(backbone, **settings, trains=trains, role="learned", precision=precision)
+    return FineTuning(
+        backbone, **settings, make_trainable=trains, role="learned", precision=precision
+    )
 
 
 def nola(
@@ -119,7 +121,9 @@ def nola(
         start = [part for row in first for part in (row.clone(), torch.zeros_like(row))]
         return _coefficients(start, weights, precision, largest)
 
-    return FineTuning(backbone, **settings, trains=trains, role="learned", precision=precision)
+    return FineTuning(
+        backbone, **settings, make_trainable=trains, role="learned", precision=precision
+    )
 
 
 def _coefficients(

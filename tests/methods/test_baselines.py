@@ -69,20 +69,6 @@ def test_supsup_keeps_a_mask_a_task_and_predicts_with_it(supsup, backbone):
         assert (max(alone) < 0.3) == (task.name != STREAM[0].name)  # near chance for others
 
 
-def test_supsup_is_kept_in_a_store(supsup, tmp_path):
-    assert supsup.save(tmp_path / "s") is supsup
-    again = SupSup.load(tmp_path / "s", progress=False)
-    assert again.sparsity == supsup.sparsity == il.load(tmp_path / "s").sparsity
-    inputs = STREAM[0].test.inputs
-    for name in STREAM.names[:2]:
-        assert (again.predict(inputs, name) == supsup.predict(inputs, name)).all()
-    again.learn_task("next", STREAM[2].train)
-    assert again.tasks_["next"].history["recipe"]["seed"] == 2
-    quick_learner().add_random_masks(1).learn_task("a", blobs()).save(tmp_path / "other")
-    with pytest.raises(InputError, match="tasks without a mask of their own"):
-        SupSup.load(tmp_path / "other")
-
-
 @pytest.mark.parametrize(
     "norm", ["per_task", *(pytest.param(n, marks=pytest.mark.nightly) for n in ("shared", "batch"))]
 )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import impresslearn as il
-from impresslearn.methods import evaluation as measures
+from impresslearn.methods.evaluation import Evaluation
 from toys import QUICK, blobs, lenet, quick_learner, refused
 
 MATRIX = [[0.10, 0.20, 0.30], [0.90, 0.25, 0.40], [0.95, 0.70, 0.50], [0.60, 0.80, 0.90]]
@@ -24,19 +24,20 @@ def shifted():
     }
 
 
+def evaluation(matrix):
+    names = tuple(f"t{i}" for i in range(len(matrix) - 1))
+    return Evaluation(names, 0, matrix, {}, {}, {}, None, 0.0)
+
+
 def test_measures_are_those_worked_out_by_hand():
-    near, nan = pytest.approx, math.nan
-    assert measures.average_accuracy(MATRIX) == near((0.6 + 0.8 + 0.9) / 3)
-    assert measures.average_accuracy(MATRIX, 2) == near((0.95 + 0.7) / 2)
-    assert measures.forgetting(MATRIX) == near(((0.95 - 0.6) + (0.7 - 0.8)) / 2)
-    assert measures.forgetting([[1.0, 0.0], [0.5, 0.0], [0.5, 0.5]]) == 0  # luck does not count
-    assert measures.backward_transfer(MATRIX) == near(((0.6 - 0.9) + (0.8 - 0.7)) / 2)
-    assert measures.forward_transfer(MATRIX) == near(((0.25 - 0.2) + (0.5 - 0.3)) / 2)
-    assert measures.forward_transfer([[nan] * 2, [0.9, nan], [0.9, 0.8]]) is None
-    for learned in (0, 4):
-        refused("integer from 1 to 3", measures.average_accuracy, MATRIX, learned)
-    for matrix in ([], [[0.5]], [[0.5], [0.5]], [[0.1, 0.2], [0.1]]):
-        refused("T \\+ 1 rows of T accuracies", measures.forgetting, matrix)
+    near, nan, result = pytest.approx, math.nan, evaluation(MATRIX)
+    assert result.average_accuracy == near((0.6 + 0.8 + 0.9) / 3)
+    assert result.forgetting == near(((0.95 - 0.6) + (0.7 - 0.8)) / 2)
+    lucky = [[1.0, 0.0], [0.5, 0.0], [0.5, 0.5]]
+    assert evaluation(lucky).forgetting == 0  # accuracy before a task is learned does not count
+    assert result.backward_transfer == near(((0.6 - 0.9) + (0.8 - 0.7)) / 2)
+    assert result.forward_transfer == near(((0.25 - 0.2) + (0.5 - 0.3)) / 2)
+    assert evaluation([[nan] * 2, [0.9, nan], [0.9, 0.8]]).forward_transfer is None
 
 
 class Scores:
@@ -137,7 +138,12 @@ def test_a_method_may_say_its_bytes_and_nothing_else(size):
     assert dict(found.bytes) == ({} if size is None else {"first": size})
     assert not found.roles
     method.tasks_["first"].bytes = "much"
-    refused("bytes of Scores must be a number, got 'much'", il.evaluate, method, shifted())
+    refused(
+        "task 'first': bytes must be a number of at least 0, got 'much'",
+        il.evaluate,
+        method,
+        shifted(),
+    )
 
 
 def test_pixels_given_as_integers_are_evaluated():

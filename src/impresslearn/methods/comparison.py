@@ -215,10 +215,10 @@ class Comparison:
         for run in self.runs:
             for name, value in run.settings.items():
                 values.setdefault(name, set()).add(repr(value))
+        varying = [name for name, seen in values.items() if len(seen) > 1]
+        if x is None and len(varying) != 2:
+            return styled(self._accuracy_chart(), description="Accuracy of the methods")
         if x is None:
-            varying = [name for name, seen in values.items() if len(seen) > 1]
-            if len(varying) != 2:
-                return styled(self._accuracy_chart(), description="Accuracy of the methods")
             x, y = varying
         for name in (x,) if y is None else (x, y):
             check_choice("a setting to draw", name, values)
@@ -322,25 +322,23 @@ class Comparison:
 
         from impresslearn.plotting import heatmap, line_chart
 
-        summaries = self.means(measure)
-        rows = []
-        for label, runs in self.groups.items():
-            summary, columns = summaries[label], runs[0].columns()
-            if summary is not None and x in columns and (y is None or y in columns):
-                rows.append(columns | _mark(measure, summary))
-        if not rows:
+        # Seeds and settings other than x and y are averaged over.
+        cells: dict[tuple[Any, ...], list[float]] = {}
+        for row in self.rows("runs"):
+            place = (row["method"], row[x], "" if y is None else row[y])
+            if row[measure] is not None and None not in place:
+                cells.setdefault(place, []).append(row[measure])
+        if not cells:
             raise InputError(f"no method has {measure} and the settings {x}{f', {y}' if y else ''}")
+        rows = []
+        for (method, at_x, at_y), values in cells.items():
+            rows.append({"method": method, x: at_x, measure: fmean(values), y or "": at_y})
         if y is None:
             return line_chart(rows, x, measure, "method")
         charts = []
         for method in dict.fromkeys(row["method"] for row in rows):
-            # Other settings that vary are averaged over: a cell is one pair of x and y.
-            cells: dict[tuple[Any, Any], list[float]] = {}
-            for row in rows:
-                if row["method"] == method:
-                    cells.setdefault((row[x], row[y]), []).append(row[measure])
-            means = [{x: at[0], y: at[1], measure: fmean(cell)} for at, cell in cells.items()]
-            charts.append(heatmap(means, x, y, measure, title=method))
+            mine = [row for row in rows if row["method"] == method]
+            charts.append(heatmap(mine, x, y, measure, title=method))
         return alt.hconcat(*charts)
 
 

@@ -3,7 +3,7 @@
 A method is any object with the verbs of `Method`, the library's or your own. It learns the tasks in
 turn. Before the first task and after each task its accuracy on every task is measured.
 
-Measures are computed from an accuracy matrix of T + 1 rows of T accuracies. Row i holds the
+Measures are computed from an accuracy matrix R of T + 1 rows of T accuracies. Row i holds the
 accuracy on every task, in the order of learning, after i tasks; row 0 is the state before any task.
 So task j (0 to T - 1) is learned in the rows from j + 1 on.
 """
@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from impresslearn.checks import check_integer
+from impresslearn.checks import check_integer, check_number
 from impresslearn.data import Examples
 from impresslearn.data.paths import users_code
 from impresslearn.errors import InputError, error_prefix
@@ -32,11 +32,14 @@ from impresslearn.training.progress import ProgressChoice, progress_for
 
 HELD_BYTES = 1024**3  # of test inputs kept in memory; the others are loaded again at each score
 PREDICTED_AT_ONCE = 1000
+MEASURES = (
+    *("accuracy", "basis_accuracy", "average_accuracy", "forgetting", "backward_transfer"),
+    *("forward_transfer", "bytes_per_task", "basis_bytes", "images_per_task", "seconds"),
+)
 
 Row = dict[str, Any]
 Tasks = Mapping[str, Sequence[Any]] | Sequence[Task]
 Chosen = Sequence[str] | int
-Matrix = Sequence[Sequence[float]]
 
 
 class Method(Protocol):
@@ -103,23 +106,43 @@ class Evaluation:
 
     @property
     def average_accuracy(self) -> float:
-        """The mean accuracy at the end over all tasks."""
-        return average_accuracy(self.matrix)
+        """ACC, the mean accuracy at the end over all tasks (Lopez-Paz and Ranzato 2017)."""
+        return fmean(self.matrix[-1])
 
     @property
     def forgetting(self) -> float:
-        """The mean drop of tasks from their best accuracy."""
-        return forgetting(self.matrix)
+        """The mean drop from the best accuracy: 1/(T-1) Σ_{j<T-1} max_{j<i<T} R[i][j] - R[T][j].
+
+        The last task is left out, because nothing is learned after it. Negative if tasks improve
+        afterwards. Source: Chaudhry et al., "Riemannian Walk for Incremental Learning" (2018).
+        """
+        drops = []
+        for j in range(len(self.tasks) - 1):
+            best = max(row[j] for row in self.matrix[j + 1 : -1])
+            drops.append(best - self.matrix[-1][j])
+        return fmean(drops)
 
     @property
     def backward_transfer(self) -> float:
-        """The mean change of accuracies since right after learning."""
-        return backward_transfer(self.matrix)
+        """The mean change since right after learning: 1/(T-1) Σ_{j<T-1} R[T][j] - R[j+1][j].
+
+        Negative if tasks are forgotten. Source: Lopez-Paz and Ranzato, "Gradient Episodic Memory
+        for Continual Learning" (2017).
+        """
+        matrix = self.matrix
+        return fmean(matrix[-1][j] - matrix[j + 1][j] for j in range(len(self.tasks) - 1))
 
     @property
     def forward_transfer(self) -> float | None:
-        """The mean gain before a task is learned from the tasks before; None if unknown."""
-        return forward_transfer(self.matrix)
+        """The mean gain before a task is learned: 1/(T-1) Σ_{0<j<T} R[j][j] - R[0][j].
+
+        R[j][j] is the accuracy on task j when only the tasks before it are learned; R[0][j] the
+        accuracy before any task, b̄ of Lopez-Paz and Ranzato (2017). None if the method has no
+        answer before it learns.
+        """
+        matrix = self.matrix
+        gain = fmean(matrix[j][j] - matrix[0][j] for j in range(1, len(self.tasks)))
+        return None if math.isnan(gain) else gain
 
     @property
     def bytes_per_task(self) -> float | None:
@@ -133,18 +156,7 @@ class Evaluation:
 
     def summary(self) -> Row:
         """The measures by name."""
-        return {
-            "accuracy": self.accuracy,
-            "basis_accuracy": self.basis_accuracy,
-            "average_accuracy": self.average_accuracy,
-            "forgetting": self.forgetting,
-            "backward_transfer": self.backward_transfer,
-            "forward_transfer": self.forward_transfer,
-            "bytes_per_task": self.bytes_per_task,
-            "basis_bytes": self.basis_bytes,
-            "images_per_task": self.images_per_task,
-            "seconds": self.seconds,
-        }
+        return {name: getattr(self, name) for name in MEASURES}
 
     def rows(self) -> list[Row]:
         """A plain row per task.
@@ -263,7 +275,7 @@ def run_evaluation(
     for name in [task.name for task in tasks if task.name in infos]:
         info = infos[name]
         if getattr(info, "bytes", None) is not None:
-            sizes[name] = _checked_size(method, name, info.bytes)
+            sizes[name] = check_number(f"task {name!r}: bytes", info.bytes, 0)
         if hasattr(info, "role"):
             roles[name] = info.role
         if hasattr(info, "breakdown"):
@@ -379,13 +391,6 @@ def _accuracy(method: Any, task: Task, test: LabelledData) -> float:
     return right / len(test)
 
 
-def _checked_size(method: Any, task: str, size: Any) -> float:
-    if not isinstance(size, Real) or not 0 <= size < math.inf:
-        kind = type(method).__name__
-        raise InputError(f"task {task!r}: bytes of {kind} must be a number, got {size!r}")
-    return size
-
-
 def _checked(method: Any, task: Task, value: Any) -> float:
     if not isinstance(value, Real) or not 0 <= value <= 1:
         kind = type(method).__name__
@@ -393,70 +398,3 @@ def _checked(method: Any, task: Task, value: Any) -> float:
             f"task {task.name!r}: {kind} must give an accuracy in [0, 1], got {value!r}"
         )
     return float(value)
-
-
-def average_accuracy(matrix: Matrix, learned: int | None = None) -> float:
-    """The mean accuracy over the tasks learned so far: 1/i Σ_{j<i} R[i][j] for i learned tasks.
-
-    - matrix: T + 1 rows of T accuracies
-    - learned: i, from 1 to T; by default T
-
-    Source: ACC of Lopez-Paz and Ranzato (2017) for i = T. Raises InputError for i out of range.
-    """
-    tasks = _check_matrix(matrix)
-    count = tasks if learned is None else check_integer("learned", learned, 1, tasks + 1)
-    return fmean(matrix[count][:count])
-
-
-def forgetting(matrix: Matrix) -> float:
-    """The mean drop from the best accuracy: 1/(T-1) Σ_{j<T-1} max_{j<i<T} R[i][j] - R[T][j].
-
-    - matrix: T + 1 rows of T accuracies
-
-    The last task is left out, because nothing is learned after it. The best is taken over the
-    states since the task was learned. Negative if tasks improve afterwards.
-    Source: Chaudhry et al., "Riemannian Walk for Incremental Learning" (2018).
-    """
-    tasks = _check_matrix(matrix)
-    drops = []
-    for j in range(tasks - 1):
-        best = max(matrix[i][j] for i in range(j + 1, tasks))
-        drops.append(best - matrix[tasks][j])
-    return fmean(drops)
-
-
-def backward_transfer(matrix: Matrix) -> float:
-    """The mean change since right after learning: 1/(T-1) Σ_{j<T-1} R[T][j] - R[j+1][j].
-
-    - matrix: T + 1 rows of T accuracies
-
-    Negative if tasks are forgotten.
-    Source: Lopez-Paz and Ranzato, "Gradient Episodic Memory for Continual Learning" (2017).
-    """
-    tasks = _check_matrix(matrix)
-    return fmean(matrix[tasks][j] - matrix[j + 1][j] for j in range(tasks - 1))
-
-
-def forward_transfer(matrix: Matrix) -> float | None:
-    """The mean gain before a task is learned: 1/(T-1) Σ_{0<j<T} R[j][j] - R[0][j].
-
-    - matrix: T + 1 rows of T accuracies, NaN where the method has no answer
-
-    R[j][j] is the accuracy on task j when only the tasks before it are learned; R[0][j], their b̄,
-    the accuracy before any task. None if the method has no answer before it learns.
-    Source: Lopez-Paz and Ranzato (2017).
-    """
-    tasks = _check_matrix(matrix)
-    gain = fmean(matrix[j][j] - matrix[0][j] for j in range(1, tasks))
-    return None if math.isnan(gain) else gain
-
-
-def _check_matrix(matrix: Matrix) -> int:
-    """The number of tasks T, at least 2."""
-    tasks = len(matrix) - 1
-    if tasks < 2 or any(len(row) != tasks for row in matrix):
-        raise InputError(
-            "an accuracy matrix has T + 1 rows of T accuracies for T >= 2 tasks, "
-            f"got {len(matrix)} rows"
-        )
-    return tasks

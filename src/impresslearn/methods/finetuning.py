@@ -1,8 +1,8 @@
-"""Fine-tuning: weights of its own for every task, or one network trained on task after task.
+"""Fine-tuning: separate weights for every task, or one network trained on task after task.
 
-`FineTuning` forgets nothing: with a whole network a task it is the upper bound in accuracy and in
-bytes, and what it trains may be any `Trainable`. Beside it `SequentialFineTuning`, which forgets,
-is the lower bound.
+`FineTuning` forgets nothing. With a whole network per task it is the upper bound in accuracy and in
+bytes. Methods that train other parameters give it another `Trainable`. `SequentialFineTuning`
+forgets: it is the lower bound.
 """
 
 from __future__ import annotations
@@ -39,17 +39,19 @@ from impresslearn.training.progress import ProgressChoice, progress_for
 
 StatisticsOf = Literal["task", "network"]
 HEAD_RATE = 10.0
-"""How much faster a head of the task's own learns, from zeros, than weights that were trained."""
-# The images of every method by default: those of ImpressLearner's own task recipe.
-LENGTH = {
-    name: getattr(COEFFICIENT_RECIPE, name)
-    for name in ("epochs", "min_steps", "batch_size", "batch_fraction")
+"""Learning rate of a per-task head, which starts from zeros, relative to pretrained weights."""
+# Every method trains on the same number of images by default.
+LENGTH: dict[str, Any] = {
+    "epochs": COEFFICIENT_RECIPE.epochs,
+    "min_steps": COEFFICIENT_RECIPE.min_steps,
+    "batch_size": COEFFICIENT_RECIPE.batch_size,
+    "batch_fraction": COEFFICIENT_RECIPE.batch_fraction,
 }
 FINETUNING_RECIPE = Recipe(optimizer="adam", lr=0.001, schedule="cosine", **LENGTH)
 
 
 class TrainingSettings(TypedDict, total=False):
-    """The settings of `FineTuning` that methods built on it take and pass to it."""
+    """The settings of `FineTuning` that methods built on it pass on."""
 
     recipe: Recipe
     seed: int
@@ -58,13 +60,13 @@ class TrainingSettings(TypedDict, total=False):
 
 
 def share_settings(method: ReadOnlySettings, tuned: FineTuning) -> None:
-    """Makes the network and the settings of `tuned` attributes of a method that is built on it."""
+    """Copies the network and the settings of `tuned` to a method that is built on it."""
     for name in ("backbone", "recipe", "seed", "preprocessing", "progress"):
         setattr(method, name, getattr(tuned, name))
 
 
 def require_shared_head(method: str, backbone: Backbone) -> None:
-    """Raises InputError where every task has a head of its own."""
+    """Raises InputError if each task has its own head."""
     if check_backbone(backbone).own_head is not None:
         raise InputError(
             f'{method} needs one head that all tasks share: adapt(module, head="shared")'
@@ -72,7 +74,7 @@ def require_shared_head(method: str, backbone: Backbone) -> None:
 
 
 def copied_weights(weights: Mapping[str, Tensor]) -> Trainable:
-    """Copies of all weights to train, kept as they are."""
+    """Copies of all weights to train, stored in float32."""
     copies = {layer: weight.clone().requires_grad_(True) for layer, weight in weights.items()}
 
     def result() -> tuple[Weights, int]:
@@ -83,17 +85,24 @@ def copied_weights(weights: Mapping[str, Tensor]) -> Trainable:
 
 
 class FineTuning(ReadOnlySettings):
-    """Trains weights of its own for every task, by default a copy of all maskable ones.
+    """Trains separate weights for every task, by default a copy of all maskable weights.
 
-    Every task starts from the frozen network, has norm statistics of its own, and leaves those
-    before it untouched. statistics: "network" for those of the frozen network, as they are, instead
-    of each "task"'s. trains: gives what the next task trains on so many examples, whose result is
-    the weights that it computes with and the bytes that they are kept in; role: what `tasks_` calls
-    it; precision: "coded" where norm statistics are. The other settings are those of
-    `ImpressLearner`. Raises InputError for other statistics and precisions.
+    Every task starts from the frozen network and changes no other task. As an upper bound use a
+    backbone made for training, such as `init="kaiming_normal"`: the signed constants that suit
+    masks end at a lower accuracy.
 
-    As an upper bound it wants a backbone made for training, such as Kaiming normal weights: from
-    signed constants of gain 2, which suit masks, it ends lower.
+    - backbone: the frozen network
+    - recipe: of the training of a task
+    - seed: of the order of batches
+    - preprocessing, progress: as in `ImpressLearner`
+    - statistics: "task", each task gathers its norm statistics, or "network", all tasks use the
+      statistics of the frozen network
+    - make_trainable: a function of the number of examples that returns the `Trainable` of the next
+      task; its result is the task's weights and the bytes that store them
+    - role: the role of tasks in `tasks_`
+    - precision: "coded" also codes norm statistics
+
+    Raises InputError for other statistics and precisions.
     """
 
     def __init__(
@@ -105,7 +114,7 @@ class FineTuning(ReadOnlySettings):
         preprocessing: Preprocessing | None = None,
         progress: ProgressChoice = "auto",
         statistics: StatisticsOf = "task",
-        trains: Callable[[int], Trainable] | None = None,
+        make_trainable: Callable[[int], Trainable] | None = None,
         role: str = "network",
         precision: str = "float32",
     ) -> None:
@@ -120,13 +129,13 @@ class FineTuning(ReadOnlySettings):
         self.role = role
         check_choice("precision", precision, PRECISIONS)
         self.precision = precision
-        self._trains = trains or (lambda _: copied_weights(backbone.weights))
+        self._make_trainable = make_trainable or (lambda _: copied_weights(backbone.weights))
         self._infos: dict[str, TaskInfo] = {}
         self._views: dict[str, TaskView] = {}
 
     @property
     def tasks_(self) -> Mapping[str, TaskInfo]:
-        """name -> TaskInfo; bytes are those of the task's weights and what goes with them."""
+        """name -> TaskInfo; bytes count weights, norm statistics and labels."""
         return self._infos
 
     def learn_task(self, name: str, data: Any) -> FineTuning:
@@ -134,9 +143,10 @@ class FineTuning(ReadOnlySettings):
 
         Raises InputError for a name that is taken, unusable data and too many classes.
         """
-        own = self.statistics == "task"
-        phase = TrainingPhase.begin(self.backbone) if own else TrainingPhase("frozen", None)
-        self._learn(name, data, self._trains, self.seed, phase)
+        phase = TrainingPhase("frozen", None)
+        if self.statistics == "task":
+            phase = TrainingPhase.begin(self.backbone)
+        self._learn(name, data, self._make_trainable, self.seed, phase)
         return self
 
     def predict(self, inputs: Any, task: str) -> np.ndarray:
@@ -151,7 +161,7 @@ class FineTuning(ReadOnlySettings):
         return accuracy_of(self.backbone, self._views[task], data, self.preprocessing, classes)
 
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
-        """Accuracy of the frozen network on an unlearned task: nothing is shared."""
+        """Accuracy of the frozen network on an unlearned task."""
         frozen = TaskView({}, None, self.backbone.num_classes)
         return accuracy_of(self.backbone, frozen, data, self.preprocessing, classes)
 
@@ -159,7 +169,7 @@ class FineTuning(ReadOnlySettings):
         self,
         name: str,
         data: Any,
-        trains: Callable[[int], Trainable],
+        make_trainable: Callable[[int], Trainable],
         seed: int,
         phase: TrainingPhase,
     ) -> None:
@@ -167,34 +177,38 @@ class FineTuning(ReadOnlySettings):
         examples, classes = training_examples(self.backbone, data, self.preprocessing)
         source = to_batches(examples, classes, self.backbone.device)
         progress = progress_for(self.progress).titled(f"task {name}")
-        trainable = with_head(trains(len(source)), self.backbone, len(classes), HEAD_RATE)
+        trainable = with_head(make_trainable(len(source)), self.backbone, len(classes), HEAD_RATE)
         task = (self.backbone, source, len(classes), self.recipe, phase, seed, progress)
         TaskTraining(*task).fit(trainable)
         with torch.no_grad():
             (weights, size), head = trainable.result()
-        kept = None
+        stored = None
         if phase.statistics is not None:
-            kept = store_statistics(
+            stored = store_statistics(
                 self.backbone, phase.statistics, self.precision, weights | head, examples
             )
         breakdown = {
             "weights": size + tensor_bytes(head.values()),
-            "statistics": kept.nbytes if kept else 0,
+            "statistics": stored.nbytes if stored else 0,
             "labels": label_map_bytes(classes),
         }
         total = sum(breakdown.values())
-        self._views[name] = TaskView(weights | head, kept.values if kept else None, len(classes))
+        self._views[name] = TaskView(
+            weights | head, stored.values if stored else None, len(classes)
+        )
         self._infos[name] = TaskInfo(name, self.role, classes, 0, total, breakdown)
 
 
 class SequentialFineTuning(ReadOnlySettings):
-    """Trains one copy of all maskable weights on every task in turn, each from where the last left.
+    """Trains one network on task after task, so that earlier tasks are forgotten.
 
-    All tasks share the network whole, its outputs and norm statistics included: class k of every
-    task is output k. Nothing is kept of a task but its label map, and nothing is done against
-    forgetting. Every task has an optimiser and a schedule of its own. Norm statistics go on being
-    gathered, unless the norm policy is "shared": then the first task's stay. Settings as of
-    `FineTuning`.
+    Each task has a new optimiser and schedule. Norm statistics go on from the last task, unless the
+    norm policy is "shared": then the statistics of the first task stay.
+
+    - backbone: the network, of which a copy is trained
+    - settings: as in `FineTuning`
+
+    Raises InputError if each task has its own head.
     """
 
     progress: ProgressChoice
@@ -207,7 +221,7 @@ class SequentialFineTuning(ReadOnlySettings):
 
     @property
     def tasks_(self) -> Mapping[str, TaskInfo]:
-        """name -> TaskInfo; bytes are what learning the task added: the network with the first."""
+        """name -> TaskInfo; the bytes of the network count for the first task only."""
         return self._tuned.tasks_
 
     def learn_task(self, name: str, data: Any) -> SequentialFineTuning:
@@ -216,7 +230,9 @@ class SequentialFineTuning(ReadOnlySettings):
         tuned.progress = self.progress
         seed, phase = tuned.seed + len(self.tasks_), TrainingPhase.begin(tuned.backbone, statistics)
         if phase.mode == "train" and statistics is not None:
-            phase = TrainingPhase("train", {key: each.clone() for key, each in statistics.items()})
+            # A copy, because a failed training must not change the network.
+            copies = {key: values.clone() for key, values in statistics.items()}
+            phase = TrainingPhase("train", copies)
         tuned._learn(name, data, lambda _: copied_weights(self._network.weights), seed, phase)
         self._network = tuned._views[name]
         if len(self.tasks_) > 1:
@@ -227,18 +243,18 @@ class SequentialFineTuning(ReadOnlySettings):
         return self
 
     def view(self, num_classes: int) -> TaskView:
-        """The network as it is now, for a task of so many classes, learned or not."""
+        """The current network, for a task with this number of classes."""
         return replace(self._network, num_classes=num_classes)
 
     def predict(self, inputs: Any, task: str) -> np.ndarray:
-        """(n,) labels, by the network as it is now."""
+        """(n,) labels from the current network."""
         return self._tuned.predict(inputs, task)
 
     def score(self, data: Any, task: str) -> float:
-        """Accuracy in [0, 1] of the network as it is now."""
+        """Accuracy in [0, 1] of the current network."""
         return self._tuned.score(data, task)
 
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
-        """Accuracy of the network as it is now on an unlearned task."""
+        """Accuracy of the current network on an unlearned task."""
         tuned = self._tuned
         return accuracy_of(tuned.backbone, self._network, data, tuned.preprocessing, classes)

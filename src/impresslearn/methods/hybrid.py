@@ -1,7 +1,7 @@
 """The hybrid of the paper's appendix: ImpressLearn's body with SupSup's head.
 
-All layers but the last combine the bank's masks; the last gets a binary mask of its own, trained
-with edge-popup at the same time.
+All layers but the last combine the bank's masks. The last layer gets a binary mask per task, which
+edge-popup trains at the same time.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ HYBRID_RECIPE = Recipe(optimizer="adam", lr=0.02, schedule="cosine", **LENGTH)
 class Hybrid(ReadOnlySettings):
     """Learns coefficients for the hidden layers and a mask for the head, task by task.
 
-    The paper's appendix "Hybrid ImpressLearn". bank: masks to combine, as it is when a task is
-    learned; empty by default, for `learn_basis` to fill. recipe: how coefficients and heads are
-    trained. settings: as of `SupSup`, without precision; sparsity and allocation are those of heads
-    too, whose weights are ranked by their score. Raises InputError for fewer than two maskable
-    layers, and where tasks have heads of their own.
+    - backbone: the frozen network, with at least two maskable layers and one head for all tasks
+    - bank: masks to combine; empty by default, for `learn_basis` to fill
+    - recipe: of the training of coefficients and heads
+    - settings: as in `SupSup`, without precision; sparsity and allocation also apply to heads
+
+    Raises InputError for another backbone. Source: the paper's appendix "Hybrid ImpressLearn".
     """
 
     backbone: Backbone
@@ -64,7 +65,7 @@ class Hybrid(ReadOnlySettings):
             seed=chosen.seed,
             preprocessing=chosen.preprocessing,
             progress=self._learner.progress,
-            trains=self._trains,
+            make_trainable=self._trainable,
             role="learned",
         )
         share_settings(self, self._tuned)
@@ -90,9 +91,9 @@ class Hybrid(ReadOnlySettings):
         return self
 
     def learn_task(self, name: str, data: Any) -> Hybrid:
-        """Learns the body's coefficients over the masks that the bank holds now, and a head.
+        """Learns coefficients over the masks now in the bank, and a mask for the head.
 
-        Raises InputError without a mask, for a name that is taken, unusable data and too many
+        Raises InputError for an empty bank, a name that is taken, unusable data and too many
         classes.
         """
         check_new_name(name, self.tasks_)
@@ -115,7 +116,7 @@ class Hybrid(ReadOnlySettings):
     def _holder(self, task: str) -> ImpressLearner | FineTuning:
         return self._learner if task in self._learner.tasks_ else self._tuned
 
-    def _trains(self, examples: int) -> Trainable:
+    def _trainable(self, examples: int) -> Trainable:
         backbone, head = self.backbone, self.backbone.layers[-1:]
         body = uniform_coefficients(backbone.layers, len(self.bank), backbone.device)
         alphas = [alpha.requires_grad_(True) for alpha in body.alpha[:-1]]
@@ -127,7 +128,7 @@ class Hybrid(ReadOnlySettings):
             return mixed | scores.weights(backbone.weights), 0.0
 
         def result() -> tuple[Weights, int]:
-            """Body coefficients in float32, and the mask of the head as a store codes it."""
+            """The weights, and the bytes: coefficients in float32 and the head's coded mask."""
             masks = scores.masks()
             rows = [masks[layer.name].reshape(layer.units, -1).cpu().numpy() for layer in head]
             return weights()[0], tensor_bytes(alphas) + len(encode_mask(rows))

@@ -35,8 +35,8 @@ def lora(
 
     - backbone: the frozen network; every maskable layer gets a change
     - rank: r
-    - precision: what the factors are rounded to after training, each of the r columns with a step
-      of its own (one per factor under "coded"); the rounded factors predict
+    - precision: of the stored factors. They are rounded after training with one step per column
+      (one per factor under "coded"), and the rounded factors predict
     - largest: the largest integer under "coded", 7 by default
     - settings: recipe, seed, preprocessing and progress, as in `FineTuning`
 
@@ -55,7 +55,7 @@ def lora(
             weights[layer.name] = backbone.weights[layer.name] + change
         return weights
 
-    def trains(examples: int) -> Trainable:
+    def make_trainable(examples: int) -> Trainable:
         draws = torch.Generator().manual_seed(seed)
         factors = []
         for layer in layers:
@@ -66,9 +66,15 @@ def lora(
 
         def result() -> tuple[Weights, int]:
             offsets = [False] * len(factors)
-            kept, size = rounded_tensors(factors, precision, offsets, largest=largest)
-            return weights_of(kept), size
+            rounded, size = rounded_tensors(factors, precision, offsets, largest=largest)
+            return weights_of(rounded), size
 
         return Trainable(factors, lambda: (weights_of(factors), 0.0), result)
 
-    return FineTuning(backbone, **settings, trains=trains, role="learned", precision=precision)
+    return FineTuning(
+        backbone,
+        **settings,
+        make_trainable=make_trainable,
+        role="learned",
+        precision=precision,
+    )

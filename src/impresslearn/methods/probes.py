@@ -22,14 +22,13 @@ MOST_ITERATIONS = 1000
 
 
 class LinearProbe(ReadOnlySettings):
-    """Fits logistic regression on what enters the head of the frozen network, for every task.
+    """Fits logistic regression on the inputs of the frozen network's head, for every task.
 
-    What a task costs and reaches without any training of the network. Augmentations are not used,
-    and the features of all examples of a task are held in memory.
+    Augmentations are not used, and the features of all examples of a task are kept in memory.
 
-    - backbone: the frozen network; norm statistics are those that a task starts from
+    - backbone: the frozen network; its initial norm statistics are used
     - C: the inverse of the L2 penalty, 1 by default as in scikit-learn
-    - precision: what coefficients and intercepts are rounded to after fitting
+    - precision: of the stored coefficients and intercepts, which are rounded after fitting
     - seed: of scikit-learn's solver
     - preprocessing: as in `ImpressLearner`
 
@@ -55,7 +54,7 @@ class LinearProbe(ReadOnlySettings):
 
     @property
     def tasks_(self) -> Mapping[str, TaskInfo]:
-        """name -> TaskInfo; bytes are those of the coefficients, intercepts and labels."""
+        """name -> TaskInfo; bytes count coefficients, intercepts and labels."""
         return self._infos
 
     def learn_task(self, name: str, data: Any) -> LinearProbe:
@@ -116,7 +115,7 @@ class LinearProbe(ReadOnlySettings):
 def rounded_linear(
     coefficients: np.ndarray, intercepts: np.ndarray, precision: str
 ) -> tuple[tuple[np.ndarray, np.ndarray], int]:
-    """A linear classifier's numbers as they are kept, and their bytes.
+    """A linear classifier's rounded numbers, and their bytes.
 
     - coefficients: (classes, features), or (1, features) for two classes
     - intercepts: one per row

@@ -1,8 +1,7 @@
-"""SupSup (Wortsman et al. 2020): every task trains a mask of its own and predicts with it."""
+"""SupSup (Wortsman et al. 2020): each task trains and uses one mask."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +17,6 @@ from impresslearn.errors import InputError
 from impresslearn.inference import InferenceMethod, InferenceSettings, TaskGuess
 from impresslearn.inference.labels import accuracy_of
 from impresslearn.learner import ImpressLearner
-from impresslearn.learner.loading import load
 from impresslearn.masks import Allocation, ScoreRule
 from impresslearn.masks.bank import MaskBank
 from impresslearn.masks.edge_popup import POPUP_RECIPE
@@ -30,7 +28,7 @@ from impresslearn.training.loop import Recipe
 from impresslearn.training.progress import ProgressChoice
 
 SUPSUP_RECIPE = POPUP_RECIPE.changed(LENGTH)
-"""Edge-popup at the rate of our basis tasks, for as many images as every other method."""
+"""Edge-popup at the rate of basis tasks, for the same number of images as every other method."""
 
 
 class MaskSettings(TypedDict, total=False):
@@ -49,20 +47,17 @@ class MaskSettings(TypedDict, total=False):
 class SupSup(ReadOnlySettings):
     """Trains a mask for every task; nothing is shared and nothing is forgotten.
 
-    Wortsman et al. 2020, "Supermasks in superposition". It is the same code as the basis phase of
-    `ImpressLearner`, whose verbs and errors it has, so the two differ only in what they do with the
-    masks.
+    It runs the basis phase of `ImpressLearner`, and raises the same errors.
 
     - backbone: the frozen network
-    - precision: of heads and norm statistics, float32 by default
+    - precision: of heads and norm statistics
     - settings: sparsity, allocation, basis_recipe, score_rule, seed, preprocessing, progress and
-      cache_bytes, as in `ImpressLearner`; by default masks are trained on as many images as the
-      library's other methods take
+      cache_bytes, as in `ImpressLearner`; the default basis_recipe trains on the same number of
+      images as the library's other methods
 
     Raises InputError for other settings.
+    Source: Wortsman et al., "Supermasks in Superposition" (2020).
     """
-
-    _learner: ImpressLearner
 
     def __init__(
         self,
@@ -73,34 +68,19 @@ class SupSup(ReadOnlySettings):
     ) -> None:
         check_mask_settings("SupSup", settings)
         settings.setdefault("basis_recipe", SUPSUP_RECIPE)
-        self._use(ImpressLearner(backbone, precision=precision, **settings))
+        self._learner = ImpressLearner(backbone, precision=precision, **settings)
+        self.backbone = backbone
+        self.recipe = self._learner.settings.basis_recipe
+        for name in (
+            *("sparsity", "allocation", "basis_recipe", "score_rule"),
+            *("precision", "seed", "preprocessing"),
+        ):
+            setattr(self, name, getattr(self._learner.settings, name))
 
     @property
     def bank_(self) -> MaskBank:
         """The masks of all tasks."""
         return self._learner.bank_
-
-    @classmethod
-    def load(cls, path: str | os.PathLike, **settings: Any) -> SupSup:
-        """Loads what `save` wrote.
-
-        - path: of the store
-        - settings: as in `il.load`
-
-        Raises as that does, and InputError for a store of tasks that have coefficients.
-        """
-        learner = load(path, **settings)
-        if any(task.role != "basis" for task in learner.tasks_.all()):
-            raise InputError(f"{path} holds tasks without a mask of their own; open it with load")
-        supsup = cls.__new__(cls)
-        supsup._use(learner)
-        return supsup
-
-    def _use(self, learner: ImpressLearner) -> None:
-        self._learner, self.backbone = learner, learner.backbone
-        self.recipe = self.basis_recipe = learner.settings.basis_recipe
-        for name in ("sparsity", "allocation", "score_rule", "precision", "seed", "preprocessing"):
-            setattr(self, name, getattr(learner.settings, name))
 
     @property
     def progress(self) -> ProgressChoice:
@@ -118,7 +98,7 @@ class SupSup(ReadOnlySettings):
 
     @property
     def tasks_(self) -> TaskTable:
-        """name -> TaskInfo; bytes are those of the task's mask and what goes with it."""
+        """name -> TaskInfo; bytes count the mask, head, norm statistics and labels."""
         return self._learner.tasks_
 
     def learn_task(self, name: str, data: Any, *, seed: int | None = None) -> SupSup:
@@ -152,23 +132,15 @@ class SupSup(ReadOnlySettings):
 
         - inputs: (n, ...) of one task
         - method, settings: as in `ImpressLearner`; by default SupSup's "one_shot" gradient, or
-          "exhaustive" where tasks have heads of their own
+          "exhaustive" if each task has its own head
         """
         if method is None:
             method = "one_shot" if self._learner.backbone.own_head is None else "exhaustive"
         return self._learner.infer_task(inputs, method=method, **settings)
 
-    def save(self, path: str | os.PathLike, **settings: Any) -> SupSup:
-        """Writes everything to one new file, which `SupSup.load` and `il.load` read.
-
-        - path, settings: as in `ImpressLearner.save`
-        """
-        self._learner.save(path, **settings)
-        return self
-
 
 def check_mask_settings(method: str, settings: Mapping[str, Any]) -> None:
-    """Raises InputError for a setting that methods with masks do not have."""
+    """Raises InputError for a setting that is not in `MaskSettings`."""
     for name in settings:
         check_known(f"{method} has no setting", name, MaskSettings.__annotations__)
 
@@ -176,20 +148,22 @@ def check_mask_settings(method: str, settings: Mapping[str, Any]) -> None:
 def single_mask_accuracy(
     learner: ImpressLearner, mask: str, data: Any, classes: Sequence[Label] | None = None
 ) -> float:
-    """The accuracy in [0, 1] of one mask of the bank on a labelled task, with nothing learned.
+    """The accuracy in [0, 1] of one mask on a labelled task, with nothing learned.
 
-    - learner: whose bank has the mask
-    - mask: its name
+    Norm statistics come from the task that trained the mask. A mask that no task trained gets the
+    statistics that tasks start from.
+
+    - learner: its bank has the mask
+    - mask: the mask's name
     - data: labelled examples
-    - classes: the task's, in sorted order; by default those of the data
+    - classes: of the task, sorted; by default the labels of the data
 
-    Norm statistics are those of the mask's own task where it has one, else those that a task starts
-    from. Raises InputError where tasks have heads of their own: a mask has none.
+    Raises InputError if each task has its own head, because a mask has no head.
     """
     if learner.backbone.own_head is not None:
         raise InputError(
-            "each task of this network has a head of its own, and a mask alone has none: score a "
-            'task, or make the network with head="shared"'
+            "each task of this network has its own head, and a mask has none: score a task, or "
+            'make the network with head="shared"'
         )
     view, preprocessing = mask_view(learner, mask), learner.preprocessing_
     return accuracy_of(learner.backbone, view, data, preprocessing, classes)
