@@ -11,7 +11,7 @@ from torch import Tensor
 from impresslearn.checks import torch_seed
 from impresslearn.data import Inputs, TensorBatches
 from impresslearn.errors import ImpressLearnError, InputError, TrainingError
-from impresslearn.training.loop import FitResult, TaskTraining, Trainable, Weights, fit
+from impresslearn.training.loop import FitResult, TaskTraining, Trainable, fit
 from impresslearn.training.progress import Progress, silent
 
 MEMORY = 2 * 1024**3
@@ -34,8 +34,8 @@ def solve(
     """Solves problems over one network, each made when its turn comes.
 
     - problem: makes the problem of a key; all must have data of one size, and one recipe.
-    - batched: whether to solve as many at a time as fit into memory; they have no `FitResult` of
-      their own, and `progress` shows them together.
+    - batched: whether to solve up to `max_parallel_tasks` at a time; these have no `FitResult`,
+      and `progress` shows them together.
 
     Raises InputError where problems cannot be solved side by side.
     """
@@ -94,12 +94,16 @@ def _fit_together(problems: Sequence[Problem], progress: Progress) -> None:
     training = problems[0][0]
 
     def loss(inputs: Tensor | Inputs, targets: Tensor) -> Tensor:
-        made = [trained.weights() for _, trained in problems]
-        stacked = _stacked([weights for weights, _ in made])
+        networks, costs = zip(*[trained.weights() for _, trained in problems], strict=True)
+        stacked = {}
+        for name in networks[0]:
+            stacked[name] = torch.stack([weights[name] for weights in networks])
         losses = torch.vmap(training.loss, in_dims=(0, 1, 1))(stacked, inputs, targets)
-        return losses.sum() + sum(cost for _, cost in made)
+        return losses.sum() + sum(costs)
 
-    parameters = [tensor for _, trained in problems for tensor in trained.parameters]
+    parameters: list[Tensor] = []
+    for _, trained in problems:
+        parameters += trained.parameters
     try:
         fit(parameters, loss, SideBySide(problems), training.recipe, training.seed, progress)
     except (ImpressLearnError, torch.OutOfMemoryError):
@@ -116,27 +120,21 @@ class SideBySide:
     """Batches (b, K, ...) and (b, K) of K problems of one size, each in the order of its seed."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        self._trainings = [training for training, _ in problems]
-        self._generators = [
-            torch.Generator().manual_seed(torch_seed(training.seed)) for training in self._trainings
-        ]
+        self._sources, self._generators = [], []
+        for training, _ in problems:
+            self._sources.append(training.source)
+            self._generators.append(torch.Generator().manual_seed(torch_seed(training.seed)))
 
     def __len__(self) -> int:
-        return len(self._trainings[0].source)
+        return len(self._sources[0])
 
     def batches(
         self, batch_size: int, generator: torch.Generator | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Batches of all; `generator` is not used."""
-        sources = [
-            training.source.batches(batch_size, own)
-            for training, own in zip(self._trainings, self._generators, strict=True)
-        ]
-        for parts in zip(*sources, strict=True):
+        streams = []
+        for source, own_generator in zip(self._sources, self._generators, strict=True):
+            streams.append(source.batches(batch_size, own_generator))
+        for parts in zip(*streams, strict=True):
             inputs, targets = zip(*parts, strict=True)
             yield torch.stack(inputs, dim=1), torch.stack(targets, dim=1)
-
-
-def _stacked(weights: Sequence[Weights]) -> Weights:
-    """K networks' weights as one tensor (K, ...) per layer."""
-    return {name: torch.stack([network[name] for network in weights]) for name in weights[0]}

@@ -1,7 +1,8 @@
-"""The one optimisation loop, `fit`, its settings, `Recipe`, and what tasks train with it.
+"""The one optimisation loop, `fit`, its settings, `Recipe`, and the tasks that train with it.
 
 `fit` minimises a loss over tensors. A `Trainable` is the tensors that a task trains (popup scores,
-coefficients or a whole network); a `TaskTraining` runs the loop for it on the task's batches.
+coefficients or a whole network) and the network weights that they make; a `TaskTraining` runs the
+loop for it on the task's batches, as in eqs. 1 and 2 of the paper.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import count, islice
+from itertools import islice
 from numbers import Integral
 from typing import Any, Literal, get_args
 
@@ -17,33 +18,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from impresslearn.checks import (
-    check_choice,
-    check_integer,
-    check_known,
-    check_number,
-    torch_seed,
-)
+from impresslearn.checks import check_choice, check_integer, check_known, check_number, torch_seed
 from impresslearn.data import BatchSource, Inputs
 from impresslearn.errors import InputError, TrainingError
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import Statistics, TrainingPhase
 from impresslearn.training.progress import Progress, silent
 
-COUNTS = {"min_steps": 0, "batch_size": 1}
-"""The least that each may be."""
-NUMBERS = (
-    "lr",
-    "momentum",
-    "weight_decay",
-    "epochs",
-    "batch_fraction",
-    "warmup_epochs",
-    "label_smoothing",
-)
+NUMBERS = ("lr", "weight_decay", "epochs", "batch_fraction", "warmup_epochs", "label_smoothing")
 Optimizer = Literal["adam", "adamw", "rmsprop", "sgd"]
 Schedule = Literal["constant", "cosine"]
-WORDS = {"optimizer": get_args(Optimizer), "schedule": get_args(Schedule)}
 CHECK_EVERY = 50
 SMALLEST_BATCH = 16
 
@@ -55,13 +39,18 @@ Weights = dict[str, Tensor]
 class Recipe:
     """Settings of an optimisation.
 
-    optimizer: adam, adamw, rmsprop or sgd; lr: peak learning rate; schedule: constant, or cosine to
-    zero; momentum: that of sgd and rmsprop, the first beta of adam; weight_decay: as torch's
-    optimiser of that name means it; epochs: passes over the data; min_steps: steps taken even if
-    the epochs have fewer (few examples need more passes); batch_size: inputs a step;
-    batch_fraction: the largest share of the data that a batch may be, though never under 16 inputs
-    (few examples want small batches); warmup_epochs: linear increase from zero; label_smoothing:
-    the share of every label that counts for all classes alike, for losses that look at labels.
+    - optimizer: "adam", "adamw", "rmsprop" or "sgd".
+    - lr: the peak learning rate, above 0.
+    - schedule: "constant", or "cosine" to zero.
+    - momentum: of sgd and rmsprop, the first beta of adam; None for torch's default.
+    - weight_decay: the argument of torch's optimiser.
+    - epochs: passes over the data.
+    - min_steps: steps taken even if the epochs have fewer; few examples need more passes.
+    - batch_size: inputs per step.
+    - batch_fraction: the largest share of the data that a batch may be, though never under 16
+      inputs; lower it so that few examples give small batches.
+    - warmup_epochs: epochs of linear increase from zero.
+    - label_smoothing: the share of every label that counts for all classes alike, in [0, 1).
     """
 
     optimizer: Optimizer = "adam"
@@ -77,17 +66,19 @@ class Recipe:
     label_smoothing: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, least in COUNTS.items():
-            object.__setattr__(self, name, check_integer(name, getattr(self, name), least))
-        for name in NUMBERS:
+        checked: dict[str, Any] = {
+            "min_steps": check_integer("min_steps", self.min_steps, 0),
+            "batch_size": check_integer("batch_size", self.batch_size, 1),
+        }
+        for name in NUMBERS if self.momentum is None else (*NUMBERS, "momentum"):
             value = getattr(self, name)
-            if value is not None or name != "momentum":
-                number = check_number(name, value, 0)
-                # Whole numbers stay ints: finished jobs are found by their text.
-                plain = int(value) if isinstance(value, Integral) else number
-                object.__setattr__(self, name, plain)
-        for name, known in WORDS.items():
-            check_choice(name, getattr(self, name), known)
+            number = check_number(name, value, 0)
+            # Integers stay ints: the cache of the benchmarks finds jobs by their text.
+            checked[name] = int(value) if isinstance(value, Integral) else number
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+        check_choice("optimizer", self.optimizer, get_args(Optimizer))
+        check_choice("schedule", self.schedule, get_args(Schedule))
         if self.momentum is not None and self.momentum >= 1 and self.optimizer.startswith("adam"):
             raise InputError(f"momentum of {self.optimizer} must be below 1, got {self.momentum}")
         if not (self.lr > 0 and 0 < self.batch_fraction <= 1 and self.label_smoothing < 1):
@@ -98,7 +89,7 @@ class Recipe:
             )
 
     def changed(self, change: Recipe | Mapping[str, Any]) -> Recipe:
-        """This recipe with some entries changed, or another one.
+        """This recipe with some entries changed, or another recipe in its place.
 
         Raises InputError for entries that a recipe does not have, naming close ones.
         """
@@ -112,11 +103,11 @@ class Recipe:
         return replace(self, **change)
 
     def total_steps(self, examples: int) -> int:
-        """The steps that a run over so many examples takes."""
+        """The steps of a training on this number of examples."""
         return max(self.min_steps, math.ceil(self.epochs * self.steps_per_epoch(examples)))
 
     def batch_for(self, examples: int) -> int:
-        """Inputs a step, for so many examples."""
+        """Inputs per step, for this number of examples."""
         return min(self.batch_size, max(SMALLEST_BATCH, int(examples * self.batch_fraction)))
 
     def steps_per_epoch(self, examples: int) -> int:
@@ -124,7 +115,7 @@ class Recipe:
         return math.ceil(examples / self.batch_for(examples))
 
     def settings(self) -> dict[str, Any]:
-        """The recipe as plain values; label_smoothing only where there is any, as in old files."""
+        """The recipe as plain values, without a label_smoothing of 0, as committed results are."""
         plain = asdict(self)
         if not self.label_smoothing:
             del plain["label_smoothing"]
@@ -149,16 +140,19 @@ def fit(
 ) -> FitResult:
     """Minimises `loss(inputs, targets)` over `parameters`, in place.
 
-    The order of batches, the augmentation and, on the CPU, dropout follow `seed`; torch's global
-    random state is left as it was. Raises TrainingError when the loss is no longer finite.
+    - seed: draws the order of batches, the augmentation and, on the CPU, dropout; torch's global
+      random state stays as it was.
+    - progress: advances once per step, and logs the loss and the learning rate.
+
+    Raises TrainingError when the loss or a parameter becomes NaN or infinite.
     """
     generator = torch.Generator().manual_seed(torch_seed(seed))
     total = recipe.total_steps(len(source))
     if total == 0:
         return FitResult(0, math.nan)
     optimizer = _optimizer(parameters, recipe)
-    recent: list[Tensor] = []
     window = min(total, recipe.steps_per_epoch(len(source)))
+    recent: list[Tensor] = []
     with torch.random.fork_rng(devices=[]), progress.track(total) as advance:
         torch.default_generator.manual_seed(torch_seed(seed))
         batches = islice(_endless(source, recipe, generator), total)
@@ -172,6 +166,7 @@ def fit(
             optimizer.step()
             if step >= total - window:
                 recent.append(value.detach())
+            # Looking at a loss waits for the GPU, so it is looked at now and then only.
             if step % CHECK_EVERY == 0 or step == total - 1:
                 if not value.isfinite():
                     raise TrainingError(
@@ -180,10 +175,11 @@ def fit(
                     )
                 progress.log(step + 1, {"loss": value.item(), "learning_rate": rate})
             advance()
-    if not all(bool(torch.isfinite(parameter).all()) for parameter in parameters):
-        raise TrainingError(
-            f"parameters became NaN or infinite; lower the learning rate {recipe.lr}"
-        )
+    for parameter in parameters:
+        if not torch.isfinite(parameter).all():
+            raise TrainingError(
+                f"parameters became NaN or infinite; lower the learning rate {recipe.lr}"
+            )
     return FitResult(total, float(torch.stack(recent).mean()))
 
 
@@ -191,10 +187,12 @@ def fit(
 class Trainable:
     """The numbers that a task trains, and the weights of the frozen network that they make.
 
-    weights: the effective weights by layer name, as the parameters are now, and what these cost
-    beside the mean cross-entropy (nats); result: what is kept of the numbers in the end; fold:
-    given norm statistics and those that the task will be computed with, changes the parameters so
-    that the second give what the first did.
+    - parameters: the leaves to optimise.
+    - weights: returns the effective weights by layer name, as the parameters are now, and their
+      cost beside the mean cross-entropy (nats).
+    - result: returns the task's numbers in the end.
+    - fold: for gathered norm statistics and the task's frozen ones, changes the parameters so that
+      the network computes with the frozen ones as it did with the gathered ones.
     """
 
     parameters: Sequence[Tensor]
@@ -206,21 +204,27 @@ class Trainable:
 def with_head(
     trained: Trainable, backbone: Backbone, num_classes: int, rate: float = 1.0
 ) -> Trainable:
-    """The same with a head of the task's own, where the network wants one, trained beside it.
+    """The same with the task's own head trained beside it, if tasks of the network have one.
 
-    rate: how much faster than the rest the head learns. The result becomes a pair: that of
-    `trained`, and the head by parameter name, {} where all tasks share the network's.
+    - rate: how much faster than the rest the head learns.
+
+    The result becomes a pair: the result of `trained`, and the head by parameter name ({} if all
+    tasks share the network's).
     """
-    head = {
-        name: each.requires_grad_(True) for name, each in backbone.new_head(num_classes).items()
-    }
+    head = backbone.new_head(num_classes)
+    for values in head.values():
+        values.requires_grad_(True)
+
+    def scaled() -> Weights:
+        return {name: rate * values for name, values in head.items()}
 
     def weights() -> tuple[Weights, Tensor | float]:
-        found, cost = trained.weights()
-        return found | {name: rate * each for name, each in head.items()}, cost
+        body, cost = trained.weights()
+        return body | scaled(), cost
 
+    @torch.no_grad()
     def result() -> tuple[Any, Weights]:
-        return trained.result(), {name: rate * each.detach() for name, each in head.items()}
+        return trained.result(), scaled()
 
     return Trainable([*trained.parameters, *head.values()], weights, result)
 
@@ -229,9 +233,12 @@ def with_head(
 class TaskTraining:
     """A task that weights of a frozen network are trained on.
 
-    source: batches with class indices; num_classes: the outputs that count; phase: where norm
-    statistics go; seed, progress: as of `fit`; fold_after: the share of the steps in which frozen
-    statistics give way to those of the batch, which are then folded into what is trained.
+    - source: batches with class indices.
+    - num_classes: the number of outputs that count.
+    - phase: the mode of norms, and the statistics that they gather.
+    - seed, progress: see `fit`.
+    - fold_after: the share of the steps in which batch norms normalise by the batch, in place of
+      their frozen statistics; what they gather is then folded into the trained scales and shifts.
     """
 
     backbone: Backbone
@@ -250,29 +257,26 @@ class TaskTraining:
 
     def fit(self, trained: Trainable) -> FitResult:
         """Minimises cross-entropy and cost over the parameters. Raises as the function `fit`."""
-
-        total = self.recipe.total_steps(len(self.source))
-        last = math.ceil(self.fold_after * total) if trained.fold and self.folds else 0
-        kept = self.phase.statistics or {}
-        gathered = {name: each.clone() for name, each in kept.items()}
-        gathering = replace(self, phase=TrainingPhase("train", gathered))
-        steps = count()
-
-        def fold() -> None:
-            if last and trained.fold:
-                trained.fold(gathered, kept)
+        step, last, gathering = 0, 0, self
+        frozen = self.phase.statistics or {}
+        gathered = {name: values.clone() for name, values in frozen.items()}
+        if trained.fold and self.folds:
+            last = math.ceil(self.fold_after * self.recipe.total_steps(len(self.source)))
+            gathering = replace(self, phase=TrainingPhase("train", gathered))
 
         def loss(inputs: Tensor | Inputs, targets: Tensor) -> Tensor:
-            step = next(steps)
-            if step == last:
-                fold()
+            nonlocal step
+            if trained.fold and step == last > 0:
+                trained.fold(gathered, frozen)
+            task = gathering if step < last else self
+            step += 1
             weights, cost = trained.weights()
-            return (gathering if step < last else self).loss(weights, inputs, targets) + cost
+            return task.loss(weights, inputs, targets) + cost
 
         recipe = self.recipe
         result = fit(trained.parameters, loss, self.source, recipe, self.seed, self.progress)
-        if last >= total:
-            fold()
+        if trained.fold and step == last > 0:  # fold_after is 1
+            trained.fold(gathered, frozen)
         return result
 
     def loss(self, weights: Weights, inputs: Tensor | Inputs, targets: Tensor) -> Tensor:
@@ -308,7 +312,5 @@ def _optimizer(parameters: Sequence[Tensor], recipe: Recipe) -> torch.optim.Opti
         kind = torch.optim.Adam if recipe.optimizer == "adam" else torch.optim.AdamW
         beta = 0.9 if recipe.momentum is None else recipe.momentum
         return kind(parameters, betas=(beta, 0.999), fused=True, **shared)
-    momentum = recipe.momentum or 0.0
-    if recipe.optimizer == "rmsprop":
-        return torch.optim.RMSprop(parameters, momentum=momentum, **shared)
-    return torch.optim.SGD(parameters, momentum=momentum, **shared)
+    kind = torch.optim.RMSprop if recipe.optimizer == "rmsprop" else torch.optim.SGD
+    return kind(parameters, momentum=recipe.momentum or 0.0, **shared)

@@ -1,25 +1,15 @@
-"""Progress of long work: a bar on a terminal, else a line of text now and then; or a log.
+"""Progress of long work: a bar on a terminal, lines of text elsewhere, or numbers for a log.
 
 The library calls `progress.track(total)` and advances, and `progress.log(step, values)` where it
-knows numbers; what becomes of them is the caller's choice. A log is any function of (name, step,
-values): the training's title, such as "task rotated-30", the steps taken, and the loss (nats, with
-the price of bits) and the learning rate by their names; of `evaluate` "evaluation", the tasks
-learned, and their accuracies. TensorBoard, Weights & Biases and MLflow are three lines each:
+knows numbers. A log is any function of (name, step, values): the training's title, such as "task
+rotated-30", the steps taken, and the loss (nats, with the price of bits) and the learning rate by
+name. `evaluate` logs under the name "evaluation" the accuracies after each task. A log for
+TensorBoard (Weights & Biases and MLflow take the same three lines):
 
     from torch.utils.tensorboard import SummaryWriter
     board = SummaryWriter("logs")
     learner.progress = lambda name, step, values: [
         board.add_scalar(f"{name}/{key}", value, step) for key, value in values.items()]
-
-    import wandb
-    run = wandb.init(project="digits")
-    learner.progress = lambda name, step, values: run.log(
-        {f"{name}/{key}": value for key, value in values.items()} | {f"{name}/step": step})
-
-    import mlflow
-    mlflow.start_run()
-    learner.progress = lambda name, step, values: mlflow.log_metrics(
-        {f"{name}/{key}": value for key, value in values.items()}, step=step)
 """
 
 from __future__ import annotations
@@ -30,27 +20,27 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from threading import Event, Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from impresslearn.errors import InputError, visible
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 FIRST_LINE, LINE_EVERY = 10.0, 30.0
-"""Seconds. Short work says nothing, and a chain of it never more than a line in ten seconds."""
-
+"""Seconds. Short work prints nothing, and a chain of it never more than a line in ten seconds."""
 
 Log = Callable[[str, int, dict[str, float]], Any]
-"""A function of what is trained, the steps taken, and numbers by their names."""
+"""A function of the training's title, the steps taken, and numbers by their names."""
 ProgressChoice = bool | str | Log
 """True, False, "auto" (a bar or lines if standard error is a terminal), or a log in their place."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Tells how far work titled `title` is if `shown`, and `write`, if given, its numbers."""
+    """Reports the progress of some work.
+
+    - shown: whether a bar or lines go to standard error.
+    - title: the name of the work, in bars, lines and logs.
+    - write: a log, if there is one.
+    """
 
     shown: bool = False
     title: str = ""
@@ -61,7 +51,7 @@ class Progress:
         return Progress(self.shown, title, self.write)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Hands numbers to the log, where there is one; what it raises ends the work."""
+        """Hands numbers to the log; an exception that it raises ends the work."""
         if self.write is not None:
             self.write(self.title, step, dict(values))
 
@@ -69,65 +59,51 @@ class Progress:
     def track(self, total: int) -> Iterator[Callable[[], None]]:
         """Gives a function to call once a step."""
         if not self.shown:
-            yield lambda: None
+            yield _nothing
             return
         from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
         console, title = Console(stderr=True), visible(self.title)
-        drawn = console.is_interactive or console.is_jupyter
-        with _bar(console, title, total) if drawn else _texts(title, total) as advance:
-            yield advance
+        if not console.is_interactive and not console.is_jupyter:
+            yield _lines(title, total)
+            return
+        name = TextColumn("{task.description}", markup=False)  # a name may have brackets
+        with Progress(
+            name, BarColumn(), TimeRemainingColumn(), console=console, transient=True
+        ) as bar:
+            task = bar.add_task(title, total=total)
+            yield lambda: bar.advance(task)
 
 
-@contextmanager
-def _bar(console: Console, title: str, total: int) -> Iterator[Callable[[], None]]:
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    name = TextColumn("{task.description}", markup=False)  # brackets in a name are no markup
-    columns = (name, BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda: bar.advance(task)
+def _nothing() -> None:
+    pass
 
 
-@contextmanager
-def _texts(title: str, total: int) -> Iterator[Callable[[], None]]:
-    """Lines of text by the clock, for a single step may take long."""
-    started, over = time.monotonic(), Event()
-    done = 0
+def _lines(title: str, total: int) -> Callable[[], None]:
+    """A function that counts steps and now and then prints how far the work is."""
+    done, started = 0, time.monotonic()
+    following = started + FIRST_LINE
 
     def advance() -> None:
-        nonlocal done
+        nonlocal done, following
         done += 1
+        now = time.monotonic()
+        if now < following:
+            return
+        following = now + LINE_EVERY
+        after = timedelta(seconds=round(now - started))
+        left = timedelta(seconds=round((now - started) / done * (total - done)))
+        print(f"{title}: {done} of {total} after {after}, about {left} left", file=sys.stderr)
 
-    def tell() -> None:
-        pause = FIRST_LINE
-        while not over.wait(pause):
-            print(_line(title, done, total, time.monotonic() - started), file=sys.stderr)
-            pause = LINE_EVERY
-
-    teller = Thread(target=tell, daemon=True)
-    teller.start()
-    try:
-        yield advance
-    finally:
-        over.set()
-        teller.join()
-
-
-def _line(title: str, done: int, total: int, seconds: float) -> str:
-    """How far work is: "overlap: 3 of 22 after 0:01:10, about 0:07:23 left"."""
-    line = f"{title}: {done} of {total} after {timedelta(seconds=round(seconds))}"
-    if done:
-        line += f", about {timedelta(seconds=round(seconds / done * (total - done)))} left"
-    return line
+    return advance
 
 
 silent = Progress()
 
 
 def progress_for(choice: ProgressChoice) -> Progress:
-    """What a choice stands for. Raises InputError for anything else."""
+    """The progress of a setting. Raises InputError for anything but a `ProgressChoice`."""
     if callable(choice):
         return Progress(write=choice)
     if choice == "auto":
