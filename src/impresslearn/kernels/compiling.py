@@ -29,14 +29,13 @@ def compiled(signature: Any) -> Callable[[Callable], Any]:
     if getattr(numba.config, "DISABLE_JIT", False):
         # Without a compiler Numba would run the plain Python, which cannot address memory.
         raise ImportError("NUMBA_DISABLE_JIT is set")
-    decorate: Any = functools.partial(numba.njit, signature, nogil=True)
 
     def compile_loop(loop: Callable) -> Any:
         try:
-            return decorate(cache=True)(loop)
+            return numba.njit(signature, nogil=True, cache=True)(loop)
         except Exception:
             # The cache folder cannot be written, or its content is damaged.
-            return decorate()(loop)
+            return numba.njit(signature, nogil=True)(loop)
 
     return compile_loop
 

@@ -36,26 +36,25 @@ class _Mix(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *tensors: Tensor) -> tuple[Tensor, ...]:
         ctx.save_for_backward(*tensors)
-        bits, alphas, weights = _thirds(tensors)
-        return tuple(map(implementation(weights[0].device).mix, bits, alphas, weights))
+        count = len(tensors) // 3
+        kernels = implementation(tensors[0].device)
+        layers = zip(tensors[:count], tensors[count : 2 * count], tensors[2 * count :], strict=True)
+        return tuple(kernels.mix(*layer) for layer in layers)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        bits, alphas, weights = _thirds(ctx.saved_tensors)
-        _, alphas_learn, weights_learn = map(any, _thirds(ctx.needs_input_grad))
-        kernels = implementation(weights[0].device)
-        nothing: list[Tensor | None] = [None] * len(bits)
-        to_alphas, to_weights = list(nothing), list(nothing)
-        for layer, (packed, alpha, weight, grad) in enumerate(
-            zip(bits, alphas, weights, grads, strict=True)
-        ):
-            if alphas_learn:
-                sums = kernels.mask_sums(packed, grad, weight, alpha.dim() == 2)
-                to_alphas[layer] = sums.to(alpha.dtype)
-            if weights_learn:
-                to_weights[layer] = kernels.mix(packed, alpha, grad)
-        return (*nothing, *to_alphas, *to_weights)
+        tensors, count = ctx.saved_tensors, len(grads)
+        kernels = implementation(tensors[0].device)
+        gradients: list[Tensor | None] = [None] * (3 * count)
+        for layer, grad in enumerate(grads):
+            bits, alpha, weight = tensors[layer::count]
+            if ctx.needs_input_grad[count + layer]:
+                sums = kernels.mask_sums(bits, grad, weight, alpha.dim() == 2)
+                gradients[count + layer] = sums.to(alpha.dtype)
+            if ctx.needs_input_grad[2 * count + layer]:
+                gradients[2 * count + layer] = kernels.mix(bits, alpha, grad)
+        return tuple(gradients)
 
 
 def mix_layers(
@@ -68,19 +67,18 @@ def mix_layers(
     Raises InputError for shapes, dtypes or devices that do not belong together.
     """
     for packed, alpha, weight in zip(bits, alphas, weights, strict=True):
-        _check_bits(packed, weight)
+        _check(packed, weight, alpha)
         if alpha.shape not in (packed.shape[:1], packed.shape[:2]):
             raise InputError(
                 f"coefficients of shape {tuple(alpha.shape)} do not fit {packed.shape[0]} masks of "
                 f"{packed.shape[1]} units; expected ({packed.shape[0]},) or "
                 f"{tuple(packed.shape[:2])}"
             )
-        _check_device(packed, alpha, weight)
     if torch.compiler.is_compiling():
         # The kernels read memory by address, and a traced tensor has none; plain torch can be
         # traced, compiled and exported.
         return list(map(reference.mix, bits, alphas, weights))
-    return list(_Mix.apply(*bits, *alphas, *weights))
+    return list(_Mix.apply(*bits, *alphas, *weights)) if bits else []
 
 
 def mix(bits: Tensor, alpha: Tensor, weight: Tensor) -> Tensor:
@@ -108,18 +106,12 @@ def mask_sums(bits: Tensor, left: Tensor, right: Tensor, per_unit: bool = False)
     """
     if left.shape != right.shape:
         raise InputError(f"shapes {tuple(left.shape)} and {tuple(right.shape)} must be equal")
-    _check_bits(bits, left)
-    _check_device(bits, left, right)
+    _check(bits, left, right)
     return implementation(left.device).mask_sums(bits, left, right, per_unit)
 
 
-def _thirds(values: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
-    """What belongs to the bits, to the alphas and to the weights."""
-    layers = len(values) // 3
-    return values[:layers], values[layers : 2 * layers], values[2 * layers :]
-
-
-def _check_bits(bits: Tensor, weight: Tensor) -> None:
+def _check(bits: Tensor, weight: Tensor, other: Tensor) -> None:
+    """Raises InputError for bits of another weight, and for tensors on several devices."""
     # The kernels read by address: bits of another width would send them past the end.
     expected = (weight.shape[0], reference.row_bytes(prod(weight.shape[1:])))
     if bits.dim() != 3 or tuple(bits.shape[1:]) != expected or bits.dtype != torch.uint8:
@@ -127,11 +119,8 @@ def _check_bits(bits: Tensor, weight: Tensor) -> None:
             f"bits of shape {tuple(bits.shape)} and {bits.dtype} do not mask a weight of shape "
             f"{tuple(weight.shape)}; expected uint8 of shape (masks, {expected[0]}, {expected[1]})"
         )
-
-
-def _check_device(bits: Tensor, *others: Tensor) -> None:
-    for other in others:
-        if other.device != bits.device:
+    for tensor in (weight, other):
+        if tensor.device != bits.device:
             raise InputError(
-                f"tensors must lie on the device of the bits, {bits.device}, got {other.device}"
+                f"tensors must be on the device of the bits, {bits.device}, got {tensor.device}"
             )

@@ -118,8 +118,6 @@ def _mix_tile(
     typingctx, words, tail, bits, mask_stride, count, alpha, alpha_stride, weight, out, valid
 ):
     """out[tile] = weight[tile] * Σ_t alpha_t * mask_t[tile]; addresses and strides in bytes."""
-    if not isinstance(words, types.IntegerLiteral) or not isinstance(tail, types.IntegerLiteral):
-        return None
     tile, has_tail = words.literal_value, bool(tail.literal_value)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -150,8 +148,6 @@ def _mix_tile(
 @intrinsic(prefer_literal=True)
 def _sum_tile(typingctx, words, tail, bits, mask_stride, count, left, right, sums, valid):
     """sums[t, lane] += Σ_word left * right * mask_t, for every mask t."""
-    if not isinstance(words, types.IntegerLiteral) or not isinstance(tail, types.IntegerLiteral):
-        return None
     tile, has_tail = words.literal_value, bool(tail.literal_value)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
