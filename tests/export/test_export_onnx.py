@@ -1,7 +1,6 @@
 """ONNX files: onnxruntime computes the module's logits, and a wrong model is not written."""
 
 import json
-import sys
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ from impresslearn.errors import (
     NotLearnedWarning,
 )
 from impresslearn.export import export_module, export_onnx, export_task
-from impresslearn.export import onnx as exporter
+from impresslearn.export import formats as exporter
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed")
 pytest.importorskip("onnxscript", reason="onnxscript is not installed")
@@ -24,19 +23,6 @@ runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installe
 @pytest.fixture(scope="module")
 def learner():
     return learned("lenet")[0]
-
-
-@pytest.fixture(scope="module")
-def translation(learner):
-    task = model_of(learner)
-    return task, exporter._translated(task, export_module(task), torch.zeros(2, 16))
-
-
-@pytest.fixture
-def translated(translation, monkeypatch):
-    """The task "new", translated once for all exports."""
-    monkeypatch.setattr(exporter, "_translated", lambda *_: translation[1])
-    return translation[0]
 
 
 def check_model(kind, path, error=1e-5, example=False):
@@ -101,20 +87,12 @@ def test_what_onnxruntime_cannot_run(tmp_path):
         (lambda logits: logits[:, :1], "relative error of inf"),
     ],
 )
-def test_a_wrong_model_is_not_written(translated, tmp_path, monkeypatch, change, message):
+def test_a_wrong_model_is_not_written(learner, tmp_path, monkeypatch, change, message):
     run, path = exporter._run, tmp_path / "new.onnx"
     monkeypatch.setattr(exporter, "_run", lambda *args: change(run(*args)))
     with pytest.raises(ImpressLearnError, match=message):
-        export_onnx(translated, path)
+        export_onnx(model_of(learner), path)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_tolerance_is_a_setting(translated, tmp_path, monkeypatch):
-    run, path = exporter._run, tmp_path / "new.onnx"
-    monkeypatch.setattr(exporter, "_run", lambda *args: run(*args) * 1.0003)
-    export_onnx(translated, path)
-    with pytest.raises(ImpressLearnError, match=r"allowed 1.0e-05"):
-        export_onnx(translated, path, tolerance=1e-5)
 
 
 def test_what_cannot_be_translated(learner, tmp_path, monkeypatch):
@@ -126,11 +104,8 @@ def test_what_cannot_be_translated(learner, tmp_path, monkeypatch):
         export_onnx(model_of(learner), tmp_path / "new.onnx")
 
 
-def test_without_the_packages(translated, tmp_path, monkeypatch):
-    missing = "onnxruntime"
+@pytest.mark.parametrize("missing", ["onnx", "onnxscript"])
+def test_without_the_packages(learner, tmp_path, monkeypatch, missing):
     monkeypatch.setattr(exporter, "find_spec", lambda name: None if name == missing else object())
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    assert export_onnx(translated, tmp_path / "unverified.onnx").exists()
-    for missing in ("onnx", "onnxscript"):  # the patch reads it
-        with pytest.raises(MissingDependencyError, match=rf"needs {missing}: pip install 'impr"):
-            export_onnx(translated, tmp_path / "new.onnx")
+    with pytest.raises(MissingDependencyError, match=rf"needs {missing}: pip install 'impr"):
+        export_onnx(model_of(learner), tmp_path / "new.onnx")

@@ -1,8 +1,13 @@
 """One task as a module, or as a .safetensors, .onnx or .pt2 file for other programs."""
 
-from impresslearn.export.files import FORMATS, export_program, export_safetensors, export_task
+from impresslearn.export.formats import (
+    FORMATS,
+    export_onnx,
+    export_program,
+    export_safetensors,
+    export_task,
+)
 from impresslearn.export.module import ExportedTask, TaskModel, export_module
-from impresslearn.export.onnx import export_onnx
 
 __all__ = [
     "FORMATS",

@@ -9,14 +9,10 @@ from __future__ import annotations
 import copy
 import json
 import math
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 
 from impresslearn import __version__
 from impresslearn.data import Inputs, Label, as_network_inputs
@@ -196,70 +192,19 @@ def merged_network(task: TaskModel) -> nn.Module:
     settle_instance_norms(module)
     heads = () if backbone.own_head is None else backbone.own_head.shapes
     for name, weight in backbone.parameters_of(view.weights).items():
-        if name in heads:
-            _replace_head(module, name, weight)
-        else:
+        if name not in heads:
             module.get_parameter(name).copy_(weight)
+            continue
+        # The task's head has another number of outputs than the module's.
+        prefix, _, leaf = name.rpartition(".")
+        layer = module.get_submodule(prefix)
+        setattr(layer, leaf, nn.Parameter(weight.clone(), requires_grad=False))
+        for size in ("out_features", "out_channels"):
+            if hasattr(layer, size):
+                setattr(layer, size, len(weight))
     if view.mode == "batch":
         drop_statistics(module)
     elif backbone.has_statistics and view.statistics is not None:
         for name, statistic in view.statistics.items():
             module.get_buffer(name).copy_(statistic)
     return module
-
-
-def _replace_head(module: nn.Module, name: str, value: Tensor) -> None:
-    """Puts a parameter of a last layer with another number of outputs in place."""
-    prefix, _, leaf = name.rpartition(".")
-    layer = module.get_submodule(prefix)
-    setattr(layer, leaf, nn.Parameter(value.clone(), requires_grad=False))
-    for size in ("out_features", "out_channels"):
-        if hasattr(layer, size):
-            setattr(layer, size, len(value))
-
-
-def traced(
-    task: TaskModel, module: nn.Module, example: Tensor | Inputs
-) -> torch.export.ExportedProgram:
-    """The program of a module on the CPU, for batches of any size like `example` (2, ...)."""
-    batch, inputs = {0: torch.export.Dim("batch")}, example
-    shapes: dict[str, Any] = {"inputs": (batch,)}
-    if isinstance(inputs, Inputs):
-        module, names = _with_signature(module, inputs)
-        shapes = dict.fromkeys(names, batch)
-    else:
-        inputs = Inputs(inputs)
-    failed = f"torch.export cannot trace {task.backbone.name}"
-    with translating(failed, "a .safetensors file needs no tracing"), torch.no_grad():
-        return torch.export.export(
-            module, inputs.arguments, inputs.named, dynamic_shapes=shapes, strict=False
-        )
-
-
-def _with_signature(module: nn.Module, inputs: Inputs) -> tuple[nn.Module, list[str]]:
-    """The module with one parameter per input, and their names; torch.export takes no **named."""
-    graph, count = fx.Graph(), len(inputs.arguments)
-    names = [*(f"input_{place}" for place in range(count)), *inputs.named]
-    nodes: list[Any] = [graph.placeholder(name) for name in names]
-    named = dict(zip(inputs.named, nodes[count:], strict=True))
-    graph.output(graph.call_module("network", tuple(nodes[:count]), named))
-    return fx.GraphModule({"network": module}, graph), names
-
-
-@contextmanager
-def translating(failed: str, advice: str) -> Iterator[None]:
-    """Without the warnings of torch's exporters, about their own code; errors as InputError."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    except (MemoryError, torch.OutOfMemoryError):
-        raise
-    except Exception as error:  # torch and onnxscript raise all kinds
-        raise InputError(f"{failed}: {first_line(error)}; {advice}") from error
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's message that says anything, or the name of its class."""
-    lines = (line.strip() for line in str(error).splitlines())
-    return next((line for line in lines if line), type(error).__name__)

@@ -1,8 +1,4 @@
-"""Learners on a model hub: pushed as one store and a model card, and loaded from there.
-
-The client, huggingface_hub, is imported when a verb is called; which hub it talks to is its own
-setting (HF_ENDPOINT).
-"""
+"""Learners on a model hub. The client, huggingface_hub, is imported when a verb is called."""
 
 from impresslearn.hub.sharing import from_hub, push_to_hub
 

@@ -1,0 +1,237 @@
+"""Exports a task to a file: weights as .safetensors, computation as .pt2 or .onnx."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+from torch import Tensor, fx, nn
+
+from impresslearn.data import Inputs
+from impresslearn.errors import ImpressLearnError, InputError, MissingDependencyError
+from impresslearn.export.module import TaskModel, export_module, merged_network
+from impresslearn.files import check_place, write_file
+
+FORMATS = ("safetensors", "onnx", "pt2")
+METADATA_FILE = "impresslearn.json"
+"""The extra file of a .pt2 archive that holds the metadata."""
+
+
+def export_task(task: TaskModel, path: str | os.PathLike, example: Any = None) -> Path:
+    """Writes a task to a file that needs no part of this library, and returns its path.
+
+    - `task`: from `learner.task_model`.
+    - `path`: of the file; its suffix, one of `FORMATS`, is the format.
+    - `example`: a batch of inputs (n, ...) of the size that an .onnx or .pt2 file is made for;
+      needed if the backbone takes inputs of any size.
+
+    Raises InputError for another suffix, and the errors of `export_safetensors`, `export_onnx` and
+    `export_program`.
+    """
+    check_place(path)
+    suffix = os.path.splitext(path)[1][1:].lower()
+    if suffix == "safetensors":
+        return export_safetensors(task, path)
+    if suffix == "onnx":
+        return export_onnx(task, path, example)
+    if suffix == "pt2":
+        return export_program(task, path, example)
+    raise InputError(f"the path of an export must end in .{', .'.join(FORMATS)}, got {path}")
+
+
+def export_safetensors(task: TaskModel, path: str | os.PathLike) -> Path:
+    """Writes the network's state dict with the task's weights and statistics in it.
+
+    It loads into the module of `create_backbone` called with the `backbone` of the file's metadata,
+    or into your own module, without this library:
+
+        state = module.state_dict()
+        state.update(safetensors.torch.load_file(path))
+        module.load_state_dict(state)
+
+    Names, shapes and dtypes are the network's. A task with its own head has one row per class
+    in it: pass num_classes=len(classes) to `create_backbone`. In a shared head with more outputs
+    than classes only the first len(classes) are the task's. The metadata are `TaskModel.metadata`.
+    Raises InputError if the file cannot be written, the task is a readout of several networks, or
+    the state dict holds something other than tensors.
+    """
+    check_place(path)
+    if task.view.others:
+        raise InputError(
+            f"task {task.name!r} reads the features of {1 + len(task.view.others)} networks, which "
+            "one network's weights cannot hold; write .pt2 or .onnx"
+        )
+    tensors: dict[str, Tensor] = {}
+    for name, value in merged_network(task).state_dict().items():
+        if not isinstance(value, Tensor):
+            raise InputError(
+                f"{task.backbone.name} keeps a {type(value).__name__} as {name!r}, and a "
+                "safetensors file holds only tensors"
+            )
+        # Copies, because the format refuses tensors that share memory.
+        tensors[name] = value.detach().cpu().clone().contiguous()
+    return write_file(path, save(tensors, task.metadata()))
+
+
+def export_program(task: TaskModel, path: str | os.PathLike, example: Any = None) -> Path:
+    """Writes a program of `torch.export` that maps inputs (n, ...) to logits (n, K) on the CPU.
+
+    - `task`, `path`: as in `export_task`.
+    - `example`: a batch of inputs (n, ...); n is free, the program keeps its other sizes.
+      Needed if the backbone takes inputs of any size.
+
+    Load the file with torch alone:
+
+        torch.export.load(path, extra_files=(about := {"impresslearn.json": ""})).module()
+
+    about["impresslearn.json"] then holds `TaskModel.metadata` as a JSON object. Raises InputError
+    if sizes are missing, torch cannot trace the network, or the file cannot be written.
+    """
+    check_place(path)
+    program = _traced(task, export_module(task).cpu(), task.example_inputs(example))
+    data = io.BytesIO()
+    metadata = json.dumps(task.metadata(), ensure_ascii=False)
+    with _one_line(f"torch cannot save {task.backbone.name}", "a .safetensors file can be"):
+        torch.export.save(program, data, extra_files={METADATA_FILE: metadata})
+    return write_file(path, data.getvalue())
+
+
+def export_onnx(
+    task: TaskModel, path: str | os.PathLike, example: Any = None, *, verify: bool = True
+) -> Path:
+    """Writes an ONNX model with the input "input" (batch, ...) and the output "logits" (batch, K).
+
+    - `task`, `path`, `example`: as in `export_program`.
+    - `verify`: whether to compare the model's logits with the module's, where onnxruntime is
+      installed: by at most 1e-3 of their Euclidean norm, 1e-1 in half precision.
+
+    The batch size is free. Several inputs keep their names, or are "input_0", "input_1" and so on.
+    The metadata_props are those of `TaskModel.metadata`. Raises MissingDependencyError without onnx
+    and onnxscript; InputError if sizes are missing, the network cannot be translated or the file
+    cannot be written; ImpressLearnError if onnxruntime cannot run the model or computes something
+    else, and then nothing is written.
+    """
+    for package in ("onnx", "onnxscript"):
+        if find_spec(package) is None:
+            line = f"exporting to ONNX needs {package}: pip install 'impresslearn[onnx]'"
+            raise MissingDependencyError(line)
+    check_place(path)
+    inputs, names = task.example_inputs(example), ["input"]
+    if isinstance(inputs, Inputs):
+        names = [key if isinstance(key, str) else f"input_{key}" for key, _ in inputs.items()]
+    module = export_module(task).cpu()
+    program = _traced(task, module, inputs)
+    failed = f"{task.backbone.name} cannot be translated to ONNX"
+    with _one_line(failed, "a .pt2 or .safetensors file can be written without"):
+        translated = torch.onnx.export(
+            program,
+            input_names=names,
+            output_names=["logits"],
+            dynamic_shapes=tuple({0: "batch"} for _ in names),
+            dynamo=True,
+            verbose=False,
+        )
+        assert translated is not None  # it is None only where torch writes the file itself
+        translated.model.metadata_props.update(task.metadata())
+        model = translated.model_proto.SerializeToString()
+    if verify and find_spec("onnxruntime") is not None:
+        _verify(task, module, model, inputs, names)
+    return write_file(path, model)
+
+
+@torch.no_grad()
+def _verify(
+    task: TaskModel, module: nn.Module, model: bytes, example: Tensor | Inputs, names: list[str]
+) -> None:
+    """Raises ImpressLearnError unless onnxruntime computes the logits of the module."""
+    rows, dtype = 16, task.backbone.dtype
+    generator = torch.Generator().manual_seed(0)
+    if isinstance(example, Inputs):  # only the network knows which of them are ids
+        inputs = example[torch.arange(rows) % len(example)]
+    elif example.is_floating_point():
+        shape = (rows, *example.shape[1:])
+        inputs = Inputs(torch.randn(shape, generator=generator).to(example.dtype))
+    else:
+        top = 256 if example.dtype == torch.uint8 else task.backbone.vocabulary or 2
+        shape = (rows, *example.shape[1:])
+        inputs = Inputs(torch.randint(top, shape, generator=generator).to(example.dtype))
+    expected = module(*inputs.arguments, **inputs.named).double()
+    arrays = dict(zip(names, (tensor.numpy() for tensor in inputs.tensors), strict=True))
+    try:
+        logits = _run(model, arrays).double()
+    except Exception as error:  # onnxruntime's errors have no common base
+        raise ImpressLearnError(
+            f"onnxruntime cannot run the exported {task.backbone.name} in {dtype}: "
+            f"{_first_line(error)}; verify=False writes it all the same"
+        ) from error
+    # Batch norm over few values magnifies rounding; a wrong operator is off by much more.
+    allowed = 1e-1 if dtype in (torch.float16, torch.bfloat16) else 1e-3
+    relative = float("inf")
+    if logits.shape == expected.shape:
+        relative = float((logits - expected).norm()) / max(float(expected.norm()), 1e-30)
+    if not relative <= allowed:  # written so that a NaN fails
+        raise ImpressLearnError(
+            f"the ONNX model of task {task.name!r} computes other logits than the module: a "
+            f"relative error of {relative:.1e} for {rows} random inputs, allowed {allowed:.1e}; "
+            "nothing was written"
+        )
+
+
+def _run(model: bytes, arrays: dict[str, Any]) -> Tensor:
+    """The logits that onnxruntime computes."""
+    runtime = import_module("onnxruntime")
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3  # errors only
+    session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return torch.from_numpy(session.run(["logits"], arrays)[0])
+
+
+def _traced(
+    task: TaskModel, module: nn.Module, example: Tensor | Inputs
+) -> torch.export.ExportedProgram:
+    """The program of a module on the CPU, for batches of any size like `example` (2, ...)."""
+    batch = {0: torch.export.Dim("batch")}
+    shapes: dict[str, Any] = {"inputs": (batch,)}
+    inputs = example if isinstance(example, Inputs) else Inputs(example)
+    if isinstance(example, Inputs):
+        # torch.export takes no **named: a graph gives the module one parameter per input.
+        graph, count = fx.Graph(), len(inputs.arguments)
+        names = [*(f"input_{place}" for place in range(count)), *inputs.named]
+        nodes: list[Any] = [graph.placeholder(name) for name in names]
+        named = dict(zip(inputs.named, nodes[count:], strict=True))
+        graph.output(graph.call_module("network", tuple(nodes[:count]), named))
+        module = fx.GraphModule({"network": module}, graph)
+        shapes = dict.fromkeys(names, batch)
+    failed = f"torch.export cannot trace {task.backbone.name}"
+    with _one_line(failed, "a .safetensors file needs no tracing"), torch.no_grad():
+        return torch.export.export(
+            module, inputs.arguments, inputs.named, dynamic_shapes=shapes, strict=False
+        )
+
+
+@contextmanager
+def _one_line(failed: str, advice: str) -> Iterator[None]:
+    """Without the warnings of torch's exporters, about their own code; errors as InputError."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # torch and onnxscript raise all kinds
+        raise InputError(f"{failed}: {_first_line(error)}; {advice}") from error
+
+
+def _first_line(error: BaseException) -> str:
+    """The first line of an error's message that says anything, or the name of its class."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
