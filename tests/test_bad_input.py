@@ -9,7 +9,7 @@ import torch
 
 import impresslearn as il
 import impresslearn.store.store
-from impresslearn import ImpressLearner, Recipe, checks
+from impresslearn import ImpressLearner, Recipe
 from impresslearn.data import Examples, StreamedExamples
 from impresslearn.errors import InputError, MissingDataError, TrainingError, UnknownTaskError
 from impresslearn.learner.creation import CreationSettings, create_learner
@@ -286,9 +286,3 @@ def test_the_wrong_kind_of_thing_is_a_line():
     learner = il.ImpressLearner(backbone)
     for stream in (3, [blobs()], "abc"):
         refused("stream must be a Stream, or map names", il.evaluate, learner, stream)
-
-
-def test_near_words_know_numbers():
-    assert checks.nearest("shop7", [f"shop{i:03d}" for i in range(99)])[0] == "shop007"
-    assert checks.nearest("shop07", ["shop10", "shop7"])[0] == "shop7"
-    assert checks.nearest("100", ["1", "0100", "1000"])[0] == "0100"

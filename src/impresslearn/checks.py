@@ -7,7 +7,6 @@ what was expected and what came.
 import json
 import math
 import numbers
-import re
 import zlib
 from collections.abc import Collection
 from difflib import get_close_matches
@@ -114,33 +113,20 @@ def did_you_mean(word: Any, known: Collection[str]) -> str:
 
 
 def nearest(word: Any, known: Collection[str], count: int = 3) -> list[str]:
-    """At most `count` known words that are equal but for zeros, contain the word, or look alike."""
-
-    def without_zeros(text: str) -> str:  # "shop7" means "shop007" more often than "shop8"
-        return re.sub(r"(?<![0-9])0+(?=[0-9])", "", text)
-
+    """At most `count` known words that begin with the word, contain it, or look alike."""
     text = str(word).casefold()
-    same = [other for other in known if without_zeros(other.casefold()) == without_zeros(text)]
-    begun = [other for other in known if text and other.casefold().startswith(text)]
-    holding = [other for other in known if len(text) > 2 and text in other.casefold()]
-    close = dict.fromkeys([*same, *begun, *holding])
-    if not begun and not holding:
-        folded = {other.casefold(): other for other in known}
-        close |= {folded[other]: None for other in get_close_matches(text, folded, n=count)}
-    return list(close)[:count]
+    folded = {other.casefold(): other for other in known}
+    begun = [name for name in folded if text and name.startswith(text)]
+    holding = [name for name in folded if len(text) > 2 and text in name]
+    close = begun + holding or get_close_matches(text, folded, n=count)
+    return [folded[name] for name in dict.fromkeys(close)][:count]
 
 
 def plain_json(value: Any, what: str) -> Any:
     """A copy made of JSON values, with NumPy's numbers and arrays converted."""
-
-    def convert(other: Any) -> Any:
-        if isinstance(other, (np.generic, np.ndarray)):
-            return other.tolist()
-        raise TypeError(f"{type(other).__name__} is none")
-
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=convert)
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=lambda x: x.tolist())
         text.encode()
         return json.loads(text)
-    except (TypeError, ValueError, RecursionError) as error:
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:
         raise InputError(f"{what} must consist of JSON values: {error}") from None

@@ -1,7 +1,7 @@
 """Frozen networks that every task shares: by name, or adapted from any module."""
 
 from impresslearn.networks.backbone import Backbone, Mode
-from impresslearn.networks.masking_report import MaskingReport, masking_report
+from impresslearn.networks.masking_report import masking_report
 from impresslearn.networks.registry import (
     adapt,
     create_backbone,
@@ -11,7 +11,6 @@ from impresslearn.networks.registry import (
 
 __all__ = [
     "Backbone",
-    "MaskingReport",
     "Mode",
     "adapt",
     "create_backbone",

@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from impresslearn.checks import check_integer
-from impresslearn.data.paths import naming
 from impresslearn.errors import InputError, MissingDataError
 from impresslearn.networks.norms import make_norm
 
@@ -179,10 +178,15 @@ class ResNet20(nn.Module):
         in_channels = check_integer("in_channels", in_channels, 1)
         self.input_shape: tuple[int | None, ...] = (in_channels, None, None)
         self.conv1, self.bn1 = _conv(in_channels, width, 3), nn.BatchNorm2d(width)
-        self.layer1 = _stage(width, width, 1)
-        self.layer2 = _stage(width, 2 * width, 2)
-        self.layer3 = _stage(2 * width, 4 * width, 2)
-        self.linear = nn.Linear(4 * width, num_classes)
+        channels = width
+        for stage in (1, 2, 3):
+            blocks: list[nn.Module] = []
+            for number in range(3):
+                previous, channels = channels, width * 2 ** (stage - 1)
+                stride = 2 if stage > 1 and number == 0 else 1
+                blocks.append(PlainShortcutBlock(previous, channels, stride))
+            self.add_module(f"layer{stage}", nn.Sequential(*blocks))
+        self.linear = nn.Linear(channels, num_classes)
 
     def forward(self, images: Tensor) -> Tensor:
         """(n, in_channels, height, width) -> logits (n, num_classes)."""
@@ -208,28 +212,19 @@ def load_resnet20(path: str | Path, num_classes: int = 10, width: int = 16) -> R
     """
     path = Path(path)
     if not path.is_file():
-        raise MissingDataError(
-            f"no {path}: put a ResNet-20 trained on CIFAR-10 there, {RESNET20_SOURCE} converted to "
-            ".npz, an array for each parameter by its name"
-        )
+        raise MissingDataError(f"no {path}: put {RESNET20_SOURCE} there, converted to .npz")
     module = resnet20(num_classes, width=width)
-    state = module.state_dict()
-    with naming(path), np.load(path, allow_pickle=False) as archive:
-        arrays = {name: torch.from_numpy(archive[name]) for name in archive.files}
-    for name, tensor in state.items():
-        if tensor.ndim and (name not in arrays or arrays[name].shape != tensor.shape):
-            got = tuple(arrays[name].shape) if name in arrays else "none"
-            raise InputError(
-                f"{path} must hold an array {name} of shape {tuple(tensor.shape)} for a ResNet-20 "
-                f"of width {width} and {num_classes} classes, got {got}"
-            )
-    module.load_state_dict({name: arrays.get(name, value) for name, value in state.items()})
+    state = {name: value for name, value in module.state_dict().items() if not value.ndim}
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            state |= {name: torch.from_numpy(archive[name]) for name in archive.files}
+        module.load_state_dict(state)
+    except Exception as error:  # numpy and torch raise several kinds
+        line = " ".join(str(error).split())[:200]
+        raise InputError(
+            f"{path} must hold a ResNet-20 of width {width} and {num_classes} classes: {line}"
+        ) from None
     return module.eval()
-
-
-def _stage(in_channels: int, out_channels: int, stride: int) -> nn.Sequential:
-    blocks = (PlainShortcutBlock(out_channels, out_channels, 1) for _ in range(2))
-    return nn.Sequential(PlainShortcutBlock(in_channels, out_channels, stride), *blocks)
 
 
 def _conv(in_channels: int, out_channels: int, size: int, stride: int = 1) -> nn.Conv2d:

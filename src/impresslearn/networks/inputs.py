@@ -89,20 +89,19 @@ def _check_head(
 ) -> None:
     """Raises InputError unless a head of zeros makes all logits zero."""
     some = some_inputs(examples, 2).to(backbone.device).to(backbone.input_dtype)
-    name = "" if backbone.own_head is None else backbone.own_head.name
-    unsuitable = InputError(
-        f"{backbone.name}: {name}, the layer that was defined last, does not give the logits; "
-        'define it last, or use head="shared"'
-    )
     with torch.no_grad():
         try:
-            silent = not backbone.forward(backbone.new_head(num_classes), some).any()
-        except InputError as error:
+            gives_logits = not backbone.forward(backbone.new_head(num_classes), some).any()
+        except InputError:
             # If the inputs are at fault, a pass without a head reports what is wrong with them.
             backbone.forward({}, some)
-            raise unsuitable from error
-    if not silent:
-        raise unsuitable
+            gives_logits = False
+    if not gives_logits:
+        name = backbone.own_head.name if backbone.own_head else ""
+        raise InputError(
+            f"{backbone.name}: {name}, the layer that was defined last, does not give the logits; "
+            'define it last, or use head="shared"'
+        )
 
 
 def unusual_scale(examples: Examples | StreamedExamples) -> str | None:
