@@ -3,7 +3,6 @@
 import json
 import sys
 from importlib import import_module
-from importlib.util import find_spec
 
 import pytest
 import safetensors.torch
@@ -23,7 +22,7 @@ except MissingDependencyError as error:
     pytest.skip(str(error), allow_module_level=True)
 transformers = import_module("transformers")
 integration = import_module("impresslearn.integrations.peft")
-masks = import_module("impresslearn.integrations.peft.masks")
+wrapping = import_module("impresslearn.integrations.peft.layer")
 PeftModel, get_peft_model = peft.PeftModel, peft.get_peft_model
 ImpressConfig, ImpressLayer = integration.ImpressConfig, integration.ImpressLayer
 
@@ -200,25 +199,6 @@ def test_adapters_share_masks_by_seed_and_number_and_drop_them_with_the_last():
     assert [name for name, _ in layer.named_buffers()] == ["impress_bits_4_3"]
 
 
-def test_an_adapter_that_is_added_is_neither_active_nor_trained():
-    model = tuned(seed=1, target_modules=["q_proj"])
-    own = logits(model)
-    coefficients_from(2, add(model, "b", target_modules=["q_proj", "k_proj"]), "b")
-    assert torch.equal(logits(model), own)
-    trained = {name for name, each in model.named_parameters() if each.requires_grad}
-    assert {name.rpartition(".impress_alpha.")[2] for name in trained} == {"default"}
-    model.set_adapter("b")
-    trained = {name for name, each in model.named_parameters() if each.requires_grad}
-    assert {name.rpartition(".impress_alpha.")[2] for name in trained} == {"b"}
-    assert len(trained) == 4
-
-
-def test_layers_of_one_shape_have_masks_of_their_own():
-    bits = [each.impress_bits_4_0 for each in layers(tuned()).values() if each._layer.units == 32]
-    digests = {each.numpy().tobytes() for each in bits}
-    assert len(bits) == len(digests) == 6
-
-
 def test_merging_keeps_the_logits_and_unmerging_the_weights():
     model = tuned(seed=1)
     coefficients_from(2, add(model, "b"), "b")
@@ -313,45 +293,6 @@ def test_convolutions_are_adapted(tmp_path, target):
     assert torch.equal(again(inputs), model(inputs))
 
 
-class Lines(torch.utils.data.Dataset):
-    """Token ids and labels as Trainer takes them."""
-
-    def __len__(self):
-        return 24
-
-    def __getitem__(self, place):
-        ids, labels = batch()
-        return {"input_ids": ids[place], "labels": labels[place]}
-
-
-@pytest.mark.skipif(find_spec("accelerate") is None, reason="accelerate is not installed")
-def test_trainer_trains_and_its_checkpoint_loads(tmp_path):
-    model = tuned(task_type="SEQ_CLS")
-    before = frozen(model)
-    arguments = transformers.TrainingArguments(
-        output_dir=str(tmp_path),
-        max_steps=12,
-        learning_rate=0.05,
-        per_device_train_batch_size=12,
-        save_steps=12,
-        report_to=[],
-        use_cpu=True,
-        disable_tqdm=True,
-    )
-    trainer = transformers.Trainer(
-        model=model, args=arguments, train_dataset=Lines(), eval_dataset=Lines()
-    )
-    first = trainer.evaluate()["eval_loss"]
-    trainer.train()
-    assert trainer.evaluate()["eval_loss"] < 0.8 * first
-    assert all(torch.equal(frozen(model)[name], each) for name, each in before.items())
-    kept = {file.name for file in (tmp_path / "checkpoint-12").iterdir()}
-    assert "adapter_model.safetensors" in kept
-    assert "model.safetensors" not in kept
-    again = PeftModel.from_pretrained(base(), tmp_path / "checkpoint-12").eval()
-    assert torch.equal(logits(again), logits(model.eval()))
-
-
 def test_masks_of_another_network_or_seed_are_refused(tmp_path):
     tuned(seed=1).save_pretrained(tmp_path)
     file = tmp_path / "adapter_config.json"
@@ -373,17 +314,9 @@ def test_masks_of_another_network_or_seed_are_refused(tmp_path):
     assert torch.equal(logits(model), own)
 
 
-def test_one_configuration_serves_several_networks():
-    settings = config()
-    for width in (40, 48):
-        model = get_peft_model(base(intermediate_size=width), settings)
-        assert len(model.peft_config["default"].masks_digest) == 64
-    assert settings.masks_digest is None
-
-
 def test_masks_never_change():
     layer = MaskableLayer("a.weight", (6, 20))
-    assert masks.draw(layer, masks.MaskKey(3, 7))[1].hex() == GOLDEN
+    assert wrapping.draw(layer, wrapping.MaskKey(3, 7))[1].hex() == GOLDEN
 
 
 GOLDEN = "de2156a03b995ef9ff6737459deb5d4e2a949e673b475536a33c620edafc65a6"
@@ -417,18 +350,6 @@ def test_target_modules_that_cannot_be_meant_leave_the_network_alone(targets, li
     refused(line, get_peft_model, model, config(target_modules=targets))
     assert not layers(model)
     assert torch.equal(logits(model), logits(base()))
-
-
-def test_quantised_weights_are_refused():
-    model = nn.Sequential(nn.Linear(4, 4))
-    model[0].weight = nn.Parameter(torch.ones(4, 4, dtype=torch.int8), requires_grad=False)
-    refused("weights of 0 are quantised", get_peft_model, model, config(target_modules=["0"]))
-
-
-def test_adapters_of_two_kinds_on_one_layer_are_refused():
-    model = peft.get_peft_model(base(), peft.LoraConfig(target_modules=["q_proj"]))
-    with pytest.warns(UserWarning, match="second time"):
-        refused("q_proj has adapters of another kind", get_peft_model, model, config())
 
 
 def test_without_peft_a_line_says_so(monkeypatch):
@@ -503,24 +424,3 @@ def test_layers_that_share_a_weight_are_merged_each_for_itself(target):
     assert shared.dtype == torch.float64
     assert torch.equal(shared.float(), base.a.weight)
     assert torch.allclose(model.float().merge_and_unload()(ids), own, atol=1e-5)
-
-
-def test_what_is_saved_while_merged_is_what_is_saved_otherwise(tmp_path):
-    model = tuned_small(Tied, ["a", "b"])
-    own = peft.get_peft_model_state_dict(model)
-    model.merge_adapter()
-    model.save_pretrained(tmp_path)
-    kept = safetensors.torch.load_file(tmp_path / "adapter_model.safetensors")
-    assert kept.keys() == own.keys()
-    assert all(torch.equal(kept[name], each) for name, each in own.items())
-
-
-@torch.no_grad()
-def test_coefficients_load_under_a_name_in_use_where_the_masks_are_equal(tmp_path):
-    inputs, model = torch.randn(5, 8), tuned_small(body, ["0"])
-    model.save_pretrained(tmp_path)
-    own = model(inputs)
-    model.base_model.model[0].impress_alpha["default"].zero_()
-    assert not torch.allclose(model(inputs), own)
-    model.load_adapter(tmp_path, "default")
-    assert torch.equal(model(inputs), own)

@@ -166,9 +166,8 @@ def _verify(
         shape = (rows, *example.shape[1:])
         inputs = Inputs(torch.randint(top, shape, generator=generator).to(example.dtype))
     expected = module(*inputs.arguments, **inputs.named).double()
-    arrays = dict(zip(names, (tensor.numpy() for tensor in inputs.tensors), strict=True))
     try:
-        logits = _run(model, arrays).double()
+        logits = _run(model, dict(zip(names, inputs.tensors, strict=True))).double()
     except Exception as error:  # onnxruntime's errors have no common base
         raise ImpressLearnError(
             f"onnxruntime cannot run the exported {task.backbone.name} in {dtype}: "
@@ -187,12 +186,13 @@ def _verify(
         )
 
 
-def _run(model: bytes, arrays: dict[str, Any]) -> Tensor:
+def _run(model: bytes, inputs: dict[str, Tensor]) -> Tensor:
     """The logits that onnxruntime computes."""
     runtime = import_module("onnxruntime")
     options = runtime.SessionOptions()
     options.log_severity_level = 3  # errors only
     session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
     return torch.from_numpy(session.run(["logits"], arrays)[0])
 
 

@@ -13,7 +13,7 @@ does with adapters works, and a saved one loads like any other.
     model.load_adapter("another", "b")        # shares the masks, if its seed and number are equal
     model.set_adapter("b")
 
-`config` holds the settings, `masks` draws, `layer` wraps one layer, `tuner` registers. Raises
+`config` holds the settings, `layer` wraps one layer and draws its masks, `tuner` registers. Raises
 MissingDependencyError where PEFT is not installed.
 """
 

@@ -6,8 +6,9 @@ add up.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from peft.tuners.tuners_utils import BaseTunerLayer, check_adapters_to_merge
@@ -16,9 +17,16 @@ from torch.func import functional_call
 
 from impresslearn.errors import InputError
 from impresslearn.integrations.peft.config import ImpressConfig
-from impresslearn.integrations.peft.masks import MaskKey, draw
 from impresslearn.kernels import mix_layers
+from impresslearn.masks import disjoint_bank
 from impresslearn.networks.layers import MASKABLE, MaskableLayer, Part, units_in_columns
+
+
+class MaskKey(NamedTuple):
+    """What masks are drawn from, besides the layer's name."""
+
+    num_masks: int
+    seed: int
 
 
 class ImpressLayer(nn.Module, BaseTunerLayer):
@@ -159,6 +167,15 @@ def wrapped(module: nn.Module, name: str) -> ImpressLayer:
     """A layer, called `name` in its network, ready for adapters. Raises as `ImpressLayer`."""
     linear = isinstance(module, nn.Linear) or units_in_columns(module)
     return (ImpressLinear if linear else ImpressLayer)(module, name)
+
+
+def draw(layer: MaskableLayer, key: MaskKey) -> tuple[Tensor, bytes]:
+    """Disjoint masks of a layer, (N, units, row_bytes) uint8 on the CPU, and their SHA-256."""
+    # By the layer's name: adapters of one seed share the masks of the layers they have in common.
+    words = f"{key.seed}:{layer.name}".encode()
+    seed = int.from_bytes(hashlib.sha256(words).digest()[:8], "little")
+    bits = disjoint_bank([layer], key.num_masks, seed).bits(0).clone()  # without spare room
+    return bits, hashlib.sha256(bits.numpy().tobytes()).digest()
 
 
 def _buffer(key: MaskKey) -> str:
