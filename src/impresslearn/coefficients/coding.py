@@ -1,4 +1,4 @@
-"""Entropy-codes whole numbers: all tensors of a task in one stream of a range coder.
+"""Entropy-codes integers: all tensors of a task in one stream of a range coder.
 
 Numbers of a vector are independent draws, most of them near zero:
 
@@ -37,7 +37,7 @@ Levels = NDArray[np.int64]
 
 
 def encode_levels(tensors: Sequence[Levels]) -> tuple[list[bytes], bytes]:
-    """Whole numbers of magnitude up to LARGEST: the model of each tensor, and the stream of all.
+    """Integers of magnitude up to LARGEST: the model of each tensor, and the stream of all.
 
     tensors: vectors, or matrices (units, fan_in). Raises ValueError for a larger magnitude.
     """
@@ -45,7 +45,7 @@ def encode_levels(tensors: Sequence[Levels]) -> tuple[list[bytes], bytes]:
     models = []
     for levels in tensors:
         if np.abs(levels).max(initial=0) > LARGEST:
-            raise ValueError(f"only whole numbers from -{LARGEST} to {LARGEST} can be coded")
+            raise ValueError(f"only integers from -{LARGEST} to {LARGEST} can be coded")
         models.append((_write_matrix if levels.ndim == 2 else _write_vector)(coder, levels))
     return models, coder.get_compressed().astype(WORD).tobytes()
 
@@ -55,28 +55,27 @@ def decode_levels(
 ) -> list[Levels]:
     """The tensors of these shapes that `encode_levels` got.
 
-    Any bytes give either whole numbers within the bounds or a ValueError.
+    Raises ValueError for bytes that cannot be a code of them.
     """
     if len(content) % WORD.itemsize:
         raise ValueError(f"coded numbers must be whole 32-bit words, got {len(content)} bytes")
     coder = stream.queue.RangeDecoder(np.frombuffer(content, WORD).astype(np.uint32))
-    found = []
-    for model, shape in zip(models, shapes, strict=True):
-        if len(model) != MODEL_BYTES:
-            raise ValueError(f"a model of coded numbers has {MODEL_BYTES} bytes, got {len(model)}")
-        try:
+    tensors = []
+    try:
+        for (first, ratio), shape in zip(models, shapes, strict=True):
             read = _read_matrix if len(shape) == 2 else _read_vector
-            found.append(read(coder, *model, *shape))
-        except AssertionError:  # how the coder reports words that no message is encoded to
-            raise ValueError("coded numbers are damaged: their words are no message") from None
+            tensors.append(read(coder, first, ratio, *shape))
+    except AssertionError:  # the coder cannot have encoded these words
+        raise ValueError("coded numbers are damaged: their words cannot be decoded") from None
     if not coder.maybe_exhausted():
         raise ValueError("coded numbers are damaged or of larger tensors: bytes are left over")
-    return found
+    return tensors
 
 
 def coded_bits(levels: Levels) -> float:
     """The code length of a vector in its own model, without the model's two bytes."""
-    zeros, ratio = (each / 256 for each in _fitted(levels))
+    zeros, ratio = _fitted(levels)
+    zeros, ratio = zeros / 256, ratio / 256
     size = np.abs(levels).sum()
     used = np.count_nonzero(levels)
     bits = -(levels.size - used) * math.log2(zeros)

@@ -1,4 +1,4 @@
-"""What a task may learn beside its masks: a head of its own, and changes of norms and biases."""
+"""Beside its masks a task may learn its own head, and changes of norms and biases."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from impresslearn.networks.layers import SmallParameter, TunedKind
 from impresslearn.networks.norms import batch_norms
 from impresslearn.networks.prediction import Statistics
 
-HEAD_STEP, DELTA_STEP = 0.1, 0.05
-"""The first steps of coded heads and of coded changes of norms and biases."""
+DELTA_STEP = 0.05
+"""The first step of coded changes of norms and biases."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,6 @@ class Head(Parametrisation):
             for name, shape in own.shapes.items()
         ]
 
-    def start(
-        self, backbone: Backbone, bank: MaskBank, num_masks: int, coded: bool
-    ) -> Sequence[Start]:
-        """Zeros."""
-        return [Start(0.0, HEAD_STEP)] * len(backbone.own_head.shapes if backbone.own_head else ())
-
     def weights(
         self, backbone: Backbone, bank: MaskBank, tensors: Sequence[Tensor]
     ) -> Mapping[str, Tensor]:
@@ -58,10 +52,11 @@ class Head(Parametrisation):
 
 def head_columns(head: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
     """A head by parameter name as a task keeps it: (features, K) and perhaps (K,), float32."""
-    return tuple(
-        values.float() if values.ndim == 1 else values.float().flatten(1).t().contiguous()
-        for values in head.values()
-    )
+    columns = []
+    for values in head.values():
+        wide = values.float()
+        columns.append(wide if wide.ndim == 1 else wide.flatten(1).t().contiguous())
+    return tuple(columns)
 
 
 def head_coefficients(head: Mapping[str, Tensor]) -> Coefficients:
@@ -92,11 +87,11 @@ class NormBiasDeltas(Parametrisation):
 
     def layout(self, backbone: Backbone, num_masks: int, num_classes: int) -> list[TensorLayout]:
         """A vector for each group of parameters: the scales, the shifts, the biases."""
-        groups = backbone.small_parameters(self.tune)
-        return [
-            TensorLayout(f"delta.{number}", (sum(prod(member.shape) for member in group),))
-            for number, group in enumerate(groups)
-        ]
+        layouts = []
+        for number, group in enumerate(backbone.small_parameters(self.tune)):
+            size = sum(prod(member.shape) for member in group)
+            layouts.append(TensorLayout(f"delta.{number}", (size,)))
+        return layouts
 
     def start(
         self, backbone: Backbone, bank: MaskBank, num_masks: int, coded: bool
@@ -131,10 +126,16 @@ def can_fold(backbone: Backbone, tune: Sequence[TunedKind]) -> bool:
 
     All tasks must share the network's statistics, and every batch norm must be tuned.
     """
-    tuned = {member.name for group in backbone.small_parameters(tune) for member in group}
-    prefixes = [f"{name}." if name else "" for name, _ in batch_norms(backbone.module)]
-    tuned_all = all({f"{prefix}weight", f"{prefix}bias"} <= tuned for prefix in prefixes)
-    return tuned_all and backbone.shares_statistics and not backbone.normalises_by_batch
+    if backbone.normalises_by_batch or not backbone.shares_statistics:
+        return False
+    tuned = set()
+    for group in backbone.small_parameters(tune):
+        tuned |= {member.name for member in group}
+    for name, _ in batch_norms(backbone.module):
+        prefix = f"{name}." if name else ""
+        if not {f"{prefix}weight", f"{prefix}bias"} <= tuned:
+            return False
+    return True
 
 
 def check_fold(backbone: Backbone, tune: Sequence[TunedKind], fold_after: float) -> None:
@@ -160,18 +161,19 @@ def folded(
     b' = b + (m₀ - m) γ / s.
     """
     changed = [values.clone() for values in tensors]
-    places = {member.name: (member, part) for member, part in deltas.members(backbone, changed)}
+    parts = {}
+    for member, part in deltas.members(backbone, changed):
+        parts[member.name] = member, part
     for name, norm in batch_norms(backbone.module):
         prefix = f"{name}." if name else ""
-        mean, own_mean = (s[f"{prefix}running_mean"] for s in (kept, gathered))
-        deviation, own_deviation = (
-            (s[f"{prefix}running_var"] + norm.eps).sqrt() for s in (kept, gathered)
-        )
-        scale, scale_delta = places[f"{prefix}weight"]
-        shift, shift_delta = places[f"{prefix}bias"]
+        shift_of_mean = kept[f"{prefix}running_mean"] - gathered[f"{prefix}running_mean"]
+        deviation = (kept[f"{prefix}running_var"] + norm.eps).sqrt()
+        own_deviation = (gathered[f"{prefix}running_var"] + norm.eps).sqrt()
+        scale, scale_delta = parts[f"{prefix}weight"]
+        shift, shift_delta = parts[f"{prefix}bias"]
         gamma = backbone.small[scale.name] + scale.unit * scale_delta
         # The parts are views of `changed`: writing to them changes the result.
-        shift_delta += gamma * (mean - own_mean) / own_deviation / shift.unit
+        shift_delta += gamma * shift_of_mean / own_deviation / shift.unit
         new_gamma = gamma * deviation / own_deviation
         scale_delta.copy_((new_gamma - backbone.small[scale.name]) / scale.unit)
     return changed

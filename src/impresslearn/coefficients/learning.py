@@ -20,6 +20,7 @@ from impresslearn.coefficients.parametrisation import (
     Coefficients,
     CoefficientSpec,
     Parametrisation,
+    Start,
     grouped,
     layouts_of,
     task_weights,
@@ -202,7 +203,8 @@ def _leaves(
         if part.is_sparse:
             sparse.append(part.integers(backbone, seed, tensors, own_grids))
             continue
-        for index, start in enumerate(part.start(backbone, bank, num_masks, is_coded)):
+        starts = part.start(backbone, bank, num_masks, is_coded)
+        for index, start in enumerate(starts or [Start(0.0)] * len(layout)):
             value, shape = start.value, layout[index].shape
             offset = 0.0 if isinstance(value, Tensor) else value
             shapes.append(shape)

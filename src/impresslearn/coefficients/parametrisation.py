@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, islice
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
@@ -83,21 +83,6 @@ class Start:
     speed: float = LEVELS_PER_UNIT
 
 
-class Integers(Protocol):
-    """Tensors of integers under training: `QuantizedParameters`, or a parametrisation's own."""
-
-    parameters: list[Tensor]
-
-    def values(self) -> list[Tensor]:
-        """The tensors, differentiable."""
-
-    def bits(self) -> Tensor:
-        """Their code length, approximately, differentiable."""
-
-    def result(self) -> tuple[list[Tensor], list[Grid]]:
-        """The tensors and grids as they are kept."""
-
-
 class Parametrisation(ABC):
     """A frozen dataclass of JSON values; its tensors are given and returned in layout order.
 
@@ -121,7 +106,7 @@ class Parametrisation(ABC):
     def start(
         self, backbone: Backbone, bank: MaskBank, num_masks: int, coded: bool
     ) -> Sequence[Start]:
-        """How each tensor starts; coded: whether as integers. () for what is not trained so."""
+        """How each tensor starts, () for zeros; coded: whether as integers on a grid."""
         return ()
 
     def weights(
@@ -138,8 +123,11 @@ class Parametrisation(ABC):
 
     def integers(
         self, backbone: Backbone, seed: int, present: Sequence[Tensor], grids: Sequence[Grid]
-    ) -> Integers:
-        """Its own integers, if `is_sparse`; present, grids: of a task to go on from, or empty."""
+    ) -> Any:
+        """Its own integers under training, with the methods of `QuantizedParameters`, if sparse.
+
+        - present, grids: of a task to go on from, or empty.
+        """
         raise NotImplementedError(f"{self.kind} is not sparse: its integers need no class")
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
+from operator import attrgetter, itemgetter
 
 import numpy as np
 import torch
@@ -147,107 +148,103 @@ def fit_readout(
     Raises InputError for features that are not finite.
     """
     table, indices = _table(features), targets.cpu().numpy()
-    best = None
+    readouts = []
     for part in (1, 2, 4) if components and bit_price is not None else (1,):
         size = max(1, table.shape[1] // part)
-        readout = _fitted(table[:, :size], indices, num_classes, bias, bit_price)
-        if best is None or readout.cost < best.cost:
-            best = readout
-    return best
+        readouts.append(_fitted(table[:, :size], indices, num_classes, bias, bit_price))
+    return min(readouts, key=attrgetter("cost"))
 
 
 def _fitted(
     table: np.ndarray, targets: np.ndarray, num_classes: int, bias: bool, bit_price: float | None
 ) -> FittedReadout:
+    """Multinomial logistic regression on a centred and scaled table, then rounded if priced."""
     mean = table.mean(axis=0) if bias else np.zeros(table.shape[1])
     length = math.sqrt(((table - mean) ** 2).sum(axis=1).mean())
     scale = FEATURE_NORM / length if length else 1.0
-    problem = _Problem(scale * (table - mean), targets, num_classes)
-    weights, shift = problem.solved(bias)
+    scaled = scale * (table - mean)
+    weights, shift = _regressed(scaled, targets, num_classes, bias)
     if bit_price is None:
-        weights *= scale
-        cost = problem.objective(weights / scale, shift)
-        return FittedReadout(
-            _tensors(weights, shift - mean @ weights if bias else None), None, cost
-        )
-    cost, step, levels = problem.rounded(weights, shift, bit_price, scale)
-    weights = step * levels
-    if not bias:
-        return FittedReadout(_tensors(weights, None), (Grid(step, 0.0),), cost)
-    shift = shift - mean @ weights
-    middle = float(np.clip(np.median(shift), -HUGE, HUGE).astype(np.float16))
-    unit = float(np.float16(max(BIAS_STEP, np.abs(shift - middle).max() / LARGEST)))
-    if unit > COARSEST:
-        raise InputError(
-            "the features of the network vary little about a large mean, which a coded readout "
-            "cannot tell apart; standardise the inputs"
-        )
-    shift = middle + unit * np.round((shift - middle) / unit)
-    grids = Grid(step, 0.0), Grid(unit, middle)
-    return FittedReadout(_tensors(weights, shift), grids, cost)
+        cost = _objective(scaled, targets, weights, shift)
+        weights, grids = scale * weights, None
+        shift = shift - mean @ weights
+    else:
+        cost, step, levels = _rounded(scaled, targets, weights, shift, bit_price, scale)
+        weights, grids = step * levels, [Grid(step, 0.0)]
+        shift = shift - mean @ weights
+        if bias:
+            middle = float(np.clip(np.median(shift), -HUGE, HUGE).astype(np.float16))
+            unit = float(np.float16(max(BIAS_STEP, np.abs(shift - middle).max() / LARGEST)))
+            if unit > COARSEST:
+                raise InputError(
+                    "the features of the network vary little about a large mean, which a coded "
+                    "readout cannot tell apart; standardise the inputs"
+                )
+            shift = middle + unit * np.round((shift - middle) / unit)
+            grids.append(Grid(unit, middle))
+    head = [torch.from_numpy(weights.astype(np.float32))]
+    if bias:
+        head.append(torch.from_numpy(shift.astype(np.float32)))
+    return FittedReadout(tuple(head), None if grids is None else tuple(grids), cost)
 
 
-@dataclass(frozen=True)
-class _Problem:
-    """Multinomial logistic regression of class indices (n,) on a table (n, f)."""
+def _regressed(
+    table: np.ndarray, targets: np.ndarray, num_classes: int, bias: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """The optimal weights (f, K) and the bias (K,), which is 0 if there is to be none."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
 
-    table: np.ndarray
-    targets: np.ndarray
-    num_classes: int
+    solver = LogisticRegression(C=C, fit_intercept=bias, max_iter=1000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        solver.fit(table, targets)
+    weights, shift = solver.coef_.T, solver.intercept_ * np.ones(len(solver.coef_))
+    if len(solver.classes_) == 2:
+        weights, shift = np.hstack([-weights, weights]) / 2, np.hstack([-shift, shift]) / 2
+    # A class without an example is never predicted.
+    wide = np.zeros((len(weights), num_classes))
+    wide[:, solver.classes_] = weights
+    low = np.full(num_classes, shift.min() - FEATURE_NORM)
+    low[solver.classes_] = shift
+    return wide, low if bias else np.zeros(num_classes)
 
-    def solved(self, bias: bool) -> tuple[np.ndarray, np.ndarray]:
-        """The optimal weights (f, K), and the bias (K,), 0 where none is wanted."""
-        from sklearn.exceptions import ConvergenceWarning
-        from sklearn.linear_model import LogisticRegression
 
-        solver = LogisticRegression(C=C, fit_intercept=bias, max_iter=1000)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            solver.fit(self.table, self.targets)
-        weights, shift = solver.coef_.T, solver.intercept_ * np.ones(len(solver.coef_))
-        if len(solver.classes_) == 2:
-            weights, shift = np.hstack([-weights, weights]) / 2, np.hstack([-shift, shift]) / 2
-        # A class without an example is never predicted.
-        wide = np.zeros((len(weights), self.num_classes))
-        wide[:, solver.classes_] = weights
-        low = np.full(self.num_classes, shift.min() - FEATURE_NORM)
-        low[solver.classes_] = shift
-        return wide, low if bias else np.zeros(self.num_classes)
+def _rounded(
+    table: np.ndarray,
+    targets: np.ndarray,
+    weights: np.ndarray,
+    shift: np.ndarray,
+    bit_price: float,
+    scale: float,
+) -> tuple[float, float, np.ndarray]:
+    """The least cost, its step (for features before scaling) and its integers."""
+    size = math.sqrt((weights**2).mean()) or 1.0
+    if not TINY <= scale * size <= HUGE:
+        raise InputError(f"the features of these examples {UNSUITED}")
+    candidates = []
+    for factor in STEPS:
+        step = float(np.float16(np.clip(scale * (factor * size), TINY, HUGE)))
+        levels = np.clip(np.round(scale * weights / step), -LARGEST, LARGEST).astype(np.int64)
+        price = bit_price * math.log(2) * coded_bits(levels)
+        cost = _objective(table, targets, levels * (step / scale), shift) + price
+        candidates.append((cost, step, levels))
+    return min(candidates, key=itemgetter(0))
 
-    def rounded(
-        self, weights: np.ndarray, shift: np.ndarray, bit_price: float, scale: float
-    ) -> tuple[float, float, np.ndarray]:
-        """The least cost, its step (for features before scaling) and its integers."""
-        size, best = math.sqrt((weights**2).mean()) or 1.0, None
-        if not TINY <= scale * size <= HUGE:
-            raise InputError(f"the features of these examples {UNSUITED}")
-        for step in STEPS * size:
-            step = float(np.float16(np.clip(scale * step, TINY, HUGE)))
-            levels = np.clip(np.round(scale * weights / step), -LARGEST, LARGEST).astype(np.int64)
-            price = bit_price * math.log(2) * coded_bits(levels)
-            cost = self.objective(levels * (step / scale), shift) + price
-            if best is None or cost < best[0]:
-                best = cost, step, levels
-        return best
 
-    def objective(self, weights: np.ndarray, shift: np.ndarray) -> float:
-        """The cross-entropy of all examples and the L2 penalty."""
-        logits = self.table @ weights + shift
-        right = logits[np.arange(len(logits)), self.targets]
-        total = torch.from_numpy(logits).logsumexp(1).numpy()
-        return float((total - right).sum() + (weights**2).sum() / (2 * C))
+def _objective(
+    table: np.ndarray, targets: np.ndarray, weights: np.ndarray, shift: np.ndarray
+) -> float:
+    """The cross-entropy of all examples and the L2 penalty."""
+    logits = table @ weights + shift
+    right = logits[np.arange(len(logits)), targets]
+    total = torch.from_numpy(logits).logsumexp(1).numpy()
+    return float((total - right).sum() + (weights**2).sum() / (2 * C))
 
 
 def _table(features: Tensor) -> np.ndarray:
-    """Features as float64. Raises InputError for those that are not finite."""
+    """Features as float64. Raises InputError for NaN and infinite ones."""
     table = features.cpu().double().numpy()
     if not np.isfinite(table).all():
         raise InputError("the network's features hold NaN or infinite values; scale the inputs")
     return table
-
-
-def _tensors(weights: np.ndarray, shift: np.ndarray | None) -> tuple[Tensor, ...]:
-    tensors = [torch.from_numpy(weights.astype(np.float32))]
-    if shift is not None:
-        tensors.append(torch.from_numpy(shift.astype(np.float32)))
-    return tuple(tensors)

@@ -312,5 +312,7 @@ def _optimizer(parameters: Sequence[Tensor], recipe: Recipe) -> torch.optim.Opti
         kind = torch.optim.Adam if recipe.optimizer == "adam" else torch.optim.AdamW
         beta = 0.9 if recipe.momentum is None else recipe.momentum
         return kind(parameters, betas=(beta, 0.999), fused=True, **shared)
-    kind = torch.optim.RMSprop if recipe.optimizer == "rmsprop" else torch.optim.SGD
-    return kind(parameters, momentum=recipe.momentum or 0.0, **shared)
+    shared["momentum"] = recipe.momentum or 0.0
+    if recipe.optimizer == "rmsprop":
+        return torch.optim.RMSprop(parameters, **shared)
+    return torch.optim.SGD(parameters, **shared)
