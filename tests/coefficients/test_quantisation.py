@@ -1,6 +1,5 @@
 """Rounding to every precision, and the bytes that it takes."""
 
-import numpy as np
 import pytest
 import torch
 
@@ -8,7 +7,6 @@ from impresslearn.coefficients.quantisation import (
     PRECISIONS,
     Grid,
     TensorLayout,
-    best_steps,
     decode_tensors,
     encode_tensors,
     rounded_tensors,
@@ -75,12 +73,6 @@ def test_numbers_on_grids_come_back_exactly():
     decoded, found = decode_tensors(content, LAYOUTS, "coded")
     assert found == grids
     assert all(map(torch.equal, decoded, tensors))
-
-
-def test_a_step_clips_the_largest_where_that_is_better():
-    column = np.array([[0.1], [0.1], [0.1], [1.0]])
-    (step,) = best_steps(column, 7)
-    assert 0.5 / 7 < step < 1 / 7
 
 
 @pytest.mark.parametrize(

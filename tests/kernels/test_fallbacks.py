@@ -1,15 +1,10 @@
 """Where compiled loops cannot be had, others compute the same, with one warning at most."""
 
-import functools
 import os
 import subprocess
 import sys
-import warnings
 
 import pytest
-
-from impresslearn.kernels import compiling
-from impresslearn.kernels.compiling import usable
 
 pytest.importorskip("numba", reason="the compiled kernels need Numba")
 
@@ -46,30 +41,6 @@ def in_a_new_process(code, **environment):
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
-
-
-def test_the_first_failure_is_told_and_what_is_absent_is_none(monkeypatch):
-    monkeypatch.setattr(compiling, "_warned", [])
-    failures = {
-        "cpu": ModuleNotFoundError("none", name="numba"),
-        "moved": ModuleNotFoundError("no numba.core.registry", name="numba.core.registry"),
-        "broken": TypeError("no such lanes"),
-    }
-    calls = []
-
-    def fail(name):
-        calls.append(name)
-        raise failures[name.rpartition(".")[2]]
-
-    monkeypatch.setattr(compiling, "import_module", fail)
-    fresh = functools.cache(usable.__wrapped__)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert fresh("cpu") is None
-        with pytest.warns(RuntimeWarning, match=r"\(no numba.core.registry\); slower ones"):
-            assert fresh("moved") is None
-        assert fresh("broken") is fresh("moved") is None
-    assert len(calls) == 3
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from impresslearn.kernels import pack, popcount, row_bytes, unpack
+from impresslearn.kernels import pack, row_bytes, unpack
 
 SIZES = st.integers(0, 5)
 
@@ -25,14 +25,6 @@ def test_rows_are_padded_with_zeros_to_sixteen_bits(fan_in, size):
     assert not every[:, fan_in:].any()
 
 
-@pytest.mark.parametrize("position", [0, 7, 8, 15, 16, 20])
-def test_weight_8b_plus_k_is_bit_k_of_byte_b(position):
-    mask = torch.arange(21)[None] == position
-    expected = torch.zeros(4, dtype=torch.uint8)
-    expected[position // 8] = 1 << (position % 8)
-    assert torch.equal(pack(mask)[0], expected)
-
-
 @given(
     lead=st.lists(SIZES, max_size=2), units=SIZES, fan_in=st.integers(0, 40), seed=st.integers(0, 9)
 )
@@ -42,11 +34,3 @@ def test_unpack_undoes_pack_in_any_layout(lead, units, fan_in, seed):
         bits = pack(mask)
         assert (bits.dtype, bits.shape) == (torch.uint8, (*lead, units, row_bytes(fan_in)))
         assert torch.equal(unpack(bits, fan_in), mask)
-
-
-@given(count=SIZES, units=SIZES, fan_in=st.integers(0, 40), seed=st.integers(0, 9))
-@settings(max_examples=60, deadline=None)
-def test_popcount_is_the_number_of_ones(count, units, fan_in, seed):
-    mask = random_mask((count, units, fan_in), seed)
-    assert torch.equal(popcount(pack(mask)[::2, 1:]), mask[::2, 1:].sum(dim=(1, 2)))
-    assert popcount(pack(torch.ones(1, 300, 784, dtype=torch.bool))).tolist() == [235_200]

@@ -166,14 +166,6 @@ def test_weights_and_gradients_in_any_layout(check):
     check(bits, alpha, left, torch.ones(()).expand(8, 45))
 
 
-def test_what_a_mask_leaves_out_does_not_reach_its_sum(kernels):
-    bits = pack(torch.tensor([[[True, False]], [[False, True]]]))
-    left = torch.tensor([[2.0, float("nan")]])
-    sums = kernels.mask_sums(bits, left, torch.ones(1, 2), False)
-    assert sums[0] == 2
-    assert sums[1].isnan()
-
-
 @pytest.fixture(params=[torch.float64, torch.bfloat16], ids=["float64", "bfloat16"])
 def default_dtype(request):
     """Sets torch's default dtype, as scripts around language models do, and restores it."""

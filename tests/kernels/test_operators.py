@@ -12,13 +12,10 @@ from impresslearn.kernels import (
     implementation,
     mask_sums,
     mix,
-    mix_layers,
     pack,
     reference,
     unpack,
 )
-from impresslearn.masks import random_bank
-from impresslearn.networks import create_backbone
 
 
 def draw(count=5, shape=(4, 21), per_unit=False, dtype=torch.float32, seed=0):
@@ -70,22 +67,6 @@ def test_only_the_wanted_gradient_is_computed_and_only_once(monkeypatch):
     (slope,) = torch.autograd.grad(cubed, alpha, create_graph=True)
     with pytest.raises(RuntimeError, match="differentiate twice"):
         slope.sum().backward()
-
-
-def test_all_layers_at_once_equal_each_layer_alone():
-    backbone = create_backbone("lenet_300_100", 10, in_features=20, widths=(9, 5))
-    bank = random_bank(backbone.layers, 4)
-    bits = [bank.bits(number) for number in range(3)]
-    alphas = [torch.randn(4, requires_grad=True) for _ in bits]
-    weights = list(backbone.weights.values())
-    at_once = mix_layers(bits, alphas, weights)
-    apart = [mix(*layer) for layer in zip(bits, alphas, weights, strict=True)]
-    inputs, results = torch.randn(7, 20), []
-    for mixed in (at_once, apart):
-        named = dict(zip(backbone.weights, mixed, strict=True))
-        loss = backbone.forward(named, inputs).square().sum()
-        results.append([*mixed, *torch.autograd.grad(loss, alphas)])
-    assert all(map(torch.equal, *results))
 
 
 def step(bits, alpha, weight, inputs):

@@ -4,8 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from impresslearn.errors import InputError, TrainingError
-from impresslearn.masks.edge_popup import RULES, PopupScores, popup, top_mask
-from impresslearn.networks.layers import MaskableLayer
+from impresslearn.masks.edge_popup import RULES, popup, top_mask
 
 
 def oracle(scores, ones, rule):
@@ -73,18 +72,6 @@ def test_popup_masks_forward_and_passes_straight_through_backward(rule, levels):
     sign = scores.detach().sign() if rule == "magnitude" else 1
     torch.testing.assert_close(scores.grad, upstream * weight.detach() * sign)
     assert weight.grad is None
-
-
-def test_initial_scores_are_uniform_within_one_over_root_fan_in():
-    layers = MaskableLayer("a", (200, 100)), MaskableLayer("b", (50, 4, 3, 3))
-    scores = PopupScores.create(layers, (1, 1), seed=3).tensors
-    for score, layer in zip(scores, layers, strict=True):
-        bound = layer.fan_in**-0.5
-        assert (score.shape, score.dtype) == (layer.shape, torch.float32)
-        assert score.abs().max() <= bound
-        assert score.abs().max() > 0.99 * bound
-        assert score.std().item() == pytest.approx(bound / 3**0.5, rel=0.05)
-        assert abs(score.mean().item()) < 0.05 * bound
 
 
 @pytest.mark.gpu

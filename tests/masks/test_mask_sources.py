@@ -8,7 +8,6 @@ import torch
 from impresslearn.errors import InputError
 from impresslearn.kernels import pack
 from impresslearn.masks import (
-    MaskBank,
     add_random_masks,
     disjoint_bank,
     disjoint_mask,
@@ -71,23 +70,6 @@ def test_disjoint_masks_are_the_same_on_every_machine():
     assert shares[:12].tolist() == [3, 1, 0, 1, 2, 0, 1, 2, 0, 3, 2, 3]
 
 
-@pytest.mark.parametrize(("count", "number"), [(0, 0), (3, 3), (3, -1), (2**40, 1)])
-def test_disjoint_masks_that_do_not_exist(count, number):
-    with pytest.raises(InputError, match="disjoint masks have the numbers 0 to"):
-        disjoint_mask(LAYERS, count, 0, number)
-
-
-def test_a_random_mask_has_exactly_the_ones_asked_for():
-    for ones in ((1, 1), (30, 6), (71, 59), (72, 60), (0, 0)):
-        for number in range(5):
-            mask = random_mask(LAYERS, ones, seed=3, number=number)
-            assert [int(each.sum()) for each in mask.values()] == list(ones)
-            assert [tuple(each.shape) for each in mask.values()] == [x.shape for x in LAYERS]
-            assert all(each.dtype == torch.bool for each in mask.values())
-    sparse, dense = (random_mask(LAYERS, ones, seed=1) for ones in ((10, 10), (40, 30)))
-    assert all((dense[name] >= mask).all() for name, mask in sparse.items())
-
-
 def test_the_seed_and_the_number_decide():
     torch.manual_seed(1)
     first = random_mask(LAYERS, (30, 20), seed=5, number=2)
@@ -120,17 +102,6 @@ def test_a_random_bank_is_a_sequence_that_can_be_continued():
     assert parts.infos == whole.infos
     for name in whole.names:
         assert same(parts.mask(name), whole.mask(name))
-
-
-def test_settings_that_draw_nothing():
-    for count in (0, -2):
-        for make in (random_bank, disjoint_bank):
-            with pytest.raises(InputError, match=f"at least 1, got {count}"):
-                make(LAYERS, count)
-    bank = MaskBank(LAYERS)
-    with pytest.raises(InputError, match=r"did you mean 0.95\?"):
-        add_random_masks(bank, 2, sparsity=95)
-    assert len(bank) == 0
 
 
 def test_a_learner_adds_masks_of_any_source():

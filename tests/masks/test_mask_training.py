@@ -9,7 +9,6 @@ from impresslearn import Recipe
 from impresslearn.data import to_batches
 from impresslearn.errors import InputError
 from impresslearn.masks import (
-    PopupScores,
     prune,
     pruning,
     train_mask,
@@ -33,22 +32,6 @@ def accuracy(backbone, weights, data, statistics=None):
 
 def masked(weights, mask):
     return {name: weight * mask[name] for name, weight in weights.items()}
-
-
-def test_popup_scores_mask_the_weights(backbone):
-    frozen = backbone.weights
-    scores = PopupScores.create(backbone.layers, (50, 10), 2, "score")
-    masks, effective = scores.masks(), scores.weights(frozen)
-    assert [int(mask.sum()) for mask in masks.values()] == [50, 10]
-    assert same(effective, masked(frozen, masks))
-    sum(weight.sum() for weight in effective.values()).backward()
-    for layer, tensor in zip(scores.layers, scores.tensors, strict=True):
-        count = int(masks[layer.name].sum())
-        assert torch.equal(masks[layer.name], top_mask(tensor, count, "score"))
-        assert torch.equal(tensor.grad, frozen[layer.name])
-    again, other = (PopupScores.create(backbone.layers, (50, 10), seed) for seed in (2, 3))
-    assert same(again.masks(), PopupScores.create(backbone.layers, (50, 10), 2).masks())
-    assert not same(other.masks(), again.masks())
 
 
 @pytest.mark.parametrize("score_rule", RULES)

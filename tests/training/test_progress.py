@@ -73,18 +73,6 @@ def test_a_log_gets_the_numbers_of_each_training(capfd):
         assert torch.equal(mask, quiet.bank_.mask("first")[name])
 
 
-def test_a_log_of_an_evaluation_gets_the_accuracies_of_what_is_learned():
-    told = []
-    stream = {f"t{seed}": (blobs(seed), blobs(seed)) for seed in range(3)}
-    learner = quick_learner().add_random_masks(4)
-    result = il.evaluate(learner, stream, progress=lambda *line: told.append(line))
-    assert [line[:2] for line in told] == [("evaluation", learned) for learned in (1, 2, 3)]
-    for _, learned, values in told:
-        row = result.matrix[learned]
-        wanted = {f"accuracy/t{place}": row[place] for place in range(learned)}
-        assert values == wanted | {"average_accuracy": pytest.approx(sum(row[:learned]) / learned)}
-
-
 def test_other_methods_take_a_log_and_its_error_ends_the_work():
     told = []
     method = il.FineTuning(lenet(), recipe=QUICK, progress=lambda *line: told.append(line))

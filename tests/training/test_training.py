@@ -1,5 +1,4 @@
 import math
-from contextlib import contextmanager
 from itertools import pairwise
 
 import pytest
@@ -8,7 +7,6 @@ import torch
 from impresslearn.data import TensorBatches
 from impresslearn.errors import InputError, TrainingError
 from impresslearn.training.loop import Recipe, fit
-from impresslearn.training.progress import Progress
 
 INPUTS = torch.arange(10, dtype=torch.float32)[:, None]
 TARGETS = torch.arange(10)
@@ -149,20 +147,6 @@ def test_dropout_follows_the_seed_and_global_randomness_is_left_alone():
     torch.manual_seed(2)
     assert torch.equal(run(0), first)
     assert not torch.equal(run(1), first)
-
-
-def test_progress_advances_once_a_step():
-    events = []
-
-    class Counter(Progress):
-        @contextmanager
-        def track(self, total):
-            events.append(total)
-            yield lambda: events.append("step")
-
-    parameter = torch.zeros((), requires_grad=True)
-    fit([parameter], lambda *_: parameter * 1.0, SOURCE, Recipe(epochs=3), 0, Counter())
-    assert events == [3, "step", "step", "step"]
 
 
 @pytest.mark.parametrize(

@@ -74,8 +74,8 @@ def decode_levels(
 
 def coded_bits(levels: Levels) -> float:
     """The code length of a vector in its own model, without the model's two bytes."""
-    zeros, ratio = _fitted(levels)
-    zeros, ratio = zeros / 256, ratio / 256
+    zero_byte, ratio_byte = _fitted(levels)
+    zeros, ratio = zero_byte / 256, ratio_byte / 256
     size = np.abs(levels).sum()
     used = np.count_nonzero(levels)
     bits = -(levels.size - used) * math.log2(zeros)

@@ -1,4 +1,4 @@
-"""Beside its masks a task may learn its own head, and changes of norms and biases."""
+"""A task's own head, and its changes of norms and biases: beside masks, or alone."""
 
 from __future__ import annotations
 

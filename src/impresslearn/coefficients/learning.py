@@ -170,7 +170,7 @@ def _parts_of_new_task(
         parts.append(Head())
     if spec.tune and backbone.small_parameters(spec.tune):
         parts.append(NormBiasDeltas(spec.tune))
-    # With its own head a task can be learned without masks or maskable layers.
+    # A task with its own head needs neither masks nor maskable layers.
     nothing_to_change = not num_masks if main.uses_masks else not backbone.layers
     if backbone.own_head is None or not nothing_to_change:
         parts.insert(len(parts) if main.is_sparse else 0, main)  # sparse integers come last

@@ -37,7 +37,7 @@ LEVELS_PER_UNIT = 10.0
 
 @dataclass(frozen=True)
 class CoefficientSpec:
-    """Which numbers a task learns.
+    """The kind of numbers that a task learns.
 
     - granularity: name of a registered parametrisation: "layer", "unit", "weight" or "readout".
     - output_scale: whether masks also get a learned scale per output unit.

@@ -35,7 +35,7 @@ _BITS = {"int8": 8, "int5": 5, "int4": 4, "coded": 4}
 class TensorLayout:
     """One tensor that a task keeps.
 
-    - name: what the tensor is, unique within a task ("alpha.fc1.weight").
+    - name: unique within a task ("alpha.fc1.weight").
     - shape: sizes of its dimensions; under int8 to int4 each column (all but the first dimension)
       has its own rounding step.
     - around_one: whether the values lie around 1 rather than 0, so that rounding subtracts an

@@ -81,7 +81,7 @@ def coded_mask(mask: PackedMask, layers: Sequence[MaskableLayer]) -> PackedMask:
 
 @dataclass(frozen=True, repr=False)
 class Overlap:
-    """The Jaccard index |A∩B| / |A∪B| of a bank's masks, and that of independent masks.
+    """The Jaccard index |A∩B| / |A∪B| of a bank's masks, beside its value for independent masks.
 
     Two empty masks have none: NaN.
 

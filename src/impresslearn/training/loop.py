@@ -238,7 +238,7 @@ class TaskTraining:
     - phase: the mode of norms, and the statistics that they gather.
     - seed, progress: see `fit`.
     - fold_after: the share of the steps in which batch norms normalise by the batch, in place of
-      their frozen statistics; what they gather is then folded into the trained scales and shifts.
+      their frozen statistics; the gathered ones are then folded into the trained scales and shifts.
     """
 
     backbone: Backbone
