@@ -87,6 +87,8 @@ def trainable_numbers(
     parameters = []
     for group in groups:
         parameters += group.parameters
+    # At its full price from the first step, a mixture shrinks to zeros before it is of any use.
+    # Numbers that start from a pretrained network, or from a learned task, are useful at once.
     warmup = 0.0
     if spec.bit_price and not spec.residual and (present is None or spec.parametrisation.is_sparse):
         share = spec.parametrisation.price_warmup
@@ -100,6 +102,7 @@ def trainable_numbers(
 
     def weights() -> tuple[dict[str, Tensor], Tensor | float]:
         nonlocal step
+        # One step of eq. 1: the weights W ⊙ Σ_t α_t M^t, or what other parametrisations make of W.
         coefficients = Coefficients(parts, tensors(), num_masks)
         cost: Tensor | float = 0.0
         if spec.bit_price:
@@ -117,8 +120,8 @@ def trainable_numbers(
         values: list[Tensor] = []
         grids: list[Grid] = []
         for group in groups:
-            kept, steps = group.result()
-            values, grids = values + kept, grids + steps
+            rounded, steps = group.result()
+            values, grids = values + rounded, grids + steps
         is_coded = spec.bit_price is not None
         return Coefficients(
             parts, grouped(values, layouts), num_masks, tuple(grids) if is_coded else None
@@ -220,6 +223,8 @@ def _leaves(
         return [RealParameters(values)]
     if not values:
         return sparse
+    # One object for the integers of all tensors: an object per tensor would cost a dozen operations
+    # each at every step.
     quantized = QuantizedParameters(shapes, grids, speeds, device)
     quantized.set(0, values)
     return [quantized, *sparse]

@@ -54,6 +54,7 @@ def mix(bits: Tensor, alpha: Tensor, weight: Tensor) -> Tensor:
     Returns a tensor of weight's shape and dtype; the sum runs in float32, in the masks' order.
     """
     rows = _rows(weight).contiguous()
+    # One unpacked mask at a time: all at once would take eight times the memory of the bank.
     total = torch.zeros(rows.shape, dtype=torch.float32, device=weight.device)
     for packed, coefficient in zip(bits, alpha.float(), strict=True):
         total += unpack(packed, rows.shape[1]) * coefficient.reshape(-1, 1)

@@ -212,6 +212,7 @@ class _Popup(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple:
         weight, scores = ctx.saved_tensors
         if scores is None:
+            # Straight-through: the mask counts as the score itself, so d loss / d score = grad ⊙ W.
             return grad * weight, None, None, None
         if _plain(grad, weight, scores):
             flat = (tensor.detach().flatten().numpy() for tensor in (grad, weight, scores))

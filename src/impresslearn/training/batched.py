@@ -98,6 +98,7 @@ def _fit_together(problems: Sequence[Problem], progress: Progress) -> None:
         stacked = {}
         for name in networks[0]:
             stacked[name] = torch.stack([weights[name] for weights in networks])
+        # The sum of the losses has the gradients of each: the problems share no parameter.
         losses = torch.vmap(training.loss, in_dims=(0, 1, 1))(stacked, inputs, targets)
         return losses.sum() + sum(costs)
 

@@ -290,7 +290,7 @@ def _endless(
 ) -> Iterator[tuple[Tensor | Inputs, Tensor]]:
     size = recipe.batch_for(len(source))
     while True:
-        for inputs, targets in source.batches(size, generator):
+        for inputs, targets in source.batches(size, generator):  # one epoch
             # A last batch of one has no batch statistics; it is skipped unless it is all there is.
             if len(targets) > 1 or len(source) == 1 or size == 1:
                 yield inputs, targets
