@@ -33,15 +33,10 @@ def test_a_data_set_is_learned_like_the_arrays_in_it(kind):
 def test_columns_of_labels_by_other_names_and_kinds():
     words = clusters(label=["no", "yes"] * 48).rename_column("label", "labels")
     assert as_examples(words).labels.tolist() == ["no", "yes"] * 48
-    named = clusters().cast_column("label", datasets.ClassLabel(names=["a", "b", "c"]))
-    named = named.rename_column("label", "kind")
-    assert as_examples(named).labels.tolist() == blobs()[1].tolist()
-    both = clusters(kind=[1] * 96).cast_column("kind", datasets.ClassLabel(names=["a", "b"]))
-    assert set(as_examples(both).inputs.named) == {"x", "kind"}  # "label" is the label
     refused("one column named label or labels, they have x, y", as_examples,
             clusters().rename_column("label", "y"))  # fmt: skip
     refused("they have x, label, labels", as_examples, clusters(labels=[0] * 96))
-    refused("only the label column 'label'", as_examples, clusters().remove_columns("x"))
+    refused("they have label; ", as_examples, clusters().remove_columns("x"))
 
 
 def test_several_columns_become_inputs_by_name():
@@ -53,11 +48,10 @@ def test_several_columns_become_inputs_by_name():
     assert set(found.inputs.named) == {"input_ids", "attention_mask"}
     assert torch.equal(found.inputs.named["input_ids"], torch.from_numpy(ids))
     assert found.labels.tolist() == blobs()[1].tolist()
-    refused("7,680 bytes, more than the limit of 100", as_examples, data, memory_limit=100)
     uneven = ids.tolist()
     uneven[3] = uneven[3][:2]
     data = clusters(input_ids=uneven, attention_mask=mask.tolist()).remove_columns("x")
-    refused(r"'input_ids' has rows of shapes \(2,\) and \(5,\); pad them", as_examples, data)
+    refused("'input_ids' holds text or rows of unequal lengths; make", as_examples, data)
 
 
 def test_images_come_channels_first_and_as_pixels():
@@ -93,22 +87,3 @@ def test_what_cannot_be_used_is_refused():
     refused("hold no example", as_examples, clusters().select([]))
     splits = datasets.DatasetDict({"train": clusters(), "test": clusters()})
     refused("several splits; choose one of train, test", as_examples, splits)
-
-    def broken(rows):
-        raise OSError("gone")
-
-    refused("row 0 of the data cannot be read", as_examples, clusters().with_transform(broken))
-
-
-@pytest.mark.parametrize("kind", [None, "numpy", "torch"])
-def test_columns_of_bytes_are_pixels_as_they_are_elsewhere(kind):
-    pixels = np.random.default_rng(0).integers(0, 256, (6, 4, 4), dtype=np.uint8)
-    rows = datasets.List(datasets.List(datasets.Value("uint8")))
-    for of in (datasets.Array2D((4, 4), "uint8"), rows):
-        features = datasets.Features({"x": of, "label": datasets.Value("int64")})
-        held = {"x": pixels.tolist(), "label": [0, 1] * 3}
-        found = as_examples(datasets.Dataset.from_dict(held, features=features).with_format(kind))
-        assert found.pixels
-        assert torch.equal(found.inputs, torch.from_numpy(pixels) / 255)
-    numbers = as_examples(clusters(x=np.arange(96 * 16).reshape(96, 16).tolist()))
-    assert (numbers.pixels, float(numbers.inputs.max())) == (False, 96 * 16 - 1)

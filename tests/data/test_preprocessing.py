@@ -69,14 +69,14 @@ def test_normalisation_comes_last(tmp_path):
             for size in [0, 2.0, True, "9", 8193]
         ),
         *(
-            ({"mean": mean}, "^mean must be a number, or one a channel")
-            for mean in ["a", [0, None], [], float("nan"), True, 10**400]
+            ({"mean": mean}, "^mean must be a .*number")
+            for mean in ["a", [0, None], [], float("nan"), True]
         ),
         ({"pixels": 1}, "^pixels must be True, False or None"),
         ({"std": 0}, "std must be a number above 0"),
         ({"std": [1, -1]}, "std must be a number above 0"),
-        ({"mean": [1, 2]}, r"mean has 2 numbers, for as many channels, .* shape \(4, 5, 3\)"),
-        ({"std": [1, 2]}, "std has 2 numbers, for as many"),
+        ({"mean": [1, 2]}, r"mean has 2 numbers, one per channel, .* shape \(4, 5, 3\)"),
+        ({"std": [1, 2]}, "std has 2 numbers, one per channel"),
         ({"std": 1e-40}, "inputs hold .* NaN or infinite"),
     ],
 )

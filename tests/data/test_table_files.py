@@ -4,6 +4,7 @@ import csv
 import io
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from hypothesis import given, settings
@@ -70,7 +71,12 @@ def test_a_named_label_column_may_be_missing_from_inputs(tmp_path):
     path = write(tmp_path, "x,y\n1,2\n3.5,-40\n5,6")
     assert read_inputs(path, label_column="kind").inputs.tolist() == X
     assert read_inputs(path).inputs.tolist() == [[1], [3.5], [5]]
-    refused(r"no column 'kind'; it has 'x', 'y'", read_examples, path, label_column="kind")
+    refused(
+        "expected one column 'kind', the table has 'x', 'y'",
+        read_examples,
+        path,
+        label_column="kind",
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,6 +94,24 @@ def test_names_of_classes(tmp_path, rows, column, labels):
     assert examples.labels.tolist() == labels
 
 
+def test_parquet(tmp_path):
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    frame = pandas.DataFrame(
+        {"width": [1.0, 3.5, 5], "label": ["a", "b", "a"], "height": [2, -40, 6]}
+    )
+    frame.to_parquet(tmp_path / "a.parquet")
+    examples = read_examples(tmp_path / "a.parquet")
+    assert (examples.inputs.tolist(), examples.labels.tolist()) == (X, ["a", "b", "a"])
+    assert read_inputs(tmp_path / "a.parquet").inputs.tolist() == X
+
+
+def test_the_order_of_named_columns(tmp_path):
+    path = write(tmp_path, "height,label,width\n2,0,1\n-40,1,3.5\n6,0,5\n")
+    assert read_examples(path, columns=("width", "height")).inputs.tolist() == X
+    message = "a.csv: the columns must be 'width', 'age', got 'height', 'width'"
+    refused(message, read_examples, path, columns=("width", "age"))
+
+
 def test_pixel_tables_keep_their_numbers_and_take_a_shape(tmp_path):
     path = write(tmp_path, "label,0,1,2,3\n4,0,51,204,255")
     assert read_examples(path, shape=(1, 2, 2)).inputs.tolist() == [[[[0, 51], [204, 255]]]]
@@ -98,23 +122,27 @@ def test_pixel_tables_keep_their_numbers_and_take_a_shape(tmp_path):
     [
         ("\n\r\n\n", "a.csv is empty"),
         ("a,label\n\n\n", "holds a header and no row"),
-        ("label\n1\n2\n", "no column besides that of the labels"),
-        ("a,b\n1,2\n", "no column label, target, class, y; it has 'a', 'b'; say with label_column"),
-        (",a,label\n0,1,2\n", "column 1 of the header has no name"),
-        ("a,label,Target\n1,2,3", "several columns could hold the label, 'label', 'Target'"),
-        ("5.1,3.5,setosa\n1,2,x", "cannot tell whether the first line .* '5.1', '3.5', 'setosa'"),
-        ("0,1,2\n7,8,9", "cannot tell"),
-        ("a,label\n1,0\n,1", r"row 2 \(line 3\), column 'a' is empty"),
-        ("a,label\n\n1,0\n\n1, ", r"row 2 \(line 5\), column 'label' is empty"),
-        ("a,label\n1,0\nNaN,1", r"row 2 \(line 3\), column 'a' holds 'NaN', expected a finite"),
-        ("a,label\n1e39,0\n2,1", r"row 1 \(line 2\), column 'a' holds '1e39', too large for fl"),
-        ("a,label\n1_0,0", r"row 1 \(line 2\), column 'a' holds '1_0', expected a number"),
-        (f"a,label\n{'x' * 99},0", r"column 'a' holds 'x{39}…', expected a number"),
-        ("a,label\n1,0\n1", r"row 2 \(line 3\) has 1 cells, expected 2"),
+        ("label\n1\n2\n", "no column besides the label"),
+        ("a,b\n1,2\n", "one column label, target, class or y, the table has 'a', 'b'; say with"),
+        (",a,label\n0,1,2\n", "a column has no name in the header"),
+        ("a,label,Target\n1,2,3", "expected one column .* the table has 'a', 'label', 'Target'"),
+        ("5.1,3.5,setosa\n1,2,x", "the table has '5.1', '3.5', 'setosa'"),
+        ("0,1,2\n7,8,9", "has no header"),
+        ("a,label\n1,0\n,1", "row 2, column 'a' holds '', expected a finite number"),
+        ("a,label\n\n1,0\n\n1, ", "row 2 has no label"),
+        ("a,label\n1,0\nNaN,1", "row 2, column 'a' holds 'NaN', expected a finite"),
+        ("a,label\n1e39,0\n2,1", r"row 1, column 'a' holds '1e\+39', expected a fin"),
+        ("a,label\n1_0,0", "row 1, column 'a' holds '1_0', expected a finite number"),
+        (
+            f"a,label\n{'x' * 99},0",
+            r"column 'a' holds 'x{39}…', expected a finite number; pan",
+        ),
+        ("a,label\n1,0\n1", "row 2 has no label"),
+        ("a,label\n1,2,0\n1,2,0", "rows have more cells than the 2 of the first line"),
+        ("a,label\n1,0\n1,2,0", "cannot read .*a.csv: .*Expected 2 fields in line 3, saw 3"),
         ("a,label\n1,0.5\n2,1", "labels must be integers or names, got '0.5'"),
         (("a,label\n" + "1,2\n" * 9999 + "1,ö").encode("latin1"), "a.csv is not UTF-8 text"),
-        ("a" * 200_000, "cannot read .*a.csv: field larger"),
-        ('a,label\n1,"two\nlines"\nz,x\n', r"row 2 \(line 4\), column 'a' holds 'z'"),
+        ('a,label\n1,"two\nlines"\nz,x\n', "row 2, column 'a' holds 'z'"),
     ],
 )
 def test_tables_that_cannot_be_used(tmp_path, content, match):
@@ -127,12 +155,10 @@ def test_tables_that_cannot_be_used(tmp_path, content, match):
     ("content", "settings", "match"),
     [
         (PLAIN, {"label_column": 3}, "has 3 columns, there is no column 3"),
-        (PLAIN, {"label_column": True}, "label_column must be a name or a position"),
         (PLAIN, {"header": False}, "has no header"),
         ("1,2\n3,4", {"label_column": "kind"}, "has no header"),
-        ("1,a\nx,b", {"label_column": -1}, r"row 2 \(line 2\), column 1 holds 'x'"),
+        ("1,a\nx,b", {"label_column": -1}, "row 2, column 1 holds 'x'"),
         (PLAIN, {"std": 1e-40}, "a.csv: inputs hold 6 NaN or infinite values"),
-        (PLAIN, {"memory_limit": 20}, "42 bytes of text, more than the limit of 20"),
         (PLAIN, {"shape": (1, 28, 28)}, r"a.csv: inputs of shape \(2,\) cannot be given"),
     ],
 )

@@ -70,7 +70,7 @@ def test_unusable_files_are_refused(encoder, tmp_path):
         {"projection": np.float16(1)},
     ):
         np.savez(path, **arrays | changed)
-        refused("is no text encoder", TextEncoder.load, path)
+        refused("is not a text encoder", TextEncoder.load, path)
     for content in (b"", b"PK\x03\x04 broken", b"\x93NUMPY"):
         path.write_bytes(content)
-        refused("is no text encoder", TextEncoder.load, path)
+        refused("is not a text encoder", TextEncoder.load, path)

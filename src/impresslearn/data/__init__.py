@@ -14,17 +14,18 @@ from impresslearn.data.batches import (
     even_parts,
     to_batches,
 )
-from impresslearn.data.conversion import as_examples
+from impresslearn.data.conversion import as_examples, users_code
 from impresslearn.data.examples import (
     MEMORY_LIMIT,
     Augmentation,
     Examples,
+    Inputs,
     StreamedExamples,
     as_inputs,
     as_network_inputs,
     data_fingerprint,
+    one_tensor,
 )
-from impresslearn.data.inputs import Inputs
 from impresslearn.data.labels import (
     Label,
     classes_of,
@@ -58,6 +59,8 @@ __all__ = [
     "even_parts",
     "grown_classes",
     "label_array",
+    "one_tensor",
     "task_classes",
     "to_batches",
+    "users_code",
 ]

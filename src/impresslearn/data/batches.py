@@ -8,38 +8,49 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from impresslearn.data.examples import Augmentation, Examples, StreamedExamples, as_inputs, raw
-from impresslearn.data.inputs import Inputs
+from impresslearn.data.examples import (
+    Augmentation,
+    Examples,
+    Inputs,
+    StreamedExamples,
+    as_inputs,
+    drawing,
+    raw,
+)
 from impresslearn.data.labels import Label, encode_labels, label_array
-from impresslearn.data.random_state import drawing
 from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.files import reason_of
 
 
 class BatchSource(Protocol):
-    """What the training loop draws from."""
+    """Examples that the training loop draws batches from."""
 
     def __len__(self) -> int: ...
 
     def batches(
         self, batch_size: int, generator: torch.Generator | None = None
     ) -> Iterator[tuple[Tensor | Inputs, Tensor]]:
-        """Batches of (inputs, class indices); shuffled if a generator is given, else even parts."""
+        """Batches of inputs and class indices.
+
+        - `batch_size`: rows per batch.
+        - `generator`: shuffles; None (the default) keeps the order and makes parts of even size.
+        """
         ...
 
 
 def even_parts(count: int, most: int) -> list[int]:
-    """Sizes, alike up to one, that `count` rows are computed in, `most` at a time.
+    """Sizes of the parts, equal up to one, in which rows are computed.
 
-    Where norms use the statistics of the batch, a small remainder would be computed with those of a
-    few rows, and one row has none: with `most` >= 2 no part is a single row, if need be by one more
-    than `most`.
+    - `count`: number of rows.
+    - `most`: rows per part; one more is allowed where a part of a single row would be left.
     """
+    # Norms with the statistics of the batch get bad ones from a small remainder, none from one row.
     parts = -(-count // most)
     if most > 1:
         parts = min(parts, count // 2)
-    size, larger = divmod(count, max(1, parts))
-    return [size + 1] * larger + [size] * (max(1, parts) - larger)
+    parts = max(1, parts)
+    size, larger = divmod(count, parts)
+    return [size + 1] * larger + [size] * (parts - larger)
 
 
 @dataclass(frozen=True)
@@ -114,9 +125,12 @@ def to_batches(
 def loaded(
     dataset: Dataset, workers: int, generator: torch.Generator, **settings: Any
 ) -> Iterator[tuple[Tensor, list[Any]]]:
-    """What a `DataLoader` reads, as batches (inputs, labels), and errors of workers in one line.
+    """Batches (inputs, labels) that a `DataLoader` reads; errors of its workers are one line.
 
-    Each batch (of each worker: each epoch) draws from global generators seeded by `generator`.
+    - `dataset`: pairs (input, label).
+    - `workers`: processes that read; 0 reads in this process.
+    - `generator`: seeds the global generators for each batch, or for each epoch of a worker.
+    - `settings`: more arguments of the `DataLoader`.
     """
     loader = DataLoader(
         dataset, num_workers=workers, generator=generator, collate_fn=_stacked, **settings

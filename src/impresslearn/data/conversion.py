@@ -1,17 +1,16 @@
-"""Turns whatever form labelled data come in into `Examples` or `StreamedExamples`.
+"""Turns labelled data of any accepted form into `Examples` or `StreamedExamples`.
 
-A `DataLoader` that only selects and batches is as good as its data set, or as the part that it
-draws. What puts batches together in its own way, or gives items only in a row, is read once and
-held, and refused where it draws at random: holding it would freeze an augmentation.
+Data that fit in memory are read once and held. Data that do not fit, or that a `Dataset` draws at
+random, are streamed: holding one random crop of an image would freeze the augmentation.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import replace
-from itertools import chain, islice
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import (
@@ -19,19 +18,32 @@ from torch.utils.data import (
     DataLoader,
     Dataset,
     IterableDataset,
-    Subset,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
     default_collate,
     default_convert,
 )
 
-from impresslearn.data import random_state
-from impresslearn.data.columns import from_columns, has_columns
-from impresslearn.data.datasets import PROBED, Items, form_of, from_dataset, same
-from impresslearn.data.examples import MEMORY_LIMIT, Examples, StreamedExamples, pair, raw
-from impresslearn.data.images import class_images, image_files
+from impresslearn.data.batches import loaded
+from impresslearn.data.examples import (
+    MEMORY_LIMIT,
+    Examples,
+    Inputs,
+    StreamedExamples,
+    as_network_inputs,
+    drawing,
+    generator_states,
+    raw,
+    to_tensor_and_dtype_kind,
+)
+from impresslearn.data.images import ImageFiles, class_images, image_files
 from impresslearn.data.labels import label_array
-from impresslearn.data.paths import users_code
-from impresslearn.errors import InputError
+from impresslearn.errors import ImpressLearnError, InputError
+from impresslearn.files import reason_of
+
+PROBED = 16
+"""Items of a data set that are read twice to see whether it draws at random."""
 
 
 def as_examples(
@@ -39,19 +51,17 @@ def as_examples(
 ) -> Examples | StreamedExamples:
     """Labelled examples from any of the usual forms.
 
-    data: `Examples`; a pair (inputs, labels) of tensors, arrays or lists; a map-style `Dataset` of
-    (input, label); a `DataLoader` (its data set is read, its batch size and order are not used, a
-    sampler that selects is drawn once); an `IterableDataset`; a `datasets.Dataset` with a column of
-    labels (see `from_columns`); the path of an image folder (one sub-folder a class; needs the
-    extra `vision`).
-    A `Dataset` is held in memory up to `memory_limit` bytes, and streamed beyond by `workers`
-    processes. One that draws at random while it is read is always streamed, so that each epoch
-    draws anew: from torch's, numpy's and Python's global generators as the training seed says, or
-    from its own, in this process. An `IterableDataset`, or a loader with a collate function of its
-    own, is read once and held; one that draws at random is refused.
+    - `data`: a pair (inputs, labels) of tensors, arrays or lists; a `Dataset` of (input, label); a
+      `DataLoader`, of which only the data set is used; a `datasets.Dataset` of Hugging Face with a
+      column label or labels; the path of an image folder with one sub-folder per class (extra
+      `vision`); or `Examples`.
+    - `memory_limit`: bytes, as float32, up to which a data set is held (4 GiB); lower it if memory
+      is short. A data set that draws at random while it is read is streamed at any size.
+    - `workers`: processes that read streamed data (2); a `DataLoader` brings its own number.
+
     Raises InputError for empty data, unequal lengths, NaN or infinite inputs, labels that are
-    neither integers nor strings, and items that cannot be read; MissingDataError for a path where
-    nothing is.
+    neither integers nor strings, items that cannot be read, and loaders with their own sampler or
+    collate function; MissingDataError for a path that does not exist.
     """
     examples = _converted(data, memory_limit, workers)
     if len(examples) == 0:
@@ -72,19 +82,23 @@ def _converted(data: Any, memory_limit: int, workers: int) -> Examples | Streame
     if isinstance(data, StreamedExamples):
         return replace(data, labels=label_array(data.labels))
     if isinstance(data, (str, Path)):
-        files = list(chain.from_iterable(class_images(Path(data)).values()))
-        return from_dataset(image_files(files), memory_limit, workers)
+        files = [file for images in class_images(Path(data)).values() for file in images]
+        return _from_dataset(image_files(files), memory_limit, workers)
     if isinstance(data, DataLoader):
-        return _from_loader(data, memory_limit)
+        _check_plain(data)
+        return _from_dataset(data.dataset, memory_limit, data.num_workers, data.num_workers)
     if isinstance(data, IterableDataset):
-        return _held(lambda: map(_batch_of_one, data), memory_limit)
+        raise InputError(
+            "an IterableDataset can be read in one order only; give a Dataset with __getitem__, or "
+            "collect its items into tensors"
+        )
     if isinstance(data, Dataset):
-        return from_dataset(data, memory_limit, workers)
-    if has_columns(data):
-        return from_columns(data, memory_limit, workers)
+        return _from_dataset(data, memory_limit, workers)
+    if _has_columns(data):
+        return _from_columns(data, memory_limit, workers)
     if isinstance(data, (tuple, list)) and len(data) == 2:
         return pair(*data)
-    if isinstance(data, dict) and data and all(map(has_columns, data.values())):
+    if isinstance(data, Mapping) and data and all(map(_has_columns, data.values())):
         raise InputError(f"the data are several splits; choose one of {', '.join(data)}")
     hint = "; did you mean its .train?" if hasattr(data, "train") and hasattr(data, "test") else ""
     raise InputError(
@@ -93,108 +107,186 @@ def _converted(data: Any, memory_limit: int, workers: int) -> Examples | Streame
     )
 
 
-def _from_loader(loader: DataLoader, memory_limit: int) -> Examples | StreamedExamples:
-    collate, plain = loader.collate_fn, loader.collate_fn in (default_collate, default_convert)
-    if type(loader).__iter__ is not DataLoader.__iter__:  # whose own draws are not the data's
-        return _held(lambda: iter(loader), memory_limit, watched=False)
-    if isinstance(loader.dataset, IterableDataset):
-        flow, size = loader.dataset, loader.batch_size
-        if plain and size is not None:
-            return _held(lambda: map(_batch_of_one, flow), memory_limit)
-        return _held(lambda: map(collate, _chunks(flow, size) if size else flow), memory_limit)
-    keys, batches = _keys(loader)
-    if plain and not any(isinstance(key, (list, tuple)) for key in keys):
-        dataset = loader.dataset if isinstance(keys, range) else Subset(loader.dataset, keys)
-        return from_dataset(dataset, memory_limit, loader.num_workers, loader.num_workers)
-    read = Items(loader.dataset).read
-    if batches is None:
-        return _held(lambda: map(collate, map(read, keys)), memory_limit)
-    return _held(lambda: (collate(list(map(read, batch))) for batch in batches), memory_limit)
+def pair(inputs: Any, labels: Any) -> Examples:
+    """Inputs and labels that belong together by their positions."""
+    if isinstance(inputs, (Mapping, Inputs)):
+        return Examples(as_network_inputs(inputs), label_array(labels))
+    values, pixels, integers = to_tensor_and_dtype_kind(inputs)
+    return Examples(values, label_array(labels), None, pixels, integers)
 
 
-def _keys(loader: DataLoader) -> tuple[Sequence[Any], list[list[Any]] | None]:
-    """The keys that a loader asks its data set for, and its batches of them, if it makes any.
+@contextmanager
+def users_code(what: Callable[[], str]) -> Iterator[None]:
+    """Turns an exception of a user's data set into one line; `what` says what cannot be read."""
+    try:
+        yield
+    except ImpressLearnError:
+        raise
+    except Exception as error:
+        raise InputError(f"{what()}: {type(error).__name__}: {reason_of(error)}") from error
 
-    A sampler that draws every item once, in whatever order, gives the range of all keys.
+
+@dataclass(frozen=True, eq=False)
+class _Items(Dataset):
+    """The items of a data set as pairs (tensor, label), each checked against the first.
+
+    form: what all must have, None before the first is known.
     """
-    batches = loader.batch_sampler
-    if batches is not None and type(batches) is not BatchSampler:
-        chosen = list(map(list, batches))
-        return list(chain.from_iterable(chosen)), chosen
-    before = random_state.state()
-    keys: Sequence[Any] = list(loader.sampler if batches is None else batches.sampler)
-    every = range(len(Items(loader.dataset)))
-    if all(type(key) is int for key in keys) and sorted(keys) == list(every):
-        random_state.restore(before)
-        keys = every
-    # The loader itself does not know the size where it was given the batches.
-    return keys, None if batches is None else list(_chunks(keys, batches.batch_size))
+
+    dataset: Any
+    form: str | None = None
+
+    def __len__(self) -> int:
+        with users_code(lambda: "a Dataset must know its length"):
+            return len(self.dataset)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Any]:
+        kind = type(self.dataset).__name__
+        with users_code(lambda: f"item {index} of {len(self)} in the {kind} cannot be read"):
+            item = self.dataset[index]
+        if not isinstance(item, (tuple, list)) or len(item) != 2:
+            raise InputError(
+                f"a Dataset must give pairs (input, label), item {index} is a {type(item).__name__}"
+            )
+        value = raw(item[0])
+        if self.form not in (None, _form_of(value)):
+            raise InputError(
+                f"the inputs of a Dataset must share one shape and type, item {index} has "
+                f"{_form_of(value)}, the first {self.form}"
+            )
+        return value, item[1]
 
 
-def _held(begin: Callable[[], Iterator[Any]], limit: int, watched: bool = True) -> Examples:
-    """All batches of one reading, which `begin` begins; watched: whether only the data draw."""
-    before, size = random_state.state(), 0
-    batches: list[tuple[Tensor, list[Any]]] = []
-    for values, labels in _read(begin):
-        batches.append((values, labels))
-        if form_of(values[0]) != form_of(batches[0][0][0]):
-            raise InputError(
-                "the inputs of a DataLoader must share one shape and type, got "
-                f"{form_of(batches[0][0][0])} and {form_of(values[0])}"
-            )
-        size += 4 * values.numel()
-        if size > limit:
-            raise InputError(
-                f"the data take more memory than the limit of {limit:,} bytes and give "
-                "items only in a row; give a Dataset with __getitem__, which can be streamed"
-            )
-    if not batches:
+def _from_dataset(
+    dataset: Dataset, memory_limit: int, workers: int, small_workers: int = 0
+) -> Examples | StreamedExamples:
+    """small_workers: processes that read data at random which would fit in memory."""
+    items = _Items(dataset)
+    count = len(items)
+    if count == 0:
         raise InputError("the data hold no example")
-    drew = watched and random_state.state() != before
-    if drew or not all(map(same, batches, _again(begin))):
+    if type(dataset) is TensorDataset and len(dataset.tensors) == 2:
+        return pair(*dataset.tensors)
+    first, _ = items[0]
+    items = replace(items, form=_form_of(first))
+    images = isinstance(dataset, ImageFiles)
+    pixels = images or first.dtype == torch.uint8
+    fits = 4 * first.numel() * count <= memory_limit
+    if fits and (images or not _draws_at_random(items)):
+        values, labels = [], []
+        for index in range(count):
+            value, label = items[index]
+            values.append(value.clone())  # a data set may give the same memory again and again
+            labels.append(label)
+        return replace(pair(values, labels), pixels=pixels)
+    workers = small_workers if fits else workers
+    known = _known_labels(dataset)
+    if known is None:
+        labels = []
+        read = loaded(items, workers, torch.Generator().manual_seed(0), batch_size=64)
+        for _, batch_labels in read:
+            labels.extend(batch_labels)
+        known = label_array(labels)
+    return StreamedExamples(items, known, workers, pixels=pixels)
+
+
+def _form_of(value: Tensor) -> str:
+    return f"{tuple(value.shape)}{' of uint8' if value.dtype == torch.uint8 else ''}"
+
+
+def _draws_at_random(items: _Items) -> bool:
+    """Whether some items differ when they are read again, or draw from the global generators."""
+    with drawing(0):
+        before = generator_states()
+        for index in np.linspace(0, len(items) - 1, PROBED).astype(int):
+            value, _ = items[int(index)]
+            value = value.clone()  # the second reading may use the same memory
+            if not torch.equal(value, items[int(index)][0]):
+                return True
+        return generator_states() != before
+
+
+def _known_labels(dataset: Any) -> np.ndarray | None:
+    """The labels that spare a reading of all images; None if the items themselves must be read."""
+    torchvision = type(dataset).__module__.startswith("torchvision.datasets.")
+    changed = getattr(dataset, "target_transform", None) is not None
+    targets = getattr(dataset, "targets", None)
+    if isinstance(dataset, ImageFiles) or (torchvision and not changed and targets is not None):
+        return label_array(targets)
+    return None
+
+
+def _check_plain(loader: DataLoader) -> None:
+    """Raises InputError for a loader that gives anything else than each item of its data set."""
+    if isinstance(loader.dataset, IterableDataset):
+        _converted(loader.dataset, 0, 0)  # which raises
+    batches = loader.batch_sampler
+    sampler: Any = loader.sampler if batches is None else getattr(batches, "sampler", None)
+    every = type(sampler) is SequentialSampler or (
+        type(sampler) is RandomSampler and not sampler.replacement
+    )
+    plain = (
+        type(loader).__iter__ is DataLoader.__iter__
+        and loader.collate_fn in (default_collate, default_convert)
+        and type(batches) in (BatchSampler, type(None))
+    )
+    if not plain or not every or len(sampler) != len(_Items(loader.dataset)):
         raise InputError(
-            "reading the data again gives other values (an augmentation, or a shuffle), but what "
-            "an IterableDataset or a collate function gives is read only once; draw in the "
-            "__getitem__ of a Dataset, or give Examples with augment"
+            "a DataLoader with its own sampler or collate function cannot be used; give its "
+            "Dataset, a Subset of it for some of the items, or tensors"
         )
-    inputs, labels_of = zip(*batches, strict=True)
-    return pair(torch.cat(inputs), list(chain.from_iterable(labels_of)))
 
 
-def _read(begin: Callable[[], Iterator[Any]]) -> Iterator[tuple[Tensor, list[Any]]]:
-    """The batches of a reading: tensors of any type, and as many labels."""
-    number = 0
-    with users_code(lambda: f"the data cannot be read after batch {number}"):
-        for number, batch in enumerate(begin()):
-            if not isinstance(batch, (tuple, list)) or len(batch) != 2:
-                raise InputError("a DataLoader must give pairs (inputs, labels)")
-            values, targets = raw(batch[0]).clone(), batch[1]  # a flow may reuse its memory
-            if isinstance(targets, (str, bytes)) or not getattr(targets, "ndim", 1):  # no batch
-                values, targets = values[None], [targets]
-            labels = label_array(targets).tolist()
-            if not labels:
-                continue
-            if not values.dim() or len(values) != len(labels):
-                raise InputError(
-                    f"batch {number} has inputs of shape {tuple(values.shape)} and "
-                    f"{len(labels)} labels; every input needs one label"
-                )
-            yield values, labels
+def _has_columns(data: Any) -> bool:
+    """Whether it is a `datasets.Dataset` of Hugging Face, which need not be imported for this."""
+    names = ("column_names", "with_format", "features", "__getitem__")
+    return not isinstance(data, Mapping) and all(hasattr(data, name) for name in names)
 
 
-def _again(begin: Callable[[], Iterator[Any]]) -> Iterator[tuple[Tensor, list[Any]]]:
-    """The first batches of another reading; none of what can be read only once."""
-    with suppress(InputError):
-        yield from islice(_read(begin), PROBED)
+def _from_columns(data: Any, memory_limit: int, workers: int) -> Examples | StreamedExamples:
+    """The examples of a `datasets.Dataset`.
+
+    The label is the column label or labels. One other column becomes a tensor, held or streamed
+    (images channels first); several become `Inputs` by name and are held.
+    """
+    names = [name for name in data.column_names if name not in ("label", "labels")]
+    if len(names) != len(data.column_names) - 1 or not names:
+        raise InputError(
+            "the data need inputs and one column named label or labels, they have "
+            f"{', '.join(data.column_names)}; rename or remove columns"
+        )
+    (label,) = set(data.column_names) - set(names)
+    image = type(data.features[names[0]]).__name__ == "Image"
+    rows = data.with_format("numpy") if data.format["type"] is None else data
+    if len(names) == 1:
+        return _from_dataset(_Rows(rows, names[0], label, image), memory_limit, workers)
+    with users_code(lambda: "the data cannot be read"):
+        columns = data.with_format("numpy")[:]
+    for name in names:
+        if np.asarray(columns[name]).dtype.kind in "USO":
+            raise InputError(
+                f"column {name!r} holds text or rows of unequal lengths; make numbers of it (map, "
+                "a tokenizer with padding, TextEncoder) or leave it out (remove_columns)"
+            )
+    return pair({name: columns[name] for name in names}, columns[label])
 
 
-def _batch_of_one(item: Any) -> Any:
-    if not isinstance(item, (tuple, list)) or len(item) != 2:
-        return item
-    return raw(item[0])[None], [item[1]]
+@dataclass(frozen=True, eq=False)
+class _Rows(Dataset):
+    """One column of a `datasets.Dataset`, which may hold images, and its label as pairs."""
 
+    rows: Any
+    name: str
+    label: str
+    image: bool
 
-def _chunks(items: Any, size: int) -> Iterator[list[Any]]:
-    rest = iter(items)
-    while chunk := list(islice(rest, size)):
-        yield chunk
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, place: int) -> tuple[Any, Any]:
+        row = self.rows[int(place)]
+        value = row[self.name]
+        if self.image:
+            value = np.array(value)  # a writable copy, which torch asks for
+            value = np.moveaxis(value, -1, 0) if value.ndim == 3 else value[None]
+        return value, row[self.label]

@@ -1,10 +1,12 @@
-"""Labelled examples, held in memory or read anew each epoch, and the numbers they consist of."""
+"""Labelled examples, held in memory or read anew each epoch, and the tensors they consist of."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,9 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Subset
 
-from impresslearn.data.inputs import Inputs
 from impresslearn.data.labels import label_array
-from impresslearn.data.random_state import drawing
 from impresslearn.errors import InputError
 from impresslearn.files import reason_of
 
@@ -24,18 +24,118 @@ Augmentation = Callable[[Any, torch.Generator], Any]
 MEMORY_LIMIT = 4 * 1024**3
 """Bytes of inputs, as float32, up to which data are held in memory."""
 EXACT = 2**24
-"""Whole numbers up to here are themselves in float32."""
+"""float32 holds every integer up to here."""
+
+
+class Inputs:
+    """Several tensors as the inputs of a network that takes more than one.
+
+    `Inputs` is indexed, split and moved as one tensor is, and unpacked into arguments only when the
+    network is called. A dictionary stands for named tensors wherever inputs are taken.
+
+    - `tensors`: arguments in order, each (n, ...) with one row per example, as in
+      `Inputs(images, ages)`.
+    - `named`: arguments by name, as in `Inputs(input_ids=ids, attention_mask=mask)`.
+    """
+
+    def __init__(self, /, *tensors: Any, **named: Any) -> None:
+        self._tensors: dict[int | str, Tensor] = dict(enumerate(tensors)) | named
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All tensors."""
+        return tuple(self._tensors.values())
+
+    @property
+    def arguments(self) -> tuple[Tensor, ...]:
+        """The tensors without a name, in order."""
+        return tuple(tensor for name, tensor in self.items() if isinstance(name, int))
+
+    @property
+    def named(self) -> dict[str, Tensor]:
+        """The tensors with a name."""
+        return {name: tensor for name, tensor in self.items() if isinstance(name, str)}
+
+    def items(self) -> Iterator[tuple[int | str, Tensor]]:
+        """Position or name, and tensor, of each argument."""
+        return iter(self._tensors.items())
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Inputs:
+        """The same arguments, with a function applied to each tensor."""
+        made = Inputs()
+        for name, tensor in self.items():
+            made._tensors[name] = function(tensor)
+        return made
+
+    def clone(self) -> Inputs:
+        """The same arguments with a copy of each tensor."""
+        return self.map(torch.clone)
+
+    def __len__(self) -> int:
+        return len(self.tensors[0])
+
+    def __getitem__(self, index: Any) -> Inputs:
+        return self.map(lambda tensor: tensor[index])
+
+    def __repr__(self) -> str:
+        forms = [
+            f"{name}: {tuple(tensor.shape[1:])} {str(tensor.dtype).removeprefix('torch.')}"
+            for name, tensor in self.items()
+        ]
+        return f"Inputs({', '.join(forms)})"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(tensor.nbytes for tensor in self.tensors)
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the tensors."""
+        return self.tensors[0].device
+
+    def to(self, *targets: Any, **options: Any) -> Inputs:
+        """As `Tensor.to`; a floating-point type among the targets leaves integers as they are."""
+        places = [target for target in targets if not isinstance(target, torch.dtype)]
+        floats = [target for target in targets if target in places or target.is_floating_point]
+
+        def moved(tensor: Tensor) -> Tensor:
+            chosen = floats if tensor.is_floating_point() else places
+            return tensor.to(*chosen, **options) if chosen else tensor
+
+        return self.map(moved)
+
+    def split(self, sizes: Sequence[int]) -> list[Inputs]:
+        """Consecutive parts with these numbers of rows."""
+        parts, start = [], 0
+        for size in sizes:
+            parts.append(self[start : start + size])
+            start += size
+        return parts
+
+    def index_select(self, dim: int, index: Tensor) -> Inputs:
+        """As `Tensor.index_select`; dim is 0."""
+        return self.map(lambda tensor: tensor.index_select(dim, index))
+
+
+def one_tensor(inputs: Tensor | Inputs) -> Tensor:
+    """Inputs where only one tensor per example will do. Raises InputError for several."""
+    if isinstance(inputs, Inputs):
+        raise InputError(f"only one tensor an example can be taken here, got {inputs}")
+    return inputs
 
 
 @dataclass(frozen=True, repr=False)
 class Examples:
     """Inputs and labels held in memory.
 
-    inputs: (n, ...) floating point, float64 where float32 would round what was given and nothing
-    has been subtracted yet, or several tensors; labels: (n,) array of integers or strings;
-    augment: a function of (batch, generator) applied to training batches only, whose draws all come
-    from that generator; pixels: whether the inputs came as uint8 pixels, scaled to [0, 1] here;
-    integers: whether they came as integers of another type.
+    - `inputs`: (n, ...) floating point, or several tensors; float64 only where float32 would round
+      the values and a `Preprocessing` may still subtract their mean.
+    - `labels`: (n,) array of integers or strings.
+    - `augment`: a function of (batch, generator) applied to training batches only; it must draw
+      from this generator. None by default.
+    - `pixels`: whether the inputs came as uint8, and have been scaled to [0, 1].
+    - `integers`: whether the inputs came as integers of another type.
     """
 
     inputs: Tensor | Inputs
@@ -53,9 +153,9 @@ class Examples:
         return f"Examples({len(self):,} inputs of {one}, {classes} classes)"
 
     def subset(self, indices: Sequence[int] | np.ndarray | Tensor) -> Examples:
-        """The examples at these positions, in this order, or those where a mask (n,) is True."""
-        index = torch.as_tensor(_places(indices, len(self)), dtype=torch.long)
-        return replace(self, inputs=self.inputs[index], labels=self.labels[index.numpy()])
+        """The examples at these positions, in this order, or where a mask (n,) is True."""
+        places = _places(indices, len(self))
+        return replace(self, inputs=self.inputs_at(places), labels=self.labels[places])
 
     def inputs_at(self, indices: np.ndarray) -> Tensor | Inputs:
         """The inputs at these positions."""
@@ -64,10 +164,12 @@ class Examples:
 
 @dataclass(frozen=True, repr=False)
 class StreamedExamples:
-    """Examples of a `Dataset` that does not fit in memory, or draws: it is read anew each epoch.
+    """Examples of a `Dataset` that does not fit in memory, or draws at random.
 
-    labels: those that one reading gave; workers: processes that read; pixels, augment: as of
-    `Examples`.
+    - `dataset`: pairs (input, label), read anew each epoch.
+    - `labels`: (n,) array of the labels, known from one reading.
+    - `workers`: processes that read; 0 reads in this process.
+    - `pixels`, `augment`: as for `Examples`.
     """
 
     dataset: Dataset
@@ -84,20 +186,18 @@ class StreamedExamples:
         return f"StreamedExamples({len(self):,} inputs of a {kind}, {classes} classes)"
 
     def subset(self, indices: Sequence[int] | np.ndarray | Tensor) -> StreamedExamples:
-        """The examples at these positions, in this order, or those where a mask (n,) is True."""
+        """The examples at these positions, in this order, or where a mask (n,) is True."""
         places = _places(indices, len(self))
         part = Subset(self.dataset, places.tolist())
         return replace(self, dataset=part, labels=self.labels[places])
 
     def inputs_at(self, indices: np.ndarray) -> Tensor:
-        """The inputs at these positions, read now; the same at each call if torch, numpy or Python
-        draws them."""
+        """The inputs at these positions, read now; each call draws the same."""
         with drawing(0):
             return as_inputs(torch.stack([raw(self.dataset[int(i)][0]) for i in indices]))
 
 
 def _places(indices: Sequence[int] | np.ndarray | Tensor, length: int) -> np.ndarray:
-    """Positions, or those where a mask of this length is True. Raises InputError for others."""
     places = np.asarray(indices)
     if places.dtype == bool and places.shape == (length,):
         places = np.flatnonzero(places)
@@ -110,41 +210,39 @@ def _places(indices: Sequence[int] | np.ndarray | Tensor, length: int) -> np.nda
 
 
 def raw(values: Any) -> Tensor:
-    """Values as a tensor of their own type. Raises InputError for values that are no numbers."""
+    """Values as a tensor of their own type. Raises InputError for anything but numbers."""
     if isinstance(values, (Mapping, Inputs)):
         raise InputError(
             "several inputs an example are held as a dictionary of tensors (n, ...) or as Inputs; "
             "a Dataset, a file or a preprocessing gives one tensor"
         )
-    if isinstance(values, Tensor) and values.layout != torch.strided:
-        raise InputError("inputs are a sparse tensor; make it dense, .to_dense()")
-    if hasattr(values, "toarray") and hasattr(values, "nnz"):  # SciPy's
-        raise InputError("inputs are a sparse matrix; make it dense, .toarray()")
     if isinstance(values, np.ma.MaskedArray):
         raise InputError("inputs are a masked array; fill what is missing, .filled(0) say")
+    if hasattr(values, "toarray") or getattr(values, "layout", torch.strided) != torch.strided:
+        raise InputError("inputs are sparse; make them dense, .toarray() or .to_dense()")
     try:
         if isinstance(values, (list, tuple)) and values and isinstance(values[0], Tensor):
             values = torch.stack(list(values))
         if isinstance(values, Tensor):
-            return values.detach() if values.requires_grad else values
+            return values.detach()
         array = np.asarray(values)
         if not array.dtype.isnative:  # bytes in the order of another machine
             array = array.astype(array.dtype.newbyteorder("="))
-        # What torch cannot share, or would share with a warning, such as the values of a table.
-        own = any(stride < 0 for stride in array.strides)
-        own |= not (array.flags.writeable or isinstance(array, np.memmap))
-        return torch.as_tensor(array.copy() if own else array)
+        # torch cannot share memory with these, or warns that it must not be written.
+        shared = array.flags.writeable and min(array.strides, default=0) >= 0
+        return torch.as_tensor(array if shared else array.copy())
     except (TypeError, ValueError, RuntimeError) as error:
-        given = f"{type(values).__name__}: {reason_of(error)}"
-        raise InputError(f"inputs must be a numeric tensor or array, got {given}") from None
+        line = f"{type(values).__name__}: {reason_of(error)}"
+        raise InputError(f"inputs must be a numeric tensor or array, got {line}") from None
 
 
 def as_inputs(values: Any) -> Tensor:
-    """(n, ...) inputs as a float tensor: uint8 pixels are scaled to [0, 1], others become float32.
+    """Inputs as a float tensor: uint8 pixels are scaled to [0, 1], other numbers become float32.
 
-    Half precision stays as it is. Raises InputError for values that are no numbers, for NaN or
-    infinite ones, for a single number, and for a shape of which no input holds a number (n may
-    be 0).
+    - `values`: (n, ...) numbers; n may be 0. Half precision stays as it is.
+
+    Raises InputError for anything but numbers, for NaN or infinite values, for a single number, and
+    for a shape in which an input holds no number.
     """
     tensor = raw(values)
     if not tensor.dim():
@@ -166,10 +264,10 @@ def as_inputs(values: Any) -> Tensor:
 
 
 def as_network_inputs(values: Any) -> Tensor | Inputs:
-    """`as_inputs`, or of a dictionary or `Inputs` each tensor: integers and booleans are kept.
+    """`as_inputs` of one tensor, or of each tensor of a dictionary or `Inputs`.
 
-    Raises InputError as that, for none, for different numbers of rows, and for uint8, which could
-    be ids as well as pixels.
+    Among several inputs integers and booleans stay as they are. Raises InputError as `as_inputs`
+    does, for different numbers of rows, and for uint8, which may be ids as well as pixels.
     """
     if isinstance(values, Mapping):
         if not all(isinstance(name, str) for name in values):
@@ -193,37 +291,48 @@ def _one_of_several(values: Any) -> Tensor:
     return tensor if tensor.dtype == torch.bool else tensor.long()
 
 
-def with_kind(values: Any) -> tuple[Tensor, bool, bool]:
-    """`as_inputs`, and whether the values are uint8, or integers of another type.
-
-    float64 stays as it is, and integers that float32 would round become it: what varies in a column
-    of time stamps is left only if the mean is subtracted first.
-    """
+def to_tensor_and_dtype_kind(values: Any) -> tuple[Tensor, bool, bool]:
+    """`as_inputs` with float64 kept, whether the values are uint8, and whether other integers."""
     given = raw(values)
-    integers = not (given.is_floating_point() or given.is_complex() or given.is_quantized)
     pixels = given.dtype == torch.uint8
-    integers = integers and not pixels and given.dtype != torch.bool
+    integers = given.dtype in (torch.int8, torch.int16, torch.int32, torch.int64)
+    integers = integers or given.dtype in (torch.uint16, torch.uint32, torch.uint64)
     rounded = as_inputs(given)
+    # A column of time stamps varies by less than float32 holds, unless its mean goes first.
     large = integers and rounded.numel() > 0 and float(rounded.abs().max()) >= EXACT
-    kept = given.double() if large or given.dtype == torch.float64 else rounded
-    return kept, pixels, integers
+    if large or given.dtype == torch.float64:
+        return given.double(), pixels, integers
+    return rounded, pixels, integers
 
 
-def pair(inputs: Any, labels: Any) -> Examples:
-    """Inputs and labels that belong together by their positions."""
-    if isinstance(inputs, (Mapping, Inputs)):
-        return Examples(as_network_inputs(inputs), label_array(labels))
-    values, pixels, integers = with_kind(inputs)
-    return Examples(values, label_array(labels), None, pixels, integers)
+def generator_states() -> tuple[Any, ...]:
+    """The states of the global generators of torch, NumPy and Python, which can be compared."""
+    kind, keys, *rest = np.random.get_state(legacy=True)
+    numbers = torch.default_generator.get_state().numpy().tobytes()
+    return numbers, (kind, keys.tobytes(), *rest), random.getstate()
+
+
+@contextmanager
+def drawing(seed: int) -> Iterator[None]:
+    """Seeds the global generators of torch, NumPy and Python for a while, then restores them."""
+    saved = torch.default_generator.get_state(), np.random.get_state(), random.getstate()
+    try:
+        torch.default_generator.manual_seed(seed)
+        np.random.seed(seed % 2**32)
+        random.seed(seed)
+        yield
+    finally:
+        torch.default_generator.set_state(saved[0])
+        np.random.set_state(saved[1])
+        random.setstate(saved[2])
 
 
 def data_fingerprint(examples: Examples | StreamedExamples) -> str:
     """The SHA-256 of a data set, as 64 hexadecimal digits.
 
-    It covers type, shape and bytes of inputs and labels, in their order; an augmentation is left
-    out, and float64 counts as float32, which networks take. Of `StreamedExamples` it covers the
-    labels and their number only, as to read all inputs would take an epoch. A data set in memory
-    never has the digest of a streamed one.
+    It covers type, shape and bytes of inputs and labels in their order, float64 as float32, and not
+    the augmentation. Of `StreamedExamples` it covers the labels only, because reading all inputs
+    would take an epoch.
     """
     labels = label_array(examples.labels)
     kind: dict[str, Any] = {
@@ -231,22 +340,19 @@ def data_fingerprint(examples: Examples | StreamedExamples) -> str:
         "labels": labels.dtype.kind,
         "count": len(labels),
     }
-    content: list[Any] = []
-    if isinstance(examples, Examples):
+    tensors: tuple[Tensor, ...] = ()
+    if isinstance(examples, Examples) and isinstance(examples.inputs, Inputs):
+        tensors = examples.inputs.tensors
+        kind["inputs"] = [[str(name), _form(tensor)] for name, tensor in examples.inputs.items()]
+    elif isinstance(examples, Examples):
         inputs = examples.inputs
-        if isinstance(inputs, Inputs):
-            tensors = inputs.tensors
-            kind["inputs"] = [[str(name), _form(each)] for name, each in inputs.items()]
-        else:
-            inputs = inputs.float() if inputs.dtype == torch.float64 else inputs
-            tensors = (inputs,)
-            kind |= _form(inputs)
-        flat = (each.detach().cpu().contiguous().reshape(-1) for each in tensors)
-        content = [each.view(torch.uint8).numpy().data for each in flat]
+        tensors = (inputs.float() if inputs.dtype == torch.float64 else inputs,)
+        kind |= _form(tensors[0])
     digest = hashlib.sha256(json.dumps(kind, sort_keys=True).encode())
-    for values in content:
-        digest.update(values)
-    # The same bytes for equal labels, whatever the width of their array's type.
+    for tensor in tensors:
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        digest.update(flat.view(torch.uint8).numpy().data)
+    # Equal labels have equal bytes, whatever the width of their array's type.
     texts = labels.dtype.kind == "U"
     digest.update(json.dumps(labels.tolist()).encode() if texts else labels.astype("<i8").tobytes())
     return digest.hexdigest()

@@ -1,36 +1,42 @@
-"""Files as examples: .npz, .npy, .csv and images become labelled data, or inputs with names.
+"""Files as examples: arrays, tables and images become labelled data, or inputs with names.
 
-The suffix says which reader is asked; what it gives becomes a float tensor by the rules of
-`impresslearn.data` (uint8 is scaled to [0, 1], other numbers are taken as they are), is arranged,
-and checked. Nothing is unpickled, and no header is trusted with more memory than a limit: NumPy
-allocates what it declares, but touches only what the file holds, and the file is measured first.
+The suffix decides how a file is read. Its values follow the rules of `impresslearn.data`: uint8 is
+scaled to [0, 1], other numbers are taken as they are. Nothing is unpickled.
 """
 
-import os
+import csv
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
-from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
+from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from impresslearn.data.conversion import as_examples
-from impresslearn.data.examples import MEMORY_LIMIT, Examples, StreamedExamples, as_inputs
-from impresslearn.data.images import SUFFIXES, class_images, flat_images, image_files
-from impresslearn.data.inputs import one_tensor
-from impresslearn.data.labels import label_array
-from impresslearn.data.paths import existing, naming, shorten, some
-from impresslearn.data.preprocessing import Numbers, Preprocessing
-from impresslearn.data.tables import column_names, read_labels, read_table, text_labels
-from impresslearn.errors import InputError
-
-EXAMPLE_FORMS = (
-    "an image folder with a sub-folder a class, .npz, .csv, or .npy with a file of labels"
+from impresslearn.data.examples import (
+    MEMORY_LIMIT,
+    Examples,
+    StreamedExamples,
+    as_inputs,
+    one_tensor,
+    raw,
 )
-INPUT_FORMS = "an image, a folder of images, .npy, .npz or .csv"
-LABEL_FORMS = "a .npy, .txt or .csv file with one label an example"
+from impresslearn.data.images import (
+    SUFFIXES,
+    class_images,
+    existing,
+    flat_images,
+    image_files,
+    naming,
+)
+from impresslearn.data.labels import label_array, shorten, some
+from impresslearn.data.preprocessing import Numbers, Preprocessing
+from impresslearn.errors import InputError, MissingDependencyError
+
+TABLES = (".csv", ".parquet")
 PAIRS = (
     ("inputs", "labels"),
     ("images", "labels"),
@@ -39,16 +45,19 @@ PAIRS = (
     ("x", "y"),
     ("x_train", "y_train"),
 )
-"""Names of inputs and labels in an archive, in the order in which they are looked for."""
-
-LONGEST_HEADER = 2**16
+"""Names of inputs and labels in .npz and .pt, in the order in which they are looked for."""
+LABEL_NAMES = ("label", "target", "class", "y")
+"""Names of the label column if none is given, in upper or lower case."""
+WHOLE = re.compile(r"[+-]?[0-9]{1,18}(\.0*)?")  # at most 18 digits always fit int64
 
 
 @dataclass(frozen=True)
 class NamedInputs:
-    """Inputs without labels: (n, ...) float, and n names: of files, or row numbers from 1.
+    """Inputs without labels.
 
-    pixels: whether they were uint8 or images, which were scaled to [0, 1].
+    - `inputs`: (n, ...) floating point.
+    - `names`: n names of files, or row numbers from 1.
+    - `pixels`: whether the inputs were uint8 or images, which are scaled to [0, 1].
     """
 
     inputs: Tensor
@@ -61,18 +70,18 @@ class NamedInputs:
 
 @dataclass(frozen=True)
 class FileReader:
-    """Reads files; the settings say how they are laid out and how inputs are arranged.
+    """Reads files of data.
 
-    label_column: of .csv (of the file of labels, where there is one): a name, or a position from 0;
-    by default the column label, target, class or y. header: whether the first row of .csv names the
-    columns; by default what it looks like.
-    shape, size, mean, std, columns: as of `Preprocessing`; images are read as grey if `shape` has
-    one number a pixel, as RGB otherwise.
-    Image folders above `memory_limit` bytes are streamed by `workers` processes, other files above
-    it refused.
-    Each verb raises MissingDataError where there is no such path, MissingDependencyError for images
-    without Pillow, and InputError for other forms, files cut short, pickled objects, empty data,
-    unequal lengths, values that are no finite numbers, and settings that mean nothing to the form.
+    - `label_column`: the label column of a table (of the file of labels, if there is one): a name,
+      or a position from 0, -1 for the last. None: the column label, target, class or y.
+    - `header`: whether the first row of .csv names the columns; None decides by its cells.
+    - `shape`, `size`, `mean`, `std`, `columns`: as in `Preprocessing`. Images are read as grey if
+      `shape` has one number per pixel, else as RGB.
+    - `memory_limit`: bytes above which image folders are streamed (4 GiB).
+    - `workers`: processes that read streamed images (2).
+
+    Each method raises MissingDataError if a path does not exist, MissingDependencyError for images
+    without Pillow and tables without pandas, and InputError for a file that cannot be used.
     """
 
     label_column: str | int | None = None
@@ -90,45 +99,39 @@ class FileReader:
     ) -> Examples | StreamedExamples:
         """Labelled examples from a file or folder.
 
-        path: an image folder PATH/CLASS/IMAGE (its labels are the names of the sub-folders); .npz
-        with inputs/labels, images/labels, data/targets, X/y, x/y or x_train/y_train, looked for in
-        this order; .csv with a row an example and a label column; .npy with `labels`.
-        labels: a file of labels for .npy, .npz or .csv inputs, as `labels` reads it.
+        - `path`: an image folder PATH/CLASS/IMAGE; .npz or .pt with two arrays named as in `PAIRS`;
+          .csv or .parquet with a label column; or inputs alone, with `labels`.
+        - `labels`: a file of labels, as the method `labels` reads it.
         """
-        path, preprocessing = existing(path), self._preprocessing()
-        targets = None if labels is None or path.is_dir() else self.labels(labels)
+        path = existing(path)
+        if path.is_dir():
+            files = [file for images in class_images(path).values() for file in images]
+            with naming(path):
+                return self._images(files)
+        targets = None if labels is None else self.labels(labels)
         with naming(path):
-            if path.is_dir():
-                _refuse(path, labels=labels, label_column=self.label_column, header=self.header)
-                return self._images(list(chain.from_iterable(class_images(path).values())))
-            if targets is None:
-                inputs, targets = self._arrays(path, labelled=True)
-            else:
-                inputs, _ = replace(self, label_column=None)._arrays(path, labelled=False)
-            examples = as_examples((inputs, targets))
+            reader = self if targets is None else replace(self, label_column=None)
+            inputs, own = reader._arrays(path, labelled=targets is None)
+            examples = as_examples((inputs, own if targets is None else targets))
             assert isinstance(examples, Examples)
-            return replace(
-                examples, inputs=as_inputs(preprocessing.arranged(one_tensor(examples.inputs)))
-            )
+            arranged = self._preprocessing().arranged(one_tensor(examples.inputs))
+            return replace(examples, inputs=as_inputs(arranged))
 
     def inputs(self, path: str | Path) -> NamedInputs:
-        """Inputs without labels, and what to call each.
+        """Inputs without labels, and a name for each.
 
-        path: an image; a folder of images, taken in the order of their names; .npy; .npz with an
-        array named as for `examples`, or with a single one; .csv, whose label column is left out
-        where there is one. Images above `memory_limit` are refused.
+        - `path`: an image; a folder of images; .npy; .npz or .pt with an array named as in `PAIRS`,
+          or with a single one; .csv or .parquet, whose label column is left out.
         """
-        path, preprocessing = existing(path), self._preprocessing()
+        path = existing(path)
         with naming(path):
             if not holds_images(path):
                 array, _ = self._arrays(path, labelled=False)
-                inputs = as_inputs(array)
+                inputs = as_inputs(self._preprocessing().arranged(as_inputs(array)))
                 if len(inputs) == 0:
                     raise InputError(f"{path} holds no input")
-                inputs = as_inputs(preprocessing.arranged(inputs))
                 names = tuple(map(str, range(1, len(inputs) + 1)))
-                return NamedInputs(inputs, names, array.dtype == np.uint8)
-            _refuse(path, label_column=self.label_column, header=self.header)
+                return NamedInputs(inputs, names, raw(array).dtype == torch.uint8)
             files = flat_images(path) if path.is_dir() else [path]
             examples = self._images(files)
             if isinstance(examples, StreamedExamples):
@@ -136,36 +139,43 @@ class FileReader:
                     f"the {len(files)} images of {path} take more memory than the limit of "
                     f"{self.memory_limit:,} bytes; give a part of them at a time"
                 )
-            return NamedInputs(
-                one_tensor(examples.inputs), tuple(file.name for file in files), True
-            )
+            names = tuple(file.name for file in files)
+            return NamedInputs(one_tensor(examples.inputs), names, True)
 
     def column_names(
         self, path: str | Path, labels: str | Path | None = None
     ) -> tuple[str, ...] | None:
-        """The names of the input columns of a .csv whose header has them, each once; else None."""
-        path, label_column = existing(path), None if labels is not None else self.label_column
-        if path.suffix.lower() != ".csv" or path.is_dir():
+        """The names of a table's input columns; None for other files and without unique names."""
+        path = existing(path)
+        if path.suffix.lower() not in TABLES or path.is_dir():
             return None
         with naming(path):
-            return column_names(path, label_column, self.header)
+            label_column = self.label_column if labels is None else None
+            _, names, label = _read_table(path, label_column, self.header, False)
+        inputs = [name for place, name in enumerate(names) if place != label]
+        return tuple(inputs) if inputs and len(set(inputs)) == len(inputs) else None
 
     def labels(self, path: str | Path) -> np.ndarray:
-        """(n,) labels of a file: .npy, .txt with a label a line, or .csv.
+        """(n,) labels of a file: .npy, .txt with a label per line, or a table.
 
-        In .txt and .csv they are integers if all are whole numbers, strings otherwise.
+        In .txt and .csv they are integers if all are whole numbers, else strings.
         """
         path = existing(path)
         suffix = path.suffix.lower()
-        if path.is_dir() or suffix not in (".npy", ".txt", ".csv"):
-            raise InputError(f"cannot read labels from {path}; expected {LABEL_FORMS}")
-        if suffix != ".csv" and self.label_column is not None:
-            raise InputError(f"label_column means nothing for {path}, got {self.label_column!r}")
+        if path.is_dir() or suffix not in (".npy", ".txt", *TABLES):
+            raise InputError(
+                f"cannot read labels from {path}; expected a .npy, .txt or .csv file with one "
+                "label an example"
+            )
         with naming(path):
             if suffix == ".npy":
-                labels = label_array(_read_npy(path, self.memory_limit))
+                labels = label_array(np.load(path, allow_pickle=False))
+            elif suffix == ".txt":
+                lines = path.read_text(encoding="utf-8-sig").rstrip().split("\n")
+                labels = _text_labels([line.strip() for line in lines])
             else:
-                labels = text_labels(self._label_texts(path))
+                frame, _, label = _read_table(path, self.label_column, self.header, True, True)
+                labels = _labels_of(frame, label)
             if not len(labels):
                 raise InputError(f"{path} holds no label")
             return labels
@@ -178,42 +188,34 @@ class FileReader:
         images = image_files(files, self._preprocessing())
         return as_examples(images, memory_limit=self.memory_limit, workers=self.workers)
 
-    def _arrays(self, path: Path, labelled: bool) -> tuple[np.ndarray, np.ndarray | None]:
+    def _arrays(self, path: Path, labelled: bool) -> tuple[Any, Any]:
         """Inputs and, if `labelled`, the labels that the same file holds."""
         suffix = path.suffix.lower()
-        _refuse(path, size=self.size)
-        if suffix == ".csv":
-            self._check_size(path)
-            how = self.label_column, self.header
-            inputs, texts = read_table(path, *how, labelled=labelled, order=self.columns)
-            return inputs, text_labels(texts) if labelled else None
-        if labelled:
-            _refuse(path, label_column=self.label_column, header=self.header)
-        if suffix == ".npz":
-            inputs, *labels = _read_npz(path, self.memory_limit, labelled)
-            return inputs, label_array(*labels) if labelled else None
-        if suffix != ".npy":
-            expected = EXAMPLE_FORMS if labelled else INPUT_FORMS
-            raise InputError(f"cannot read {path}; expected {expected}")
-        if labelled:
+        if suffix in TABLES:
+            frame, names, label = _read_table(path, self.label_column, self.header, labelled)
+            labels = _labels_of(frame, label) if labelled else None
+            return _numbers(frame, names, label, self.columns), labels
+        if self.size is not None:
+            raise InputError(f"size means nothing for {suffix} files, got {self.size}")
+        if suffix == ".npy" and labelled:
             raise InputError(f"{path} holds inputs only; give the file of their labels as `labels`")
-        return _read_npy(path, self.memory_limit), None
-
-    def _label_texts(self, path: Path) -> list[str]:
-        self._check_size(path)
-        if path.suffix.lower() == ".csv":
-            return read_labels(path, self.label_column, self.header)
-        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").split("\n")]
-        while lines and not lines[-1]:
-            lines.pop()
-        if "" in lines:
-            raise InputError(f"line {lines.index('') + 1} is empty; expected a label")
-        return lines
-
-    def _check_size(self, path: Path) -> None:
-        size, limit = path.stat().st_size, self.memory_limit
-        if size > limit:
-            raise InputError(f"{size:,} bytes of text, more than the limit of {limit:,}")
+        if suffix == ".npy":
+            # Mapped, because NumPy would first allocate all that a damaged header declares.
+            return np.array(np.load(path, mmap_mode="r", allow_pickle=False)), None
+        if suffix == ".npz":
+            with np.load(path, allow_pickle=False) as archive:
+                return _chosen(archive, path, labelled)
+        if suffix == ".pt":
+            held = torch.load(path, map_location="cpu", weights_only=True)
+            if isinstance(held, Tensor):
+                held = {"inputs": held}
+            elif isinstance(held, (tuple, list)):
+                held = dict(zip(PAIRS[0], held, strict=True))
+            return _chosen(held, path, labelled)
+        images = "an image folder PATH/CLASS/IMAGE" if labelled else "an image, a folder of images"
+        raise InputError(
+            f"cannot read {path}; expected {images}, .npy, .npz, .pt, .csv or .parquet"
+        )
 
 
 def holds_images(path: Path) -> bool:
@@ -221,59 +223,162 @@ def holds_images(path: Path) -> bool:
     return path.is_dir() or path.suffix.lower() in SUFFIXES
 
 
-def _refuse(path: Path, **settings: object) -> None:
-    """Raises InputError for settings that mean nothing to a file of this form."""
-    for name, value in settings.items():
-        if value is not None:
-            form = "an image folder" if path.is_dir() else f"{path.suffix or 'this'} files"
-            raise InputError(f"{name} means nothing for {form}, got {value!r} with {path}")
+def _chosen(arrays: Any, path: Path, labelled: bool) -> tuple[Any, Any]:
+    """Inputs and labels by the first of `PAIRS` that is there; without labels, the only array."""
+    names = list(arrays.keys())
+    for inputs, labels in PAIRS:
+        if inputs in names and not labelled:
+            return arrays[inputs], None
+        if inputs in names and labels in names:
+            return arrays[inputs], arrays[labels]
+    if len(names) == 1 and not labelled:
+        return arrays[names[0]], None
+    expected = ", ".join("/".join(pair) for pair in PAIRS)
+    raise InputError(f"{path} holds {some(names) or 'no array'}; expected one of {expected}")
 
 
-def _read_npy(path: Path, limit: int) -> np.ndarray:
-    """The array of a .npy file, in C order and the machine's byte order."""
-    with naming(path), path.open("rb") as stream:
-        _check_size(os.fstat(stream.fileno()).st_size - LONGEST_HEADER, limit)
-        return _plain(np.lib.format.read_array(stream, allow_pickle=False), limit)
+def _read_table(
+    path: Path,
+    label_column: str | int | None,
+    header: bool | None,
+    labelled: bool,
+    only_labels: bool = False,
+) -> tuple[Any, list[str], int | None]:
+    """A DataFrame with columns 0, 1, ..., their names ([] without a header), the label's position.
 
-
-def _read_npz(path: Path, limit: int, labelled: bool) -> list[np.ndarray]:
-    """Inputs and labels of a .npz archive, by the first of `PAIRS` that it holds.
-
-    Without labels the inputs alone: by the names in `PAIRS`, or the only array.
+    labelled: whether there must be a label column; only_labels: a single column needs no name.
     """
-    wanted: Sequence[tuple[str, ...]] = PAIRS if labelled else [(name,) for name, _ in PAIRS]
-    with naming(path), ZipFile(path) as archive:
-        files = {info.filename: info for info in archive.infolist()}
-        held = [name.removesuffix(".npy") for name in files if name.endswith(".npy")]
-        names = next((names for names in wanted if set(names) <= set(held)), None)
-        if names is None and not labelled and len(held) == 1:
-            names = tuple(held)
-        if names is None:
+    try:
+        import pandas
+    except ImportError:
+        raise MissingDependencyError(
+            "reading tables needs pandas: pip install 'impresslearn[pandas]'"
+        ) from None
+    if isinstance(label_column, str) and re.fullmatch("-?[0-9]{1,9}", label_column):
+        label_column = int(label_column)
+    if path.suffix.lower() == ".parquet":
+        frame = pandas.read_parquet(path)
+        names = [str(name) for name in frame.columns]
+        label = _label_position(names, len(names), label_column, labelled)
+        return frame.set_axis(range(len(names)), axis=1), names, label
+    cells, delimiter = _first_line(path)
+    if only_labels and len(cells) == 1 and label_column is None:
+        label_column = 0
+    if header is None:
+        others = [cell for place, cell in enumerate(cells) if place != label_column]
+        if label_column == -1:
+            others.pop()
+        named = label_column in cells or (not others and cells[0].casefold() in LABEL_NAMES)
+        header = named or not all(map(_is_number, others))
+    if header and "" in cells:
+        raise InputError("a column has no name in the header; leave it out if it counts the rows")
+    names = cells if header else []
+    label = _label_position(names, len(cells), label_column, labelled)
+    frame = pandas.read_csv(
+        path,
+        sep=delimiter,
+        header=0 if header else None,
+        names=range(len(cells)),
+        dtype={} if label is None else {label: str},
+        keep_default_na=False,  # "nan" may be the name of a class
+        low_memory=False,
+        encoding="utf-8-sig",
+    )
+    if not isinstance(frame.index, pandas.RangeIndex):  # pandas takes spare cells for row names
+        raise InputError(f"rows have more cells than the {len(cells)} of the first line")
+    if not len(frame):
+        raise InputError("the table holds a header and no row below it")
+    return frame, names, label
+
+
+def _first_line(path: Path) -> tuple[list[str], str]:
+    """The cells of the first line that is not empty, and the sign between them."""
+    with path.open(encoding="utf-8-sig", newline="") as stream:
+        line = next(filter(str.strip, stream), "")
+    if not line:
+        raise InputError(f"{path} is empty")
+    unquoted = re.sub('"[^"]*"', "", line)
+    delimiter = next((sign for sign in ",;\t" if sign in unquoted), ",")
+    cells = next(csv.reader([line], delimiter=delimiter))
+    return [cell.strip() for cell in cells], delimiter
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _label_position(
+    names: list[str], width: int, wanted: str | int | None, needed: bool
+) -> int | None:
+    if isinstance(wanted, int):
+        if not -width <= wanted < width:
+            raise InputError(f"the table has {width} columns, there is no column {wanted}")
+        return wanted % width
+    places = []
+    for place, name in enumerate(names):
+        if name == wanted or (wanted is None and name.casefold() in LABEL_NAMES):
+            places.append(place)
+    if len(places) > 1 or (needed and not places):
+        expected = "label, target, class or y" if wanted is None else repr(wanted)
+        raise InputError(
+            f"expected one column {expected}, the table has {some(names) or 'no header'}; say with "
+            "label_column which one holds the labels, by name or position (-1 for the last)"
+        )
+    return places[0] if places else None
+
+
+def _labels_of(frame: Any, label: int | None) -> np.ndarray:
+    values = frame[label].tolist()
+    for row, value in enumerate(values, 1):
+        if value != value or not str(value).strip():  # only NaN differs from itself
+            raise InputError(f"row {row} has no label")
+    return _text_labels([str(value).strip() for value in values])
+
+
+def _text_labels(texts: Sequence[str]) -> np.ndarray:
+    """(n,) int64 if all texts are whole numbers ("7", "7.0"), else strings."""
+    if "" in texts:
+        raise InputError(f"line {texts.index('') + 1} is empty; expected a label")
+    if all(map(WHOLE.fullmatch, texts)):
+        return np.array([int(text.split(".")[0]) for text in texts], dtype=np.int64)
+    if all(map(_is_number, texts)) and any("." in text for text in texts):
+        raise InputError(f"labels must be integers or names, got {some(list(texts))}")
+    return label_array(list(texts))
+
+
+def _numbers(
+    frame: Any, names: list[str], label: int | None, order: Sequence[str] | None
+) -> np.ndarray:
+    """(n, columns) float32 without the label, in the order of these names if the table has some."""
+    import pandas
+
+    places = [place for place in frame.columns if place != label]
+    if not places:
+        raise InputError("there is no column besides the label")
+    if names and order is not None:
+        place_of = {names[place]: place for place in places}
+        odd = sorted(set(order) ^ set(place_of))
+        if odd or len(places) != len(order):
             raise InputError(
-                f"{path} holds {some(held) or 'no array'}; expected "
-                f"{'a pair' if labelled else 'one of'} {', '.join(map('/'.join, wanted))}"
+                f"the columns must be {some(list(order))}, got {some(list(place_of))}; if one "
+                "holds the labels, say so with label_column"
             )
-        arrays = []
-        for member in (files[f"{name}.npy"] for name in names):
-            # numpy writes no other; the decoders of the others hand out a whole block at once.
-            if member.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
-                raise InputError(
-                    "only archives written by numpy's savez or savez_compressed can be read"
-                )
-            _check_size(member.file_size - LONGEST_HEADER, limit)
-            with archive.open(member) as stream:
-                arrays.append(_plain(np.lib.format.read_array(stream, allow_pickle=False), limit))
-        return arrays
-
-
-def _plain(array: np.ndarray, limit: int) -> np.ndarray:
-    if array.dtype.kind not in "biufcUS":
-        given = shorten(str(array.dtype))
-        raise InputError(f"expected an array of numbers or strings, got {given}")
-    _check_size(array.size * max(array.dtype.itemsize, 4), limit)
-    return np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
-
-
-def _check_size(size: int, limit: int) -> None:
-    if size > limit:
-        raise InputError(f"the array takes more memory than the limit of {limit:,} bytes")
+        places = [place_of[name] for name in order]
+    columns = []
+    for place in places:
+        with np.errstate(over="ignore"):
+            numbers = pandas.to_numeric(frame[place], errors="coerce").to_numpy(np.float32)
+        columns.append(numbers)
+        finite = np.isfinite(numbers)
+        if not finite.all():
+            row = int(finite.argmin())
+            name = shorten(names[place]) if names else place + 1
+            raise InputError(
+                f"row {row + 1}, column {name!r} holds {shorten(str(frame[place].iloc[row]))!r}, "
+                "expected a finite number; pandas.get_dummies makes numbers of words"
+            )
+    return np.stack(columns, axis=1)

@@ -1,7 +1,8 @@
-"""Lists and reads image files, for folders of classes, single files and streams."""
+"""Finds and reads image files, for folders of classes, single files and streams."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,49 +15,77 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from impresslearn.data.paths import naming
 from impresslearn.data.preprocessing import Preprocessing
-from impresslearn.errors import InputError, MissingDataError, MissingDependencyError
+from impresslearn.errors import (
+    ImpressLearnError,
+    InputError,
+    MissingDataError,
+    MissingDependencyError,
+)
+from impresslearn.files import reason_of
 
 if TYPE_CHECKING:
     from PIL import Image as PillowImage
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".tif", ".tiff"})
-ORIENTATION = 0x0112
-"""The Exif tag that says how a camera was held."""
+
+
+def existing(path: str | Path) -> Path:
+    """The path of a file or folder. Raises MissingDataError if there is none."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise InputError(f"expected the path of a file or folder, got {type(path).__name__}")
+    path = Path(path)
+    with naming(path):
+        if not path.exists():
+            raise MissingDataError(f"there is no file or folder {path}")
+        if not path.is_file() and not path.is_dir():
+            raise InputError(f"{path} is neither a file nor a folder")
+    return path
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Turns an exception while a file or folder is read into one line that names it."""
+    try:
+        yield
+    except ImpressLearnError as error:
+        if str(path) in str(error):
+            raise
+        raise type(error)(f"{path}: {error}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not UTF-8 text; save it as UTF-8") from None
+    except Exception as error:  # NumPy, pandas and Pillow raise almost anything for damaged bytes
+        raise InputError(f"cannot read {path}: {reason_of(error)}") from None
 
 
 def class_images(folder: Path) -> dict[str, list[Path]]:
-    """The image files of each sub-folder, both sorted by name.
+    """The image files of each sub-folder, both sorted by name; hidden files are left out.
 
-    Hidden files and folders, and files that are no images by their suffix, are left out. Raises
-    MissingDataError where there is no such folder, InputError where a sub-folder, or the whole
+    Raises MissingDataError if there is no such folder, InputError if a sub-folder, or the whole
     folder, holds no image.
     """
     expected = f"expected {folder}/CLASS/IMAGE files"
-    with naming(folder):
-        if not folder.exists():
-            raise MissingDataError(f"no image folder at {folder}; {expected}")
-        if not folder.is_dir():
-            raise InputError(f"{folder} is a file; {expected}, or read it with FileReader")
-        found = {
-            directory.name: _images(directory)
-            for directory in sorted(folder.iterdir())
-            if directory.is_dir() and directory.name[0] != "."
-        }
-    empty = [name for name, files in found.items() if not files]
-    if empty or not found:
-        place = folder / empty[0] if empty else folder
-        raise InputError(f"no image below {place}; {expected}")
-    return found
+    if not folder.exists():
+        raise MissingDataError(f"no image folder at {folder}; {expected}")
+    if not folder.is_dir():
+        raise InputError(f"{folder} is a file; {expected}, or read it with FileReader")
+    images = {}
+    for directory in sorted(folder.iterdir()):
+        if directory.is_dir() and not directory.name.startswith("."):
+            images[directory.name] = flat_images(directory, f"below {directory}; {expected}")
+    if not images:
+        raise InputError(f"no image below {folder}; {expected}")
+    return images
 
 
-def flat_images(folder: Path) -> list[Path]:
+def flat_images(folder: Path, place: str = "") -> list[Path]:
     """The image files of a folder, sorted by name; its sub-folders are not searched."""
-    with naming(folder):
-        files = _images(folder)
+    files = []
+    for file in sorted(folder.iterdir()):
+        if file.suffix.lower() in SUFFIXES and not file.name.startswith(".") and file.is_file():
+            files.append(file)
     if not files:
-        raise InputError(f"no image in {folder}; its sub-folders are not searched")
+        raise InputError(f"no image {place or f'in {folder}; its sub-folders are not searched'}")
     return files
 
 
@@ -64,15 +93,15 @@ def flat_images(folder: Path) -> list[Path]:
 class ImageFiles(Dataset):
     """Image files as pairs of a tensor (c, h, w) and the name of the file's folder.
 
-    shape: (height, width) that all images must have, unless preprocessing has a size: then the
-    shorter side is resized to it and the centre square kept. preprocessing: arranges and normalises
-    pixels in [0, 1], and reads one channel instead of red, green, blue where its shape asks for one
-    number a pixel; where there is nothing to do, pixels stay uint8.
+    - `files`: paths of images.
+    - `shape`: (height, width) of all images, unless the preprocessing has a size.
+    - `preprocessing`: its `size` resizes and crops, its `shape` and normalisation are applied, and
+      a shape with one number per pixel makes images grey. Without both, pixels stay uint8.
     """
 
     files: Sequence[Path]
     shape: tuple[int, int]
-    preprocessing: Preprocessing | None = None
+    preprocessing: Preprocessing
 
     @property
     def targets(self) -> list[str]:
@@ -83,56 +112,44 @@ class ImageFiles(Dataset):
         return len(self.files)
 
     def __getitem__(self, index: int) -> tuple[Tensor, str]:
-        path = self.files[index]
-        with naming(path):
-            pixels = torch.from_numpy(self._pixels(path)).permute(2, 0, 1)
-            wanted = self.preprocessing
-            if wanted is not None and (wanted.shape is not None or wanted.normalises):
-                pixels = wanted.arranged(pixels[None].float() / 255)[0]
-        return pixels, path.parent.name
-
-    def _pixels(self, path: Path) -> np.ndarray:
-        """(h, w, c) uint8."""
-        wanted = self.preprocessing or Preprocessing()
+        path, wanted = self.files[index], self.preprocessing
         grey = wanted.shape is not None and prod(wanted.shape) == prod(self.shape)
-        with _opened(path) as image:
-            if wanted.size is None and image.size != self.shape[::-1]:
+        with naming(path), _opened(path) as image:
+            image = image.convert("L" if grey else "RGB")
+            if wanted.size is not None:
+                from PIL import Image, ImageOps
+
+                # `fit` crops while it resizes: a long and narrow image takes no more memory.
+                image = ImageOps.fit(image, self.shape, Image.Resampling.BILINEAR)
+            elif image.size != self.shape[::-1]:
                 (width, height), (first, other) = image.size, self.shape
                 raise InputError(
                     f"{path} has {width}x{height} pixels, the first image {other}x{first}; "
                     "give a size to resize all of them to"
                 )
-            if image.mode == "P" and "transparency" in image.info:
-                image = image.convert("RGBA")
-            image = image.convert("L" if grey else "RGB")
-            if wanted.size is not None:
-                image = _square(image, wanted.size)
-        return np.array(image).reshape(*self.shape, -1)
+            values = np.array(image).reshape(*self.shape, -1)
+            pixels = torch.from_numpy(values).permute(2, 0, 1)
+            if wanted.shape is not None or wanted.normalises:
+                pixels = wanted.arranged(pixels[None].float() / 255)[0]
+        return pixels, path.parent.name
 
 
 def image_files(files: Sequence[Path], preprocessing: Preprocessing | None = None) -> ImageFiles:
-    """The files as a data set, after a look at the first.
+    """The files as a data set, in which all images have the shape of the first.
 
-    Transparency is dropped, as the field's readers do; images are turned as their Exif tag says.
-    Raises InputError for a first file that is no image, MissingDependencyError without Pillow.
+    Transparency is dropped; images are turned as their Exif tag says. Raises InputError for a first
+    file that is no image, MissingDependencyError without Pillow.
     """
-    if preprocessing is not None and preprocessing.size is not None:
+    preprocessing = preprocessing or Preprocessing()
+    if preprocessing.size is not None:
         return ImageFiles(files, (preprocessing.size, preprocessing.size), preprocessing)
     with naming(files[0]), _opened(files[0]) as first:
         return ImageFiles(files, (first.height, first.width), preprocessing)
 
 
-def _images(folder: Path) -> list[Path]:
-    return sorted(
-        file
-        for file in folder.iterdir()
-        if file.suffix.lower() in SUFFIXES and file.is_file() and file.name[0] != "."
-    )
-
-
 @contextmanager
 def _opened(path: Path) -> Iterator[PillowImage.Image]:
-    """An image, upright and of 8 bits a channel."""
+    """An image, upright and with 8 bits per channel."""
     try:
         from PIL import Image, ImageOps
     except ImportError:
@@ -141,31 +158,9 @@ def _opened(path: Path) -> Iterator[PillowImage.Image]:
         ) from None
     # Given a path, Pillow maps uncompressed files to memory, and of turned ones mixes the pixels.
     with path.open("rb") as stream:
-        try:
-            image = Image.open(stream)
-        except Image.UnidentifiedImageError:
-            raise InputError(f"cannot read the image {path}: Pillow knows no such form") from None
-        except Image.DecompressionBombError:
-            raise InputError(f"{path} has more pixels than can be read safely") from None
+        image = Image.open(stream)
         if image.mode.startswith(("I", "F")):  # Pillow would cut off all above 255
             raise InputError(f"{path} has more than 8 bits a channel; save it with 8")
-        turned = image.getexif().get(ORIENTATION, 1) != 1
-        yield ImageOps.exif_transpose(image) if turned else image
-
-
-def _square(image: PillowImage.Image, side: int) -> PillowImage.Image:
-    """The centre square that is left where the shorter side is resized to `side`.
-
-    Cut out while resizing: of a long and narrow image the whole would take any amount of memory.
-    """
-    from PIL import Image
-
-    scale = side / min(image.size)
-    edges = []
-    for length in image.size:
-        resized = max(side, round(length * scale))
-        start = (resized - side) // 2
-        edges.append([place * length / resized for place in (start, start + side)])
-    (left, right), (top, bottom) = edges
-    box = (left, top, right, bottom)
-    return image.resize((side, side), Image.Resampling.BILINEAR, box=box)
+        if image.mode == "P" and "transparency" in image.info:
+            image = image.convert("RGBA")  # else Pillow warns when it makes RGB of it
+        yield ImageOps.exif_transpose(image)

@@ -1,7 +1,6 @@
-"""Labels as the user gave them, integers or strings, and as class indices 0..K-1.
+"""Labels as the user gives them, integers or strings, and as class indices 0..K-1.
 
-All labels pass through `label_array`, which refuses what would make one class of two values, and
-what no store or terminal could write. Everything behind it compares labels by equality.
+All labels pass through `label_array`, so that the rest of the library can compare them by equality.
 """
 
 from collections.abc import Sequence
@@ -12,38 +11,37 @@ import torch
 from torch import Tensor
 
 from impresslearn.checks import encodable
-from impresslearn.data.paths import shorten, some
 from impresslearn.errors import InputError
 
 Label = int | str
 
-MOST_BYTES = 2**30
-"""What the labels of one data set may take: a numpy array of texts, each as long as the longest."""
+LARGEST_FLOAT = 2**24
+"""float32 holds every integer below; a larger float may stand for several labels."""
 
 
 def label_array(labels: Any) -> np.ndarray:
-    """Labels as a (n,) array of int64 or of strings; whole floats are taken as integers.
+    """Labels as a (n,) array of int64 or of strings.
 
-    Booleans become 0 and 1, bytes are read as UTF-8, and (n, 1) is as good as (n,). Raises
-    InputError for values of several kinds ([1, "1"], [True, 2]), for numbers that int64 or their
-    own float type cannot tell from their neighbours, for strings that cannot be kept (ending
-    in NUL, with half a surrogate pair, of a GiB together), and for one-hot rows.
+    - `labels`: integers, booleans, whole floats or strings, one per example: a list, an array or a
+      tensor of shape (n,) or (n, 1).
+
+    Raises InputError for several kinds of labels ([1, "1"]), for floats that are not whole or reach
+    2**24, for numbers beyond 64 bits, for strings that no file can keep, and for one-hot rows.
     """
-    if isinstance(labels, (list, tuple)):
-        return _from_values(labels)
     if isinstance(labels, np.ma.MaskedArray):
         raise InputError("labels must not be masked; leave out the examples without one")
-    array = _exact_array(labels if isinstance(labels, Tensor) else np.asarray(labels))
+    if isinstance(labels, (list, tuple)):
+        return _from_values(labels)
+    if isinstance(labels, Tensor):
+        labels = labels.detach().cpu()
+        labels = (labels.float() if labels.is_floating_point() else labels).numpy()
+    array = np.asarray(labels)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1:
-        raise _not_one_each(array.shape, array)
-    if array.dtype.kind in "USO":
+        raise _wrong_shape(array.shape)
+    if array.dtype.kind not in "ib":  # other kinds may hold values that int64 cannot keep apart
         return _from_values(array.tolist())
-    if array.dtype.kind == "u" and array.size and array.max() >= 2**63:
-        raise InputError(f"labels must fit 64 bits with a sign, got {array.max()}")
-    if array.dtype.kind not in "iubf":
-        raise InputError(f"labels must be integers or strings, got {array.dtype} values")
     return array.astype(np.int64)
 
 
@@ -53,7 +51,10 @@ def classes_of(labels: np.ndarray) -> tuple[Label, ...]:
 
 
 def task_classes(labels: np.ndarray, outputs: int | None) -> tuple[Label, ...]:
-    """The classes of a training set, for a network with so many outputs; None for any number.
+    """The classes of a training set.
+
+    - `labels`: (n,), as `label_array` returns them.
+    - `outputs`: outputs of the network; None if any number of classes fits.
 
     Raises InputError for a single class, and for more classes than outputs.
     """
@@ -69,22 +70,25 @@ def task_classes(labels: np.ndarray, outputs: int | None) -> tuple[Label, ...]:
 
 
 def grown_classes(
-    known: tuple[Label, ...], found: tuple[Label, ...], outputs: int | None
+    known: tuple[Label, ...], added: tuple[Label, ...], outputs: int | None
 ) -> tuple[Label, ...]:
-    """The classes of a task and, behind them, those that new data add, for so many outputs.
+    """The classes of a task, followed by the classes that only the new data have.
 
-    Raises InputError for labels of another kind than the task's, and for too many classes.
+    - `known`, `added`: classes of the task and of the new data.
+    - `outputs`: outputs of the network; None if any number of classes fits.
+
+    Raises InputError for integers where the task has strings or the reverse, and for too many.
     """
-    if type(known[0]) is not type(found[0]):
+    if type(known[0]) is not type(added[0]):
         raise InputError(
-            f"the task's labels are like {known[0]!r}, those of the new data like {found[0]!r}; "
-            "give them as the task has them"
+            f"the task's labels are like {known[0]!r}, the labels of the new data like "
+            f"{added[0]!r}; give them as the task has them"
         )
-    classes = known + tuple(label for label in found if label not in known)
+    classes = known + tuple(label for label in added if label not in known)
     if outputs is not None and len(classes) > outputs:
         raise InputError(
             f"the task would have {len(classes)} classes, the backbone has {outputs} outputs; "
-            'classes that come later want head="own", or a larger num_classes'
+            'classes that come later need head="own", or a larger num_classes'
         )
     return classes
 
@@ -99,99 +103,55 @@ def encode_labels(labels: np.ndarray, index_of: dict[Label, int]) -> Tensor:
         ) from None
 
 
+def some(values: Sequence[str | int]) -> str:
+    """Names for an error line, cut after the eighth."""
+    shown = [repr(shorten(value) if isinstance(value, str) else value) for value in values[:8]]
+    return ", ".join(shown) + (", …" if len(values) > 8 else "")
+
+
+def shorten(text: str) -> str:
+    """A text for an error line, cut after forty characters."""
+    return text if len(text) <= 40 else text[:39] + "…"
+
+
 def _from_values(values: Sequence[Any]) -> np.ndarray:
-    """Labels one by one, before numpy makes strings of all of them."""
-    if not set(map(type, values)) <= {int, float, str}:
+    # NumPy would make strings of [1, "1"] and so one class of two: kinds are compared before.
+    if not set(map(type, values)) <= {int, str}:
         values = [_plain(value, len(values)) for value in values]
-    example = {type(value): value for value in values}
-    kinds = example.keys()
-    if len(kinds) > 1 and not kinds <= {int, float}:
-        shown = ", ".join(shorten(ascii(value)) for value in example.values())
+    example_of = {type(value): value for value in values}
+    if set(example_of) == {str}:
+        for text in set(values):
+            if not encodable(text) or text.endswith("\0"):  # NumPy cuts NUL off
+                raise InputError(f"a label is no valid Unicode, or ends in NUL: {text!a}")
+        return np.array(values, dtype=str)
+    if not set(example_of) <= {int}:
+        shown = ", ".join(shorten(ascii(value)) for value in example_of.values())
         raise InputError(f"labels must be all integers or all strings, got {shown}")
-    if not kinds <= {int, float, bool, str, bytes}:
-        raise InputError(f"labels must be integers or strings, got {shorten(ascii(values[0]))}")
-    if kinds & {str, bytes}:
-        return _from_strings(values)
-    if float in kinds:
-        _exact_array(np.array([value for value in values if type(value) is float]))
     try:
-        return np.array([int(value) for value in values], dtype=np.int64)
+        return np.array(values, dtype=np.int64)
     except OverflowError:
-        largest = shorten(ascii(max(values, key=abs)))
+        largest = shorten(str(max(values, key=abs)))
         raise InputError(f"labels must fit 64 bits with a sign, got {largest}") from None
 
 
 def _plain(value: Any, count: int) -> Any:
-    """The plain value that a scalar of numpy or torch, or a member of an enumeration, stands for.
-
-    Others come back as they are; count: of the labels it is one of, for the error about a row.
-    """
-    if isinstance(value, (Tensor, np.ndarray, np.generic)):
-        value = _exact_array(value if isinstance(value, Tensor) else np.asarray(value)).tolist()
-    if isinstance(value, (list, tuple)):
-        row = np.array(value, dtype=object)
-        if row.shape != (1,):
-            raise _not_one_each((count, *row.shape), row[None])
-        value = value[0]
+    """The Python value of a scalar of NumPy or torch, of a row of one, or of an enumeration."""
+    if isinstance(value, (Tensor, np.ndarray, np.generic, list, tuple)):
+        shape = np.shape(value)
+        if shape not in ((), (1,)):
+            raise _wrong_shape((count, *shape))
+        value = np.asarray(value).item()
+    if isinstance(value, float) and value.is_integer():
+        if abs(value) >= LARGEST_FLOAT:
+            raise InputError(
+                f"labels as floats must be below {LARGEST_FLOAT:,}, got {value:g}; give integers"
+            )
+        return int(value)
     if isinstance(value, str):
         return str.__str__(value)
-    return int(value) if isinstance(value, int) and type(value) is not bool else value
+    return int(value) if isinstance(value, int) else value
 
 
-def _exact_array(values: Tensor | np.ndarray) -> np.ndarray:
-    """Labels as an array, bfloat16 among them as float64.
-
-    Raises InputError for floats that are not whole, or that stand for their neighbours too: from
-    2 / eps of their type on, or beyond 64 bits.
-    """
-    eps: Any = 1.0
-    if isinstance(values, Tensor):
-        values = values.detach().cpu()
-        if values.is_floating_point():
-            eps, values = torch.finfo(values.dtype).eps, values.double()
-        values = values.numpy()
-    elif values.dtype.kind == "f":
-        eps = np.finfo(values.dtype).eps
-    if values.dtype.kind != "f":
-        return values
-    odd = values[~np.isfinite(values) | (values != np.round(values))]
-    if odd.size:
-        raise InputError(f"labels must be integers or strings, got {odd[0]:g}")
-    limit = min(2 / float(eps), 2.0**63)
-    if values.size and np.abs(values).max() >= limit:
-        raise InputError(
-            f"labels as floats must be below {limit:,.0f}, where they are exact, got "
-            f"{values.flat[np.abs(values).argmax()]:g}; give integers"
-        )
-    return values
-
-
-def _from_strings(values: Sequence[str | bytes]) -> np.ndarray:
-    text_of: dict[str | bytes, str] = {}
-    for value in dict.fromkeys(values):
-        try:
-            text_of[value] = value if isinstance(value, str) else value.decode("utf-8")
-        except UnicodeDecodeError:
-            shown = shorten(ascii(value))
-            raise InputError(f"labels of bytes must be UTF-8, got {shown}") from None
-    for text in text_of.values():
-        shown = shorten(ascii(text))
-        if 4 * len(text) * len(values) > MOST_BYTES:  # numpy makes all as long as the longest
-            raise InputError(
-                f"{len(values):,} labels of up to {len(text):,} characters take more than "
-                f"{MOST_BYTES:,} bytes; give numbers or shorter names"
-            )
-        if not encodable(text):
-            raise InputError(f"a label is no valid Unicode, which no file can keep: {shown}")
-        if text.endswith("\0"):
-            raise InputError(f"labels must not end in NUL, which numpy cuts off, got {shown}")
-    return np.array([text_of[value] for value in values], dtype=str)
-
-
-def _not_one_each(shape: tuple[int, ...], rows: np.ndarray) -> InputError:
-    """The error about labels of this shape, of which some rows are given."""
-    line = f"labels must be one per example, shape (n,), got shape {tuple(shape)}"
-    numbers = rows.ndim == 2 and rows.dtype.kind in "iufbO"
-    if numbers and np.isin(rows, (0, 1)).all() and (rows.sum(axis=1) == 1).all():
-        line += "; of one-hot rows give the positions, labels.argmax(1)"
-    return InputError(line)
+def _wrong_shape(shape: tuple[int, ...]) -> InputError:
+    hint = "; for one-hot rows give labels.argmax(1)" if len(shape) == 2 else ""
+    return InputError(f"labels must be one per example, shape (n,), got shape {shape}{hint}")

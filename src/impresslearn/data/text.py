@@ -1,8 +1,8 @@
-"""Sentences as fixed numbers: a `TextEncoder` stands before a frozen network.
+"""Sentences as rows of numbers: a `TextEncoder` stands before a frozen network.
 
 It is fitted once, on sentences without labels, and then serves every task: its float tensors are
 inputs like any others, so learners, stores and exports know nothing of text. Keep its file beside
-the store; the same sentences give the same numbers ever after.
+the store: every task of the store depends on it.
 """
 
 from __future__ import annotations
@@ -26,27 +26,30 @@ NGRAMS: dict[str, dict[str, Any]] = {
     "words": {"ngram_range": (1, 2)},
     "characters": {"analyzer": "char_wb", "ngram_range": (2, 4)},
 }
-"""Runs of words and of characters within words, as scikit-learn's `CountVectorizer` takes them."""
+"""Runs of words, and of characters within words, as settings of `CountVectorizer`."""
 
 ITERATIONS = 3
-"""Of the power method in the randomised decomposition."""
+"""Power iterations of the randomised decomposition."""
 
 NORM = 8.0
 """The length of every row."""
 
 UNREADABLE = (AttributeError, BadZipFile, EOFError, LookupError, OSError, TypeError, ValueError)
-"""What NumPy raises for files of another kind or form."""
+"""Exceptions that NumPy raises for files of another kind or form."""
 
 
 class TextEncoder:
     """Sentences as rows of `width` numbers, by latent semantic analysis of their n-grams.
 
-    A sentence's n-grams of one or two words and of two to four characters are weighted by tf-idf
-    (sublinear tf) and projected onto the first singular vectors of the sentences fitted to, each
-    divided by the square root of its singular value (Deerwester et al., 1990); rows are scaled to
-    length 8. seed: of the randomised decomposition, 0 to 2**32 - 1.
-    Attributes after `fit` or `load`: ngrams_, the n-grams known; projection_, (n-grams, width)
-    float32.
+    Tf-idf weights of n-grams (one or two words, two to four characters) are projected onto the
+    first singular vectors, each divided by the square root of its singular value; rows are scaled
+    to length 8 (Deerwester et al., 1990).
+
+    - `width`: numbers per sentence (768); must be below the number of sentences it is fitted to.
+    - `seed`: of the randomised decomposition, 0 to 2**32 - 1 (0).
+
+    After `fit` or `load`, `ngrams_` holds the known n-grams and `projection_` the (n-grams, width)
+    float32 matrix.
     """
 
     ngrams_: dict[str, list[str]]
@@ -60,10 +63,11 @@ class TextEncoder:
         return f"TextEncoder(width={self.width}, seed={self.seed})"
 
     def fit(self, sentences: Sequence[str]) -> TextEncoder:
-        """Takes n-grams that occur in two sentences or more, and their projection; returns itself.
+        """Learns the n-grams that two sentences or more share, and their projection; returns self.
 
-        Raises InputError for what are no sentences, and for a width that is not below the number
-        of sentences and of such n-grams.
+        - `sentences`: strings; labels are not needed.
+
+        Raises InputError for anything but strings, and for too few sentences or shared n-grams.
         """
         sentences = _checked(sentences)
         ngrams = {kind: _shared_ngrams(kind, sentences) for kind in NGRAMS}
@@ -79,8 +83,9 @@ class TextEncoder:
     def transform(self, sentences: Sequence[str]) -> Tensor:
         """Sentences as inputs: (n, width) float32 rows of length 8.
 
-        A sentence of which no n-gram is known gives zeros. Raises InputError for what are no
-        sentences, and before `fit`.
+        - `sentences`: strings; one without any known n-gram becomes zeros.
+
+        Raises InputError for anything but strings, and before `fit`.
         """
         self._check_fitted()
         rows = _counts(_checked(sentences), self.ngrams_) @ self.projection_
@@ -90,23 +95,25 @@ class TextEncoder:
     def save(self, path: str | os.PathLike) -> Path:
         """Writes the encoder to a .npz file of plain arrays, and returns the path.
 
-        Half precision, in which `fit` rounds the projection already: a loaded encoder gives the
-        same numbers. Raises InputError where the file cannot be written, and before `fit`.
+        A loaded encoder gives the same numbers, because `fit` already rounds the projection to the
+        half precision of the file. Raises InputError if the file cannot be written, and before
+        `fit`.
         """
         self._check_fitted()
         check_place(path)
         arrays: dict[str, Any] = {
-            kind: np.frombuffer("\n".join(known).encode(), np.uint8)
-            for kind, known in self.ngrams_.items()
+            "projection": self.projection_.astype(np.float16),
+            "seed": self.seed,
         }
-        arrays |= {"projection": self.projection_.astype(np.float16), "seed": self.seed}
+        for kind, ngrams in self.ngrams_.items():
+            arrays[kind] = np.frombuffer("\n".join(ngrams).encode(), np.uint8)
         data = io.BytesIO()
         np.savez(data, **arrays)
         return write_file(path, data.getvalue())
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> TextEncoder:
-        """The encoder that `save` wrote. Raises MissingDataError or InputError where it is none."""
+        """The encoder that `save` wrote. Raises MissingDataError or InputError for other files."""
         if not Path(path).is_file():
             raise MissingDataError(f"no text encoder at {path}; write one with TextEncoder.save")
         try:
@@ -117,11 +124,11 @@ class TextEncoder:
                     kind: file[kind].tobytes().decode().split("\n") for kind in NGRAMS
                 }
         except UNREADABLE as error:
-            raise InputError(f"{path} is no text encoder: {reason_of(error)}") from None
+            raise InputError(f"{path} is not a text encoder: {reason_of(error)}") from None
         encoder.projection_ = projection
-        known = sum(len(set(ngrams)) for ngrams in encoder.ngrams_.values())
+        known = sum(map(len, encoder.ngrams_.values()))
         if projection.shape != (known, encoder.width) or not np.isfinite(projection).all():
-            raise InputError(f"{path} is no text encoder: its {known} n-grams have no projection")
+            raise InputError(f"{path} is not a text encoder: its {known} n-grams lack a projection")
         return encoder
 
     def _check_fitted(self) -> None:
@@ -130,10 +137,9 @@ class TextEncoder:
 
 
 def _checked(sentences: Any) -> list[str]:
-    """The sentences as a list of plain strings."""
     if isinstance(sentences, (str, bytes)) or not isinstance(sentences, Iterable):
-        given = type(sentences).__name__
-        raise InputError(f"sentences must be a list of strings, got {given}; put one in a list")
+        kind = type(sentences).__name__
+        raise InputError(f"sentences must be a list of strings, got {kind}; put one in a list")
     checked = list(sentences)
     for place, sentence in enumerate(checked):
         if not isinstance(sentence, str) or not encodable(sentence):
@@ -158,11 +164,11 @@ def _counts(sentences: Sequence[str], ngrams: Mapping[str, Sequence[str]]) -> An
     from scipy.sparse import hstack
     from sklearn.feature_extraction.text import CountVectorizer
 
-    found = [
-        CountVectorizer(vocabulary=known, dtype=np.float32, **NGRAMS[kind]).transform(sentences)
-        for kind, known in ngrams.items()
-    ]
-    counts = hstack(found, format="csr")
+    blocks = []
+    for kind, known in ngrams.items():
+        vectorizer = CountVectorizer(vocabulary=known, dtype=np.float32, **NGRAMS[kind])
+        blocks.append(vectorizer.transform(sentences))
+    counts = hstack(blocks, format="csr")
     counts.data = 1 + np.log(counts.data)
     return counts
 
