@@ -176,14 +176,6 @@ def test_unusable_data(data, message):
     refused(message, as_examples, data, memory_limit=1000)
 
 
-def test_bytes_in_the_order_of_another_machine_are_taken():
-    for kind in (">f4", ">f8", ">i8", ">u2"):
-        given, expected = (
-            as_examples((X.numpy().astype(each), Y)).inputs for each in (kind, f"={kind[1:]}")
-        )
-        assert torch.equal(given, expected)
-
-
 def test_a_part_is_chosen_by_positions_or_by_a_mask():
     examples = as_examples((X, Y))
     few = examples.subset(Y == 0)

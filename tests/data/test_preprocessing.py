@@ -7,7 +7,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from impresslearn import Preprocessing, create_backbone
 from impresslearn.data import as_examples
-from impresslearn.data.examples import data_fingerprint
 from impresslearn.streams import rotated_digits
 from toys import quick_learner, read_examples, refused
 
@@ -159,20 +158,6 @@ def test_what_varies_beside_a_large_mean_is_left(convert, columns):
     learner.learn_task("a", (table, labels))
     assert learner.score((table, labels), "a") > 0.95
     assert np.mean(learner.predict(table, "a") == labels) > 0.95
-
-
-def test_one_mean_beside_which_inputs_hardly_vary_has_all_its_digits():
-    images = 171_234_567.0 + np.random.default_rng(0).normal(size=(20, 1, 4, 4))
-    values = Preprocessing.standardising(images).apply(images)
-    assert float(values.mean()) == pytest.approx(0, abs=1e-3)
-    constant = np.full((30, 2), 0.1)  # of which sums are rounded
-    refused("all inputs are 0.1; they cannot", Preprocessing.standardising, constant)
-
-
-def test_the_digest_of_double_inputs_is_that_of_float32():
-    inputs, labels = np.random.default_rng(0).normal(size=(6, 2)), np.arange(6) % 2
-    rounded = as_examples((inputs.astype(np.float32), labels))
-    assert data_fingerprint(as_examples((inputs, labels))) == data_fingerprint(rounded)
 
 
 def test_columns_of_other_scales_are_measured_one_by_one_and_pixels_together():

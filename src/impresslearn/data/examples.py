@@ -307,7 +307,8 @@ def to_tensor_and_dtype_kind(values: Any) -> tuple[Tensor, bool, bool]:
 
 def generator_states() -> tuple[Any, ...]:
     """The states of the global generators of torch, NumPy and Python, which can be compared."""
-    kind, keys, *rest = np.random.get_state(legacy=True)
+    numpy_state: Any = np.random.get_state(legacy=True)
+    kind, keys, *rest = numpy_state
     numbers = torch.default_generator.get_state().numpy().tobytes()
     return numbers, (kind, keys.tobytes(), *rest), random.getstate()
 
@@ -345,7 +346,7 @@ def data_fingerprint(examples: Examples | StreamedExamples) -> str:
         tensors = examples.inputs.tensors
         kind["inputs"] = [[str(name), _form(tensor)] for name, tensor in examples.inputs.items()]
     elif isinstance(examples, Examples):
-        inputs = examples.inputs
+        inputs = one_tensor(examples.inputs)
         tensors = (inputs.float() if inputs.dtype == torch.float64 else inputs,)
         kind |= _form(tensors[0])
     digest = hashlib.sha256(json.dumps(kind, sort_keys=True).encode())

@@ -158,7 +158,7 @@ def _opened(path: Path) -> Iterator[PillowImage.Image]:
         ) from None
     # Given a path, Pillow maps uncompressed files to memory, and of turned ones mixes the pixels.
     with path.open("rb") as stream:
-        image = Image.open(stream)
+        image: PillowImage.Image = Image.open(stream)
         if image.mode.startswith(("I", "F")):  # Pillow would cut off all above 255
             raise InputError(f"{path} has more than 8 bits a channel; save it with 8")
         if image.mode == "P" and "transparency" in image.info:
