@@ -16,8 +16,7 @@ from impresslearn.errors import InputError
 def check_place(path: str | os.PathLike) -> Path:
     """Where a file of this path is to be written, links followed; before work is spent on it.
 
-    Raises InputError for what is no path, a folder that does not exist, and a path that is taken by
-    something else than a file.
+    Raises InputError for another type, a missing folder, and a path that is not a regular file.
     """
     if not isinstance(path, (str, os.PathLike)) or isinstance(os.fspath(path), bytes):
         raise InputError(f"path must be a string or Path, got {type(path).__name__}")
@@ -39,9 +38,10 @@ def check_place(path: str | os.PathLike) -> Path:
 def write_file(path: str | os.PathLike, content: bytes | str, *, folders: bool = False) -> Path:
     """Writes a file in the place of what was there, and returns the path.
 
-    content: text is written as UTF-8, lone surrogates as backslash escapes. folders: make those
-    that are missing. Raises InputError ("cannot write PATH: reason"); what was there is then still
-    there.
+    - `content`: bytes, or text, which is written as UTF-8 with lone surrogates escaped.
+    - `folders`: whether to make missing folders.
+
+    Raises InputError ("cannot write PATH: reason"); an older file then stays as it was.
     """
     data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
     try:

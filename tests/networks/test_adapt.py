@@ -99,33 +99,6 @@ def test_tied_weights_are_masked_together():
     torch.testing.assert_close(backbone.forward({"0.weight": weight}, inputs), expected)
 
 
-def test_a_transformer_layer_sees_masked_weights_on_its_fused_path_too():
-    module = Encoder()
-    backbone = adapt(module, head="shared")
-    thirds = [f"layer.self_attn.in_proj_weight.{third}" for third in "qkv"]
-    names = ("layer.self_attn.out_proj", "layer.linear1", "layer.linear2", "head")
-    weights = [f"{name}.weight" for name in names]
-    assert [layer.name for layer in backbone.layers] == thirds + weights
-    inputs = torch.randn(5, 7, 8)
-    module.eval()
-    for layer in backbone.layers:
-        half = {layer.name: backbone.weights[layer.name] * 0.5}
-        with torch.no_grad():
-            plain = backbone.forward(backbone.weights, inputs)
-            fused = backbone.forward(half, inputs)
-            torch.testing.assert_close(plain, module(inputs))
-            weight = layer.of(module.get_parameter(layer.parameter))
-            weight.mul_(0.5)
-            expected = module(inputs)
-            weight.mul_(2)
-        assert not torch.allclose(fused, plain, atol=1e-4)
-        torch.testing.assert_close(fused, expected)
-        trained = {layer.name: half[layer.name].requires_grad_()}
-        torch.testing.assert_close(
-            backbone.forward(trained, inputs), expected, atol=1e-5, rtol=1e-4
-        )
-
-
 @pytest.mark.parametrize("mode", ["eval", "train"])
 @pytest.mark.parametrize(
     ("module", "shape"),

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from impresslearn.errors import InputError
-from impresslearn.networks import Backbone, adapt, create_backbone
+from impresslearn.networks import adapt, create_backbone
 
 MODES = ("train", "frozen", "eval", "batch")
 LENET = create_backbone()
@@ -245,18 +245,3 @@ def test_arguments_of_forward_that_do_not_fit(norm, arguments, message, images):
     with pytest.raises(InputError, match=message):
         backbone = adapt(Counting(), norm=norm, head="shared")
         backbone.forward(**{"weights": {}, "inputs": images} | arguments)
-
-
-@pytest.mark.parametrize(
-    ("module", "change", "message"),
-    [
-        (nn.Linear(2, 2), {"norm": "layer"}, "norm of a backbone must be one of none, batch"),
-        (nn.Linear(2, 2), {"num_classes": -2}, "num_classes must be"),
-        (nn.Linear(2, 2), {"input_shape": ()}, "input_shape must be"),
-        (nn.Linear(2, 2), {"input_shape": (0, 2)}, "input_shape must be"),
-        (Counting(), {"norm": "batch"}, "norm 'batch' keeps no running statistics"),
-    ],
-)
-def test_bad_constructor_settings(module, change, message):
-    with pytest.raises(InputError, match=message):
-        Backbone(module, **{"num_classes": 2, "norm": "none"} | change)

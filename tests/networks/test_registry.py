@@ -44,17 +44,13 @@ def test_the_spec_survives_json_and_rebuilds_the_backbone():
         ("lenet_300_10", {}, r"no backbone 'lenet_300_10'; did you mean 'lenet_300_100'\?"),
         ("vgg", {}, "'vgg'; choose from lenet_300_100, linear, resnet18, resnet20, resnet50"),
         ("lenet_300_100", {"num_classes": 0}, "num_classes must be an integer of at least 1"),
-        ("lenet_300_100", {"num_classes": 2.0}, "got 2.0"),
         ("lenet_300_100", {"norm": "batch"}, "norm of lenet_300_100 must be none, got 'batch'"),
         ("lenet_300_100", {"widths": 300}, "widths must be a sequence"),
         ("lenet_300_100", {"widths": (300, -1)}, "widths must be .* got -1"),
-        ("lenet_300_100", {"in_features": None}, "in_features must be"),
         ("resnet18", {"norm": "none"}, "norm of resnet18 must be one of batch, per_task, shared"),
         ("resnet18", {"width": 0}, "width must be .* got 0"),
-        ("resnet18", {"in_channels": "3"}, "in_channels must be"),
         ("resnet18", {"depth": 3}, "'depth'; its settings are width, in_channels"),
         ("resnet18", {"width": {1}}, "settings of resnet18 must consist of JSON values"),
-        ("resnet18", {"width": 4, "init": "zeros"}, "init must be one of signed_constant, "),
         ("resnet18", {"width": 4, "seed": -1}, "seed must be"),
         (
             "resnet18",
@@ -86,18 +82,6 @@ def test_a_backbone_of_ones_own():
     assert create_backbone(**backbone.spec).fingerprint() == backbone.fingerprint()
     with pytest.raises(InputError, match="'tiny' is registered already"):
         register_backbone("tiny")
-
-
-@pytest.mark.usefixtures("names")
-def test_registration_refuses_what_cannot_work():
-    with pytest.raises(InputError, match="norm of odd must be"):
-        register_backbone("odd", norms=("layer",))
-    with pytest.raises(InputError, match="at least one policy"):
-        register_backbone("odd", norms=())
-    with pytest.raises(InputError, match="cannot have a setting 'seed'"):
-        register_backbone("odd")(lambda num_classes, seed: nn.Linear(2, num_classes))
-
-    assert "odd" not in list_backbones()
 
 
 @pytest.mark.usefixtures("names")

@@ -77,10 +77,6 @@ def test_inference_equals_the_learners(client, direct, form, among, method):
     assert list(ask(client, "/infer", inputs, form, top=1, **options)["posterior"]) == ["new 1"]
 
 
-def test_one_name_to_choose_among(client):
-    assert ask(client, "/infer", INPUTS, among="basis 1")["best"] == "basis 1"
-
-
 def test_foreign_inputs_get_no_labels(client, direct):
     inputs = 0.01 * torch.randn(200, 16, generator=torch.Generator().manual_seed(1))
     assert direct.infer_task(inputs).unknown

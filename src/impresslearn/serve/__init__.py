@@ -1,8 +1,8 @@
 """Predictions over HTTP: `impresslearn serve STORE`, or `create_app` in your own server.
 
-`server` is the FastAPI application and runs it with uvicorn, `service` computes its answers.
-`requests` reads bodies, and `problems` turns every error into one line of JSON. TLS, slow clients
-and rate limits are the work of a reverse proxy in front.
+`server` is the FastAPI application and runs it with uvicorn, `service` computes its answers,
+`requests` reads bodies and answers errors. TLS, slow clients and rate limits are the work of a
+reverse proxy in front.
 """
 
 from impresslearn.errors import MissingDependencyError

@@ -24,8 +24,15 @@ from impresslearn.checks import check_choice, check_flag, check_integer
 from impresslearn.errors import InputError
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.loading import open_store
-from impresslearn.serve.problems import add_error_handlers
-from impresslearn.serve.requests import JSON, NPY, InferRequest, PredictRequest, parse, read_body
+from impresslearn.serve.requests import (
+    JSON,
+    NPY,
+    InferRequest,
+    PredictRequest,
+    add_error_handlers,
+    parse,
+    read_body,
+)
 from impresslearn.serve.service import Inference, Predictions, Service
 
 logger = logging.getLogger("impresslearn.serve")
