@@ -251,7 +251,7 @@ def test_parameters_that_are_tied_or_weights_are_tuned_once_or_not() -> None:
     assert all(alpha.any() for alpha in found.alpha)
     weight_norm = nn.utils.parametrizations.weight_norm(nn.Linear(8, 3))
     module = nn.Sequential(nn.Linear(16, 8), nn.ReLU(), weight_norm)
-    refused('head="shared"', adapt, module, skip=["2.*"])
+    refused('head="shared"', adapt, module)
     assert quick_learner(own_heads(), tune="norm").tune == ("norm",)
 
 
