@@ -10,13 +10,14 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from impresslearn.statistics import summarise_rows
+from impresslearn.statistics import Summary, summarise
 from impresslearn.tables import format_interval, percent, signed, size
 
 ROOT = Path(__file__).parents[2]
@@ -87,8 +88,22 @@ def accuracy(rows: Sequence[Row]) -> str:
     """The mean with its interval, or with the draws in brackets where they are fewer than five."""
     if not rows:
         return "–"
-    interval = partial(format_interval, "accuracy")
-    return summarise_rows(rows, "accuracy").text(percent, interval)
+    summary = mean_of(rows, "accuracy")
+    if summary.half_width is not None:
+        return format_interval("accuracy", summary.mean, summary.half_width)
+    if len(set(summary.draws)) == 1:
+        return percent(summary.mean)
+    return f"{percent(summary.mean)} [{', '.join(map(percent, summary.draws))}]"
+
+
+def mean_of(rows: Sequence[Row], key: str) -> Summary:
+    """Mean and interval over seeds, or over tasks if the rows have a single seed."""
+    seeds = {row.get("seed") for row in rows}
+    unit = "seed" if None not in seeds and len(seeds) > 1 else "task"
+    draws: dict[Any, list[float]] = {}
+    for place, row in enumerate(rows):
+        draws.setdefault(row.get(unit, place), []).append(float(row[key]))
+    return summarise([fmean(values) for values in draws.values()])
 
 
 def unseen(path: Path) -> Rows:
@@ -147,8 +162,8 @@ def methods(path: Path, labels: int | None = None) -> Rows:
     lines = []
     for method, setting in settings:
         chosen = having(rows, method=method, setting=setting)
-        bytes_per_task = summarise_rows(chosen, "bytes_per_task").mean
-        seconds = summarise_rows(chosen, "seconds").mean
+        bytes_per_task = mean_of(chosen, "bytes_per_task").mean
+        seconds = mean_of(chosen, "seconds").mean
         line = [f"{method}, {setting}", accuracy(chosen), f"{bytes_per_task:,.0f}"]
         lines.append((bytes_per_task, [*line, f"{seconds:.3g}"]))
     yield from (line for _, line in sorted(lines))

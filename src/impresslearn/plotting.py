@@ -1,8 +1,6 @@
-"""The look of every chart, the two kinds that the library draws, and how charts are saved.
+"""The library's two kinds of Altair charts, their look, and files of charts and pages.
 
-Charts are Altair's. `heatmap` and `line_chart` take plain rows, `styled` gives any other chart the
-same fonts and colours, `save_chart` writes pictures without a browser, and `write_page` puts tables
-and charts on one HTML page. Altair takes a second to import: import this module where it is used.
+Import this module inside functions: Altair takes a second to import.
 """
 
 from __future__ import annotations
@@ -35,35 +33,17 @@ SERIES = (
     *("#1f5fd0", "#e07b10", "#15937a", "#c566d9", "#8c1c34", "#cdb620", "#4fb3e6", "#7a828d"),
     *("#9db9ec", "#f0c796", "#93cfc2", "#e3bdec", "#c98f9b", "#e8dc97", "#b2dcf3", "#c3c7cc"),
 )
-SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "triangle-right")
 CONFIG = {
     "background": COLOURS["surface"],
     "font": "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif",
     "padding": 12,
     "view": {"stroke": None},
-    "title": {
-        "anchor": "start",
-        "fontSize": 15,
-        "color": COLOURS["text"],
-        "subtitleColor": COLOURS["muted"],
-        "subtitleFontSize": 11,
-        "limit": 880,
-        "offset": 14,
-    },
-    "axis": {
-        "labelColor": COLOURS["muted"],
-        "titleColor": COLOURS["text"],
-        "gridColor": COLOURS["line"],
-        "domain": False,
-        "ticks": False,
-        "labelPadding": 6,
-        "titlePadding": 10,
-        "titleFontWeight": 500,
-        "labelLimit": 160,
-    },
+    "title": {"anchor": "start", "fontSize": 15, "subtitleColor": COLOURS["muted"], "offset": 14},
+    "axis": {"gridColor": COLOURS["line"], "domain": False, "ticks": False, "labelPadding": 6},
     "axisX": {"grid": False},
     "axisBand": {"grid": False},
-    "legend": {"labelColor": COLOURS["text"], "labelLimit": 260, "titleFontWeight": 500},
+    "legend": {"labelLimit": 260},
+    "range": {"category": list(SERIES)},
 }
 AXIS_LABELS = {
     "fraction": "format(datum.value, '.4~%')",
@@ -106,16 +86,11 @@ def styled(chart: Any, title: str = "", notes: Sequence[str] = (), description: 
     return chart
 
 
-def colour_scale(names: Sequence[str]) -> alt.Scale:
-    """A colour for each name, in order; they return after the sixteenth."""
-    return alt.Scale(domain=list(names), range=[SERIES[i % len(SERIES)] for i in range(len(names))])
-
-
 def line_chart(
     rows: Sequence[Mapping[str, Any]],
     x: str,
     y: str,
-    group: str = "",
+    group: str,
     *,
     title: str = "",
     x_label: str = "",
@@ -124,11 +99,11 @@ def line_chart(
     joined: bool = True,
     log_x: bool = False,
 ) -> Any:
-    """Values of `y` over `x`, a colour per group; not yet `styled`.
+    """Values of `y` over `x`, one colour per group; not yet `styled`.
 
-    - rows: one mark each; keys `low` and `high`, where a row has them, are drawn as an interval,
-      and the numbers under `draws` as points
-    - x, y, group: keys of the rows; without a group there is one colour
+    - rows: one mark each; keys `low` and `high` of a row are drawn as an interval, and the numbers
+      under `draws` as points
+    - x, y, group: keys of the rows
     - joined: whether a line joins the marks of a group
     - log_x: whether the horizontal axis is logarithmic
 
@@ -136,47 +111,37 @@ def line_chart(
     """
     if not rows:
         raise InputError(f"no row has {x} and {y}; there is nothing to draw")
-    names = list(dict.fromkeys(str(row[group]) if group else "" for row in rows))
-    marks, points = [], []
+    marks, intervals, points = [], [], []
     for row in rows:
-        mark = {"x": row[x], "y": row[y], "group": str(row[group]) if group else ""}
+        mark = {"x": row[x], "y": row[y], "group": str(row[group])}
         mark["value"] = format_value(y, row[y])
-        mark |= {end: row[end] for end in ("low", "high") if row.get(end) is not None}
         marks.append(mark)
+        if row.get("low") is not None:
+            intervals.append({**mark, "low": row["low"], "high": row["high"]})
         points += [{**mark, "y": draw} for draw in row.get("draws", ())]
     scale: Any = {"type": "log"} if log_x else {"zero": False, "nice": False, "padding": 12}
-    # Counts, such as tasks learned, have no ticks between them.
+    # Counts, such as tasks learned, have no ticks between integers.
     whole = {"tickMinStep": 1} if all(isinstance(row[x], int) for row in rows) else {}
-    across = alt.X(
-        "x:Q",
-        title=x_label or x,
-        scale=alt.Scale(**scale),
-        axis=_axis(x, labelOverlap=True, **whole),
-    )
-    up = alt.Y(
-        "y:Q",
-        title=y_label or y,
-        scale=alt.Scale(zero=False, padding=8),
-        axis=_axis(y, tickCount=6),
-    )
-    legend = alt.Legend(title=None, symbolOpacity=1) if group else None
-    colour = alt.Color("group:N", scale=colour_scale(names), legend=legend)
-    shapes = [SHAPES[i % len(SHAPES)] for i in range(len(names))]
-    shape = alt.Shape("group:N", scale=alt.Scale(domain=names, range=shapes), legend=legend)
+    across_axis = _axis(x, labelOverlap=True, **whole)
+    across = alt.X("x:Q", title=x_label or x, scale=alt.Scale(**scale), axis=across_axis)
+    up_scale = alt.Scale(zero=False, padding=8)
+    up = alt.Y("y:Q", title=y_label or y, scale=up_scale, axis=_axis(y, tickCount=6))
+    colour = alt.Color("group:N", sort=None, legend=alt.Legend(title=None, symbolOpacity=1))
     tips = [alt.Tooltip("group:N"), alt.Tooltip("x:Q", title=x), alt.Tooltip("value:N", title=y)]
-    base = alt.Chart(alt.InlineData(values=marks)).encode(across, color=colour, tooltip=tips)
+
+    def layer(values: list[dict[str, Any]]) -> Any:
+        return alt.Chart(alt.InlineData(values=values)).encode(across, color=colour, tooltip=tips)
+
     layers = []
-    intervals = [mark for mark in marks if "low" in mark]
     if intervals:
-        drawn = alt.Chart(alt.InlineData(values=intervals)).encode(across, color=colour)
+        drawn = layer(intervals)
         band = drawn.mark_area(opacity=0.12) if joined else drawn.mark_rule(opacity=0.6)
         layers.append(band.encode(alt.Y("low:Q", title=y_label or y), y2="high:Q"))
     if joined:
-        layers.append(base.mark_line(strokeWidth=2).encode(up))
+        layers.append(layer(marks).mark_line(strokeWidth=2).encode(up))
     if points:
-        single = alt.Chart(alt.InlineData(values=points)).encode(across, color=colour)
-        layers.append(single.mark_circle(size=16, opacity=0.5).encode(up))
-    layers.append(base.mark_point(filled=True, size=50).encode(up, shape=shape))
+        layers.append(layer(points).mark_circle(size=16, opacity=0.5).encode(up))
+    layers.append(layer(marks).mark_point(filled=True, size=50).encode(up))
     chart = alt.layer(*layers).properties(width=WIDTH, height=HEIGHT)
     chart.title = {"text": title, "subtitle": [note for note in notes if note]}
     return chart

@@ -1,7 +1,7 @@
-"""Numbers and tables as people read them: in text, HTML and LaTeX, and for rich to print.
+"""Numbers and tables for people: as text, HTML and LaTeX, and for rich to print.
 
-The name of a column says what its values are: `format_value("bytes_per_task", 33275)` gives
-"33.3 kB". Nothing here imports torch or any other part of the library but its errors.
+The name of a column decides how its values are printed: `format_value("bytes_per_task", 33275)`
+gives "33.3 kB". This file imports no torch, so that commands start quickly.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LATEX_SIGNS = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {
     "α": r"$\alpha$",
     "λ": r"$\lambda$",
 }
-SHORTEST = 8  # characters that a narrow terminal leaves of a name
+SHORTEST = 8  # the fewest characters of a name in a narrow terminal
 
 
 def percent(fraction: float | None) -> str:
@@ -65,11 +65,11 @@ def size(count: float) -> str:
 
 
 def size_of(text: str) -> int:
-    """ "2 kB" -> 2000. Raises InputError for no number of bytes."""
+    """2000 for "2 kB". Raises InputError for text that is not a size."""
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([kMG]?)B?\s*", text)
     count = int(float(match[1]) * 1000 ** " kMG".index(match[2] or " ")) if match else 0
     if count < 1:
-        raise InputError(f"a number of bytes is written as 500, 2kB or 1.5MB, got {text!r}")
+        raise InputError(f"write a number of bytes as 500, 2kB or 1.5MB, got {text!r}")
     return count
 
 
@@ -156,36 +156,35 @@ class Table:
     def text(self, width: int | None = None) -> str:
         """Columns of equal width, the title above and the note below.
 
-        - width: characters per line at most; headings wrap and names are cut as far as it takes
+        - width: characters per line at most; headings wrap, and names are cut if necessary. By
+          default lines of the table are as long as its cells
         """
         limits = self._widths(width)
-        headings = [
-            textwrap.wrap(heading, limit) or [""]
-            for heading, limit in zip(self.header, limits, strict=True)
-        ]
+        fill = width or 100
+        headings = []
+        for heading, limit in zip(self.header, limits, strict=True):
+            headings.append(textwrap.wrap(heading, limit) or [""])
         depth = max(map(len, headings), default=0)
         # Headings of fewer lines stand at the bottom, next to their column.
-        head = zip(*([""] * (depth - len(lines)) + lines for lines in headings), strict=True)
-        lines = [self._line(row, limits) for row in head]
+        padded = [[""] * (depth - len(lines)) + lines for lines in headings]
+        lines = [textwrap.fill(self.title, fill)] if self.title else []
+        lines += [self._line(row, limits) for row in zip(*padded, strict=True)]
         lines.append("-" * (sum(limits) + 2 * (len(limits) - 1)))
         lines += [self._line(row, limits) for row in self.rows]
-        paragraphs = [textwrap.fill(part, width or 100) for part in (self.title, self.note) if part]
-        if self.title:
-            lines.insert(0, paragraphs.pop(0))
-        return "\n".join([*lines, *paragraphs])
+        return "\n".join([*lines, textwrap.fill(self.note, fill)] if self.note else lines)
 
     def _widths(self, width: int | None) -> list[int]:
-        columns = list(zip(*self.rows, strict=True)) or [()] * len(self.header)
         limits = []
-        for heading, column in zip(self.header, columns, strict=True):
-            if width is None:
-                limits.append(max(map(len, (heading, *column))))
-            else:  # headings wrap between words
-                limits.append(max(map(len, (*heading.split(), *column)), default=1))
-        while width is not None and sum(limits) + 2 * (len(limits) - 1) > width:
-            names = [i for i, right in enumerate(self.numeric) if not right]
-            longest = max(names, key=lambda i: limits[i], default=None)
-            if longest is None or limits[longest] <= SHORTEST:
+        for place, heading in enumerate(self.header):
+            cells = [row[place] for row in self.rows]
+            words = [heading] if width is None else heading.split()
+            limits.append(max(map(len, [*words, *cells]), default=1))
+        if width is None:
+            return limits
+        names = [place for place, right in enumerate(self.numeric) if not right]
+        while names and sum(limits) + 2 * (len(limits) - 1) > width:
+            longest = max(names, key=lambda place: limits[place])
+            if limits[longest] <= SHORTEST:
                 break  # numbers are never cut
             limits[longest] -= 1
         return limits
@@ -199,42 +198,29 @@ class Table:
 
     def html(self) -> str:
         """Header and rows as a table element."""
-        marks = [" class=right" if right else "" for right in self.numeric]
-
-        def line(tag: str, row: Sequence[str]) -> str:
-            cells = zip(marks, map(escape, row), strict=True)
-            return f"<tr>{''.join(f'<{tag}{mark}>{cell}</{tag[:2]}>' for mark, cell in cells)}</tr>"
-
-        body = "\n".join(line("td", row) for row in self.rows)
-        head = line("th scope=col", self.header)
-        return f"<table><thead>{head}</thead>\n<tbody>{body}</tbody></table>"
+        lines = []
+        for tag, row in [("th", self.header), *(("td", row) for row in self.rows)]:
+            cells = []
+            for text, right in zip(row, self.numeric, strict=True):
+                cells.append(f"<{tag}{' class=right' if right else ''}>{escape(text)}</{tag}>")
+            lines.append(f"<tr>{''.join(cells)}</tr>")
+        body = "\n".join(lines[1:])
+        return f"<table><thead>{lines[0]}</thead>\n<tbody>{body}</tbody></table>"
 
     def latex(self) -> str:
         r"""The table in LaTeX for the package booktabs, title and note as its caption."""
         caption = in_latex(": ".join(part for part in (self.title, self.note) if part))
         columns = "".join("r" if right else "l" for right in self.numeric)
-        head, *body = (rf"{' & '.join(map(in_latex, row))} \\" for row in (self.header, *self.rows))
-        return "\n".join(
-            [
-                r"\begin{table}",
-                r"\centering",
-                *([rf"\caption{{{caption}}}"] if caption else []),
-                rf"\begin{{tabular}}{{{columns}}}",
-                r"\toprule",
-                head,
-                r"\midrule",
-                *body,
-                r"\bottomrule",
-                r"\end{tabular}",
-                r"\end{table}",
-            ]
-        )
+        lines = [r"\begin{table}", r"\centering", rf"\caption{{{caption}}}"]
+        lines += [rf"\begin{{tabular}}{{{columns}}}", r"\toprule"]
+        for row in (self.header, *self.rows):
+            lines.append(" & ".join(map(in_latex, row)) + r" \\")
+            if row is self.header:
+                lines.append(r"\midrule")
+        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"])
 
     def printable(self, ruled: bool = True) -> RichTable:
-        """The table for rich to print.
-
-        - ruled: whether a rule stands below the header
-        """
+        """The table for rich to print; `ruled` draws a line below the header."""
         from rich import box
         from rich.table import Table as RichTable
         from rich.text import Text
@@ -247,12 +233,13 @@ class Table:
             title_justify="left",
             caption_justify="left",
         )
-        limits = self._widths(1)  # numbers stay whole, names get what is left
+        limits = self._widths(1)  # numbers stay whole, names get the rest
         for heading, limit, right in zip(self.header, limits, self.numeric, strict=True):
             side: Any = "right" if right else "left"
             table.add_column(Text(heading), justify=side, overflow="fold", min_width=limit)
         for row in self.rows:
-            table.add_row(*map(Text, row))  # Text, not str: brackets in a name are no markup
+            # Text, not str, because rich reads brackets in a str as markup.
+            table.add_row(*map(Text, row))
         return table
 
 

@@ -134,7 +134,7 @@ class Comparison:
         means: dict[str, Summary | None] = {}
         for label, runs in self.groups.items():
             values = [run.evaluation.summary()[measure] for run in runs]
-            means[label] = None if None in values else summarise(values, "seed")
+            means[label] = None if None in values else summarise(values)
         return means
 
     def tests(self, reference: str | None = None) -> list[Row]:
@@ -300,7 +300,7 @@ class Comparison:
             for learned in range(1, len(evaluations[0].matrix)):
                 averages = [fmean(each.matrix[learned][:learned]) for each in evaluations]
                 row: Row = {"method": label, "learned": learned}
-                so_far.append(row | _mark("accuracy", summarise(averages, "seed")))
+                so_far.append(row | _mark("accuracy", summarise(averages)))
         sizes, accuracies = self.means("bytes_per_task"), self.means("accuracy")
         for label, size in sizes.items():
             accuracy = accuracies[label]
