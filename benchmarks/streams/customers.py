@@ -31,7 +31,7 @@ def mnist_customers(
     - train_size: training images per customer, stratified. Customers may share images, but no
       training image is another customer's test image.
 
-    Inputs are those of `rotated_mnist`; `task.settings` holds the angle (degrees) and the classes.
+    Inputs are as in `rotated_mnist`; `task.settings` holds the angle (degrees) and the classes.
     Raises InputError for settings out of range, MissingDataError without MNIST.
     """
     check_integer("tasks", tasks, 1)

@@ -26,7 +26,7 @@ def split_imagenet(
 
     - root: holds train/CLASS/IMAGE and, as the test set, val/CLASS/IMAGE: ImageNet,
       Tiny-ImageNet, or any folder of this layout.
-    - tasks: by default as many as the classes allow.
+    - tasks: by default all classes are used.
     - size: pixels of the shorter side after resizing; the centre square is kept.
     - memory_limit: splits of more bytes are read from disk in each epoch.
 

@@ -1,7 +1,6 @@
 """SupSup, single masks, the hybrid and fine-tuning: accuracy, bytes, refusals."""
 
 from dataclasses import replace
-from functools import partial
 
 import pytest
 import torch
@@ -155,15 +154,6 @@ def test_bitfit_trains_small_parameters_and_a_head(tune, names, head):
     assert method.score(data, "a") > 0.9
 
 
-def test_bitfit_over_the_statistics_of_the_network():
-    backbone, data = il.adapt(ConvNet(), head="own"), pictures()
-    method = bitfit(backbone, recipe=QUICK, progress=False, statistics="network")
-    method.learn_task("a", data)
-    assert method._views["a"].statistics is None
-    assert method.tasks_["a"].breakdown["statistics"] == 0
-    refused("statistics must be task or network, got 'batch'", bitfit, backbone, statistics="batch")
-
-
 def test_bitfit_without_small_parameters():
     refused("lenet_300_100 has no parameters of norm or bias to tune", bitfit, lenet())
     refused("tune must be one of norm, bias, got 'norms'", bitfit, lenet(), tune=["norms"])
@@ -174,18 +164,6 @@ def test_a_module_that_was_not_adapted_is_refused_by_every_method():
     for name in METHODS:
         refused("wrap your own module", create_method, name, module)
     refused("wrap your own module", il.ImpressLearner.from_preset, module, "pretrained")
-
-
-@pytest.mark.parametrize("tune", [None, 5, "norms", ["bias", "norms"]])
-def test_only_known_kinds_of_small_parameters_are_tuned(tune):
-    network = il.adapt(ConvNet())
-    for make in (
-        bitfit,
-        il.ImpressLearner,
-        partial(il.ImpressLearner.from_preset, name="pretrained"),
-    ):
-        refused("^tune .* norm, bias, got", make, network, tune=tune)
-    refused("^bit_price must be a number from 0 to 1e.09", il.ImpressLearner, bit_price=1e22)
 
 
 BASELINES = [
@@ -270,14 +248,3 @@ def test_the_best_mask_is_chosen_by_labels(backbone):
     assert few.tasks_["a"].breakdown["mask_number"] == 1
     assert few.add_random_masks(9).mask_of("a") == few.bank.names[each.index(max(each))]
     assert learner.bank_ is method.bank
-
-
-def test_best_masks_that_cannot_be_chosen(backbone):
-    method = BestMask(backbone, progress=False)
-    refused("the bank is empty", method.learn_task, "a", STREAM[0].train)
-    method.add_random_masks(1).learn_task("a", STREAM[0].train)
-    assert method.tasks_["a"].breakdown["mask_number"] == 0
-    refused("'a' was learned already", method.learn_task, "a", STREAM[0].train)
-    refused("'b'", method.mask_of, "b", error=UnknownTaskError)
-    own = il.adapt(ConvNet(), input_shape=(3, 8, 8), head="own")
-    refused("BestMask needs one head that all tasks share", BestMask, own)

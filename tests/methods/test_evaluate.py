@@ -119,7 +119,7 @@ def test_the_same_tasks_are_evaluated_whatever_the_basis(basis):
         (Scores(90), {}, r"task 'first': Scores must give an accuracy in \[0, 1\], got 90"),
         (Scores(1), {"basis": 4}, "basis = 4, but there are only 3 tasks in the stream"),
         (Scores(1), {"basis": 2, "evaluate_on": 2}, "only 1 tasks besides evaluate_on"),
-        (Scores(1), {"evaluate_on": ["fifth"]}, "'fifth', which is no task of the stream"),
+        (Scores(1), {"evaluate_on": ["fifth"]}, "'fifth', but the stream has no task of this name"),
         (Scores(1), {"evaluate_on": ["first"]}, "needs at least two tasks, got 1"),
         (quick_learner(), {}, "task 'first': the bank is empty"),
         (Predicts(lambda inputs: None), {}, r"labels of shape \(96,\) for 96 inputs, got shape \("),

@@ -309,7 +309,9 @@ def ordered_tasks(stream: Any, basis: int, evaluate_on: Chosen | None) -> tuple[
         by_name = {task.name: task for task in others}
         for name in evaluate_on:
             if name not in by_name:
-                raise InputError(f"evaluate_on has {name!r}, which is no task of the stream")
+                raise InputError(
+                    f"evaluate_on has {name!r}, but the stream has no task of this name"
+                )
             chosen.append(by_name[name])
         if not chosen:
             raise InputError("evaluate_on is empty; give names of tasks or a number of tasks")

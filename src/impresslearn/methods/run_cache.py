@@ -91,7 +91,7 @@ class _Walk:
             value = value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
         if isinstance(value, np.ndarray):
             self._write("array", str(value.dtype), str(value.shape))
-            # Objects have no bytes of their own: their pickles stand for them.
+            # An array of objects holds addresses, so its pickle stands for it.
             plain = value.dtype != object
             self.hash.update(np.ascontiguousarray(value).tobytes() if plain else value.dumps())
             return

@@ -66,7 +66,7 @@ def draw_class_groups(
 ) -> list[tuple[T, ...]]:
     """Disjoint groups of `per_task` classes in a seeded order.
 
-    - tasks: number of groups; None means as many as the classes allow
+    - tasks: number of groups; None uses all classes
     - order: positions of classes to take in place of a seeded order
 
     Raises InputError for too few classes, and for positions that repeat or do not exist.

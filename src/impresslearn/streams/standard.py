@@ -42,7 +42,7 @@ def rotated_digits(tasks: int = 15, seed: int = 0, angles: Sequence[int] | None 
     """Each task shows all small digits turned counter-clockwise by one angle.
 
     - tasks: 1 to 360. Their angles are spread over the circle, at least 22 degrees apart for up to
-      16 tasks and 11 for up to 32, because tasks of nearly equal angles cannot be told apart.
+      16 tasks and 11 for up to 32, because task inference confuses nearly equal angles.
     - seed: of the angles and the split; a quarter of the digits, stratified, is the test set.
     - angles: integers from 0 to 359 in place of drawn angles; `tasks` is then not used.
 
@@ -59,7 +59,7 @@ def permuted_digits(tasks: int = 15, seed: int = 0) -> Stream:
     - tasks: at least 1.
     - seed: of the split and the orders; the order of task i depends on (seed, i) only.
 
-    Inputs and labels are those of `rotated_digits`.
+    `rotated_digits` describes the inputs and labels.
     """
     check_integer("tasks", tasks, 1)
     return _permuted("permuted_digits", _digits(seed), tasks, seed)
