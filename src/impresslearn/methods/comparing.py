@@ -9,8 +9,10 @@ from __future__ import annotations
 import inspect
 import itertools
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,10 +80,9 @@ class PlannedRun:
     def make(self) -> Any:
         """The method, with nothing learned. Raises InputError if the factory refuses."""
         arguments = self.arguments
-        try:
+        parameters: Mapping[str, inspect.Parameter] = {}
+        with suppress(ValueError):  # some classes written in C have no signature
             parameters = inspect.signature(self.factory).parameters
-        except ValueError:  # some classes written in C have no signature
-            parameters = {}
         takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
         if "seed" in parameters or takes_any:
             arguments.setdefault("seed", self.seed)
@@ -135,20 +136,22 @@ def compare(
     check_integer("workers", workers, 1)
     check_choice("backend", backend, BACKENDS)
     planned = _planned_runs(methods, stream, _checked_seeds(seeds), basis, evaluate_on)
-    files: list[Path | None] = [None] * len(planned)
-    evaluations: list[Evaluation | None] = [None] * len(planned)
+    files: dict[int, Path] = {}
+    evaluations: dict[int, Evaluation] = {}
     if cache is not None:
         for number, run in enumerate(planned):
-            name = "".join(c if c.isalnum() or c in "._-" else "-" for c in run.method)[:60]
+            name = re.sub(r"[^A-Za-z0-9._-]+", "-", run.method)[:60]
             file = f"{name}-seed{run.seed}-{run.key()[:32]}.json"
             files[number] = Path(cache).resolve() / file
-            evaluations[number] = load_run(files[number])
-    missing = [number for number, done in enumerate(evaluations) if done is None]
+            finished = load_run(files[number])
+            if finished is not None:
+                evaluations[number] = finished
+    missing = [number for number in range(len(planned)) if number not in evaluations]
     if progress:
         kept = f", {len(planned) - len(missing)} of them in {cache}" if cache is not None else ""
         _print(f"compare: {len(planned)} runs{kept}; {min(workers, len(planned))} at a time")
     _check_first(planned, missing, progress)
-    jobs = [(number, planned[number], files[number]) for number in missing]
+    jobs = [(number, planned[number], files.get(number)) for number in missing]
     shown = progress_for(progress).titled("compare")
     with shown.track(len(jobs)) as advance:
         for number, evaluation in _work(jobs, workers, backend):
@@ -158,9 +161,8 @@ def compare(
                 score, seconds = percent(evaluation.accuracy), duration(evaluation.seconds)
                 _print(f"{planned[number].label}: accuracy {score}, {seconds}")
     runs = []
-    for run, evaluation in zip(planned, evaluations, strict=True):
-        assert evaluation is not None
-        runs.append(Run(run.method, dict(run.settings), run.seed, evaluation))
+    for number, run in enumerate(planned):
+        runs.append(Run(run.method, dict(run.settings), run.seed, evaluations[number]))
     compared = Comparison(tuple(runs))
     _warn_of_unequal_training(compared)
     return compared

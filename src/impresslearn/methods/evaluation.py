@@ -257,11 +257,7 @@ def run_evaluation(
         is_basis = place < num_basis and hasattr(method, "learn_basis")
         verb = "learn_basis" if is_basis else "learn_task"
         train = task.train
-        with (
-            error_prefix(f"task {task.name!r}"),
-            users_code(lambda verb=verb: f"{verb} of {type(method).__name__}"),
-        ):
-            getattr(method, verb)(task.name, train)
+        _learn(method, verb, task.name, train)
         if place >= num_basis:
             images.append(images_of(method, len(train)))
         row = []
@@ -363,6 +359,11 @@ def _test_sets() -> Callable[[Task], LabelledData]:
     return test_set
 
 
+def _learn(method: Any, verb: str, name: str, train: LabelledData) -> None:
+    with error_prefix(f"task {name!r}"), users_code(lambda: f"{verb} of {type(method).__name__}"):
+        getattr(method, verb)(name, train)
+
+
 def _zero_shot_accuracy(method: Any, task: Task, test: LabelledData) -> float:
     """The accuracy on a task that is not learned; NaN where the method cannot answer."""
     if not hasattr(method, "zero_shot_score"):
@@ -394,7 +395,7 @@ def _accuracy(method: Any, task: Task, test: LabelledData) -> float:
 
 
 def _checked(method: Any, task: Task, value: Any) -> float:
-    if not isinstance(value, Real) or not 0 <= value <= 1:
+    if not isinstance(value, Real) or not 0 <= float(value) <= 1:
         kind = type(method).__name__
         raise InputError(
             f"task {task.name!r}: {kind} must give an accuracy in [0, 1], got {value!r}"

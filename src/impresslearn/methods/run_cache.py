@@ -27,7 +27,8 @@ from impresslearn.files import write_file
 from impresslearn.methods.evaluation import Evaluation
 from impresslearn.networks import Backbone
 
-INSTALLED = (*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), Path(__file__).parents[1])
+INSTALLED = [str(Path(__file__).parents[1])]
+INSTALLED += [sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib")]
 # Attributes that Python adds to classes, which say where they were written but not what they do.
 NOT_CODE = {
     *("__doc__", "__module__", "__dict__", "__weakref__", "__firstlineno__"),

@@ -237,4 +237,5 @@ def _cifar_subset(root: Path) -> RawImages:
             raise InputError(
                 f"images of {path} must be (n, 32, 32, 3) uint8, got {images.shape} {images.dtype}"
             )
-    return RawImages(*arrays[:4], tuple(arrays[4].tolist()))
+    train, train_labels, test, test_labels, names = arrays
+    return RawImages(train, train_labels, test, test_labels, tuple(names.tolist()))
