@@ -12,8 +12,6 @@ import impresslearn as il
 from impresslearn.cli.app import app
 from impresslearn.errors import InputError
 from impresslearn.export import export_onnx, export_program
-from impresslearn.store import import_tasks
-from toys import blobs, quick_learner
 
 QUICK = ("--network", "widths=[32,24]", "--set", 'basis_recipe={"epochs":0,"min_steps":40}')
 QUICK += ("--set", 'task_recipe={"epochs":0}')
@@ -150,12 +148,3 @@ def test_another_preprocessing_is_refused(learned):
         il.load(store, preprocessing=il.Preprocessing(mean=3))
     kept = il.load(store).preprocessing
     assert il.load(store, preprocessing=kept).preprocessing == kept
-
-
-def test_stores_that_prepare_differently_exchange_no_tasks(tmp_path):
-    for name, settings in (("a", {}), ("b", {"preprocessing": il.Preprocessing(mean=1.0)})):
-        learner = quick_learner(**settings).add_random_masks(2).learn_task(name, blobs())
-        learner.save(tmp_path / name)
-    with pytest.raises(InputError, match="preprocessing"):
-        import_tasks(tmp_path / "a", tmp_path / "b")
-    assert list(il.load(tmp_path / "a").tasks_) == ["a"]

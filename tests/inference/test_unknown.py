@@ -8,7 +8,7 @@ import impresslearn as il
 from impresslearn.inference import TaskProfile
 from impresslearn.inference.unknown import InputStatistics, signals, task_profile
 from impresslearn.networks.prediction import TaskView
-from impresslearn.store.encoding import _profile, _profile_bytes
+from impresslearn.store.tasks import decode_profile, encode_profile
 from toys import FEATURES, lenet
 
 WIDE = 40
@@ -70,8 +70,8 @@ def test_of_narrow_inputs_each_value_is_kept_in_a_byte(columns):
     found = profile.inputs
     assert (found.groups, len(found.levels)) == ((), columns)
     assert torch.allclose(torch.tensor(found.levels), levels, atol=0.2)
-    assert profile.nbytes == len(_profile_bytes(profile)) == 21 + columns + columns % 2
-    assert _profile(_profile_bytes(profile)) == profile
+    assert profile.nbytes == len(encode_profile(profile)) == 21 + columns + columns % 2
+    assert decode_profile(encode_profile(profile)) == profile
     for size in (1, 8, 50):
         rejected = [found.excess(each) > 0 for each in batches(own[512:], size)]
         assert np.mean(rejected) < 0.12

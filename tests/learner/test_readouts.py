@@ -18,7 +18,6 @@ from impresslearn.coefficients import readout
 from impresslearn.errors import InputError, StoreError
 from impresslearn.export import export_task
 from impresslearn.learner import learning
-from impresslearn.store import import_tasks, remove_tasks
 from impresslearn.store.store import _key
 from toys import ConvNet, blobs, lenet, pictures, quick_learner, refused
 
@@ -159,17 +158,6 @@ def test_tasks_are_told_apart_and_rounded() -> None:
     assert change.accuracy_after > 0.8
 
 
-def test_masks_that_only_unused_features_need_can_go(tmp_path: Path) -> None:
-    path = tmp_path / "a.impress"
-    learner_of().learn_features(*DATA.values()).save(path)
-    remove_tasks(path, ["basis 1"])
-    with open_store(path) as opened:
-        assert len(opened.bank_) == 2
-        opened.learn_task("task", DATA["four"])  # of the features themselves
-        opened.learn_features(*DATA.values()).learn_task("later", DATA["four"])
-    assert remove_tasks(path, ["basis 2"]) == {"basis 2": 2}  # both combine it
-
-
 def test_features_that_tasks_use_outlive_others_of_more_masks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,7 +174,6 @@ def test_features_that_tasks_use_outlive_others_of_more_masks(
 
         monkeypatch.setattr(learning, "learn_projection", meanwhile)
         logits = slow.learn_features(data).learn_task("task", data).logits(data[0], "task")
-    remove_tasks(path, ["later"])
     assert torch.equal(load(path).logits(data[0], "task"), logits)
 
 
@@ -206,21 +193,6 @@ def test_a_bias_that_is_too_coarse_to_be_right_is_refused() -> None:
     refused("standardise the inputs", learner.learn_task, "task", (inputs + 1e4, labels))
     learner.learn_task("task", (inputs + 10, labels))
     assert learner.score((inputs + 10, labels), "task") > 0.9
-
-
-def test_features_travel_with_tasks(tmp_path: Path) -> None:
-    ours, theirs = tmp_path / "a.impress", tmp_path / "b.impress"
-    learner = learner_of()
-    learner.save(ours)
-    learner.learn_features(*DATA.values(), dimensions=8).learn_task("four", DATA["four"])
-    learner.save(theirs)
-    assert "four" in import_tasks(ours, theirs, ["four"])
-    inputs = DATA["four"][0]
-    assert torch.equal(load(ours).logits(inputs, "four"), learner.logits(inputs, "four"))
-    other = learner_of().learn_features(DATA["two"], dimensions=4)
-    other.save(tmp_path / "c.impress")
-    with pytest.raises(InputError, match="whose features were learned alike"):
-        import_tasks(tmp_path / "c.impress", theirs, ["four"])
 
 
 @pytest.mark.parametrize(

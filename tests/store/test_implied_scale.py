@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from impresslearn import Prepared, load, open_store
-from impresslearn.store import import_tasks
-from toys import blobs, quick_learner, refused
+from toys import blobs, quick_learner
 
 
 def pixels(seed):
@@ -40,16 +39,6 @@ def test_prepared_data_keep_the_scale(first, second, tmp_path):
     assert (load(tmp_path / "a.impress").predict(integers, "b") == before).all()
     learner.remove_task("a")
     assert (learner.predict(integers, "b") == before).all()
-
-
-def test_tasks_of_another_scale_are_not_imported(first, second, tmp_path):
-    with_tasks(a=first).save(tmp_path / "a.impress")
-    with_tasks(b=(second[0].astype(np.float32), second[1])).save(tmp_path / "b.impress")
-    with_tasks(c=second).save(tmp_path / "c.impress")
-    paths = tmp_path / "a.impress", tmp_path / "b.impress"
-    refused("the stores scale inputs differently", import_tasks, *paths)
-    refused("the stores scale inputs differently", import_tasks, *reversed(paths))
-    assert import_tasks(paths[0], tmp_path / "c.impress") == ["c"]
 
 
 def test_a_reader_sees_that_the_first_task_is_another_one(first, second, tmp_path):

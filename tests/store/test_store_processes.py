@@ -13,7 +13,6 @@ from storekit import FULL, QUICKLY, digest, digests, files, hasty, reports, unti
 
 import impresslearn as il
 from impresslearn.learner.loading import verify_store
-from impresslearn.store import remove_tasks
 from toys import blobs, pictures, quick_learner, resnet
 
 PAGE = 4096
@@ -41,9 +40,10 @@ def test_readers_while_one_learns_and_removes(pool, path, tmp_path):
     stop.unlink()
     pid = pool.start("verify_again_and_again", tmp_path / "churn", path=path, stop=stop)
     for number in range(4):
-        remove_tasks(path, ["late", *(name for name, _ in learned[: TASKS * (not number)])])
         with hasty(path) as learner:
-            learner.learn_basis("late", blobs(number))
+            for name, _ in learned[number::4]:
+                learner.remove_task(name)
+            learner.learn_basis(f"late-{number}", blobs(number))
     stop.touch()
     pool.reported(pid, tmp_path / "churn")
     il.open_store(path).close()  # those that were opened for reading only leave the log
@@ -54,7 +54,8 @@ def test_a_task_learned_anew_is_never_answered_from_before(path):
     with hasty(path) as learner:
         learner.learn_task("again", blobs(7))
         before = digest(learner, "again")
-        remove_tasks(path, ["again"])
+        with hasty(path) as other:
+            other.remove_task("again")
         with pytest.raises(il.UnknownTaskError):
             digest(learner, "again")
         with hasty(path) as other:

@@ -11,7 +11,7 @@ import torch
 from storekit import QUICKLY, hasty
 
 import impresslearn as il
-from impresslearn.store.encoding import encode_task
+from impresslearn.store.tasks import encode_task
 from toys import blobs, quick_learner
 
 OPENING = """

@@ -10,7 +10,7 @@ from storekit import FULL, hasty, reports, sql, until, version_digests
 
 import impresslearn as il
 from impresslearn.learner.loading import verify_store
-from impresslearn.store import compact_store, describe_store, import_tasks, remove_tasks
+from impresslearn.store import compact_store, describe_store
 from toys import blobs, lenet, quick_learner, refused
 
 SEQUENCES = 1000 if FULL else 12
@@ -84,29 +84,13 @@ def test_a_store_that_is_read_only_takes_no_change(path):
             refused("opened for reading only", verb, *given)
 
 
-def test_masks_that_only_a_former_version_needs_stay(path):
-    with hasty(path) as learner:
-        learner.learn_basis("late", blobs(5)).learn_task("over", blobs(6))
-        kept = version_digests(learner)["over"]
-        learner.update_task("over", blobs(7))
-    assert remove_tasks(path, ["late"]) == {"late": 1}
-    with hasty(path) as learner:
-        assert version_digests(learner)["over"][:1] == kept
-        learner.remove_task("over")
-    verify_store(path)
-
-
 def test_versions_travel_and_take_room_until_they_are_removed(path, tmp_path):
-    copy = tmp_path / "copy.impress"
-    il.load(path).save(copy, tasks=["basis-0"])
     with hasty(path) as learner:
         for seed in range(4):
             learner.update_task("first", blobs(seed))
         expected = version_digests(learner)
     il.load(path).save(tmp_path / "all.impress")
     assert version_digests(il.load(tmp_path / "all.impress")) == expected
-    import_tasks(copy, path, ["first"])
-    assert version_digests(il.load(copy)) == expected
     size = describe_store(path)["former_versions_bytes"]
     assert 0 < size < 5000
     with hasty(path) as learner:

@@ -99,23 +99,24 @@ def remove(
     store: Store,
     names: Annotated[list[str], typer.Argument(metavar="TASK", help="The tasks to remove.")],
     yes: Annotated[bool, option(None, "Do not ask.", "--yes", "-y")] = False,
+    module: Module = None,
 ) -> None:
-    """Remove tasks with all their versions; all of them or none.
+    """Remove tasks with all their versions.
 
-    A basis task's mask stays while other tasks combine it. The file keeps its size until `compact`.
+    Masks stay, for other tasks to combine. The file keeps its size until `compact`.
 
     Example: impresslearn remove shops.impress oslo bergen --yes
     """
-    from impresslearn.store import remove_tasks
-
     existing_store(store)
     if not yes:
         if not sys.stdin.isatty():
             raise InputError("tasks cannot be brought back; pass --yes to remove them unasked")
         typer.confirm(visible(f"Remove {', '.join(names)} from {store}?"), err=True, abort=True)
-    masks = remove_tasks(store, list(dict.fromkeys(names)))
-    for mask, count in masks.items():
-        echo(f"mask {mask} stays: {count:,} tasks combine it")
+    with open_learner(store, module, progress=False) as learner:
+        for name in names:
+            learner.tasks_[name]  # raises for an unknown task, before any is removed
+        for name in dict.fromkeys(names):
+            learner.remove_task(name)
     echo(f"removed {', '.join(names)}")
 
 

@@ -288,19 +288,11 @@ class ImpressLearner(ReadOnlySettings):
         return self
 
     def remove_task(self, name: str) -> ImpressLearner:
-        """Removes a task with all its versions; masks stay (see `remove_masks`).
+        """Removes a task with all its versions; masks stay.
 
         Raises UnknownTaskError.
         """
         self._store.remove_task(name)
-        return self
-
-    def remove_masks(self, *names: str) -> ImpressLearner:
-        """Removes masks that no task needs: the named ones, or all of them.
-
-        Raises InputError for a mask that is a task's own or that a version of any task combines.
-        """
-        self._store.remove_masks(names)
         return self
 
     def learn_features(self, *data: Any, dimensions: int = 128) -> ImpressLearner:

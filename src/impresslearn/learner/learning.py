@@ -204,9 +204,8 @@ class Trainer:
         store = self.store
         store.database.check_writable()
         prepared = [training_examples(store.backbone, each, self._preprocessing) for each in data]
-        bank = store.bank.serial
         projection = learn_projection(store, self.settings, prepared, dimensions)
-        store.commit_projection(projection, bank)
+        store.commit_projection(projection)
 
     def _learn_one(
         self,
@@ -222,7 +221,7 @@ class Trainer:
         - replaced: the version that is learned further.
         - fitted: a training that was done already, at the settings' price.
         """
-        settings, bank = self.settings, self.store.bank.serial
+        settings = self.settings
         for raises in count():
             fitted = fitted or self._fit(name, data, seed, settings, replaced)
             examples, classes = data
@@ -233,7 +232,6 @@ class Trainer:
                 settings.precision,
                 settings.task_history(seed),
                 TrainingRun(examples, classes, fitted.phase, metrics),
-                bank,
                 replaced=replaced,
                 max_bytes=settings.max_bytes,
             )

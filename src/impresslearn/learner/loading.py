@@ -13,8 +13,7 @@ from torch import nn
 from impresslearn.errors import InputError, StoreError
 from impresslearn.learner.learner import ImpressLearner
 from impresslearn.learner.settings import restored_settings
-from impresslearn.store import CACHE_BYTES, load_file, open_file
-from impresslearn.store.files import Opened
+from impresslearn.store import CACHE_BYTES, Store, load_file, open_file
 
 
 def load(
@@ -71,7 +70,10 @@ def verify_store(path: str | os.PathLike, module: nn.Module | None = None) -> di
 
 
 def _learner(
-    read: Callable[..., Opened], path: Any, settings: dict[str, Any], **how: Any
+    read: Callable[..., tuple[Store, dict[str, Any]]],
+    path: Any,
+    settings: dict[str, Any],
+    **how: Any,
 ) -> ImpressLearner:
     known = set(inspect.signature(ImpressLearner).parameters) - {"backbone", "bank"}
     if "backbone" in settings:
@@ -79,9 +81,9 @@ def _learner(
     for name in settings:
         if name not in known:
             raise InputError(f"a learner has no setting {name!r}; choose from {sorted(known)}")
-    opened = read(path, cache_bytes=settings.get("cache_bytes", CACHE_BYTES), **how)
+    store, plain = read(path, cache_bytes=settings.get("cache_bytes", CACHE_BYTES), **how)
     try:
-        stored = _stored_settings(opened, path)
+        stored = _stored_settings(plain, path)
         preprocessing = settings.get("preprocessing", stored["preprocessing"])
         if preprocessing != stored["preprocessing"]:
             raise InputError(
@@ -89,16 +91,16 @@ def _learner(
                 f"{stored['preprocessing']}, not {preprocessing}; pass inputs that are prepared "
                 "already as Prepared(inputs)"
             )
-        learner = ImpressLearner(opened.store.backbone, **stored | settings)
+        learner = ImpressLearner(store.backbone, **stored | settings)
     except BaseException:
-        opened.store.close()
+        store.close()
         raise
-    learner._store = opened.store
+    learner._store = store
     return learner
 
 
-def _stored_settings(opened: Opened, path: Any) -> dict[str, Any]:
+def _stored_settings(plain: dict[str, Any], path: Any) -> dict[str, Any]:
     try:
-        return restored_settings(opened.settings)
+        return restored_settings(plain)
     except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise StoreError(f"the settings of a learner in {path} cannot be used: {error}") from None

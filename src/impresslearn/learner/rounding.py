@@ -13,7 +13,7 @@ from impresslearn.learner.learner import ImpressLearner
 from impresslearn.learner.settings import DEFAULT_PRICE, restored_settings
 from impresslearn.networks import Backbone
 from impresslearn.store import LearnedTask, Store
-from impresslearn.store.encoding import encode_task
+from impresslearn.store.tasks import encode_task
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,12 @@
 """The bank of masks: named, binary, one bit per weight, append-only.
 
-Masks are never changed or reordered, and only those that no task needs can be left out of another
-bank (`without`): the first n of them mean the same for ever, and coefficients learned over n masks
-stay valid as the bank grows.
+Masks are never changed, reordered or removed: the first n of them mean the same for ever, and
+coefficients learned over n masks stay valid as the bank grows.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,7 +21,6 @@ from impresslearn.masks.codec import encode_mask
 from impresslearn.networks import Backbone
 from impresslearn.networks.layers import MaskableLayer, checked_layers
 
-SERIALS = itertools.count()
 GROWTH = 16
 """A full bank grows by a sixteenth, so that spare storage stays under 7%."""
 
@@ -120,8 +117,6 @@ class MaskBank:
         self.layers = checked_layers(layers)
         self.device = torch.device(device)
         self.trained_on: str | None = None
-        # Unique in this process: `without` gives a bank with other positions, and another serial.
-        self.serial = next(SERIALS)
         self._infos: list[MaskInfo] = []
         self._position: dict[str, int] = {}
         self._storage = []
@@ -216,16 +211,6 @@ class MaskBank:
             moved[: len(storage)] = storage
             larger.append(moved)
         self._storage = larger
-
-    def without(self, positions: Collection[int]) -> MaskBank:
-        """The other masks, as a new bank in the same order."""
-        left = [place for place in range(len(self)) if place not in positions]
-        bank = MaskBank(self.layers, self.device)
-        bank.trained_on = self.trained_on
-        bank._storage = [storage[left] for storage in self._storage]
-        bank._infos = [self._infos[place] for place in left]
-        bank._position = {info.name: place for place, info in enumerate(bank._infos)}
-        return bank
 
     def bits(self, layer: int, count: int | None = None) -> Tensor:
         """Packed masks of one layer, (count, units, row_bytes) uint8, eight weights per byte.

@@ -23,7 +23,7 @@ from impresslearn.masks.edge_popup import POPUP_RECIPE
 from impresslearn.methods.finetuning import LENGTH
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import TaskView
-from impresslearn.store.tasks import TaskTable
+from impresslearn.store import TaskTable
 from impresslearn.training.loop import Recipe
 from impresslearn.training.progress import ProgressChoice
 

@@ -1,13 +1,9 @@
 """The SQLite database of a store, in a file or in memory, for all threads of a process.
 
-Two connections, one to read and one to write, serve all threads of a process (one for both in
+All threads of a process share two connections: one to read and one to write (one for both in
 memory). Any number of processes may read a file while one writes; a second writer waits for
-`timeout` seconds. A thread inside a transaction reads what it wrote, others read what was
+`timeout` seconds. A thread inside a transaction reads what it wrote, other threads read what was
 committed, and a commit survives a power cut.
-
-SQLite must not be used across a fork: a child inherits SQLite's notes on its locks but not the
-locks, so another process could take its log away. A fork therefore waits until no thread is inside
-a statement; the child lets go of what it inherited and connects anew.
 """
 
 from __future__ import annotations
@@ -22,20 +18,26 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from impresslearn.checks import check_number
 from impresslearn.errors import InputError, StoreError, visible
 from impresslearn.files import reason_of
 
 APPLICATION_ID = 0x494D5052  # "IMPR"
 FORMAT = 6
+LONGEST_WAIT = 1e6
+"""Seconds: SQLite counts milliseconds in 32 bits."""
 FORK_LOCK_TIMEOUT = 10.0
 """Seconds that a fork waits for each connection."""
 REASONS = {
-    "database or disk is full": "cannot write {}: the disk is full; nothing of the commit was kept",
+    "database or disk is full": "cannot write {}: the disk is full; nothing was changed",
     "disk I/O error": "cannot read or write {}: the disk reports an error",
     "file is not a database": "{} is not an impresslearn store, or its start is damaged",
     "string or blob too big": "{} cannot hold a value of that length",
 }
+# Every table and index takes a page of its own, so small pages keep a small store small.
 SCHEMA = f"""
+PRAGMA page_size = 1024;
+BEGIN;
 CREATE TABLE meta (name TEXT PRIMARY KEY, content BLOB NOT NULL, checksum BLOB NOT NULL);
 CREATE TABLE tensors (name TEXT PRIMARY KEY, content BLOB NOT NULL, checksum BLOB NOT NULL);
 CREATE TABLE documents (id INTEGER PRIMARY KEY, text TEXT NOT NULL);
@@ -58,16 +60,16 @@ CREATE UNIQUE INDEX present_names ON tasks (name) WHERE current;
 CREATE INDEX present_order ON tasks (number) WHERE current;
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {FORMAT};
+COMMIT;
 """
 
 
 class Slot:
-    """A place for a connection, None until it is needed, its lock, and the file it is to."""
+    """A connection, None until it is needed, and the lock that is held around every use."""
 
     def __init__(self) -> None:
         self.connection: sqlite3.Connection | None = None
         self.lock = threading.RLock()
-        self.identity: tuple[int, int] | None = None
 
     def close(self) -> None:
         """Closes the connection, if there is one."""
@@ -77,12 +79,13 @@ class Slot:
 
 
 class Database:
-    """One store's tables.
+    """The tables of one store.
 
-    - path: the file, which must be a store; None for a new store in memory.
-    - readonly: whether commits are refused.
+    - path: the file, which must be a store; None for a store in memory.
+    - readonly: refuse commits.
     - timeout: seconds to wait for another process's commit.
     - shown: how errors name the store; its path by default.
+    - copy_of: what a store in memory starts with; nothing by default.
 
     Every method raises StoreError for a file that is not a store, is damaged, in use, gone, or
     cannot be written.
@@ -94,24 +97,39 @@ class Database:
         readonly: bool = False,
         timeout: float = 60.0,
         shown: str | None = None,
+        copy_of: Database | None = None,
     ) -> None:
-        self.readonly, self.timeout = readonly, _checked_timeout(timeout)
-        self.path = None if path is None else _checked_path(path)
-        self._place = None if self.path is None else Path(os.path.realpath(self.path))
-        self.where = shown or ("the store in memory" if path is None else str(self.path))
-        self._identity: tuple[int, int] | None = None  # of the file that was opened
+        self.readonly = readonly
+        self.timeout = min(check_number("timeout", timeout, 0.0), LONGEST_WAIT)
         self._closed = False
         self._writer: int | None = None  # the thread inside a transaction
-        self.writing = Slot()
-        self.reading = Slot() if path is not None else self.writing
+        self.writing = self.reading = Slot()
+        if path is None:
+            self.path, self._place, self.where = None, None, "the store in memory"
+            memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+            self.writing.connection = memory
+            if copy_of is None:
+                memory.executescript(SCHEMA)
+            else:
+                copy_of.copy_to(memory)
+                self.where = copy_of.where
+            with _listing:
+                _open.add(self)
+            return
+        try:
+            self.path, self._place = Path(path), Path(os.path.realpath(path))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"the path of a store cannot be {path!r}: {error}") from None
+        self.where = shown or str(self.path)
+        self._identity = _identity(self._place, self.where)
+        self.reading = Slot()
         # Also called when this is forgotten, at the latest when the process ends.
-        self._release = weakref.finalize(self, _release, self.writing, self.reading, self._place)
+        self._release = weakref.finalize(
+            self, _release, self.writing, self.reading, self._place, self._identity
+        )
         with _listing:
             _open.add(self)
         try:
-            if path is None:
-                self.writing.connection = create(":memory:")
-                return
             if not readonly:
                 self._connection(self.writing)
             self._connection(self.reading)
@@ -127,76 +145,71 @@ class Database:
 
     def row(self, sql: str, *values: Any) -> tuple | None:
         """The first row of a statement, or None."""
-        return next(iter(self.rows(sql, *values)), None)
+        rows = self.rows(sql, *values)
+        return rows[0] if rows else None
 
-    def write(self, sql: str, *values: Any) -> int:
-        """Runs a statement inside a `transaction` and returns the id of the row that it inserted.
-
-        sqlite3.IntegrityError passes.
-        """
+    def write(self, sql: str, *values: Any) -> sqlite3.Cursor:
+        """Runs a statement inside a `transaction`. sqlite3.IntegrityError passes."""
         with self.writing.lock, self.clear_errors():
-            return self._connection(self.writing).execute(sql, values).lastrowid or 0
+            return self._connection(self.writing).execute(sql, values)
 
     def generation(self) -> int | None:
         """A number that changes with every commit to the file; None inside a transaction."""
         if self._writer == threading.get_ident():
             return None  # what is read now may be rolled back
-        if self.path is None:
+        if self._place is None:
             return 0
+        self._check_place()
         return self.rows("PRAGMA data_version")[0][0]
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Everything inside is written at the end, or on an error nothing; waits for its turn."""
         self.check_writable()
-        with self._begun(self.writing, "BEGIN IMMEDIATE"):
-            yield
-
-    @contextmanager
-    def snapshot(self) -> Iterator[None]:
-        """Everything that this thread reads inside is of one moment, whatever others write."""
-        with self._begun(self._slot(), "BEGIN"):
-            yield
-
-    def copy_to(self, connection: sqlite3.Connection) -> None:
-        """Copies everything that was committed into another database, as of one moment."""
-        slot = self._slot()
-        with slot.lock, self.clear_errors():
-            self._connection(slot).backup(connection)
-
-    @contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """Folds the log into the file; inside, nobody else has it open.
-
-        Raises StoreError while others have it open.
-        """
-        with self.writing.lock, self.reading.lock:
+        slot = self.writing
+        with slot.lock:
+            connection = self._connection(slot)
+            if connection.in_transaction:  # one within another belongs to it
+                yield
+                return
+            self._check_place()
             with self.clear_errors():
-                self._fold_log()
-                connection = self._connection(self.writing)
-                connection.execute("BEGIN EXCLUSIVE")
+                connection.execute("BEGIN IMMEDIATE")
+            self._writer = threading.get_ident()
             try:
                 yield
+                if slot.connection is not connection:
+                    raise StoreError(f"{self.where} cannot be written by a forked process")
+                with self.clear_errors():
+                    connection.execute("COMMIT")
             finally:
-                with suppress(sqlite3.Error):
-                    connection.execute("ROLLBACK")
+                self._writer = None
+                if slot.connection is connection and connection.in_transaction:
+                    with suppress(sqlite3.Error):  # the error that is on its way says more
+                        connection.execute("ROLLBACK")
+
+    def copy_to(self, connection: sqlite3.Connection) -> None:
+        """Copies everything that was committed into another database, as of one moment.
+
+        sqlite3.Error passes: it is about the other database.
+        """
+        slot = self._slot()
+        with slot.lock:
+            self._connection(slot).backup(connection)
 
     def vacuum(self) -> None:
         """Rewrites the file without its unused room. StoreError while others have it open."""
         with self.writing.lock, self.reading.lock, self.clear_errors():
-            self._fold_log()
-            self._connection(self.writing).execute("VACUUM")
+            connection = self._connection(self.writing)
+            self.reading.close()
+            if connection.execute("PRAGMA journal_mode = DELETE").fetchone() != ("delete",):
+                raise sqlite3.OperationalError("database is locked")
+            connection.execute("VACUUM")
 
     def check_writable(self) -> None:
         """Raises InputError where the file was opened for reading only."""
         if self.readonly:
             raise InputError(f"{self.path} was opened for reading only")
-
-    def check_integrity(self) -> None:
-        """Raises StoreError unless all pages are sound."""
-        answer = self.rows("PRAGMA integrity_check(1)")[0][0]
-        if answer != "ok":
-            raise self.damaged(str(answer))
 
     def nbytes(self) -> int:
         """Bytes of the file and its log."""
@@ -205,7 +218,7 @@ class Database:
 
     def close(self) -> None:
         """Closes the file for all threads; the last writer leaves one plain file."""
-        if self.path is not None:  # there is nothing to close in memory
+        if self._place is not None:  # a store in memory stays usable
             self._closed = True
             self._release()
 
@@ -234,7 +247,7 @@ class Database:
         if message.startswith(("database is locked", "database schema is locked", "locking proto")):
             return StoreError(
                 f"{self.where} is in use by another process (waited up to {self.timeout:g} s); try "
-                "again once that one has closed it"
+                "again after that process has closed it"
             )
         if message in ("unable to open database file", "attempt to write a readonly database"):
             what = "read" if self.readonly else "write"
@@ -245,32 +258,6 @@ class Database:
             )
         return self.damaged(message)
 
-    @contextmanager
-    def _begun(self, slot: Slot, begin: str) -> Iterator[None]:
-        """A transaction to write or to read; one within another belongs to it."""
-        writes = begin != "BEGIN"
-        with slot.lock:
-            connection = self._connection(slot)
-            if connection.in_transaction:
-                yield
-                return
-            with self.clear_errors():
-                connection.execute(begin)
-            if writes:
-                self._writer = threading.get_ident()
-            try:
-                yield
-                if writes and self._connection(slot) is not connection:
-                    raise StoreError(f"{self.where} cannot be written by a forked process")
-                with self.clear_errors():
-                    connection.execute("COMMIT")
-            finally:
-                if writes:
-                    self._writer = None
-                if slot.connection is connection and connection.in_transaction:
-                    with suppress(sqlite3.Error):  # the error that is on its way says more
-                        connection.execute("ROLLBACK")
-
     def _slot(self) -> Slot:
         """Where this thread reads: in its own transaction, what it wrote."""
         return self.writing if self._writer == threading.get_ident() else self.reading
@@ -279,68 +266,26 @@ class Database:
         """The connection of a slot, whose lock is held; a new one at first and after a fork."""
         if self._closed:
             raise StoreError(f"{self.where} was closed; open it again")
-        if self._identity is not None:
-            self._check_identity()
         if slot.connection is None:
-            if self._place is None:
-                raise StoreError("a learner in memory cannot be used while the process forks")
-            self._identity = self._identity or _identity(self._place, self.where)
-            slot.identity = self._identity
+            assert self._place is not None
+            self._check_place()
             readonly = self.readonly or slot is self.reading
             with self.clear_errors():
                 slot.connection = _connect(self._place, self.where, readonly, self.timeout)
-            self._check_identity()
         return slot.connection
 
-    def _check_identity(self) -> None:
+    def _check_place(self) -> None:
         """Raises StoreError unless the path still names the file that was opened."""
+        if self._place is None or self._closed:
+            return
         try:
-            if _identity(self._place, self.where) == self._identity:
-                return
+            identity = _identity(self._place, self.where)
         except StoreError:
             raise StoreError(f"{self.where} was moved or deleted while it was open") from None
-        raise StoreError(
-            f"{self.where} was replaced by another file while it was open; open it again"
-        )
-
-    def _fold_log(self) -> None:
-        """Writes the log into the file and leaves no log. sqlite3.Error while others use it."""
-        self._check_identity()
-        _fold_log(self.writing, self.reading)
-
-
-def create(place: str | os.PathLike) -> sqlite3.Connection:
-    """A connection to a new, empty store: ":memory:", or a file that does not exist yet.
-
-    A new file has no log and is whole only once it is closed and synchronised.
-    """
-    connection = sqlite3.connect(place, isolation_level=None, check_same_thread=False)
-    connection.execute("PRAGMA journal_mode = MEMORY")
-    connection.execute("PRAGMA synchronous = OFF")
-    connection.executescript(f"BEGIN;{SCHEMA}COMMIT;")
-    return connection
-
-
-def _fold_log(writing: Slot, reading: Slot) -> None:
-    reading.close()
-    if writing.connection is not None:
-        mode = writing.connection.execute("PRAGMA journal_mode = DELETE").fetchone()
-        if mode != ("delete",):
-            raise sqlite3.OperationalError("database is locked")
-
-
-def _release(writing: Slot, reading: Slot, place: Path | None) -> None:
-    """Closes both connections, the log folded in where nobody else uses the file."""
-    with writing.lock, reading.lock:
-        # In use elsewhere, or on a full disk, the log stays beside the file. So it does beside a
-        # file that was moved: the log at its old name may be another's.
-        with suppress(sqlite3.Error, StoreError):
-            connection = writing.connection
-            if place is not None and connection and _identity(place, "") == writing.identity:
-                connection.execute("PRAGMA busy_timeout = 0")
-                _fold_log(writing, reading)
-        reading.close()
-        writing.close()
+        if identity != self._identity:
+            raise StoreError(
+                f"{self.where} was replaced by another file while it was open; open it again"
+            )
 
 
 def log_of(place: Path) -> Path:
@@ -348,28 +293,48 @@ def log_of(place: Path) -> Path:
     return place.with_name(f"{place.name}-wal")
 
 
+def _release(writing: Slot, reading: Slot, place: Path, identity: tuple[int, int]) -> None:
+    """Closes both connections, the log folded in where nobody else uses the file."""
+    with writing.lock, reading.lock:
+        reading.close()
+        # In use elsewhere, or on a full disk, the log stays beside the file. So it does beside a
+        # file that was moved: the log at its old name may belong to another file.
+        with suppress(sqlite3.Error, StoreError):
+            if writing.connection is not None and _identity(place, "") == identity:
+                writing.connection.execute("PRAGMA busy_timeout = 0")
+                writing.connection.execute("PRAGMA journal_mode = DELETE").fetchone()
+        writing.close()
+
+
 def _connect(place: Path, where: str, readonly: bool, timeout: float) -> sqlite3.Connection:
+    """A connection to a store's file."""
     try:
-        return _checked_connection(place, where, "ro" if readonly else "rw", timeout)
+        return _connect_as("ro" if readonly else "rw", place, where, timeout)
     except sqlite3.OperationalError:
         log = log_of(place)
-        unlogged = not log.exists() or log.stat().st_size == 0
-        if not readonly or os.access(place.parent, os.W_OK) or not unlogged:
+        has_log = log.exists() and log.stat().st_size > 0
+        if not readonly or os.access(place.parent, os.W_OK) or has_log:
             raise
     # Nothing can be written beside the file, not even a log: read it as it is.
-    return _checked_connection(place, where, "ro&immutable=1", timeout)
+    return _connect_as("ro&immutable=1", place, where, timeout)
 
 
-def _checked_connection(place: Path, where: str, mode: str, timeout: float) -> sqlite3.Connection:
+def _connect_as(mode: str, place: Path, where: str, timeout: float) -> sqlite3.Connection:
+    uri = f"{place.as_uri()}?mode={mode}"
     connection = sqlite3.connect(
-        f"{place.as_uri()}?mode={mode}",
-        uri=True,
-        timeout=timeout,
-        isolation_level=None,
-        check_same_thread=False,  # a lock is held around every use
+        uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False
     )
     try:
-        _check_format(connection, where)
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if application != APPLICATION_ID:
+            raise StoreError(f"{where} is an SQLite file, but not an impresslearn store")
+        if version != FORMAT:
+            age = "a newer" if version > FORMAT else "an older"
+            raise StoreError(
+                f"{where} was written by {age} impresslearn (format {version}); this version reads "
+                f"format {FORMAT}: use the version that wrote it, or learn its tasks again"
+            )
         connection.execute("PRAGMA mmap_size = 0")  # a file cut short would end the process
         if mode == "rw":
             connection.execute("PRAGMA journal_mode = WAL")
@@ -384,26 +349,13 @@ def _checked_connection(place: Path, where: str, mode: str, timeout: float) -> s
         raise
 
 
-def _check_format(connection: sqlite3.Connection, where: str) -> None:
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if application != APPLICATION_ID:
-        raise StoreError(f"{where} is an SQLite file, but not an impresslearn store")
-    if version != FORMAT:
-        age = "a newer" if version > FORMAT else "an older"
-        raise StoreError(
-            f"{where} was written by {age} impresslearn (format {version}); this version reads "
-            f"format {FORMAT}: use the version that wrote it, or learn its tasks again"
-        )
-
-
-def _identity(place: Path | None, where: str) -> tuple[int, int]:
-    """Device and number of the file, which a moved, deleted or replaced one does not keep."""
+def _identity(place: Path, where: str) -> tuple[int, int]:
+    """Device and number of the file, which a moved, deleted or replaced file does not keep."""
     try:
-        status = os.stat(place or "")
+        status = os.stat(place)
     except (FileNotFoundError, NotADirectoryError):
         raise StoreError(f"there is no store at {where}") from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise StoreError(f"cannot read {where}: {reason_of(error)}") from None
     if not stat.S_ISREG(status.st_mode):
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
@@ -413,20 +365,9 @@ def _identity(place: Path | None, where: str) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _checked_timeout(timeout: float) -> float:
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0:
-        raise InputError(f"timeout must be a number of seconds, got {timeout!r}")
-    return min(timeout, 1e6)
-
-
-def _checked_path(path: str | os.PathLike) -> Path:
-    try:
-        os.path.realpath(path)
-        return Path(path)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"the path of a store cannot be {path!r}: {error}") from None
-
-
+# SQLite must not be used across a fork: a child inherits SQLite's notes on its locks but not the
+# locks, so another process could take its log away. A fork therefore waits until no thread is
+# inside a statement; the child closes what it inherited and connects anew.
 _open: weakref.WeakSet[Database] = weakref.WeakSet()
 _listing = threading.RLock()
 _held: list[Slot] = []
@@ -452,16 +393,15 @@ def _after_in_child() -> None:
     for database in list(_open):
         for slot in dict.fromkeys((database.writing, database.reading)):
             connection = slot.connection
-            usable = slot in _held and connection is not None and not connection.in_transaction
-            if database.path is not None:
-                if connection is not None and not usable:
+            if connection is not None and database.path is None:
+                # The thread that was committing is gone; its half a commit goes too.
+                with suppress(sqlite3.Error):
+                    connection.rollback()
+            elif connection is not None:
+                if slot not in _held or connection.in_transaction:
                     _abandoned.append(connection)  # closing it could disturb the parent's work
                     slot.connection = None
                 slot.close()
-            elif connection is not None and connection.in_transaction:
-                # The thread that was committing is gone; its half a commit goes too.
-                with suppress(sqlite3.Error):
-                    connection.execute("ROLLBACK")
             slot.lock = threading.RLock()
         database._writer = None
     _held.clear()

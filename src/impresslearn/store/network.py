@@ -2,7 +2,7 @@
 
 A registered network is built again from its settings, any other is given by the caller as a module
 of the same structure: a file holds numbers and JSON, never code. The weights are kept, one
-safetensors record a tensor, or on request only the seed; either way the rebuilt network must have
+safetensors record per tensor, or on request only the seed; either way the rebuilt network must have
 the fingerprint that was written.
 """
 
@@ -10,26 +10,21 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import chain
 from math import prod
 from typing import Any
 
 import safetensors.torch
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from impresslearn.errors import ImpressLearnError, InputError, StoreError
-from impresslearn.networks import (
-    Backbone,
-    adapt,
-    create_backbone,
-    list_backbones,
-)
-from impresslearn.networks.layers import candidates, maskable_layers
+from impresslearn.networks import Backbone, adapt, create_backbone, list_backbones
+from impresslearn.networks.layers import candidates
 from impresslearn.networks.registry import standard_normals
 from impresslearn.store.database import Database
-from impresslearn.store.encoding import checksum
+from impresslearn.store.tasks import checksum
 
 LARGEST_UNSTORED = 2**27
 """Parameters of a network that is kept and rebuilt as a seed alone: a file of a few bytes must not
@@ -44,19 +39,12 @@ TOLERANCE = 0.02
 def describe(backbone: Backbone) -> dict[str, Any]:
     """What it takes to rebuild the network, but its weights, as plain values.
 
-    input_dtype: that of inputs, where it is not dtype; logits: what reads them from an output;
-    probe: some logits of a module of the user's own, by which another one with the same tensors is
-    told (an activation is no tensor).
+    - input_dtype: of inputs, where it differs from dtype.
+    - logits: what reads the logits from the module's output.
+    - probe: some logits of a module of the user's own. They tell it from another module with the
+      same tensors but, for example, other activations.
     """
-    given, own = backbone.input_dtype, backbone.dtype
-    further: dict[str, Any] = {}
-    if given != own:
-        further["input_dtype"] = str(given).removeprefix("torch.")
-    if backbone.logits_reader is not None:
-        further["logits"] = backbone.logits_reader.__name__
-    if backbone.spec is None and (probe := _probe(backbone)) is not None:
-        further["probe"] = probe
-    return {
+    plain = {
         "name": backbone.name,
         "spec": backbone.spec,
         "num_classes": backbone.num_classes,
@@ -66,14 +54,22 @@ def describe(backbone: Backbone) -> dict[str, Any]:
         "head": backbone.head,
         "layers": [[layer.name, list(layer.shape)] for layer in backbone.layers],
         "parameters": backbone.num_parameters,
-        "dtype": str(own).removeprefix("torch."),
+        "dtype": str(backbone.dtype).removeprefix("torch."),
         "fingerprint": backbone.fingerprint(),
-    } | further
+    }
+    if backbone.input_dtype != backbone.dtype:
+        plain["input_dtype"] = str(backbone.input_dtype).removeprefix("torch.")
+    if backbone.logits_reader is not None:
+        plain["logits"] = backbone.logits_reader.__name__
+    if backbone.spec is None and (probe := _probe(backbone)) is not None:
+        plain["probe"] = probe
+    return plain
 
 
 def add_tensors(database: Database, backbone: Backbone) -> None:
     """Writes every parameter and buffer, each as safetensors under its name."""
-    for name, tensor in _tensors(backbone.module):
+    module = backbone.module
+    for name, tensor in chain(module.named_parameters(), module.named_buffers()):
         content = safetensors.torch.save({name: tensor.detach().cpu().contiguous()})
         query = "INSERT INTO tensors VALUES (?, ?, ?)"
         database.write(query, name, content, checksum(content))
@@ -92,12 +88,12 @@ def network_of(
     try:
         backbone = _rebuilt(database, description, module)
     except InputError as error:
-        given = "its settings" if module is None else f"this {type(module).__name__}"
-        line = f"the network of {database.where} cannot be built from {given}: {error}"
+        origin = "its settings" if module is None else f"this {type(module).__name__}"
+        line = f"the network of {database.where} cannot be built from {origin}: {error}"
         raise StoreError(line) from None
     except ImpressLearnError:
         raise
-    except Exception as error:  # a file may describe anything, and a caller's builder raise it
+    except Exception as error:  # a builder of the caller's own may raise anything
         raise database.damaged(f"its network: {error}") from None
     return backbone if str(device) == str(backbone.device) else backbone.to(device)
 
@@ -106,41 +102,86 @@ def _rebuilt(
     database: Database, description: Mapping[str, Any], module: nn.Module | None
 ) -> Backbone:
     where, spec = database.where, description["spec"]
-    layers = [(name, tuple(shape)) for name, shape in description["layers"]]
     if module is not None:
-        backbone = _around(module, description, where)
-        kept = {"spec": spec, "pretrained": bool(description["pretrained"])}
-        vars(backbone).update(kept)  # as they were when the store was made
-    elif spec is None or _is_unknown(spec.get("name")):
-        first = "" if spec is None else "import what registers it (il.register_backbone), or "
+        backbone = _around(module, description)
+        # As they were when the store was made.
+        vars(backbone).update(spec=spec, pretrained=description["pretrained"])
+    elif spec is None or spec["name"] not in list_backbones():
+        hint = "" if spec is None else "import what registers it (il.register_backbone), or "
         raise StoreError(
-            f"{where} was made with a network of your own, {description['name']}; {first}pass one "
+            f"{where} was made with a network of your own, {description['name']}; {hint}pass one "
             "of the same structure as module=..., on the command line as --module FILE:FUNCTION"
         )
     else:
         backbone = create_backbone(**spec)
-    inputs = description.get("input_dtype")
-    vars(backbone)["_input_dtype"] = None if inputs is None else _dtype(inputs, where)
-    vars(backbone)["logits_reader"] = READERS.get(description.get("logits"))
-    if [(layer.name, layer.shape) for layer in backbone.layers] != layers:
-        raise StoreError(f"the maskable layers of {backbone.name} are not those in {where}")
+    input_dtype = description.get("input_dtype")
+    vars(backbone).update(
+        _input_dtype=None if input_dtype is None else getattr(torch, input_dtype),
+        logits_reader=READERS.get(description.get("logits")),
+    )
+    layers = [[layer.name, list(layer.shape)] for layer in backbone.layers]
+    if layers != description["layers"]:
+        raise StoreError(f"the maskable layers of {backbone.name} differ from {where}")
     _fill(backbone, database)
     backbone._link()  # what it holds beside the tensors depends on their values
     if backbone.fingerprint() != description["fingerprint"]:
         raise StoreError(
-            f"the network rebuilt for {where} is not the one its tasks were learned on (SHA-256 "
-            "differs); where torch drew weights that the store does not hold (init_version 1, or "
-            "a builder of your own), the torch version and processor that wrote it are needed, "
-            "any other is damaged"
+            f"the network rebuilt for {where} is not the network its tasks were learned on "
+            "(SHA-256 differs); where torch drew weights that the store does not hold "
+            "(init_version 1, or a builder of your own), use the torch version and processor that "
+            "wrote it; any other store is damaged"
         )
-    if (known := description.get("probe")) and not _agree(known, _probe(backbone)):
+    known = description.get("probe")
+    if known and not _agree(known, _probe(backbone)):
         raise StoreError(
-            f"this {backbone.name} computes something else than that of {where}, with the same "
-            "weights: other activations, say; pass the module that the store was made with"
+            f"this {backbone.name} computes something else than the network of {where}, with the "
+            "same weights: other activations, say; pass the module that the store was made with"
         )
-    if not all(weight.isfinite().all() for weight in backbone.weights.values()):
-        raise StoreError(f"the network of {where} has weights that are NaN or infinite")
     return backbone
+
+
+def _around(module: nn.Module, description: Mapping[str, Any]) -> Backbone:
+    """The caller's module, adapted as the store's module was."""
+    norm, num_classes, head = (description[key] for key in ("norm", "num_classes", "head"))
+    if isinstance(module, Backbone):
+        raise InputError(f"pass the module that was adapted; the store knows its head, {head!r}")
+    if not isinstance(module, nn.Module):
+        raise InputError("it is no nn.Module")
+    masked = [name for name, _ in description["layers"]]
+    found = {candidate.layer.name: candidate.layer for candidate in candidates(module)}
+    for name in masked:
+        if name not in found:
+            raise InputError(f"it has no maskable layer {name!r}")
+    module = copy.deepcopy(module)
+    if masked:
+        dtype = getattr(torch, description["dtype"])
+        if module.get_parameter(found[masked[0]].parameter).dtype != dtype:
+            module = module.to(dtype)
+    settings: dict[str, Any] = {
+        "input_shape": description["input_shape"],
+        "include": masked or None,  # a network may be nothing but its head
+        "head": head,
+    }
+    if norm in ("none", "group"):  # which `adapt` does not give where there is batch norm
+        return Backbone(module, num_classes=num_classes, norm=norm, **settings)
+    return adapt(module, num_classes=None if head == "own" else num_classes, norm=norm, **settings)
+
+
+def _fill(backbone: Backbone, database: Database) -> None:
+    """Puts the stored tensors in place of the network's own."""
+    module = backbone.module
+    tensors = dict(chain(module.named_parameters(), module.named_buffers()))
+    for (name,) in database.rows("SELECT name FROM tensors ORDER BY name"):
+        # One at a time: a large network is then never in memory twice.
+        query = "SELECT content, checksum FROM tensors WHERE name = ?"
+        content, written = database.rows(query, name)[0]
+        if checksum(content) != written:
+            raise database.damaged(f"the weights {name!r} are not what was written")
+        stored, present = safetensors.torch.load(content)[name], tensors.get(name)
+        if present is None or present.shape != stored.shape or present.dtype != stored.dtype:
+            raise StoreError(f"the weights {name!r} of {database.where} belong to another network")
+        with torch.no_grad():
+            present.copy_(stored)
 
 
 def _probe(backbone: Backbone) -> list[float] | None:
@@ -160,69 +201,19 @@ def _probe(backbone: Backbone) -> list[float] | None:
     inputs = values.to(backbone.device, backbone.input_dtype)
     try:
         with torch.no_grad():
-            once, again = (backbone.forward({}, inputs).double().cpu() for _ in range(2))
+            logits = backbone.forward({}, inputs).double().cpu()
+            again = backbone.forward({}, inputs).double().cpu()
     except Exception:  # a module may raise anything, on inputs that it was not made for
         return None
-    sound = torch.equal(once, again) and bool(once.isfinite().all())
-    return [float(f"{each:.4g}") for each in once[:, :PROBED].flatten()] if sound else None
+    if not torch.equal(logits, again) or not logits.isfinite().all():
+        return None
+    return [float(f"{logit:.4g}") for logit in logits[:, :PROBED].flatten()]
 
 
-def _agree(known: list[float], found: list[float] | None) -> bool:
+def _agree(known: list[float], logits: list[float] | None) -> bool:
     """Whether logits are the same but for what processors differ in."""
-    if found is None or len(found) != len(known):
+    if logits is None or len(logits) != len(known):
         return False
-    apart = max(abs(a - b) for a, b in zip(known, found, strict=True))
-    return apart <= TOLERANCE * max(map(abs, known)) + 1e-6
-
-
-def _is_unknown(name: Any) -> bool:
-    return isinstance(name, str) and name not in list_backbones()
-
-
-def _around(module: nn.Module, description: Mapping[str, Any], where: str) -> Backbone:
-    norm, shape, outputs = (description[key] for key in ("norm", "input_shape", "num_classes"))
-    dtype = _dtype(description["dtype"], where)
-    head = description.get("head", "shared")
-    if isinstance(module, Backbone):
-        raise InputError(f"pass the module that was adapted; the store knows its head, {head!r}")
-    if not isinstance(module, nn.Module):
-        raise InputError("it is no nn.Module")
-    kept = {name for name, _ in description["layers"]}
-    found = [name for each in candidates(module) if (name := each.layer.name) in kept]
-    if missing := kept.difference(found):
-        raise InputError(f"it has no maskable layer {min(missing)!r}")
-    include = found or None  # a network that is nothing but its head
-    layers = maskable_layers(module, include=include)
-    if module.get_parameter(layers[0].parameter).dtype != dtype:
-        module = copy.deepcopy(module).to(dtype)
-    settings: dict[str, Any] = {"input_shape": shape, "include": include, "head": head}
-    if norm in ("none", "group"):  # which `adapt` does not give where there is batch norm
-        return Backbone(copy.deepcopy(module), num_classes=outputs, norm=norm, **settings)
-    return adapt(module, num_classes=None if head == "own" else outputs, norm=norm, **settings)
-
-
-def _dtype(name: object, where: str) -> torch.dtype:
-    found = getattr(torch, str(name), None)
-    if not isinstance(found, torch.dtype):
-        raise StoreError(f"{where} names the unknown number format {name!r}")
-    return found
-
-
-def _fill(backbone: Backbone, database: Database) -> None:
-    """Puts the stored tensors in place of the network's own."""
-    own = dict(_tensors(backbone.module))
-    for (name,) in database.rows("SELECT name FROM tensors ORDER BY name"):
-        # One at a time: a large network is then never in memory twice.
-        query = "SELECT content, checksum FROM tensors WHERE name = ?"
-        content, written = database.rows(query, name)[0]
-        if checksum(content) != written:
-            raise database.damaged(f"the weights {name!r} are not what was written")
-        tensor = safetensors.torch.load(content)[name]
-        if name not in own or own[name].shape != tensor.shape or own[name].dtype != tensor.dtype:
-            raise StoreError(f"the weights {name!r} of {database.where} belong to another network")
-        with torch.no_grad():
-            own[name].copy_(tensor)
-
-
-def _tensors(module: nn.Module) -> Iterable[tuple[str, Tensor]]:
-    return chain(module.named_parameters(), module.named_buffers())
+    expected = torch.tensor(known)
+    difference = (expected - torch.tensor(logits)).abs().max()
+    return bool(difference <= TOLERANCE * expected.abs().max() + 1e-6)

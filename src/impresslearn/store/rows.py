@@ -1,52 +1,81 @@
-"""Reads and writes the rows of a store: meta, tensors, masks, projections and tasks.
-
-Everything that changes rows must be inside `Database.transaction`.
-"""
+"""Reads and writes the rows of a store: tasks, masks, projections and what is there once."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sqlite3
 import threading
-import uuid
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
 
+import numpy as np
+import torch
 from cachetools import LRUCache
+from torch import Tensor
 
 from impresslearn.coefficients.readout import Projection
 from impresslearn.errors import InputError
+from impresslearn.kernels import pack
+from impresslearn.masks import disjoint_mask, random_mask
+from impresslearn.masks.bank import MaskInfo, PackedMask, coded_mask
+from impresslearn.masks.codec import decode_mask as decode_bits
 from impresslearn.networks import Backbone
+from impresslearn.networks.layers import MaskableLayer
 from impresslearn.store.database import Database
-from impresslearn.store.encoding import (
+from impresslearn.store.tasks import (
     UNREADABLE,
-    MaskRow,
+    LearnedTask,
+    TaskInfo,
     TaskRow,
     checksum,
-    decode_projection,
     decode_task,
-    encode_projection,
+    name_taken,
+    to_json,
+    unknown_task,
 )
-from impresslearn.store.tasks import LearnedTask
+from impresslearn.tables import Table, table_of
 
+SHOWN = 50
+"""Tasks in the table of a notebook."""
 DECODED_TASKS = 4096
 """Tasks that are kept decoded."""
 BATCH = 1000
-_TASK = """
+_SELECT = """
     SELECT t.name, t.version, t.mask, t.num_masks, d.text, t.coefficients, t.statistics, t.profile,
            t.history, t.id, t.checksum, t.number
     FROM tasks AS t LEFT JOIN documents AS d ON d.id = t.form
 """
-_NEXT = "(SELECT coalesce(max(seq), 0) + 1 FROM sqlite_sequence WHERE name = 'tasks')"
-_INSERT = f"""
+# Versions of a task share its number, by which tasks are ordered.
+_INSERT = """
     INSERT INTO tasks (number, name, version, current, mask, num_masks, form, coefficients,
                        statistics, profile, history, checksum)
-    VALUES (coalesce(?, {_NEXT}), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    VALUES (coalesce((SELECT number FROM tasks WHERE name = ?1 LIMIT 1),
+                     (SELECT coalesce(max(seq), 0) + 1 FROM sqlite_sequence WHERE name = 'tasks')),
+            ?1, ?2, 1, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
 """
 
 
+@dataclass(frozen=True)
+class MaskRow:
+    """A mask; bits: None where its recipe draws it again; digest: of the packed bits."""
+
+    name: str
+    source: str
+    recipe: str
+    bits: bytes | None
+    digest: bytes
+
+    def checksum(self) -> bytes:
+        """Of everything that the row holds."""
+        texts = (self.name, self.source, self.recipe)
+        return checksum(*(text.encode() for text in texts), self.bits, self.digest)
+
+
 class Rows:
-    """The rows of one store.
+    """Reads and writes the rows of one store; what writes must be inside `Database.transaction`.
 
     - database: their tables.
     - backbone: the network that the tasks belong to.
@@ -58,93 +87,98 @@ class Rows:
         self._generation: int | None = None
         self._lock = threading.Lock()
 
-    # Tasks, present versions first of all.
+    # Tasks.
 
-    def task(self, name: str) -> LearnedTask | None:
-        """The present version of a task, or None. Raises StoreError for a damaged one."""
-        return self._cached(name, f"{_TASK} WHERE t.current AND t.name = ?", name)
+    def task(self, name: str | None) -> LearnedTask | None:
+        """The present version of a task, or None; name None: the task that was learned first.
 
-    def first(self) -> LearnedTask | None:
-        """The task that was learned first, or None."""
-        return self._cached(None, f"{_TASK} WHERE t.current ORDER BY t.number LIMIT 1")
-
-    def _cached(self, key: str | None, query: str, *values: str) -> LearnedTask | None:
-        """The task of a query, decoded once for as long as nothing is committed."""
+        It is decoded once for as long as nothing is committed. Raises StoreError for a damaged row.
+        """
         generation = self.database.generation()
-        with self._lock:
-            if generation is not None and generation != self._generation:
-                self._decoded.clear()
-                self._generation = generation
-            task = None if generation is None else self._decoded.get(key)
-        if task is not None:
-            return task
-        row = self.database.row(query, *values)
+        if generation is not None:
+            with self._lock:
+                if generation != self._generation:
+                    self._decoded.clear()
+                    self._generation = generation
+                task = self._decoded.get(name)
+            if task is not None:
+                return task
+        if name is None:
+            row = self.database.row(f"{_SELECT} WHERE t.current ORDER BY t.number LIMIT 1")
+        else:
+            row = self.database.row(f"{_SELECT} WHERE t.current AND t.name = ?", name)
         if row is None:
             return None
-        task = self._decode(row)
-        with self._lock:
-            if generation is not None:
-                self._decoded[key] = task
+        task = self.decode(self._checked(row))
+        if generation is not None:
+            with self._lock:
+                self._decoded[name] = task
         return task
 
     def tasks(self) -> Iterator[LearnedTask]:
         """All tasks in the order they were learned, also those that are added meanwhile."""
-        return map(self._decode, self._batches())
+        last = -1
+        query = f"{_SELECT} WHERE t.current AND t.number > ? ORDER BY t.number LIMIT {BATCH}"
+        while rows := self.database.rows(query, last):
+            for row in rows:
+                yield self.decode(self._checked(row))
+            last = rows[-1][-1]
 
-    def task_rows(self, names: Iterable[str] | None = None) -> Iterator[TaskRow]:
-        """All versions of these tasks, or of all, as they are written."""
-        order = "ORDER BY t.number, t.version"
-        if names is None:
-            yield from map(self._checked, self.database.rows(f"{_TASK} {order}"))
-            return
-        for name in names:
-            yield from map(
-                self._checked, self.database.rows(f"{_TASK} WHERE t.name = ? {order}", name)
-            )
+    def task_rows(self, name: str | None = None) -> Iterator[TaskRow]:
+        """All versions of a task, or of all tasks, as they are written."""
+        where = "" if name is None else "WHERE t.name = ?"
+        values = () if name is None else (name,)
+        for row in self.database.rows(f"{_SELECT} {where} ORDER BY t.number, t.version", *values):
+            yield self._checked(row)
 
     def names(self) -> Iterator[str]:
         """The tasks' names, in the order they were learned."""
-        query = "SELECT name FROM tasks WHERE current ORDER BY number"
-        return (name for (name,) in self.database.rows(query))
+        for (name,) in self.database.rows("SELECT name FROM tasks WHERE current ORDER BY number"):
+            yield name
 
     def count(self) -> int:
         """The number of tasks."""
         return self.database.rows("SELECT count(*) FROM tasks WHERE current")[0][0]
 
-    def versions(self, name: str) -> list[LearnedTask]:
-        """All versions of a task, the first one first."""
-        rows = self.database.rows(f"{_TASK} WHERE t.name = ? ORDER BY t.version", name)
-        return [self._decode(row) for row in rows]
+    def add_task(self, row: TaskRow) -> LearnedTask:
+        """Writes a task of a new name, or the next version of a known task; returns it decoded.
 
-    def add_tasks(self, rows: Iterable[TaskRow]) -> list[LearnedTask]:
-        """Writes tasks of new names, or further versions of known ones; returns them decoded.
-
-        Raises InputError for a version that is there already.
+        Raises InputError where another task or version is in its place by now.
         """
-        added = []
-        for row in rows:
-            number = None
-            if row.version > 1:
-                query = "SELECT number FROM tasks WHERE name = ? LIMIT 1"
-                (number,) = self.database.row(query, row.name) or (None,)
-                change = "UPDATE tasks SET current = NULL WHERE name = ? AND current"
-                self.database.write(change, row.name)
-            document = row.document()
-            self.database.write("INSERT OR IGNORE INTO documents VALUES (?, ?)", document, row.form)
-            columns = (row.coefficients, row.statistics, row.profile, row.history, row.checksum())
-            about = (row.name, row.version, 1, row.mask, row.num_masks)
-            try:
-                place = self.database.write(_INSERT, number, *about, document, *columns)
-            except sqlite3.IntegrityError:
-                raise _taken(row) from None
-            self._forget(row.name)
-            added.append(decode_task(replace(row, id=place), self.backbone))
-        return added
+        document = _document(row.form)
+        if row.version > 1:
+            change = "UPDATE tasks SET current = NULL WHERE name = ? AND version = ? AND current"
+            if not self.database.write(change, row.name, row.version - 1).rowcount:
+                raise changed_meanwhile(row.name)
+        self.database.write("INSERT OR IGNORE INTO documents VALUES (?, ?)", document, row.form)
+        columns = (row.coefficients, row.statistics, row.profile, row.history, row.checksum())
+        about = (row.name, row.version, row.mask, row.num_masks, document)
+        try:
+            place = self.database.write(_INSERT, *about, *columns).lastrowid
+        except sqlite3.IntegrityError:
+            error = name_taken(row.name) if row.version == 1 else changed_meanwhile(row.name)
+            raise error from None
+        self._forget(row.name)
+        return self.decode(replace(row, id=place or 0))
 
     def remove_task(self, name: str) -> None:
         """Deletes a task with all its versions."""
         self.database.write("DELETE FROM tasks WHERE name = ?", name)
         self._forget(name)
+
+    def decode(self, row: TaskRow) -> LearnedTask:
+        """The task of a row. Raises StoreError for a task of another network."""
+        try:
+            return decode_task(row, self.backbone)
+        except UNREADABLE as error:
+            raise self.database.damaged(f"task {row.name[:80]!r}: {error}") from None
+
+    def _checked(self, row: tuple) -> TaskRow:
+        task = TaskRow(*row[:-2])
+        # A missing document leaves no form.
+        if task.form is None or task.checksum() != row[-2]:
+            raise self.database.damaged(f"task {str(task.name)[:80]!r} is not what was written")
+        return task
 
     def _forget(self, name: str) -> None:
         """Drops what is kept decoded of a task."""
@@ -154,25 +188,22 @@ class Rows:
 
     # Masks and projections.
 
-    def bank_state(self) -> tuple[int, str]:
-        """The number of masks, and a word that changes when masks are removed."""
-        query = (
-            "SELECT (SELECT count(*) FROM masks), (SELECT content FROM meta WHERE name = 'bank')"
-        )
-        count, bank = self.database.rows(query)[0]
-        return count, (bank or b"").decode()
+    def count_masks(self) -> int:
+        """The number of masks."""
+        return self.database.rows("SELECT count(*) FROM masks")[0][0]
 
-    def masks(self, first: int = 0) -> Iterator[MaskRow]:
-        """The masks from a position on. Raises StoreError for a damaged or missing one."""
-        query = (
-            "SELECT name, source, recipe, bits, digest, checksum FROM masks WHERE position >= ? "
-            "ORDER BY position"
-        )
-        for *columns, written in self.database.rows(query, first):
-            mask = MaskRow(*columns)
-            if mask.checksum() != written:
-                raise self.database.damaged(f"mask {mask.name!r} is not what was written")
-            yield mask
+    def masks(self, first: int = 0) -> Iterator[PackedMask]:
+        """The masks from a position on. Raises StoreError for a damaged or another network's."""
+        columns = "name, source, recipe, bits, digest, checksum"
+        query = f"SELECT {columns} FROM masks WHERE position >= ? ORDER BY position"
+        for *values, written in self.database.rows(query, first):
+            row = MaskRow(*values)
+            if row.checksum() != written:
+                raise self.database.damaged(f"mask {row.name!r} is not what was written")
+            try:
+                yield _decode_mask(row, self.backbone.layers)
+            except UNREADABLE as error:
+                raise self.database.damaged(f"mask {row.name[:80]!r}: {error}") from None
 
     def add_masks(self, first: int, masks: Iterable[MaskRow]) -> None:
         """Writes masks from a position on. Raises InputError for a name that is taken."""
@@ -185,44 +216,18 @@ class Rows:
                 line = f"the bank holds a mask named {mask.name!r}; choose another name"
                 raise InputError(line) from None
 
-    def remove_masks(self, positions: Collection[int]) -> None:
-        """Deletes masks that no task needs; those behind them move up, with their basis tasks.
-
-        Projections of features under removed masks go too.
-        """
-        first, moved = min(positions), min(positions)
-        count, _ = self.bank_state()
-        self.database.write("DELETE FROM projections WHERE num_masks > ?", first)
-        for position in range(first, count):
-            if position in positions:
-                self.database.write("DELETE FROM masks WHERE position = ?", position)
-                continue
-            query = "SELECT name FROM masks WHERE position = ?"
-            (name,) = self.database.rows(query, position)[0]
-            change = "UPDATE masks SET position = ? WHERE position = ?"
-            self.database.write(change, moved, position)
-            moved += 1
-            for row in list(self._rows_of_mask(name)):
-                changed = replace(row, num_masks=moved)
-                change = "UPDATE tasks SET num_masks = ?, checksum = ? WHERE id = ?"
-                self.database.write(change, moved, changed.checksum(), row.id)
-        self.write_meta("bank", uuid.uuid4().hex.encode())
-        with self._lock:
-            self._decoded.clear()
-
-    def _rows_of_mask(self, mask: str) -> Iterator[TaskRow]:
-        return map(self._checked, self.database.rows(f"{_TASK} WHERE t.mask = ?", mask))
-
-    def add_projection(self, projection: Projection) -> None:
-        """Writes a projection of features under the next number."""
-        content = encode_projection(projection)
-        query = "INSERT INTO projections VALUES (?, ?, ?, ?)"
-        number = self.projections() + 1
-        self.database.write(query, number, projection.num_masks, content, checksum(content))
-
     def projections(self) -> int:
         """The number of the projection written last, 0 without any."""
         return self.database.rows("SELECT coalesce(max(number), 0) FROM projections")[0][0]
+
+    def add_projection(self, projection: Projection) -> None:
+        """Writes a projection of features under the next number."""
+        sizes = [projection.num_masks, projection.residual, projection.matrix.shape[1]]
+        matrix = projection.matrix.cpu().half().contiguous().numpy()
+        content = np.array(sizes, "<u4").tobytes() + matrix.tobytes()
+        query = "INSERT INTO projections VALUES (?, ?, ?, ?)"
+        number = self.projections() + 1
+        self.database.write(query, number, projection.num_masks, content, checksum(content))
 
     def projection(self, number: int) -> Projection | None:
         """The projection of a number; None for 0. Raises StoreError where it is missing."""
@@ -230,11 +235,13 @@ class Rows:
             return None
         query = "SELECT content, checksum FROM projections WHERE number = ?"
         content, written = self.database.row(query, number) or (b"", b"")
-        what = f"projection {number} of features"
         if checksum(content) != written:
-            raise self.database.damaged(f"its {what} is missing or not what was written")
-        with self.readable(what):
-            return decode_projection(content, self.backbone)
+            line = f"its projection {number} of features is missing or not what was written"
+            raise self.database.damaged(line)
+        num_masks, residual, components = np.frombuffer(content[:12], "<u4").tolist()
+        matrix = np.frombuffer(content[12:], "<f2").reshape(-1, components).astype(np.float32)
+        tensor = torch.from_numpy(matrix).to(self.backbone.device)
+        return Projection(num_masks, bool(residual), tensor)
 
     # What is there once.
 
@@ -252,38 +259,116 @@ class Rows:
         query = "INSERT OR REPLACE INTO meta VALUES (?, ?, ?)"
         self.database.write(query, name, content, checksum(content))
 
-    @contextmanager
-    def readable(self, what: str) -> Iterator[None]:
-        """Turns what decoding raises for another network's content into a StoreError."""
-        try:
-            yield
-        except UNREADABLE as error:
-            raise self.database.damaged(f"{what}: {error}") from None
 
-    def _batches(self) -> Iterator[tuple]:
-        last = -1
-        query = f"{_TASK} WHERE t.current AND t.number > ? ORDER BY t.number LIMIT ?"
-        while rows := self.database.rows(query, last, BATCH):
-            yield from rows
-            last = rows[-1][-1]
+class TaskTable(Mapping[str, TaskInfo]):
+    """The tasks of a learner: name -> `TaskInfo`, in the order they were learned. Read-only."""
 
-    def _checked(self, row: tuple) -> TaskRow:
-        task = TaskRow(*row[:-2])
-        with self.readable(f"task {str(task.name)[:80]!r}"):
-            intact = task.checksum() == row[-2]
-        if not intact:
-            raise self.database.damaged(f"task {str(task.name)[:80]!r} is not what was written")
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
+    def __getitem__(self, name: str) -> TaskInfo:
+        return self.learned(name).info()
+
+    def __iter__(self) -> Iterator[str]:
+        return self._rows.names()
+
+    def __len__(self) -> int:
+        return self._rows.count()
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self._rows.task(name) is not None
+
+    def __repr__(self) -> str:
+        return f"TaskTable({len(self)} tasks)"
+
+    def _repr_html_(self) -> str:
+        cells = self.table()
+        return cells.html() + (f"<p>{cells.note}</p>" if cells.note else "")
+
+    def table(self, most: int = SHOWN) -> Table:
+        """The first tasks, one per row, and a note on how many more there are."""
+        shown = [
+            {"task": task.name, "role": task.role, "classes": len(task.classes)}
+            | {"version": task.version, "bytes": task.info().bytes}
+            for task in islice(self.all(), most)
+        ]
+        more = len(self) - len(shown)
+        cells = table_of(shown) if shown else Table((), (), (), note="no task as yet")
+        return replace(cells, note=f"and {more:,} more") if more else cells
+
+    def learned(self, name: str) -> LearnedTask:
+        """The task as it is kept. Raises UnknownTaskError, naming the closest known tasks."""
+        task = self._rows.task(name) if isinstance(name, str) else None
+        if task is None:
+            raise unknown_task(name, self)
         return task
 
-    def _decode(self, row: tuple) -> LearnedTask:
-        task = self._checked(row)
-        with self.readable(f"task {task.name[:80]!r}"):
-            return decode_task(task, self.backbone)
+    def first(self) -> LearnedTask | None:
+        """The task learned first; None while there is none."""
+        return self._rows.task(None)
+
+    def all(self) -> Iterator[LearnedTask]:
+        """Every task as it is kept; faster than one by one."""
+        return self._rows.tasks()
 
 
-def _taken(row: TaskRow) -> InputError:
-    if row.version > 1:
-        return InputError(f"task {row.name!r} was changed or removed meanwhile; update it again")
-    return InputError(
-        f"task {row.name!r} was learned already; choose another name, or update or remove it"
-    )
+def changed_meanwhile(name: str) -> InputError:
+    """The error for an update of a task that is not there any more."""
+    return InputError(f"task {name!r} was changed or removed meanwhile; update it again")
+
+
+def encode_mask(mask: PackedMask, layers: Sequence[MaskableLayer]) -> MaskRow:
+    """A mask as a row."""
+    info, packed = mask
+    digest, bits = _digest(packed), None
+    if not (info.stored_as_seed and _is_drawn(mask, layers)):
+        bits = coded_mask(mask, layers)[0].coded
+    recipe = to_json({"ones": list(info.ones), **info.recipe})
+    return MaskRow(info.name, info.source, recipe, bits, digest)
+
+
+def _decode_mask(row: MaskRow, layers: Sequence[MaskableLayer]) -> PackedMask:
+    recipe = json.loads(row.recipe)
+    ones = tuple(recipe.pop("ones"))
+    if row.bits is None:
+        packed = _draw(layers, ones, recipe)
+    else:
+        shapes = [(layer.units, layer.fan_in) for layer in layers]
+        packed = [pack(torch.from_numpy(bits)) for bits in decode_bits(row.bits, shapes)]
+    if _digest(packed) != row.digest:
+        raise ValueError("it does not have the bits that were written")
+    return MaskInfo(row.name, row.source, ones, recipe, row.bits), packed
+
+
+def _is_drawn(mask: PackedMask, layers: Sequence[MaskableLayer]) -> bool:
+    """Whether the recipe gives this very mask: a caller may have named their own one "random"."""
+    info, packed = mask
+    try:
+        return _digest(_draw(layers, info.ones, info.recipe)) == _digest(packed)
+    except UNREADABLE:
+        return False
+
+
+def _draw(
+    layers: Sequence[MaskableLayer], ones: Sequence[int], recipe: Mapping[str, Any]
+) -> list[Tensor]:
+    seed, number, shared = recipe["seed"], recipe["number"], recipe.get("disjoint")
+    if shared is None:
+        drawn = random_mask(layers, ones, seed, number)
+    else:
+        kernels = recipe.get("kernels", False)
+        drawn = disjoint_mask(layers, shared, seed, number, kernels=kernels)
+    return [pack(drawn[layer.name].reshape(layer.units, layer.fan_in)) for layer in layers]
+
+
+def _document(form: str) -> int:
+    """The number under which a store keeps a form, once for all tasks that share it."""
+    digest = hashlib.blake2b(form.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)
+
+
+def _digest(packed: Sequence[Tensor]) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    for bits in packed:
+        digest.update(bits.cpu().contiguous().numpy().data)
+    return digest.digest()

@@ -1,15 +1,13 @@
 """What a learner has committed: the bank, the tasks, and norm statistics that all tasks share.
 
-A store is one SQLite database, in a file or in memory. Learning ends here: a task is judged on its
-own inputs and then kept whole or not at all, and nothing that is kept ever changes. The masks of
-the bank are also in memory, as bits on the network's device, and so are the effective weights of
-the tasks used last.
+A store is one SQLite database, in a file or in memory. A task is judged on its own inputs and then
+kept whole or not at all, and nothing that is kept ever changes. The masks of the bank are also in
+memory, as bits on the network's device, and so are the effective weights of the tasks used last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
@@ -50,10 +48,8 @@ from impresslearn.networks.prediction import (
     Weights,
 )
 from impresslearn.store.database import Database
-from impresslearn.store.encoding import TaskRow, decode_mask, encode_mask, encode_task
-from impresslearn.store.readouts import body, combined_head, positions, with_heads
-from impresslearn.store.rows import Rows
-from impresslearn.store.tasks import LearnedTask, TaskTable, check_new_name
+from impresslearn.store.rows import Rows, TaskTable, changed_meanwhile, encode_mask
+from impresslearn.store.tasks import LearnedTask, TaskRow, check_new_name, encode_task
 
 CACHE_BYTES = 256 * 1024**2
 """Memory for the effective weights of the tasks used last."""
@@ -102,17 +98,16 @@ class Store:
         self._bank = bank
         self._cache = WeightCache(cache_bytes)
         self._written_masks = 0  # masks of the bank that are known to be in the database
-        self._bank_word = ""
         self._generation: int | None = None
         # Taken in this order; whoever only reads takes the second alone.
-        self._committing, self._adopting = ForkableLock(), ForkableLock()
+        self.committing, self._adopting = ForkableLock(), ForkableLock()
         self._shared: Statistics | None = None
         if backbone.shares_statistics and backbone.pretrained:
             self._shared = backbone.initial_statistics()
 
     @property
     def bank(self) -> MaskBank:
-        """The masks, with those that other processes have committed."""
+        """The masks, with the masks that other processes have committed."""
         self.catch_up()
         return self._bank
 
@@ -122,38 +117,29 @@ class Store:
         if self._shared is None and self.backbone.shares_statistics:
             content = self.rows.meta("shared")
             if content is not None:
-                with self.rows.readable("its shared norm statistics"):
-                    self._shared = restore_statistics(self.backbone, content, False).values
+                self._shared = restore_statistics(self.backbone, content, False).values
         return self._shared
 
     def catch_up(self) -> None:
-        """Takes over masks that other processes have committed to the same file.
+        """Takes over masks of the database, at first all and later what other processes commit.
 
-        Raises StoreError where they have removed masks, or committed others in the places of masks
-        that were appended to this bank without a commit.
+        Raises StoreError where they committed masks in the places of masks that were appended to
+        this bank without a commit.
         """
-        if self.database.path is None:
-            return  # the bank in memory is the truth, and `save` writes its masks
         generation = self.database.generation()
         if generation is not None and generation == self._generation:
             return
-        with self._adopting, self.database.snapshot():
-            count, word = self.rows.bank_state()
-            self._check_word(word)
-            self._bank_word = word
-            if count > self._written_masks:
-                for position, row in enumerate(
-                    self.rows.masks(self._written_masks), self._written_masks
-                ):
-                    with self.rows.readable(f"mask {row.name[:80]!r}"):
-                        mask = decode_mask(row, self.backbone.layers)
-                    self._adopt(position, mask)
-                    self._written_masks += 1
-            self._generation = generation if generation is not None else self._generation
+        with self._adopting:
+            for mask in self.rows.masks(self._written_masks):
+                self._adopt(self._written_masks, mask)
+                self._written_masks += 1
+            if generation is not None:
+                self._generation = generation
 
-    def committing(self) -> AbstractContextManager[None]:
-        """Inside, no other thread commits."""
-        return self._committing
+    def check_new_task(self, name: str) -> None:
+        """Raises InputError unless a task of that name can be committed."""
+        self.database.check_writable()
+        check_new_name(name, self.tasks)
 
     def check_new_masks(self, names: Sequence[str]) -> None:
         """Raises InputError unless the first is free as a task's name, and all as masks' names."""
@@ -161,15 +147,13 @@ class Store:
         self.catch_up()
         self._check_mask_names(names)
 
-    def check_new_task(self, name: str) -> None:
-        """Raises InputError unless a task of that name can be committed."""
-        self.database.check_writable()
-        check_new_name(name, self.tasks)
-
     def trainings(self) -> int:
         """The number of trainings behind the bank and the tasks; a basis task counts once."""
-        trained = [info.name for info in self.bank.infos if info.source == "edge_popup"]
-        return len(self.tasks) + sum(name not in self.tasks for name in trained)
+        number = len(self.tasks)
+        for info in self.bank.infos:
+            if info.source == "edge_popup" and info.name not in self.tasks:
+                number += 1
+        return number
 
     # Commits.
 
@@ -194,10 +178,10 @@ class Store:
             coefficients, classes = head_coefficients(head), len(run.classes)
             stored = store_coefficients(coefficients, precision, self.backbone, classes)
             weights |= head_weights(self.backbone, stored.restore(self.backbone).head)
-        packed = [
-            coded_mask(packed_mask(each, bits, layers, "edge_popup", recipes[each]), layers)
-            for each, bits in masks.items()
-        ]
+        packed = []
+        for mask_name, bits in masks.items():
+            uncoded = packed_mask(mask_name, bits, layers, "edge_popup", recipes[mask_name])
+            packed.append(coded_mask(uncoded, layers))
         mask_bytes = len(packed[0][0].coded or b"")
         history = run.history(recipes[name])
         task = LearnedTask(name, run.classes, 1, stored, name, mask_bytes, history=history)
@@ -211,154 +195,118 @@ class Store:
         precision: str,
         recipe: Mapping[str, Any],
         run: TrainingRun,
-        bank: int,
         replaced: LearnedTask | None = None,
         max_bytes: int | None = None,
     ) -> int | None:
         """Rounds and keeps a learned task's coefficients, and norm statistics of its own.
 
-        - bank: the serial number of the bank that they were learned over.
         - replaced: the version that this one follows.
         - max_bytes: a task that takes more is not kept, and its bytes are returned.
 
-        Raises InputError where masks were removed meanwhile, and where another version, or none, is
-        in the place of the replaced one by now.
+        Raises InputError where another version, or none, is in the place of the replaced one by
+        now.
         """
-        self._check_bank(bank)  # before masks that are gone are looked at
-        classes = len(run.classes)
-        stored = store_coefficients(coefficients, precision, self.backbone, classes)
-        version = 1 if replaced is None else replaced.version + 1
+        stored = store_coefficients(coefficients, precision, self.backbone, len(run.classes))
         task = LearnedTask(
             name,
             run.classes,
             coefficients.num_masks,
             stored,
             history=run.history(recipe),
-            version=version,
+            version=1 if replaced is None else replaced.version + 1,
         )
         weights = self._weights(task)
         view = self._view(task, run.phase.statistics, weights)
         task = self._judged(task, view, run, precision)
         if max_bytes is not None and (size := task.info().bytes) > max_bytes:
             return size
-        kept = self._commit(task, run.phase, replaced=replaced, learned_over=bank)
-        if kept is not None:
-            self._cache.get(_key(kept), lambda: weights)  # mixed once, to judge and to predict
+        task = self._commit(task, run.phase, (), replaced)
+        self._cache.get(_key(task), lambda: weights)  # mixed once, to judge and to predict
         return None
-
-    def commit_many(self, rows: Sequence[TaskRow]) -> None:
-        """Writes encoded tasks in one transaction, all or none. InputError for a taken name."""
-        with self._committing, self.database.transaction():
-            self.rows.add_tasks(rows)
-
-    def versions(self, name: str) -> list[LearnedTask]:
-        """All versions of a task, the present one last. Raises UnknownTaskError."""
-        self.tasks.learned(name)
-        return self.rows.versions(name)
-
-    def restore_version(self, name: str, version: int) -> None:
-        """Puts a former version of a task into its place, as a new version of the same bits."""
-        with self._committing, self.database.transaction():
-            *former, present = self.versions(name)
-            known = {task.version: task for task in former}
-            if version not in known:
-                last = f" to {len(former)}" if len(former) > 1 else ""
-                have = f"the former versions 1{last}" if former else "no former version"
-                raise InputError(f"task {name!r} has {have}, got version {version}")
-            restored = known[version].as_version(present.version + 1, restored=version)
-            self._check_masks_of(restored)
-            self.rows.add_tasks([encode_task(restored)])
-
-    def remove_task(self, name: str) -> None:
-        """Takes a task out with all its versions; the bank keeps its masks."""
-        self.database.check_writable()
-        with self._committing, self.database.transaction():
-            self.tasks.learned(name)
-            self.rows.remove_task(name)
-
-    def remove_masks(self, names: Sequence[str]) -> None:
-        """Takes out masks that no task needs: these, or all. Raises InputError for others."""
-        self.commit_masks(())
-        with self._committing:
-            with self.database.transaction():
-                bank, free = self.bank, self._free_masks()
-                going = {bank.index(name) for name in names} or free
-                if needed := sorted(going - free):
-                    raise InputError(f"mask {bank.names[needed[0]]!r} cannot go, as tasks need it")
-                left = bank.without(going)
-                if going:
-                    self.write_masks(self.rows)  # in memory they are written only when needed
-                    self.rows.remove_masks(going)
-            with self._adopting:
-                self._bank, self._written_masks = left, len(left)
-                self._bank_word = self.rows.bank_state()[1]
 
     def commit_masks(self, masks: Sequence[PackedMask]) -> None:
         """Adds masks that belong to no task."""
         self._commit(None, None, masks)
 
-    def commit_projection(self, projection: Projection, bank: int) -> None:
-        """Keeps a projection for later readouts; bank: as in `commit_learned`."""
+    def commit_many(self, rows: Iterable[TaskRow]) -> None:
+        """Writes encoded tasks in one transaction, all or none. InputError for a taken name."""
+        with self.committing, self.database.transaction():
+            for row in rows:
+                self.rows.add_task(row)
+
+    def commit_projection(self, projection: Projection) -> None:
+        """Keeps a projection for later readouts."""
         self.commit_masks(())  # those of a bank that was given
-        with self._committing, self.database.transaction():
-            self.catch_up()
-            self._check_bank(bank)
+        with self.committing, self.database.transaction():
             self.rows.add_projection(projection)
 
-    def write_masks(self, rows: Rows) -> None:
-        """Writes the masks of the bank that these rows do not have yet."""
-        count, _ = rows.bank_state()
-        unwritten = range(count, len(self._bank))
+    def _commit(
+        self,
+        task: LearnedTask | None,
+        phase: TrainingPhase | None,
+        masks: Sequence[PackedMask] = (),
+        replaced: LearnedTask | None = None,
+    ) -> Any:
+        """Keeps masks and a finished task, all of it or on an error nothing; the task as kept.
+
+        replaced: as in `commit_learned`. Raises InputError where a name, or the norm statistics
+        that all share, were taken since learning began.
+        """
+        shared = None
+        if phase is not None and phase.mode == "train" and self.backbone.shares_statistics:
+            shared = phase.statistics
+        in_file = self.database.path is not None
+        with self.committing:
+            with self.database.transaction():
+                bank = self.bank  # with what others committed before this transaction began
+                self._check_mask_names(info.name for info, _ in masks)
+                if shared is not None and self.shared is not None:
+                    raise InputError(
+                        "another task was learned meanwhile and fixed the norm statistics that all "
+                        "tasks share; learn this one again"
+                    )
+                if replaced is not None:
+                    present = self.rows.task(replaced.name)
+                    if present is None or present.number != replaced.number:
+                        raise changed_meanwhile(replaced.name)
+                first = len(bank)
+                # In memory, masks are encoded only when they are saved: it takes long.
+                if in_file and (masks or first > self._written_masks):
+                    self.write_masks(self.rows, masks)
+                if shared is not None:
+                    self.rows.write_meta("shared", statistics_bytes(shared))
+                if task is not None:
+                    task = replace(task, num_masks=first + 1) if masks else task
+                    task = self.rows.add_task(encode_task(task))
+            with self._adopting:
+                for position, mask in enumerate(masks, first):
+                    self._adopt(position, mask)
+                if in_file:
+                    self._written_masks = max(self._written_masks, first + len(masks))
+            if shared is not None:
+                self._shared = shared
+        return task
+
+    def write_masks(self, rows: Rows, further: Sequence[PackedMask] = ()) -> None:
+        """Writes the masks of the bank that these rows do not have yet, and further masks."""
+        count = rows.count_masks()
         layers = self.backbone.layers
-        rows.add_masks(count, [encode_mask(self._bank.packed(n), layers) for n in unwritten])
+        unwritten = [self._bank.packed(place) for place in range(count, len(self._bank))]
+        rows.add_masks(count, [encode_mask(mask, layers) for mask in (*unwritten, *further)])
 
-    # What predictions need.
-
-    def coefficients(self, task: LearnedTask) -> Coefficients:
-        """A task's coefficients as stored; one-hot on its own mask for a basis task."""
-        self._check_masks_of(task)
-        if task.coefficients is not None and task.mask is None:
-            with self.rows.readable(f"task {task.name[:80]!r}"):
-                return task.coefficients.restore(self.backbone)
-        position = self._bank.index(str(task.mask))
-        layers, device = self.backbone.layers, self.backbone.device
-        return one_hot_coefficients(layers, position, task.num_masks, device)
-
-    def view(self, task: LearnedTask, *, evict_others: bool = True) -> TaskView:
-        """A kept task, ready to compute; evict_others: as of `WeightCache.get`."""
-        self._check_masks_of(task)
-        weights = self._cache.get(_key(task), lambda: self._weights(task), evict_others)
-        return self._view(task, self.statistics(task), weights)
-
-    def feature_view(self, num_masks: int, residual: bool) -> TaskView:
-        """The networks whose features readouts use: under each mask, its own first if residual."""
-        bank, backbone = self.bank, self.backbone
-        first, *others = (
-            body(backbone, bank, self._cache, place) for place in positions(num_masks, residual)
-        )
-        return TaskView(first, self.shared, backbone.num_classes, others=tuple(others))
-
-    def last_projection(self) -> tuple[int, Projection | None]:
-        """The number of the projection kept last, 0 without any, and the projection."""
-        number = self.rows.projections()
-        return number, self.rows.projection(number)
-
-    @torch.no_grad()
-    def equal_mixture(self) -> dict[str, Tensor]:
-        """The weights of all masks with α = 1/N each; {} (the frozen ones) without a mask."""
-        bank = self.bank
-        if not len(bank):
-            return {}
-        equal = uniform_coefficients(bank.layers, len(bank), self.backbone.device)
-        return mixed_weights(bank, self.backbone.weights, equal)
-
-    def statistics(self, task: LearnedTask) -> Statistics | None:
-        """The norm statistics that the task is computed with."""
-        return self.shared if task.statistics is None else task.statistics.values
-
-    def close(self) -> None:
-        """Lets go of the file."""
-        self.database.close()
+    def _adopt(self, position: int, mask: PackedMask) -> None:
+        """Puts a committed mask at its position; it may be there already."""
+        info, packed = mask
+        moved = [bits.to(self.backbone.device) for bits in packed]
+        if position == len(self._bank):
+            self._bank.adopt(info, moved)
+            return
+        present, bits = self._bank.packed(position)
+        if present.name != info.name or not all(map(torch.equal, bits, moved)):
+            raise StoreError(
+                f"another process has committed mask {info.name!r} where this bank has "
+                f"{present.name!r}, which was never committed; open the store again"
+            )
 
     def _judged(
         self, task: LearnedTask, view: TaskView, run: TrainingRun, precision: str
@@ -383,150 +331,150 @@ class Store:
             )
         return replace(task, statistics=statistics, profile=profile)
 
+    def _check_mask_names(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name in self._bank:
+                raise InputError(f"the bank holds a mask named {name!r}; choose another name")
+
+    # Former versions, and what is removed.
+
+    def versions(self, name: str) -> list[LearnedTask]:
+        """All versions of a task, the present one last. Raises UnknownTaskError."""
+        self.tasks.learned(name)
+        return [self.rows.decode(row) for row in self.rows.task_rows(name)]
+
+    def restore_version(self, name: str, version: int) -> None:
+        """Puts a former version of a task into its place, as a new version of the same bits."""
+        with self.committing, self.database.transaction():
+            *former, present = self.versions(name)
+            if version > len(former):
+                last = f" to {len(former)}" if len(former) > 1 else ""
+                have = f"the former versions 1{last}" if former else "no former version"
+                raise InputError(f"task {name!r} has {have}, got version {version}")
+            restored = former[version - 1].as_version(present.version + 1, restored=version)
+            self._check_masks_of(restored)
+            self.rows.add_task(encode_task(restored))
+
+    def remove_task(self, name: str) -> None:
+        """Takes a task out with all its versions; the bank keeps its masks."""
+        self.database.check_writable()
+        with self.committing, self.database.transaction():
+            self.tasks.learned(name)
+            self.rows.remove_task(name)
+
+    # What predictions need.
+
+    def coefficients(self, task: LearnedTask) -> Coefficients:
+        """A task's coefficients as stored; one-hot on its own mask for a basis task."""
+        self._check_masks_of(task)
+        if task.coefficients is not None and task.mask is None:
+            return task.coefficients.restore(self.backbone)
+        position = self._bank.index(str(task.mask))
+        layers, device = self.backbone.layers, self.backbone.device
+        return one_hot_coefficients(layers, position, task.num_masks, device)
+
+    def statistics(self, task: LearnedTask) -> Statistics | None:
+        """The norm statistics that the task is computed with."""
+        return self.shared if task.statistics is None else task.statistics.values
+
+    def view(self, task: LearnedTask, *, evict_others: bool = True) -> TaskView:
+        """A kept task, ready to compute; evict_others: as of `WeightCache.get`."""
+        self._check_masks_of(task)
+        weights = self._cache.get(_key(task), lambda: self._weights(task), evict_others)
+        return self._view(task, self.statistics(task), weights)
+
+    def feature_view(self, num_masks: int, residual: bool) -> TaskView:
+        """The networks whose features readouts use: under each mask, its own first if residual."""
+        self.catch_up()
+        first, *others = (self._body(place) for place in _bodies(num_masks, residual))
+        return TaskView(first, self.shared, self.backbone.num_classes, others=tuple(others))
+
+    def last_projection(self) -> tuple[int, Projection | None]:
+        """The number of the projection kept last, 0 without any, and the projection."""
+        number = self.rows.projections()
+        return number, self.rows.projection(number)
+
+    @torch.no_grad()
+    def equal_mixture(self) -> dict[str, Tensor]:
+        """The weights of all masks with α = 1/N each; {} (the frozen ones) without a mask."""
+        bank = self.bank
+        if not len(bank):
+            return {}
+        equal = uniform_coefficients(bank.layers, len(bank), self.backbone.device)
+        return mixed_weights(bank, self.backbone.weights, equal)
+
+    def close(self) -> None:
+        """Lets go of the file."""
+        self.database.close()
+
+    @torch.no_grad()
+    def _weights(self, task: LearnedTask) -> Weights:
+        """The task's effective weights, or a readout's head over all its features."""
+        backbone, numbers = self.backbone, None
+        if task.coefficients is not None:
+            numbers = task.coefficients.restore(backbone)
+        if task.mask is not None:
+            masked = masked_weights(self._bank, backbone.weights, task.mask)
+            return masked | head_weights(backbone, None if numbers is None else numbers.head)
+        assert numbers is not None
+        readout = numbers.parts[0] if numbers.parts else None
+        if not isinstance(readout, Readout):
+            return task_weights(self._bank, backbone, numbers)
+        weight, *bias = numbers.head or ()
+        projection = self.rows.projection(readout.projection)
+        if projection is not None:
+            weight = projection.matrix[:, : len(weight)].to(weight.device) @ weight
+        return {"weight": weight} | ({"bias": bias[0]} if bias else {})
+
     def _view(self, task: LearnedTask, statistics: Statistics | None, weights: Weights) -> TaskView:
         """A task with its weights, as `_weights` gives them."""
         parts = () if task.coefficients is None else task.coefficients.parts
         classes = len(task.classes)
         if not (parts and isinstance(parts[0], Readout)):
-            alone = task.mask is None and [type(part) for part in parts] == [Head]
-            keys = (None,) if alone and task.statistics is None else None
+            # A task that brings nothing but a head reads the features of the frozen network.
+            only_head = task.mask is None and [type(part) for part in parts] == [Head]
+            keys = (None,) if only_head and task.statistics is None else None
             return TaskView(weights, statistics, classes, feature_keys=keys)
-        places = positions(task.num_masks, parts[0].residual)
-        used, networks = with_heads(self.backbone, self._bank, self._cache, places, weights)
-        others = tuple(networks[1:])
-        return TaskView(networks[0], statistics, classes, "eval", others, tuple(used))
+        # A readout is a sum of networks, each with its part of the head; the first gets the bias.
+        # Networks whose features the head ignores are left out.
+        bodies = _bodies(task.num_masks, parts[0].residual)
+        heads = weights["weight"].chunk(len(bodies))
+        bias = [weights["bias"]] if "bias" in weights else []
+        used = [number for number, head in enumerate(heads) if head.any()] or [0]
+        networks = []
+        for number in used:
+            head = head_weights(self.backbone, [heads[number], *bias])
+            networks.append(self._body(bodies[number]) | head)
+            bias = [torch.zeros_like(values) for values in bias]
+        keys = tuple(bodies[number] for number in used)
+        return TaskView(networks[0], statistics, classes, "eval", tuple(networks[1:]), keys)
 
-    @torch.no_grad()
-    def _weights(self, task: LearnedTask) -> Weights:
-        """The task's effective weights, or a readout's head."""
-        backbone, bank, numbers = self.backbone, self._bank, None
-        if task.coefficients is not None:
-            with self.rows.readable(f"task {task.name[:80]!r}"):
-                numbers = task.coefficients.restore(backbone)
-        if task.mask is not None:
-            head = None if numbers is None else numbers.head
-            return masked_weights(bank, backbone.weights, task.mask) | head_weights(backbone, head)
-        assert numbers is not None
-        if numbers.parts and isinstance(numbers.parts[0], Readout):
-            projection = self.rows.projection(numbers.parts[0].projection)
-            return combined_head(backbone, numbers, projection)
-        return task_weights(bank, backbone, numbers)
+    def _body(self, position: int | None) -> Weights:
+        """The network's weights under one mask; {} for the network itself."""
+        if position is None:
+            return {}
+        name = self._bank.infos[position].name
+        return self._cache.get(
+            f"mask {position}", lambda: masked_weights(self._bank, self.backbone.weights, name)
+        )
 
     def _check_masks_of(self, task: LearnedTask) -> None:
         """Raises StoreError for a kept task that combines masks which are not there."""
         self.catch_up()
-        if not self._has_masks_of(task):
+        if task.num_masks > len(self._bank):
             # A commit in memory writes the task's row first; wait until it has added the masks too.
-            with self._committing:
-                complete = self._has_masks_of(task)
-            if complete:
-                return
-            raise StoreError(
-                f"task {task.name!r} combines masks that its bank of {len(self._bank)} does not "
-                "have; restore the store from a copy"
-            )
+            with self.committing:
+                count = len(self._bank)
+            if task.num_masks > count:
+                raise StoreError(
+                    f"task {task.name!r} combines masks that its bank of {count} does not have; "
+                    "restore the store from a copy"
+                )
 
-    def _has_masks_of(self, task: LearnedTask) -> bool:
-        if task.mask is not None and task.mask not in self._bank:
-            return False
-        return task.num_masks <= len(self._bank)
 
-    def _commit(
-        self,
-        task: LearnedTask | None,
-        phase: TrainingPhase | None,
-        masks: Sequence[PackedMask] = (),
-        replaced: LearnedTask | None = None,
-        learned_over: int | None = None,
-    ) -> LearnedTask | None:
-        """Keeps masks and a finished task, all of it or on an error nothing; the task as kept.
-
-        replaced, learned_over: as `replaced` and `bank` of `commit_learned`. Raises InputError
-        where a name, or the norm statistics that all share, were taken since learning began.
-        """
-        shared = None
-        if phase is not None and phase.mode == "train" and self.backbone.shares_statistics:
-            shared = phase.statistics
-        in_file, kept = self.database.path is not None, None
-        with self._committing:
-            with self.database.transaction():
-                bank = self.bank  # with what others committed before this transaction began
-                self._check_bank(learned_over)
-                self._check_mask_names(info.name for info, _ in masks)
-                if shared is not None and self.shared is not None:
-                    raise InputError(
-                        "another task was learned meanwhile and fixed the norm statistics that all "
-                        "tasks share; learn this one again"
-                    )
-                if replaced is not None:
-                    self._check_present(replaced)
-                first = len(bank)
-                if in_file and (masks or first > self._written_masks):
-                    self.write_masks(self.rows)
-                    layers = self.backbone.layers
-                    self.rows.add_masks(first, [encode_mask(mask, layers) for mask in masks])
-                if shared is not None:
-                    self.rows.write_meta("shared", statistics_bytes(shared))
-                if task is not None:
-                    task = replace(task, num_masks=first + 1) if masks else task
-                    (kept,) = self.rows.add_tasks([encode_task(task)])
-            with self._adopting:
-                for position, mask in enumerate(masks, first):
-                    self._adopt(position, mask)
-                if in_file:
-                    self._written_masks = max(self._written_masks, first + len(masks))
-            if shared is not None:
-                self._shared = shared
-        return kept
-
-    def _adopt(self, position: int, mask: PackedMask) -> None:
-        """Puts a committed mask at its position; it may be there already."""
-        info, packed = mask
-        moved = [bits.to(self.backbone.device) for bits in packed]
-        if position == len(self._bank):
-            self._bank.adopt(info, moved)
-            return
-        own, bits = self._bank.packed(position)
-        if own.name != info.name or not all(map(torch.equal, bits, moved)):
-            raise StoreError(
-                f"another process has committed mask {info.name!r} where this bank has "
-                f"{own.name!r}, which was never committed; open the store again"
-            )
-
-    def _free_masks(self) -> set[int]:
-        """The positions of masks that no version of any task combines or has as its own."""
-        needed, own = 0, set()
-        for row in self.rows.task_rows():
-            if row.mask is not None:
-                own.add(row.mask)
-            else:
-                needed = max(needed, row.num_masks)
-        names = self._bank.names
-        return {place for place in range(needed, len(names)) if names[place] not in own}
-
-    def _check_word(self, word: str) -> None:
-        """Raises StoreError where masks were removed, so that positions have moved."""
-        if self._written_masks and word != self._bank_word:
-            raise StoreError(
-                f"masks were removed from {self.database.where} since it was opened; open it again"
-            )
-
-    def _check_bank(self, serial: int | None) -> None:
-        """Raises InputError unless the bank is still the one with this serial number, if any."""
-        if serial not in (None, self._bank.serial):
-            raise InputError("masks were removed while this was learned over them; learn it again")
-
-    def _check_present(self, task: LearnedTask) -> None:
-        """Raises InputError unless this version of the task is the one that is kept."""
-        present = self.rows.task(task.name)
-        if present is None or present.number != task.number:
-            line = f"task {task.name!r} was changed or removed meanwhile; update it again"
-            raise InputError(line)
-
-    def _check_mask_names(self, names: Iterable[str]) -> None:
-        for name in names:
-            if name in self._bank:
-                raise InputError(f"the bank holds a mask named {name!r}; choose another name")
+def _bodies(num_masks: int, residual: bool) -> list[int | None]:
+    """The networks that a readout reads, in the order of features: None is the frozen network."""
+    return [*([None] if residual else []), *range(num_masks)]
 
 
 def _key(task: LearnedTask) -> str:

@@ -1,27 +1,34 @@
-"""What is kept of a task, what it costs in bytes, and the table of all tasks."""
+"""What is kept of a task, what it costs in bytes, and how a store writes it as a row.
+
+A row carries 64 bits of BLAKE2b over its content, checked whenever the row is read: a damaged page
+gives an error, never other numbers. Shapes come from the network, not from the row.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from impresslearn.checks import check_name, nearest
-from impresslearn.coefficients.norm_statistics import StoredStatistics
-from impresslearn.coefficients.parametrisation import StoredCoefficients
+from impresslearn.coefficients.norm_statistics import StoredStatistics, restore_statistics
+from impresslearn.coefficients.parametrisation import StoredCoefficients, from_plain, to_plain
 from impresslearn.data import Label
 from impresslearn.errors import InputError, UnknownTaskError
-from impresslearn.inference.unknown import TaskProfile
-from impresslearn.tables import Table, table_of
+from impresslearn.inference.unknown import QUIET, InputStatistics, TaskProfile
+from impresslearn.networks import Backbone
 
 ROLES = ("basis", "learned")
 COMPARED_NAMES = 2000
 """An unknown name is compared with this many names at most, as each comparison takes 20 µs."""
-SHOWN = 50
-"""Tasks in the table of a notebook."""
+UNREADABLE = (ValueError, KeyError, TypeError, IndexError, AttributeError)
+"""What decoding a row of another network may raise."""
 
 
 @dataclass(frozen=True)
@@ -96,83 +103,153 @@ class LearnedTask:
         return replace(self, version=version, history=history)
 
 
-class Tasks(Protocol):
-    """Where tasks are kept: the rows of a store."""
+@dataclass(frozen=True)
+class TaskRow:
+    """A task as a store keeps it; also what travels from one store to another.
 
-    def task(self, name: str) -> LearnedTask | None:
-        """The present version of a task, or None."""
+    - form: JSON that many tasks share: classes, parametrisations, precision, recipe.
+    - coefficients, statistics, profile: bytes, or None where the task has none.
+    - history: JSON of this task alone.
+    - id: the row's own number.
+    """
 
-    def first(self) -> LearnedTask | None:
-        """The task that was learned first, or None."""
+    name: str
+    version: int
+    mask: str | None
+    num_masks: int
+    form: str
+    coefficients: bytes | None
+    statistics: bytes | None
+    profile: bytes | None
+    history: str
+    id: int = 0
 
-    def tasks(self) -> Iterator[LearnedTask]:
-        """All tasks in the order they were learned."""
-
-    def names(self) -> Iterator[str]:
-        """Their names, in the same order."""
-
-    def count(self) -> int:
-        """Their number."""
+    def checksum(self) -> bytes:
+        """Of everything that the row holds."""
+        texts = (self.name, str(self.version), self.mask or "", str(self.num_masks))
+        encoded = [text.encode() for text in (*texts, self.form, self.history)]
+        return checksum(*encoded, self.coefficients, self.statistics, self.profile)
 
 
-class TaskTable(Mapping[str, TaskInfo]):
-    """The tasks of a learner: name -> `TaskInfo`, in the order they were learned. Read-only."""
+def encode_task(task: LearnedTask) -> TaskRow:
+    """A task as a row."""
+    stored, statistics = task.coefficients, task.statistics
+    recipe = dict(task.history.get("recipe", {}))
+    history: dict[str, Any] = {
+        "metrics": dict(task.history.get("metrics", {})),
+        "created_at": task.history.get("created_at", ""),
+    }
+    if task.mask is not None:
+        history["mask_bytes"] = task.mask_bytes
+    if "seed" in recipe:  # the one setting that differs from task to task
+        history["seed"] = recipe.pop("seed")
+    form = {
+        "classes": list(task.classes),
+        "parts": [] if stored is None else to_plain(stored.parts),
+        "precision": None if stored is None else stored.precision,
+        "coded_statistics": statistics is not None and statistics.code is not None,
+        "recipe": recipe,
+    }
+    return TaskRow(
+        name=task.name,
+        version=task.version,
+        mask=task.mask,
+        num_masks=task.num_masks,
+        form=to_json(form),
+        coefficients=None if stored is None else stored.content,
+        statistics=None if statistics is None else statistics.content,
+        profile=None if task.profile is None else encode_profile(task.profile),
+        history=to_json(history),
+    )
 
-    def __init__(self, tasks: Tasks) -> None:
-        self._tasks = tasks
 
-    def __getitem__(self, name: str) -> TaskInfo:
-        return self.learned(name).info()
+def decode_task(row: TaskRow, backbone: Backbone) -> LearnedTask:
+    form, history = json.loads(row.form), json.loads(row.history)
+    classes, coefficients, statistics = tuple(form["classes"]), None, None
+    if row.coefficients is not None:
+        num_masks = 0 if row.mask is not None else row.num_masks
+        parts = from_plain(form["parts"])
+        coefficients = StoredCoefficients(
+            form["precision"], parts, num_masks, len(classes), row.coefficients
+        )
+    if row.statistics is not None:
+        statistics = restore_statistics(backbone, row.statistics, form["coded_statistics"])
+    recipe, mask_bytes = form["recipe"], history.pop("mask_bytes", 0)
+    if "seed" in history:
+        recipe = {"seed": history.pop("seed"), **recipe}
+    return LearnedTask(
+        row.name,
+        classes,
+        row.num_masks,
+        coefficients,
+        row.mask,
+        mask_bytes=mask_bytes,
+        statistics=statistics,
+        profile=None if row.profile is None else decode_profile(row.profile),
+        history={"recipe": recipe, **history},
+        version=row.version,
+        number=row.id,
+    )
 
-    def __iter__(self) -> Iterator[str]:
-        return self._tasks.names()
 
-    def __len__(self) -> int:
-        return self._tasks.count()
+def encode_profile(profile: TaskProfile) -> bytes:
+    """A profile as bytes."""
+    entropies = np.array([profile.own_entropy, profile.shuffled_entropy], dtype="<f2").tobytes()
+    inputs = profile.inputs
+    if inputs is None:
+        return entropies
+    if not inputs.has_few_features:
+        return entropies + bytes(inputs.groups) + np.array(inputs.numbers, dtype="<f2").tobytes()
+    numbers = [*inputs.moments, inputs.spread, *inputs.limits]
+    count = len(inputs.steps)
+    levels = bytes([count]) + np.array(inputs.steps, dtype="i1").tobytes()
+    # Padded to an odd length, which tells it from the other kind.
+    return entropies + np.array(numbers, dtype="<f2").tobytes() + levels + bytes(count % 2)
 
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self._tasks.task(name) is not None
 
-    def __repr__(self) -> str:
-        return f"TaskTable({len(self)} tasks)"
+def decode_profile(content: bytes) -> TaskProfile:
+    """The profile of `encode_profile`."""
+    entropies = np.frombuffer(content[:4], dtype="<f2").tolist()
+    if len(content) == 4:
+        return TaskProfile(*entropies)
+    if len(content) % 2:
+        numbers, count = np.frombuffer(content[4:20], dtype="<f2"), content[20]
+        steps = np.frombuffer(content[21 : 21 + count], dtype="i1")
+        statistics = InputStatistics.of_few_features(steps.tolist(), numbers.tolist())
+        return TaskProfile(*entropies, statistics)
+    numbers = np.frombuffer(content[4 + QUIET :], dtype="<f2")
+    groups = list(content[4 : 4 + QUIET])
+    return TaskProfile(*entropies, InputStatistics.of(groups, numbers.tolist()))
 
-    def _repr_html_(self) -> str:
-        cells = self.table()
-        return cells.html() + (f"<p>{cells.note}</p>" if cells.note else "")
 
-    def table(self, most: int = SHOWN) -> Table:
-        """The first tasks, one per row, and a note on how many more there are."""
-        shown = [
-            {"task": task.name, "role": task.role, "classes": len(task.classes)}
-            | {"version": task.version, "bytes": task.info().bytes}
-            for task in islice(self.all(), most)
-        ]
-        more = len(self) - len(shown)
-        cells = table_of(shown) if shown else Table((), (), (), note="no task as yet")
-        return replace(cells, note=f"and {more:,} more") if more else cells
+def to_json(value: Any) -> str:
+    """Plain values as one compact line. Raises InputError for anything that JSON cannot hold."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"a store keeps plain JSON values only: {error}") from None
 
-    def learned(self, name: str) -> LearnedTask:
-        """The task as it is kept. Raises UnknownTaskError, naming the closest known tasks."""
-        task = self._tasks.task(name) if isinstance(name, str) else None
-        if task is None:
-            raise unknown_task(name, self)
-        return task
 
-    def first(self) -> LearnedTask | None:
-        """The task learned first; None while there is none."""
-        return self._tasks.first()
-
-    def all(self) -> Iterator[LearnedTask]:
-        """Every task as it is kept; faster than one by one."""
-        return self._tasks.tasks()
+def checksum(*contents: bytes | None) -> bytes:
+    """64 bits of BLAKE2b over contents and their lengths."""
+    digest = hashlib.blake2b(digest_size=8)
+    for content in contents:
+        digest.update((len(content) if content is not None else 2**64 - 1).to_bytes(8, "little"))
+        digest.update(content or b"")
+    return digest.digest()
 
 
 def check_new_name(name: str, known: Collection[str]) -> None:
     """Raises InputError unless `name` can be a task's and is none of the known ones."""
     if check_name(name) in known:
-        raise InputError(
-            f"task {name!r} was learned already; choose another name, or update or remove it"
-        )
+        raise name_taken(name)
+
+
+def name_taken(name: str) -> InputError:
+    """The error for a new task of a name that another task has."""
+    return InputError(
+        f"task {name!r} was learned already; choose another name, or update or remove it"
+    )
 
 
 def find_task(name: str, known: Mapping[str, TaskInfo]) -> TaskInfo:
