@@ -62,6 +62,13 @@ PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {FORMAT};
 COMMIT;
 """
+# macOS keeps commits in the disk's cache without fullfsync. Each commit goes from the log into the
+# file at once, so that a plain copy of the file is whole.
+DURABLE = """
+PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA fullfsync = ON;
+PRAGMA wal_autocheckpoint = 1;
+"""
+UNLOGGED = "PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF;"
 
 
 class Slot:
@@ -84,7 +91,8 @@ class Database:
     - path: the file, which must be a store; None for a store in memory.
     - readonly: refuse commits.
     - timeout: seconds to wait for another process's commit.
-    - shown: how errors name the store; its path by default.
+    - saved_as: what errors call a new file that is just written: without a log, so that it needs
+      less room, and whole only once it is closed and synchronised.
     - copy_of: what a store in memory starts with; nothing by default.
 
     Every method raises StoreError for a file that is not a store, is damaged, in use, gone, or
@@ -96,7 +104,7 @@ class Database:
         path: str | os.PathLike | None = None,
         readonly: bool = False,
         timeout: float = 60.0,
-        shown: str | None = None,
+        saved_as: str | None = None,
         copy_of: Database | None = None,
     ) -> None:
         self.readonly = readonly
@@ -120,9 +128,11 @@ class Database:
             self.path, self._place = Path(path), Path(os.path.realpath(path))
         except (TypeError, ValueError) as error:
             raise InputError(f"the path of a store cannot be {path!r}: {error}") from None
-        self.where = shown or str(self.path)
+        self.where = saved_as or str(self.path)
         self._identity = _identity(self._place, self.where)
-        self.reading = Slot()
+        self._has_log = saved_as is None
+        if self._has_log:
+            self.reading = Slot()
         # Also called when this is forgotten, at the latest when the process ends.
         self._release = weakref.finalize(
             self, _release, self.writing, self.reading, self._place, self._identity
@@ -201,7 +211,8 @@ class Database:
         """Rewrites the file without its unused room. StoreError while others have it open."""
         with self.writing.lock, self.reading.lock, self.clear_errors():
             connection = self._connection(self.writing)
-            self.reading.close()
+            if self._has_log:
+                self.reading.close()
             if connection.execute("PRAGMA journal_mode = DELETE").fetchone() != ("delete",):
                 raise sqlite3.OperationalError("database is locked")
             connection.execute("VACUUM")
@@ -269,9 +280,14 @@ class Database:
         if slot.connection is None:
             assert self._place is not None
             self._check_place()
-            readonly = self.readonly or slot is self.reading
+            readonly = self.readonly or slot is not self.writing
             with self.clear_errors():
-                slot.connection = _connect(self._place, self.where, readonly, self.timeout)
+                connection = _connect(self._place, self.where, readonly, self.timeout)
+                if not readonly:
+                    connection.executescript(DURABLE if self._has_log else UNLOGGED)
+                # Opens the log.
+                connection.execute("SELECT 1 FROM meta LIMIT 1").fetchone()
+                slot.connection = connection
         return slot.connection
 
     def _check_place(self) -> None:
@@ -336,13 +352,6 @@ def _connect_as(mode: str, place: Path, where: str, timeout: float) -> sqlite3.C
                 f"format {FORMAT}: use the version that wrote it, or learn its tasks again"
             )
         connection.execute("PRAGMA mmap_size = 0")  # a file cut short would end the process
-        if mode == "rw":
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = FULL")
-            connection.execute("PRAGMA fullfsync = ON")  # macOS keeps commits in the disk's cache
-            # Each commit goes into the file at once, so that a plain copy of the file is whole.
-            connection.execute("PRAGMA wal_autocheckpoint = 1")
-        connection.execute("SELECT 1 FROM meta LIMIT 1").fetchone()  # opens the log
         return connection
     except BaseException:
         connection.close()

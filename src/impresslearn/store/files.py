@@ -145,7 +145,7 @@ def save_file(
         with ExitStack() as stack, new_file(place, overwrite=overwrite) as temporary:
             with closing(sqlite3.connect(temporary)) as connection, store.committing:
                 store.database.copy_to(connection)
-            with closing(Database(temporary, shown=str(path))) as database:
+            with closing(Database(temporary, saved_as=str(path))) as database:
                 _complete(database, store, settings, weights, chosen)
             stack.enter_context(_replacing)
             stack.enter_context(_closed_old_file(path, place))  # until the new one is in place
