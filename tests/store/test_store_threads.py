@@ -208,7 +208,7 @@ def test_an_error_inside_a_transaction_changes_nothing(path):
     assert verify_store(path) == {"tasks": 3, "masks": 4}
 
 
-@pytest.mark.parametrize("place", ["add_masks", "add_tasks"])
+@pytest.mark.parametrize("place", ["add_masks", "add_task"])
 def test_memory_and_file_stay_equal_when_a_commit_fails(path, monkeypatch, place):
     def fail(*_):
         raise il.StoreError("no")
