@@ -74,7 +74,7 @@ def small_learner(**settings: Any) -> il.ImpressLearner:
 
 
 def hasty(path: Path, **settings: Any) -> il.ImpressLearner:
-    """A store, opened to learn in two steps a task."""
+    """A store, opened to learn in two steps per task."""
     return il.open_store(path, progress=False, **QUICKLY, **settings)
 
 
@@ -100,7 +100,7 @@ class Workers:
         self._process.communicate(timeout=60)
 
     def start(self, job: str, out: Path, **arguments: Any) -> int:
-        """The process that runs a job; what it reports goes to `out`, a JSON value a line."""
+        """The process that runs a job; what it reports goes to `out`, one JSON value per line."""
         return self._ask({"job": job, "out": str(out), "arguments": arguments})
 
     def wait(self, pid: int) -> int:
@@ -132,7 +132,7 @@ def reports(out: Path) -> list[Any]:
 
 
 def until(condition: Any, seconds: float = 60.0) -> None:
-    """Waits until a condition holds; fails after so many seconds."""
+    """Waits until a condition holds; fails after this time."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited in vain"

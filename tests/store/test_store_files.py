@@ -1,9 +1,7 @@
 """Saving, overwriting, links, permissions, full disks, and what is left in the folder."""
 
-import contextlib
 import os
 import shutil
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -15,7 +13,6 @@ from storekit import PATHS, digest, digests, files, hasty, reports, small_learne
 import impresslearn as il
 from impresslearn.learner.loading import verify_store
 from impresslearn.store import compact_store, describe_store
-from impresslearn.store import files as store_files
 from toys import blobs, quick_learner
 
 
@@ -23,20 +20,6 @@ from toys import blobs, quick_learner
 def larger():
     """A learner with one more task than `path` has."""
     return small_learner().learn_task("more", blobs(8))
-
-
-def test_a_name_that_is_taken_meanwhile(tmp_path, larger, monkeypatch):
-    path, real = tmp_path / "a.impress", store_files._complete
-
-    def slow(*arguments):
-        real(*arguments)
-        path.write_text("somebody else's")
-
-    monkeypatch.setattr(store_files, "_complete", slow)
-    with pytest.raises(il.InputError, match="exists already"):
-        larger.save(path)
-    assert path.read_text() == "somebody else's"
-    assert files(tmp_path) == ["a.impress"]
 
 
 def test_overwriting(path, larger, tmp_path):
@@ -126,18 +109,6 @@ def test_logs_of_a_store_that_was_deleted(path, larger, tmp_path):
     assert digests(path) == digests(larger)
 
 
-def test_a_store_in_use_that_cannot_be_opened_is_not_overwritten(path, larger):
-    with contextlib.closing(sqlite3.connect(path)) as newer:
-        newer.execute("PRAGMA journal_mode = WAL")
-        newer.execute("PRAGMA user_version = 99")
-        before = path.read_bytes()
-        with pytest.raises(il.StoreError, match="is open elsewhere; close it there first"):
-            larger.save(path, overwrite=True)
-        assert path.read_bytes() == before
-    larger.save(path, overwrite=True)
-    assert verify_store(path)["tasks"] == 4
-
-
 def test_opening_twice_keeps_the_locks(path, tmp_path, pool):
     """Looking at the file from the same process must not drop the locks on it."""
     with hasty(path) as learner:
@@ -210,9 +181,9 @@ def test_without_permission(small_store):
 
 
 @pytest.mark.parametrize("suffix", ["-wal", "-journal", "-shm"])
-@pytest.mark.parametrize("content", [b"", bytes(range(256)) * 20])
-def test_garbage_logs_beside_a_store(path, tmp_path, suffix, content):
+def test_garbage_logs_beside_a_store(path, tmp_path, suffix):
     before, garbage = digests(path), tmp_path / f"a.impress{suffix}"
+    content = bytes(range(256)) * 20
     garbage.write_bytes(content)
     assert digests(path) == before
     garbage.write_bytes(content)
@@ -247,7 +218,7 @@ def fill(disk, leave=0):
     return ballast
 
 
-@pytest.mark.parametrize("leave", [0, 4096, 8192, 20480, 32768, 40960])
+@pytest.mark.parametrize("leave", [0, 8192, 32768])
 def test_learning_on_a_full_disk(disk, leave):
     path, number = disk / "a.impress", 0
     with hasty(path) as learner:
@@ -269,7 +240,7 @@ def test_learning_on_a_full_disk(disk, leave):
     assert digests(path) == expected
 
 
-@pytest.mark.parametrize("leave", [0, 4096, 20480, 40960, 53248])
+@pytest.mark.parametrize("leave", [0, 4096, 20480])
 def test_saving_on_a_full_disk(disk, leave):
     path, other = disk / "a.impress", disk / "b.impress"
     before = path.read_bytes()
@@ -288,7 +259,7 @@ def test_saving_on_a_full_disk(disk, leave):
 def test_compacting_on_a_full_disk(disk):
     path = disk / "a.impress"
     before, ballast = digests(path), fill(disk)
-    with contextlib.suppress(il.StoreError):
+    with pytest.raises(il.StoreError, match="cannot compact .*: the disk is full"):
         compact_store(path)
     ballast.unlink()
     verify_store(path)

@@ -62,8 +62,7 @@ def assert_counted(learner, path):
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("granularity", ["layer", "unit"])
-@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize(("granularity", "scale"), [("layer", False), ("unit", True)])
 def test_every_precision_and_granularity(tmp_path, precision, granularity, scale):
     how = {"output_scale": scale, "penalty": 0.1 * scale}
     learner = small_learner(precision=precision, granularity=granularity, seed=3, **how)
@@ -73,9 +72,8 @@ def test_every_precision_and_granularity(tmp_path, precision, granularity, scale
     assert_counted(learner, tmp_path / "a.impress")
 
 
-@pytest.mark.parametrize("precision", ["int4", "coded"])
 @pytest.mark.parametrize("norm", ["batch", "per_task", "shared", "group"])
-@pytest.mark.parametrize("weights", ["stored", "seed"])
+@pytest.mark.parametrize(("weights", "precision"), [("stored", "int4"), ("seed", "coded")])
 def test_every_norm_policy(tmp_path, norm, weights, precision):
     learner = quick_learner(resnet(norm), precision=precision, **QUICKLY)
     learner.learn_basis("a", pictures(0))
@@ -139,7 +137,7 @@ class WithBuffer(ConvNet):
     [
         (ConvNet, nn.Linear(16, 3), "has no maskable layer 'body.0.weight'"),
         (ConvNet, nn.ReLU(), "cannot be built from this ReLU"),
-        (ConvNet, ConvNet, "no nn.Module"),
+        (ConvNet, ConvNet, "not an nn.Module"),
         (
             ConvNet,
             il.adapt(ConvNet()),

@@ -42,7 +42,7 @@ def median(action, items):
 
 
 def measured(path, count):
-    """Bytes a task of a store of so many; median milliseconds of what is done with one of them."""
+    """Bytes per task of a store of `count` tasks, and median milliseconds per verb."""
     quick_learner(**QUICKLY).add_random_masks(10).learn_task("first", blobs(0)).save(path)
     empty = path.stat().st_size
     with hasty(path) as learner:

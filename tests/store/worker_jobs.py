@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 import os
 import random
-import resource
-import signal
 import sys
 import traceback
-from pathlib import Path
 from typing import Any
 
 from storekit import INPUTS, digest, hasty, small_learner, version_digests
@@ -22,7 +19,7 @@ from toys import blobs
 def learn(report: Any, path: str, prefix: str, count: int | None = None, basis: int = 0) -> None:
     """Learns tasks prefix-0, … and reports what came of each, once it is committed.
 
-    basis: every so many of them are basis tasks.
+    basis: every number of them, one is a basis task.
     """
     with hasty(path) as learner:
         report("open")
@@ -94,46 +91,6 @@ def verify_again_and_again(report: Any, path: str, stop: str) -> None:
         report(verify_store(path))
 
 
-def judge(report: Any, source: str, folder: str, count: int, verb: str) -> None:
-    """Loads or opens damaged copies; reports of each "equal", "different" or the error's line.
-
-    A copy may take seconds of the process's time and little memory, else the process ends.
-    """
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + 600 * 2**20,) * 2)
-    valid, copy = Path(source).read_bytes(), Path(folder) / "copy.impress"
-    whole = il.load(source, progress=False)
-    expected, names = _observed(whole), list(whole.tasks_)
-    for number in range(count):
-        for suffix in ("-wal", "-shm", "-journal"):
-            copy.with_name(copy.name + suffix).unlink(missing_ok=True)
-        copy.write_bytes(mutant(valid, number))
-        signal.alarm(20)
-        try:
-            if verb == "load":
-                found = _observed(il.load(copy, progress=False))
-            else:
-                with il.open_store(copy) as learner:
-                    found = _observed(learner, names)
-            report("equal" if found == expected else f"{number} is different")
-        except il.ImpressLearnError as error:
-            lines = len(str(error).splitlines())
-            report(str(error) if lines == 1 else f"{lines} lines")
-        except MemoryError:
-            report(f"{number} takes too much memory")
-        signal.alarm(0)
-
-
-def _observed(learner: il.ImpressLearner, names: list[str] | None = None) -> dict[str, Any]:
-    """Everything that can be seen of a learner's tasks; of the named ones or of all."""
-    found = {}
-    for name in learner.tasks_ if names is None else names:
-        info, kept = learner.tasks_[name], learner.tasks_.learned(name)
-        seen = [info.role, info.classes, info.num_masks, info.breakdown, dict(info.history)]
-        found[name] = [*seen, kept.profile, digest(learner, name)]
-    return found
-
-
 def main() -> None:
     small_learner()  # everything is imported and compiled before the first fork
     for line in sys.stdin:
@@ -161,37 +118,6 @@ def _run(job: str, out: str, arguments: dict[str, Any]) -> None:
         report(["failed", traceback.format_exc()])
     finally:
         os._exit(code)
-
-
-PAGE = 4096
-HOSTILE = (b"\xff" * 9, b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80" * 9, b"\x00" * 4)
-
-
-def mutant(valid: bytes, number: int) -> bytes:
-    """Damaged copy `number` of a store; the same number gives the same damage."""
-    draw, copy = random.Random(number), bytearray(valid)
-    page, other = (PAGE * draw.randrange(len(valid) // PAGE) for _ in range(2))
-    anywhere, cell = draw.randrange(len(valid)), page + 100 * (page == 0) + draw.randrange(40)
-    size = draw.choice((1, 4, 16, 100, 1000))
-    kind = number % 8
-    if kind == 0:
-        for _ in range(draw.choice((1, 1, 2, 8, 64))):
-            copy[draw.randrange(len(copy))] ^= 1 << draw.randrange(8)
-    elif kind < 5:
-        place = (anywhere, draw.randrange(16, 100), cell, cell)[kind - 1]
-        pieces = (draw.randbytes(size), bytes(size)) if kind == 1 else HOSTILE
-        piece = draw.choice(pieces)[: len(valid) - place]
-        copy[place : place + len(piece)] = piece
-    elif kind == 5:
-        del copy[draw.choice((page, anywhere)) :]
-    elif kind == 6:
-        copy += draw.randbytes(draw.choice((1, 512, PAGE, 10 * PAGE)))
-    else:  # swapped, doubled or blank
-        blank = draw.choice((b"\0", b"\xff", b"\r")) * PAGE
-        copy[page : page + PAGE] = draw.choice((valid[other : other + PAGE], blank))
-        if draw.random() < 0.5:
-            copy[other : other + PAGE] = valid[page : page + PAGE]
-    return bytes(copy)
 
 
 if __name__ == "__main__":

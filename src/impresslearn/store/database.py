@@ -30,7 +30,7 @@ FORK_LOCK_TIMEOUT = 10.0
 """Seconds that a fork waits for each connection."""
 REASONS = {
     "database or disk is full": "cannot write {}: the disk is full; nothing was changed",
-    "disk I/O error": "cannot read or write {}: the disk reports an error",
+    "disk I/O error": "cannot read or write {}: the disk is full or reports an error",
     "file is not a database": "{} is not an impresslearn store, or its start is damaged",
     "string or blob too big": "{} cannot hold a value of that length",
 }
@@ -93,7 +93,7 @@ class Database:
     - timeout: seconds to wait for another process's commit.
     - saved_as: what errors call a new file that is just written: without a log, so that it needs
       less room, and whole only once it is closed and synchronised.
-    - copy_of: what a store in memory starts with; nothing by default.
+    - copy_of: a database whose content a store in memory starts with.
 
     Every method raises StoreError for a file that is not a store, is damaged, in use, gone, or
     cannot be written.

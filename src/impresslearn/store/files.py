@@ -175,20 +175,20 @@ def compact_store(path: str | os.PathLike, timeout: float = 60.0) -> tuple[int, 
     Raises StoreError while another process has the file open, and where there is no room for the
     second copy that SQLite makes meanwhile.
     """
-    with closing(Database(path, timeout=timeout)) as database:
-        before = database.nbytes()
-        try:
+    try:
+        with closing(Database(path, timeout=timeout)) as database:
+            before = database.nbytes()
             with database.transaction():
                 database.write(_UNUSED_DOCUMENTS)
             database.vacuum()
-        except StoreError as error:
-            if "disk is full" not in str(error):
-                raise
-            raise StoreError(
-                f"cannot compact {path}: that takes up to {2 * before:,} bytes of free room for a "
-                "while, and the disk is full; free some room, nothing was changed"
-            ) from None
-        return before, database.nbytes()
+            return before, database.nbytes()
+    except StoreError as error:
+        if "disk is full" not in str(error):
+            raise
+        raise StoreError(
+            f"cannot compact {path}: the disk is full; nothing was changed. Free about twice the "
+            "size of the file, which SQLite needs for a while"
+        ) from None
 
 
 def _complete(
@@ -198,7 +198,7 @@ def _complete(
     weights: Weights,
     names: list[str] | None,
 ) -> None:
-    """Makes a store's copied rows a file of their own: with all masks, a head and weights."""
+    """Completes a store's copied rows: all masks, a head and weights."""
     rows, write = Rows(database, store.backbone), database.write
     head = {
         "uuid": uuid.uuid4().hex,

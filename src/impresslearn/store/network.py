@@ -109,7 +109,7 @@ def _rebuilt(
     elif spec is None or spec["name"] not in list_backbones():
         hint = "" if spec is None else "import what registers it (il.register_backbone), or "
         raise StoreError(
-            f"{where} was made with a network of your own, {description['name']}; {hint}pass one "
+            f"{where} was made with your own network, {description['name']}; {hint}pass one "
             "of the same structure as module=..., on the command line as --module FILE:FUNCTION"
         )
     else:
@@ -128,7 +128,7 @@ def _rebuilt(
         raise StoreError(
             f"the network rebuilt for {where} is not the network its tasks were learned on "
             "(SHA-256 differs); where torch drew weights that the store does not hold "
-            "(init_version 1, or a builder of your own), use the torch version and processor that "
+            "(init_version 1, or your own builder), use the torch version and processor that "
             "wrote it; any other store is damaged"
         )
     known = description.get("probe")
@@ -146,7 +146,7 @@ def _around(module: nn.Module, description: Mapping[str, Any]) -> Backbone:
     if isinstance(module, Backbone):
         raise InputError(f"pass the module that was adapted; the store knows its head, {head!r}")
     if not isinstance(module, nn.Module):
-        raise InputError("it is no nn.Module")
+        raise InputError("it is not an nn.Module")
     masked = [name for name, _ in description["layers"]]
     found = {candidate.layer.name: candidate.layer for candidate in candidates(module)}
     for name in masked:

@@ -59,7 +59,7 @@ CACHE_BYTES = 256 * 1024**2
 class TrainingRun:
     """The training behind a task.
 
-    - examples, classes: what it was trained on.
+    - examples, classes: its training data.
     - phase: holds the norm statistics that were gathered.
     - metrics: plain values for the task's history.
     """
@@ -79,7 +79,7 @@ class Store:
     """The bank, tasks and shared norm statistics of one network.
 
     - backbone: the frozen network.
-    - bank: the masks to start from; those of the database come behind.
+    - bank: the masks to start from; the masks of the database come behind.
     - cache_bytes: memory for effective weights.
     - database: None for a new one in memory.
     """
@@ -198,7 +198,7 @@ class Store:
         replaced: LearnedTask | None = None,
         max_bytes: int | None = None,
     ) -> int | None:
-        """Rounds and keeps a learned task's coefficients, and norm statistics of its own.
+        """Rounds and keeps a learned task's coefficients, and its norm statistics.
 
         - replaced: the version that this one follows.
         - max_bytes: a task that takes more is not kept, and its bytes are returned.
@@ -236,7 +236,7 @@ class Store:
 
     def commit_projection(self, projection: Projection) -> None:
         """Keeps a projection for later readouts."""
-        self.commit_masks(())  # those of a bank that was given
+        self.commit_masks(())  # also masks that the bank had from the start
         with self.committing, self.database.transaction():
             self.rows.add_projection(projection)
 
@@ -378,7 +378,7 @@ class Store:
         return self.shared if task.statistics is None else task.statistics.values
 
     def view(self, task: LearnedTask, *, evict_others: bool = True) -> TaskView:
-        """A kept task, ready to compute; evict_others: as of `WeightCache.get`."""
+        """A kept task, ready to compute; evict_others: see `WeightCache.get`."""
         self._check_masks_of(task)
         weights = self._cache.get(_key(task), lambda: self._weights(task), evict_others)
         return self._view(task, self.statistics(task), weights)

@@ -1,4 +1,4 @@
-"""What is kept of a task, what it costs in bytes, and how a store writes it as a row.
+"""A task as a store keeps it: its parts, their bytes, and the row that holds them.
 
 A row carries 64 bits of BLAKE2b over its content, checked whenever the row is read: a damaged page
 gives an error, never other numbers. Shapes come from the network, not from the row.
@@ -35,10 +35,10 @@ UNREADABLE = (ValueError, KeyError, TypeError, IndexError, AttributeError)
 class TaskInfo:
     """The public summary of a task, as `tasks_` gives it.
 
-    - role: "basis" (has a mask of its own in the bank) or "learned" (has coefficients only).
+    - role: "basis" (owns a mask of the bank) or "learned" (has coefficients only).
     - classes: its labels, in the order of its outputs.
     - num_masks: the number of masks, from the start of the bank, that it needs.
-    - bytes: what a store keeps of everything that this task alone needs.
+    - bytes: size in a store of everything that only this task needs.
     - breakdown: the bytes of the mask (coded), coefficients, norm statistics, labels, and the
       profile that task inference recognises the task by.
     - history: how it was learned ("recipe", "metrics", "created_at"); not needed to predict.
@@ -59,12 +59,12 @@ class TaskInfo:
 class LearnedTask:
     """A task as it is kept: everything that is needed to predict with it.
 
-    - coefficients: None for a basis task without a head of its own.
+    - coefficients: None for a basis task without a head.
     - mask: the name of a basis task's own mask, and mask_bytes its coded size.
-    - statistics: norm statistics of its own, if the norm policy has them.
+    - statistics: norm statistics, if the norm policy keeps them per task.
     - profile: what task inference knows of its inputs.
     - history: plain values about how it was learned.
-    - number: tells it from every other task and version of the same store.
+    - number: unique among all tasks and versions of the store.
     """
 
     name: str
@@ -203,7 +203,7 @@ def encode_profile(profile: TaskProfile) -> bytes:
     numbers = [*inputs.moments, inputs.spread, *inputs.limits]
     count = len(inputs.steps)
     levels = bytes([count]) + np.array(inputs.steps, dtype="i1").tobytes()
-    # Padded to an odd length, which tells it from the other kind.
+    # Padded to an odd length; profiles of many features have an even length.
     return entropies + np.array(numbers, dtype="<f2").tobytes() + levels + bytes(count % 2)
 
 
