@@ -44,7 +44,7 @@ def describe(backbone: Backbone) -> dict[str, Any]:
     - probe: some logits of a module of the user's own. They tell it from another module with the
       same tensors but, for example, other activations.
     """
-    plain = {
+    plain: dict[str, Any] = {
         "name": backbone.name,
         "spec": backbone.spec,
         "num_classes": backbone.num_classes,

@@ -433,8 +433,9 @@ class Store:
         if not (parts and isinstance(parts[0], Readout)):
             # A task that brings nothing but a head reads the features of the frozen network.
             only_head = task.mask is None and [type(part) for part in parts] == [Head]
-            keys = (None,) if only_head and task.statistics is None else None
-            return TaskView(weights, statistics, classes, feature_keys=keys)
+            if only_head and task.statistics is None:
+                return TaskView(weights, statistics, classes, feature_keys=(None,))
+            return TaskView(weights, statistics, classes)
         # A readout is a sum of networks, each with its part of the head; the first gets the bias.
         # Networks whose features the head ignores are left out.
         bodies = _bodies(task.num_masks, parts[0].residual)

@@ -209,17 +209,17 @@ def encode_profile(profile: TaskProfile) -> bytes:
 
 def decode_profile(content: bytes) -> TaskProfile:
     """The profile of `encode_profile`."""
-    entropies = np.frombuffer(content[:4], dtype="<f2").tolist()
+    own, shuffled = np.frombuffer(content[:4], dtype="<f2").tolist()
     if len(content) == 4:
-        return TaskProfile(*entropies)
+        return TaskProfile(own, shuffled)
     if len(content) % 2:
         numbers, count = np.frombuffer(content[4:20], dtype="<f2"), content[20]
         steps = np.frombuffer(content[21 : 21 + count], dtype="i1")
         statistics = InputStatistics.of_few_features(steps.tolist(), numbers.tolist())
-        return TaskProfile(*entropies, statistics)
+        return TaskProfile(own, shuffled, statistics)
     numbers = np.frombuffer(content[4 + QUIET :], dtype="<f2")
     groups = list(content[4 : 4 + QUIET])
-    return TaskProfile(*entropies, InputStatistics.of(groups, numbers.tolist()))
+    return TaskProfile(own, shuffled, InputStatistics.of(groups, numbers.tolist()))
 
 
 def to_json(value: Any) -> str:
