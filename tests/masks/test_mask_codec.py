@@ -3,7 +3,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import impresslearn as il
 from impresslearn.errors import StoreError
 from impresslearn.masks.codec import decode_mask, encode_mask, find_classes
 
@@ -103,19 +102,6 @@ def test_a_random_mask_costs_its_entropy(density):
 def test_uneven_rows_and_columns_pay():
     mask = [uneven_mask(shape, seed) for seed, shape in enumerate(LENET)]
     assert len(assert_round_trip(mask)) < 0.8 * entropy_bytes(mask)
-
-
-@pytest.mark.nightly
-def test_trained_masks_fit_in_thirteen_kilobytes(mnist_root):
-    (task,) = il.streams.permuted_mnist(tasks=1, seed=0, root=mnist_root)
-    backbone = il.create_backbone(
-        "lenet_300_100", num_classes=10, seed=0, in_features=784, init="signed_constant", gain=2
-    )
-    learner = il.ImpressLearner(backbone, sparsity=0.9, progress=False)
-    learner.learn_basis(task.name, task.train)
-    mask = [layer.numpy() for layer in learner.bank_.mask(task.name).values()]
-    blob = assert_round_trip(mask)
-    assert len(blob) <= 13_000  # 12.2 kB when written; independent bits take 15.0 kB
 
 
 @pytest.mark.parametrize(
