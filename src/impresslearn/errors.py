@@ -9,7 +9,6 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 from unicodedata import category
 
 
@@ -87,12 +86,3 @@ def visible(text: str) -> str:
         else each.encode("unicode_escape").decode()
         for each in text
     )
-
-
-def visible_within(value: Any) -> Any:
-    """Plain data with every text in it, keys too, made visible."""
-    if isinstance(value, str):
-        return visible(value)
-    if isinstance(value, dict):
-        return {visible_within(key): visible_within(part) for key, part in value.items()}
-    return [visible_within(part) for part in value] if isinstance(value, list) else value

