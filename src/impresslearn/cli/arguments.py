@@ -117,13 +117,14 @@ def own_network(reference: str | None) -> "Backbone | nn.Module | None":
         )
     sys.path.insert(0, str(path.parent))  # so that the file can import its neighbours
     try:
-        network = runpy.run_path(str(path))[name]()
+        function = runpy.run_path(str(path)).get(name)
+        network = None if function is None else function()
     except (ImpressLearnError, MemoryError):
         raise
-    except KeyError:
-        raise InputError(f"{path} has no function {name!r}") from None
     except Exception as error:
         raise InputError(f"--module {reference}: {type(error).__name__}: {error}") from error
+    if function is None:
+        raise InputError(f"{path} has no function {name!r}")
     if not isinstance(network, (nn.Module, Backbone)):
         kind = type(network).__name__
         raise InputError(f"--module {reference} must return an nn.Module or a Backbone, got {kind}")
