@@ -110,22 +110,6 @@ def test_prepared_inputs_say_so_and_the_users_array_stays_as_it_was(learned):
     assert np.array_equal(raw, before)
 
 
-def test_inputs_of_the_other_kind_are_refused_not_misread(learned, tmp_path):
-    store, inputs = learned
-    learner, raw = il.load(store), inputs["task 3"]
-    pixels = raw.dtype == np.uint8
-    other = raw.astype(np.float32 if pixels else np.uint8)
-    line = "integers from 0 to 255, or floats in" if pixels else "inputs are no pixels .* got uint8"
-    for verb in (
-        lambda: learner.predict(other, "task 3"),
-        lambda: learner.infer_task(other),
-        lambda: learner.learn_task("new", (other, [0, 1] * 20)),
-        lambda: by_command(store, other, "task 3", tmp_path),
-    ):
-        with pytest.raises(InputError, match=line):
-            verb()
-
-
 def test_another_preprocessing_is_refused(learned):
     store, _ = learned
     with pytest.raises(InputError, match="learned with the preprocessing Preprocessing"):
