@@ -19,7 +19,7 @@ from impresslearn.checks import ReadOnlySettings, check_choice, check_seed
 from impresslearn.coefficients.masks import masked_weights
 from impresslearn.coefficients.quantisation import PRECISIONS
 from impresslearn.data import Examples, Inputs, Label, StreamedExamples, task_classes, to_batches
-from impresslearn.data.inputs import one_tensor
+from impresslearn.data.examples import one_tensor
 from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
 from impresslearn.files import reason_of

@@ -17,7 +17,7 @@ from impresslearn.data import (
     as_examples,
     classes_of,
 )
-from impresslearn.data.paths import users_code
+from impresslearn.data.conversion import users_code
 from impresslearn.errors import InputError
 from impresslearn.inference.task_inference import TaskGuess
 from impresslearn.networks.inputs import checked_examples

@@ -19,7 +19,7 @@ import numpy as np
 
 from impresslearn.checks import check_integer, check_number
 from impresslearn.data import Examples, Preprocessing, StreamedExamples, as_examples, classes_of
-from impresslearn.data.inputs import one_tensor
+from impresslearn.data.examples import one_tensor
 from impresslearn.errors import InputError, NotLearnedWarning, TrainingError
 from impresslearn.learner.creation import CreationSettings, create_learner
 from impresslearn.learner.learner import ImpressLearner

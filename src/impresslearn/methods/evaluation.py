@@ -22,7 +22,7 @@ import numpy as np
 
 from impresslearn.checks import check_integer, check_number
 from impresslearn.data import Examples
-from impresslearn.data.paths import users_code
+from impresslearn.data.conversion import users_code
 from impresslearn.errors import InputError, error_prefix
 from impresslearn.streams import Task, from_arrays
 from impresslearn.streams.stream import LabelledData

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from impresslearn import __version__
 from impresslearn.data import Prepared
-from impresslearn.data.inputs import one_tensor
+from impresslearn.data.examples import one_tensor
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.inference.labels import check_task_names, labels_of
 from impresslearn.learner import ImpressLearner
