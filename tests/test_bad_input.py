@@ -12,7 +12,7 @@ import impresslearn.store.store
 from impresslearn import ImpressLearner, Recipe
 from impresslearn.data import Examples, StreamedExamples
 from impresslearn.errors import InputError, MissingDataError, TrainingError, UnknownTaskError
-from impresslearn.learner.creation import CreationSettings, create_learner
+from impresslearn.learner import create_learner
 from toys import Pairs, blobs, lenet, pictures, quick_learner, refused, resnet
 
 X, Y = blobs(0)
@@ -251,7 +251,7 @@ def test_a_store_without_preprocessing_takes_none_later(tmp_path):
 
 
 def test_a_flat_network_keeps_the_shape_of_its_first_images():
-    learner = create_learner(CreationSettings(), 3, (6, 6, 3), il.Preprocessing())
+    learner = create_learner((6, 6, 3), 3, preprocessing=il.Preprocessing())
     assert learner.preprocessing.shape == (6, 6, 3)
     for same in ((2, 6, 6, 3), (2, 108)):
         learner.prepare(np.zeros(same))

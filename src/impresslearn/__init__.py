@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from impresslearn.learner import load as load
     from impresslearn.learner import open_store as open_store
     from impresslearn.learner import preset as preset
-    from impresslearn.learner import rounded as rounded
     from impresslearn.masks import MaskBank as MaskBank
     from impresslearn.masks import disjoint_bank as disjoint_bank
     from impresslearn.masks import random_bank as random_bank
@@ -64,7 +63,7 @@ _NAMES = {
     " TrainingError UnknownTaskError",
     "hub": "from_hub push_to_hub",
     "inference": "TaskGuess score_inference",
-    "learner": "Advice ImpressLearner advise charts list_presets load open_store preset rounded",
+    "learner": "Advice ImpressLearner advise charts list_presets load open_store preset",
     "masks": "MaskBank disjoint_bank random_bank",
     "methods": "FineTuning Hybrid SupSup compare evaluate single_mask_accuracy",
     "networks": "Backbone adapt create_backbone list_backbones masking_report register_backbone",

@@ -1,8 +1,5 @@
 """Tasks that are run together answer as each does alone, in bounded memory."""
 
-import math
-import subprocess
-import sys
 from functools import partial
 from itertools import chain
 
@@ -11,21 +8,11 @@ import torch
 from torch import nn
 
 from impresslearn.coefficients.masks import MaskMixture, mixed_weights, uniform_coefficients
-from impresslearn.inference import KnownTask, Mixture, exhaustive, unknown
+from impresslearn.inference import KnownTask, Mixture, exhaustive
 from impresslearn.inference.exhaustive import Perceptron, SharedFeatures, outputs_of_tasks
-from impresslearn.inference.task_inference import (
-    DISTANCE_WEIGHT,
-    FEW_FEATURES_TEMPERATURE,
-    FEW_FEATURES_WEIGHT,
-    PRIOR,
-    TEMPERATURE,
-)
-from impresslearn.inference.unknown import distances
-from impresslearn.learner.known_tasks import KnownTasks
 from impresslearn.masks import random_bank
 from impresslearn.networks import adapt
 from impresslearn.networks.prediction import TaskView
-from impresslearn.training.objectives import information_maximisation
 from toys import FEATURES, blobs, lenet, pictures, quick_learner, resnet
 
 SPECS = (
@@ -113,38 +100,6 @@ def test_other_networks_are_no_perceptrons():
     assert not Perceptron.fits(lenet(), INPUTS[:, :4])
 
 
-@pytest.mark.parametrize("few", [True, False])
-def test_the_judged_decision_is_that_of_every_task_alone(few, monkeypatch):
-    monkeypatch.setattr(unknown, "FEW_FEATURES", FEATURES if few else FEATURES - 1)
-    learner = quick_learner(granularity="unit", cache_bytes=0).add_random_masks(4)
-    learner.learn_basis("b", blobs(0))
-    for seed in range(1, 7):
-        learner.learn_task(f"t{seed}", blobs(seed))
-
-    def mismatch(task, seen):
-        known = task.profile.inputs
-        away = float(distances([known], seen).mean())
-        if few:
-            return FEW_FEATURES_WEIGHT * 8 * (away / 2 + FEATURES * math.log(known.spread))
-        return 8**0.5 * DISTANCE_WEIGHT * away
-
-    unit = (FEW_FEATURES_TEMPERATURE if few else TEMPERATURE) * math.log(3)
-    for seed in range(7):
-        inputs = blobs(seed)[0][:8]
-        tasks = list(KnownTasks(learner._store, "all"))
-        alone = {t.name: t.view().logits(learner.backbone, inputs) for t in tasks}
-        seen = learner.prepare(inputs).flatten(1)
-        against = {
-            task.name: 8**0.5 * float(information_maximisation(alone[task.name], PRIOR)) / unit
-            + mismatch(task, seen)
-            for task in tasks
-        }
-        guess = learner.infer_task(inputs)
-        assert guess.best == min(against, key=against.__getitem__)
-        ratio = guess.posterior["t1"] / guess.posterior["b"]
-        assert math.log(ratio) == pytest.approx(against["b"] - against["t1"], abs=2e-2)
-
-
 def count_passes(monkeypatch, kind):
     """A list that grows by one with every forward pass of backbones."""
     passes, forward = [], kind.forward
@@ -161,7 +116,7 @@ def test_features_of_a_shared_body_are_computed_once(monkeypatch):
         learner.add_masks(2, source="disjoint_kernels") if settings else None
         for seed in range(6):
             learner.learn_task(f"t{seed}", pictures(seed))
-        tasks, inputs = list(KnownTasks(learner._store, "all")), pictures(2)[0][:6]
+        tasks, inputs = learner._known_tasks("all"), pictures(2)[0][:6]
         alone = [task.view().logits(body, inputs) for task in tasks]
         shared = SharedFeatures(body, inputs)
         counted = count_passes(monkeypatch, type(body))
@@ -174,56 +129,13 @@ def test_features_of_a_shared_body_are_computed_once(monkeypatch):
         assert learner.infer_task(inputs).method == "exhaustive"
 
 
-MANY = """
-import resource
-from functools import partial
-
-import torch
-
-from impresslearn import create_backbone
-from impresslearn.inference import KnownTask, Mixture, guess_task
-from impresslearn.masks import random_bank
-
-torch.set_num_threads(1)
-backbone = create_backbone("lenet_300_100", 10)
-bank = random_bank(backbone.layers, 100, sparsity=0.9, seed=0)
-
-
-def load(seed):
-    generator = torch.Generator().manual_seed(seed)
-    return Mixture(
-        tuple(torch.randn(100, each.units, generator=generator) for each in bank.layers)
-    )
-
-
-def used():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-tasks = [KnownTask(str(seed), 10, None, None, partial(load, seed)) for seed in range(1500)]
-guess_task(backbone, bank, tasks[:2], torch.randn(2, 784))
-start = used()
-guess_task(backbone, bank, tasks, torch.randn(128, 784))
-print(used() - start)
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in kB on Linux")
-def test_memory_does_not_grow_with_the_tasks():
-    """1,500 tasks of a number for each unit and mask are 246 MB, three times that superposed."""
-    taken = subprocess.run([sys.executable, "-c", MANY], capture_output=True, text=True, check=True)
-    assert int(taken.stdout) < 200e6
-
-
-def test_tasks_are_read_again_at_each_pass_and_weights_of_others_stay_cached():
+def test_inference_leaves_the_weights_of_other_tasks_in_the_cache():
     learner = quick_learner(cache_bytes=4000).add_random_masks(4)
     for seed in range(3):
         learner.learn_task(f"t{seed}", blobs(seed))
-    tasks = KnownTasks(learner._store, ["t2", "t0"])
-    assert [task.name for task in tasks] == [task.name for task in tasks] == ["t2", "t0"]
-    assert len(tasks) == 2
+    assert [task.name for task in learner._known_tasks(["t2", "t0"])] == ["t2", "t0"]
     learner.predict(blobs(1)[0], "t1")
     kept = dict(learner._store._cache._weights)
-    for task in KnownTasks(learner._store, "all"):
+    for task in learner._known_tasks("all"):
         task.view()
     assert dict(learner._store._cache._weights) == kept

@@ -11,8 +11,7 @@ import torch
 
 import impresslearn as il
 from impresslearn.learner import advice as advice_module
-from impresslearn.learner.presets import CANDIDATES, PRESETS
-from impresslearn.networks.architectures import load_resnet20
+from impresslearn.learner.presets import PRESETS
 from toys import QUICK, blobs, lenet, pictures, resnet
 
 TASKS = {f"task-{seed}": blobs(seed, count=120) for seed in range(4)}
@@ -78,55 +77,16 @@ def test_all_methods_are_compared_on_the_same_examples_held_back(monkeypatch):
     assert repr(found).count("50.0%") == 1 + len(found.trials)
 
 
-@pytest.mark.parametrize(
-    ("accuracies", "size", "cheaper"),
-    [
-        ([0.900, 0.900], 50, True),
-        ([0.896, 0.896], 50, True),
-        ([0.894, 0.894], 50, False),
-        ([0.900, 0.900], 51, False),
-    ],
-)
-def test_a_cheaper_method_is_as_accurate_in_half_the_bytes(monkeypatch, accuracies, size, cheaper):
-    results = {
-        "readout of the network": (accuracies, size),
-        "one integer per weight": ([0.9, 0.9], 100),
-    }
-    tried = [method for method in CANDIDATES if method.name in results]
-    monkeypatch.setattr(advice_module, "CANDIDATES", tried)
-
-    def learn(trial, name, train, held_back):
-        values, bytes_of_task = results[trial.candidate.name]
-        trial.accuracies.append(values[len(trial.accuracies)])
-        trial.sizes.append(bytes_of_task)
-
-    monkeypatch.setattr(advice_module.Trial, "learn", learn)
-    tasks = {"a": blobs(0, count=600), "b": blobs(1, count=600)}
-    monkeypatch.setattr(advice_module, "ENOUGH_HELD_BACK", 200)
-    found = advice(tasks, lenet(head="own"), basis=0)
-    best, other = ("one integer per weight", "readout of the network")
-    if max(accuracies) == 0.9:  # of two that are equally accurate the smaller is the best
-        assert found.best.candidate.name == other
-        assert found.cheaper is None
-        return
-    assert found.best.candidate.name == best
-    assert (found.cheaper is not None) == cheaper
-    if cheaper:
-        assert found.cheaper.best.candidate.name == other
-        assert "cheaper: readout of the network" in repr(found)
-
-
 def test_when_the_time_is_over_the_best_so_far_is_recommended(monkeypatch):
     steps = count()
 
-    def clock():
-        return float(next(steps))
-
-    monkeypatch.setattr(advice_module, "time", SimpleNamespace(monotonic=clock, perf_counter=clock))
-    found = advice(max_seconds=40)
+    clock = SimpleNamespace(monotonic=lambda: float(next(steps)))
+    monkeypatch.setattr(advice_module, "time", clock)
+    found = advice(max_seconds=20)
     assert 0 < len(found.trials) < 5
     assert set(found.skipped.values()) == {"max_seconds were over"}
-    assert "not tried: 60 disjoint masks per unit (max_seconds were over)" in repr(found)
+    words = " ".join(repr(found).split())  # the line is wrapped
+    assert "60 disjoint masks per unit (max_seconds were over)" in words
     with pytest.raises(il.InputError, match="no method could be tried: max_seconds were over"):
         advice(max_seconds=0)
 
@@ -158,12 +118,6 @@ def test_methods_suit_the_network():
     assert "needs" in found.skipped["readout of the network"] or found.skipped
 
 
-def test_the_chart_shows_every_trial():
-    found = advice(basis=0)
-    (points,) = found.chart().to_dict()["datasets"].values()
-    assert [point["group"] for point in points] == [row["method"] for row in found.rows()]
-
-
 @pytest.mark.parametrize(
     ("change", "line"),
     [
@@ -182,17 +136,3 @@ def test_what_cannot_be_advised_is_a_line(change, line):
     with pytest.raises(il.InputError, match=line) as caught:
         advice(**change)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.nightly
-def test_advice_for_a_pretrained_network(resnet20_root, cifar100_root, monkeypatch):
-    """Readouts alone: a method that trains takes a minute per task."""
-    readouts = [method for method in CANDIDATES if method.preset == "few_labels"]
-    monkeypatch.setattr(advice_module, "CANDIDATES", readouts)
-    module = load_resnet20(resnet20_root / "resnet20-cifar10.npz")
-    backbone = il.adapt(module, norm="shared", head="own", input_shape=(3, 32, 32))
-    stream = il.streams.split_cifar100(root=cifar100_root, subset=True, tasks=2, classes=range(10))
-    tasks = {task.name: task.train.subset(range(200)) for task in stream}
-    found = il.advise(tasks, backbone, max_bytes=2000, basis=0, progress=False)
-    assert found.best.bytes <= 2000
-    assert found.best.accuracy > 0.5

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 import impresslearn as il
-from impresslearn.data import as_examples, as_network_inputs, data_fingerprint
-from impresslearn.export import export_onnx
+from impresslearn.data import as_examples, as_network_inputs
 from impresslearn.methods import lora
 from models import (
     MODELS,
@@ -16,7 +15,6 @@ from models import (
     Sentences,
     Tied,
     padded,
-    pictured,
     seeded,
     sentences,
 )
@@ -73,19 +71,6 @@ def test_baselines_run_on_them(name):
         assert set(method.predict(data(1, 2)[0], "b")) <= {0, 1}
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", MODELS)
-def test_onnx_has_equal_logits(name, tmp_path):
-    pytest.importorskip("onnxruntime")
-    _, backbone, data = parts(name, head="own")
-    learner = quick_learner(backbone, task_recipe=BRIEF).add_random_masks(4)
-    learner.learn_task("a", data(0, 5))
-    example = data(1, 3)[0]
-    if isinstance(example, dict):  # in another order than that of the parameters
-        example = dict(reversed(example.items()))
-    export_onnx(learner.task_model("a"), tmp_path / "a.onnx", example)
-
-
 @pytest.mark.parametrize("kind", [torch.int64, torch.int32, torch.float32, "list", "dataset"])
 def test_token_ids_come_as_integers_of_any_kind(kind):
     _, backbone, _ = parts("sentences")
@@ -135,25 +120,6 @@ def test_input_dtype_is_chosen_and_kept(tmp_path):
     assert back.backbone.input_dtype == torch.float32
     refused("must be a torch.dtype", partial(il.adapt, Casting()), input_dtype="float32")
     assert il.adapt(Tied(), num_classes=5, head="shared").input_dtype == torch.int64
-
-
-def test_a_dictionary_is_checked_and_kept_as_it_is():
-    (given, labels), (inputs, _) = padded(), pictured()
-    examples = as_examples(({**given, "scores": np.ones(len(labels))}, labels.tolist()))
-    tensors = examples.inputs.named
-    kinds = [each.dtype for each in tensors.values()]
-    assert kinds == [torch.int64, torch.int64, torch.float32]
-    part = examples.subset([3, 1])
-    assert torch.equal(part.inputs.named["input_ids"], given["input_ids"][[3, 1]])
-    halves = examples.inputs.split([20, 28])
-    assert [len(each) for each in halves] == [20, 28]
-    assert torch.equal(halves[1].named["attention_mask"], given["attention_mask"][20:])
-    prints = [
-        data_fingerprint(as_examples((each, labels)))
-        for each in (given, given, {**given, "scores": labels})
-    ]
-    assert prints[0] == prints[1] != prints[2]
-    assert repr(as_network_inputs(inputs)) == "Inputs(0: (3, 8, 8) float32, 1: (5,) float32)"
 
 
 @pytest.mark.parametrize(

@@ -37,22 +37,9 @@ def test_shares_of_masks_add_up(learner):
         assert [shares[mask, task] for mask in "ab"] == pytest.approx(expected)
 
 
-def test_tasks_of_the_same_coefficients_are_alike(learner):
-    similar = cells(il.charts.task_similarity(learner))
-    assert len(similar) == 25
-    assert similar["c", "c again"] == pytest.approx(1)
-    assert similar["a", "b"] == pytest.approx(0)
-    for a, b in similar:
-        assert similar[a, b] == pytest.approx(similar[b, a])
-
-
-def test_sparsity_and_pictures_show_the_masks(learner):
-    sparsity = cells(il.charts.layer_sparsity(learner))
-    assert len(sparsity) == 6
+def test_pictures_show_the_masks(learner):
     mask = learner.bank_.mask("a")
     for layer in learner.backbone.layers:
-        expected = 1 - float(mask[layer.name].float().mean())
-        assert sparsity[layer.name, "a"] == pytest.approx(expected)
         picture = np.zeros(tuple(mask[layer.name].shape), dtype=bool)
         for row in values(il.charts.mask_picture(learner.bank_, "a", layer.name)):
             picture[row["unit"], row["input"]] = row["kept"]
@@ -65,16 +52,8 @@ def test_a_mask_alone_is_drawn_as_one_of_a_bank_is(learner):
         assert values(draw(mask)) == values(draw(learner, "a"))
     found = il.masks.TrainedMask(mask, {}, {}, None)
     assert values(il.charts.mask_picture(found)) == values(il.charts.mask_picture(learner, "a"))
-    assert len(cells(il.charts.layer_sparsity(mask))) == len(mask)
     supsup = il.SupSup(lenet(4), progress=False, sparsity=0.7).learn_task("a", blobs(0))
     assert values(il.charts.mask_picture(supsup, "a"))
-
-
-def test_coefficients_keep_their_sign(learner):
-    shown = cells(il.charts.task_coefficients(learner, "c"))
-    for layer, alpha in zip(learner.backbone.layers, learner.coefficients_["c"].alpha, strict=True):
-        for mask, numbers in zip("ab", alpha, strict=True):
-            assert shown[layer.name, mask] == pytest.approx(float(numbers.mean()), abs=1e-6)
 
 
 def test_a_picture_of_the_inputs_counts_the_weights_kept(learner):
@@ -92,8 +71,6 @@ def test_a_picture_of_the_inputs_counts_the_weights_kept(learner):
 def test_what_cannot_be_drawn_is_a_line(learner):
     empty = quick_learner(lenet(4))
     refused("none of the tasks combines masks", il.charts.mask_usage, empty)
-    refused("the bank holds no mask", il.charts.layer_sparsity, empty)
-    refused("similarity compares at least two tasks", il.charts.task_similarity, learner, ["a"])
     refused("layer must be one of 0.weight", il.charts.mask_picture, learner.bank_, "a", "9")
     refused("there are 2 masks; give the name", il.charts.mask_picture, learner)
     refused("masks must be a mask, a MaskBank", il.charts.mask_picture, {}, "a")
@@ -103,21 +80,6 @@ def test_what_cannot_be_drawn_is_a_line(learner):
             draw(learner, arguments)
 
 
-def test_charts_become_pictures_and_a_page(learner, tmp_path):
-    il.charts.task_similarity(learner).save(tmp_path / "similarity.svg")
-    assert (tmp_path / "similarity.svg").read_text().startswith("<svg")
-    text = il.charts.write_page(learner, tmp_path / "p.html", title="Shops & co").read_text("utf-8")
-    for words in ("Shops &amp; co", "tasks: 5, ", "masks: 2", "Sparsity by layer"):
-        assert words in text
-    assert text.count("data:image/svg+xml") == 3
-    for name in learner.tasks_:
-        assert f"<td>{name}</td>" in text
-    refused("there is no folder", il.charts.write_page, learner, tmp_path / "no" / "page.html")
-
-
-def test_pages_of_learners_without_masks_or_tasks(tmp_path):
-    empty = il.charts.write_page(quick_learner(lenet(4)), tmp_path / "empty.html")
-    assert "tasks: 0" in empty.read_text("utf-8")
-    weights = quick_learner(lenet(4), granularity="weight", precision="coded")
-    weights.learn_task("a", blobs(0))
-    assert "<td>a</td>" in il.charts.write_page(weights, tmp_path / "w.html").read_text("utf-8")
+def test_charts_become_pictures(learner, tmp_path):
+    il.charts.mask_usage(learner).save(tmp_path / "usage.svg")
+    assert (tmp_path / "usage.svg").read_text().startswith("<svg")

@@ -65,12 +65,6 @@ def test_the_seconds_of_all_attempts_count(way, monkeypatch):
     assert capped.tasks_["a"].history["metrics"]["seconds"] >= 200  # 100 an attempt
 
 
-def test_a_rounded_copy_has_no_limit():
-    learner = learner_of("unit", max_bytes=300).learn_task("a", STREAM[0].train)
-    assert il.rounded(learner, "int4").learner.max_bytes is None
-    assert il.rounded(learner, "coded").learner.max_bytes == 300
-
-
 def test_what_cannot_be_met_is_refused_and_nothing_is_kept():
     learner = learner_of("weight", max_bytes=30)
     line = "task 'a' takes .* bytes even at a bit_price of .*; max_bytes is 30, raise it"

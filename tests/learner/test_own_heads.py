@@ -9,23 +9,17 @@ import pytest
 import torch
 from torch import nn
 
-from impresslearn import ImpressLearner, Recipe, adapt, create_backbone, load, open_store, rounded
+from impresslearn import ImpressLearner, Recipe, adapt, create_backbone, load, open_store
 from impresslearn.coefficients.deltas import NormBiasDeltas, folded
 from impresslearn.coefficients.masks import MaskMixture
 from impresslearn.coefficients.parametrisation import Coefficients, task_weights
-from impresslearn.learner import CreationSettings, create_learner
-from impresslearn.masks import add_random_masks, prune, train_mask
+from impresslearn.masks import add_random_masks
 from impresslearn.masks.bank import MaskBank
 from impresslearn.methods import (
     FineTuning,
-    Hybrid,
-    LinearProbe,
-    SequentialFineTuning,
     SupSup,
-    evaluate,
 )
 from impresslearn.networks import Backbone
-from models import MODELS
 from toys import QUICK, blobs, lenet, pictures, quick_learner, refused
 
 CLASSES = {"two": 2, "three": 3, "five": 5}
@@ -112,27 +106,6 @@ def test_a_mixture_is_where_an_untrained_network_starts(tmp_path: Path) -> None:
     refused("start", quick_learner, own_heads(), start="anywhere")
 
 
-def test_before_a_task_is_learned_there_is_what_learning_starts_from() -> None:
-    network, (inputs, labels) = adapt(trained(), head="shared"), data_of("three")
-    frozen = network.forward({}, inputs).argmax(dim=1)
-    expected = float((frozen == labels).float().mean())
-    learner = quick_learner(network, start="network").add_random_masks(3, seed=7)
-    mixture = quick_learner(network).add_random_masks(3, seed=7)
-    assert learner.zero_shot_score((inputs, labels)) == pytest.approx(expected)
-    assert mixture.zero_shot_score((inputs, labels)) != pytest.approx(expected)
-
-
-def test_each_part_is_learned() -> None:
-    """Alphas, head, scales and shifts of norms, and biases all leave their start."""
-    learner = learner_of(tune=("norm", "bias")).learn_task("task", data_of("three"))
-    found = learner.coefficients_["task"]
-    assert found.head
-    assert found.of("deltas")
-    assert [each.shape for each in found.head] == [(32, 3), (3,)]
-    assert [len(each) for each in found.of("deltas")] == [32, 32, 64]
-    assert all(each.abs().max() > 0 for each in found.tensors())
-
-
 @pytest.mark.parametrize("precision", ["float32", "coded"])
 def test_norm_statistics_are_folded_into_the_norms(precision: Any) -> None:
     """What was gathered in training is part of the task; the shared statistics stay as they are."""
@@ -189,19 +162,6 @@ def test_the_preset_for_trained_networks_is_complete(tmp_path: Path) -> None:
     refused('head="own"', ImpressLearner.from_preset, adapt(trained(), head="shared"), "pretrained")
 
 
-def test_fewer_bits_and_exported_modules() -> None:
-    learner = learner_of(tune=("norm",)).learn_task("two", data_of("two"))
-    inputs, labels = data_of("two")
-    fewer = rounded(learner, "int4", {"two": (inputs, labels)})
-    assert fewer.changes[0].bytes_after < fewer.changes[0].bytes_before / 4
-    assert fewer.learner.score((inputs, labels), "two") > 0.9
-    module = learner.export("two")
-    assert torch.equal(module(inputs), learner.logits(inputs, "two"))
-    learner.learn_basis("five", data_of("five"))
-    inputs, _ = data_of("five")
-    assert torch.equal(learner.export("five")(inputs), learner.logits(inputs, "five"))
-
-
 def test_a_head_alone(tmp_path: Path) -> None:
     """Without a mask, the head and what else is tuned are learned."""
     learner = quick_learner(own_heads(), task_recipe=LONGER, precision="coded", bit_price=0.1)
@@ -237,24 +197,6 @@ def test_what_is_not_the_layer_that_gives_the_logits() -> None:
     refused("expects 16 values|expects inputs", learner.learn_task, "t", pictures())
 
 
-def test_parameters_that_are_tied_or_weights_are_tuned_once_or_not() -> None:
-    class NormedLinear(nn.Linear):
-        pass
-
-    tied = nn.Sequential(
-        NormedLinear(16, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3)
-    )
-    tied[2].bias = tied[0].bias
-    learner = learner_of(adapt(tied), tune=("norm", "bias", "bias"))
-    found = learner.learn_task("t", data_of("three")).coefficients_["t"]
-    assert [len(each) for each in found.of("deltas")] == [8]
-    assert all(alpha.any() for alpha in found.alpha)
-    weight_norm = nn.utils.parametrizations.weight_norm(nn.Linear(8, 3))
-    module = nn.Sequential(nn.Linear(16, 8), nn.ReLU(), weight_norm)
-    refused('head="shared"', adapt, module)
-    assert quick_learner(own_heads(), tune="norm").tune == ("norm",)
-
-
 def test_where_nothing_can_be_folded_the_preset_learns_without() -> None:
     module = nn.Sequential(
         nn.Linear(16, 8), nn.BatchNorm1d(8, affine=False), nn.ReLU(), nn.Linear(8, 3)
@@ -269,80 +211,6 @@ def test_where_nothing_can_be_folded_the_preset_learns_without() -> None:
     with_norms = ImpressLearner.from_preset(own_heads(), "pretrained", **settings)
     assert with_norms.fold_after == 0.5
     refused("no effect", ImpressLearner.from_preset, network, "pretrained", fold_after=0.5)
-
-
-def test_biases_are_measured_by_what_their_layer_adds_up() -> None:
-    units = {}
-    for name in ("columns", "named"):
-        backbone = adapt(MODELS[name][0]())
-        for each in backbone.small_parameters(("bias",))[0]:
-            units[each.name] = each.unit
-            owner = backbone.module.get_submodule(each.name.rpartition(".")[0])
-            weight = getattr(owner, "weight", getattr(owner, "in_proj_weight", None))
-            size = float(weight.square().mean().sqrt())
-            fan_in = 16 if name == "named" or each.name[0] == "0" else 24
-            assert each.unit == pytest.approx(size * fan_in**0.5, rel=1e-5)
-    assert set(units) == {
-        "0.bias", "2.bias", "attention.in_proj_bias", "attention.out_proj.bias", "dense.bias"
-    }  # fmt: skip
-
-
-def test_tasks_that_cannot_be_superposed() -> None:
-    """Over a shared head too."""
-    learner = quick_learner(adapt(trained(), head="shared"), start="network").add_random_masks(3)
-    learner.learn_task("t", data_of("three"))
-    assert learner.infer_task(data_of("three")[0]).method == "exhaustive"
-    refused("exhaustive", learner.infer_task, data_of("three")[0], method="alpha")
-
-
-def test_where_the_preset_is_not_whole_it_is_refused() -> None:
-    refused(
-        "needs a pretrained network",
-        create_learner,
-        CreationSettings(preset="pretrained"),
-        3,
-        (16,),
-    )
-
-
-def test_which_task() -> None:
-    learner = learner_of()
-    for name in CLASSES:
-        learner.learn_task(name, data_of(name))
-    for name in CLASSES:
-        guess = learner.infer_task(data_of(name)[0])
-        assert (guess.best, guess.method) == (name, "exhaustive")
-    refused("exhaustive", learner.infer_task, data_of("two")[0], method="alpha")
-
-
-def test_learning_side_by_side() -> None:
-    data = {name: blobs(seed=number, count=40) for number, name in enumerate("abc")}
-    alone = learner_of(own_heads(), tune=("norm",)).learn_tasks(data)
-    beside = learner_of(own_heads(), tune=("norm",)).learn_tasks(data, batched=True)
-    for name, (inputs, _) in data.items():
-        difference = alone.logits(inputs, name) - beside.logits(inputs, name)
-        assert difference.abs().max() < 1e-3
-
-
-def test_methods_are_evaluated_on_tasks_of_different_numbers_of_classes() -> None:
-    stream = {name: (data_of(name), data_of(name)) for name in CLASSES}
-    recipe = Recipe(epochs=0, min_steps=120, lr=0.03)
-    network = own_heads()
-    methods = {
-        "ours": learner_of(network),
-        "supsup": SupSup(network, basis_recipe=recipe, progress=False),
-        "fine-tuning": FineTuning(network, recipe=recipe, progress=False),
-        "probe": LinearProbe(network),
-    }
-    for label, method in methods.items():
-        found = evaluate(method, stream)
-        if label != "probe":  # which cannot answer before it learns
-            guessed = [1 / count for count in CLASSES.values()]  # there is no head yet
-            assert found.matrix[0] == pytest.approx(guessed), label
-            assert found.forward_transfer == 0
-        assert min(found.matrix[-1]) > 0.9, label
-        assert found.forgetting == 0
-        assert set(found.bytes) == set(CLASSES)
 
 
 @pytest.mark.parametrize("method", [SupSup, FineTuning])
@@ -377,25 +245,3 @@ def test_random_networks(tmp_path: Path, network: str) -> None:
         inputs = data["five"][0]
         assert torch.equal(again.logits(inputs, name), learner.logits(inputs, name))
     assert torch.equal(learner.export("two")(inputs), learner.logits(inputs, "two"))
-
-
-def test_what_needs_a_shared_head() -> None:
-    for method in (SequentialFineTuning, Hybrid):
-        refused('head="shared"', method, own_heads())
-
-
-def test_trained_masks_come_with_their_head() -> None:
-    backbone, data = own_heads(), data_of("five")
-    for found in (
-        train_mask(backbone, data, sparsity=0.5, recipe=QUICK),
-        prune(backbone, data, sparsity=0.5, recipe=QUICK, rounds=1),
-    ):
-        assert found.head["5.weight"].shape == (5, 32)
-        assert found.head["5.bias"].any()
-
-
-def test_a_network_whose_last_layer_cannot_be_replaced() -> None:
-    tied = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
-    tied[2].weight = tied[0].weight
-    refused("shares its weights", adapt, tied, head="own")
-    refused("head must be", adapt, trained(), head="mine")

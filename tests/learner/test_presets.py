@@ -2,12 +2,11 @@
 
 import pytest
 
-from impresslearn import ImpressLearner, Recipe, SupSup
+from impresslearn import ImpressLearner, SupSup
 from impresslearn.errors import InputError
-from impresslearn.learner import CreationSettings, check_agreement, create_learner
+from impresslearn.learner import create_learner
 from impresslearn.learner.presets import list_presets, preset
-from impresslearn.store import describe_store
-from toys import blobs, lenet, quick_learner
+from toys import blobs, lenet, refused
 
 
 @pytest.mark.parametrize("name", [each for each in list_presets() if not preset(each).own_head])
@@ -47,27 +46,12 @@ def test_table_2_of_the_paper():
 
 
 def test_a_learner_is_created_for_the_shape_of_the_data():
-    learner = create_learner(CreationSettings(network={"widths": [5, 4]}, seed=3), 7, (2, 3, 4))
+    learner = create_learner((2, 3, 4), 7, network={"widths": [5, 4]}, seed=3)
     assert learner.backbone.spec["in_features"] == 24
     assert (learner.backbone.num_classes, learner.backbone.spec["seed"], learner.seed) == (7, 3, 3)
-    learner = create_learner(CreationSettings("resnet18", {"width": 2}, classes=9), 7, (1, 8, 8))
+    learner = create_learner((1, 8, 8), 9, backbone="resnet18", network={"width": 2})
     assert learner.backbone.spec["in_channels"] == 1
     assert learner.backbone.num_classes == 9
-    narrow = CreationSettings(network={"in_features": 5})  # for a part of the data, say
-    assert create_learner(narrow, 2, (2, 3, 4)).backbone.spec["in_features"] == 5
-
-
-def test_settings_agree_or_are_named(tmp_path):
-    quick_learner(task_recipe=Recipe(lr=0.5)).save(tmp_path / "s")
-    told = describe_store(tmp_path / "s")
-    check_agreement(CreationSettings(), told, "s")
-    check_agreement(CreationSettings("lenet_300_100", {"in_features": 16}, 3, "none", 0), told, "s")
-    for given, words in (
-        (CreationSettings("resnet18"), "backbone 'lenet_300_100', not 'resnet18'"),
-        (CreationSettings(classes=4), "classes 3, not 4"),
-        (CreationSettings(output_scale=True), "output_scale False, not True"),
-        (CreationSettings(network={"depth": 3}), "depth None, not 3"),
-        (CreationSettings(preset="default"), "was created with"),
-    ):
-        with pytest.raises(InputError, match=words):
-            check_agreement(given, told, "s")
+    narrow = create_learner((2, 3, 4), 2, network={"in_features": 5})  # for a part of the data, say
+    assert narrow.backbone.spec["in_features"] == 5
+    refused("needs a pretrained network", create_learner, (16,), 3, preset="pretrained")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,11 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
-from impresslearn import ImpressLearner, adapt, load, open_store, rounded
+from impresslearn import ImpressLearner, adapt, load, open_store
 from impresslearn.coefficients import readout
-from impresslearn.errors import InputError, StoreError
+from impresslearn.errors import InputError
 from impresslearn.export import export_task
 from impresslearn.learner import learning
-from impresslearn.store.store import _key
 from toys import ConvNet, blobs, lenet, pictures, quick_learner, refused
 
 DATA = {"two": blobs(seed=1, classes=2, count=24), "four": blobs(seed=2, classes=4, count=48)}
@@ -99,25 +97,6 @@ def test_a_price_buys_fewer_bytes() -> None:
     assert sizes[0] > 2 * sizes[2]
 
 
-def test_networks_whose_features_are_not_used_are_not_run() -> None:
-    learner, (inputs, labels) = learner_of(), DATA["two"]
-    learner.learn_task("task", (inputs, labels))
-    kept = learner.tasks_.learned("task")
-    head = learner._store._weights(kept)
-    parts = head["weight"].chunk(3)
-    parts[0].zero_()
-    parts[2].zero_()
-    learner._store._cache._weights.clear()
-    learner._store._cache.get(_key(kept), lambda: head)
-    view = learner._store.view(kept)
-    assert not view.others
-    weights = learner.backbone.weights
-    masked = {name: weights[name] * mask for name, mask in learner.bank_.mask("basis 1").items()}
-    features = learner.backbone.features(masked, inputs)
-    logits = view.logits(learner.backbone, inputs)
-    torch.testing.assert_close(logits, features @ parts[1])
-
-
 def test_without_a_mask_the_network_itself_gives_features(tmp_path: Path) -> None:
     learner = learner_of(masks=0).learn_task("task", DATA["four"])
     assert learner.score(DATA["four"], "task") > 0.8
@@ -145,34 +124,22 @@ def test_exports_add_the_networks(tmp_path: Path, suffix: str) -> None:
         export_task(learner.task_model("four"), tmp_path / "a.safetensors")
 
 
-def test_tasks_are_told_apart_and_rounded() -> None:
-    learner = learner_of(precision="float32").learn_features(*DATA.values(), dimensions=8)
-    for name, data in DATA.items():
-        learner.learn_task(name, data)
-    guess = learner.infer_task(DATA["four"][0])
-    assert guess.method == "exhaustive"
-    copy = rounded(learner, "int4", {"four": DATA["four"]})
-    change = next(each for each in copy.changes if each.task == "four")
-    assert change.bytes_after - 28 < (change.bytes_before - 28) / 3
-    assert change.accuracy_after is not None
-    assert change.accuracy_after > 0.8
-
-
 def test_features_that_tasks_use_outlive_others_of_more_masks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, data = tmp_path / "a.impress", DATA["four"]
     learner_of().save(path)
-    computed = learning.learn_projection
+    computed = learning.Projection.of
     with open_store(path) as slow, open_store(path) as quick:
 
         def meanwhile(*given: Any) -> Any:
             found = computed(*given)  # over three masks
             monkeypatch.undo()
-            quick.learn_basis("later", data).learn_features(data)  # over four, kept first
+            with torch.enable_grad():
+                quick.learn_basis("later", data).learn_features(data)  # over four, kept first
             return found
 
-        monkeypatch.setattr(learning, "learn_projection", meanwhile)
+        monkeypatch.setattr(learning.Projection, "of", meanwhile)
         logits = slow.learn_features(data).learn_task("task", data).logits(data[0], "task")
     assert torch.equal(load(path).logits(data[0], "task"), logits)
 
@@ -195,20 +162,6 @@ def test_a_bias_that_is_too_coarse_to_be_right_is_refused() -> None:
     assert learner.score((inputs + 10, labels), "task") > 0.9
 
 
-@pytest.mark.parametrize(
-    "change",
-    ["DELETE FROM projections", "UPDATE projections SET content = substr(content, 1, 40)"],
-)
-def test_damaged_features_are_noticed(tmp_path: Path, change: str) -> None:
-    path = tmp_path / "a.impress"
-    learner_of().learn_features(*DATA.values()).learn_task("four", DATA["four"]).save(path)
-    with sqlite3.connect(path) as connection:
-        connection.execute(change)
-    connection.close()
-    with pytest.raises(StoreError, match="projection 1 of features"):
-        load(path).logits(DATA["four"][0], "four")
-
-
 def test_what_a_readout_cannot_do_is_said() -> None:
     data = DATA["two"]
     shared = quick_learner(lenet(), granularity="readout")
@@ -217,9 +170,9 @@ def test_what_a_readout_cannot_do_is_said() -> None:
     own = quick_learner(normed, granularity="readout")
     refused("per_task", own.learn_task, "task", pictures())
     learner = learner_of()
-    refused("give that of a task", learner.learn_features)
+    refused("give the data of a task", learner.learn_features)
     mixing = ImpressLearner(learner.backbone, progress=False)
-    refused("has granularity .layer.; make it with", mixing.learn_features, data)
+    refused("features are learned for readouts", mixing.learn_features, data)
     refused("dimensions", learner.learn_features, data, dimensions=0)
     refused("are the same", learner.learn_features, (torch.zeros(4, 16), data[1][:4]))
     for settings in ({"tune": ("bias",)}, {"output_scale": True}):

@@ -13,12 +13,10 @@ from impresslearn import (
     Prepared,
     Preprocessing,
     Recipe,
-    disjoint_bank,
     load,
     open_store,
 )
 from impresslearn.errors import FixedSettingError
-from impresslearn.methods import FineTuning, Hybrid, SequentialFineTuning, SupSup
 from toys import blobs, lenet, quick_learner, refused
 
 OTHER = {
@@ -48,24 +46,6 @@ def test_a_setting_is_fixed_once_the_learner_is_made(name, tmp_path):
             setattr(each, name, 1)
         assert getattr(each, name) is before
     learner.progress = True  # what is shown is no part of what is learned
-
-
-@pytest.mark.parametrize("method", [FineTuning, SequentialFineTuning, Hybrid, SupSup])
-def test_settings_of_baselines_are_fixed_too(method):
-    bank = [disjoint_bank(lenet().layers, 2)] if method is Hybrid else []
-    made = method(lenet(), *bank, progress=False)
-    names = {name for name in vars(made) if name[0] != "_"} - {"progress"}
-    assert "seed" in names
-    for name in names:
-        with pytest.raises(FixedSettingError, match="is fixed"):
-            setattr(made, name, None)
-
-
-def test_a_backbone_is_what_it_was_made():
-    backbone = lenet()
-    for name in ("module", "num_classes", "norm", "input_shape", "layers", "weights", "pretrained"):
-        with pytest.raises(FixedSettingError, match=f"^{name} of a Backbone is fixed"):
-            setattr(backbone, name, None)
 
 
 @pytest.mark.parametrize(
@@ -183,14 +163,6 @@ def test_numbers_that_are_no_pixels_are_not_scaled_like_such(tmp_path):
         )
 
 
-def test_fractions_may_be_pixels_or_not():
-    inputs, labels = pixels()
-    learner = quick_learner().add_random_masks(4).learn_task("a", (inputs / 255, labels))
-    assert learner.preprocessing_ is None
-    assert learner.logits(inputs, "a").equal(learner.logits(inputs / 255, "a"))
-    learner.predict(2 * inputs / 255, "a")
-
-
 def test_tasks_learned_together_are_on_the_scale_of_the_first():
     inputs, labels = pixels()
     learner = quick_learner().add_random_masks(4)
@@ -233,22 +205,6 @@ def test_a_preset_takes_entries_of_its_recipes():
         ({"bit_prise": 1}, "a learner has no setting 'bit_prise'; did you mean 'bit_price'"),
     ):
         refused(line, learner, **settings)
-
-
-def test_a_preset_takes_what_a_class_of_ones_own_adds():
-    class Named(ImpressLearner):
-        def __init__(self, backbone, *, label="", **settings):
-            super().__init__(backbone, **settings)
-            self.label = label
-
-    class Plain(ImpressLearner):
-        def __init__(self, backbone, *, sparsity, label=""):
-            super().__init__(backbone, sparsity=sparsity)
-
-    assert Named.from_preset(lenet(), "per_weight", label="mine").label == "mine"
-    refused(
-        "no setting 'lable'; did you mean 'label'", Plain.from_preset, lenet(), "default", lable=1
-    )
 
 
 def test_a_bank_that_was_trained_on_another_network_is_refused(tmp_path):

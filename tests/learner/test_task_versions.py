@@ -117,19 +117,6 @@ def test_classes_that_come_later_stand_behind_the_others(kind, own, tmp_path):
     assert exported(inputs).argmax(1).equal(learner.logits(inputs, "a").argmax(1))
 
 
-def test_a_head_alone_and_a_readout_are_updated():
-    plain = il.ImpressLearner(mlp(), progress=False)
-    masks = il.random_bank(mlp().layers, 3, 0.8, seed=0)
-    readout = il.ImpressLearner(mlp(), bank=masks, granularity="readout", progress=False)
-    for learner in (plain, readout):
-        inputs = blobs(1)[0]
-        learner.learn_task("a", blobs(1))
-        first = learner.logits(inputs, "a")
-        learner.update_task("a", blobs(2, classes=4))
-        assert learner.score(blobs(2, classes=4), "a") > 0.8
-        assert learner.restore_task("a", 1).logits(inputs, "a").equal(first)
-
-
 def test_what_cannot_be_updated_or_restored():
     learner = learner_of("a layer").learn_basis("basis", blobs(0)).learn_task("a", blobs(1))
     inputs, labels = blobs(2)
@@ -146,9 +133,6 @@ def test_what_cannot_be_updated_or_restored():
     learner.update_task("a", blobs(2))
     refused("the former versions 1, got version 2", learner.restore_task, "a", 2)
     assert learner.tasks_["a"].version == 2
-    rounded = il.rounded(learner, "int4").learner
-    assert rounded.tasks_["a"].version == 1
-    assert rounded.versions("a") == (rounded.tasks_["a"],)
     other = learner_of("a unit, coded")
     other._store = learner._store
     refused("another kind", other.update_task, "a", blobs(2))

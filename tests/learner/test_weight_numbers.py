@@ -10,12 +10,9 @@ from sklearn.datasets import load_digits
 from test_own_heads import CLASSES, LONGER, data_of, own_heads, trained
 from torch import nn
 
-from impresslearn import ImpressLearner, adapt, create_backbone, load, open_store, rounded
+from impresslearn import ImpressLearner, adapt, create_backbone, load, open_store
 from impresslearn.coefficients.multipliers import (
-    GAIN,
     LARGEST_STEP,
-    START_DENSITY,
-    SparseIntegerMultipliers,
 )
 from impresslearn.coefficients.quantized_parameters import SMALLEST_STEP
 from impresslearn.errors import InputError
@@ -93,13 +90,6 @@ def test_weights_of_any_size_give_steps_that_float16_knows(scale: float) -> None
     assert learner.logits(INPUTS, "a").isfinite().all()
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_a_layer_of_one_weight_starts_with_it(seed: int) -> None:
-    network = adapt(nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 3)), head="shared")
-    numbers = SparseIntegerMultipliers(network, False, seed)
-    assert all(bool(each.any()) for each in numbers.result()[0])
-
-
 def test_over_a_trained_network_with_heads_and_norms(tmp_path: Path) -> None:
     learner = learner_of(own_heads(), tune=("norm", "bias"), bit_price=0.001)
     shown, before = data_of("two")[0], {}
@@ -126,33 +116,10 @@ def test_the_price_of_a_trained_network_alone_is_nothing() -> None:
     )
 
 
-def test_side_by_side_is_as_one_by_one() -> None:
-    tasks = {name: blobs(seed) for seed, name in enumerate("ab")}
-    one, other = learner_of(), learner_of()
-    one.learn_tasks(tasks, batched=False)
-    other.learn_tasks(tasks, batched=True)
-    for name, data in tasks.items():
-        assert abs(one.score(data, name) - other.score(data, name)) < 0.05
-
-
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(InputError, match='set precision="coded"'):
         ImpressLearner(lenet(), granularity="weight")
     with pytest.raises(InputError, match="need no scales"):
         learner_of(output_scale=True)
-    with pytest.raises(InputError, match="penalty is that of a mixture"):
+    with pytest.raises(InputError, match="penalty is the penalty of a mixture"):
         learner_of(penalty=0.1)
-    learner = learner_of().learn_task("a", blobs())
-    change = rounded(learner, "int4").changes[0]
-    assert change.bytes_after == change.bytes_before
-
-
-def test_the_start_is_sparse_and_of_a_size_that_learns() -> None:
-    backbone = create_backbone("lenet_300_100", 3, in_features=64, widths=(64, 12))
-    weights = [backbone.weights[layer.name] for layer in backbone.layers]
-    values = SparseIntegerMultipliers(backbone, residual=False, seed=0).values()
-    used = [float((each != 0).float().mean()) for each in values]
-    assert used == pytest.approx([START_DENSITY, START_DENSITY, 0.5], abs=0.05)
-    for layer, weight, value in zip(backbone.layers, weights, values, strict=True):
-        size = float((weight * value).detach().square().mean().sqrt())
-        assert size == pytest.approx(GAIN * (2 / layer.fan_in) ** 0.5, rel=1e-4)

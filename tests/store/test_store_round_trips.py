@@ -252,18 +252,6 @@ def test_settings_that_are_overridden(tmp_path, verb):
         il.open_store(path, timeout=-1)
 
 
-def test_a_rounded_copy(path, tmp_path):
-    before = digests(path)
-    with il.open_store(path, progress=False) as bound:
-        made = il.rounded(bound, "int5", {"first": blobs(2)}).learner
-        assert made.tasks_["first"].bytes < bound.tasks_["first"].bytes
-        made.save(tmp_path / "b.impress")
-        made.learn_task("only in memory", blobs(3))
-        assert "only in memory" not in bound.tasks_
-    assert digests(tmp_path / "b.impress")["first"] == digest(made, "first")
-    assert digests(path) == before
-
-
 def test_a_task_of_nan_is_refused_when_it_is_learned(monkeypatch):
     learner = quick_learner(resnet("per_task"), **QUICKLY).learn_basis("a", pictures(0))
     begin, profile = TrainingPhase.begin, TaskProfile(math.nan, 0.5)

@@ -78,23 +78,22 @@ def new(
     Example: impresslearn new shops.impress shops/*.csv --preset per_weight
     """
     from impresslearn.data import classes_of
-    from impresslearn.learner import CreationSettings, create_learner
+    from impresslearn.learner import create_learner
 
     if store.exists():
         raise typer.BadParameter(f"{store} exists already; choose another name")
     settings = settings_of(set_, "--set")
-    chosen = CreationSettings(
-        backbone=backbone,
-        network=settings_of(network, "--network"),
-        classes=classes,
-        seed=settings.get("seed"),
-        preset=preset,
-    )
     tasks, preprocessing = read_typical(task_paths(data), standardise, prepare, label_column)
     most_classes = max(len(classes_of(task.labels)) for task in tasks.values())
     shape = input_shape(next(iter(tasks.values())))
     learner = create_learner(
-        chosen, most_classes, shape, preprocessing, network_for(module, shape), **settings
+        shape,
+        classes or most_classes,
+        preset=preset,
+        backbone=network_for(module, shape) or backbone,
+        network=settings_of(network, "--network"),
+        preprocessing=preprocessing,
+        **settings,
     )
     if masks:
         learner.add_masks(masks, source=mask_source)

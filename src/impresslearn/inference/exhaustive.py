@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +24,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from impresslearn.data import Inputs
 from impresslearn.errors import InputError
-from impresslearn.inference.unknown import TaskProfile
+from impresslearn.inference.unknown import InputStatistics, TaskProfile
 from impresslearn.kernels import mix, unpack
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
@@ -46,9 +45,9 @@ SHARED_BYTES = 48 * 2**20
 class Mixture:
     """A task that combines masks: W ⊙ Σ_t α_t M^t in every layer.
 
-    - `alpha`: a tensor (N,) or (N, units) for each maskable layer, over the bank's first N masks.
-    - `output_scale`: a tensor (units,) for each layer that multiplies its outputs, or None.
-    - `residual`: whether the network's own weights are added.
+    - alpha: a tensor (N,) or (N, units) for each maskable layer, over the bank's first N masks.
+    - output_scale: a tensor (units,) for each layer that multiplies its outputs, or None.
+    - residual: whether the network's own weights are added.
     """
 
     alpha: Sequence[Tensor]
@@ -68,12 +67,12 @@ class Mixture:
 class KnownTask:
     """A task that inputs may belong to, read and unpacked only when it is needed.
 
-    - `name`: the task's name.
-    - `num_classes`: its outputs.
-    - `view`: makes it ready to compute.
-    - `profile`: what its own inputs look like, None if nothing is known.
-    - `mixture`: gives it as a mixture of masks, or None if it is none.
-    - `is_mixture`: False for a task of one mask, which is run by its view.
+    - name: the task's name.
+    - num_classes: its outputs.
+    - view: makes it ready to compute.
+    - profile: what its own inputs look like, None if nothing is known.
+    - mixture: gives it as a mixture of masks, or None if it is none.
+    - is_mixture: False for a task of one mask, which is run by its view.
     """
 
     name: str
@@ -82,6 +81,11 @@ class KnownTask:
     profile: TaskProfile | None
     mixture: Callable[[], Mixture | None] = lambda: None
     is_mixture: bool = True
+
+    @property
+    def statistics(self) -> InputStatistics | None:
+        """What is known of its inputs."""
+        return None if self.profile is None else self.profile.inputs
 
 
 class Outputs(NamedTuple):
@@ -115,51 +119,39 @@ def _outputs(
     if len(tasks) > 1 and Perceptron.fits(backbone, inputs):
         perceptron = Perceptron(backbone, bank, inputs, len(tasks))
     shared = SharedFeatures(backbone, inputs)
-    waiting: dict[Hashable, _Chunk] = {}
+    waiting: dict[tuple[Any, ...], list[tuple[int, KnownTask, Mixture]]] = {}
+    bytes_per_task: dict[tuple[Any, ...], int] = {}
+
+    def run(kind: tuple[Any, ...]) -> Outputs:
+        positions, members, mixtures = zip(*waiting.pop(kind), strict=True)
+        assert perceptron is not None
+        num_classes = kind[0]
+        logits = perceptron.logits(mixtures)[:, :, :num_classes]
+        return Outputs(list(positions), list(members), logits)
+
     for position, task in enumerate(tasks):
         mixture = task.mixture() if perceptron and task.is_mixture else None
         if perceptron is None or mixture is None:
             yield Outputs([position], [task], shared.logits(task.view())[None])
             continue
-        kind = task.num_classes, *perceptron.kind(mixture)
-        chunk = waiting.setdefault(kind, _Chunk([], [], [], perceptron.bytes_of(mixture)))
-        chunk.positions.append(position)
-        chunk.tasks.append(task)
-        chunk.mixtures.append(mixture)
-        if len(chunk.tasks) >= MAX_CHUNK:
-            yield waiting.pop(kind).run(perceptron)
-        while sum(chunk.nbytes for chunk in waiting.values()) >= CHUNK_BYTES:
-            largest = max(waiting, key=lambda kind: waiting[kind].nbytes)
-            yield waiting.pop(largest).run(perceptron)
-    if perceptron is not None:
-        for chunk in waiting.values():
-            yield chunk.run(perceptron)
-
-
-@dataclass
-class _Chunk:
-    """Mixtures of one kind and number of classes that wait to be run together."""
-
-    positions: list[int]
-    tasks: list[KnownTask]
-    mixtures: list[Mixture]
-    bytes_per_task: int
-
-    @property
-    def nbytes(self) -> int:
-        return len(self.tasks) * self.bytes_per_task
-
-    def run(self, perceptron: Perceptron) -> Outputs:
-        logits = perceptron.logits(self.mixtures)[:, :, : self.tasks[0].num_classes]
-        return Outputs(self.positions, self.tasks, logits)
+        # Tasks that have all of these in common are run together.
+        scaled = mixture.output_scale is not None
+        kind = task.num_classes, mixture.residual, scaled, mixture.by_unit, mixture.num_masks
+        bytes_per_task[kind] = perceptron.bytes_of(mixture)
+        waiting.setdefault(kind, []).append((position, task, mixture))
+        if len(waiting[kind]) >= MAX_CHUNK:
+            yield run(kind)
+        sizes = {kind: len(chunk) * bytes_per_task[kind] for kind, chunk in waiting.items()}
+        while sum(sizes.values()) >= CHUNK_BYTES:
+            largest = max(sizes, key=sizes.__getitem__)
+            del sizes[largest]
+            yield run(largest)
+    for kind in list(waiting):
+        yield run(kind)
 
 
 class SharedFeatures:
-    """Logits of tasks in turn; features that several tasks read are computed once.
-
-    - `backbone`: the network.
-    - `inputs`: the inputs for all tasks.
-    """
+    """Logits of tasks in turn; features that several tasks read are computed once."""
 
     def __init__(self, backbone: Backbone, inputs: Tensor | Inputs) -> None:
         self._backbone, self._inputs = backbone, inputs
@@ -170,18 +162,15 @@ class SharedFeatures:
         """(n, K), as `TaskView.outputs`."""
         if view.feature_keys is None:
             return view.outputs(self._backbone, self._inputs)
-        total = None
-        for key, weights in zip(view.feature_keys, (view.weights, *view.others), strict=True):
-            logits = self._of_network(view, key, weights)
-            total = logits if total is None else total + logits
-        assert total is not None
-        return total[:, : view.num_classes]
+        networks = zip(view.feature_keys, (view.weights, *view.others), strict=True)
+        parts = [self._of_network(view, key, weights) for key, weights in networks]
+        return torch.stack(parts).sum(dim=0)[:, : view.num_classes]
 
     def _of_network(self, view: TaskView, key: Hashable, weights: dict[str, Tensor]) -> Tensor:
-        single = TaskView(weights, view.statistics, view.num_classes, view.mode)
         features = self._features.get(key)
         if features is not None:
             return self._headed(features, weights)
+        single = TaskView(weights, view.statistics, view.num_classes, view.mode)
         outputs = single.outputs(self._backbone, self._inputs)
         if key not in self._features:
             # Most features are read by one task alone: they are computed for the second one.
@@ -203,7 +192,7 @@ class SharedFeatures:
 class Perceptron:
     """A network of linear layers in a row, run for many mixtures on the same inputs (n, ...).
 
-    - `count`: how many tasks there are, which decides what is worth sharing.
+    - count: how many tasks there are, which decides what is worth sharing.
     """
 
     def __init__(
@@ -214,12 +203,10 @@ class Perceptron:
         self._backbone, self._bank, self._count = backbone, bank, count
         self._inputs = inputs.to(backbone.device, backbone.input_dtype).flatten(1)
         self._steps = _steps(backbone.module)
-        sizes = [
-            max(step.in_features, step.out_features)
-            for step in self._steps.values()
-            if isinstance(step, nn.Linear)
-        ]
-        self._widest = max(sizes)
+        self._widest = 0
+        for step in self._steps.values():
+            if isinstance(step, nn.Linear):
+                self._widest = max(self._widest, step.in_features, step.out_features)
         self._places = {layer.name: place for place, layer in enumerate(bank.layers)}
         self._products: dict[tuple[str, bool], Tensor] = {}
 
@@ -230,28 +217,24 @@ class Perceptron:
         if type(module) not in (nn.Sequential, LeNet) or backbone.own_head is not None:
             return False
         steps = list(_steps(module).values())
-        linear = [step for step in steps if type(step) is nn.Linear]
-        if not linear or type(steps[0]) is not nn.Linear:
-            return False  # another first step may change the inputs in place
-        for step in steps:
-            if type(step) not in (*ELEMENTWISE, nn.Linear):
-                return False
+        width = None
         for step in (module, *steps):
             if step._forward_hooks or step._forward_pre_hooks:
                 return False
-        if any(first.out_features != second.in_features for first, second in pairwise(linear)):
-            return False
+        for step in steps:
+            if type(step) is nn.Linear:
+                if width not in (None, step.in_features):
+                    return False
+                width = step.out_features
+            elif type(step) not in ELEMENTWISE or width is None:
+                return False  # another first step may change the inputs in place
         parameters = [parameter for _, parameter in module.named_parameters(remove_duplicate=False)]
         if len(set(map(id, parameters))) < len(parameters):
             return False  # tied layers
         if shape is None or len(shape) != 1 or not isinstance(inputs, Tensor):
             return False
         is_float32 = backbone.dtype == backbone.input_dtype == torch.float32
-        return is_float32 and inputs[:1].numel() == linear[0].in_features
-
-    def kind(self, task: Mixture) -> tuple[Hashable, ...]:
-        """What all tasks of a chunk have in common."""
-        return task.residual, task.output_scale is not None, task.by_unit, task.num_masks
+        return is_float32 and bool(steps) and inputs[:1].numel() == steps[0].in_features
 
     def bytes_of(self, task: Mixture) -> int:
         """Bytes that a task of a chunk takes while it waits and is run."""
@@ -285,10 +268,10 @@ class Perceptron:
         """(C, n, units) of inputs (n, f), or (C, n, f), by alphas (C, N) or (C, N, units)."""
         frozen, depth = self._backbone.weights[name], alphas.shape[1]
         if self._sums_products(name, depth):
-            outputs = _combined(alphas, self._shared(name, depth)).transpose(1, 2)
+            outputs = _combined(alphas, self._shared(name, depth, inputs)).transpose(1, 2)
             return outputs + F.linear(inputs, frozen) if residual else outputs
         if depth * frozen.numel() * 4 <= SHARED_BYTES / len(self._places):
-            weights = _combined(alphas, self._shared(name, depth))
+            weights = _combined(alphas, self._shared(name, depth, inputs))
         else:
             bits = self._bank.bits(self._places[name], depth)
             weights = torch.stack([mix(bits, alpha, frozen) for alpha in alphas])
@@ -302,21 +285,21 @@ class Perceptron:
         size = 4 * depth * len(self._inputs) * first.units
         return name == first.name and depth <= self._count and size <= SHARED_BYTES
 
-    def _shared(self, name: str, depth: int) -> Tensor:
+    def _shared(self, name: str, depth: int, inputs: Tensor) -> Tensor:
         """Of each mask: W ⊙ M, (N, units, fan_in), or x (W ⊙ M)ᵀ as (N, units, n)."""
         key = name, self._sums_products(name, depth)
         products = self._products.get(key)
         if products is not None and len(products) >= depth:
             return products[:depth]
         bits, frozen = self._bank.bits(self._places[name], depth), self._backbone.weights[name]
-        if key[1]:
-            inputs, ones = self._inputs, torch.ones(1, device=frozen.device)
-            for step in islice(self._steps.values(), list(self._steps).index(name)):
-                inputs = step(inputs)
-            made = [mix(mask[None], ones, frozen) @ inputs.t() for mask in bits]
-        else:
-            made = [unpack(mask, frozen.shape[1]) * frozen for mask in bits]
-        self._products[key] = torch.stack(made)
+        parts = []
+        for mask in bits:
+            if key[1]:
+                alone = mix(mask[None], torch.ones(1, device=frozen.device), frozen)
+                parts.append(alone @ inputs.t())
+            else:
+                parts.append(unpack(mask, frozen.shape[1]) * frozen)
+        self._products[key] = torch.stack(parts)
         return self._products[key]
 
 

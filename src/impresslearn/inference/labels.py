@@ -1,20 +1,24 @@
-"""From logits to labels and accuracy, and batches whose inputs belong to several tasks."""
+"""From logits to labels, accuracy, and the accuracy of task inference."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from impresslearn.data import Inputs, Label, classes_of, to_batches
+from impresslearn.checks import check_integer
+from impresslearn.data import Label, Prepared, as_examples, classes_of, to_batches
 from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
+from impresslearn.inference.task_inference import TaskGuess
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import checked_examples
 from impresslearn.networks.prediction import TaskView
+from impresslearn.tables import table_of
 
 
 def labels_of(logits: Tensor, classes: tuple[Label, ...]) -> np.ndarray:
@@ -29,41 +33,10 @@ def check_task_names(tasks: Any, count: int) -> list[str]:
     names = list(tasks)
     if len(names) != count:
         raise InputError(f"{count} inputs came with {len(names)} task names")
-    odd = [name for name in names if not isinstance(name, str)]
-    if odd:
-        raise InputError(f"every input needs the name of its task, a string, got {odd[0]!r}")
+    for name in names:
+        if not isinstance(name, str):
+            raise InputError(f"every input needs the name of its task, a string, got {name!r}")
     return names
-
-
-def labels_by_task(
-    inputs: Tensor | Inputs,
-    tasks: str | Sequence[str],
-    predict: Callable[[Tensor | Inputs, str], np.ndarray],
-    known: Callable[[str], Any],
-) -> np.ndarray:
-    """Labels by the task of each input, as one array (n,) in the inputs' order.
-
-    The dtype is object if the tasks' labels are of different kinds.
-
-    - `tasks`: the task of all inputs, or one per input.
-    - `predict`: called once per task as predict(inputs of the task, task).
-    - `known`: raises for an unknown name, before anything is computed.
-    """
-    if isinstance(tasks, str):
-        return predict(inputs, tasks)
-    names = check_task_names(tasks, len(inputs))
-    for name in dict.fromkeys(names):
-        known(name)
-    positions: dict[str, list[int]] = {}
-    for position, name in enumerate(names):
-        positions.setdefault(name, []).append(position)
-    parts = {name: predict(inputs[index], name) for name, index in positions.items()}
-    one_kind = len({part.dtype.kind for part in parts.values()}) <= 1
-    together = np.concatenate(list(parts.values()) or [np.array([])])
-    labels = np.empty(len(names), dtype=together.dtype if one_kind else object)
-    for name, index in positions.items():
-        labels[index] = parts[name]
-    return labels
 
 
 def accuracy_of(
@@ -75,8 +48,8 @@ def accuracy_of(
 ) -> float:
     """Accuracy in [0, 1] of a task's weights on labelled data, of that task or an unlearned one.
 
-    - `data`, `preprocessing`: as of `checked_examples`.
-    - `classes`: the task's classes in the order of the outputs; by default those in the data.
+    - data, preprocessing: as in `checked_examples`.
+    - classes: the task's classes in the order of the outputs; by default those in the data.
 
     Raises InputError for more classes than outputs, and data that do not fit the backbone.
     """
@@ -91,3 +64,83 @@ def accuracy_of(
         )
     source = to_batches(examples, labels, backbone.device)
     return replace(view, num_classes=len(labels)).accuracy(backbone, source)
+
+
+@dataclass(frozen=True)
+class InferenceScores:
+    """How well a learner infers the task of inputs.
+
+    - rows: one per number of inputs: inputs, asked with at once; trials; task_accuracy, the share
+      of trials whose most likely task is right; accuracy of the labels that the most likely tasks
+      predict; stated_accuracy, the posterior of the most likely task; rejected, the share called
+      unknown.
+    """
+
+    rows: tuple[Mapping[str, Any], ...]
+
+    def __str__(self) -> str:
+        return table_of(self.rows).text()
+
+    def _repr_html_(self) -> str:
+        return table_of(self.rows).html()
+
+
+def score_inference(
+    method: Any,
+    tasks: Mapping[str, Any],
+    *,
+    inputs: int | Sequence[int] = (1, 8, 64),
+    trials: int = 10,
+    seed: int = 0,
+    **settings: Any,
+) -> InferenceScores:
+    """Asks a learner, or another method, which task unlabelled inputs belong to.
+
+    - method: has `infer_task(inputs)`, which returns a `TaskGuess` or a task's name, and
+      `predict(inputs, task)`.
+    - tasks: labelled data by name, such as test sets, of tasks that it has learned.
+    - inputs: how many to ask with at once, or several such numbers.
+    - trials: draws of inputs from each task.
+    - seed: draws the inputs.
+    - settings: arguments of `infer_task`, such as `among`.
+
+    Raises InputError for labels that a task has not seen and for fewer examples than inputs, and
+    UnknownTaskError for other tasks.
+    """
+    if not isinstance(tasks, Mapping) or not tasks:
+        raise InputError(f"tasks must map names to labelled data, got {type(tasks).__name__}")
+    is_learner = hasattr(method, "preprocessing_")
+    data = {}
+    for name, labelled in tasks.items():
+        if not is_learner:
+            data[name] = as_examples(labelled)
+            continue
+        learned = method.tasks_[name]
+        data[name] = checked_examples(method.backbone, labelled, method.preprocessing_)
+        if unseen := set(classes_of(data[name].labels)) - set(learned.classes):
+            raise InputError(f"label {min(unseen)!r} was never seen by task {name!r}")
+    counts = [inputs] if isinstance(inputs, int) else list(inputs)
+    fewest = min(map(len, data.values()))
+    for count in counts or [0]:
+        check_integer("inputs", count, 1, fewest + 1)
+    trials = check_integer("trials", trials, 1)
+    generator = np.random.default_rng(check_integer("seed", seed, 0))
+    rows = []
+    for count in counts:
+        answers = []
+        for name, examples in data.items():
+            for _ in range(trials):
+                places = np.sort(generator.choice(len(examples), count, replace=False))
+                batch: Any = examples.inputs_at(places)
+                batch = Prepared(batch) if is_learner else batch
+                guess = method.infer_task(batch, **settings)
+                best = guess.best if isinstance(guess, TaskGuess) else guess
+                correct = method.predict(batch, task=best) == examples.labels[places]
+                answer = {"task_accuracy": float(best == name), "accuracy": float(correct.mean())}
+                if isinstance(guess, TaskGuess):
+                    answer["stated_accuracy"] = guess.posterior[best]
+                    answer["rejected"] = float(guess.unknown)
+                answers.append(answer)
+        means = {key: fmean(answer[key] for answer in answers) for key in answers[0]}
+        rows.append({"inputs": count, "trials": len(answers), **means})
+    return InferenceScores(tuple(rows))

@@ -19,9 +19,8 @@ from impresslearn.data import Inputs, TensorBatches
 from impresslearn.inference.exhaustive import Mixture
 from impresslearn.kernels import mix_layers
 from impresslearn.masks.bank import MaskBank
-from impresslearn.networks import Backbone, Mode
+from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import spread_rows
-from impresslearn.networks.layers import MaskableLayer
 from impresslearn.networks.prediction import Statistics, TaskView
 from impresslearn.training.loop import Recipe, fit
 from impresslearn.training.objectives import unit_norm_penalty
@@ -33,49 +32,52 @@ SUPERPOSED_INPUTS = 512
 class Superposition:
     """The weighted sum of tasks' weights, differentiable in the tasks' shares.
 
-    - `tasks`: mixtures of masks without residual, or layer name -> weights of tasks that are none.
+    - backbone, bank: the network and its masks.
+    - tasks: mixtures of masks without residual, or layer name -> weights of tasks that are none.
     """
 
     def __init__(
         self, backbone: Backbone, bank: MaskBank, tasks: Sequence[Mixture | Mapping[str, Tensor]]
     ) -> None:
-        self.backbone = backbone
-        self.bank = bank
-        self.num_tasks = len(tasks)
+        self.backbone, self.bank, self.num_tasks = backbone, bank, len(tasks)
         self._dense: dict[int, Mapping[str, Tensor]] = {}
-        self._mixed: list[int] = []
-        mixtures = []
+        mixtures: dict[int, Mixture] = {}
         for position, task in enumerate(tasks):
             if isinstance(task, Mixture):
-                self._mixed.append(position)
-                mixtures.append(task)
+                mixtures[position] = task
             else:
                 self._dense[position] = task
-        by_unit = any(mixture.by_unit or mixture.output_scale for mixture in mixtures)
-        alphas = [_by_unit(m, bank.layers) if by_unit else m.alpha for m in mixtures]
+        self._mixed = list(mixtures)
+        by_unit = any(mixture.by_unit or mixture.output_scale for mixture in mixtures.values())
         # (C, N) or (C, N, units) a layer, zero for masks that a task was learned without.
-        self._alphas = [
-            pad_sequence(list(layer), batch_first=True) for layer in zip(*alphas, strict=True)
-        ]
+        self._alphas: list[Tensor] = []
+        for number, layer in enumerate(bank.layers if mixtures else ()):
+            alphas = []
+            for mixture in mixtures.values():
+                alpha = mixture.alpha[number]
+                if by_unit and alpha.dim() == 1:
+                    alpha = alpha[:, None].expand(-1, layer.units)
+                if mixture.output_scale is not None:
+                    alpha = alpha * mixture.output_scale[number]
+                alphas.append(alpha)
+            self._alphas.append(pad_sequence(alphas, batch_first=True))
 
     def weights(self, shares: Tensor) -> dict[str, Tensor]:
         """Layer name -> Σ_c β_c W_c. `shares`: (C,), or (C, layers) for a share per layer."""
-        names = [layer.name for layer in self.bank.layers]
-        frozen = [self.backbone.weights[name] for name in names]
-        columns = [shares if shares.dim() == 1 else shares[:, i] for i in range(len(names))]
+        layers = self.bank.layers
+        frozen = [self.backbone.weights[layer.name] for layer in layers]
+        by_layer = shares if shares.dim() == 2 else shares[:, None].expand(-1, len(layers))
+        total = [torch.zeros_like(weights) for weights in frozen]
         if self._mixed:
-            alphas = [
-                torch.tensordot(column[self._mixed], stack, dims=1)
-                for column, stack in zip(columns, self._alphas, strict=True)
-            ]
-            bits = [self.bank.bits(number, len(alpha)) for number, alpha in enumerate(alphas)]
-            total = dict(zip(names, mix_layers(bits, alphas, frozen), strict=True))
-        else:
-            total = dict(zip(names, map(torch.zeros_like, frozen), strict=True))
+            alphas, bits = [], []
+            for number, stack in enumerate(self._alphas):
+                alphas.append(torch.tensordot(by_layer[self._mixed, number], stack, dims=1))
+                bits.append(self.bank.bits(number, len(alphas[-1])))
+            total = list(mix_layers(bits, alphas, frozen))
         for position, dense in self._dense.items():
-            for name, column in zip(names, columns, strict=True):
-                total[name] = total[name] + column[position] * dense[name]
-        return total
+            for number, layer in enumerate(layers):
+                total[number] = total[number] + by_layer[position, number] * dense[layer.name]
+        return {layer.name: weights for layer, weights in zip(layers, total, strict=True)}
 
     def uniform(self, per_layer: bool = False) -> Tensor:
         """Equal shares of all tasks, (C,), or (C, layers)."""
@@ -83,24 +85,14 @@ class Superposition:
         return shares[:, None].repeat(1, len(self.bank.layers)) if per_layer else shares
 
 
-def _by_unit(mixture: Mixture, layers: Sequence[MaskableLayer]) -> list[Tensor]:
-    """The same weights as alphas per unit, (N, units) a layer, with output scales folded in."""
-    alphas = []
-    for place, (layer, alpha) in enumerate(zip(layers, mixture.alpha, strict=True)):
-        alpha = alpha if alpha.dim() == 2 else alpha[:, None].expand(-1, layer.units)
-        scales = mixture.output_scale
-        alphas.append(alpha if scales is None else alpha * scales[place])
-    return alphas
-
-
 @dataclass(frozen=True)
 class Search:
     """The two searches over one superposition.
 
-    - `superposition`: of the tasks.
-    - `objective`: a loss of logits (n, num_classes).
-    - `num_classes`: the most classes of any task.
-    - `shared`: norm statistics that all tasks share, or None.
+    - superposition: of the tasks.
+    - objective: a loss of logits (n, num_classes).
+    - num_classes: the most classes of any task.
+    - shared: norm statistics that all tasks share, or None.
     """
 
     superposition: Superposition
@@ -108,15 +100,18 @@ class Search:
     num_classes: int
     shared: Statistics | None
 
-    @property
-    def _mode(self) -> Mode:
+    def view(self, shares: Tensor) -> TaskView:
+        """The superposed network, ready to compute."""
+        weights, backbone = self.superposition.weights(shares), self.superposition.backbone
         # Tasks' own running statistics cannot be superposed; the statistics of the batch serve.
-        return "batch" if self.superposition.backbone.has_task_statistics else "eval"
+        mode = "batch" if backbone.has_task_statistics else "eval"
+        return TaskView(weights, self.shared, self.num_classes, mode)
 
     def loss(self, shares: Tensor, inputs: Tensor | Inputs) -> Tensor:
         """The objective of the superposed network."""
-        weights, backbone = self.superposition.weights(shares), self.superposition.backbone
-        logits = backbone.forward(weights, inputs.to(backbone.input_dtype), self.shared, self._mode)
+        view, backbone = self.view(shares), self.superposition.backbone
+        inputs = inputs.to(backbone.input_dtype)
+        logits = backbone.forward(view.weights, inputs, self.shared, view.mode)
         return self.objective(logits[:, : self.num_classes])
 
     def one_shot(self, inputs: Tensor | Inputs) -> Tensor:
@@ -140,7 +135,4 @@ class Search:
 
         fit([shares], loss, TensorBatches(inputs.to(shares.device), no_labels), recipe, seed)
         final = shares.detach()
-        view = TaskView(
-            self.superposition.weights(final), self.shared, self.num_classes, self._mode
-        )
-        return view, final.abs().mean(dim=1).argsort(descending=True).tolist()
+        return self.view(final), final.abs().mean(dim=1).argsort(descending=True).tolist()

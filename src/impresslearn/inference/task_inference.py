@@ -36,7 +36,6 @@ from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import spread_rows
 from impresslearn.networks.prediction import Statistics, TaskView
-from impresslearn.tables import table_of
 from impresslearn.training.loop import Recipe
 from impresslearn.training.objectives import information_maximisation, mean_entropy
 
@@ -50,8 +49,6 @@ OBJECTIVES: dict[str, Callable[[Tensor], Tensor]] = {
 ALPHA_RECIPE = Recipe(
     optimizer="rmsprop", lr=0.01, schedule="constant", epochs=0, min_steps=400, batch_size=128
 )
-SHOWN = 10
-"""Tasks in the table of a notebook."""
 SHORTLIST = 16
 """Tasks that are run after α-optimisation: its shares are a poor witness for small batches."""
 JUDGED_INPUTS = 256
@@ -59,8 +56,8 @@ JUDGED_INPUTS = 256
 # n=16 0.79 / 0.80, n=64 0.84 / 0.80.
 TEMPERATURE = 0.1
 PRIOR = 2.0
-"""Uniform predictions beside those of a judged batch: of two to eight inputs the entropy of the
-mean is mostly chance (4 rotated digits: 83 in place of 66% right)."""
+"""Uniform predictions added to a judged batch: with two to eight inputs the entropy of the mean is
+mostly chance (4 rotated digits: 83 in place of 66% right)."""
 DISTANCE_WEIGHT = 0.25
 """Of a squared distance, whose six parts are not independent: half of a Gaussian's. A half brings
 digits one to three points more and costs sentences ten (78 in place of 88% from one)."""
@@ -85,14 +82,14 @@ class InferenceSettings(TypedDict, total=False):
 class TaskGuess:
     """The verdict on a batch of unlabelled inputs.
 
-    - `best`: the most likely task.
-    - `posterior`: task -> probability; with `unknown_probability` they add up to 1. Tasks that were
+    - best: the most likely task.
+    - posterior: task -> probability; with `unknown_probability` they add up to 1. Tasks that were
       not run have 0.
-    - `unknown_probability`: that the inputs belong to none of the tasks.
-    - `entropy`: the entropy of that distribution, in nats.
-    - `margin`: probability of the best minus probability of the next hypothesis, unknown included.
-    - `method`: how it was found.
-    - `mixture`: for method "alpha" the optimised weights, or the best task's own if those fit
+    - unknown_probability: that the inputs belong to none of the tasks.
+    - entropy: the entropy of that distribution, in nats.
+    - margin: probability of the best minus probability of the next hypothesis, unknown included.
+    - method: how it was found.
+    - mixture: for method "alpha" the optimised weights, or the best task's own if those fit
       better.
     """
 
@@ -120,12 +117,6 @@ class TaskGuess:
             raise UnknownTaskError(f"the inputs look like none of the tasks: {self.summary()}")
         return self.best
 
-    def _repr_html_(self) -> str:
-        ranked = sorted(self.posterior.items(), key=lambda pair: -pair[1])[:SHOWN]
-        rows = [{"task": name, "probability": f"{chance:.3f}"} for name, chance in ranked]
-        rows.append({"task": "none of them", "probability": f"{self.unknown_probability:.3f}"})
-        return table_of(rows).html()
-
     def summary(self) -> str:
         """One line for a person."""
         return (
@@ -149,16 +140,16 @@ def guess_task(
 ) -> TaskGuess:
     """Finds the task of a batch of inputs (n, ...), n >= 1, all of one task.
 
-    - `tasks`: read one after another under "exhaustive", and held all at once by the others.
-    - `inputs`: unlabelled inputs, as the network takes them.
-    - `method`: "auto" is "exhaustive".
-    - `objective`: what the superposition minimises. "information" is the mean entropy minus the
+    - tasks: read one after another under "exhaustive", and held all at once by the others.
+    - inputs: unlabelled inputs, as the network takes them.
+    - method: "auto" is "exhaustive".
+    - objective: the loss of the superposition. "information" is the mean entropy minus the
       entropy of the mean; it ranks far better, and "alpha" does not collapse. Plain "entropy" is
       the papers' form.
-    - `recipe`: for "alpha", a `Recipe` or a mapping of entries to change.
-    - `penalty`: for "alpha", λ of the paper's eq. 2.
-    - `shared`: norm statistics that all tasks share.
-    - `seed`: for "alpha".
+    - recipe: for "alpha", a `Recipe` or a mapping of entries to change.
+    - penalty: for "alpha", λ of the paper's eq. 2.
+    - shared: norm statistics that all tasks share.
+    - seed: for "alpha".
 
     Raises InputError for no task, no input, an unknown method, and for another method than
     "exhaustive" if tasks cannot be superposed: with their own heads, tuned norms or biases, or a
@@ -181,12 +172,16 @@ def guess_task(
         max(task.num_classes for task in tasks),
         shared,
     )
+    names = [task.name for task in tasks]
     if method == "one_shot":
-        return _ranked(tasks, search.one_shot(inputs))
+        # The posterior is what equal shares become by one exponentiated-gradient step of size 1.
+        # No task is run, so nothing speaks for "unknown".
+        slopes = search.one_shot(inputs)
+        return _guess(names, (-slopes.double()).softmax(dim=0), int(slopes.argmin()), 0.0, method)
     mixture, order = search.alpha(inputs, recipe, penalty, seed)
     shortlist = [tasks[place] for place in order[:SHORTLIST]]
     guess = _judge(backbone, bank, shortlist, some, method)
-    posterior = dict.fromkeys((task.name for task in tasks), 0.0) | guess.posterior
+    posterior = dict.fromkeys(names, 0.0) | guess.posterior
     # The optimum may lie at another task than the judged one; then that task's own weights serve.
     best = next(task.view() for task in shortlist if task.name == guess.best)
     losses = [information_maximisation(view.logits(backbone, some)) for view in (mixture, best)]
@@ -210,22 +205,20 @@ def _superposed(backbone: Backbone, task: KnownTask, method: str) -> Mixture | M
     )
 
 
-def _ranked(tasks: Sequence[KnownTask], slopes: Tensor) -> TaskGuess:
-    """The task of the most negative gradient; its posterior is that ranking alone.
-
-    The posterior is what equal shares become by one exponentiated-gradient step of size 1. No task
-    is run, so nothing speaks for "unknown".
-    """
-    likely = (-slopes.double()).softmax(dim=0)
-    best = int(slopes.argmin())
-    rivals = [0.0, *likely.tolist()[:best], *likely.tolist()[best + 1 :]]
+def _guess(
+    names: Sequence[str], likely: Tensor, best: int, unknown: float, method: str
+) -> TaskGuess:
+    """The verdict from the probabilities (T,) of tasks, and of "unknown"."""
+    probabilities = likely.tolist()
+    rivals = [unknown, *probabilities[:best], *probabilities[best + 1 :]]
+    hypotheses = likely.new_tensor([*probabilities, unknown])
     return TaskGuess(
-        best=tasks[best].name,
-        posterior=dict(zip((task.name for task in tasks), likely.tolist(), strict=True)),
-        unknown_probability=0.0,
-        entropy=float(torch.special.entr(likely).sum()),
-        margin=float(likely[best]) - max(rivals),
-        method="one_shot",
+        best=names[best],
+        posterior=dict(zip(names, probabilities, strict=True)),
+        unknown_probability=unknown,
+        entropy=float(torch.special.entr(hypotheses).sum()),
+        margin=probabilities[best] - max(rivals),
+        method=method,
     )
 
 
@@ -238,7 +231,7 @@ def _judge(
 ) -> TaskGuess:
     """Runs the tasks: the posterior over them and over "none of them".
 
-    Against a task count the information objective of its own predictions, over log K and a
+    Against a task count the information objective of its predictions, over log K and a
     temperature, and how unlike its own inputs these are, since a wrong task may be as sure of few
     inputs as the right one. Inputs of a batch are not independent evidence: both are multiplied by
     the root of their number. "None" is as likely as the best task at that task's threshold.
@@ -249,37 +242,25 @@ def _judge(
     for positions, members, logits in outputs_of_tasks(backbone, bank, tasks, inputs):
         largest = largest_entropy(members[0].num_classes)
         objective = information_maximisation(logits, PRIOR).double().cpu() / largest
-        few = objective.new_tensor([_has_few_features(task) for task in members], dtype=torch.bool)
-        losses = objective / torch.where(few, FEW_FEATURES_TEMPERATURE, TEMPERATURE)
-        losses = strength * losses + input_mismatch(backbone, members, inputs, logits)
-        names = (task.name for task in members)
+        temperatures = []
+        for task in members:
+            few = task.statistics is not None and task.statistics.has_few_features
+            temperatures.append(FEW_FEATURES_TEMPERATURE if few else TEMPERATURE)
+        losses = strength * objective / objective.new_tensor(temperatures)
+        losses += input_mismatch(backbone, members, inputs, logits)
+        names = [task.name for task in members]
         judged += zip(positions, names, losses.tolist(), strict=True)
         place = int(losses.argmin())
         lead = float(losses[place]), positions[place]
         if leader is None or lead < leader[:2]:
             leader = *lead, logits[place].clone(), members[place]
-    if leader is None:
-        raise InputError("the tasks were removed meanwhile")
-    _, names_in_order, losses_in_order = zip(*sorted(judged), strict=True)
+    assert leader is not None
+    _, in_order, losses_in_order = zip(*sorted(judged), strict=True)
     lowest, best, logits, winner = leader
     odds = unknown_odds(backbone, winner.profile, inputs, logits)
     levels = torch.tensor([*losses_in_order, lowest - odds], dtype=torch.float64)
-    *likely, unknown = (-levels).softmax(dim=0).tolist()
-    rivals = [unknown, *likely[:best], *likely[best + 1 :]]
-    return TaskGuess(
-        best=winner.name,
-        posterior=dict(zip(names_in_order, likely, strict=True)),
-        unknown_probability=unknown,
-        entropy=float(torch.special.entr(levels.new_tensor([*likely, unknown])).sum()),
-        margin=likely[best] - max(rivals),
-        method=method,
-    )
-
-
-def _has_few_features(task: KnownTask) -> bool:
-    """Whether the task knows the level of each value of its inputs."""
-    statistics = None if task.profile is None else task.profile.inputs
-    return statistics is not None and statistics.has_few_features
+    likely = (-levels).softmax(dim=0)
+    return _guess(in_order, likely[:-1], best, float(likely[-1]), method)
 
 
 def input_mismatch(
@@ -294,14 +275,15 @@ def input_mismatch(
     for few in (True, False):
         known: dict[int, InputStatistics] = {}
         for place, task in enumerate(tasks):
-            statistics = None if task.profile is None else task.profile.inputs
+            statistics = task.statistics
             if statistics is not None and statistics.has_few_features is few:
                 known[place] = statistics
         if not known:
             continue
         places, statistics_of = list(known), list(known.values())
         seen = signals(backbone, inputs, logits[places])
-        away = distances(statistics_of, seen).mean(dim=1).double() - statistics_of[0].usual
+        usual = 2.0 + len(statistics_of[0].levels)
+        away = distances(statistics_of, seen).mean(dim=1).double() - usual
         if few:
             spreads = away.new_tensor([statistics.spread for statistics in statistics_of]).log()
             away = away / 2 + seen.shape[-1] * spreads

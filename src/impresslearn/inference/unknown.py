@@ -50,12 +50,12 @@ class InputStatistics:
 
     All numbers are float16, but levels of few features are multiples of an eighth of their spread.
 
-    - `moments`: mean and standard deviation of an input's mean, mean and standard deviation of its
+    - moments: mean and standard deviation of an input's mean, mean and standard deviation of its
       root mean square, and their correlation.
-    - `groups`: which groups are quiet; none if every value is its own group.
-    - `levels`: the groups' means.
-    - `spread`: the groups' standard deviation.
-    - `limits`: (a, b) of a + b / √n, which the mean distance of n own inputs exceeds once in 20.
+    - groups: which groups are quiet; none if every value is its own group.
+    - levels: the groups' means.
+    - spread: the groups' standard deviation.
+    - limits: (a, b) of a + b / √n, which the mean distance of n own inputs exceeds once in 20.
     """
 
     moments: tuple[float, ...]
@@ -67,8 +67,8 @@ class InputStatistics:
     @classmethod
     def of(cls, groups: Sequence[int], numbers: Sequence[float]) -> InputStatistics:
         """From the groups, and all numbers in the order of `numbers`."""
-        moments, levels, last = numbers[:5], numbers[5:-3], numbers[-3:]
-        return cls(tuple(moments), tuple(groups), tuple(levels), last[0], tuple(last[1:]))
+        levels, (spread, *limits) = numbers[5:-3], numbers[-3:]
+        return cls(tuple(numbers[:5]), tuple(groups), tuple(levels), spread, tuple(limits))
 
     @classmethod
     def of_few_features(cls, steps: Sequence[int], numbers: Sequence[float]) -> InputStatistics:
@@ -93,11 +93,6 @@ class InputStatistics:
         return 17 + count + count % 2 if self.has_few_features else 16 + 3 * QUIET
 
     @property
-    def usual(self) -> float:
-        """The mean squared distance of an own input."""
-        return 2.0 + len(self.levels)
-
-    @property
     def numbers(self) -> tuple[float, ...]:
         """Moments, levels, spread and limits: everything but the groups."""
         return (*self.moments, *self.levels, self.spread, *self.limits)
@@ -114,9 +109,9 @@ class InputStatistics:
 class TaskProfile:
     """How a task sees its own training inputs; the field's out-of-distribution detection.
 
-    - `own_entropy`: mean prediction entropy on own inputs, as a fraction of log K, float16.
-    - `shuffled_entropy`: the same on own inputs with shuffled features.
-    - `inputs`: statistics of the inputs, None if that cannot be kept.
+    - own_entropy: mean prediction entropy on own inputs, as a fraction of log K, float16.
+    - shuffled_entropy: the same on own inputs with shuffled features.
+    - inputs: statistics of the inputs, None if that cannot be kept.
     """
 
     own_entropy: float
@@ -137,32 +132,30 @@ class TaskProfile:
 def task_profile(backbone: Backbone, view: TaskView, inputs: Tensor | Inputs) -> TaskProfile:
     """The profile of a task.
 
-    - `view`: the task, ready to compute.
-    - `inputs`: its own inputs (n, ...), of which the first 512 are used.
+    - view: the task, ready to compute.
+    - inputs: its own inputs (n, ...), of which the first 512 are used.
     """
     own = inputs[:PROFILED_INPUTS]
     shuffled = own.map(_shuffled) if isinstance(own, Inputs) else _shuffled(own)
     logits = view.outputs(backbone, own)
-    own_entropy = _relative_entropy(logits, view.num_classes)
-    shuffled_entropy = _relative_entropy(view.outputs(backbone, shuffled), view.num_classes)
+    relative = []
+    for outputs in (logits, view.outputs(backbone, shuffled)):
+        mean_entropy = (entropies(outputs) / largest_entropy(view.num_classes)).mean()
+        relative.append(float(mean_entropy.half()))  # as a store keeps it
     seen = signals(backbone, own, logits)
     few = _are_inputs(backbone, own) and seen.shape[1] <= FEW_FEATURES
+    own_entropy, shuffled_entropy = relative
     return TaskProfile(own_entropy, shuffled_entropy, _input_statistics(seen, few))
-
-
-def _relative_entropy(logits: Tensor, num_classes: int) -> float:
-    """As a fraction of the largest entropy, in the precision that a store keeps."""
-    return float((entropies(logits) / largest_entropy(num_classes)).mean().half())
 
 
 def distances(known: Sequence[InputStatistics], signals: Tensor) -> Tensor:
     """(T, n) squared distances of signals from T tasks' own inputs, in standard deviations.
 
-    The parts of a distance, two and one per level, are clipped; for own inputs the mean is about
-    `usual`.
+    The parts of a distance, two and one per level, are clipped; for own inputs the mean is about 2
+    and the number of levels.
 
-    - `known`: statistics of T tasks, all with few features or none.
-    - `signals`: (n, d), or (T, n, d) if each task has its own.
+    - known: statistics of T tasks, all with few features or none.
+    - signals: (n, d), or (T, n, d) if each task has its own.
     """
     numbers = signals.new_tensor([statistics.numbers for statistics in known])
     mean, mean_spread, size, size_spread, correlation = numbers[:, :5, None].unbind(1)
@@ -185,7 +178,7 @@ def distances(known: Sequence[InputStatistics], signals: Tensor) -> Tensor:
 def signals(backbone: Backbone, inputs: Tensor | Inputs, logits: Tensor) -> Tensor:
     """(n, d) float32: the inputs if they have one size and are not token ids, else the logits.
 
-    - `logits`: (n, K), or (T, n, K) of several tasks.
+    - logits: (n, K), or (T, n, K) of several tasks.
     """
     if isinstance(inputs, Tensor) and _are_inputs(backbone, inputs):
         return inputs.flatten(1).float().cpu()
@@ -207,7 +200,7 @@ def largest_entropy(num_classes: int) -> float:
 def _input_statistics(own: Tensor, few: bool) -> InputStatistics | None:
     """Statistics of own signals, or None if float16 is too small for them.
 
-    - `few`: whether each value has its own level.
+    - few: whether each value has its own level.
     """
     # Limits are measured on every other input, the rest is fitted: on inputs that it was fitted on,
     # a quiet group would be quieter than it is.

@@ -1,10 +1,8 @@
-"""`ImpressLearner`, how it is created, loaded and rounded, and its presets."""
+"""`ImpressLearner`, how it is created and loaded, and its presets."""
 
 from impresslearn.learner import charts as charts
 from impresslearn.learner.advice import Advice as Advice
 from impresslearn.learner.advice import advise as advise
-from impresslearn.learner.creation import CreationSettings as CreationSettings
-from impresslearn.learner.creation import check_agreement as check_agreement
 from impresslearn.learner.creation import create_learner as create_learner
 from impresslearn.learner.learner import ImpressLearner as ImpressLearner
 from impresslearn.learner.loading import load as load
@@ -13,6 +11,3 @@ from impresslearn.learner.loading import verify_store as verify_store
 from impresslearn.learner.presets import Preset as Preset
 from impresslearn.learner.presets import list_presets as list_presets
 from impresslearn.learner.presets import preset as preset
-from impresslearn.learner.rounding import Rounded as Rounded
-from impresslearn.learner.rounding import Rounding as Rounding
-from impresslearn.learner.rounding import rounded as rounded

@@ -1,7 +1,7 @@
 """`advise`: the most accurate way to learn tasks like yours in a number of bytes.
 
-Every method, a preset or a variation of one, learns the same examples and is scored on the same
-examples held back; the best go on to further tasks. Test data play no part.
+Every method learns the same examples and is scored on the same examples held back; the best go on
+to further tasks. Test data play no part.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import product
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from impresslearn.checks import check_integer, check_number
+from impresslearn.checks import check_integer, check_number, check_seed
 from impresslearn.data import Examples, Preprocessing, StreamedExamples, as_examples, classes_of
 from impresslearn.data.examples import one_tensor
 from impresslearn.errors import InputError, NotLearnedWarning, TrainingError
-from impresslearn.learner.creation import CreationSettings, create_learner
+from impresslearn.learner.creation import create_learner
 from impresslearn.learner.learner import ImpressLearner
 from impresslearn.learner.presets import CANDIDATES, Candidate
 from impresslearn.learner.presets import preset as find_preset
@@ -31,17 +30,13 @@ from impresslearn.networks.inputs import check_backbone
 from impresslearn.tables import Table, percent, size, table_of
 from impresslearn.training.progress import ProgressChoice, progress_for
 
-if TYPE_CHECKING:
-    import altair as alt
-
 Data = Examples | StreamedExamples
-Case = tuple[str, Data, Data]  # name, what is learned, what is held back
+Case = tuple[str, Data, Data]  # name, examples to learn, examples held back
 
 FOLDS = 5  # one of them is held back
 FINALISTS = 4
 MAX_CASES, ENOUGH_HELD_BACK = 10, 500  # cases are tasks, or further folds of them
 AIM = 0.9  # the share of max_bytes that the price of a trial aims at
-EQUAL, ENOUGH_TO_COMPARE = 0.005, 200  # accuracy that an equal method may lack; examples
 
 
 @dataclass
@@ -50,7 +45,6 @@ class Trial:
 
     - accuracies: in [0, 1], one per task, on examples held back.
     - sizes: bytes that each task takes in a store.
-    - seconds: for finding the price, learning and scoring.
     """
 
     candidate: Candidate
@@ -58,7 +52,6 @@ class Trial:
     learner: ImpressLearner = field(repr=False)
     accuracies: list[float] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
-    seconds: float = 0.0
 
     @property
     def accuracy(self) -> float:
@@ -76,7 +69,6 @@ class Trial:
 
     def learn(self, name: str, train: Data, held_back: Data) -> None:
         """Learns the next task and scores it."""
-        started = time.perf_counter()
         with warnings.catch_warnings():  # the price may be too high; the accuracy shows it
             warnings.simplefilter("ignore", NotLearnedWarning)
             self.learner.learn_task(name, train, seed=len(self.accuracies))
@@ -85,7 +77,6 @@ class Trial:
         self.sizes.append(task.bytes)
         # A learner with max_bytes raises the price of a task that would take more.
         self.bit_price = task.history["recipe"].get("bit_price", self.bit_price)
-        self.seconds += time.perf_counter() - started
 
 
 @dataclass(frozen=True)
@@ -97,8 +88,6 @@ class Advice:
     - skipped: the names of the other methods, and why they were not tried.
     - max_bytes: the limit that was given.
     - basis: the basis tasks of the recommended method.
-    - cheaper: the advice to use a method of equal accuracy (at most 0.5 points less) in half the
-      bytes, if there is one.
     """
 
     best: Trial
@@ -106,7 +95,6 @@ class Advice:
     skipped: Mapping[str, str]
     max_bytes: int | None
     basis: tuple[str, ...]
-    cheaper: Advice | None
     _workshop: _Workshop = field(repr=False)
 
     @property
@@ -126,47 +114,22 @@ class Advice:
         """A new learner with these settings and masks, which has learned the basis tasks."""
         return self._workshop.learner(self.best.candidate, self.settings, progress, self.basis)
 
-    def rows(self) -> list[dict[str, Any]]:
-        """The trials as plain values; accuracy and bytes are means over `tasks` tasks."""
-        return [
-            {
-                "method": trial.candidate.name,
-                "preset": trial.candidate.preset,
-                "accuracy": trial.accuracy,
-                "bytes": trial.bytes,
-                "tasks": len(trial.accuracies),
-                "seconds": round(trial.seconds, 2),
-                "bit_price": float(f"{trial.bit_price:.3g}"),
-            }
-            for trial in self.trials
-        ]
-
-    def chart(self) -> alt.TopLevelMixin:
-        """Accuracy against bytes of all trials."""
-        from impresslearn.plotting import line_chart, styled  # Altair takes a second to import
-
-        points = line_chart(self.rows(), "bytes", "accuracy", "method", joined=False, log_x=True)
-        return styled(points, "Methods on examples held back")
-
     def table(self) -> Table:
         """The trials, an arrow at the recommended one, and what was not tried."""
         rows = []
-        for trial, row in zip(self.trials, self.rows(), strict=True):
-            rows.append({"": "→" if trial is self.best else "", **row})
+        for trial in self.trials:
+            row = {"": "→" if trial is self.best else "", "method": trial.candidate.name}
+            row |= {"preset": trial.candidate.preset, "accuracy": trial.accuracy}
+            row |= {"bytes": trial.bytes, "tasks": len(trial.accuracies)}
+            rows.append(row | {"bit_price": float(f"{trial.bit_price:.3g}")})
         skipped = [f"{name} ({reason})" for name, reason in self.skipped.items()]
         return table_of(rows, note=f"not tried: {'; '.join(skipped)}" if skipped else "")
 
-    def summary(self) -> str:
-        """The recommended method in a line."""
-        name, size_of_task = self.best.candidate.name, size(round(self.best.bytes))
-        found = f"{percent(self.best.accuracy)} on examples held back, {size_of_task} per task"
-        return f"{name} (preset {self.preset!r}): {found}"
-
     def __repr__(self) -> str:
-        lines = [self.summary()]
-        if self.cheaper is not None:
-            lines.append(f"cheaper: {self.cheaper.summary()}")
-        return "\n".join([*lines, "", self.table().text()])
+        accuracy, size_of_task = percent(self.best.accuracy), size(round(self.best.bytes))
+        line = f"{self.best.candidate.name} (preset {self.preset!r}): "
+        line += f"{accuracy} on examples held back, {size_of_task} per task"
+        return f"{line}\n\n{self.table().text()}"
 
 
 def advise(
@@ -185,12 +148,12 @@ def advise(
     - tasks: name -> labelled data as `learn_task` takes them, typical of the tasks to come; or the
       data of one task. A fifth of the examples of each class is held back.
     - backbone: the network; by default `lenet_300_100` is made for the data.
-    - max_bytes: what a task may take; None for no limit. Masks of basis tasks are not counted.
+    - max_bytes: the most bytes per task; None for no limit. Masks of basis tasks are not counted.
     - max_seconds: when they are over, the best method so far is recommended and `skipped` names
       the methods that were not tried.
     - basis: how many tasks masks are trained on, those with the most examples; by default a third
       of the tasks, at most five.
-    - preprocessing, progress: as of `ImpressLearner`.
+    - preprocessing, progress: as in `ImpressLearner`.
     - seed: of the split, the network and the trainings.
 
     Raises InputError if all tasks are basis tasks, a task has too few examples to hold some back,
@@ -201,22 +164,23 @@ def advise(
         check_integer("max_bytes", max_bytes, 1)
     labelled = tasks if isinstance(tasks, Mapping) else {"task": tasks}
     data = {name: as_examples(of) for name, of in labelled.items()}
-    by_size = sorted(data, key=lambda name: -len(data[name]))
+    largest_first = sorted(data, key=lambda name: -len(data[name]))
     count = check_integer("basis", min(5, len(data) // 3) if basis is None else basis, 0)
     if count >= len(data):
         raise InputError(f"advise needs a task besides {count} basis tasks, got {len(data)} in all")
-    chosen, pilots = tuple(by_size[:count]), by_size[count:]
-    cases = _cases({name: data[name] for name in pilots}, check_integer("seed", seed, 0))
+    pilots = {name: data[name] for name in largest_first[count:]}
+    cases = _cases(pilots, check_seed(seed))
     network = None if backbone is None else check_backbone(backbone)
-    workshop = _Workshop(network, data, chosen, preprocessing, seed, ends)
-    candidates = [each for each in CANDIDATES if each.suits(network, count > 0)]
+    basis_tasks = {name: data[name] for name in largest_first[:count]}
+    workshop = _Workshop(network, data, basis_tasks, preprocessing, seed, ends)
+    candidates = [method for method in CANDIDATES if method.suits(network, count > 0)]
     steps = len(candidates) + FINALISTS * (len(cases) - 1)
     trials: list[Trial] = []
     skipped: dict[str, str] = {}
     with progress_for(progress).titled("advice").track(steps) as advance:
         for candidate in candidates:
             try:
-                trials.append(min(workshop.tried(candidate, cases[0], max_bytes), key=Trial.rank))
+                trials.append(workshop.best_trial(candidate, cases[0], max_bytes))
             except (InputError, TrainingError, TimeoutError) as error:
                 skipped[candidate.name] = str(error)
             advance()
@@ -233,17 +197,9 @@ def advise(
     for trial in finalists:  # compared on the tasks that all of them learned
         del trial.accuracies[common:], trial.sizes[common:]
     best = min(finalists, key=Trial.rank)
-    tried = tuple(sorted(trials, key=lambda trial: trial.bytes))
-
-    def advice(trial: Trial, cheaper: Advice | None = None) -> Advice:
-        used = chosen if trial.candidate.basis else ()
-        return Advice(trial, tried, skipped, max_bytes, used, cheaper, workshop)
-
-    enough = sum(len(held_back) for _, _, held_back in cases[:common]) >= ENOUGH_TO_COMPARE
-    equal = [trial for trial in finalists if trial.accuracy >= best.accuracy - EQUAL]
-    smallest = min(equal, key=lambda trial: trial.bytes)
-    cheaper = enough and 2 * smallest.bytes <= best.bytes
-    return advice(best, advice(smallest) if cheaper else None)
+    by_size = tuple(sorted(trials, key=lambda trial: trial.bytes))
+    used = tuple(basis_tasks) if best.candidate.basis else ()
+    return Advice(best, by_size, skipped, max_bytes, used, workshop)
 
 
 @dataclass
@@ -252,7 +208,7 @@ class _Workshop:
 
     backbone: Backbone | None
     tasks: Mapping[str, Data]
-    basis: tuple[str, ...]
+    basis: Mapping[str, Data]
     preprocessing: Preprocessing | None
     seed: int
     ends: float
@@ -264,24 +220,23 @@ class _Workshop:
         if time.monotonic() > self.ends:
             raise TimeoutError("max_seconds were over")
 
-    def tried(self, candidate: Candidate, case: Case, max_bytes: int | None) -> list[Trial]:
-        """The candidate on a task, and once more at a lower price if that leaves bytes unused."""
+    def best_trial(self, candidate: Candidate, case: Case, max_bytes: int | None) -> Trial:
+        """The candidate on a task, and once more at a lower price if it leaves bytes unused."""
+        self.check_time()
         price = candidate.price * len(case[1]) / 1000
         if max_bytes is not None:  # bytes fall about as the square root of the price
             price *= (candidate.bytes / (AIM * max_bytes)) ** 2
         trials: list[Trial] = []
-        while len(trials) < 2:
-            self.check_time()
+        while True:
             settings = {**candidate.settings, "bit_price": price, "max_bytes": max_bytes}
             if candidate.basis:
                 settings["bank"] = self.bank(candidate)
             trial = Trial(candidate, price, self.learner(candidate, settings, self.check_time))
             trial.learn(*case)
             trials.append(trial)
-            if max_bytes is None or 2 * trial.bytes > max_bytes:
-                break
+            if max_bytes is None or 2 * trial.bytes > max_bytes or len(trials) == 2:
+                return min(trials, key=Trial.rank)
             price = trial.bit_price * (trial.bytes / (AIM * max_bytes)) ** 2
-        return trials
 
     def learner(
         self,
@@ -292,14 +247,14 @@ class _Workshop:
     ) -> ImpressLearner:
         """A learner with the masks of the candidate, which has learned the tasks in `basis`."""
         backbone, preprocessing = self.network(candidate)
-        same = {"preprocessing": preprocessing, "seed": self.seed, "progress": progress}
-        learner = ImpressLearner.from_preset(backbone, candidate.preset, **same, **settings)
+        common = {"preprocessing": preprocessing, "seed": self.seed, "progress": progress}
+        learner = ImpressLearner.from_preset(backbone, candidate.preset, **common, **settings)
         for name in basis:
-            learner.learn_basis(name, self.tasks[name])
+            learner.learn_basis(name, self.basis[name])
         if candidate.masks:
             learner.add_masks(candidate.masks, source="disjoint")
         if candidate.features:
-            learner.learn_features(*(self.tasks[name] for name in self.basis))
+            learner.learn_features(*self.basis.values())
         return learner
 
     def network(self, candidate: Candidate) -> tuple[Backbone, Preprocessing | None]:
@@ -311,8 +266,14 @@ class _Workshop:
             classes = max(len(classes_of(data.labels)) for data in self.tasks.values())
             data = next(iter(self.tasks.values()))
             shape = one_tensor(data.inputs_at(np.array([0])))[0].shape
-            new = CreationSettings(candidate.backbone, preset=candidate.preset, seed=self.seed)
-            learner = create_learner(new, classes, shape, self.preprocessing)
+            learner = create_learner(
+                shape,
+                classes,
+                preset=candidate.preset,
+                backbone=candidate.backbone,
+                preprocessing=self.preprocessing,
+                seed=self.seed,
+            )
             self.networks[kind] = learner.backbone, learner.settings.preprocessing
         return self.networks[kind]
 
@@ -320,7 +281,7 @@ class _Workshop:
         """The masks of the basis tasks for the candidate's network."""
         backbone, _ = self.network(candidate)
         if backbone not in self.banks:
-            trainer = self.learner(candidate, {"bank": None}, self.check_time, self.basis)
+            trainer = self.learner(candidate, {"bank": None}, self.check_time, tuple(self.basis))
             self.banks[backbone] = trainer.bank_
         return self.banks[backbone]
 
@@ -328,25 +289,21 @@ class _Workshop:
 def _cases(pilots: Mapping[str, Data], seed: int) -> list[Case]:
     """A fold of each task, and further folds while too few examples are held back."""
     cases: list[Case] = []
-    held = 0
-    for fold, name in product(range(FOLDS), pilots):
-        if len(cases) == MAX_CASES or held >= ENOUGH_HELD_BACK:
-            break
-        title = name if fold == 0 else f"{name} ({fold + 1})"
-        train, held_back = _split(name, pilots[name], fold, seed)
-        cases.append((title, train, held_back))
-        held += len(held_back)
+    total = 0
+    for fold in range(FOLDS):
+        for name, data in pilots.items():
+            if len(cases) == MAX_CASES or total >= ENOUGH_HELD_BACK:
+                return cases
+            generator = np.random.default_rng(seed)
+            held = np.zeros(len(data.labels), dtype=bool)
+            for label in np.unique(data.labels):
+                of_class = generator.permutation(np.flatnonzero(data.labels == label))
+                # The first example is never held back, so that every class is learned.
+                held[of_class[1:][fold::FOLDS]] = True
+            if not held.any():
+                raise InputError(f"task {name!r} has too few examples to hold some back")
+            title = name if fold == 0 else f"{name} ({fold + 1})"
+            held_back = data.subset(np.flatnonzero(held))
+            cases.append((title, data.subset(np.flatnonzero(~held)), held_back))
+            total += len(held_back)
     return cases
-
-
-def _split(name: str, data: Data, fold: int, seed: int) -> tuple[Data, Data]:
-    """The examples to learn from, and those held back: a fifth of each class."""
-    generator = np.random.default_rng(seed)
-    held = np.zeros(len(data.labels), dtype=bool)
-    for label in np.unique(data.labels):
-        of_class = generator.permutation(np.flatnonzero(data.labels == label))
-        # The first example is never held back, so that every class is learned.
-        held[of_class[1:][fold::FOLDS]] = True
-    if not held.any():
-        raise InputError(f"task {name!r} has too few examples to hold some back")
-    return data.subset(np.flatnonzero(~held)), data.subset(np.flatnonzero(held))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -20,13 +21,19 @@ from impresslearn.coefficients.learning import COEFFICIENT_RECIPE
 from impresslearn.coefficients.parametrisation import Coefficients
 from impresslearn.coefficients.quantisation import Precision
 from impresslearn.data import Inputs, Label
-from impresslearn.data.preprocessing import Prepared, Preprocessing
+from impresslearn.data.preprocessing import ImpliedPreprocessing, Prepared, Preprocessing
 from impresslearn.errors import InputError
 from impresslearn.export import TaskModel, export_module
-from impresslearn.inference import InferenceMethod, InferenceSettings, TaskGuess, guess_task
-from impresslearn.inference.labels import accuracy_of, labels_by_task, labels_of
-from impresslearn.learner.known_tasks import KnownTasks
-from impresslearn.learner.learning import Note, Trainer, preprocessing_of
+from impresslearn.inference import (
+    InferenceMethod,
+    InferenceSettings,
+    KnownTask,
+    Mixture,
+    TaskGuess,
+    guess_task,
+)
+from impresslearn.inference.labels import accuracy_of, check_task_names, labels_of
+from impresslearn.learner.learning import Note, Trainer
 from impresslearn.learner.presets import preset as find_preset
 from impresslearn.learner.settings import LearnerSettings, Start
 from impresslearn.masks import POPUP_RECIPE, Allocation, ScoreRule, draw_masks
@@ -36,8 +43,9 @@ from impresslearn.networks import Backbone, create_backbone
 from impresslearn.networks.inputs import check_backbone, checked_inputs
 from impresslearn.networks.layers import TunedKind
 from impresslearn.networks.prediction import Statistics, TaskView
-from impresslearn.store import CACHE_BYTES, Store, TaskInfo, TaskTable, save_file
+from impresslearn.store import CACHE_BYTES, LearnedTask, Store, TaskInfo, TaskTable, save_file
 from impresslearn.store.files import Weights
+from impresslearn.store.tasks import ROLES
 from impresslearn.training.loop import Recipe
 from impresslearn.training.progress import ProgressChoice, progress_for
 
@@ -53,9 +61,9 @@ class ImpressLearner(ReadOnlySettings):
     - sparsity: fraction of zeros in trained and drawn masks, in [0, 1).
     - allocation: how the ones spread over layers: "erdos_renyi" (small layers stay dense) or
       "uniform".
-    - granularity: what a task learns: a coefficient per mask and "layer" (the paper) or per mask
-      and output "unit"; an integer per "weight", without masks; or a "readout" of the features
-      under all masks. `register_parametrisation` adds more.
+    - granularity: the numbers that a task learns: a coefficient per mask and "layer" (the paper) or
+      per mask and output "unit"; an integer per "weight", without masks; or a "readout" of the
+      features under all masks. `register_parametrisation` adds more.
     - output_scale: whether masks also get a learned scale per output unit.
     - precision: what coefficients are rounded to, stored and used in: float32, float16, int8, int5,
       int4, or "coded" (integers whose code length is part of the loss).
@@ -65,11 +73,11 @@ class ImpressLearner(ReadOnlySettings):
     - basis_recipe, task_recipe: how masks and coefficients are optimised.
     - score_rule: whether edge-popup ranks weights by "score" or by its "magnitude".
     - seed: of everything that is drawn; each mask or task learned takes the next one.
-    - preprocessing: what is done to the inputs of every verb; kept with the learner and its
+    - preprocessing: shape and scale of the inputs of every verb; kept with the learner and its
       exports. None takes inputs as they are, with uint8 scaled to [0, 1].
     - start: whether tasks start at a "mixture" of masks (eq. 1) or at the "network" itself, to
       which masks then add; by default at a pretrained network with own heads, without a penalty.
-    - tune: small parameters that a task learns as well: those of "norm" layers, and each "bias".
+    - tune: small parameters that a task learns as well: of "norm" layers, and each "bias".
     - fold_after: the share of a training in which batch norms normalise by the batch; what they
       gather is then folded into the tuned norms.
     - max_bytes: the most that a learned task may take; the price of bits is raised until it fits.
@@ -157,8 +165,14 @@ class ImpressLearner(ReadOnlySettings):
 
     @property
     def preprocessing_(self) -> Preprocessing | None:
-        """What is done to raw inputs: `preprocessing`, or what the first task's inputs tell."""
-        return preprocessing_of(self.settings, self.tasks_)
+        """The preprocessing of raw inputs: the setting, or implied by the first task's inputs."""
+        if self.settings.preprocessing is not None:
+            return self.settings.preprocessing
+        # Without it, uint8 inputs of a task that was learned from the same numbers as floats would
+        # be scaled to [0, 1] without a warning, or the reverse.
+        first = self.tasks_.first()
+        pixels = None if first is None else first.history.get("metrics", {}).get("pixels")
+        return None if pixels is None else ImpliedPreprocessing(pixels=pixels)
 
     @property
     def shared_statistics_(self) -> Statistics | None:
@@ -168,8 +182,11 @@ class ImpressLearner(ReadOnlySettings):
     @property
     def coefficients_(self) -> dict[str, Coefficients]:
         """The coefficients of every learned task, as stored (rounded where so asked)."""
-        learned = (task for task in self.tasks_.all() if task.role == "learned")
-        return {task.name: self._store.coefficients(task) for task in learned}
+        coefficients = {}
+        for task in self.tasks_.all():
+            if task.role == "learned":
+                coefficients[task.name] = self._store.coefficients(task)
+        return coefficients
 
     def learn_basis(
         self, name: str, data: Any, *, seed: int | None = None, note: Note | None = None
@@ -184,8 +201,7 @@ class ImpressLearner(ReadOnlySettings):
         - note: JSON values to keep in the task's history.
 
         Raises InputError if the name is taken, the data cannot be used, or there are more classes
-        than
-        the backbone has outputs.
+        than the backbone has outputs.
         """
         self._trainer.learn_masks([name], data, seeds=seed, note=note)
         return self
@@ -222,8 +238,7 @@ class ImpressLearner(ReadOnlySettings):
         """Draws masks of the learner's sparsity and allocation and adds them to the bank.
 
         - source: "random", "disjoint" (each weight in one of them), "disjoint_kernels" (each
-          kernel), or
-          a source of `masks.register_mask_source`.
+          kernel), or a source of `masks.register_mask_source`.
         - seed: of the draw; the learner's by default.
 
         Raises InputError for an unknown source and for a count below 1.
@@ -241,8 +256,7 @@ class ImpressLearner(ReadOnlySettings):
 
         - data: anything that `as_examples` takes; a few labelled examples suffice.
         - name, seed, note, errors: as in `learn_basis`; InputError also if masks are needed and
-          there are
-          none.
+          there are none.
         """
         self._trainer.learn_tasks({check_name(name): data}, seeds=seed, note=note)
         return self
@@ -251,9 +265,8 @@ class ImpressLearner(ReadOnlySettings):
         """Learns several new tasks, as `learn_task` does one by one.
 
         - tasks: name -> data.
-        - batched: whether to optimise tasks of one size side by side with `torch.vmap`, as many as
-          fit
-          into memory; the results are equal up to rounding. Worth it on a GPU.
+        - batched: whether to optimise tasks of one size side by side with `torch.vmap`, up to what
+          fits into memory; the results are equal up to rounding. Worth it on a GPU.
 
         Raises as `learn_task`, and InputError where a network cannot be batched.
         """
@@ -267,10 +280,9 @@ class ImpressLearner(ReadOnlySettings):
 
         The version before is kept. A readout is fitted anew.
 
-        - data: should show every class still to be told apart; new labels become further classes.
+        - data: of every class that the task must still separate; new labels become further classes.
         - seed, note, errors: as in `learn_task`; InputError also for a basis task, whose mask other
-          tasks
-          combine.
+          tasks combine.
         """
         self._trainer.update_task(name, data, seed=seed, note=note)
         return self
@@ -282,7 +294,7 @@ class ImpressLearner(ReadOnlySettings):
     def restore_task(self, name: str, version: int) -> ImpressLearner:
         """Puts a former version back, bit for bit, as the next version.
 
-        Raises UnknownTaskError, and InputError if there is no such version.
+        Raises UnknownTaskError, and InputError for an unknown version.
         """
         self._store.restore_version(name, check_integer("version", version, 1))
         return self
@@ -301,11 +313,10 @@ class ImpressLearner(ReadOnlySettings):
         Readouts learned from now on read these components and become smaller and more accurate.
 
         - data: as in `learn_task`, of tasks like those to come; 600 inputs of a dozen tasks
-          suffice, and
-          labels do not count.
+          suffice, and labels do not count.
         - dimensions: the number of components.
 
-        Raises InputError for data that cannot be used, and if the granularity is not "readout".
+        Raises InputError for data that cannot be used, and if tasks are not readouts.
         """
         self._trainer.learn_features(data, check_integer("dimensions", dimensions, 1))
         return self
@@ -324,27 +335,46 @@ class ImpressLearner(ReadOnlySettings):
 
         - inputs: (n, ...), raw unless they are `Prepared`.
         - task: one name for all rows; n names for a mixed batch, where each row is computed with
-          the rows
-          of the same task; or None, which infers the task from the inputs: all must belong to one.
+          the rows of the same task; or None, which infers the task from the inputs: all must
+          belong to one. Labels of different kinds give an array of dtype object.
 
         Raises UnknownTaskError if no task has the name, or if the inputs look like no task, and
         InputError for inputs that cannot be used.
         """
         values = self.prepare(inputs)
-        tasks = self.infer_task(Prepared(values)).known() if task is None else task
-        return labels_by_task(values, tasks, self._labels, self.tasks_.learned)
+        if task is None:
+            task = self.infer_task(Prepared(values)).known()
+        if isinstance(task, str):
+            learned = self.tasks_.learned(task)
+            logits = self._store.view(learned).logits(self.backbone, values)
+            return labels_of(logits, learned.classes)
+        names = check_task_names(task, len(values))
+        positions: dict[str, list[int]] = {}
+        for position, name in enumerate(names):
+            positions.setdefault(name, []).append(position)
+        for name in positions:
+            self.tasks_.learned(name)  # before anything is computed
+        parts = {}
+        for name, rows in positions.items():
+            parts[name] = self.predict(Prepared(values[rows]), name)
+        together = np.concatenate([*parts.values()] or [np.array([])])
+        kinds = {part.dtype.kind for part in parts.values()}
+        labels = np.empty(len(names), dtype=object if len(kinds) > 1 else together.dtype)
+        for name, rows in positions.items():
+            labels[rows] = parts[name]
+        return labels
 
     def score(self, data: Any, task: str) -> float:
         """A task's accuracy in [0, 1] on labelled data. Raises as `predict`, and for new labels."""
-        kept, raw = self.tasks_.learned(task), self.preprocessing_
-        return accuracy_of(self.backbone, self._store.view(kept), data, raw, kept.classes)
+        learned = self.tasks_.learned(task)
+        view, preprocessing = self._store.view(learned), self.preprocessing_
+        return accuracy_of(self.backbone, view, data, preprocessing, learned.classes)
 
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
         """The accuracy in [0, 1] on a task that was not learned, with what all tasks share.
 
-        That is the equal mixture of all masks (α = 1/N), or the frozen network without masks or
-        with
-        start="network".
+        All tasks share the equal mixture of all masks (α = 1/N), or the frozen network without
+        masks or with start="network".
 
         - classes: the task's labels, sorted, if the data may not show all.
         """
@@ -362,14 +392,17 @@ class ImpressLearner(ReadOnlySettings):
     ) -> TaskGuess:
         """The task of unlabelled inputs (n, ...), n >= 1, all of one task.
 
-        method: "exhaustive" ("auto": runs every task), "one_shot" (SupSup's, as published)
-        or "alpha" (the paper's). among: "all" tasks, those of role "basis"
-        or "learned", or names. settings: see `guess_task`. Raises as that, and UnknownTaskError.
+        - method: "exhaustive" ("auto": runs every task), "one_shot" (as published for SupSup) or
+          "alpha" (the ImpressLearn paper).
+        - among: "all" tasks, "basis" or "learned" for the tasks of this role, or names.
+        - settings: see `guess_task`.
+
+        Raises as `guess_task`, and UnknownTaskError for an unknown name.
         """
         return guess_task(
             self.backbone,
             self.bank_,
-            KnownTasks(self._store, among),
+            self._known_tasks(among),
             self.prepare(inputs),
             method,
             shared=self.shared_statistics_,
@@ -389,9 +422,16 @@ class ImpressLearner(ReadOnlySettings):
 
     def task_model(self, task: str, *, prepared: bool = False) -> TaskModel:
         """A task as `impresslearn.export` takes it, for raw or `prepared` inputs."""
-        kept, raw = self.tasks_.learned(task), None if prepared else self.settings.preprocessing
-        view = self._store.view(kept)
-        return TaskModel(self.backbone, view, kept.name, kept.classes, raw, kept.version)
+        learned = self.tasks_.learned(task)
+        preprocessing = None if prepared else self.settings.preprocessing
+        return TaskModel(
+            self.backbone,
+            self._store.view(learned),
+            learned.name,
+            learned.classes,
+            preprocessing,
+            learned.version,
+        )
 
     def export(self, task: str, *, prepared: bool = False) -> nn.Module:
         """A module from inputs to a task's logits, which shares nothing with the learner.
@@ -410,9 +450,11 @@ class ImpressLearner(ReadOnlySettings):
     ) -> ImpressLearner:
         """Writes everything to one new file, whole or not at all; `load` and `open_store` read it.
 
-        tasks: only these and the masks they need. weights: "stored", or "seed" to keep only the
-        network's settings and its SHA-256. Raises InputError for a path that is taken, unless
-        `overwrite`, and StoreError where it cannot be written.
+        - tasks: only these and the masks they need; by default all.
+        - weights: "stored", or "seed" to keep only the network's settings and its SHA-256.
+        - overwrite: whether an existing file may be replaced.
+
+        Raises InputError for a path that is taken, and StoreError if it cannot be written.
         """
         plain = self.settings.plain()
         save_file(self._store, plain, path, names=tasks, weights=weights, overwrite=overwrite)
@@ -430,8 +472,31 @@ class ImpressLearner(ReadOnlySettings):
 
     @property
     def _trainer(self) -> Trainer:
-        return Trainer(self._store, self.settings, progress_for(self.progress).titled)
+        progress = progress_for(self.progress).titled
+        return Trainer(self._store, self.settings, self.preprocessing_, progress)
 
-    def _labels(self, inputs: Tensor | Inputs, task: str) -> np.ndarray:
-        learned = self.tasks_.learned(task)
-        return labels_of(self._store.view(learned).logits(self.backbone, inputs), learned.classes)
+    def _known_tasks(self, among: str | Sequence[str]) -> list[KnownTask]:
+        """Tasks as inference takes them; their weights are made when they are needed."""
+        if not isinstance(among, str):
+            chosen = [self.tasks_.learned(name) for name in dict.fromkeys(among)]
+        elif among in ("all", *ROLES):
+            chosen = [task for task in self.tasks_.all() if among in ("all", task.role)]
+        else:
+            raise InputError(f"among must be all, {', '.join(ROLES)} or task names, got {among!r}")
+        known = []
+        for task in chosen:
+            view = partial(self._store.view, task, evict_others=False)
+            parts = () if task.coefficients is None else task.coefficients.parts
+            is_mixture = any(part.kind == "masks" for part in parts)
+            mixture = partial(self._mixture, task)
+            known.append(
+                KnownTask(task.name, len(task.classes), view, task.profile, mixture, is_mixture)
+            )
+        return known
+
+    def _mixture(self, task: LearnedTask) -> Mixture | None:
+        """The task as a mixture of masks; None for a task with other numbers."""
+        numbers = self._store.coefficients(task)
+        if not numbers.alpha or numbers.of("deltas"):
+            return None
+        return Mixture(numbers.alpha, numbers.output_scale, numbers.residual)

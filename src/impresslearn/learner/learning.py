@@ -7,100 +7,63 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count, islice
+from itertools import count
 from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from impresslearn.checks import check_flag, check_name, check_seed, plain_json
 from impresslearn.coefficients.learning import trainable_numbers
 from impresslearn.coefficients.parametrisation import Coefficients
-from impresslearn.data import (
-    Examples,
-    Inputs,
-    Preprocessing,
-    StreamedExamples,
-    grown_classes,
-    to_batches,
-)
+from impresslearn.coefficients.readout import Projection, Readout, fit_readout
+from impresslearn.data import Examples, Inputs, Preprocessing, grown_classes, to_batches
 from impresslearn.data.preprocessing import ImpliedPreprocessing, Prepared
-from impresslearn.errors import InputError
-from impresslearn.learner.chance import warn_if_at_chance
-from impresslearn.learner.readouts import learn_projection, learn_readout
+from impresslearn.errors import InputError, NotLearnedWarning, warn_caller
 from impresslearn.learner.settings import HIGHEST_PRICE, LearnerSettings
 from impresslearn.masks import PopupScores, trainable_scores
 from impresslearn.masks.sparsity import ones_per_layer
-from impresslearn.networks.inputs import TrainingData, are_pixels, training_examples
-from impresslearn.networks.prediction import TrainingPhase
-from impresslearn.store import LearnedTask, Store, TaskTable
+from impresslearn.networks.inputs import (
+    LOOKED_AT,
+    TrainingData,
+    are_pixels,
+    spread_places,
+    training_examples,
+)
+from impresslearn.networks.prediction import BATCH, TrainingPhase
+from impresslearn.store import LearnedTask, Store
 from impresslearn.store.store import TrainingRun
+from impresslearn.tables import percent
 from impresslearn.training.batched import Problem, solve
 from impresslearn.training.loop import FitResult, TaskTraining, with_head
 from impresslearn.training.progress import Progress
 
 MAX_PRICE_TRIALS = 8
 """How often the price of bits is raised for a task that takes more than `max_bytes`."""
-LEAST_RISE = 1.15
-"""The price rises at least by this factor; each further time by the square of the last factor."""
+MIN_PRICE_RISE = 1.15
+"""The least factor by which the price rises; each further time its power doubles."""
+CHANCE_LOSS_RATIO = 0.98
+"""A task whose final loss is below this share of the loss by chance has learned something."""
 Note = Mapping[str, Any]
-"""What a caller wants to keep in a task's history: JSON values."""
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """What a training gave: numbers, norm statistics, and how it ended (None: not known)."""
-
-    coefficients: Coefficients
-    phase: TrainingPhase
-    result: FitResult | None
-
-
-@dataclass(frozen=True)
-class Lesson:
-    """All that goes into the history of a task beside how it was trained.
-
-    - pixels: whether its raw inputs are pixels; None where that was left open.
-    - note: the caller's own JSON values.
-    - started: when its training began (seconds).
-    """
-
-    pixels: bool | None
-    note: Any
-    started: float
-
-    def metrics(self, examples: Sized, result: FitResult | None) -> dict[str, Any]:
-        """Number of examples, seconds, steps, final loss (nats), pixels and note."""
-        seconds = float(f"{time.perf_counter() - self.started:.3g}")
-        metrics: dict[str, Any] = {"examples": len(examples), "seconds": seconds}
-        if self.pixels is not None:
-            metrics["pixels"] = self.pixels
-        if result is not None and result.steps:
-            metrics |= {"steps": result.steps, "loss": float(f"{result.final_loss:.4g}")}
-        if self.note:
-            metrics["note"] = self.note
-        return metrics
-
-
-def preprocessing_of(settings: LearnerSettings, tasks: TaskTable) -> Preprocessing | None:
-    """What raw inputs go through: the settings' preprocessing, or what the first task implies.
-
-    Without the latter, uint8 inputs of a task that was learned from the same numbers as floats
-    would be scaled to [0, 1] without a warning, or the reverse.
-    """
-    first = None if settings.preprocessing else tasks.first()
-    pixels = None if first is None else first.history.get("metrics", {}).get("pixels")
-    return settings.preprocessing if pixels is None else ImpliedPreprocessing(pixels=pixels)
+"""JSON values that a caller keeps in a task's history."""
+Fitted = tuple[Coefficients, TrainingPhase, FitResult | None]
+"""What a training gave: numbers, norm statistics, and how it ended (None: not known)."""
 
 
 @dataclass(frozen=True)
 class Trainer:
     """Learns by a learner's settings and commits to its store.
 
+    - preprocessing: what raw inputs go through, None before the first task decides.
     - progress: gives the progress of a training with a title.
     """
 
     store: Store
     settings: LearnerSettings
+    preprocessing: Preprocessing | None
     progress: Callable[[str], Progress]
 
     def learn_masks(
@@ -116,37 +79,40 @@ class Trainer:
         store, settings, backbone = self.store, self.settings, self.store.backbone
         names = [check_name(name) for name in names]
         store.check_new_masks(names)
-        chosen = self._seeds(len(names), seeds)
-        if not len(chosen) == len(set(chosen)) == len(names):
-            raise InputError(f"{len(names)} masks need {len(names)} distinct seeds, got {chosen}")
+        seeds = self._seeds(len(names), seeds)
+        if not len(seeds) == len(set(seeds)) == len(names):
+            raise InputError(f"{len(names)} masks need {len(names)} distinct seeds, got {seeds}")
         note = _checked_note(note)
-        examples, classes = training_examples(backbone, data, self._preprocessing)
-        lesson = Lesson(self._pixels(data, examples), note, time.perf_counter())
+        examples, classes = training_examples(backbone, data, self.preprocessing)
+        about = note | self._pixels(data, examples)
+        started = time.perf_counter()
         source = to_batches(examples, classes, backbone.device)
         ones = ones_per_layer(backbone.layers, settings.sparsity, settings.allocation)
-        first = TrainingPhase.begin(backbone, store.shared)
+        first_phase = TrainingPhase.begin(backbone, store.shared)
         title = f"basis {names[0]}" if len(names) == 1 else f"{len(names)} masks of {names[0]}"
         recipe, progress = settings.basis_recipe, self.progress(title)
 
         def problem(seed: int) -> Problem:
-            # Where all tasks share norm statistics, the others use those that the first gathered.
-            phase = first if seed == chosen[0] else TrainingPhase.begin(backbone, first.statistics)
+            phase = first_phase
+            if seed != seeds[0]:
+                # Where all tasks share norm statistics, the first mask gathers them for the others.
+                phase = TrainingPhase.begin(backbone, first_phase.statistics)
             training = TaskTraining(backbone, source, len(classes), recipe, phase, seed, progress)
-            scores = PopupScores.create(
-                backbone.layers, ones, seed, settings.score_rule, backbone.device
-            )
+            rule, device = settings.score_rule, backbone.device
+            scores = PopupScores.create(backbone.layers, ones, seed, rule, device)
             return training, with_head(trainable_scores(scores, backbone), backbone, len(classes))
 
-        masks, recipes, heads, fits = {}, {}, [], []
-        solved = solve(chosen, problem, check_flag("batched", batched), progress)
+        masks, recipes, heads, results = {}, {}, [], []
+        solved = solve(seeds, problem, check_flag("batched", batched), progress)
         for name, (seed, (_, trained), result) in zip(names, solved, strict=True):
             masks[name], head = trained.result()
             recipes[name] = settings.mask_recipe(seed)
             heads.append(head)
-            fits.append(result)
-        run = TrainingRun(examples, classes, first, lesson.metrics(examples, fits[0]))
+            results.append(result)
+        metrics = _metrics(about, started, len(examples), results[0])
+        run = TrainingRun(examples, classes, first_phase, metrics)
         store.commit_basis(masks, recipes, run, heads[0], settings.precision)
-        warn_if_at_chance(store, settings, names[0], (examples, classes), fits[0])
+        self._warn_if_at_chance(names[0], (examples, classes), results[0], None)
 
     def learn_tasks(
         self,
@@ -156,7 +122,7 @@ class Trainer:
         batched: bool = False,
         note: Note | None = None,
     ) -> None:
-        """Learns new tasks; `batched`: those of one size side by side."""
+        """Learns new tasks; `batched`: tasks of one size side by side."""
         store, backbone = self.store, self.store.backbone
         if not isinstance(tasks, Mapping):
             kind = type(tasks).__name__
@@ -164,22 +130,32 @@ class Trainer:
         tasks = {check_name(name): data for name, data in tasks.items()}
         for name in tasks:
             store.check_new_task(name)
-        chosen = dict(zip(tasks, self._seeds(len(tasks), seeds), strict=True))
+        seeds = dict(zip(tasks, self._seeds(len(tasks), seeds), strict=True))
         note = _checked_note(note)
         prepared: dict[str, TrainingData] = {}
-        pixels, how = None, self._preprocessing
+        pixels: dict[str, bool] = {}
+        preprocessing = self.preprocessing
         for name, data in tasks.items():
-            prepared[name] = training_examples(backbone, data, how)
+            prepared[name] = training_examples(backbone, data, preprocessing)
             if len(prepared) == 1:
                 # The first task decides how raw inputs of all the others are taken.
                 pixels = self._pixels(data, prepared[name][0])
-                how = how if pixels is None or how else ImpliedPreprocessing(pixels=pixels)
-        if check_flag("batched", batched) and not self._closed_form:
-            self._learn_side_by_side(prepared, chosen, pixels, note)
+                if pixels and preprocessing is None:
+                    preprocessing = ImpliedPreprocessing(**pixels)
+        if not check_flag("batched", batched) or self._closed_form:
+            for name, data in prepared.items():
+                self._learn_one(name, data, seeds[name], note | pixels)
             return
-        for name, data in prepared.items():
-            lesson = Lesson(pixels, note, time.perf_counter())
-            self._learn_one(name, data, chosen[name], lesson)
+
+        def problem(name: str) -> Problem:
+            return self._problem(name, prepared[name], seeds[name], self.settings)
+
+        for names in _of_one_size(prepared):
+            started, progress = time.perf_counter(), self.progress(f"{len(names)} tasks")
+            for name, (training, trained), result in solve(names, problem, True, progress):
+                fitted = trained.result(), training.phase, result
+                about = note | pixels | {"seconds": _seconds_since(started)}
+                self._learn_one(name, prepared[name], seeds[name], about, fitted=fitted)
 
     def update_task(
         self, name: str, data: Any, *, seed: int | None = None, note: Note | None = None
@@ -193,73 +169,71 @@ class Trainer:
                 f"{name!r} is a basis task: its mask is one that other tasks combine and never "
                 "changes; learn the new data as a task of another name"
             )
-        (chosen,) = self._seeds(1, seed)
-        examples, seen = training_examples(backbone, data, self._preprocessing)
+        (seed,) = self._seeds(1, seed)
+        examples, seen = training_examples(backbone, data, self.preprocessing)
         classes = grown_classes(task.classes, seen, backbone.most_classes)
-        lesson = Lesson(self._pixels(data, examples), note, time.perf_counter())
-        self._learn_one(name, (examples, classes), chosen, lesson, replaced=task)
+        about = note | self._pixels(data, examples)
+        self._learn_one(name, (examples, classes), seed, about, replaced=task)
 
+    @torch.no_grad()
     def learn_features(self, data: Sequence[Any], dimensions: int) -> None:
-        """Learns the projection of features that later readouts use."""
-        store = self.store
+        """Learns the projection of features under every mask that later readouts use."""
+        store, backbone = self.store, self.store.backbone
         store.database.check_writable()
-        prepared = [training_examples(store.backbone, each, self._preprocessing) for each in data]
-        projection = learn_projection(store, self.settings, prepared, dimensions)
-        store.commit_projection(projection)
+        if not self._closed_form:
+            raise InputError('features are learned for readouts, as of the preset "few_labels"')
+        if not data:
+            raise InputError("features are learned from data; give the data of a task or more")
+        num_masks, residual = self._feature_networks()
+        features = []
+        for labelled in data:
+            prepared = training_examples(backbone, labelled, self.preprocessing)
+            features.append(self._features(prepared, num_masks, residual)[0])
+        projection = Projection.of(torch.cat(features), dimensions, num_masks, residual)
+        matrix = projection.matrix.to(backbone.device)
+        store.commit_projection(replace(projection, matrix=matrix))
 
     def _learn_one(
         self,
         name: str,
         data: TrainingData,
         seed: int,
-        lesson: Lesson,
+        about: Mapping[str, Any],
         replaced: LearnedTask | None = None,
         fitted: Fitted | None = None,
     ) -> None:
         """Learns and commits a task, at rising prices of bits until it fits into max_bytes.
 
+        - about: further metrics for the task's history.
         - replaced: the version that is learned further.
         - fitted: a training that was done already, at the settings' price.
         """
-        settings = self.settings
-        for raises in count():
-            fitted = fitted or self._fit(name, data, seed, settings, replaced)
-            examples, classes = data
-            metrics = lesson.metrics(examples, fitted.result)
+        settings, started = self.settings, time.perf_counter()
+        for trial in count():
+            if fitted is not None:
+                coefficients, phase, result = fitted
+                fitted = None
+            elif self._closed_form:
+                coefficients, result = self._fit_readout(data, settings), None
+                phase = TrainingPhase.begin(self.store.backbone, self.store.shared)
+            else:
+                training, trained = self._problem(name, data, seed, settings, replaced)
+                result = training.fit(trained)
+                coefficients, phase = trained.result(), training.phase
+            metrics = _metrics(about, started, len(data[0]), result)
             size = self.store.commit_learned(
                 name,
-                fitted.coefficients,
+                coefficients,
                 settings.precision,
                 settings.task_history(seed),
-                TrainingRun(examples, classes, fitted.phase, metrics),
+                TrainingRun(*data, phase, metrics),
                 replaced=replaced,
                 max_bytes=settings.max_bytes,
             )
             if size is None:
-                # Readouts have no loss to look at: theirs are zero where nothing was learned.
-                numbers = fitted.coefficients if self._closed_form else None
-                warn_if_at_chance(self.store, settings, name, data, fitted.result, numbers)
+                self._warn_if_at_chance(name, data, result, coefficients)
                 return
-            settings = _at_higher_price(settings, name, size, raises)
-            fitted = None
-
-    def _fit(
-        self,
-        name: str,
-        data: TrainingData,
-        seed: int,
-        settings: LearnerSettings,
-        replaced: LearnedTask | None,
-    ) -> Fitted:
-        examples, classes = data
-        store, backbone = self.store, self.store.backbone
-        if self._closed_form:
-            source = to_batches(examples, classes, backbone.device)
-            numbers = learn_readout(store, settings, source, len(classes))
-            return Fitted(numbers, TrainingPhase.begin(backbone, store.shared), None)
-        training, trained = self._problem(name, data, seed, settings, replaced)
-        result = training.fit(trained)
-        return Fitted(trained.result(), training.phase, result)
+            settings = _at_higher_price(settings, name, size, trial)
 
     def _problem(
         self,
@@ -271,91 +245,199 @@ class Trainer:
     ) -> Problem:
         """The optimisation of a task's numbers."""
         store, backbone, (examples, classes) = self.store, self.store.backbone, data
-        how = settings.coefficient_training
-        source = to_batches(examples, classes, backbone.device)
+        training = settings.coefficient_training
         present = statistics = None
         if replaced is not None:
             present, statistics = store.coefficients(replaced), store.statistics(replaced)
         numbers = trainable_numbers(
-            backbone, store.bank, how, len(source), len(classes), seed, present
+            backbone, store.bank, training, len(examples), len(classes), seed, present
         )
-        training = TaskTraining(
+        task_training = TaskTraining(
             backbone,
-            source,
+            to_batches(examples, classes, backbone.device),
             len(classes),
-            how.recipe,
+            training.recipe,
             TrainingPhase.begin(backbone, store.shared, statistics),
             seed,
             self.progress(f"task {name}"),
-            how.fold_after,
+            training.fold_after,
         )
-        return training, numbers
+        return task_training, numbers
 
-    def _learn_side_by_side(
+    @torch.no_grad()
+    def _fit_readout(self, data: TrainingData, settings: LearnerSettings) -> Coefficients:
+        """A readout of the features under every mask, or of their projection kept last.
+
+        Inputs are taken as they are, without augmentation.
+        """
+        store, head = self.store, self.store.backbone.own_head
+        number, projection = store.last_projection()
+        num_masks, residual = self._feature_networks()
+        if projection is not None:
+            num_masks, residual = projection.num_masks, projection.residual
+        features, targets = self._features(data, num_masks, residual)
+        if projection is not None:
+            features = features @ projection.matrix
+        fitted = fit_readout(
+            features,
+            targets,
+            len(data[1]),
+            bias=head is not None and len(head.shapes) == 2,
+            bit_price=settings.coefficient_training.spec.bit_price,
+            components=projection is not None,
+        )
+        numbers = tuple(values.to(store.backbone.device) for values in fitted.head)
+        part = Readout(len(numbers[0]), number, residual)
+        return Coefficients((part,), (numbers,), num_masks, fitted.grids)
+
+    def _feature_networks(self) -> tuple[int, bool]:
+        """How many masks give features, and whether the network itself does.
+
+        Raises InputError for networks whose features a readout cannot use.
+        """
+        store, backbone = self.store, self.store.backbone
+        if backbone.own_head is None:
+            line = 'a readout is a head of the task\'s own; make the network with head="own"'
+            raise InputError(line)
+        if backbone.has_task_statistics:
+            raise InputError(
+                "a readout uses features of networks with one set of norm statistics; make the "
+                'network with norm="shared" or norm="batch", not "per_task"'
+            )
+        if backbone.shares_statistics and store.shared is None:
+            raise InputError(
+                "the first task gathers the norm statistics that all tasks share; learn a basis "
+                "task before a readout"
+            )
+        return len(store.bank), self.settings.start == "network" or not len(store.bank)
+
+    def _features(
+        self, data: TrainingData, num_masks: int, residual: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Features (n, f) of all examples, and their class indices (n,)."""
+        store, backbone = self.store, self.store.backbone
+        view = store.feature_view(num_masks, residual)
+        parts, targets = [], []
+        for inputs, indices in to_batches(*data, backbone.device).batches(BATCH):
+            parts.append(view.features(backbone, inputs).float())
+            targets.append(indices)
+        features = torch.cat(parts)
+        width = backbone.own_head.fan_in if backbone.own_head else 0
+        if features.shape[1] != (num_masks + residual) * width:
+            raise InputError(
+                f"the last layer of {backbone.name} reads {(num_masks + residual) * width} "
+                f"features, but {features.shape[1]} enter it an input; a readout needs a linear one"
+            )
+        return features, torch.cat(targets)
+
+    def _warn_if_at_chance(
         self,
-        prepared: Mapping[str, TrainingData],
-        seeds: Mapping[str, int],
-        pixels: bool | None,
-        note: Any,
+        name: str,
+        data: TrainingData,
+        result: FitResult | None,
+        coefficients: Coefficients | None,
     ) -> None:
-        def problem(name: str) -> Problem:
-            return self._problem(name, prepared[name], seeds[name], self.settings)
+        """Warns if a task predicts its training examples no better than its commonest class does.
 
-        for names in _of_one_size(prepared):
-            lesson = Lesson(pixels, note, time.perf_counter())
-            progress = self.progress(f"{len(names)} tasks")
-            for name, (training, trained), result in solve(names, problem, True, progress):
-                fitted = Fitted(trained.result(), training.phase, result)
-                self._learn_one(name, prepared[name], seeds[name], lesson, fitted=fitted)
-
-    @property
-    def _preprocessing(self) -> Preprocessing | None:
-        return preprocessing_of(self.settings, self.store.tasks)
+        The usual reasons are a price on bits that is too high, too few steps, or inputs of an odd
+        scale.
+        """
+        examples, classes = data
+        _, counts = np.unique(examples.labels, return_counts=True)
+        shares = counts / counts.sum()
+        chance_loss = -float(shares @ np.log(shares))  # nats, of always predicting the shares
+        if result is not None and result.final_loss < CHANCE_LOSS_RATIO * chance_loss:
+            return
+        # A readout has no loss to look at: it is zero where nothing was learned.
+        numbers = coefficients.tensors() if coefficients and self._closed_form else ()
+        if any(tensor.any() for tensor in numbers):
+            return
+        # Only now is it worth predicting, and some of the examples are enough.
+        store = self.store
+        places = spread_places(len(examples), LOOKED_AT)
+        source = to_batches(examples.subset(places), classes, store.backbone.device)
+        view = store.view(store.tasks.learned(name), evict_others=False)
+        accuracy, chance = view.accuracy(store.backbone, source), float(shares.max())
+        two_errors = 2 * (chance * (1 - chance) / len(places)) ** 0.5
+        if accuracy >= chance + two_errors:
+            return
+        has_price = self.settings.precision == "coded" and self.settings.bit_price > 0
+        hint = "lower the bit_price" if has_price else "try more steps or another learning rate"
+        warn_caller(
+            f"{name!r} was not learned: {percent(accuracy)} of its examples are classified "
+            f"correctly, and the commonest class makes up {percent(chance)} of them; {hint}",
+            NotLearnedWarning,
+        )
 
     @property
     def _closed_form(self) -> bool:
         return self.settings.coefficient_training.spec.parametrisation.closed_form
 
-    def _pixels(self, data: Any, examples: Examples | StreamedExamples) -> bool | None:
+    def _pixels(self, data: Any, examples: Any) -> dict[str, bool]:
         """Whether a task's inputs are pixels, for its history: as the first task's, or its own.
 
-        None where a preprocessing or the first task left it open, and of a first task whose inputs
-        were prepared.
+        Empty where a preprocessing or the first task left it open, and for a first task whose
+        inputs were prepared.
         """
+        pixels = None
         if self.settings.preprocessing is not None:
-            return None
-        if self.store.tasks.first() is None and not isinstance(data, Prepared):
-            return are_pixels(self.store.backbone, examples)
-        return None if self._preprocessing is None else self._preprocessing.pixels
+            return {}
+        if self.preprocessing is not None:
+            pixels = self.preprocessing.pixels
+        elif self.store.tasks.first() is None and not isinstance(data, Prepared):
+            pixels = are_pixels(self.store.backbone, examples)
+        return {} if pixels is None else {"pixels": pixels}
 
-    def _seeds(self, number: int, given: Sequence[int] | int | None) -> list[int]:
-        """The given seeds, or the next ones that no mask of the bank was trained with."""
-        if given is not None:
-            return [check_seed(s) for s in (given if isinstance(given, Iterable) else [given])]
-        first = self.settings.seed + self.store.trainings()
-        infos = [info for info in self.store.bank.infos if info.source == "edge_popup"]
-        used = {info.recipe.get("seed") for info in infos}
-        return list(islice((seed for seed in count(first) if seed not in used), number))
+    def _seeds(self, number: int, seeds: Sequence[int] | int | None) -> list[int]:
+        """The seeds as a list, or the next ones that no mask of the bank was trained with."""
+        if seeds is not None:
+            return list(map(check_seed, seeds if isinstance(seeds, Iterable) else [seeds]))
+        used = set()
+        for info in self.store.bank.infos:
+            if info.source == "edge_popup":
+                used.add(info.recipe.get("seed"))
+        unused: list[int] = []
+        seed = self.settings.seed + self.store.trainings()
+        while len(unused) < number:
+            if seed not in used:
+                unused.append(seed)
+            seed += 1
+        return unused
+
+
+def _seconds_since(started: float) -> float:
+    return float(f"{time.perf_counter() - started:.3g}")
+
+
+def _metrics(
+    about: Mapping[str, Any], started: float, examples: int, result: FitResult | None
+) -> dict[str, Any]:
+    """For a task's history: number of examples, seconds, steps, final loss (nats), and `about`."""
+    metrics: dict[str, Any] = {"examples": examples, "seconds": _seconds_since(started)}
+    if result is not None and result.steps:
+        metrics |= {"steps": result.steps, "loss": float(f"{result.final_loss:.4g}")}
+    return metrics | about
 
 
 def _at_higher_price(
-    settings: LearnerSettings, name: str, size: int, raises: int
+    settings: LearnerSettings, name: str, size: int, trial: int
 ) -> LearnerSettings:
     """Settings at a price at which a task of this size should fit into max_bytes."""
     most = settings.max_bytes
     assert most is not None
-    if raises == MAX_PRICE_TRIALS:
+    if trial == MAX_PRICE_TRIALS:
         raise InputError(
             f"task {name!r} takes {size} bytes even at a bit_price of {settings.bit_price:.3g}; "
             f"max_bytes is {most}, raise it"
         )
-    rise = 2**raises * math.log(max(LEAST_RISE, (size / most) ** 2))
+    # Bytes fall about as the square root of the price.
+    rise = 2**trial * math.log(max(MIN_PRICE_RISE, (size / most) ** 2))
     price = settings.bit_price * math.exp(min(rise, 50.0))
     return replace(settings, bit_price=min(price, HIGHEST_PRICE))
 
 
 def _of_one_size(prepared: Mapping[str, TrainingData]) -> list[list[str]]:
-    """Names in groups of equal sizes; data that are not one tensor are groups of their own."""
+    """Names in groups of equal sizes; data that are not one tensor form a group alone."""
     groups: dict[object, list[str]] = {}
     for name, (examples, classes) in prepared.items():
         key: object = name
@@ -365,8 +447,10 @@ def _of_one_size(prepared: Mapping[str, TrainingData]) -> list[list[str]]:
     return list(groups.values())
 
 
-def _checked_note(note: Note | None) -> Any:
-    """The note as JSON values. Raises InputError for one that cannot be written as such."""
-    if note is not None and not isinstance(note, Mapping):
+def _checked_note(note: Note | None) -> dict[str, Any]:
+    """The note as metrics of a task. Raises InputError unless it consists of JSON values."""
+    if not note:
+        return {}
+    if not isinstance(note, Mapping):
         raise InputError(f"a note must be a mapping of JSON values, got {type(note).__name__}")
-    return note and plain_json(dict(note), "a note")
+    return {"note": plain_json(dict(note), "a note")}

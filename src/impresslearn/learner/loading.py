@@ -1,4 +1,4 @@
-"""Loads learners from stores: `load` into memory, `open_store` on the file itself."""
+"""Learners from stores: `load` into memory, `open_store` on the file itself."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from impresslearn.checks import check_known
 from impresslearn.errors import InputError, StoreError
 from impresslearn.learner.learner import ImpressLearner
 from impresslearn.learner.settings import restored_settings
@@ -27,8 +28,10 @@ def load(
 
     What it learns afterwards stays in memory until `save`.
 
+    - path: of the store.
     - module: the structure of a network that was adapted from your own module; its weights come
       from the file.
+    - device: where the network and the masks go.
     - settings: override the learner's, such as progress=False.
 
     Raises StoreError if the file is not a store, is damaged, or belongs to another network.
@@ -45,17 +48,17 @@ def open_store(
     timeout: float = 60.0,
     **settings: Any,
 ) -> ImpressLearner:
-    """A learner that works on the file: what it learns is committed before the call returns.
+    """A learner that works on the file: each verb commits its result before it returns.
 
     Masks and tasks are read and checked when they are needed, and tasks that another process
     learns into the file appear at once. Use it in a `with` statement, or call `close`.
 
     - readonly: refuse to learn.
     - timeout: seconds to wait for another process's commit.
-    - module, device, settings: as in `load`. Raises as `load` does.
+    - path, module, device, settings: as in `load`. Raises as `load` does.
     """
-    how = {"module": module, "device": device, "readonly": readonly, "timeout": timeout}
-    return _learner(open_file, path, settings, **how)
+    options = {"module": module, "device": device, "readonly": readonly, "timeout": timeout}
+    return _learner(open_file, path, settings, **options)
 
 
 def verify_store(path: str | os.PathLike, module: nn.Module | None = None) -> dict[str, int]:
@@ -73,17 +76,20 @@ def _learner(
     read: Callable[..., tuple[Store, dict[str, Any]]],
     path: Any,
     settings: dict[str, Any],
-    **how: Any,
+    **options: Any,
 ) -> ImpressLearner:
-    known = set(inspect.signature(ImpressLearner).parameters) - {"backbone", "bank"}
     if "backbone" in settings:
         raise InputError("the network comes from the file; give the structure of yours as module=")
+    known = [name for name in inspect.signature(ImpressLearner).parameters if name != "bank"]
     for name in settings:
-        if name not in known:
-            raise InputError(f"a learner has no setting {name!r}; choose from {sorted(known)}")
-    store, plain = read(path, cache_bytes=settings.get("cache_bytes", CACHE_BYTES), **how)
+        check_known("a learner has no setting", name, known)
+    store, plain = read(path, cache_bytes=settings.get("cache_bytes", CACHE_BYTES), **options)
     try:
-        stored = _stored_settings(plain, path)
+        try:
+            stored = restored_settings(plain)
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
+            line = f"the settings of a learner in {path} cannot be used: {error}"
+            raise StoreError(line) from None
         preprocessing = settings.get("preprocessing", stored["preprocessing"])
         if preprocessing != stored["preprocessing"]:
             raise InputError(
@@ -97,10 +103,3 @@ def _learner(
         raise
     learner._store = store
     return learner
-
-
-def _stored_settings(plain: dict[str, Any], path: Any) -> dict[str, Any]:
-    try:
-        return restored_settings(plain)
-    except (TypeError, KeyError, ValueError, AttributeError) as error:
-        raise StoreError(f"the settings of a learner in {path} cannot be used: {error}") from None

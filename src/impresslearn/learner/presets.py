@@ -28,15 +28,15 @@ class Preset:
 
     - init, gain: of the network.
     - masks: disjoint masks, kernels whole, that a new learner starts with.
-    - own_head: whether each task needs a head of its own.
+    - own_head: whether the network must have a head per task.
     - more: further settings of `ImpressLearner`. All other fields are its settings of that name.
     """
 
     description: str
-    init: str
-    allocation: Allocation
-    basis_recipe: Recipe
-    task_recipe: Recipe
+    init: str = "signed_constant"
+    allocation: Allocation = "erdos_renyi"
+    basis_recipe: Recipe = POPUP_RECIPE
+    task_recipe: Recipe = COEFFICIENT_RECIPE
     penalty: float = 0.0
     score_rule: ScoreRule = "magnitude"
     sparsity: float = 0.9
@@ -60,33 +60,33 @@ class Preset:
         return {**self.mask_settings(), **task_settings, **self.more}
 
     def settings_on(
-        self, backbone: Backbone, given: Mapping[str, Any], learner: Callable[..., Any]
+        self, backbone: Backbone, overrides: Mapping[str, Any], learner: Callable[..., Any]
     ) -> dict[str, Any]:
         """Keyword arguments for a learner's class on a network.
 
-        - given: settings in place of the preset's. A recipe is a `Recipe` or a mapping of the
+        - overrides: settings in place of the preset's. A recipe is a `Recipe` or a mapping of the
           entries to change; `recipe` changes both recipes.
 
         Raises InputError for settings that the class does not have, and if the preset needs heads
         of the tasks' own and the network has none.
         """
         known = [*signature(learner).parameters, "recipe"]
-        for name in given:
+        for name in overrides:
             check_known("a learner has no setting", name, known)
         if self.own_head and backbone.own_head is None:
             raise InputError(
                 "this preset needs a network whose tasks have their own heads: create it with "
                 'head="own", or adapt one by il.adapt(module)'
             )
-        settings = {**self.learner_settings(), **given}
+        settings = {**self.learner_settings(), **overrides}
         both = settings.pop("recipe", {})
         for name in RECIPES:
-            settings[name] = getattr(self, name).changed(both).changed(given.get(name, {}))
-        if settings.get("precision") != "coded" and "bit_price" not in given:
+            settings[name] = getattr(self, name).changed(both).changed(overrides.get(name, {}))
+        if settings.get("precision") != "coded" and "bit_price" not in overrides:
             settings.pop("bit_price", None)
         # Norm statistics can only be folded into norms that the network has.
         tune = checked_tune(settings.get("tune", ()))
-        if "fold_after" not in given and not can_fold(backbone, tune):
+        if "fold_after" not in overrides and not can_fold(backbone, tune):
             settings.pop("fold_after", None)
         return settings
 
@@ -94,18 +94,11 @@ class Preset:
 PRESETS = {
     "default": Preset(
         "Adam with cosine decay, signed-constant weights, Erdős–Rényi sparsity: our best settings",
-        init="signed_constant",
         gain=2.0,
-        allocation="erdos_renyi",
-        basis_recipe=POPUP_RECIPE,
-        task_recipe=COEFFICIENT_RECIPE,
     ),
     "pretrained": Preset(
         "A pretrained network from `adapt`: masks that add to its weights, tuned norms and biases, "
         "and a head, all coded",
-        init="signed_constant",
-        allocation="erdos_renyi",
-        basis_recipe=POPUP_RECIPE,
         task_recipe=Recipe(lr=0.02, epochs=40, batch_size=32, min_steps=300, label_smoothing=0.1),
         masks=16,
         own_head=True,
@@ -121,20 +114,13 @@ PRESETS = {
     "few_labels": Preset(
         'A network with head="own" and few examples per task: a coded linear readout of the '
         "features under all masks of its bank, or of the network's own features",
-        init="signed_constant",
         gain=2.0,
-        allocation="erdos_renyi",
-        basis_recipe=POPUP_RECIPE,
-        task_recipe=COEFFICIENT_RECIPE,
         own_head=True,
         more={"granularity": "readout", "precision": "coded", "bit_price": 0.001},
     ),
     "per_weight": Preset(
         "A coded integer for each weight, without masks: a few kB per task, nothing shared",
-        init="signed_constant",
         gain=2.0,
-        allocation="erdos_renyi",
-        basis_recipe=POPUP_RECIPE,
         task_recipe=Recipe(lr=0.02, epochs=10, min_steps=300, label_smoothing=0.05),
         more={"granularity": "weight", "precision": "coded", "bit_price": 0.5},
     ),
@@ -144,7 +130,6 @@ PRESETS = {
         init="kaiming_normal",
         allocation="uniform",
         score_rule="score",
-        basis_recipe=POPUP_RECIPE,
         task_recipe=Recipe(
             optimizer="rmsprop", lr=0.002, schedule="constant", epochs=5, batch_size=128
         ),
@@ -153,7 +138,6 @@ PRESETS = {
         "ResNet-18 on Split-CIFAR-100, Table 2: Adam 0.02, batch 64, λ = 0.005; edge-popup as in "
         "the authors' published code",
         init="kaiming_normal",
-        allocation="erdos_renyi",
         basis_recipe=Recipe(lr=0.001, epochs=100, batch_size=128),
         task_recipe=Recipe(
             lr=0.02, schedule="constant", momentum=0.9, weight_decay=0.1, epochs=20, batch_size=64
@@ -164,7 +148,6 @@ PRESETS = {
         "ResNet-50 on Split-ImageNet, Table 2: Adam 0.0025, batch 96, λ = 0.005; edge-popup as in "
         "the authors' published code",
         init="kaiming_normal",
-        allocation="erdos_renyi",
         basis_recipe=Recipe(lr=0.0025, epochs=100, batch_size=256, warmup_epochs=5),
         task_recipe=Recipe(
             lr=0.0025, schedule="constant", momentum=0.9, weight_decay=0.1, epochs=20, batch_size=96
@@ -194,7 +177,7 @@ class Candidate:
     - masks: disjoint masks that are drawn.
     - basis: whether masks are trained on basis tasks.
     - features: whether readouts see principal components of their features.
-    - backbone: a network of its own, by name; None takes the one that `advise` is given.
+    - backbone: name of the network to create; None takes the network that `advise` gets.
     - settings: of `ImpressLearner`, in place of the preset's.
     """
 

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
-from impresslearn.checks import (
-    check_choice,
-    check_flag,
-    check_integer,
-    check_number,
-    check_seed,
-)
+from impresslearn.checks import check_choice, check_flag, check_integer, check_number, check_seed
 from impresslearn.coefficients.learning import CoefficientTraining
 from impresslearn.coefficients.parametrisation import CoefficientSpec
 from impresslearn.coefficients.quantisation import PRECISIONS, Precision
@@ -36,15 +30,14 @@ def checked_tune(tune: Any) -> tuple[TunedKind, ...]:
     words: Any = (tune,) if isinstance(tune, str) else tune
     if not isinstance(words, Iterable):
         raise InputError(f"tune takes words out of {', '.join(TUNED)}, got {tune!r}")
-    kinds = tuple(check_choice("tune", kind, TUNED) for kind in dict.fromkeys(words))
-    return cast("tuple[TunedKind, ...]", kinds)
+    return tuple(check_choice("tune", kind, TUNED) for kind in dict.fromkeys(words))
 
 
 @dataclass(frozen=True)
 class LearnerSettings:
     """The settings of `ImpressLearner` that shape what is learned, checked and as plain values.
 
-    Raises InputError that names the setting, what was expected and what came.
+    Raises InputError that names the setting, the expected values and the value.
     """
 
     sparsity: float
@@ -95,19 +88,22 @@ class LearnerSettings:
             raise InputError(f"fold_after is a share in [0, 1], got {self.fold_after}")
         if self.fold_after and "norm" not in self.tune:
             raise InputError('fold_after needs norms that are tuned: tune=("norm",)')
-        if self.start == "network" and self.penalty:
-            raise InputError('penalty is that of a mixture; with start="network" it must be 0')
-        if self.granularity == "weight" and self.penalty:
-            raise InputError('penalty is that of a mixture; with granularity="weight" it must be 0')
+        if self.penalty and (self.start == "network" or self.granularity == "weight"):
+            line = f"with start={self.start!r} and granularity={self.granularity!r} it must be 0"
+            raise InputError(f"penalty is the penalty of a mixture; {line}")
         self.coefficient_training  # noqa: B018  # raises for numbers that cannot be learned so
-        for name in RECIPES:
-            _instance(name, getattr(self, name), Recipe)
+        kinds: dict[str, type] = dict.fromkeys(RECIPES, Recipe)
         if self.preprocessing is not None:
-            _instance("preprocessing", self.preprocessing, Preprocessing)
+            kinds["preprocessing"] = Preprocessing
+        for name, kind in kinds.items():
+            value = getattr(self, name)
+            if not isinstance(value, kind):
+                got = type(value).__name__
+                raise InputError(f"{name} must be a {kind.__name__}, got {got}")
 
     @property
     def coefficient_training(self) -> CoefficientTraining:
-        """Which numbers a task learns, and how."""
+        """The numbers that a task learns, and their optimisation."""
         price = self.bit_price if self.precision == "coded" else None
         spec = CoefficientSpec(
             self.granularity,
@@ -120,26 +116,30 @@ class LearnerSettings:
 
     def plain(self) -> dict[str, Any]:
         """The settings as JSON values."""
-        own = {field.name: getattr(self, field.name) for field in fields(self)}
-        own |= {name: own[name].settings() for name in RECIPES} | {"tune": list(self.tune)}
-        if self.preprocessing is not None:
-            own["preprocessing"] = self.preprocessing.settings()
-        return own
+        plain = dict(vars(self)) | {"tune": list(self.tune)}
+        for name in (*RECIPES, "preprocessing"):
+            if plain[name] is not None:
+                plain[name] = plain[name].settings()
+        return plain
 
     def mask_recipe(self, seed: int) -> dict[str, Any]:
         """How a mask is trained from a seed, for its history."""
-        own = {"seed": seed, "sparsity": self.sparsity, "allocation": self.allocation}
-        return own | {"rule": self.score_rule, **self.basis_recipe.settings()}
+        settings = {"seed": seed, "sparsity": self.sparsity, "allocation": self.allocation}
+        return settings | {"rule": self.score_rule, **self.basis_recipe.settings()}
 
     def task_history(self, seed: int) -> dict[str, Any]:
         """How a task's coefficients are learned from a seed, for its history."""
-        own: dict[str, Any] = {"seed": seed, "granularity": self.granularity, "start": self.start}
-        own["penalty"] = self.penalty
+        history: dict[str, Any] = {
+            "seed": seed,
+            "granularity": self.granularity,
+            "start": self.start,
+        }
+        history["penalty"] = self.penalty
         if self.precision == "coded":
-            own["bit_price"] = self.bit_price
+            history["bit_price"] = self.bit_price
         if self.tune:
-            own |= {"tune": list(self.tune), "fold_after": self.fold_after}
-        return own | self.task_recipe.settings()
+            history |= {"tune": list(self.tune), "fold_after": self.fold_after}
+        return history | self.task_recipe.settings()
 
 
 def restored_settings(plain: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,13 +147,10 @@ def restored_settings(plain: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises KeyError, TypeError or InputError for anything else.
     """
-    own = {field.name: plain[field.name] for field in fields(LearnerSettings)}
-    own |= {name: Recipe(**own[name]) for name in RECIPES} | {"tune": tuple(own["tune"])}
-    if own["preprocessing"] is not None:
-        own["preprocessing"] = Preprocessing(**own["preprocessing"])
-    return own
-
-
-def _instance(name: str, value: Any, kind: type) -> None:
-    if not isinstance(value, kind):
-        raise InputError(f"{name} must be a {kind.__name__}, got {type(value).__name__}")
+    settings = {field.name: plain[field.name] for field in fields(LearnerSettings)}
+    settings["tune"] = tuple(settings["tune"])
+    for name in RECIPES:
+        settings[name] = Recipe(**settings[name])
+    if settings["preprocessing"] is not None:
+        settings["preprocessing"] = Preprocessing(**settings["preprocessing"])
+    return settings
