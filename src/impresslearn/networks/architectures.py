@@ -178,6 +178,9 @@ class ResNet20(nn.Module):
         in_channels = check_integer("in_channels", in_channels, 1)
         self.input_shape: tuple[int | None, ...] = (in_channels, None, None)
         self.conv1, self.bn1 = _conv(in_channels, width, 3), nn.BatchNorm2d(width)
+        self.layer1: nn.Module
+        self.layer2: nn.Module
+        self.layer3: nn.Module
         channels = width
         for stage in (1, 2, 3):
             blocks: list[nn.Module] = []

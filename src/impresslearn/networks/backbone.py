@@ -228,21 +228,20 @@ class Backbone(ReadOnlySettings):
                 )
             tensors.update(statistics)
         tensors.update(self.parameters_of(weights))
-        several = isinstance(inputs, Inputs)
         if self.spec is None:  # a user's module may change its inputs in place
             inputs = inputs.clone()
-        arguments = (
-            inputs.arguments if several else (inputs.flatten(1) if self.flattens else inputs,)
-        )
+        named: dict[str, Tensor] = {}
+        if isinstance(inputs, Inputs):
+            arguments, named = inputs.arguments, inputs.named
+        else:
+            arguments = (inputs.flatten(1) if self.flattens else inputs,)
         try:
             # Not strict: views for batch statistics lack the buffers that others pass in.
-            logits = functional_call(
-                self._view(mode), tensors, arguments, inputs.named if several else {}, strict=False
-            )
+            logits = functional_call(self._view(mode), tensors, arguments, named, strict=False)
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, ValueError, AssertionError, IndexError, TypeError) as error:
-            if line := self._explained(error, inputs if several else Inputs(inputs)):
+            if line := self._explained(error, Inputs(*arguments, **named)):
                 raise InputError(line) from error
             raise
         if not isinstance(logits, Tensor):  # models of transformers return objects or dictionaries
@@ -250,8 +249,9 @@ class Backbone(ReadOnlySettings):
             if "logits" in logits if by_key else hasattr(logits, "logits"):
                 vars(self)["logits_reader"] = operator.getitem if by_key else getattr
                 logits = logits["logits"] if by_key else logits.logits
-        has_head = self.own_head is not None and self.own_head.name in weights
-        outputs = len(weights[self.own_head.name]) if has_head else self.num_classes
+        outputs = self.num_classes
+        if self.own_head is not None and self.own_head.name in weights:
+            outputs = len(weights[self.own_head.name])
         got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         if got != (len(inputs), outputs):
             check = 'its last layer, or use head="shared"' if self.own_head else "num_classes"
@@ -393,13 +393,15 @@ class Backbone(ReadOnlySettings):
         for layer in self.layers:
             parameter = self.module.get_parameter(layer.parameter).detach()
             weights[layer.name] = layer.of(parameter)
-        first = self.layers[0].parameter if self.layers else next(iter(self.own_head.shapes))
-        self._like = self.module.get_parameter(first).detach()
+        # A network may be nothing but its head.
+        names = [layer.parameter for layer in self.layers]
+        names += [self.own_head.name] if self.own_head else []
+        self._like = self.module.get_parameter(names[0]).detach()
         self._parts = {layer.name: layer for layer in self.layers if layer.part}
         self._small_groups = small_parameters(self.module, self.own_head)
         small: dict[str, Tensor] = {}
-        for parameter in chain(*self.small_parameters()):
-            small[parameter.name] = self.module.get_parameter(parameter.name).detach()
+        for member in chain(*self.small_parameters()):
+            small[member.name] = self.module.get_parameter(member.name).detach()
         buffers = dict(self.module.named_buffers())
         self._running_buffers = {name: buffers.pop(name) for name in self._statistics}
         self._fixed_buffers = buffers

@@ -245,7 +245,7 @@ def adapt(
         raise InputError(f"{type(module).__name__} cannot be copied: {line}") from error
     norm = convert_batch_norms(frozen, norm)
     _, last = last_layer(frozen)
-    outputs = last.nf if hasattr(last, "nf") else len(last.weight)
+    outputs = int(last.nf if hasattr(last, "nf") else last.weight.shape[0])  # type: ignore
     if head == "own" and num_classes not in (None, outputs):
         raise InputError(
             f'num_classes = {num_classes} is for head="shared": every task has as many outputs as '
