@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 from benchmarks import targets
-from benchmarks.bench.cases import run_bench
-from benchmarks.jobs import Place
-from benchmarks.report import files, latex_of, markdown_of, read_records, write_report
-from benchmarks.reproduce import EXECUTORS, Run, check_data, missing_jobs, reproduce
+from benchmarks.jobs import BACKENDS, Cache, Place, in_order, run_jobs
+from benchmarks.records import read_records, write_record
+from benchmarks.targets.plan import SCALES, Target
 from impresslearn.errors import ImpressLearnError, MissingDataError
 from impresslearn.training.progress import Progress
 
@@ -19,14 +20,8 @@ from impresslearn.training.progress import Progress
 def main() -> int:
     """Runs a command; returns the exit code."""
     options = _parser().parse_args()
-    commands = {
-        "list": list_targets,
-        "reproduce": reproduce_targets,
-        "report": report,
-        "speed": speed,
-    }
     try:
-        return commands[options.command](options)
+        return options.run(options)
     except ImpressLearnError as error:
         print(error, file=sys.stderr)
         return 2
@@ -35,45 +30,74 @@ def main() -> int:
 def list_targets(options: argparse.Namespace) -> int:
     """Names the targets with their cost and what to expect."""
     for target in targets.list_targets():
-        print(f"{target.name:16} {target.title}")
-        print(f"{'':16} expected: {target.expects}")
-        print(f"{'':16} at scale small, two cores: {target.cost}")
+        print(f"{target.name:20} {target.title}")
+        print(f"{'':20} expected: {target.expects}")
+        print(f"{'':20} at scale small, two cores: {target.cost}")
     return 0
 
 
 def reproduce_targets(options: argparse.Namespace) -> int:
-    """Runs what is missing of targets; those without their data are left out of `all`."""
+    """Runs what is missing of targets; `all` leaves out those whose data are not there."""
     everything = options.target == "all"
     chosen = targets.list_targets() if everything else (targets.find_target(options.target),)
+    for target in chosen:
+        try:
+            record, jobs = reproduce(target, options)
+        except MissingDataError as error:
+            if not everything:
+                raise
+            print(f"{target.name} is left out: {error}", file=sys.stderr)
+            continue
+        print(f"{target.name}: {len(record['rows'])} rows, {jobs} jobs run, {options.out}")
+    return 0
+
+
+def reproduce(target: Target, options: argparse.Namespace) -> tuple[dict[str, Any], int]:
+    """Runs what is missing of a target and writes its record; also how many jobs it ran.
+
+    - options: scale, data, out, device, workers and backend, as of the command
+
+    Raises MissingDataError before the first job where data are not there.
+    """
+    from benchmarks.work.inputs import check_inputs
+
+    started, plan = time.perf_counter(), target.plan(options.scale)
     place = Place(str(options.data), options.device)
-    run = Run(options.scale, place, options.out, None, options.backend, options.workers)
-    lacking = []
-    with run.open_executor() as workers:
-        for target in chosen:
-            try:
-                check_data(target, run)
-            except MissingDataError as error:
-                print(f"{target.name} is left out: {error}", file=sys.stderr)
-                lacking.append(target.name)
-                continue
-            jobs = len(missing_jobs(target.plan(run.scale), run.open_cache()))
-            with Progress(True, target.name).track(max(1, jobs)) as advance:
-                record = reproduce(target, run, workers, lambda *_, step=advance: step())
-            print(f"{target.name}: {len(record['rows'])} rows, {jobs} jobs run, {run.out}")
-    return 1 if lacking and not everything else 0
+    cache = Cache(options.out / "cache", options.device)
+    jobs = in_order(planned.job for planned in plan.planned)
+    missing = cache.missing(jobs)
+    if options.backend != "ray":  # whose machines have the data, not this one
+        check_inputs(missing, place)
+    with Progress(True, target.name).track(max(1, len(missing))) as advance:
+        run_jobs(missing, cache, place, options.workers, options.backend, advance)
+    rows, job_seconds = [], 0.0
+    outcomes = {job.key: cache.load(job) for job in jobs}
+    for planned in plan.planned:
+        rows += planned.rows(outcomes[planned.job.key].values)
+    for outcome in outcomes.values():
+        job_seconds += outcome.seconds
+    rows = plan.finish(rows)
+    record = {"target": target.name, "scale": options.scale, "title": target.title}
+    record |= {"claim": target.claim, "data": plan.data, "settings": plan.settings}
+    record |= {"seeds": plan.seeds, "figures": plan.figures, "tables": plan.tables, "rows": rows}
+    record["seconds"] = round(time.perf_counter() - started, 1)
+    write_record(record, options.out / f"{target.name}.json", options.device, job_seconds)
+    return record, len(missing)
 
 
 def report(options: argparse.Namespace) -> int:
-    """Writes a page, and on request pictures, CSV, Markdown and LaTeX, from records."""
+    """Writes a page, and on request figures, from records; or prints their tables."""
+    from benchmarks.report import tables_text, write_figures, write_report
+
     records = read_records(options.results)
-    page = options.results / "report.html"
-    written = [write_report(records, page if options.results.is_dir() else page.parent)]
-    if options.csv:
-        written += files.write_csv(records, options.csv)
+    if options.text or options.latex:
+        for record in records:
+            print(tables_text(record, options.latex), end="\n\n")
+        return 0
+    folder = options.results if options.results.is_dir() else options.results.parent
+    written = [write_report(records, folder / "report.html")]
     if options.figures:
-        written += files.write_figures(records, options.figures, "svg")
-    if options.markdown or options.latex:
-        print("\n\n".join(map(latex_of if options.latex else markdown_of, records)))
+        written += write_figures(records, options.figures)
     for path in written:
         print(f"wrote {path}", file=sys.stderr)
     return 0
@@ -81,11 +105,13 @@ def report(options: argparse.Namespace) -> int:
 
 def speed(options: argparse.Namespace) -> int:
     """Measures kernels and steps, each beside its reference in the same run."""
+    from benchmarks.speed import measure
+
     records = []
-    for record in run_bench(options.only, options.threads, Progress()):
+    for record in measure(options.only, options.threads):
         records.append(record)
         ratio = "" if record["reference"] is None else f"  ratio {record['ratio']:.2f}"
-        print(f"{record['name']:32} {record['value']:10g} {record['unit']}{ratio}")
+        print(f"{record['name']:32} {record['value']:10g} {record['unit']}{ratio}", flush=True)
     if options.out:
         options.out.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
     return 0
@@ -93,26 +119,29 @@ def speed(options: argparse.Namespace) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("list", help="name the targets")
+    commands = parser.add_subparsers(required=True)
+    names = commands.add_parser("list", help="name the targets")
+    names.set_defaults(run=list_targets)
     run = commands.add_parser("reproduce", help="run a target, or all; goes on after a stop")
+    run.set_defaults(run=reproduce_targets)
     run.add_argument("target", help="a name from `list`, or all")
-    run.add_argument("--scale", choices=("smoke", "small", "paper"), default="smoke")
+    run.add_argument("--scale", choices=SCALES, default="smoke")
     run.add_argument("--data", type=Path, default=Path("data"), help="where the data sets lie")
     run.add_argument("--out", type=Path, default=Path("reproduction"), help="records and cache")
     run.add_argument("--workers", type=int, help="jobs side by side; the cores by default")
-    run.add_argument("--backend", choices=tuple(EXECUTORS), default="local")
+    run.add_argument("--backend", choices=BACKENDS, default="loky", help="processes, or Ray")
     run.add_argument("--device", default="cpu")
     show = commands.add_parser("report", help="draw records")
-    show.add_argument("results", type=Path, help="a folder of records")
+    show.set_defaults(run=report)
+    show.add_argument("results", type=Path, help="a folder of records, or one record")
     show.add_argument("--figures", type=Path, help="also write every figure here")
-    show.add_argument("--csv", type=Path, help="also write all rows here")
-    show.add_argument("--markdown", action="store_true", help="print the tables")
+    show.add_argument("--text", action="store_true", help="print the tables instead")
     show.add_argument("--latex", action="store_true", help="print the tables for booktabs")
-    measure = commands.add_parser("speed", help="measure kernels and steps")
-    measure.add_argument("--only", help="one measurement; an unknown name lists all")
-    measure.add_argument("--threads", type=int, default=1)
-    measure.add_argument("--out", type=Path, help="also write the records here")
+    timed = commands.add_parser("speed", help="measure kernels and steps")
+    timed.set_defaults(run=speed)
+    timed.add_argument("--only", help="one measurement; an unknown name lists all")
+    timed.add_argument("--threads", type=int, default=1)
+    timed.add_argument("--out", type=Path, help="also write the records here")
     return parser
 
 

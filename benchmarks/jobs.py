@@ -1,38 +1,46 @@
-"""Jobs: the small, independent pieces of work that an experiment is made of.
+"""Jobs: the independent pieces of work that a target is made of, and the files of their results.
 
-A job is a function, plain settings and the jobs whose results it needs. Its key is a hash of all of
-that and of the function's code, so the same mask is trained once whichever figures ask for it, on
-whatever machine, and anew where the code is another. Functions are deterministic, so a run that was
-killed resumes with the numbers that it would have had.
+A job is a function of `benchmarks.work`, plain settings, and the jobs whose results it needs. Its
+key is a hash of all three, so the same mask is trained once, whichever figures ask for it. A result
+is written in one step as soon as it is there: a run that is killed loses the jobs that were running
+and no others, and the same command goes on with what is missing.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from types import CodeType
-from typing import Any, Protocol, cast
+from pathlib import Path
+from typing import Any
 
-from benchmarks.code import code_hash
+import torch
+from joblib import Parallel, cpu_count, delayed
+
+import impresslearn
 from impresslearn.errors import (
-    ImpressLearnError,
     InputError,
+    MissingDependencyError,
     NotLearnedWarning,
     TrainingError,
 )
+from impresslearn.files import write_file
 
-NAMED = ("task", "sparsity", "seed", "labels", "method")
-"""The settings that an error names a job by."""
+BACKENDS = ("loky", "ray")
+NAMED = ("task", "sparsity", "seed", "labels", "method")  # settings that an error names a job by
+HERE = Path(__file__).parent
+# The code that results depend on.
+SOURCES = (Path(impresslearn.__file__).parent, HERE / "work", HERE / "rivals", HERE / "streams")
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a job runs. Nothing here changes its result; what does belongs into its settings."""
+    """Where a job runs. Nothing here changes its result."""
 
     data: str = "data"
     device: str = "cpu"
@@ -40,127 +48,193 @@ class Place:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A job's result: plain values, and bytes where it made something larger (a mask, a model).
+    """The result of a job.
 
-    seconds: how long it ran; None until it is kept.
+    - values: plain and finite
+    - blob: a trained mask, where the job made one
+    - seconds: how long the job ran
     """
 
     values: Mapping[str, Any]
     blob: bytes | None = None
-    seconds: float | None = None
+    seconds: float = 0.0
 
 
-class JobFunction(Protocol):
-    """A function that jobs run; see `job_function`. kind: part of their keys."""
-
-    kind: str
-    __code__: CodeType
-
-    def __call__(
-        self, settings: Mapping[str, Any], needs: Sequence[Outcome], place: Place, /
-    ) -> Outcome:
-        """The outcome of a job with these settings, from the outcomes of the jobs that it needs."""
-
-
-def job_function(kind: str) -> Callable[[Callable[..., Outcome]], JobFunction]:
-    """Decorates a module's function as the work of one kind of job."""
-
-    def decorate(function: Callable[..., Outcome]) -> JobFunction:
-        decorated = cast(JobFunction, function)
-        decorated.kind = kind
-        return decorated
-
-    return decorate
+JobFunction = Callable[[Mapping[str, Any], Sequence[Outcome], Place], Outcome]
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One piece of work. needs: jobs that run before it, and whose outcomes it is given."""
+    """One piece of work.
+
+    - function: gets the settings, the outcomes of `needs` in their order, and the place
+    - settings: plain values
+    - needs: jobs that run before this one
+    """
 
     function: JobFunction
     settings: Mapping[str, Any]
     needs: tuple[Job, ...] = ()
 
-    @property
-    def kind(self) -> str:
-        """The name of what it does."""
-        return self.function.kind
-
-    @cached_property
-    def code(self) -> str:
-        """The hash of the code that it asks for, which goes with it to other processes."""
-        return code_hash(self.function)
-
     @cached_property
     def key(self) -> str:
-        """32 hex digits over the kind, its code, the settings and the needed jobs' keys."""
+        """32 hex digits for the function's name, the settings and the keys of the needed jobs."""
         needs = [need.key for need in self.needs]
-        content = [self.kind, self.code, dict(self.settings), needs]
-        text = json.dumps(content, sort_keys=True, allow_nan=False, separators=(",", ":"))
+        content = [self.function.__name__, dict(self.settings), needs]
+        text = json.dumps(content, sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def __str__(self) -> str:
-        named = [self._stream_name] if self._stream_name else []
-        named += [f"{word} {self.settings[word]}" for word in NAMED if word in self.settings]
-        return f"{self.kind} job {self.key[:8]} ({', '.join(named) or 'no settings named'})"
-
-    @property
-    def _stream_name(self) -> str:
-        stream = self.settings.get("stream")
-        return str(stream.get("name", "")) if isinstance(stream, Mapping) else ""
+        named = [f"{name} {self.settings[name]}" for name in NAMED if name in self.settings]
+        stream = self.settings.get("stream", {}).get("name", "no stream")
+        return f"{self.function.__name__} ({', '.join([stream, *named])})"
 
 
-def run_job(job: Job, needs: Sequence[Outcome], place: Place) -> Outcome:
-    """Works the job out, with the outcomes that it needs, and takes the time.
+class Cache:
+    """A folder with one JSON file per finished job.
 
-    Raises what the job raises, TrainingError for a result that is not finite, and InputError for
-    files that cannot be read and for code that is not that of the job's key; these name the job.
+    - folder: made when the first result is kept
+    - device: other devices, versions of torch and code have other folders
     """
-    if code_hash(job.function) != job.code:
-        raise InputError(
-            f"{job}: the code here is not the one that asked for it; give all machines the same "
-            "impresslearn, leave it as it is during a run, and start again"
-        )
-    started = time.perf_counter()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", NotLearnedWarning)  # the record tells every accuracy
-            outcome = job.function(job.settings, needs, place)
-    except TrainingError as error:
-        raise TrainingError(f"{job}: {error}") from error
-    except OSError as error:
-        if isinstance(error, ImpressLearnError):
-            raise
-        raise InputError(f"{job}: {error}") from error
-    for name, value in outcome.values.items():
+
+    def __init__(self, folder: Path, device: str = "cpu") -> None:
+        kind = torch.device(device).type
+        torch_version = torch.__version__.partition("+")[0]
+        self.folder = folder / f"torch-{torch_version}-{kind}-{source_hash()[:8]}"
+
+    def load(self, job: Job) -> Outcome | None:
+        """The outcome of a job; None where there is none that can be read."""
         try:
-            json.dumps(value, allow_nan=False)
-        except ValueError:
-            raise TrainingError(
-                f"{job}: its {name} must be finite, got {value}; nothing is kept"
-            ) from None
-    return replace(outcome, seconds=round(time.perf_counter() - started, 3))
+            content = json.loads(self._path(job).read_text(encoding="utf-8"))
+            coded = content["blob"]
+            blob = None if coded is None else base64.b64decode(coded)
+            return Outcome(content["values"], blob, content["seconds"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def save(self, job: Job, outcome: Outcome) -> None:
+        """Keeps an outcome. Raises InputError where the file cannot be written."""
+        coded = None if outcome.blob is None else base64.b64encode(outcome.blob).decode()
+        content = {
+            "job": str(job),
+            "settings": dict(job.settings),
+            "values": dict(outcome.values),
+            "seconds": outcome.seconds,
+            "blob": coded,
+        }
+        write_file(self._path(job), json.dumps(content), folders=True)
+
+    def missing(self, jobs: Iterable[Job]) -> list[Job]:
+        """The jobs that have no outcome yet."""
+        return [job for job in jobs if self.load(job) is None]
+
+    def _path(self, job: Job) -> Path:
+        return self.folder / job.key[:2] / f"{job.key}.json"
 
 
-def kept_outcome(job: Job, kept: Outcome | None) -> Outcome:
-    """The outcome, which must be there. Raises ImpressLearnError where it is not."""
-    if kept is None:  # deleted or damaged meanwhile
-        raise ImpressLearnError(f"the outcome of {job} is gone from the cache; run again")
-    return kept
+def source_hash() -> str:
+    """A hash of `SOURCES`: results of other code are not reused."""
+    digest = hashlib.sha256()
+    for folder in SOURCES:
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def in_order(jobs: Iterable[Job]) -> list[Job]:
-    """The jobs and all that they need, each once, needed ones first."""
-    found: dict[str, Job] = {}
-    seen: dict[int, Job] = {}
+    """The jobs and all that they need, each once, needed jobs first."""
+    ordered: dict[str, Job] = {}
+
+    def add(job: Job) -> None:
+        if job.key not in ordered:
+            for need in job.needs:
+                add(need)
+            ordered[job.key] = job
+
     for job in jobs:
-        path = [job]
-        while path:  # a chain of needs may be longer than Python's stack is deep
-            last = path[-1]
-            fresh = [need for need in reversed(last.needs) if id(need) not in seen]
-            if fresh:
-                path += fresh
-            else:
-                seen[id(last)] = path.pop()
-                found.setdefault(last.key, last)
-    return list(found.values())
+        add(job)
+    return list(ordered.values())
+
+
+def run_jobs(
+    jobs: Iterable[Job],
+    cache: Cache,
+    place: Place,
+    workers: int | None = None,
+    backend: str = "loky",
+    advance: Callable[[], None] = lambda: None,
+) -> None:
+    """Runs the jobs that are not in the cache, and what they need, and keeps their outcomes.
+
+    - workers: jobs that run at the same time, by default one per core
+    - backend: "loky", processes of this machine, or "ray", a Ray cluster
+    - advance: called after each job
+
+    Raises the error of a job; results that were there by then are kept.
+    """
+    waiting = cache.missing(in_order(jobs))
+    while waiting:
+        keys = {job.key for job in waiting}
+        # Those whose needs are done; few jobs need others, and these need none.
+        ready = [job for job in waiting if keys.isdisjoint(need.key for need in job.needs)]
+        for job, outcome in _work(ready, cache, place, workers or cpu_count(), backend):
+            cache.save(job, outcome)
+            advance()
+        done = {job.key for job in ready}
+        waiting = [job for job in waiting if job.key not in done]
+
+
+def _work(
+    jobs: Sequence[Job], cache: Cache, place: Place, workers: int, backend: str
+) -> Iterator[tuple[Job, Outcome]]:
+    """The jobs with their outcomes, as soon as each is there."""
+    if backend == "ray":
+        try:
+            from ray.util.joblib import register_ray
+        except ImportError:
+            raise MissingDependencyError("--backend ray needs Ray: pip install ray") from None
+        register_ray()
+    parallel = Parallel(workers, backend=backend, return_as="generator_unordered", batch_size=1)
+    # Needed outcomes travel with the job, so that machines need no common folder.
+    calls = (delayed(_numbered)(i, job, _needs(job, cache), place) for i, job in enumerate(jobs))
+    for number, outcome in parallel(calls):
+        yield jobs[number], outcome
+
+
+def _needs(job: Job, cache: Cache) -> list[Outcome]:
+    outcomes = []
+    for need in job.needs:
+        outcome = cache.load(need)
+        if outcome is None:
+            raise InputError(f"the outcome of {need} is gone from {cache.folder}; run again")
+        outcomes.append(outcome)
+    return outcomes
+
+
+def _numbered(number: int, job: Job, needs: Sequence[Outcome], place: Place) -> tuple[int, Outcome]:
+    return number, run_job(job, needs, place)
+
+
+def run_job(job: Job, needs: Sequence[Outcome], place: Place) -> Outcome:
+    """The outcome of a job, worked out on one thread.
+
+    Raises what the job raises, and TrainingError that names the job for a result that is not
+    finite.
+    """
+    started, threads = time.perf_counter(), torch.get_num_threads()
+    # One thread: the numbers must not depend on how many cores a machine has.
+    torch.set_num_threads(1)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NotLearnedWarning)  # the record has every accuracy
+            outcome = job.function(job.settings, needs, place)
+        json.dumps(dict(outcome.values), allow_nan=False)
+    except TrainingError as error:
+        raise TrainingError(f"{job}: {error}") from error
+    except ValueError as error:
+        if "JSON compliant" not in str(error):
+            raise
+        raise TrainingError(f"{job}: a result is not finite; nothing is kept") from None
+    finally:
+        torch.set_num_threads(threads)
+    return Outcome(outcome.values, outcome.blob, round(time.perf_counter() - started, 3))

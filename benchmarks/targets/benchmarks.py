@@ -10,25 +10,25 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks.jobs import Job
-from benchmarks.targets.plan import check_scale, read_tables, table_of
+from benchmarks.targets.plan import table_of
 from benchmarks.work.evaluation import infer_task
 from benchmarks.work.training import learn_task, train_mask
 from impresslearn.learner.presets import preset as find_preset
 from impresslearn.training.loop import Recipe
 
-HOMOGENEOUS = 1000
-"""Score seeds of homogeneous masks begin here, those of heterogeneous ones at 0."""
+HOMOGENEOUS = 1000  # score seeds of homogeneous masks begin here; others begin at 0
 
 
 @dataclass(frozen=True)
 class Benchmark:
     """A stream and a network with all that is needed to make jobs.
 
-    stream, backbone: settings without their seed; mask, task: of jobs that train masks and learn
-    tasks; basis: tasks at the stream's begin that masks may be trained on; unseen: tasks at its end
-    that are learned; counts: numbers N of masks; repeats: those of homogeneous ones; gn_inputs:
-    unlabelled examples that inference may look at; gn_tasks: basis tasks, the first ones, whose
-    name is withheld in turn.
+    - stream, backbone: settings without their seed
+    - mask, task: settings of jobs that train masks and learn tasks
+    - basis, unseen: tasks at the start of the stream for masks, and after them to learn
+    - counts, repeats: numbers N of masks, and numbers of homogeneous masks
+    - gn_inputs: unlabelled examples that inference may look at
+    - gn_tasks: basis tasks, the first ones, whose name is withheld in turn
     """
 
     name: str
@@ -76,7 +76,7 @@ class Benchmark:
     def homogeneous(self, seed: int, count: int, sparsity: float) -> tuple[Job, ...]:
         """Masks of the first task, from different scores."""
         scores = range(HOMOGENEOUS, HOMOGENEOUS + count)
-        return tuple(self.mask_job(seed, 0, sparsity, scores=each) for each in scores)
+        return tuple(self.mask_job(seed, 0, sparsity, scores=score) for score in scores)
 
     def task_job(self, seed: int, task: int, needs: tuple[Job, ...] = (), **changes: Any) -> Job:
         """Learns a task over masks, of needed jobs or random ones."""
@@ -109,8 +109,8 @@ def disjoint_masks(count: int, seed: int = 0) -> dict[str, Any]:
 
 
 def find_benchmark(name: str, scale: str) -> Benchmark:
-    """The benchmark of a name at a scale. Raises InputError for an unknown scale."""
-    table = table_of(read_tables("benchmarks.toml"), f"{name}.{check_scale(scale)}")
+    """The benchmark of a name at a scale."""
+    table = table_of("benchmarks.toml", f"{name}.{scale}")
     chosen = table.pop("preset", None)
     if chosen is not None:
         preset = find_preset(chosen)

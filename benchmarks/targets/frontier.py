@@ -20,19 +20,17 @@ from dataclasses import replace
 from itertools import product
 from statistics import fmean
 
-from benchmarks.statistics import paired_test
 from benchmarks.targets.benchmarks import Benchmark, find_benchmark
 from benchmarks.targets.entries import development_trials, entry_job
-from benchmarks.targets.plan import Planned, Row, Table, read_tables, table_of
+from benchmarks.targets.plan import Planned, Row, Table, table_of
 
+# Bytes at which ours and the others are compared.
 BUDGETS = (100, 300, 700, 1200, 2500, 3500, 5000, 6500, 8000, 12_000, 16_000, 32_000)
-"""Bytes at which ours and the others are compared."""
-OURS = "ImpressLearn"
-"""What the names of our methods start with."""
+OURS = "ImpressLearn"  # what the names of our methods start with
 
 
 def benchmark_of_evaluation(name: str, scale: str) -> Benchmark:
-    """The benchmark of scale `small`, or that of smoke, with the seeds of its evaluation."""
+    """The benchmark of scale `small` or smoke, with the seeds of its evaluation."""
     benchmark = find_benchmark(name, "small" if scale == "paper" else scale)
     return replace(benchmark, seeds=tuple(_methods(benchmark, scale)["evaluation"]["seeds"]))
 
@@ -52,10 +50,9 @@ def with_budgets(rows: list[Row]) -> list[Row]:
 
     Of either side the setting of the highest mean accuracy on evaluation tasks among those whose
     mean `prediction_bytes` fit: ours, other: the method and its setting; accuracy, other_accuracy;
-    difference, half_width: of accuracy minus other_accuracy, in points, paired by seed and task,
-    with half its 95% t interval. What is not there is left out.
+    difference: accuracy minus other_accuracy, in points. Missing sides are left out.
     """
-    found = list(rows)
+    compared = list(rows)
     for name in dict.fromkeys(row["benchmark"] for row in rows):
         curves: dict[tuple[str, str], list[Row]] = {}
         for row in rows:
@@ -66,26 +63,20 @@ def with_budgets(rows: list[Row]) -> list[Row]:
             ours = _best(of for of in fitting if of[0]["method"].startswith(OURS))
             other = _best(of for of in fitting if not of[0]["method"].startswith(OURS))
             columns = {"benchmark": name, "role": "budget", "budget": budget}
-            found.append(columns | _compared(ours, other))
-    return found
+            compared.append(columns | _compared(ours, other))
+    return compared
 
 
 def _compared(ours: list[Row], other: list[Row]) -> Row:
-    """The measures of two settings, [] where there is none, and of their difference."""
-    found: Row = {}
+    """The measures of two settings, [] where there is none, and their difference."""
+    compared: Row = {}
     for rows, side, accuracy in ((ours, "ours", "accuracy"), (other, "other", "other_accuracy")):
         if rows:
-            found[side] = f"{rows[0]['method']}: {rows[0]['setting']}"
-            found[accuracy] = _mean(rows, "accuracy")
-    first, second = (
-        {(row["seed"], row["task"]): 100 * row["accuracy"] for row in rows}
-        for rows in (ours, other)
-    )
-    places = first.keys() & second.keys()
-    if len(places) > 1:
-        test = paired_test([first[each] for each in places], [second[each] for each in places])
-        found |= {"difference": test.difference, "half_width": test.half_width}
-    return found
+            compared[side] = f"{rows[0]['method']}: {rows[0]['setting']}"
+            compared[accuracy] = _mean(rows, "accuracy")
+    if ours and other:
+        compared["difference"] = 100 * (compared["accuracy"] - compared["other_accuracy"])
+    return compared
 
 
 def _best(curves: Iterable[list[Row]]) -> list[Row]:
@@ -107,4 +98,4 @@ def _rows(benchmark: Benchmark, entry: Table, where: Table, role: str) -> Iterat
 
 
 def _methods(benchmark: Benchmark, scale: str) -> Table:
-    return table_of(read_tables("frontier.toml"), f"{scale}.{benchmark.name}")
+    return table_of("frontier.toml", f"{scale}.{benchmark.name}")

@@ -10,20 +10,19 @@ from benchmarks.jobs import Job
 from benchmarks.targets.benchmarks import Benchmark
 from benchmarks.targets.plan import Planned, Row
 from benchmarks.work.evaluation import compare_masks, judge_foreign_mask
-from benchmarks.work.hybrid import learn_hybrid
+from benchmarks.work.methods import learn_hybrid
 
-NAMELESS = 15
-"""Basis tasks, the first ones, whose inputs are looked for by running every task."""
+NAMELESS = 15  # basis tasks, the first ones, whose inputs are looked for by running every task
+# Further numbers of random masks, which cost nothing to make.
 MORE_RANDOM = {"smoke": (20,), "small": (240,), "paper": (240, 480)}
-"""Numbers of random masks beyond those of the trained ones: they cost nothing to make."""
 SEARCHES: dict[str, tuple[str, dict[str, Any]]] = {
     "ImpressLearn-GN": ("alpha", {}),
     "ImpressLearn-GN, plain entropy": ("alpha", {"method_settings": {"objective": "entropy"}}),
     "SupSup-GN": ("one_shot", {"method_settings": {"objective": "entropy"}}),
     "exhaustive": ("exhaustive", {}),
 }
+# Networks and streams of scale `small`: which tasks are found differs much between networks.
 NAMELESS_SEEDS = (0, 1, 2)
-"""Networks and streams of scale `small`: which tasks are found differs much between networks."""
 OVERLAPPING = 10
 OVERLAPS = ("measured", "expected", "by_layer", "expected_by_layer")
 
@@ -33,7 +32,7 @@ def comparison(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
 
     X (a single foreign mask), heterogeneous and homogeneous combinations on unseen tasks, the basis
     tasks without their names (GN, by the paper's α-optimisation and by running every task), and a
-    dedicated mask a task (SupSup) as the reference.
+    dedicated mask per task (SupSup) as the reference.
     """
     for seed, sparsity in product(benchmark.seeds, benchmark.sparsities):
         for method, job, more in _strategies(benchmark, seed, sparsity):
@@ -133,15 +132,15 @@ def overlap(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
 
 
 def by_layer(rows: list[Row]) -> list[Row]:
-    """One row a layer, measured and expected, and one for all layers together."""
-    found = []
+    """One row per layer, measured and expected, and one for all layers together."""
+    rows_by_layer = []
     for row in rows:
-        kept = {key: value for key, value in row.items() if key not in OVERLAPS}
-        for kind, whole, layers in (
-            ("", row["measured"], row["by_layer"]),
-            (", if independent", row["expected"], row["expected_by_layer"]),
-        ):
-            for layer, value in [("all", whole), *enumerate(layers, start=1)]:
-                group = f"{row['method']}{kind}"
-                found.append({**kept, "group": group, "layer": str(layer), "overlap": value})
-    return found
+        common = {key: value for key, value in row.items() if key not in OVERLAPS}
+        for kind, key in (("", "measured"), (", if independent", "expected")):
+            layers = row["by_layer" if key == "measured" else "expected_by_layer"]
+            group = f"{row['method']}{kind}"
+            for layer, value in [("all", row[key]), *enumerate(layers, start=1)]:
+                rows_by_layer.append(
+                    {**common, "group": group, "layer": str(layer), "overlap": value}
+                )
+    return rows_by_layer

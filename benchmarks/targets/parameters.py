@@ -5,13 +5,12 @@ from __future__ import annotations
 from math import isinf
 from typing import Any
 
-from benchmarks.targets.plan import Plan, Row, Table, check_scale, read_tables
+from benchmarks.targets.plan import Plan, Row, Table, read_tables
 from impresslearn.networks import create_backbone
 
 
 def plan(scale: str) -> Plan:
     """No jobs: everything follows from the networks."""
-    check_scale(scale)
     lines = read_tables("parameters.toml")["line"]
     rows = [_row(line) for line in lines]
     table = {
@@ -20,7 +19,7 @@ def plan(scale: str) -> Plan:
         "rows_verbatim": _cells(lines, rows),
     }
     settings = {"bytes_per_number": 4, "bits_per_weight_of_a_mask": 1}
-    return Plan((), "no data", settings, (), (), [table], lambda _: rows)
+    return Plan((), "no data", settings, tables=[table], derive=lambda _: rows)
 
 
 def _row(line: Table) -> Row:
@@ -66,6 +65,6 @@ def _cells(lines: list[Table], rows: list[Row]) -> list[list[str]]:
         (paper, [line["ratio"] for line in lines]),
     ]
     return [
-        [name, *(each if isinstance(each, str) else f"{each:,}" for each in values)]
+        [name, *(cell if isinstance(cell, str) else f"{cell:,}" for cell in values)]
         for name, values in quantities
     ]

@@ -12,7 +12,7 @@ from scipy.stats import ttest_ind
 
 from benchmarks.jobs import Job
 from benchmarks.targets.benchmarks import Benchmark, find_benchmark
-from benchmarks.targets.plan import Planned, Row, read_tables, table_of
+from benchmarks.targets.plan import Planned, Row, table_of
 from benchmarks.work.inference import tell_tasks
 from benchmarks.work.training import learn_stream
 from impresslearn.streams.draws import draw_angles
@@ -24,8 +24,8 @@ LABELS = {
     "paper": (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 30000),
 }
 ORDERS = (0, 1)
+# At scale small: a second order needs other masks, and a mask on images takes a minute.
 MOST_MASKS = {"permuted-mnist": 30, "rotated-mnist": 20, "split-cifar100": 5}
-"""At scale small: a second order needs masks of its own, one on images takes a minute."""
 NORMS = ("batch", "per_task", "shared", "group")
 SEARCHES = (("exhaustive", 128), ("exhaustive", 8), ("exhaustive", 1), ("one_shot", 128))
 STREAM_LABELS = 5000
@@ -100,7 +100,7 @@ def task_order(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
 def with_tests(rows: list[Row]) -> list[Row]:
     """The rows and, for each benchmark, N and sparsity, one of Welch's t-test between the orders.
 
-    difference: mean accuracy of the second order minus that of the first, in points.
+    difference: mean accuracy of the second order minus the first, in points.
     """
     groups: dict[tuple, dict[int, list[float]]] = {}
     for row in rows:
@@ -109,11 +109,11 @@ def with_tests(rows: list[Row]) -> list[Row]:
     tests = []
     for place, by_order in groups.items():
         first, second = (by_order[order] for order in ORDERS)
-        found = {
+        measured = {
             "p_value": float(ttest_ind(first, second, equal_var=False).pvalue),
             "difference": round(100 * (fmean(second) - fmean(first)), 2),
         }
-        tests.append({"method": "t-test", **dict(place), **found})
+        tests.append({"method": "t-test", **dict(place), **measured})
     return rows + tests
 
 
@@ -145,7 +145,7 @@ def forgetting(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
 
 def task_inference(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
     """Tasks found again from unlabelled inputs, by every method, and inputs of no task."""
-    sizes = table_of(read_tables("benchmarks.toml"), f"task-inference.{scale}")
+    sizes = table_of("benchmarks.toml", f"task-inference.{scale}")
     sizes["counts"] = sizes["counts"] + sizes.pop("more_counts", {}).get(benchmark.name, [])
     words = benchmark.name == "clinc150"
     if words and scale == "smoke":  # which needs no data
@@ -165,16 +165,7 @@ def task_inference(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
     if words:
         del settings["recipe"], settings["labels"]
     columns = {"method": "ImpressLearn", "benchmark": benchmark.name, "seed": seed}
-    yield Planned(Job(tell_tasks, settings), columns, ("rows",))
-
-
-def by_question(rows: list[Row]) -> list[Row]:
-    """One row for each way of searching, and for each kind of foreign inputs and score."""
-    return [
-        {**{key: value for key, value in row.items() if key != "rows"}, **each}
-        for row in rows
-        for each in row["rows"]
-    ]
+    yield Planned(Job(tell_tasks, settings), columns)
 
 
 def _stream(benchmark: Benchmark, norm: str, settings: Mapping[str, Any]) -> Planned:
@@ -184,27 +175,17 @@ def _stream(benchmark: Benchmark, norm: str, settings: Mapping[str, Any]) -> Pla
     recipes = {"mask": benchmark.mask, "coefficients": benchmark.task}
     job = Job(learn_stream, {**place, **recipes, "granularity": "unit", "seed": 0, **settings})
     columns = {"method": "ImpressLearn", "benchmark": benchmark.name, "norm": norm, "seed": seed}
-    return Planned(job, columns, ("rows",))
+    return Planned(job, columns)
 
 
-def by_task(rows: list[Row]) -> list[Row]:
-    """One row a task of each stream, and one for each task that was searched for."""
-    tasks = [
-        {**{key: value for key, value in row.items() if key != "rows"}, **task}
-        for row in rows
-        for task in row["rows"]
-    ]
-    for task in tasks:
-        task["identical"] = float(task["identical"])
-    searched = [
-        {
-            "method": "search",
-            **{key: task[key] for key in ("benchmark", "seed", "task", "role")},
-            "search": key.removeprefix(FOUND).replace(" from ", ", "),
-            "found": value,
-        }
-        for task in tasks
-        for key, value in task.items()
-        if key.startswith(FOUND)
-    ]
-    return tasks + searched
+def with_searches(rows: list[Row]) -> list[Row]:
+    """The rows of tasks, and a row for each time that a task was looked for."""
+    searched = []
+    for row in rows:
+        row["identical"] = float(row["identical"])
+        named = {key: row[key] for key in ("benchmark", "seed", "task", "role")}
+        for key, value in row.items():
+            if key.startswith(FOUND):
+                search = key.removeprefix(FOUND).replace(" from ", ", ")
+                searched.append({"method": "search", **named, "search": search, "found": value})
+    return rows + searched

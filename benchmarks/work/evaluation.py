@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.jobs import Outcome, Place, job_function
+from benchmarks.jobs import Outcome, Place
 from benchmarks.work.inputs import load_backbone, load_bank, load_task, statistics_of
 from impresslearn.coefficients.masks import (
     masked_weights,
@@ -23,7 +23,6 @@ from impresslearn.networks.prediction import Statistics, TaskView
 Settings = Mapping[str, Any]
 
 
-@job_function("foreign")
 def judge_foreign_mask(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
     """X: the needed mask alone on another task, nothing learned. Values: task, accuracy."""
     backbone, task = load_backbone(settings, place), load_task(settings, place)
@@ -33,7 +32,6 @@ def judge_foreign_mask(settings: Settings, needs: Sequence[Outcome], place: Plac
     return Outcome({"task": task.name, "accuracy": _accuracy(view, backbone, task.test)})
 
 
-@job_function("overlap")
 def compare_masks(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
     """Pairwise Jaccard overlap of the needed masks, and of independent masks of their densities.
 
@@ -55,7 +53,6 @@ def compare_masks(settings: Settings, needs: Sequence[Outcome], place: Place) ->
     )
 
 
-@job_function("gn")
 def infer_task(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
     """One of the bank's tasks without its name: found or not, and the accuracy that follows.
 

@@ -13,7 +13,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
-from benchmarks.jobs import Outcome, Place, job_function
+from benchmarks.jobs import Outcome, Place
 from benchmarks.streams.clinc import clinc150_sentences
 from benchmarks.work.inputs import TaskData, load_backbone, load_bank, load_task
 from impresslearn.data import Examples, TextEncoder
@@ -25,19 +25,17 @@ from impresslearn.training.loop import Recipe
 from impresslearn.training.objectives import entropies
 
 Settings = Mapping[str, Any]
+# Of a task's test set, evenly spread; a thousand tasks' images would fill the memory.
 KEPT_INPUTS = 1000
-"""Of a task's test set, evenly spread; a thousand tasks' images would fill the memory."""
-REJECTED = 0.05
-"""Own inputs that a threshold may reject where false acceptances are compared."""
+REJECTED = 0.05  # share of own inputs that a threshold rejects in comparisons
 SCORES = ("entropy", "energy", "largest logit", "input statistics", "the default")
 
 
-@job_function("telling tasks")
 def tell_tasks(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
     """Learns the tasks of a stream and finds them again, by every method, among more and more.
 
     Settings: stream, backbone, seed, random (of `load_bank`) and recipe, or else the preset for
-    heads of their own; labels: examples a task; tasks: how many are learned, the numbers of them
+    heads of their own; labels: examples per task; tasks: how many are learned, the numbers
     that are chosen among, `counts`; inputs: numbers of unlabelled ones; methods; trials; unseen:
     tasks at the stream's end that are not learned.
     Values: rows, {search, tasks, inputs, found, seconds} for each, and {foreign, inputs, score,
@@ -89,8 +87,8 @@ def _inputs(task: TaskData) -> Tensor:
     """A task's test inputs, at most about `KEPT_INPUTS`."""
     assert isinstance(task.test, Examples)
     assert isinstance(task.test.inputs, Tensor)
-    kept = task.test.inputs[:: max(1, len(task.test) // KEPT_INPUTS)]
-    return kept.to(torch.float32, copy=True)  # a view would keep all
+    inputs = task.test.inputs[:: max(1, len(task.test) // KEPT_INPUTS)]
+    return inputs.to(torch.float32, copy=True)  # a view would keep all
 
 
 def _draw(inputs: Tensor, count: int, seed: int) -> Tensor:
@@ -101,29 +99,29 @@ def _draw(inputs: Tensor, count: int, seed: int) -> Tensor:
 def _foreign_rows(
     learner: ImpressLearner, tests: Mapping[str, Tensor], settings: Settings, place: Place
 ) -> Iterator[dict[str, Any]]:
-    """How well each score tells inputs of no task from those of a learned one."""
+    """How well each score separates inputs of no task from inputs of a learned task."""
     names = list(tests)[: min(settings["counts"])]
     own_inputs = {name: tests[name][len(tests[name]) // 2 :] for name in names}
     kinds = dict(_foreign(settings, place, tests))
     for size in settings["unknown_inputs"]:
         chosen = [(names[trial % len(names)], trial) for trial in range(settings["unknown_trials"])]
-        own = _scores(
+        scores = _scores(
             learner, names, [_draw(own_inputs[name], size, trial) for name, trial in chosen]
         )
-        accepted = float(np.mean(own["the default"] <= 0))
+        accepted = float(np.mean(scores["the default"] <= 0))
         row = {"kind": "foreign", "foreign": "none: own inputs", "inputs": size}
         yield {**row, "score": "the default", "accepted": accepted}
         for kind, inputs in kinds.items():
-            found = _scores(learner, names, [_draw(inputs, size, trial) for _, trial in chosen])
+            foreign = _scores(learner, names, [_draw(inputs, size, trial) for _, trial in chosen])
             labels = np.repeat([0, 1], len(chosen))
             for score in SCORES:
-                limit = np.quantile(own[score], 1 - REJECTED)
+                limit = np.quantile(scores[score], 1 - REJECTED)
                 row = {"kind": "foreign", "foreign": kind, "inputs": size, "score": score}
-                both = np.concatenate([own[score], found[score]]).clip(-1e9, 1e9)
+                both = np.concatenate([scores[score], foreign[score]]).clip(-1e9, 1e9)
                 row["auroc"] = round(float(roc_auc_score(labels, both)), 4)
-                row["false_accept"] = float(np.mean(found[score] <= limit))
+                row["false_accept"] = float(np.mean(foreign[score] <= limit))
                 if score == "the default":
-                    row["accepted"] = float(np.mean(found[score] <= 0))
+                    row["accepted"] = float(np.mean(foreign[score] <= 0))
                 yield row
 
 
@@ -131,7 +129,7 @@ def _scores(
     learner: ImpressLearner, names: list[str], batches: Sequence[Tensor]
 ) -> dict[str, np.ndarray]:
     """Of each batch, by the task that fits it best: higher is more foreign."""
-    found: dict[str, list[float]] = {score: [] for score in SCORES}
+    scores: dict[str, list[float]] = {score: [] for score in SCORES}
     for batch in batches:
         best = learner.infer_task(Prepared(batch), among=names).best
         logits = learner.logits(Prepared(batch), best)
@@ -147,8 +145,8 @@ def _scores(
             unknown_odds(learner.backbone, profile, batch, logits),
         )
         for score, value in zip(SCORES, values, strict=True):
-            found[score].append(value)
-    return {score: np.array(values) for score, values in found.items()}
+            scores[score].append(value)
+    return {score: np.array(values) for score, values in scores.items()}
 
 
 def _foreign(

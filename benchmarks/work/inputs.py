@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +15,7 @@ import safetensors.torch
 import torch
 
 from benchmarks.jobs import Job, Outcome, Place
-from benchmarks.sources import make_stream
+from benchmarks.streams import STREAMS
 from impresslearn.data import Examples, StreamedExamples
 from impresslearn.errors import InputError
 from impresslearn.masks import add_random_masks, disjoint_bank
@@ -27,8 +28,7 @@ from impresslearn.networks.prediction import Statistics
 from impresslearn.networks.registry import OLDER_SPEC
 
 PREFIX = "statistics/"
-HELD_OUT = 6
-"""One of so many training examples is for validation."""
+HELD_OUT = 6  # every sixth training example is for validation
 
 
 class TaskData(NamedTuple):
@@ -62,19 +62,15 @@ def load_task(settings: Mapping[str, Any], place: Place) -> TaskData:
     return TaskData(name, train, test)
 
 
-def check_inputs(jobs: Iterable[Job], place: Place, download: bool = False) -> None:
-    """Opens each kind of data that jobs read, so that what is missing is said before the work.
-
-    download: whether to fetch what can be. Raises MissingDataError for the rest.
-    """
+def check_inputs(jobs: Iterable[Job], place: Place) -> None:
+    """Opens each kind of data that jobs read. Raises MissingDataError before the work begins."""
     seen = set()
     for job in jobs:
         stream = job.settings.get("stream", {})
         weights = job.settings.get("backbone", {}).get("weights")
         if stream and stream["name"] not in seen:
             seen.add(stream["name"])
-            made = make_stream(stream, Path(place.data), download=download)
-            _ = made[0]  # which loads what it is made of
+            _stream(json.dumps(stream, sort_keys=True), place.data)[0]
         if weights is not None and weights not in seen:
             seen.add(weights)
             load_backbone(job.settings, place)
@@ -83,12 +79,12 @@ def check_inputs(jobs: Iterable[Job], place: Place, download: bool = False) -> N
 def load_backbone(settings: Mapping[str, Any], place: Place) -> Backbone:
     """The network of settings["backbone"], arguments of `create_backbone`.
 
-    With weights, a file among the data, it is a trained ResNet-20: num_classes and width are those
-    of `load_resnet20`, norm and head those of `adapt`.
+    With weights, a file among the data, it is a trained ResNet-20: num_classes and width go to
+    `load_resnet20`, norm and head to `adapt`.
     """
-    given = dict(settings["backbone"])
-    data = place.data if "weights" in given else ""
-    return _backbone(json.dumps(given, sort_keys=True), place.device, data)
+    named = json.dumps(dict(settings["backbone"]), sort_keys=True)
+    data = place.data if "weights" in settings["backbone"] else ""
+    return _backbone(named, place.device, data)
 
 
 def load_bank(
@@ -113,7 +109,7 @@ def load_bank(
     for position, outcome in enumerate(needs):
         info, packed = _decoded(outcome.blob or b"", shapes)
         named = MaskInfo(f"{position}/{outcome.values['task']}", "edge_popup", info.ones)
-        bank.adopt(named, [each.to(bank.device) for each in packed])
+        bank.adopt(named, [bits.to(bank.device) for bits in packed])
     if random is not None:
         allocation = random.get("allocation", "erdos_renyi")
         add_random_masks(bank, random["count"], random["sparsity"], allocation, random["seed"])
@@ -154,19 +150,27 @@ def _task(stream: str, number: int, data: str) -> TaskData:
 
 @lru_cache(maxsize=2)
 def _stream(settings: str, data: str) -> Any:
-    return make_stream(json.loads(settings), Path(data), download=False)
+    """A stream of `STREAMS` by its name; `folder` is one of the data, where it lies."""
+    named = json.loads(settings)
+    make = STREAMS[named.pop("name")]
+    parameters = inspect.signature(make).parameters
+    if "root" in parameters:
+        named["root"] = str(Path(data) / named.pop("folder", ""))
+    if "download" in parameters:
+        named["download"] = False
+    return make(**named)
 
 
 @lru_cache(maxsize=4)
 def _backbone(settings: str, device: str, data: str) -> Backbone:
-    given = json.loads(settings)
-    if "weights" in given:
-        sizes = {key: given[key] for key in ("num_classes", "width") if key in given}
-        module = load_resnet20(Path(data) / given["weights"], **sizes)
-        how = {key: given[key] for key in ("norm", "head") if key in given}
+    named = json.loads(settings)
+    if "weights" in named:
+        sizes = {key: named[key] for key in ("num_classes", "width") if key in named}
+        module = load_resnet20(Path(data) / named["weights"], **sizes)
+        how = {key: named[key] for key in ("norm", "head") if key in named}
         return adapt(module, input_shape=module.input_shape, **how).to(device)
     # What a job leaves out is as it was for the networks behind the records and caches.
-    return create_backbone(**OLDER_SPEC | given).to(device)
+    return create_backbone(**OLDER_SPEC | named).to(device)
 
 
 @lru_cache(maxsize=512)

@@ -13,16 +13,17 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.jobs import Outcome, Place, job_function
+from benchmarks.jobs import Outcome, Place
 from benchmarks.rivals import BestMask, SklearnClassifier, create_method
 from benchmarks.work.inputs import load_backbone, load_bank, load_task
+from benchmarks.work.training import judged
 from impresslearn.learner import ImpressLearner
+from impresslearn.methods.hybrid import Hybrid
 from impresslearn.training.loop import Recipe
 
 Settings = Mapping[str, Any]
 
 
-@job_function("learner")
 def learn_by_settings(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
     """Ours over the needed masks, or random ones (`random`, see `load_bank`), or none.
 
@@ -31,30 +32,31 @@ def learn_by_settings(settings: Settings, needs: Sequence[Outcome], place: Place
     """
     backbone = load_backbone(settings, place)
     bank = load_bank(backbone, needs, settings.get("random"))
-    recipe, own = Recipe(**settings["recipe"]), dict(settings["learner"])
-    seed = settings["seed"]
     learner = ImpressLearner(
-        backbone, bank=bank, task_recipe=recipe, seed=seed, progress=False, **own
+        backbone,
+        bank=bank,
+        task_recipe=Recipe(**settings["recipe"]),
+        seed=settings["seed"],
+        progress=False,
+        **settings["learner"],
     )
     if "features" in settings:
         where = {"stream": settings["stream"]}
-        seen = (load_task({**where, "task": each}, place) for each in settings["features"])
-        learner.learn_features(*(task.train for task in seen))
+        tasks = [load_task({**where, "task": task}, place) for task in settings["features"]]
+        learner.learn_features(*(task.train for task in tasks))
     return _learned(learner, settings, place)
 
 
-@job_function("method")
 def learn_by_name(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
     """A method of `create_method`: its name as method; recipe, and options, its other settings."""
-    backbone, own = load_backbone(settings, place), dict(settings["options"])
+    backbone, options = load_backbone(settings, place), settings["options"]
     recipe, seed = settings["recipe"], settings["seed"]
-    method = create_method(settings["method"], backbone, seed=seed, recipe=recipe, **own)
+    method = create_method(settings["method"], backbone, seed=seed, recipe=recipe, **options)
     return _learned(method, settings, place)
 
 
-@job_function("classical")
 def fit_classifier(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
-    """A `SklearnClassifier`: estimator, features (with those of needed masks), precision."""
+    """A `SklearnClassifier`: estimator, features (under each needed mask, if any), precision."""
     backbone = load_backbone(settings, place)
     bank = load_bank(backbone, needs) if needs else None
     names = ("estimator", "features", "seed", "precision")
@@ -62,11 +64,26 @@ def fit_classifier(settings: Settings, needs: Sequence[Outcome], place: Place) -
     return _learned(SklearnClassifier(backbone, bank=bank, **chosen), settings, place)
 
 
-@job_function("best_mask")
 def choose_mask(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
     """The needed mask that is right on most training examples."""
     backbone = load_backbone(settings, place)
     return _learned(BestMask(backbone, load_bank(backbone, needs)), settings, place)
+
+
+def learn_hybrid(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
+    """As "task" with a trained mask for the head, of the given sparsity and allocation."""
+    backbone, task = load_backbone(settings, place), load_task(settings, place)
+    method = Hybrid(
+        backbone,
+        bank=load_bank(backbone, needs, settings.get("random")),
+        sparsity=settings["sparsity"],
+        allocation=settings["allocation"],
+        recipe=Recipe(**settings["recipe"]),
+        seed=settings["seed"],
+        progress=False,
+    )
+    method.learn_task(task.name, task.train)
+    return judged(method, task)
 
 
 def _learned(method: Any, settings: Settings, place: Place) -> Outcome:
@@ -80,11 +97,11 @@ def _row(method: Any, settings: Settings, place: Place) -> dict[str, Any]:
     name, train, test = load_task(settings, place)
     started = time.process_time()
     method.learn_task(name, train)
-    seconds, kept = time.process_time() - started, method.tasks_[name]
+    seconds, info = time.process_time() - started, method.tasks_[name]
     return {
         "task": name,
         "seconds": round(seconds, 4),
         "accuracy": method.score(test, name),
-        "bytes_per_task": kept.bytes,
-        "prediction_bytes": kept.bytes - kept.breakdown.get("profile", 0),
+        "bytes_per_task": info.bytes,
+        "prediction_bytes": info.bytes - info.breakdown.get("profile", 0),
     }

@@ -1,7 +1,7 @@
 """Jobs that learn by masks: a mask, a task by coefficients, a whole stream.
 
-Settings of those of one task: stream, task, backbone, seed, and labels (see `load_task`). Values of
-all these: task, accuracy, bytes_per_task.
+Settings of a job on one task: stream, task, backbone, seed, and labels (see `load_task`). Values:
+task, accuracy, bytes_per_task.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.jobs import Outcome, Place, job_function
+from benchmarks.jobs import Outcome, Place
 from benchmarks.work.inputs import (
     TaskData,
     load_backbone,
@@ -24,24 +24,14 @@ from impresslearn.learner import ImpressLearner
 from impresslearn.training.loop import Recipe
 
 Settings = Mapping[str, Any]
-COEFFICIENTS = {
-    "granularity": "layer",
-    "output_scale": False,
-    "input_scale": False,
-    "precision": "float32",
-    "bit_price": 1.0,
-    "penalty": 0.0,
-}
-"""What "task" jobs mean where they do not say; part of what their keys stand for."""
-MOST_INPUTS = 1000
-"""Test inputs a task whose logits are compared at the end of a stream."""
+COEFFICIENTS = ("granularity", "output_scale", "precision", "bit_price", "penalty")
+MOST_INPUTS = 1000  # test inputs a task whose logits are compared at the end of a stream
 
 
-@job_function("mask")
 def train_mask(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
     """One dedicated mask (SupSup; a basis task): sparsity, allocation, recipe, rule.
 
-    precision: that of its norm statistics, float32 where it is not given. Further values: ones of
+    precision: of its norm statistics, by default float32. Further values: ones of
     each layer, loss, mask_bytes; the blob is the mask.
     """
     task = load_task(settings, place)
@@ -65,11 +55,10 @@ def train_mask(settings: Settings, needs: Sequence[Outcome], place: Place) -> Ou
     return judged(learner, task, values, blob)
 
 
-@job_function("task")
 def learn_task(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
     """Coefficients over the needed masks, or over random ones (`random`, see `load_bank`).
 
-    recipe, and what is in COEFFICIENTS. A further value: how many numbers were learned.
+    Settings: recipe, and settings of the learner in COEFFICIENTS. A further value: numbers learned.
     """
     backbone, task = load_backbone(settings, place), load_task(settings, place)
     learner = ImpressLearner(
@@ -77,13 +66,12 @@ def learn_task(settings: Settings, needs: Sequence[Outcome], place: Place) -> Ou
         bank=load_bank(backbone, needs, settings.get("random")),
         task_recipe=Recipe(**settings["recipe"]),
         progress=False,
-        **{key: settings.get(key, default) for key, default in COEFFICIENTS.items()},
+        **{key: settings[key] for key in COEFFICIENTS if key in settings},
     )
     learner.learn_task(task.name, task.train, seed=settings["seed"])
     return judged(learner, task, {"numbers": learner.coefficients_[task.name].numel})
 
 
-@job_function("stream")
 def learn_stream(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
     """The tasks of a stream in order, the first `basis` of them as masks, the others as numbers.
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from benchmarks.records import read_record
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
@@ -29,6 +30,7 @@ MEANINGS = {
     "popup_step_ratio": "an edge-popup step; a plain training step",
     "popup_vs_sort": "an edge-popup step; edge-popup that sorts the scores",
     "kernels_two_threads": "both kernels over 100 masks on two threads; on one",
+    "warm_predict_ratio": "128 predictions for the task of the call before; the plain network",
     "inference_gradient_ratio": "a gradient over 100 superposed tasks; a training step",
     "coefficient_epoch": "60,000 images over 100 masks; the loop over masks of floats, with images "
     "transformed one by one",
@@ -68,15 +70,8 @@ class RecordTable(SphinxDirective):
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The measurements of a record; a row whose values are lists stands for one row per value."""
-    rows = []
-    for row in json.loads(path.read_text(encoding="utf-8"))["rows"]:
-        lists = {key: value for key, value in row.items() if isinstance(value, list)}
-        if not lists:
-            rows.append(row)
-        for values in zip(*lists.values(), strict=True):
-            rows.append({**row, **dict(zip(lists, values, strict=True))})
-    return rows
+    """The measurements of a record."""
+    return read_record(path)["rows"]
 
 
 def having(rows: Iterable[Row], **wanted: Any) -> list[Row]:

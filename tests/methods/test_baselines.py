@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from benchmarks.rivals import METHODS, BestMask, bitfit, create_method
+from benchmarks.rivals import METHODS, create_method
 from torch import nn
 
 import impresslearn as il
@@ -135,30 +135,6 @@ def test_norm_statistics_of_supsup_can_be_coded():
     assert min(each.score(data, "a") for each in (plain, kept)) > 0.9
 
 
-NORM, BIAS = {"body.1.weight", "body.1.bias"}, {"body.0.bias"}
-
-
-@pytest.mark.parametrize("head", ["shared", "own"])
-@pytest.mark.parametrize(
-    ("tune", "names"), [(("norm", "bias"), NORM | BIAS), (["norm"], NORM), (["bias"], BIAS)]
-)
-def test_bitfit_trains_small_parameters_and_a_head(tune, names, head):
-    backbone, data = il.adapt(ConvNet(), head=head), pictures()
-    settings = {"recipe": {"min_steps": 120, "epochs": 0, "lr": 0.05}, "tune": tune}
-    method = create_method("bitfit", backbone, **settings).learn_task("a", data)
-    weights = method._views["a"].weights
-    assert weights.keys() == names | {"head.weight", "head.bias"}
-    assert all((weights[name] != backbone.small[name]).any() for name in names)
-    size = 4 * (8 * len(names) + 3 * (8 + 1))
-    assert method.tasks_["a"].breakdown == {"weights": size, "statistics": 4 * 16, "labels": 2}
-    assert method.score(data, "a") > 0.9
-
-
-def test_bitfit_without_small_parameters():
-    refused("lenet_300_100 has no parameters of norm or bias to tune", bitfit, lenet())
-    refused("tune must be one of norm, bias, got 'norms'", bitfit, lenet(), tune=["norms"])
-
-
 def test_a_module_that_was_not_adapted_is_refused_by_every_method():
     module = nn.Sequential(nn.Linear(4, 3))
     for name in METHODS:
@@ -226,25 +202,3 @@ def test_norm_statistics_go_on_from_where_the_last_task_left_them_unless_shared(
     # From 0 with momentum 0.1: 0.1 m after one step, 0.19 m after two.
     torch.testing.assert_close(means[1], share * means[0], rtol=1e-3, atol=1e-6)
     assert chain.tasks_["a"].bytes > chain.tasks_["b"].bytes == 2
-
-
-def test_the_best_mask_is_chosen_by_labels(backbone):
-    task, other = STREAM[0], STREAM[1]
-    method = BestMask(backbone, **MASKS).learn_basis("other", other.train)
-    method.add_random_masks(299).learn_basis("same", task.train)
-    assert method.learn_task("a", task.train) is method
-    assert method.mask_of("a") == "same"
-    accuracy = method.score(task.test, "a")
-    assert accuracy == method.score(task.test, "same") > 0.9
-    assert (method.predict(task.test.inputs, "a") == task.test.labels).mean() == accuracy
-    info = method.tasks_["a"]
-    assert info.breakdown == {"mask_number": 2, "labels": 2}  # one of 301 masks
-    assert (info.bytes, info.role, info.num_masks) == (4, "learned", 301)
-    learner = method._learner
-    few = BestMask(backbone, random_bank(backbone.layers, 3, 0.5), progress=False)
-    few.learn_task("a", task.train)
-    each = [single_mask_accuracy(few._learner, name, task.train) for name in few.bank.names]
-    assert few.mask_of("a") == few.bank.names[each.index(max(each))]
-    assert few.tasks_["a"].breakdown["mask_number"] == 1
-    assert few.add_random_masks(9).mask_of("a") == few.bank.names[each.index(max(each))]
-    assert learner.bank_ is method.bank

@@ -1,1 +1,0 @@
-"""Speed and memory, each figure beside its reference in the same run; see `cases`."""

@@ -1,0 +1,174 @@
+"""Records: one JSON file per target with every measurement as a row, and what it was made with.
+
+A record has format, target, scale, title, claim, data, settings, seeds; rows [{method, task, seed,
+accuracy, …}]; figures and tables, which say how `benchmarks.report` shows the rows; code, versions,
+hardware, seconds (of the run) and job_seconds (of all its jobs). An entry of rows with lists stands
+for one row per value. What people found in the results is in findings.json, written by hand:
+{target: {scale: text}}.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import impresslearn
+from impresslearn.errors import InputError, visible_within
+from impresslearn.files import write_file
+
+FORMAT = 2
+FINDINGS = "findings.json"
+PACKAGES = ("impresslearn", "torch", "numpy", "numba", "scipy", "torchvision", "peft")
+KEYS = ("format", "target", "scale", "title", "claim", "data", "rows", "figures", "tables")
+# What may differ between the rows of one entry, beside fractions.
+MEASURED = ("task", "bytes_per_task", "prediction_bytes")
+Record = dict[str, Any]
+Row = dict[str, Any]
+
+
+def read_record(path: Path) -> Record:
+    """The record in a file, with one row per measurement.
+
+    Raises InputError that names the file, if it cannot be read or lacks an entry.
+    """
+    record = _read_json(path)
+    if not isinstance(record, dict) or any(key not in record for key in KEYS):
+        raise InputError(f"{path}: a record has {', '.join(KEYS)}")
+    if record["format"] not in range(1, FORMAT + 1):
+        raise InputError(f"{path}: format must be 1 to {FORMAT}, got {record['format']!r}")
+    record = visible_within(record)
+    try:
+        record["rows"] = list(unfolded(record["rows"]))
+    except (ValueError, AttributeError):
+        raise InputError(f"{path}: an entry of rows has lists of several lengths") from None
+    return record
+
+
+def read_records(path: Path) -> list[Record]:
+    """All records of a folder by name, or the record in a file, with what was found in each.
+
+    Raises InputError where there is none.
+    """
+    files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    files = [file for file in files if file.name != FINDINGS]
+    if not files:
+        raise InputError(f"{path} has no records (*.json)")
+    folder = files[0].parent
+    findings = _read_json(folder / FINDINGS) if (folder / FINDINGS).exists() else {}
+    records = []
+    for file in files:
+        record = read_record(file)
+        record["finding"] = findings.get(record["target"], {}).get(record["scale"], "")
+        records.append(record)
+    return records
+
+
+def write_record(content: Mapping[str, Any], path: Path, device: str, job_seconds: float) -> None:
+    """Writes a record in one step, with the code, versions and hardware of this process.
+
+    - content: from target to rows, and seconds
+    """
+    record = {
+        "format": FORMAT,
+        **content,
+        "code": _code(),
+        "versions": _versions(),
+        "hardware": _hardware(device),
+        "job_seconds": round(job_seconds, 1),
+    }
+    entries = list(folded(record.pop("rows")))
+    head = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
+    lines = [json.dumps(entry, ensure_ascii=False, allow_nan=False) for entry in entries]
+    rows = ",\n  ".join(lines)
+    write_file(path, f'{head[:-2]},\n "rows": [\n  {rows}\n ]\n}}\n', folders=True)
+
+
+def folded(rows: Sequence[Row]) -> Iterator[Row]:
+    """Entries for the rows: neighbours that differ in what was measured alone become lists."""
+    for _, group in groupby(rows, _settings_of):
+        same = list(group)
+        entry = dict(same[0])
+        for key in entry:
+            values = [row[key] for row in same]
+            if any(value != values[0] for value in values):
+                entry[key] = values
+        if entry == same[0]:
+            yield from same
+        else:
+            yield entry
+
+
+def unfolded(entries: Sequence[Row]) -> Iterator[Row]:
+    """One row per measurement. Raises ValueError for lists of several lengths."""
+    for entry in entries:
+        lists = {key: value for key, value in entry.items() if isinstance(value, list)}
+        if not lists:
+            yield entry
+            continue
+        for values in zip(*lists.values(), strict=True):
+            yield {**entry, **dict(zip(lists, values, strict=True))}
+
+
+def _settings_of(row: Row) -> list[tuple[str, Any]]:
+    """What the rows of one entry have in common."""
+    common = []
+    for key, value in row.items():
+        varies = key in MEASURED or isinstance(value, float)
+        common.append((key, None if varies else (type(value), value)))
+    return common
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON: {error}") from None
+
+
+def _code() -> dict[str, Any]:
+    """The commit, and whether files of the package differ from it; None outside a checkout."""
+    folder = Path(impresslearn.__file__).parent
+    commit, changes = _git(folder, "rev-parse", "HEAD"), _git(folder, "status", "--short", ".")
+    return {"commit": commit, "uncommitted": None if changes is None else bool(changes)}
+
+
+def _git(folder: Path, *words: str) -> str | None:
+    command = ["git", "-C", str(folder), *words]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for package in PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[package] = version(package)
+    return versions
+
+
+def _hardware(device: str) -> dict[str, Any]:
+    processor = platform.processor()
+    with suppress(OSError):  # Linux alone has this file
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                processor = line.partition(":")[2].strip()
+                break
+    hardware = {"machine": platform.machine(), "processor": processor, "cores": os.cpu_count()}
+    if device.startswith("cuda"):
+        hardware["gpu"] = torch.cuda.get_device_name(device)
+    return {**hardware, "threads": 1}

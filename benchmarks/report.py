@@ -1,0 +1,258 @@
+"""Figures and tables of records: a page, pictures, and tables in text or LaTeX.
+
+A record says what it shows:
+- figures: kind (box, bar, line, heatmap), title, x, y, group, where; reference: rows that are drawn
+  as lines across; points: keys that make a point in place of x; log_x; frontier and ours: the best
+  mean at every x among these groups; order: of the groups; value and text: of a heatmap's cells
+- tables: title, where, columns and values (means), or header and rows_verbatim
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from benchmarks.analysis import chosen, frame_of, groups_of, mean_of, tables_of
+from benchmarks.records import Record
+from impresslearn.errors import ImpressLearnError
+from impresslearn.plotting import (
+    AXIS_LABELS,
+    COLOURS,
+    HEIGHT,
+    line_chart,
+    save_chart,
+    styled,
+    write_page,
+)
+from impresslearn.statistics import Summary
+from impresslearn.tables import duration, format_value, kind_of, signed
+
+WIDTH = 620
+BEST = "#f2cf3b"  # the line of the best means lies below the others
+Figure = Mapping[str, Any]
+
+
+def write_report(records: Sequence[Record], path: Path) -> Path:
+    """One HTML page with what the paper says, what was found, charts and tables."""
+    parts: list[tuple[str, Any]] = []
+    for record in records:
+        facts = f"Scale {record['scale']}; {record['data']}; {len(record['rows']):,} rows; "
+        facts += duration(record.get("job_seconds") or record.get("seconds") or 0.0)
+        texts = [record["title"], f"The paper: {record['claim']}"]
+        if record.get("finding"):
+            texts.append(f"Found here: {record['finding']}")
+        shown = [*charts_of(record), *tables_of(record)]
+        parts.append((" · ".join([*texts, facts]), shown[0]))
+        parts += [("", part) for part in shown[1:]]
+    return write_page(path, "Results", f"{len(records)} records", parts)
+
+
+def write_figures(records: Sequence[Record], folder: Path, suffix: str = "svg") -> list[Path]:
+    """Every figure as TARGET-NUMBER-TITLE.svg (or png, pdf)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for record in records:
+        charts = charts_of(record)
+        for number, (figure, chart) in enumerate(zip(record["figures"], charts, strict=True), 1):
+            words = re.sub(r"[^a-z0-9]+", "-", figure["title"].lower()).strip("-")[:40]
+            name = f"{record['target']}-{number}-{words}".rstrip("-")
+            written.append(save_chart(chart, folder / f"{name}.{suffix}"))
+    return written
+
+
+def tables_text(record: Record, latex: bool = False) -> str:
+    """The record's title and tables, as text or for LaTeX's booktabs."""
+    tables = tables_of(record)
+    if latex:
+        return "\n\n".join(table.latex() for table in tables)
+    lines = [f"# {record['title']}", record.get("finding", "")]
+    return "\n\n".join([*filter(None, lines), *(table.text() for table in tables)])
+
+
+def charts_of(record: Record) -> list[Any]:
+    """The record's figures. Raises ImpressLearnError that names the figure without rows."""
+    draw = {"box": _boxes, "bar": _bars, "line": _lines, "heatmap": _heatmap}
+    frame, charts = frame_of(record["rows"]), []
+    for figure in record["figures"]:
+        try:
+            chart = draw[figure["kind"]](figure, frame)
+        except ImpressLearnError as error:
+            raise type(error)(f"{record['target']}: {figure['title']}: {error}") from error
+        charts.append(chart)
+    return charts
+
+
+def _lines(figure: Figure, frame: pd.DataFrame) -> Any:
+    """Means over x, joined by lines unless `points` says what makes a point."""
+    x, y, group = figure["x"], figure["y"], figure["group"]
+    keys = [group, *figure.get("points", [x])]
+    inside, across = _split(figure, frame)
+    marks = []
+    for place, rows in groups_of(chosen(inside, figure.get("where", {}), [x, y]), keys):
+        mark = {group: place[0], x: float(rows[x].mean())}
+        marks.append(mark | _mark(y, *mean_of(rows, y)))
+    joined = "points" not in figure
+    chart = line_chart(
+        marks, x, y, group, joined=joined, log_x=figure.get("log_x", False),
+        x_label=figure.get("x_label", ""), y_label=figure.get("y_label", ""),
+    )  # fmt: skip
+    chart.width = chart.height = chart.title = alt.Undefined  # those of the whole figure follow
+    layers, notes = [chart], _notes(marks)
+    if figure.get("frontier"):
+        ours = figure.get("ours", [mark[group] for mark in marks])
+        best = best_means([(mark[x], mark[y]) for mark in marks if mark[group] in ours])
+        rows = [{"x": at, "y": mean} for at, mean in best]
+        steps = alt.Chart(alt.InlineData(values=rows))
+        steps = steps.mark_line(interpolate="step-after", strokeWidth=8, color=BEST, opacity=0.6)
+        layers.insert(0, steps.encode(x="x:Q", y="y:Q"))
+        notes.append("yellow: the best of ours up to this size")
+    if across is not None:
+        layers.append(_across(across, y))
+        notes.append(f"dashed: {_reference(figure)}")
+    layered = alt.layer(*layers).properties(width=WIDTH, height=HEIGHT)
+    return styled(layered, figure["title"], notes)
+
+
+def _bars(figure: Figure, frame: pd.DataFrame) -> Any:
+    """Means as bars from zero, with their intervals."""
+    x, y, group = figure["x"], figure["y"], figure["group"]
+    marks = []
+    rows = chosen(frame, figure.get("where", {}), [x, y])
+    for (at, name), part in groups_of(rows, [x, group]):
+        summary, n = mean_of(part, y)
+        mark = {"x": format_value("", at), "group": str(name), "y": summary.mean}
+        mark["text"] = format_value(y, summary.mean)
+        marks.append(mark | _mark("y", summary, n))
+    base = _side_by_side(marks, figure)
+    bars = base.mark_bar().encode(_up("y", figure), tooltip=["group:N", "x:N", "text:N"])
+    layers = [bars]
+    if any("low" in mark for mark in marks):
+        rules = base.mark_rule(color=COLOURS["text"]).encode(_up("low", figure), y2="high:Q")
+        layers.append(rules.encode(color=alt.value(COLOURS["text"])))
+    chart = alt.layer(*layers).properties(width=WIDTH, height=HEIGHT)
+    return styled(chart, figure["title"], _notes(marks))
+
+
+def _boxes(figure: Figure, frame: pd.DataFrame) -> Any:
+    """Boxes over the quartiles, with whiskers to the extremes."""
+    x, y, group = figure["x"], figure["y"], figure["group"]
+    inside, across = _split(figure, frame)
+    rows = chosen(inside, figure.get("where", {}), [x, y])
+    marks = []
+    for (at, name), part in groups_of(rows, [x, group]):
+        place = {"x": format_value("", at), "group": str(name)}
+        marks += [{**place, "y": float(value)} for value in part[y]]
+    boxes = _side_by_side(marks, figure).mark_boxplot(extent="min-max", size=12)
+    layers = [boxes.encode(_up("y", figure, zero=False))]
+    notes = ["box: middle half and median; whiskers: lowest and highest"]
+    if across is not None:
+        layers.append(_across(across, y))
+        notes.append(f"dashed: {_reference(figure)}")
+    chart = alt.layer(*layers).properties(width=WIDTH, height=HEIGHT)
+    return styled(chart, figure["title"], notes)
+
+
+def _heatmap(figure: Figure, frame: pd.DataFrame) -> Any:
+    """Means in the cells of two keys, with a second number behind them where `text` names it."""
+    x, y, value, text = figure["x"], figure["y"], figure["value"], figure.get("text", "")
+    rows = chosen(frame, figure.get("where", {}), [x, y, value])
+    cells = []
+    for (column, line), part in groups_of(rows, [x, y]):
+        mean = float(part[value].mean())
+        cell = {"x": format_value("", column), "y": format_value("", line), "value": mean}
+        cell["text"] = format_value(value, mean)
+        if text:
+            cell["text"] += f" ({signed(float(part[text].mean()))})"
+        cells.append(cell)
+    columns = list(dict.fromkeys(cell["x"] for cell in cells))
+    lines = sorted({cell["y"] for cell in cells}, reverse=True)  # numbers grow upwards
+    base = alt.Chart(alt.InlineData(values=cells)).encode(
+        alt.X("x:N", sort=columns, title=figure["x_label"], axis=alt.Axis(labelAngle=0)),
+        alt.Y("y:N", sort=lines, title=figure["y_label"]),
+    )
+    shades = alt.Scale(range=[COLOURS["accent"], COLOURS["band"]])  # small p-values stand out
+    colour = alt.Color("value:Q", scale=shades, title=value.replace("_", " "))
+    text_layer = base.mark_text().encode(text="text:N")
+    chart = alt.layer(base.mark_rect(opacity=0.5).encode(colour), text_layer)
+    chart = chart.properties(width=110 * len(columns), height=44 * len(lines))
+    notes = [f"in brackets: {text.replace('_', ' ')}"] if text else []
+    return styled(chart, figure["title"], notes)
+
+
+def best_means(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points (x, mean) whose mean no point at the same or a smaller x reaches, by x."""
+    best: list[tuple[float, float]] = []
+    for x, mean in sorted(points, key=lambda point: (point[0], -point[1])):
+        if not best or mean > best[-1][1]:
+            best.append((x, mean))
+    return best
+
+
+def _split(figure: Figure, frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame | None]:
+    """The rows inside the figure, and the rows of its reference, which has no place on x."""
+    reference = figure.get("reference")
+    if not reference:
+        return frame, None
+    across = chosen(frame, reference, [figure["y"]])
+    within = frame.loc[across.index]
+    for column, wanted in figure.get("where", {}).items():
+        values = wanted if isinstance(wanted, list) else [wanted]
+        within = within[within[column].isin(values) | within[column].isna()]
+    return frame.drop(across.index), within
+
+
+def _across(rows: pd.DataFrame, y: str) -> Any:
+    data = alt.InlineData(values=[{"y": mean_of(rows, y)[0].mean}])
+    rule = alt.Chart(data).mark_rule(strokeDash=[5, 4], strokeWidth=1.5, color=COLOURS["muted"])
+    return rule.encode(y="y:Q")
+
+
+def _reference(figure: Figure) -> str:
+    values = figure["reference"].values()
+    return ", ".join(", ".join(v) if isinstance(v, list) else str(v) for v in values)
+
+
+def _side_by_side(marks: Sequence[Mapping[str, Any]], figure: Figure) -> Any:
+    """A layer of marks at places on x, the groups of a place beside each other."""
+    places = list(dict.fromkeys(mark["x"] for mark in marks))
+    names = list(dict.fromkeys(mark["group"] for mark in marks))
+    first = [name for name in figure.get("order", ()) if name in names]
+    names = [*first, *(name for name in names if name not in first)]
+    axis = alt.Axis(labelAngle=0)
+    across = alt.X("x:N", sort=places, axis=axis, title=figure.get("x_label", figure["x"]))
+    colour = alt.Color("group:N", sort=names, legend=alt.Legend(title=None))
+    base = alt.Chart(alt.InlineData(values=list(marks)))
+    return base.encode(across, xOffset=alt.XOffset("group:N", sort=names), color=colour)
+
+
+def _up(field: str, figure: Figure, zero: bool = True) -> alt.Y:
+    label = AXIS_LABELS.get(kind_of(figure["y"]), "format(datum.value, ',.6~g')")
+    title = figure.get("y_label", figure["y"].replace("_", " "))
+    axis = alt.Axis(labelExpr=label, tickCount=6)
+    return alt.Y(f"{field}:Q", title=title, axis=axis, scale=alt.Scale(zero=zero))
+
+
+def _mark(key: str, summary: Summary, n: str) -> dict[str, Any]:
+    """A summary as a mark: with its interval, or its draws where they are too few for one."""
+    mark: dict[str, Any] = {key: summary.mean, "over": n}
+    if summary.half_width is not None:
+        mark["low"] = summary.mean - summary.half_width
+        mark["high"] = summary.mean + summary.half_width
+    elif len(summary.draws) > 1:
+        mark["draws"] = summary.draws
+    return mark
+
+
+def _notes(marks: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the intervals and points of a figure mean."""
+    notes = [f"means over {' or '.join(dict.fromkeys(mark['over'] for mark in marks))}"]
+    if any("low" in mark for mark in marks):
+        notes.append("thin lines and bands: 95% interval")
+    if any("draws" in mark for mark in marks):
+        notes.append("small points: single draws, too few for an interval")
+    return notes

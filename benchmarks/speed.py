@@ -1,0 +1,393 @@
+"""What `python -m benchmarks speed` measures: steps, whole epochs, tasks and memory.
+
+Each figure is measured beside its reference in the same run. Both run in turn, in short blocks of
+consecutive calls as a training loop makes them, and the minimum of each counts: on a machine that
+others use too, noise only ever adds time.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from impresslearn.checks import check_choice
+from impresslearn.coefficients.masks import (
+    mixed_weights,
+    one_hot_coefficients,
+    uniform_coefficients,
+)
+from impresslearn.data import Examples
+from impresslearn.errors import NotLearnedWarning
+from impresslearn.inference import OBJECTIVES, Mixture
+from impresslearn.inference.superposition import Superposition
+from impresslearn.kernels import unpack
+from impresslearn.learner import ImpressLearner
+from impresslearn.masks import PopupScores, add_random_masks, random_bank
+from impresslearn.masks.bank import MaskBank
+from impresslearn.masks.sparsity import ones_per_layer
+from impresslearn.networks import Backbone, create_backbone
+from impresslearn.networks.prediction import TrainingPhase
+from impresslearn.training.loop import Recipe
+
+MASKS = 100
+IMAGES, BATCH = 60_000, 128
+BLOCK = 5  # consecutive calls of an action
+SAMPLED_STEPS = 40  # of a reference whose whole epoch would take minutes
+LR = 1e-5  # so small that hundreds of repeats leave the numbers where they are
+COST, SPEEDUP = "value / reference", "reference / value"
+Action = Callable[[], object]
+Record = dict[str, Any]
+
+
+def measure(only: str | None = None, threads: int = 1) -> Iterator[Record]:
+    """Yields a record for each figure as soon as it is measured.
+
+    - only: one of `CASES`; by default all
+    - threads: of torch and the kernels; restored afterwards
+    """
+    if only is not None:
+        check_choice("the measurement", only, CASES)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    warnings.simplefilter("ignore", NotLearnedWarning)  # labels are random here
+    try:
+        for name in [only] if only else CASES:
+            yield from CASES[name]()
+    finally:
+        torch.set_num_threads(before)
+
+
+def mix_steps() -> Iterator[Record]:
+    """A coefficient step against a plain training step, at N = 10 and 100."""
+    backbone, batch = _lenet(), _batch()
+    for masks in (10, MASKS):
+        step = coefficient_step(backbone, random_bank(backbone.layers, masks), *batch)
+        (value, plain), n = minima([step, plain_step(backbone, *batch)])
+        yield _figure(f"mix_step_ratio_{masks}", value, plain, n)
+
+
+def mix_references() -> Iterator[Record]:
+    """A coefficient step at N = 100 against the loop over float masks and the stacked product."""
+    backbone, batch = _lenet(), _batch()
+    bank = random_bank(backbone.layers, MASKS)
+    steps = [make(backbone, bank, *batch) for make in (coefficient_step, loop_step, dense_step)]
+    (value, loop, dense), n = minima(steps, seconds=6)
+    yield _figure("mix_vs_loop", value, loop, n, SPEEDUP)
+    yield _figure("mix_vs_dense", value, dense, n, SPEEDUP)
+
+
+def popup_steps() -> Iterator[Record]:
+    """An edge-popup step against a plain training step, and against edge-popup with a sort."""
+    backbone, batch = _lenet(), _batch()
+    steps = [make(backbone, *batch) for make in (popup_step, plain_step, sorted_popup_step)]
+    (value, plain, sorting), n = minima(steps)
+    yield _figure("popup_step_ratio", value, plain, n)
+    yield _figure("popup_vs_sort", value, sorting, n, SPEEDUP)
+
+
+def inference() -> Iterator[Record]:
+    """One gradient over 100 superposed masks against a training step, and a warm prediction."""
+    backbone, (inputs, targets) = _lenet(), _batch()
+    bank = random_bank(backbone.layers, MASKS)
+    masks = [Mixture(one_hot_coefficients(bank.layers, i, MASKS).alpha) for i in range(MASKS)]
+    superposition = Superposition(backbone, bank, masks)
+
+    def gradient() -> None:
+        shares = superposition.uniform().requires_grad_(True)
+        logits = backbone.forward(superposition.weights(shares), inputs)
+        torch.autograd.grad(OBJECTIVES["information"](logits), shares)
+
+    (value, plain), n = minima([gradient, plain_step(backbone, inputs, targets)])
+    yield _figure("inference_gradient_ratio", value, plain, n)
+    learner = _learner(backbone, 10, Recipe(epochs=1)).learn_task("a", (inputs, targets))
+    module = copy.deepcopy(backbone.module).eval()
+
+    @torch.no_grad()
+    def forward() -> None:
+        module(inputs).argmax(dim=1).numpy()
+
+    (value, plain), n = minima([lambda: learner.predict(inputs, "a"), forward])
+    yield _figure("warm_predict_ratio", value, plain, n)
+
+
+def epochs() -> Iterator[Record]:
+    """One epoch of 60,000 images, by coefficients at N = 100 and by edge-popup.
+
+    Ours runs whole, through the learner's own loop. The loader and the step of the references, with
+    images transformed one by one, are timed on 40 batches and scaled to the epoch.
+    """
+    backbone, rng = _lenet(), np.random.default_rng(0)
+    images = rng.integers(0, 256, (IMAGES, 28, 28), dtype=np.uint8)
+    labels = rng.integers(0, 10, IMAGES)
+    inputs = torch.from_numpy(images).unsqueeze(1).float().div_(255).sub_(0.1307).div_(0.3081)
+    batch = inputs[:BATCH], torch.from_numpy(labels[:BATCH])
+    order = torch.from_numpy(rng.permutation(784))
+
+    def load() -> Tensor:
+        """A batch of images, transformed and permuted one at a time, as scripts do it."""
+        batch = []
+        for image in images[rng.integers(0, IMAGES, BATCH)]:
+            pixels = torch.from_numpy(image).unsqueeze(0).float().div(255)
+            pixels = pixels.sub(0.1307).div(0.3081)
+            batch.append(pixels.view(-1)[order].view(1, 28, 28))
+        return torch.stack(batch)
+
+    loading = _mean_seconds(load)
+    bank = random_bank(backbone.layers, MASKS)
+    ours = _learner(backbone, MASKS, Recipe(epochs=1, batch_size=BATCH))
+    popup = ImpressLearner(
+        backbone, basis_recipe=Recipe(lr=0.03, epochs=1, batch_size=BATCH), progress=False
+    )
+    for name, learn, reference in (
+        ("coefficient_epoch", ours.learn_task, loop_step(backbone, bank, *batch)),
+        ("popup_epoch", popup.learn_basis, sorted_popup_step(backbone, *batch)),
+    ):
+        theirs = (loading + _mean_seconds(reference)) * -(-IMAGES // BATCH)
+        value = _seconds(partial(learn, "epoch", Examples(inputs, labels)))
+        yield _figure(name, value, theirs, 1, SPEEDUP, "s")
+
+
+def tasks() -> Iterator[Record]:
+    """A task from few labels; cost linear in N; the 2,000th task against the second."""
+    backbone, few = _lenet(), _batch(200)
+    learner = ImpressLearner(backbone, bank=random_bank(backbone.layers, 10), progress=False)
+    times = [_seconds(partial(learner.learn_task, f"task {i}", few)) for i in range(5)]
+    yield _figure("few_labels_task", min(times), None, 5, unit="s")
+    steps = []
+    for masks in (20, 40, 220):
+        bank = add_random_masks(MaskBank(backbone.layers), masks)
+        steps.append(coefficient_step(backbone, bank, *_batch()))
+    (at_20, at_40, at_220), n = minima(steps)
+    # 180 more masks against nine times 20 more: 1 is exactly linear.
+    yield _figure("linear_in_masks", at_220 - at_40, 9 * (at_40 - at_20), n)
+    # Two learners take turns, so that both meet the same noise.
+    data, once = _batch(64), Recipe(epochs=1, batch_size=64)
+    old, fresh = _learner(backbone, 10, once), _learner(backbone, 10, once)
+    for number in range(2000):
+        old.learn_task(f"task {number}", data)
+    pairs = []
+    for number in range(100):
+        name = f"new {number}"
+        late = _seconds(partial(old.learn_task, name, data))
+        pairs.append((late, _seconds(partial(fresh.learn_task, name, data))))
+    late, early = 1e3 * np.median(np.array(pairs), axis=0)
+    yield _figure("task_2000_vs_task_2", float(late), float(early), len(pairs))
+
+
+def resnet_steps() -> Iterator[Record]:
+    """ResNet-18 of width 48, N = 10, batch 64: a coefficient step against a plain step."""
+    backbone = create_backbone("resnet18", 10, seed=0)
+    batch = _batch(64, (3, 32, 32))
+    step = coefficient_step(backbone, random_bank(backbone.layers, 10), *batch)
+    (value, plain), n = minima([step, plain_step(backbone, *batch)], seconds=20, least=3)
+    yield _figure("resnet18_step_ratio", value, plain, n)
+
+
+def memory() -> Iterator[Record]:
+    """The bank's bytes against one bit per weight."""
+    backbone = _lenet()
+    bank = random_bank(backbone.layers, MASKS)
+    bits = MASKS * backbone.num_maskable / 8
+    yield _figure("bank_bytes", float(bank.nbytes), bits, 1, unit="bytes")
+
+
+CASES: dict[str, Callable[[], Iterator[Record]]] = {
+    "mix": mix_steps,
+    "references": mix_references,
+    "popup": popup_steps,
+    "inference": inference,
+    "epochs": epochs,
+    "tasks": tasks,
+    "resnet": resnet_steps,
+    "memory": memory,
+}
+
+
+def plain_step(backbone: Backbone, inputs: Tensor, targets: Tensor) -> Action:
+    """Forward, backward and fused Adam on all weights of the same network, as anyone trains it."""
+    module = copy.deepcopy(backbone.module).train().requires_grad_(True)
+    flat = inputs.flatten(1) if len(backbone.input_shape or ()) == 1 else inputs
+    return _step(module.parameters(), lambda: F.cross_entropy(module(flat), targets))
+
+
+def coefficient_step(backbone: Backbone, bank: MaskBank, inputs: Tensor, targets: Tensor) -> Action:
+    """Ours: what learning coefficients does at every step."""
+    coefficients = uniform_coefficients(backbone.layers, len(bank), device=backbone.device)
+    parameters = [alpha.requires_grad_(True) for alpha in coefficients.alpha]
+
+    def weights() -> dict[str, Tensor]:
+        return mixed_weights(bank, backbone.weights, coefficients)
+
+    return _step_on(backbone, parameters, weights, inputs, targets)
+
+
+def loop_step(backbone: Backbone, bank: MaskBank, inputs: Tensor, targets: Tensor) -> Action:
+    """The usual way: a Python loop over float masks for every layer."""
+    masks, alphas = _float_masks(bank)
+
+    def weights() -> dict[str, Tensor]:
+        mixed = {}
+        for layer, stack, alpha in zip(bank.layers, masks, alphas, strict=True):
+            total = torch.zeros(layer.shape)
+            for mask, coefficient in zip(stack, alpha, strict=True):
+                total = total + coefficient * mask
+            mixed[layer.name] = backbone.weights[layer.name] * total
+        return mixed
+
+    return _step_on(backbone, alphas, weights, inputs, targets)
+
+
+def dense_step(backbone: Backbone, bank: MaskBank, inputs: Tensor, targets: Tensor) -> Action:
+    """A matrix-vector product over the stacked float masks of every layer."""
+    masks, alphas = _float_masks(bank)
+    stacks = [mask.flatten(1) for mask in masks]
+
+    def weights() -> dict[str, Tensor]:
+        mixed = {}
+        for layer, stack, alpha in zip(bank.layers, stacks, alphas, strict=True):
+            mixed[layer.name] = backbone.weights[layer.name] * (alpha @ stack).view(layer.shape)
+        return mixed
+
+    return _step_on(backbone, alphas, weights, inputs, targets)
+
+
+def popup_step(backbone: Backbone, inputs: Tensor, targets: Tensor) -> Action:
+    """Ours: what training a mask does at every step."""
+    scores = PopupScores.create(backbone.layers, _ones(backbone), seed=0, score_rule="magnitude")
+    weights = partial(scores.weights, backbone.weights)
+    return _step_on(backbone, scores.tensors, weights, inputs, targets)
+
+
+def sorted_popup_step(backbone: Backbone, inputs: Tensor, targets: Tensor) -> Action:
+    """Edge-popup as its authors wrote it: a full sort of the scores for every layer and step."""
+    ones = _ones(backbone)
+    scores = PopupScores.create(backbone.layers, ones, seed=0, score_rule="magnitude").tensors
+
+    def weights() -> dict[str, Tensor]:
+        masked = {}
+        for layer, score, count in zip(backbone.layers, scores, ones, strict=True):
+            ranked = score.abs()
+            mask = torch.zeros(layer.numel)
+            mask[ranked.detach().flatten().sort().indices[layer.numel - count :]] = 1
+            # Straight through: the gradient goes to the score, as if nothing were masked.
+            straight = mask.view(layer.shape) - ranked.detach() + ranked
+            masked[layer.name] = backbone.weights[layer.name] * straight
+        return masked
+
+    return _step_on(backbone, scores, weights, inputs, targets)
+
+
+def minima(
+    actions: Sequence[Action], seconds: float = 3.0, least: int = 5
+) -> tuple[list[float], int]:
+    """The shortest time in ms of each action, and the number of calls of each.
+
+    - seconds: how long they take turns altogether
+    - least: blocks of `BLOCK` calls at least; a first call is not counted
+    """
+    for action in actions:
+        action()
+    best = [float("inf")] * len(actions)
+    rounds, started = 0, time.perf_counter()
+    while rounds < least or time.perf_counter() - started < seconds:
+        for place, action in enumerate(actions):
+            for _ in range(BLOCK):
+                best[place] = min(best[place], _seconds(action))
+        rounds += 1
+    return [1e3 * time_taken for time_taken in best], rounds * BLOCK
+
+
+def _figure(
+    name: str,
+    value: float,
+    reference: float | None,
+    n: int,
+    meaning: str = COST,
+    unit: str = "ms",
+) -> Record:
+    """What was measured, as plain values of four digits; n: repeats behind it."""
+    ratio = None
+    if reference:
+        ratio = value / reference if meaning == COST else reference / value
+    numbers = {"value": value, "reference": reference, "ratio": ratio}
+    record: Record = {"name": name, "unit": unit}
+    for key, number in numbers.items():
+        record[key] = None if number is None else float(f"{number:.4g}")
+    record["meaning"] = "value alone" if reference is None else meaning
+    return {**record, "threads": torch.get_num_threads(), "device": "cpu", "n": n}
+
+
+def _step_on(
+    backbone: Backbone,
+    parameters: list[Tensor],
+    weights: Callable[[], dict[str, Tensor]],
+    inputs: Tensor,
+    targets: Tensor,
+) -> Action:
+    """A step through the frozen network with the weights that the parameters give."""
+    phase = TrainingPhase.begin(backbone)
+
+    def loss() -> Tensor:
+        return F.cross_entropy(phase.forward(backbone, weights(), inputs), targets)
+
+    return _step(parameters, loss)
+
+
+def _step(parameters: Iterable[Tensor], loss: Callable[[], Tensor]) -> Action:
+    optimizer = torch.optim.Adam(list(parameters), lr=LR, fused=True)
+
+    def run() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        loss().backward()
+        optimizer.step()
+
+    return run
+
+
+def _float_masks(bank: MaskBank) -> tuple[list[Tensor], list[Tensor]]:
+    """Each layer's masks as floats, and a coefficient per mask."""
+    masks, alphas = [], []
+    for number, layer in enumerate(bank.layers):
+        bits = unpack(bank.bits(number), layer.fan_in)
+        masks.append(bits.float().reshape(len(bank), *layer.shape))
+        alphas.append(torch.full((len(bank),), 1 / len(bank), requires_grad=True))
+    return masks, alphas
+
+
+def _lenet() -> Backbone:
+    return create_backbone("lenet_300_100", 10, seed=0)
+
+
+def _learner(backbone: Backbone, masks: int, recipe: Recipe) -> ImpressLearner:
+    bank = random_bank(backbone.layers, masks)
+    return ImpressLearner(backbone, bank=bank, task_recipe=recipe, progress=False)
+
+
+def _ones(backbone: Backbone) -> tuple[int, ...]:
+    return tuple(ones_per_layer(backbone.layers, 0.9, "erdos_renyi"))
+
+
+def _batch(size: int = BATCH, shape: Sequence[int] = (784,)) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn((size, *shape), generator=generator)
+    return inputs, torch.randint(0, 10, (size,), generator=generator)
+
+
+def _seconds(action: Action) -> float:
+    started = time.perf_counter()
+    action()
+    return time.perf_counter() - started
+
+
+def _mean_seconds(action: Action) -> float:
+    action()
+    return sum(_seconds(action) for _ in range(SAMPLED_STEPS)) / SAMPLED_STEPS

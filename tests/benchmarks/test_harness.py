@@ -1,0 +1,168 @@
+"""Jobs and their files, records, tables and figures, and the command `python -m benchmarks`."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from benchmarks.analysis import frame_of, mean_of, tables_of
+from benchmarks.jobs import Cache, Job, Outcome, Place, in_order, run_job, run_jobs
+from benchmarks.records import folded, read_record, read_records, unfolded
+from benchmarks.report import best_means, charts_of, tables_text, write_report
+from benchmarks.targets import list_targets
+
+from benchmarks import speed
+from impresslearn import create_backbone
+from impresslearn.errors import InputError, TrainingError
+from impresslearn.masks import random_bank
+
+ROOT = Path(__file__).parents[2]
+RESULTS = sorted((ROOT / "paper" / "results").glob("*.json"))
+RECORDS = [path for path in RESULTS if path.name != "findings.json"]
+
+
+def add(settings, needs, place):
+    total = settings["value"] + sum(need.values["total"] for need in needs)
+    return Outcome({"total": total}, blob=b"\x00mask")
+
+
+def test_a_key_says_what_was_done():
+    one, two = Job(add, {"value": 1, "seed": 0}), Job(add, {"value": 2})
+    jobs = [one, two, Job(add, {"value": 1}, (one,)), Job(add, {"value": 1}, (one, two))]
+    jobs += [Job(add, {"value": 1}, (two, one)), Job(run_job, {"value": 2})]
+    assert len({job.key for job in jobs}) == len(jobs)
+    assert Job(add, {"seed": 0, "value": 1}).key == one.key
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_jobs_run_after_their_needs_and_once(tmp_path, workers):
+    masks = [Job(add, {"value": value}) for value in range(3)]
+    both = Job(add, {"value": 10}, (masks[1], masks[2]))
+    top = Job(add, {"value": 100}, (both, masks[0]))
+    assert in_order([top])[-1] is top
+    cache, ran = Cache(tmp_path), []
+    run_jobs([top, both], cache, Place(), workers, advance=lambda: ran.append(1))
+    assert len(ran) == 5
+    assert cache.load(top).values == {"total": 113}
+    assert cache.load(top).blob == b"\x00mask"
+    run_jobs([top, both], cache, Place(), workers, advance=lambda: ran.append(1))
+    assert len(ran) == 5
+    cache._path(both).write_text("{")  # a damaged file is as good as none
+    run_jobs([top, both], cache, Place(), workers, advance=lambda: ran.append(1))
+    assert len(ran) == 6
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_result_that_is_not_finite_is_not_kept(tmp_path, value):
+    job, cache = Job(lambda *_: Outcome({"loss": [value]}), {"seed": 7}), Cache(tmp_path)
+    with pytest.raises(TrainingError, match=r"\(no stream, seed 7\): a result is not finite"):
+        run_jobs([job], cache, Place(), 1)
+    assert cache.load(job) is None
+
+
+def command(*words):
+    return [sys.executable, "-m", "benchmarks", *map(str, words)]
+
+
+def run(*words):
+    done = subprocess.run(command(*words), capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_targets_are_listed_reproduced_and_reported(tmp_path):
+    names = run("list")
+    assert all(target.name in names for target in list_targets())
+    assert "4 rows, 0 jobs run" in run("reproduce", "parameters", "--out", tmp_path)
+    assert "RotatedMNIST" in run("report", tmp_path, "--text")
+    assert r"\toprule" in run("report", tmp_path, "--latex")
+    run("report", tmp_path)
+    assert (tmp_path / "report.html").is_file()
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on(tmp_path):
+    words = ("reproduce", "overlap", "--out", tmp_path, "--workers", 2)
+    process = subprocess.Popen(command(*words), cwd=ROOT, start_new_session=True)
+    while process.poll() is None and len(list(tmp_path.rglob("*.json"))) < 3:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    kept = len(list(tmp_path.rglob("*.json")))
+    assert kept >= 3
+    assert f"16 rows, {22 - kept} jobs run" in run(*words)
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
+def test_committed_records_are_read_and_drawn(path):
+    record = read_record(path)
+    entries = json.loads(json.dumps(list(folded(record["rows"]))))
+    assert list(unfolded(entries)) == record["rows"]
+    assert len(charts_of(record)) == len(record["figures"])
+    assert len(tables_of(record)) == len(record["tables"]) > 0
+
+
+def test_a_page_and_means_of_a_record(tmp_path):
+    (record,) = read_records(ROOT / "paper" / "results" / "hybrid.json")
+    assert record["finding"]
+    assert "<svg" not in write_report([record], tmp_path / "page.html").read_text()
+    assert "± " in tables_text(record)
+
+
+def test_an_interval_needs_five_draws_and_seeds_come_first():
+    rows = [
+        {"seed": seed, "task": task, "accuracy": 0.8 + seed / 100}
+        for seed in range(2)
+        for task in "abcdef"
+    ]
+    two, counted = mean_of(frame_of(rows), "accuracy")
+    assert two.draws == pytest.approx((0.8, 0.81))
+    assert (two.half_width, counted) == (None, "2 seeds")
+    six, counted = mean_of(frame_of(rows[:6]), "accuracy")
+    assert (six.half_width, counted) == (0.0, "6 tasks")
+    table = {"columns": ["seed"], "values": ["accuracy"]}
+    (shown,) = tables_of({"rows": rows, "tables": [table]})
+    assert shown.rows == (("0", "80.0 ± 0.0%"), ("1", "81.0 ± 0.0%"))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"format": 3}, "format must be 1 to 2, got 3"),
+        ({"rows": [{"task": ["a"], "accuracy": [0.1, 0.2]}]}, "lists of several lengths"),
+        (None, "a record has format, target"),
+    ],
+)
+def test_what_is_no_record_is_named(tmp_path, change, says):
+    path = tmp_path / "hybrid.json"
+    record = json.loads((ROOT / "paper" / "results" / "hybrid.json").read_text())
+    path.write_text(json.dumps({**record, **change} if change else {}))
+    with pytest.raises(InputError, match=rf"hybrid\.json: .*{says}"):
+        read_record(path)
+
+
+def test_the_best_means_are_those_that_nothing_cheaper_reaches():
+    assert best_means([(3, 0.7), (1, 0.5), (2, 0.4), (3, 0.6)]) == [(1, 0.5), (3, 0.7)]
+
+
+def test_every_way_of_mixing_takes_the_same_step(monkeypatch):
+    backbone = create_backbone("lenet_300_100", 10, in_features=20, widths=(9, 5))
+    bank, losses = random_bank(backbone.layers, 4), []
+    batch = torch.randn(8, 20), torch.arange(8) % 10
+    real = torch.Tensor.backward
+    monkeypatch.setattr(
+        torch.Tensor, "backward", lambda self, *a, **k: (losses.append(self.item()), real(self))
+    )
+    for make in (speed.coefficient_step, speed.loop_step, speed.dense_step):
+        make(backbone, bank, *batch)()
+    assert losses == pytest.approx(losses[:1] * 3, rel=1e-5)
+    for make in (speed.plain_step, speed.popup_step, speed.sorted_popup_step):
+        make(backbone, *batch)()
+    assert losses[4] == pytest.approx(losses[5], rel=1e-5)
+    with pytest.raises(InputError, match="references"):
+        next(speed.measure("mixx"))
