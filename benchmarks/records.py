@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 import impresslearn
-from impresslearn.errors import InputError, visible_within
+from impresslearn.errors import InputError
 from impresslearn.files import write_file
 
 FORMAT = 2
@@ -46,7 +46,6 @@ def read_record(path: Path) -> Record:
         raise InputError(f"{path}: a record has {', '.join(KEYS)}")
     if record["format"] not in range(1, FORMAT + 1):
         raise InputError(f"{path}: format must be 1 to {FORMAT}, got {record['format']!r}")
-    record = visible_within(record)
     try:
         record["rows"] = list(unfolded(record["rows"]))
     except (ValueError, AttributeError):
