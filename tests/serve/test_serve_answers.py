@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
 import pytest
 import torch
 from fastapi.testclient import TestClient
 
-import impresslearn as il
 from conftest import npy, problem
 from impresslearn import Recipe, __version__, open_store
 from impresslearn.serve import ServeSettings, create_app
@@ -49,14 +47,6 @@ def test_predictions_equal_the_learners_bit_for_bit(client, direct, task, form):
     for name in set(names):
         rows = [row for row, row_name in enumerate(names) if row_name == name]
         assert equal([answer["logits"][row] for row in rows], direct.logits(INPUTS[rows], name))
-
-
-@pytest.mark.parametrize("kind", [">f4", "f8", "f2", "u2", "i8"])
-def test_arrays_of_any_kind_mean_what_they_mean_to_the_learner(client, direct, kind):
-    array = np.asfortranarray(INPUTS.numpy().reshape(7, 4, 4).astype(kind))
-    answer = ask(client, "/predict", array, task="new 0", logits=True)
-    native = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
-    assert equal(answer["logits"], direct.logits(native, "new 0"))
 
 
 @both_forms
@@ -122,32 +112,6 @@ def test_tasks_learned_and_removed_meanwhile_are_served_as_they_are(direct, tmp_
         assert "no task named 'late'" in problem(client.post("/predict", json=request), 404)
 
 
-def test_versions_are_restored_and_tasks_removed_where_changes_are_allowed(direct, tmp_path):
-    path = tmp_path / "tasks.store"
-    direct.save(path)
-    with open_store(path, progress=False) as other:
-        other.learn_task("late", blobs(71))
-        first_logits = other.logits(INPUTS, "late")
-        other.update_task("late", blobs(72))
-    wish = {"name": "late", "version": 1}
-    with TestClient(create_app(path)) as client:
-        versions = client.get("/versions", params={"name": "late"}).json()["versions"]
-        assert [info["version"] for info in versions] == [1, 2]
-        problem(client.post("/restore", params=wish), 404)
-        problem(client.post("/remove", params={"name": "late"}), 404)
-    changing = create_app(path, ServeSettings(allow_changes=True, token="t"))
-    with TestClient(changing) as client:
-        problem(client.post("/restore", params=wish), 401)
-        client.headers["Authorization"] = "Bearer t"
-        assert client.post("/restore", params=wish).json()["version"] == 3
-        logits = ask(client, "/predict", INPUTS, task="late", logits=True)["logits"]
-        assert equal(logits, first_logits)
-        problem(client.post("/restore", params=wish | {"version": 4}), 422)
-        assert client.post("/remove", params={"name": "late"}).json() == {"removed": "late"}
-        problem(client.post("/remove", params={"name": "late"}), 404)
-    assert "late" not in il.load(path).tasks_
-
-
 def test_a_learner_in_memory_is_served_and_threads_do_not_disturb_one_another():
     brief = Recipe(lr=0.03, epochs=0, min_steps=3, batch_size=8)
     learner = quick_learner(resnet("per_task"), basis_recipe=brief)
@@ -168,7 +132,7 @@ def test_a_learner_in_memory_is_served_and_threads_do_not_disturb_one_another():
 def test_the_documentation_names_every_route(client):
     document = client.get("/openapi.json").json()
     routes = {(method, path) for path, methods in document["paths"].items() for method in methods}
-    lookups = {("get", path) for path in ("/health", "/tasks", "/task", "/versions")}
+    lookups = {("get", path) for path in ("/health", "/tasks", "/task")}
     assert routes == lookups | {("post", "/predict"), ("post", "/infer")}
     content = document["paths"]["/predict"]["post"]["requestBody"]["content"]
     assert set(content) == {"application/json", "application/x-npy"}

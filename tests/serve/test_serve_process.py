@@ -98,14 +98,14 @@ def test_every_option_arrives_and_defaults_are_the_librarys(store, monkeypatch):
     monkeypatch.setattr(
         "impresslearn.serve.run_server", lambda _, *settings, **how: calls.append((*settings, how))
     )
-    changes = "--host 127.0.0.2 --port 9 --token abc --max-bytes 5 --allow-changes"
+    changes = "--host 127.0.0.2 --port 9 --token abc --max-bytes 5"
     for more in ((), changes.split()):
         arguments = ["serve", str(store), *more]
         result = CliRunner().invoke(app, arguments, env={"IMPRESSLEARN_TOKEN": "x"})
         assert result.exit_code == 0, result.output
     usual = {"host": "127.0.0.1", "port": 8000}
     changed = {"host": "127.0.0.2", "port": 9}
-    settings = ServeSettings(token="abc", allow_changes=True, max_bytes=5)
+    settings = ServeSettings(token="abc", max_bytes=5)
     assert calls == [(ServeSettings(token="x"), usual), (settings, changed)]
 
 

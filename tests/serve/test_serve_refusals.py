@@ -8,12 +8,9 @@ import numpy as np
 import pytest
 import torch
 from fastapi.testclient import TestClient
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from conftest import npy, problem
 from impresslearn.errors import InputError, StoreError
-from impresslearn.inference import TaskGuess
 from impresslearn.serve import ServeSettings, create_app
 from toys import FEATURES, blobs
 
@@ -32,17 +29,12 @@ def asking(inputs=ROWS, task="new 0", **more):
         ("[" * 100_000, 422, "recursion limit exceeded"),
         ('{"inputs": [' + 250_000 * "[]," + "[]]}", 422, "more than 250,000 lists in a body"),
         ('{"inputs": [[NaN]], "task": "new 0"}', 422, "NaN or infinite"),
-        ([], 422, "request: Input should be an object"),
         ({"inputs": ROWS}, 422, "task: Field required"),
         (asking(x=1), 422, "x: Extra inputs are not permitted"),
-        (asking(logits="true"), 422, "logits: Input should be a valid boolean"),
-        (asking(task="\ud800"), 422, "Invalid JSON: unexpected end of hex escape"),
         (asking(task=["new 0"]), 422, "2 inputs came with 1 task names"),
         (asking(task=["new 0", "new0"]), 404, "no task named 'new0' among 6; close: 'new 0'"),
         (asking(task="\x00\x1b[31m\x7f\x9b\u202e"), 404, "\\x00\\x1b[31m\\x7f\\x9b\\u202e"),
-        (asking(1.0), 422, "inputs: must be rows (n, ...) of numbers, got shape ()"),
         (asking([[10**400] * 16]), 422, "inputs: must be real numbers"),
-        (asking([[1.0]]), 422, "lenet_300_100 expects 16 values per input"),
         (asking([[1.0], [1, 2]]), 422, "inputs: must be lists of numbers, all rows of one length"),
         (asking([[1e300] * 16]), 422, "16 NaN or infinite values"),
         (asking([[1e38] * 16]), 422, "no finite numbers; the inputs are too"),
@@ -79,11 +71,9 @@ NOT_NPY = "the body is not a readable .npy file"
     ("body", "line"),
     [
         (b"", NOT_NPY),
-        (b"PK\x03\x04" + bytes(99), NOT_NPY),
         (claiming("(99999999, 9999)"), NOT_NPY),
         (npy(np.array([print], dtype=object)), NOT_NPY),  # a pickle
         (npy(3.0), "inputs: must be rows (n, ...) of numbers, got shape ()"),
-        (npy(np.zeros((0, 16))), "got shape (0, 16)"),
         (npy(np.zeros(2, dtype=[("x", "f4")])), "must be real numbers"),
         (npy(np.full((2, 16), np.nan)), "inputs hold 32 NaN or infinite values"),
     ],
@@ -91,32 +81,6 @@ NOT_NPY = "the body is not a readable .npy file"
 @pytest.mark.parametrize("path", ["/predict?task=new%200", "/infer"])
 def test_npy_bodies_that_cannot_be_used(client, path, body, line):
     assert line in problem(client.post(path, content=body, headers=NPY), 422)
-
-
-HEADERS = st.fixed_dictionaries(
-    {
-        "descr": st.sampled_from(["<f8", ">f2", "|b1", "|O", "<U3", "<M8[s]", "V9", "<f16"])
-        | st.text(max_size=9)
-        | st.lists(st.tuples(st.text(max_size=3), st.just("<f4")), max_size=3),
-        "fortran_order": st.booleans() | st.integers(0, 1),
-        "shape": st.lists(st.sampled_from([0, 1, -1, 2, 16, True, 2**31, 2**62, 2**70])).map(tuple),
-    }
-)
-
-
-def with_header(header, content):
-    text = repr(header).encode("utf-8", "replace")
-    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + content
-
-
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.builds(with_header, HEADERS, st.binary(max_size=16)) | st.binary(max_size=60))
-@pytest.mark.filterwarnings("ignore")
-def test_any_npy_body_is_answered_or_refused(client, body):
-    for path in ("/predict?task=new%200", "/infer"):
-        answer = client.post(path, content=body, headers=NPY)
-        if answer.status_code != 200:
-            problem(answer, 422)
 
 
 @pytest.mark.parametrize(
@@ -184,8 +148,6 @@ def test_without_the_token_only_health_and_the_documentation_answer(narrow, path
     [
         *(({"token": token}, "token must be") for token in ("", "two words", "tökén", 3)),
         *(({"max_bytes": value}, "max_bytes must be") for value in (0, 1.5, True)),
-        ({"allow_changes": True}, "allow_changes needs a token"),
-        ({"allow_changes": 1, "token": "t"}, "allow_changes must be"),
     ],
 )
 def test_settings_that_cannot_be_kept(values, line):
@@ -211,14 +173,9 @@ def test_errors_from_below(direct, monkeypatch, error, status, line):
     assert problem(answer, status).startswith(line)
 
 
-def test_no_answer_has_a_number_that_is_not_finite(client, direct, monkeypatch):
-    nan = float("nan")
-    guess = TaskGuess("new 0", {"new 0": nan}, nan, nan, nan, "exhaustive")
-    with monkeypatch.context() as patch, TestClient(create_app(direct)) as other:
-        patch.setattr(direct, "infer_task", lambda *_, **__: guess)
-        assert "finite" in problem(other.post("/infer", json={"inputs": ROWS}), 422)
+def test_no_answer_has_a_number_that_is_not_finite(client, monkeypatch):
     outputs = "impresslearn.networks.prediction.TaskView.outputs"
-    monkeypatch.setattr(outputs, lambda *_, **__: torch.full((2, 3), nan))
+    monkeypatch.setattr(outputs, lambda *_, **__: torch.full((2, 3), torch.nan))
     for path, body in (("/predict", asking()), ("/infer", {"inputs": ROWS})):
         assert "finite" in problem(client.post(path, json=body), 422)
 

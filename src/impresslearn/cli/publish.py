@@ -70,10 +70,6 @@ def serve(
             envvar="IMPRESSLEARN_TOKEN",
         ),
     ] = None,
-    allow_changes: Annotated[
-        bool,
-        option(None, "Let requests restore and remove tasks; needs a token.", "--allow-changes"),
-    ] = False,
     max_bytes: Annotated[
         int | None, option("N", "Most bytes of a request's body.", show_default="16 MiB", min=1)
     ] = None,
@@ -89,6 +85,6 @@ def serve(
     from impresslearn.serve import ServeSettings, run_server
 
     limits: dict[str, Any] = {} if max_bytes is None else {"max_bytes": max_bytes}
-    settings = ServeSettings(token=token, allow_changes=allow_changes, **limits)
-    with open_learner(store, module, readonly=not allow_changes, progress=False) as learner:
+    settings = ServeSettings(token=token, **limits)
+    with open_learner(store, module, readonly=True, progress=False) as learner:
         run_server(learner, settings, host=host, port=port)

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any
 
 import uvicorn
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from impresslearn import __version__
-from impresslearn.checks import check_choice, check_flag, check_integer
+from impresslearn.checks import check_integer
 from impresslearn.errors import InputError
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.loading import open_store
@@ -38,11 +38,9 @@ from impresslearn.serve.service import Inference, Predictions, Service
 logger = logging.getLogger("impresslearn.serve")
 
 BEARER = HTTPBearer(auto_error=False)
-LogLevel = Literal["critical", "error", "warning", "info", "debug"]
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 MAX_CONNECTIONS = 128
 GRACE_SECONDS = 10
-PROBLEMS = (401, 404, 413, 415, 422, 500, 503)
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,6 @@ class ServeSettings:
 
     - token: requests need the header `Authorization: Bearer TOKEN`, except for /health and /docs;
       None lets everybody ask.
-    - allow_changes: whether requests may restore versions and remove tasks; needs a token.
     - max_bytes: of a request's body; 16 MiB hold 4096 inputs of 1024 float32 numbers.
     - max_rows: inputs in one request.
     - threads: predictions computed at the same time; others wait.
@@ -60,20 +57,17 @@ class ServeSettings:
     """
 
     token: str | None = field(default=None, repr=False)
-    allow_changes: bool = False
     max_bytes: int = 16 * 1024**2
     max_rows: int = 4096
     threads: int = 2
 
     def __post_init__(self) -> None:
-        check_flag("allow_changes", self.allow_changes)
         for name in ("max_bytes", "max_rows", "threads"):
             check_integer(name, getattr(self, name), 1)
         if self.token is None:
-            if self.allow_changes:
-                raise InputError("allow_changes needs a token; set one")
+            return
         # A header cannot carry other characters.
-        elif not isinstance(self.token, str) or not re.fullmatch("[!-~]+", self.token):
+        if not isinstance(self.token, str) or not re.fullmatch("[!-~]+", self.token):
             raise InputError("token must be printable ASCII characters without spaces")
 
 
@@ -82,9 +76,9 @@ def create_app(
 ) -> FastAPI:
     """An application that serves a store or a learner.
 
-    - source: the path of a store, which is opened for reading unless `allow_changes` is set, and
-      closed when the application shuts down; tasks that other processes learn into it are served
-      at once. Or a learner, which must not learn meanwhile.
+    - source: the path of a store, which is opened for reading and closed when the
+      application shuts down; tasks that other processes learn into it are served at once. Or a
+      learner, which must not learn meanwhile.
     - settings: the defaults of `ServeSettings` if None.
 
     Raises StoreError for a store that cannot be opened.
@@ -92,7 +86,7 @@ def create_app(
     settings = settings or ServeSettings()
     opened = None
     if not isinstance(source, ImpressLearner):
-        source = opened = open_store(source, readonly=not settings.allow_changes, progress=False)
+        source = opened = open_store(source, readonly=True, progress=False)
     service = Service(source, settings.max_rows)
     # Predictions have their own threads, so that /health and /tasks never wait for them.
     pool = ThreadPoolExecutor(settings.threads, "predict")
@@ -111,17 +105,12 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
         lifespan=lifespan,
-        responses={status: {"description": "One line of JSON."} for status in PROBLEMS},
     )
     add_error_handlers(app)
     app.add_api_route("/health", service.health)
     guarded = APIRouter(dependencies=[Depends(_token_check(settings.token))])
     guarded.add_api_route("/tasks", service.tasks)
     guarded.add_api_route("/task", service.task)
-    guarded.add_api_route("/versions", service.versions)
-    if settings.allow_changes:
-        guarded.add_api_route("/restore", service.restore, methods=["POST"])
-        guarded.add_api_route("/remove", service.remove, methods=["POST"])
     for path, request_model, answer_model, answer in (
         ("/predict", PredictRequest, Predictions, service.predict),
         ("/infer", InferRequest, Inference, service.infer),
@@ -144,7 +133,6 @@ def run_server(
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
-    log_level: LogLevel = "info",
 ) -> None:
     """Serves a store or a learner until the process is stopped.
 
@@ -152,13 +140,11 @@ def run_server(
     - settings: limits and the token; the defaults of `ServeSettings` if None.
     - host: the address to listen on; by default only this machine can connect.
     - port: 0 takes a free port, which the log names.
-    - log_level: of uvicorn's log.
 
     On SIGTERM and Ctrl-C requests under way are finished first, for up to ten seconds. Raises
-    InputError for a port or level that cannot be used and StoreError for a store that cannot be
-    opened; where uvicorn cannot listen it logs one line and exits with status 1.
+    InputError for a port that cannot be used and StoreError for a store that cannot be opened;
+    where uvicorn cannot listen it logs one line and exits with status 1.
     """
-    check_choice("log_level", log_level, get_args(LogLevel))
     check_integer("port", port, 0, 2**16)
     settings = settings or ServeSettings()
     app = create_app(source, settings)
@@ -169,7 +155,6 @@ def run_server(
         app,
         host=host,
         port=port,
-        log_level=log_level,
         http="h11",  # it bounds the bytes of a request's headers, httptools does not
         ws="none",
         lifespan="on",

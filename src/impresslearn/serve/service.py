@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from itertools import islice
-from math import isfinite
 from typing import Annotated, Any
 
 from fastapi import Query
@@ -25,7 +24,6 @@ Limit = Annotated[int, Query(ge=1, le=1000, description="The size of a page.")]
 Offset = Annotated[int, Query(ge=0, le=2**31, description="The number of tasks to skip.")]
 # Names are in the query, because they may contain slashes, which a path cannot carry.
 Name = Annotated[TaskName, Query(description="The name of a task.")]
-Version = Annotated[int, Query(ge=1, le=2**31, description="One of its versions.")]
 
 
 class Predictions(BaseModel):
@@ -86,20 +84,6 @@ class Service:
         """One task in full."""
         return dict(vars(self.learner.tasks_[name]))
 
-    def versions(self, name: Name) -> Answer:
-        """All versions of a task, the present one last."""
-        return {"versions": [dict(vars(info)) for info in self.learner.versions(name)]}
-
-    def restore(self, name: Name, version: Version) -> Answer:
-        """Makes a former version of a task its next version, bit for bit."""
-        self.learner.restore_task(name, version)
-        return self.task(name)
-
-    def remove(self, name: Name) -> Answer:
-        """Removes a task with all its versions; masks stay."""
-        self.learner.remove_task(name)
-        return {"removed": name}
-
     def predict(self, request: PredictRequest) -> Predictions:
         """Labels, and logits on request, of inputs whose tasks are known."""
         inputs = self._prepared(request)
@@ -112,13 +96,6 @@ class Service:
         if isinstance(among, str) and among not in ("all", "basis", "learned"):
             among = [among]
         guess = self.learner.infer_task(Prepared(inputs), method=request.method, among=among)
-        numbers = {
-            "unknown_probability": guess.unknown_probability,
-            "entropy": guess.entropy,
-            "margin": guess.margin,
-        }
-        if not all(map(isfinite, numbers.values())):
-            raise InputError("the outputs of the tasks are not finite; the inputs are too large")
         labels = logits = None
         if not guess.unknown:
             predictions = self._predictions(inputs, [guess.best] * len(inputs), request.logits)
@@ -128,10 +105,12 @@ class Service:
             task=guess.task,
             best=guess.best,
             unknown=guess.unknown,
+            unknown_probability=guess.unknown_probability,
+            entropy=guess.entropy,
+            margin=guess.margin,
             posterior=dict(ranked[: request.top]),
             labels=labels,
             logits=logits,
-            **numbers,
         )
 
     def _prepared(self, request: InputsRequest) -> Tensor:
