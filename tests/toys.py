@@ -80,9 +80,9 @@ def quick_learner(backbone: Backbone | None = None, **settings: Any) -> ImpressL
     return ImpressLearner(lenet() if backbone is None else backbone, **quiet | settings)
 
 
-def read_examples(path: Any, labels: Any = None, **settings: Any) -> Examples | StreamedExamples:
+def read_examples(path: Any, **settings: Any) -> Examples | StreamedExamples:
     """Labelled examples of a file, with the settings of a `FileReader`."""
-    return FileReader(**settings).examples(path, labels)
+    return FileReader(**settings).examples(path)
 
 
 def read_inputs(path: Any, **settings: Any) -> NamedInputs:

@@ -1,4 +1,4 @@
-"""Arrays and labels from .npy, .npz, .pt and .txt files."""
+"""Arrays and labels from .npy and .npz files."""
 
 import struct
 import zipfile
@@ -57,11 +57,11 @@ def test_arrays_come_back_as_they_were_saved(tmp_path_factory, data):
     expected = inputs.astype(np.float32) / (255 if inputs.dtype == np.uint8 else 1)
     np.savez_compressed(folder / "a.npz", inputs=inputs, labels=labels)
     np.save(folder / "a.npy", inputs)
-    np.save(folder / "labels.npy", labels)
-    for name, place in (("a.npz", None), ("a.npy", folder / "labels.npy")):
-        examples, named = read_examples(folder / name, place), read_inputs(folder / name)
-        torch.testing.assert_close(examples.inputs.float(), torch.from_numpy(expected.copy()))
-        assert examples.labels.tolist() == labels.tolist()
+    examples = read_examples(folder / "a.npz")
+    torch.testing.assert_close(examples.inputs.float(), torch.from_numpy(expected.copy()))
+    assert examples.labels.tolist() == labels.tolist()
+    for name in ("a.npz", "a.npy"):
+        named = read_inputs(folder / name)
         assert torch.equal(named.inputs, examples.inputs)
         assert named.names == tuple(str(row) for row in range(1, shape[0] + 1))
 
@@ -81,61 +81,6 @@ def test_archives_without_a_pair_say_what_they_hold(tmp_path):
     path = save(tmp_path / "a.npz", inputs=X, targets=Y)
     refused("a.npz holds 'inputs', 'targets'; expected one of inputs/la", read_examples, path)
     assert torch.equal(read_inputs(save(path, only=X)).inputs, torch.from_numpy(X))
-
-
-def test_tensors_of_torch(tmp_path):
-    path, pair = tmp_path / "a.pt", (torch.from_numpy(X), torch.from_numpy(Y))
-    for held in (pair, dict(zip(("x", "y"), pair, strict=True))):
-        torch.save(held, path)
-        assert torch.equal(read_examples(path).inputs, pair[0])
-        assert read_examples(path).labels.tolist() == Y.tolist()
-        assert torch.equal(read_inputs(path).inputs, pair[0])
-    torch.save(pair[0], path)
-    assert torch.equal(read_inputs(path).inputs, pair[0])
-    refused("a.pt holds 'inputs'; expected one of", read_examples, path)
-    torch.save(Trap(), path)
-    refused("cannot read .*a.pt", read_inputs, path)
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "settings", "labels"),
-    [
-        ("l.txt", "0\n1\n" * 5 + "\n", {}, Y.tolist()),
-        ("l.txt", "\ufeff" + "Größe\r\n7\r\n" * 5, {}, ["Größe", "7"] * 5),
-        ("l.csv", "Label\n" + "0\n1\n" * 5, {}, Y.tolist()),
-        ("l.csv", "y\n" + "n\n" * 9, {"header": False}, ["y"] + ["n"] * 9),
-        ("l.csv", "id,kind\n" + "5,0\n6,1\n" * 5, {"label_column": "kind"}, Y.tolist()),
-    ],
-)
-def test_labels_in_a_file_of_their_own(tmp_path, npy, npz, name, content, settings, labels):
-    (tmp_path / name).write_text(content, encoding="utf-8")
-    for path in (npy, npz):
-        examples = read_examples(path, str(tmp_path / name), **settings)
-        assert examples.labels.tolist() == labels
-        assert torch.equal(examples.inputs, torch.from_numpy(X))
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "match"),
-    [
-        ("l.txt", b"0\n\n1\n", "l.txt: line 2 is empty"),
-        ("l.txt", b"", "l.txt: line 1 is empty"),
-        ("l.txt", b"0.5\n1\n", "l.txt: labels must be integers or names, got '0.5', '1'"),
-        ("l.csv", b"y\nn\ny\n", "10 inputs came with 2"),
-        ("l.csv", b"a,b\n1,2\n", "l.csv: expected one column label, .* has 'a', 'b'"),
-        ("l.csv", b"id,label\n\n1,4\n2\n", "l.csv: row 2 has no label"),
-        ("l.dat", b"0", "cannot read labels from .*l.dat; expected a .npy, .txt or .csv"),
-        ("l.npy", b"0", "cannot read .*l.npy: "),
-        (".", None, "cannot read labels .*; expected a .npy, .txt"),
-        ("no.txt", None, "no.txt"),
-        (None, None, "a.npy holds inputs only; give .* as `labels`"),
-    ],
-)
-def test_files_of_labels_that_cannot_be_used(tmp_path, npy, name, content, match):
-    if content is not None:
-        (tmp_path / name).write_bytes(content)
-    error = MissingDataError if name == "no.txt" else InputError
-    refused(match, read_examples, npy, name and tmp_path / name, error=error)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +149,7 @@ def test_no_damage_escapes_as_another_error(tmp_path_factory, place, junk, suffi
 
 
 @pytest.mark.parametrize("read", [read_examples, read_inputs])
-def test_paths_that_are_not_there_or_of_another_kind(tmp_path, npz, read):
+def test_paths_that_are_not_there_or_of_another_kind(tmp_path, npz, npy, read):
     for name in ("no.npz", "no", "no/deeper.npy", "a.npz/x.npz"):
         refused("there is no file or folder", read, tmp_path / name, error=MissingDataError)
     for path in (3, None, X):
@@ -214,4 +159,4 @@ def test_paths_that_are_not_there_or_of_another_kind(tmp_path, npz, read):
     for name in ("a.xlsx", "plain"):
         (tmp_path / name).write_bytes(b"")
         refused(rf"{name}; expected an image.*\.npz.*\.csv", read, tmp_path / name)
-    refused("size means nothing for .npz", read, npz, size=4)
+    refused("a.npy holds inputs only; write inputs and labels with np.savez", read_examples, npy)

@@ -152,15 +152,12 @@ def test_grey_where_the_shape_asks_for_one_number_a_pixel(tmp_path):
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_large_folders_are_streamed_alike(train, workers):
-    settings = {"shape": (1, 5, 5), "mean": 0.5, "std": 0.25}
-    held = read_examples(train, **settings)
-    streamed = read_examples(train, **settings, memory_limit=100, workers=workers)
+    held = as_examples(train)
+    streamed = as_examples(train, memory_limit=100, workers=workers)
     assert isinstance(streamed, StreamedExamples)
     assert streamed.labels.tolist() == held.labels.tolist()
     batches = to_batches(streamed, ("ant", "bee"), torch.device("cpu")).batches(4)
     assert torch.equal(torch.cat([inputs for inputs, _ in batches]), held.inputs)
-    match = "the 1 images of .* limit of 100 bytes"
-    refused(match, read_inputs, train / "ant", memory_limit=100)
 
 
 def test_images_of_several_sizes(train):
@@ -176,4 +173,4 @@ def test_pillow_is_asked_for_only_where_images_are(train, monkeypatch):
     for verb, path in ((read_inputs, train / "ant" / "0.png"), (as_examples, train)):
         refused(r"pip install 'impresslearn\[vision\]'", verb, path, error=MissingDependencyError)
     np.save(train / "a.npy", np.ones((2, 3)))
-    assert len(read_inputs(train / "a.npy")) == 2
+    assert len(read_inputs(train / "a.npy").inputs) == 2

@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from impresslearn import Preprocessing, create_backbone
 from impresslearn.data import as_examples
 from impresslearn.streams import rotated_digits
-from toys import quick_learner, read_examples, refused
+from toys import quick_learner, refused
 
 PIXELS = torch.arange(2 * 4 * 5 * 3, dtype=torch.float32).reshape(2, 4, 5, 3)  # (n, h, w, c)
 UINT8 = np.random.default_rng(0).integers(0, 256, (30, 16)).astype(np.uint8)
@@ -41,14 +41,11 @@ def test_changes_of_shape_that_would_shuffle_pixels(shape):
     refused(r"inputs of shape \(4, 5, 3\) cannot be given", prepared, PIXELS, shape=shape)
 
 
-def test_normalisation_comes_last(tmp_path):
-    np.save(tmp_path / "a.npy", PIXELS.to(torch.uint8).numpy())
-    np.save(tmp_path / "l.npy", np.arange(2))
+def test_normalisation_comes_last():
     settings = {"shape": (3, 4, 5), "mean": (0.1, 0.2, 0.3), "std": [0.5, 1, 2]}
-    examples = read_examples(tmp_path / "a.npy", tmp_path / "l.npy", **settings)
     mean, std = (torch.tensor(settings[key]).view(3, 1, 1) for key in ("mean", "std"))
     expected = ((PIXELS / 255).permute(0, 3, 1, 2) - mean) / std
-    torch.testing.assert_close(examples.inputs, expected)
+    torch.testing.assert_close(prepared(PIXELS.to(torch.uint8), **settings), expected)
     columns = prepared(PIXELS.flatten(1)[:, :2], mean=[1, 2])
     assert torch.equal(columns, PIXELS.flatten(1)[:, :2] - torch.tensor([1.0, 2]))
     half = PIXELS.half()

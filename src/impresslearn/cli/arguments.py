@@ -41,7 +41,7 @@ LabelColumn = Annotated[
     str | None,
     option(
         "NAME",
-        "The label column of .csv files: its name, or its position from 0.",
+        "The name of the label column in .csv files.",
         show_default="label, target, class or y",
     ),
 ]
@@ -151,19 +151,12 @@ def existing_store(store: Path) -> Path:
     return store
 
 
-def reader_for(
-    learner: "ImpressLearner", path: Path, label_column: str | None = None
-) -> "FileReader":
+def reader_for(learner: "ImpressLearner", label_column: str | None = None) -> "FileReader":
     """A reader that gives files the shape, image size and column order of a learner's inputs."""
-    from impresslearn.data.files import FileReader, holds_images
+    from impresslearn.data.files import FileReader
 
     prepared = learner.settings.preprocessing
     if prepared is None:
         return FileReader(label_column)
     # The learner itself subtracts the mean and divides by the deviation.
-    return FileReader(
-        label_column,
-        shape=prepared.shape,
-        size=prepared.size if holds_images(path) else None,
-        columns=prepared.columns,
-    )
+    return FileReader(label_column, prepared.shape, prepared.size, prepared.columns)

@@ -77,7 +77,7 @@ def learn(
             inputs = []
             for name, path in paths.items():
                 if name not in failed:
-                    inputs.append(reader_for(learner, path, label_column).examples(path))
+                    inputs.append(reader_for(learner, label_column).examples(path))
             learner.learn_features(*inputs)
     if failed:
         raise InputError(f"{len(failed)} of {len(paths)} tasks failed: {', '.join(failed)}")
@@ -94,7 +94,7 @@ def _learn_one(
     """Learns or updates a task, unless it was learned from these data; returns a line about it."""
     from impresslearn.data import data_fingerprint
 
-    examples = reader_for(learner, path, label_column).examples(path)
+    examples = reader_for(learner, label_column).examples(path)
     fingerprint = data_fingerprint(examples)[:32]
     note = {"data": fingerprint}
     known = learner.tasks_.get(name)
@@ -160,7 +160,7 @@ def evaluate(
     with open_learner(store, module, readonly=True, device=device, progress=False) as learner:
         for name, path in task_paths(data).items():
             learner.tasks_.learned(name)  # an unknown name fails before its file is read
-            examples = reader_for(learner, path, label_column).examples(path)
+            examples = reader_for(learner, label_column).examples(path)
             accuracy = learner.score(examples, name)
             rows.append({"task": name, "accuracy": accuracy, "examples": len(examples)})
     if as_json:
@@ -202,7 +202,7 @@ def predict(
 
     guess = None
     with open_learner(store, module, readonly=True, device=device, progress=False) as learner:
-        named = reader_for(learner, inputs, label_column).inputs(inputs)
+        named = reader_for(learner, label_column).inputs(inputs)
         values: Any = named.inputs
         if learner.preprocessing_ is not None:
             values = learner.preprocessing_.prepare(named.inputs, named.pixels)

@@ -178,19 +178,18 @@ def read_typical(
 ) -> "tuple[dict[str, Examples | StreamedExamples], Preprocessing]":
     """The raw examples of tasks, and the preprocessing for them and for all tasks like them."""
     from impresslearn.data import Preprocessing
-    from impresslearn.data.files import FileReader, holds_images
+    from impresslearn.data.files import FileReader
     from impresslearn.networks.inputs import unusual_scale
 
     settings = settings_of(prepare, "--prepare")
     checked = Preprocessing(**settings)
-    reader = FileReader(label_column, shape=checked.shape)
+    reader = FileReader(label_column, checked.shape, checked.size)
     columns = None
     tasks: dict[str, Examples | StreamedExamples] = {}
     for name, path in paths.items():
         # The first table with named columns sets their order for all others.
         columns = columns or reader.column_names(path)
-        size = checked.size if holds_images(path) else None
-        tasks[name] = replace(reader, size=size, columns=columns).examples(path)
+        tasks[name] = replace(reader, columns=columns).examples(path)
     first = next(iter(tasks.values()))
     settings = {"pixels": first.pixels, "columns": columns} | settings
     if standardise:

@@ -50,7 +50,7 @@ def export(
         else:
             inputs = None
             if example is not None:
-                inputs = reader_for(learner, example).inputs(example).inputs
+                inputs = reader_for(learner).inputs(example).inputs
             export_task(learner.task_model(names[0]), out, example=inputs)
     echo(f"{out}: {', '.join(names[:5])}, {size(out.stat().st_size)}")
 

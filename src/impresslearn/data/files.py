@@ -4,26 +4,20 @@ The suffix decides how a file is read. Its values follow the rules of `impressle
 scaled to [0, 1], other numbers are taken as they are. Nothing is unpickled.
 """
 
-import csv
+from __future__ import annotations
+
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from impresslearn.data.conversion import as_examples
-from impresslearn.data.examples import (
-    MEMORY_LIMIT,
-    Examples,
-    StreamedExamples,
-    as_inputs,
-    one_tensor,
-    raw,
-)
+from impresslearn.data.examples import Examples, StreamedExamples, as_inputs, one_tensor, raw
 from impresslearn.data.images import (
     SUFFIXES,
     class_images,
@@ -33,8 +27,11 @@ from impresslearn.data.images import (
     naming,
 )
 from impresslearn.data.labels import label_array, shorten, some
-from impresslearn.data.preprocessing import Numbers, Preprocessing
+from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError, MissingDependencyError
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
 
 TABLES = (".csv", ".parquet")
 PAIRS = (
@@ -45,7 +42,7 @@ PAIRS = (
     ("x", "y"),
     ("x_train", "y_train"),
 )
-"""Names of inputs and labels in .npz and .pt, in the order in which they are looked for."""
+"""Names of inputs and labels in .npz, in the order in which they are looked for."""
 LABEL_NAMES = ("label", "target", "class", "y")
 """Names of the label column if none is given, in upper or lower case."""
 WHOLE = re.compile(r"[+-]?[0-9]{1,18}(\.0*)?")  # at most 18 digits always fit int64
@@ -64,163 +61,129 @@ class NamedInputs:
     names: tuple[str, ...]
     pixels: bool = False
 
-    def __len__(self) -> int:
-        return len(self.names)
-
 
 @dataclass(frozen=True)
 class FileReader:
     """Reads files of data.
 
-    - `label_column`: the label column of a table (of the file of labels, if there is one): a name,
-      or a position from 0, -1 for the last. None: the column label, target, class or y.
-    - `header`: whether the first row of .csv names the columns; None decides by its cells.
-    - `shape`, `size`, `mean`, `std`, `columns`: as in `Preprocessing`. Images are read as grey if
-      `shape` has one number per pixel, else as RGB.
-    - `memory_limit`: bytes above which image folders are streamed (4 GiB).
-    - `workers`: processes that read streamed images (2).
+    - `label_column`: the name of a table's label column. None (the default): the column label,
+      target, class or y.
+    - `shape`: of one input, as in `Preprocessing`. Images are read as grey if it has one number per
+      pixel, else as RGB.
+    - `size`: of images, as in `Preprocessing`.
+    - `columns`: the names of a table's input columns in the order of the inputs; None (the default)
+      takes all columns in the order of the file.
 
-    Each method raises MissingDataError if a path does not exist, MissingDependencyError for images
+    Both methods raise MissingDataError if a path does not exist, MissingDependencyError for images
     without Pillow and tables without pandas, and InputError for a file that cannot be used.
     """
 
-    label_column: str | int | None = None
-    header: bool | None = None
+    label_column: str | None = None
     shape: Sequence[int] | None = None
     size: int | None = None
-    mean: Numbers | None = None
-    std: Numbers | None = None
     columns: Sequence[str] | None = None
-    memory_limit: int = MEMORY_LIMIT
-    workers: int = 2
 
-    def examples(
-        self, path: str | Path, labels: str | Path | None = None
-    ) -> Examples | StreamedExamples:
+    def examples(self, path: str | Path) -> Examples | StreamedExamples:
         """Labelled examples from a file or folder.
 
-        - `path`: an image folder PATH/CLASS/IMAGE; .npz or .pt with two arrays named as in `PAIRS`;
-          .csv or .parquet with a label column; or inputs alone, with `labels`.
-        - `labels`: a file of labels, as the method `labels` reads it.
+        - `path`: an image folder PATH/CLASS/IMAGE; .npz with two arrays named as in `PAIRS`; .csv
+          or .parquet with a label column.
         """
         path = existing(path)
-        if path.is_dir():
-            files = [file for images in class_images(path).values() for file in images]
-            with naming(path):
-                return self._images(files)
-        targets = None if labels is None else self.labels(labels)
         with naming(path):
-            reader = self if targets is None else replace(self, label_column=None)
-            inputs, own = reader._arrays(path, labelled=targets is None)
-            examples = as_examples((inputs, own if targets is None else targets))
+            if path.is_dir():
+                files = [file for images in class_images(path).values() for file in images]
+                return as_examples(image_files(files, self._preprocessing()))
+            inputs, labels = self._arrays(path, labelled=True)
+            examples = as_examples((inputs, labels))
             assert isinstance(examples, Examples)
             arranged = self._preprocessing().arranged(one_tensor(examples.inputs))
-            return replace(examples, inputs=as_inputs(arranged))
+            return replace(examples, inputs=arranged)
 
     def inputs(self, path: str | Path) -> NamedInputs:
         """Inputs without labels, and a name for each.
 
-        - `path`: an image; a folder of images; .npy; .npz or .pt with an array named as in `PAIRS`,
-          or with a single one; .csv or .parquet, whose label column is left out.
+        - `path`: an image; a folder of images; .npy; .npz with an array named as in `PAIRS`, or
+          with a single one; .csv or .parquet, whose label column is left out.
         """
         path = existing(path)
         with naming(path):
-            if not holds_images(path):
-                array, _ = self._arrays(path, labelled=False)
-                inputs = as_inputs(self._preprocessing().arranged(as_inputs(array)))
-                if len(inputs) == 0:
-                    raise InputError(f"{path} holds no input")
-                names = tuple(map(str, range(1, len(inputs) + 1)))
-                return NamedInputs(inputs, names, raw(array).dtype == torch.uint8)
-            files = flat_images(path) if path.is_dir() else [path]
-            examples = self._images(files)
-            if isinstance(examples, StreamedExamples):
-                raise InputError(
-                    f"the {len(files)} images of {path} take more memory than the limit of "
-                    f"{self.memory_limit:,} bytes; give a part of them at a time"
-                )
-            names = tuple(file.name for file in files)
-            return NamedInputs(one_tensor(examples.inputs), names, True)
+            if path.is_dir() or path.suffix.lower() in SUFFIXES:
+                return self._images(flat_images(path) if path.is_dir() else [path])
+            array, _ = self._arrays(path, labelled=False)
+            inputs = self._preprocessing().arranged(as_inputs(array))
+            if len(inputs) == 0:
+                raise InputError(f"{path} holds no input")
+            names = tuple(map(str, range(1, len(inputs) + 1)))
+            return NamedInputs(inputs, names, raw(array).dtype == torch.uint8)
 
-    def column_names(
-        self, path: str | Path, labels: str | Path | None = None
-    ) -> tuple[str, ...] | None:
-        """The names of a table's input columns; None for other files and without unique names."""
-        path = existing(path)
+    def column_names(self, path: Path) -> tuple[str, ...] | None:
+        """The names of a table's input columns; None for other files."""
         if path.suffix.lower() not in TABLES or path.is_dir():
             return None
         with naming(path):
-            label_column = self.label_column if labels is None else None
-            _, names, label = _read_table(path, label_column, self.header, False)
-        inputs = [name for place, name in enumerate(names) if place != label]
-        return tuple(inputs) if inputs and len(set(inputs)) == len(inputs) else None
+            inputs, _ = self._table(path, labelled=False)
+        return tuple(inputs.columns)
 
-    def labels(self, path: str | Path) -> np.ndarray:
-        """(n,) labels of a file: .npy, .txt with a label per line, or a table.
-
-        In .txt and .csv they are integers if all are whole numbers, else strings.
-        """
-        path = existing(path)
-        suffix = path.suffix.lower()
-        if path.is_dir() or suffix not in (".npy", ".txt", *TABLES):
-            raise InputError(
-                f"cannot read labels from {path}; expected a .npy, .txt or .csv file with one "
-                "label an example"
-            )
-        with naming(path):
-            if suffix == ".npy":
-                labels = label_array(np.load(path, allow_pickle=False))
-            elif suffix == ".txt":
-                lines = path.read_text(encoding="utf-8-sig").rstrip().split("\n")
-                labels = _text_labels([line.strip() for line in lines])
-            else:
-                frame, _, label = _read_table(path, self.label_column, self.header, True, True)
-                labels = _labels_of(frame, label)
-            if not len(labels):
-                raise InputError(f"{path} holds no label")
-            return labels
+    def _is_label(self, name: str) -> bool:
+        if self.label_column is None:
+            return name.casefold() in LABEL_NAMES
+        return name == self.label_column
 
     def _preprocessing(self) -> Preprocessing:
-        mean, std = 0.0 if self.mean is None else self.mean, 1.0 if self.std is None else self.std
-        return Preprocessing(self.shape, mean, std, self.size)
+        return Preprocessing(self.shape, size=self.size)
 
-    def _images(self, files: Sequence[Path]) -> Examples | StreamedExamples:
-        images = image_files(files, self._preprocessing())
-        return as_examples(images, memory_limit=self.memory_limit, workers=self.workers)
+    def _images(self, files: Sequence[Path]) -> NamedInputs:
+        examples = as_examples(image_files(files, self._preprocessing()))
+        if isinstance(examples, StreamedExamples):
+            raise InputError(f"the {len(files)} images do not fit in memory; give some at a time")
+        names = tuple(file.name for file in files)
+        return NamedInputs(one_tensor(examples.inputs), names, True)
 
     def _arrays(self, path: Path, labelled: bool) -> tuple[Any, Any]:
         """Inputs and, if `labelled`, the labels that the same file holds."""
         suffix = path.suffix.lower()
         if suffix in TABLES:
-            frame, names, label = _read_table(path, self.label_column, self.header, labelled)
-            labels = _labels_of(frame, label) if labelled else None
-            return _numbers(frame, names, label, self.columns), labels
-        if self.size is not None:
-            raise InputError(f"size means nothing for {suffix} files, got {self.size}")
+            inputs, labels = self._table(path, labelled)
+            return _numbers(inputs), None if labels is None else _labels_of(labels)
         if suffix == ".npy" and labelled:
-            raise InputError(f"{path} holds inputs only; give the file of their labels as `labels`")
+            raise InputError(f"{path} holds inputs only; write inputs and labels with np.savez")
         if suffix == ".npy":
             # Mapped, because NumPy would first allocate all that a damaged header declares.
             return np.array(np.load(path, mmap_mode="r", allow_pickle=False)), None
         if suffix == ".npz":
             with np.load(path, allow_pickle=False) as archive:
                 return _chosen(archive, path, labelled)
-        if suffix == ".pt":
-            held = torch.load(path, map_location="cpu", weights_only=True)
-            if isinstance(held, Tensor):
-                held = {"inputs": held}
-            elif isinstance(held, (tuple, list)):
-                held = dict(zip(PAIRS[0], held, strict=True))
-            return _chosen(held, path, labelled)
         images = "an image folder PATH/CLASS/IMAGE" if labelled else "an image, a folder of images"
-        raise InputError(
-            f"cannot read {path}; expected {images}, .npy, .npz, .pt, .csv or .parquet"
-        )
+        raise InputError(f"cannot read {path}; expected {images}, .npy, .npz, .csv or .parquet")
 
-
-def holds_images(path: Path) -> bool:
-    """Whether a path is an image or a folder, which is read as images."""
-    return path.is_dir() or path.suffix.lower() in SUFFIXES
+    def _table(self, path: Path, labelled: bool) -> tuple[DataFrame, Series | None]:
+        """The input columns of a table, in the order of `columns`, and its label column."""
+        frame = _read_table(path, self._is_label)
+        if not len(frame):
+            raise InputError("the table holds a header and no row below it")
+        names = list(frame.columns)
+        labels = list(filter(self._is_label, names))
+        if len(labels) > 1 or (labelled and not labels):
+            expected = self.label_column or "label, target, class or y"
+            raise InputError(
+                f"expected one column {expected}, the first line has {some(names)}; say with "
+                "label_column which one holds the labels"
+            )
+        inputs = frame.drop(columns=labels)
+        if self.columns is not None:
+            if sorted(inputs.columns) != sorted(self.columns):
+                raise InputError(
+                    f"the columns must be {some(list(self.columns))}, got "
+                    f"{some(list(inputs.columns))}; if one holds the labels, say so with "
+                    "label_column"
+                )
+            inputs = inputs[list(self.columns)]
+        elif not labels and all(map(_is_number, names)):
+            raise InputError(f"the first line must name the columns, it has {some(names)}")
+        if not len(inputs.columns):
+            raise InputError("there is no column besides the label")
+        return inputs, frame[labels[0]] if labels else None
 
 
 def _chosen(arrays: Any, path: Path, labelled: bool) -> tuple[Any, Any]:
@@ -237,70 +200,29 @@ def _chosen(arrays: Any, path: Path, labelled: bool) -> tuple[Any, Any]:
     raise InputError(f"{path} holds {some(names) or 'no array'}; expected one of {expected}")
 
 
-def _read_table(
-    path: Path,
-    label_column: str | int | None,
-    header: bool | None,
-    labelled: bool,
-    only_labels: bool = False,
-) -> tuple[Any, list[str], int | None]:
-    """A DataFrame with columns 0, 1, ..., their names ([] without a header), the label's position.
-
-    labelled: whether there must be a label column; only_labels: a single column needs no name.
-    """
+def _read_table(path: Path, is_label: Callable[[str], bool]) -> DataFrame:
+    """A table whose first line names the columns."""
     try:
         import pandas
     except ImportError:
         raise MissingDependencyError(
             "reading tables needs pandas: pip install 'impresslearn[pandas]'"
         ) from None
-    if isinstance(label_column, str) and re.fullmatch("-?[0-9]{1,9}", label_column):
-        label_column = int(label_column)
     if path.suffix.lower() == ".parquet":
-        frame = pandas.read_parquet(path)
-        names = [str(name) for name in frame.columns]
-        label = _label_position(names, len(names), label_column, labelled)
-        return frame.set_axis(range(len(names)), axis=1), names, label
-    cells, delimiter = _first_line(path)
-    if only_labels and len(cells) == 1 and label_column is None:
-        label_column = 0
-    if header is None:
-        others = [cell for place, cell in enumerate(cells) if place != label_column]
-        if label_column == -1:
-            others.pop()
-        named = label_column in cells or (not others and cells[0].casefold() in LABEL_NAMES)
-        header = named or not all(map(_is_number, others))
-    if header and "" in cells:
-        raise InputError("a column has no name in the header; leave it out if it counts the rows")
-    names = cells if header else []
-    label = _label_position(names, len(cells), label_column, labelled)
-    frame = pandas.read_csv(
-        path,
-        sep=delimiter,
-        header=0 if header else None,
-        names=range(len(cells)),
-        dtype={} if label is None else {label: str},
-        keep_default_na=False,  # "nan" may be the name of a class
-        low_memory=False,
-        encoding="utf-8-sig",
-    )
-    if not isinstance(frame.index, pandas.RangeIndex):  # pandas takes spare cells for row names
-        raise InputError(f"rows have more cells than the {len(cells)} of the first line")
-    if not len(frame):
-        raise InputError("the table holds a header and no row below it")
-    return frame, names, label
-
-
-def _first_line(path: Path) -> tuple[list[str], str]:
-    """The cells of the first line that is not empty, and the sign between them."""
-    with path.open(encoding="utf-8-sig", newline="") as stream:
+        return pandas.read_parquet(path).rename(columns=str)
+    with path.open(encoding="utf-8-sig") as stream:
         line = next(filter(str.strip, stream), "")
-    if not line:
-        raise InputError(f"{path} is empty")
-    unquoted = re.sub('"[^"]*"', "", line)
-    delimiter = next((sign for sign in ",;\t" if sign in unquoted), ",")
-    cells = next(csv.reader([line], delimiter=delimiter))
-    return [cell.strip() for cell in cells], delimiter
+    layout: dict[str, Any] = {"sep": max(",;\t", key=line.count), "encoding": "utf-8-sig"}
+    header = pandas.read_csv(path, nrows=0, **layout).columns
+    # Labels stay texts: as numbers 1e5 and 100000 would be one class. "nan" may be a class as well.
+    texts = {name: str for name in header if is_label(name.strip())}
+    frame = pandas.read_csv(path, dtype=texts, keep_default_na=False, low_memory=False, **layout)
+    frame = frame.rename(columns=str.strip)
+    if not isinstance(frame.index, pandas.RangeIndex):  # pandas takes spare cells for row names
+        raise InputError(f"rows have more cells than the {len(frame.columns)} of the first line")
+    if any(name.startswith("Unnamed: ") for name in frame.columns):
+        raise InputError("a column has no name in the header; leave it out if it counts the rows")
+    return frame
 
 
 def _is_number(text: str) -> bool:
@@ -311,74 +233,33 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _label_position(
-    names: list[str], width: int, wanted: str | int | None, needed: bool
-) -> int | None:
-    if isinstance(wanted, int):
-        if not -width <= wanted < width:
-            raise InputError(f"the table has {width} columns, there is no column {wanted}")
-        return wanted % width
-    places = []
-    for place, name in enumerate(names):
-        if name == wanted or (wanted is None and name.casefold() in LABEL_NAMES):
-            places.append(place)
-    if len(places) > 1 or (needed and not places):
-        expected = "label, target, class or y" if wanted is None else repr(wanted)
-        raise InputError(
-            f"expected one column {expected}, the table has {some(names) or 'no header'}; say with "
-            "label_column which one holds the labels, by name or position (-1 for the last)"
-        )
-    return places[0] if places else None
-
-
-def _labels_of(frame: Any, label: int | None) -> np.ndarray:
-    values = frame[label].tolist()
-    for row, value in enumerate(values, 1):
-        if value != value or not str(value).strip():  # only NaN differs from itself
+def _labels_of(column: Series) -> np.ndarray:
+    """(n,) int64 if all labels are whole numbers ("7", "7.0"), else strings."""
+    texts = []
+    for row, value in enumerate(column.tolist(), 1):
+        text = str(value).strip()
+        if value != value or not text:  # only NaN differs from itself
             raise InputError(f"row {row} has no label")
-    return _text_labels([str(value).strip() for value in values])
-
-
-def _text_labels(texts: Sequence[str]) -> np.ndarray:
-    """(n,) int64 if all texts are whole numbers ("7", "7.0"), else strings."""
-    if "" in texts:
-        raise InputError(f"line {texts.index('') + 1} is empty; expected a label")
+        texts.append(text)
     if all(map(WHOLE.fullmatch, texts)):
         return np.array([int(text.split(".")[0]) for text in texts], dtype=np.int64)
     if all(map(_is_number, texts)) and any("." in text for text in texts):
-        raise InputError(f"labels must be integers or names, got {some(list(texts))}")
-    return label_array(list(texts))
+        raise InputError(f"labels must be integers or names, got {some(texts)}")
+    return label_array(texts)
 
 
-def _numbers(
-    frame: Any, names: list[str], label: int | None, order: Sequence[str] | None
-) -> np.ndarray:
-    """(n, columns) float32 without the label, in the order of these names if the table has some."""
+def _numbers(inputs: DataFrame) -> np.ndarray:
+    """(n, columns) float32."""
     import pandas
 
-    places = [place for place in frame.columns if place != label]
-    if not places:
-        raise InputError("there is no column besides the label")
-    if names and order is not None:
-        place_of = {names[place]: place for place in places}
-        odd = sorted(set(order) ^ set(place_of))
-        if odd or len(places) != len(order):
-            raise InputError(
-                f"the columns must be {some(list(order))}, got {some(list(place_of))}; if one "
-                "holds the labels, say so with label_column"
-            )
-        places = [place_of[name] for name in order]
-    columns = []
-    for place in places:
-        with np.errstate(over="ignore"):
-            numbers = pandas.to_numeric(frame[place], errors="coerce").to_numpy(np.float32)
-        columns.append(numbers)
-        finite = np.isfinite(numbers)
-        if not finite.all():
-            row = int(finite.argmin())
-            name = shorten(names[place]) if names else place + 1
-            raise InputError(
-                f"row {row + 1}, column {name!r} holds {shorten(str(frame[place].iloc[row]))!r}, "
-                "expected a finite number; pandas.get_dummies makes numbers of words"
-            )
-    return np.stack(columns, axis=1)
+    with np.errstate(over="ignore"):
+        table = inputs.apply(pandas.to_numeric, errors="coerce").to_numpy(np.float32)
+    finite = np.isfinite(table)
+    if not finite.all():
+        row, column = np.argwhere(~finite)[0]
+        name, cell = inputs.columns[column], inputs.iloc[row, column]
+        raise InputError(
+            f"row {row + 1}, column {shorten(name)!r} holds {shorten(str(cell))!r}, expected a "
+            "finite number; pandas.get_dummies makes numbers of words"
+        )
+    return table
