@@ -21,8 +21,7 @@ from impresslearn.data.preprocessing import Prepared
 from impresslearn.inference.task_inference import unknown_odds
 from impresslearn.inference.unknown import signals
 from impresslearn.learner import ImpressLearner
-from impresslearn.training.loop import Recipe
-from impresslearn.training.objectives import entropies
+from impresslearn.training.loop import Recipe, entropies
 
 Settings = Mapping[str, Any]
 # Of a task's test set, evenly spread; a thousand tasks' images would fill the memory.

@@ -12,8 +12,7 @@ from impresslearn.errors import InputError
 from impresslearn.inference import guess_task
 from impresslearn.inference.superposition import Search, Superposition
 from impresslearn.masks.bank import MaskBank
-from impresslearn.training.loop import Recipe
-from impresslearn.training.objectives import information_maximisation, mean_entropy
+from impresslearn.training.loop import Recipe, information_maximisation, mean_entropy
 from toys import blobs, lenet, pictures, quick_learner, resnet
 
 METHODS = ("exhaustive", "alpha")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from impresslearn.kernels import mask_sums, mix, pack
-from impresslearn.kernels.forking import ForkableLock
+from impresslearn.kernels.compiling import ForkableLock
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")

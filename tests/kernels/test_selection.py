@@ -8,19 +8,6 @@ from hypothesis import strategies as st
 from impresslearn.kernels import selection
 
 
-def draw(kind, size, seed=0):
-    rng = np.random.default_rng(seed)
-    values = rng.standard_normal(size)
-    return {
-        "normal": values,
-        "heavy tails": rng.standard_cauchy(size),
-        "many ties": np.round(values, 2),
-        "one value": np.full(size, 0.25),
-        "sorted": np.sort(values),
-        "with infinities": np.where(rng.random(size) < 0.01, np.inf, values),
-    }[kind].astype(np.float32)
-
-
 def check(values, count):
     threshold, at_least = selection.kth_largest(values, count)
     assert threshold == np.sort(values)[::-1][count - 1]
@@ -43,7 +30,7 @@ def test_any_share_of_any_draw(seed, size, share, levels):
 @pytest.mark.parametrize("size", [100, 50_000])
 @pytest.mark.parametrize("place", [0, 57, -1])
 def test_nan_is_told(size, place):
-    values = draw("normal", size)
+    values = np.random.default_rng(0).standard_normal(size, dtype=np.float32)
     values[place] = np.nan
     threshold, at_least = selection.kth_largest(values, size // 10)
     assert np.isnan(threshold)
@@ -51,22 +38,8 @@ def test_nan_is_told(size, place):
 
 
 def test_any_array_of_numbers_is_taken_and_without_numba_a_partition_serves(monkeypatch):
-    values = draw("normal", 100_000)[::2]
+    values = np.random.default_rng(0).standard_normal(100_000, dtype=np.float32)[::2]
     values.flags.writeable = False
     check(values, 5000)
     monkeypatch.setattr(selection, "usable", lambda name: None)
     check(values, 5000)
-
-
-@pytest.mark.parametrize("magnitude", [False, True])
-@pytest.mark.parametrize("numba", [False, True])
-def test_keeping_and_signed_products(magnitude, numba, monkeypatch):
-    if not numba:
-        monkeypatch.setattr(selection, "usable", lambda name: None)
-    scores, weight = draw("normal", 501), draw("normal", 501, seed=1)
-    scores[3] = 0
-    ranked = np.abs(scores) if magnitude else scores
-    kept = selection.keep_above(scores, weight, 0.5, magnitude)
-    assert np.array_equal(kept, np.where(ranked >= 0.5, weight, 0))
-    product = selection.signed_product(weight, kept, scores)
-    assert np.array_equal(product, weight * kept * np.sign(scores))

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from impresslearn.training.objectives import (
+from impresslearn.training.loop import (
     entropies,
     information_maximisation,
     mean_entropy,

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 import impresslearn as il
-from impresslearn.training import progress as module
 from impresslearn.training.progress import Progress, progress_for, silent
 from toys import QUICK, blobs, lenet, quick_learner, refused
 
@@ -31,21 +30,8 @@ def test_a_bar_goes_to_standard_error(monkeypatch, capfd, name, shown):
     assert capfd.readouterr().out == ""
 
 
-def test_lines_where_there_is_no_terminal(monkeypatch):
-    log, clock = io.StringIO(), iter([0.0, 5.0, 12.0, 20.0, 60.0])
-    monkeypatch.setattr(sys, "stderr", log)
-    monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
-    advance = module._lines("a", 8)
-    for _ in range(4):
-        advance()
-    assert log.getvalue().splitlines() == [
-        "a: 2 of 8 after 0:00:12, about 0:00:36 left",
-        "a: 4 of 8 after 0:01:00, about 0:01:00 left",
-    ]
-
-
-def test_short_work_says_nothing_and_what_is_shown_is_chosen(capfd, monkeypatch):
-    for progress in (Progress(True, "short"), Progress(False, "work"), silent):
+def test_what_is_shown_is_chosen(capfd, monkeypatch):
+    for progress in (Progress(False, "work"), silent):
         with progress.track(1) as advance:
             advance()
     assert capfd.readouterr() == ("", "")

@@ -31,8 +31,7 @@ from impresslearn.errors import InputError
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import Statistics
-from impresslearn.training.loop import Recipe, Trainable
-from impresslearn.training.objectives import unit_norm_penalty
+from impresslearn.training.loop import Recipe, Trainable, unit_norm_penalty
 
 COEFFICIENT_RECIPE = Recipe(
     optimizer="adam", lr=0.02, schedule="cosine", epochs=3, min_steps=300, batch_fraction=1 / 8

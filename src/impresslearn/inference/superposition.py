@@ -22,8 +22,7 @@ from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import spread_rows
 from impresslearn.networks.prediction import Statistics, TaskView
-from impresslearn.training.loop import Recipe, fit
-from impresslearn.training.objectives import unit_norm_penalty
+from impresslearn.training.loop import Recipe, fit, unit_norm_penalty
 
 SUPERPOSED_INPUTS = 512
 """Inputs of one gradient, at most."""

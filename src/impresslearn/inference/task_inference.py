@@ -36,8 +36,7 @@ from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import spread_rows
 from impresslearn.networks.prediction import Statistics, TaskView
-from impresslearn.training.loop import Recipe
-from impresslearn.training.objectives import information_maximisation, mean_entropy
+from impresslearn.training.loop import Recipe, information_maximisation, mean_entropy
 
 InferenceMethod = Literal["auto", "exhaustive", "one_shot", "alpha"]
 METHODS = get_args(InferenceMethod)

@@ -22,7 +22,7 @@ from torch import Tensor
 from impresslearn.data import Inputs
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import TaskView
-from impresslearn.training.objectives import entropies
+from impresslearn.training.loop import entropies
 
 PROFILED_INPUTS = 512
 GROUPS = 256

@@ -1,4 +1,4 @@
-"""Compiles loops with Numba, and imports the modules of compiled loops where that works.
+"""Keeps kernels usable everywhere: without a compiler, and in forked processes.
 
 Numba and Triton use parts of themselves that another version may have moved, and instructions that
 a processor may lack. The compiled loops and the reference compute the same, so the reference serves
@@ -8,11 +8,16 @@ wherever the loops cannot be compiled.
 from __future__ import annotations
 
 import functools
+import os
+import threading
 import warnings
+import weakref
 from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
 from typing import Any
+
+import torch
 
 _warned: list[str] = []
 
@@ -62,3 +67,37 @@ def usable(name: str) -> ModuleType | None:
                 stacklevel=2,
             )
         return None
+
+
+class ForkableLock:
+    """A reentrant lock that is free in a forked child.
+
+    A fork copies memory but only one thread: a lock that another thread held would stay locked.
+
+    The fork may come while another thread changes what the lock guards, so the guarded data must
+    be usable after every single step.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        _locks.add(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+_locks: weakref.WeakSet[ForkableLock] = weakref.WeakSet()
+
+
+def _begin_child() -> None:
+    for lock in list(_locks):
+        lock._lock = threading.RLock()
+    # OpenMP's threads are gone in the child, which would wait for them for ever.
+    torch.set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_child)

@@ -128,7 +128,7 @@ def compare(
     - cache: a folder for finished runs, from which the same call goes on; by default none are kept.
       After a change of a method's code or settings, of the stream or of this package's version,
       the runs that it concerns are done again
-    - progress: whether to show a bar or lines, and one line per finished run
+    - progress: whether to show a bar, and one line per finished run
 
     Warns if methods train on different numbers of images per task. Raises InputError that names
     the method if it cannot be made or evaluated.

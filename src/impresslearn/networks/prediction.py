@@ -13,7 +13,7 @@ from torch import Tensor
 
 from impresslearn.data import BatchSource, Inputs, even_parts
 from impresslearn.errors import InputError
-from impresslearn.kernels.forking import ForkableLock
+from impresslearn.kernels.compiling import ForkableLock
 from impresslearn.networks.backbone import Backbone, Mode
 from impresslearn.networks.norms import batch_norms
 

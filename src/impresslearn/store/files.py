@@ -19,7 +19,7 @@ from impresslearn import __version__
 from impresslearn.checks import check_choice
 from impresslearn.errors import InputError, StoreError
 from impresslearn.files import check_place, new_file, reason_of
-from impresslearn.kernels.forking import ForkableLock
+from impresslearn.kernels.compiling import ForkableLock
 from impresslearn.masks.bank import MaskBank
 from impresslearn.store.database import Database
 from impresslearn.store.network import LARGEST_UNSTORED, add_tensors, describe, network_of

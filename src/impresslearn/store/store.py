@@ -36,7 +36,7 @@ from impresslearn.coefficients.readout import Projection, Readout
 from impresslearn.data import Examples, Label, StreamedExamples
 from impresslearn.errors import InputError, StoreError, TrainingError
 from impresslearn.inference import PROFILED_INPUTS, task_profile
-from impresslearn.kernels.forking import ForkableLock
+from impresslearn.kernels.compiling import ForkableLock
 from impresslearn.masks.bank import MaskBank, PackedMask, coded_mask, packed_mask
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import some_inputs

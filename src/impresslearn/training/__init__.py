@@ -1,1 +1,1 @@
-"""Optimisation: one loop with its recipe, objectives, and progress on the terminal."""
+"""Optimisation: one loop with its recipe, objectives and progress on the terminal."""

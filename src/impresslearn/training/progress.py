@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, lines of text elsewhere, or numbers for a log.
+"""Progress of long work: a bar on standard error, or numbers for a log.
 
 The library calls `progress.track(total)` and advances, and `progress.log(step, values)` where it
 knows numbers. A log is any function of (name, step, values): the training's title, such as "task
@@ -15,30 +15,25 @@ TensorBoard (Weights & Biases and MLflow take the same three lines):
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from impresslearn.errors import InputError, visible
 
-FIRST_LINE, LINE_EVERY = 10.0, 30.0
-"""Seconds. Short work prints nothing, and a chain of it never more than a line in ten seconds."""
-
 Log = Callable[[str, int, dict[str, float]], Any]
 """A function of the training's title, the steps taken, and numbers by their names."""
 ProgressChoice = bool | str | Log
-"""True, False, "auto" (a bar or lines if standard error is a terminal), or a log in their place."""
+"""True, False, "auto" (a bar if standard error is a terminal), or a log in their place."""
 
 
 @dataclass(frozen=True)
 class Progress:
     """Reports the progress of some work.
 
-    - shown: whether a bar or lines go to standard error.
-    - title: the name of the work, in bars, lines and logs.
+    - shown: whether a bar goes to standard error.
+    - title: the name of the work, in bars and logs.
     - write: a log, if there is one.
     """
 
@@ -59,44 +54,18 @@ class Progress:
     def track(self, total: int) -> Iterator[Callable[[], None]]:
         """Gives a function to call once a step."""
         if not self.shown:
-            yield _nothing
+            yield lambda: None
             return
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
         console, title = Console(stderr=True), visible(self.title)
-        if not console.is_interactive and not console.is_jupyter:
-            yield _lines(title, total)
-            return
         name = TextColumn("{task.description}", markup=False)  # a name may have brackets
         with Progress(
             name, BarColumn(), TimeRemainingColumn(), console=console, transient=True
         ) as bar:
             task = bar.add_task(title, total=total)
             yield lambda: bar.advance(task)
-
-
-def _nothing() -> None:
-    pass
-
-
-def _lines(title: str, total: int) -> Callable[[], None]:
-    """A function that counts steps and now and then prints how far the work is."""
-    done, started = 0, time.monotonic()
-    following = started + FIRST_LINE
-
-    def advance() -> None:
-        nonlocal done, following
-        done += 1
-        now = time.monotonic()
-        if now < following:
-            return
-        following = now + LINE_EVERY
-        after = timedelta(seconds=round(now - started))
-        left = timedelta(seconds=round((now - started) / done * (total - done)))
-        print(f"{title}: {done} of {total} after {after}, about {left} left", file=sys.stderr)
-
-    return advance
 
 
 silent = Progress()
