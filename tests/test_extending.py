@@ -1,19 +1,10 @@
-"""Your own method, source of masks and stream are used like the library's."""
+"""Your own method and stream are used like the library's."""
 
 import numpy as np
-import pytest
-import torch
 
 import impresslearn as il
-from impresslearn import masks, streams
-from toys import blobs, lenet, quick_learner, refused
-
-
-@pytest.fixture(autouse=True)
-def _only_here(monkeypatch):
-    """Forgets what a test registers."""
-    for module, name in ((masks.sources, "_sources"),):
-        monkeypatch.setattr(module, name, dict(getattr(module, name)))
+from impresslearn import streams
+from toys import blobs, lenet
 
 
 class NearestMean:
@@ -55,37 +46,3 @@ def test_a_method_and_a_stream_are_compared_with_the_library_s():
     assert mine.accuracy > 0.9
     assert mine.forgetting == mine.backward_transfer == 0
     assert mine.bytes == mine.roles == {}
-
-
-def first_weights(layers, ones, seed):
-    """The first weights of each layer, moved on by the seed."""
-    mask = {}
-    for layer, count in zip(layers, ones, strict=True):
-        flat = (torch.arange(layer.numel) - seed) % layer.numel < count
-        mask[layer.name] = flat.reshape(layer.shape)
-    return mask
-
-
-def test_a_source_of_masks_fills_a_bank_and_survives_its_file(tmp_path):
-    masks.register_mask_source("first", first_weights)
-    assert masks.list_mask_sources() == ["random", "disjoint", "disjoint_kernels", "first"]
-    learner = quick_learner().add_masks(2, source="first", seed=5).add_masks(1, source="first")
-    assert learner.bank_.names == ("first-0", "first-1", "first-2")
-    assert [(info.source, info.recipe) for info in learner.bank_.infos] == [
-        ("first", {"seed": seed}) for seed in (5, 6, 2)
-    ]
-    learner.learn_task("a", blobs()).save(tmp_path / "own.impress")
-    again = il.load(tmp_path / "own.impress")
-    for name in learner.bank_.names:
-        for layer, kept in learner.bank_.mask(name).items():
-            assert torch.equal(again.bank_.mask(name)[layer], kept)
-    masks.register_mask_source("odd", lambda layers, ones, seed: {"odd": torch.ones(1)})
-    refused("tensors of booleans; odd is", learner.add_masks, 1, source="odd")
-    masks.register_mask_source("none", lambda layers, ones, seed: None)
-    refused("to tensors of booleans, got NoneType", learner.add_masks, 1, source="none")
-
-
-def test_names_are_taken_once():
-    masks.register_mask_source("own", None)
-    for name in ("random", "disjoint", "disjoint_kernels", "edge_popup", "own"):
-        refused(f"'{name}'.* already", masks.register_mask_source, name, None)

@@ -107,9 +107,9 @@ def test_uneven_rows_and_columns_pay():
 @pytest.mark.parametrize(
     ("blob", "shape", "message"),
     [
-        (b"", (2, 2), "got no bytes"),
-        (b"\x07abcd", (2, 2), "must be of format 1, got format 7"),
-        (b"\x01abc", (2, 2), "whole 32-bit words, got 3 bytes"),
+        (b"", (2, 2), "got 0 bytes"),
+        (b"\x07abcd", (2, 2), "must be the byte 1 .* begin with .7."),
+        (b"\x01abc", (2, 2), "32-bit words, got 4 bytes"),
         (b"\x01" + b"\xff" * 40, (30, 40), "damaged"),  # words that no message encodes to
         (GOLDEN, (30, 40), "left over"),
         (GOLDEN, (2, 2), "a density that does not exist"),  # in place of the levels lie others

@@ -237,8 +237,8 @@ class ImpressLearner(ReadOnlySettings):
     ) -> ImpressLearner:
         """Draws masks of the learner's sparsity and allocation and adds them to the bank.
 
-        - source: "random", "disjoint" (each weight in one of them), "disjoint_kernels" (each
-          kernel), or a source of `masks.register_mask_source`.
+        - source: "random", "disjoint" (each weight in one of them) or "disjoint_kernels" (each
+          kernel). The bank takes masks of your own with `bank_.append`.
         - seed: of the draw; the learner's by default.
 
         Raises InputError for an unknown source and for a count below 1.

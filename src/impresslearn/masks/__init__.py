@@ -14,15 +14,12 @@ from impresslearn.masks.edge_popup import (
 )
 from impresslearn.masks.pruning import PRUNING_RECIPE, PrunedMask, accuracy, prune
 from impresslearn.masks.sources import (
-    MaskSource,
     add_random_masks,
     disjoint_bank,
     disjoint_mask,
     draw_masks,
-    list_mask_sources,
     random_bank,
     random_mask,
-    register_mask_source,
 )
 from impresslearn.masks.sparsity import Allocation
 
@@ -31,7 +28,6 @@ __all__ = [
     "PRUNING_RECIPE",
     "Allocation",
     "MaskBank",
-    "MaskSource",
     "Overlap",
     "PopupScores",
     "PrunedMask",
@@ -42,11 +38,9 @@ __all__ = [
     "disjoint_bank",
     "disjoint_mask",
     "draw_masks",
-    "list_mask_sources",
     "prune",
     "random_bank",
     "random_mask",
-    "register_mask_source",
     "train_mask",
     "trainable_scores",
 ]

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise, product
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from constriction import stream
@@ -56,16 +56,8 @@ MAX_MOVES = 20
 MAX_ROUNDS = 4
 
 
-class Palette(NamedTuple):
-    """The densities that a layer's blocks may have: levels from `lowest` on, `step` apart."""
-
-    lowest: int
-    step: int
-    levels: int
-
-    def level(self, code: int) -> int:
-        """The level of a block with this code, which is not ZEROS or ONES."""
-        return self.lowest + self.step * (code - MIXED)
+Palette = tuple[int, int, int]
+"""The densities that a layer's blocks may have: lowest level, step between levels, their number."""
 
 
 def encode_mask(layers: Sequence[Mask]) -> bytes:
@@ -88,11 +80,11 @@ def decode_mask(blob: bytes, shapes: Sequence[tuple[int, int]]) -> list[Mask]:
 
     Raises StoreError for bytes that do not hold a mask of these shapes.
     """
-    if not blob or blob[0] != FORMAT:
-        got = f"format {blob[0]}" if blob else "no bytes"
-        raise StoreError(f"a stored mask must be of format {FORMAT}, got {got}")
-    if (len(blob) - 1) % WORD.itemsize:
-        raise StoreError(f"a stored mask must be whole 32-bit words, got {len(blob) - 1} bytes")
+    if not blob or blob[0] != FORMAT or (len(blob) - 1) % WORD.itemsize:
+        raise StoreError(
+            f"a stored mask must be the byte {FORMAT} and 32-bit words, got {len(blob)} bytes that "
+            f"begin with {list(blob[:1])}"
+        )
     coder = stream.queue.RangeDecoder(np.frombuffer(blob[1:], WORD).astype(np.uint32))
     try:
         layers = [read_layer(coder, units, fan_in) for units, fan_in in shapes]
@@ -129,17 +121,19 @@ def write_layer(coder: stream.queue.RangeEncoder, mask: Mask) -> None:
     grouped = mask[by_row].take(by_column, axis=1)
     blocks = [grouped[place] for place in _places(labels, classes)]
     ones = np.array([np.count_nonzero(block) for block in blocks])
-    palette, codes = _choose_levels(ones, np.array([block.size for block in blocks]))
+    (lowest, step, levels), codes = _choose_levels(ones, np.array([block.size for block in blocks]))
     for axis, count in zip(labels, classes, strict=True):
         write(count - 1, _class_limit(len(axis)))
         write(axis, count)
-    write(palette.lowest + LAST_LEVEL, LEVELS)
-    write(palette.step.bit_length() - 1, STEPS)
-    write(palette.levels - 1, LEVELS)
-    write(codes, MIXED + palette.levels)
+    write(lowest + LAST_LEVEL, LEVELS)
+    write(step.bit_length() - 1, STEPS)
+    write(levels - 1, LEVELS)
+    write(codes, MIXED + levels)
     for block, code in zip(blocks, codes.tolist(), strict=True):
         if code >= MIXED:
-            coder.encode(block.astype(np.int32).ravel(), _weights_at(palette.level(code)))
+            coder.encode(
+                block.astype(np.int32).ravel(), _weights_at(lowest + step * (code - MIXED))
+            )
 
 
 def read_layer(coder: stream.queue.RangeDecoder, units: int, fan_in: int) -> Mask:
@@ -154,16 +148,18 @@ def read_layer(coder: stream.queue.RangeDecoder, units: int, fan_in: int) -> Mas
     for length in (units, fan_in):
         classes.append(1 + int(read(_class_limit(length))[0]))
         labels.append(read(classes[-1], length))
-    lowest, exponent, last = (int(read(size)[0]) for size in (LEVELS, STEPS, LEVELS))
-    palette = Palette(lowest - LAST_LEVEL, 1 << exponent, 1 + last)
-    codes = read(MIXED + palette.levels, classes[0] * classes[1])
-    if palette.level(int(codes.max())) > LAST_LEVEL:
+    lowest = int(read(LEVELS)[0]) - LAST_LEVEL
+    step = 1 << int(read(STEPS)[0])
+    levels = 1 + int(read(LEVELS)[0])
+    codes = read(MIXED + levels, classes[0] * classes[1])
+    if lowest + step * (int(codes.max()) - MIXED) > LAST_LEVEL:
         raise StoreError("stored positions are damaged: they have a density that does not exist")
     grouped = np.zeros((units, fan_in), np.bool_)
     for place, code in zip(_places(labels, classes), codes.tolist(), strict=True):
         if code >= MIXED:
             block = grouped[place]
-            weights = coder.decode(_weights_at(palette.level(code)), block.size)
+            level = lowest + step * (code - MIXED)
+            weights = coder.decode(_weights_at(level), block.size)
             grouped[place] = weights.reshape(block.shape)
         elif code == ONES:
             grouped[place] = True
@@ -176,7 +172,7 @@ def _choose_levels(ones: Integers, sizes: Integers) -> tuple[Palette, Integers]:
     mixed = (ones > 0) & (ones < sizes)
     codes = np.where(ones > 0, ONES, ZEROS)
     if not mixed.any():
-        return Palette(lowest=0, step=1, levels=1), codes
+        return (0, 1, 1), codes
     p = np.array([density(level) for level in range(-LAST_LEVEL, LAST_LEVEL + 1)])
     zeros = sizes - ones
     bits = -np.outer(ones[mixed], np.log2(p)) - np.outer(zeros[mixed], np.log2(1 - p))
@@ -184,12 +180,10 @@ def _choose_levels(ones: Integers, sizes: Integers) -> tuple[Palette, Integers]:
     for step in (1 << exponent for exponent in range(STEPS)):
         index = step * bits[:, ::step].argmin(1)
         lowest = int(index.min())
-        candidate = Palette(lowest - LAST_LEVEL, step, 1 + (int(index.max()) - lowest) // step)
-        total = bits[np.arange(len(index)), index].sum() + codes.size * np.log2(
-            MIXED + candidate.levels
-        )
+        levels = 1 + (int(index.max()) - lowest) // step
+        total = bits[np.arange(len(index)), index].sum() + codes.size * np.log2(MIXED + levels)
         if total < best:
-            best, palette = total, candidate
+            best, palette = total, (lowest - LAST_LEVEL, step, levels)
             codes[mixed] = MIXED + (index - lowest) // step
     return palette, codes
 

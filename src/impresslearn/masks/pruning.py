@@ -19,13 +19,11 @@ from impresslearn.masks.bank import MaskBank, checked_mask
 from impresslearn.masks.edge_popup import top_mask, training_task
 from impresslearn.masks.sparsity import Allocation, ones_per_layer
 from impresslearn.networks import Backbone
-from impresslearn.networks.inputs import check_backbone, checked_examples, some_inputs
-from impresslearn.networks.prediction import Statistics, TaskView, remeasured
+from impresslearn.networks.inputs import check_backbone, checked_examples
+from impresslearn.networks.prediction import Statistics, TaskView
 from impresslearn.training.loop import Recipe, TaskTraining, Trainable, with_head
 from impresslearn.training.progress import ProgressChoice
 
-MEASURED = 1000
-"""Inputs on which norm statistics of a plain mask are measured."""
 PRUNING_RECIPE = Recipe(optimizer="adam", lr=0.01, schedule="cosine", epochs=1, min_steps=300)
 
 
@@ -114,8 +112,6 @@ def accuracy(
     masked: Any,
     data: Any,
     classes: Sequence[Label] | None = None,
-    *,
-    statistics: Any = None,
 ) -> float:
     """The accuracy in [0, 1] of a mask over the network's own weights on a labelled task.
 
@@ -124,8 +120,6 @@ def accuracy(
     - `data`: labelled examples.
     - `classes`: the task's classes in the order of the outputs. Results of training know them; a
       plain mask takes the labels in the data, if there is one for each of the network's outputs.
-    - `statistics`: norm statistics by buffer name, or data to measure them on. The result of
-      `train_mask` has its own.
 
     Raises InputError for masks that do not fit, for a result of training on another network (its
     `.mask` may be used on any), and where a head, statistics or classes are missing.
@@ -155,30 +149,11 @@ def accuracy(
             "outputs; pass classes= in the order of the outputs (train_mask sorts the labels)"
         )
     # A pruned mask has statistics of its trained weights, which are not scored here.
-    if statistics is None and not isinstance(masked, PrunedMask):
-        statistics = getattr(masked, "statistics", None)
-    network |= head
-    view = TaskView(network, _statistics(backbone, network, statistics), len(order))
-    return view.accuracy(backbone, to_batches(examples, order, backbone.device))
-
-
-def _statistics(
-    backbone: Backbone, weights: Mapping[str, Tensor], statistics: Any
-) -> Statistics | None:
-    """The statistics themselves, or measured on data. Raises InputError if they are missing."""
-    if not backbone.has_statistics:
-        return None
-    if statistics is None:
+    statistics = None if isinstance(masked, PrunedMask) else getattr(masked, "statistics", None)
+    if backbone.has_statistics and statistics is None:
         raise InputError(
-            "the norms of this network keep statistics, which a mask alone does not have: pass "
-            "statistics=task.train to measure them there, or give the result of train_mask"
+            "the norms of this network keep statistics, which a mask alone does not have: give the "
+            'result of train_mask, or make the network with norm="batch"'
         )
-    initial = backbone.initial_statistics()
-    if not isinstance(statistics, Mapping) or statistics.keys() != initial.keys():
-        inputs = some_inputs(checked_examples(backbone, statistics), MEASURED)
-        return remeasured(backbone, weights, inputs, lambda _, mean, variance: (mean, variance))
-    for name, value in statistics.items():
-        if not isinstance(value, Tensor) or value.shape != initial[name].shape:
-            shape = tuple(initial[name].shape)
-            raise InputError(f"the statistic {name} must be a tensor of shape {shape}")
-    return {name: value.to(backbone.device) for name, value in statistics.items()}
+    view = TaskView(network | head, statistics, len(order))
+    return view.accuracy(backbone, to_batches(examples, order, backbone.device))

@@ -1,4 +1,4 @@
-"""Masks that are drawn, not trained, and a registry of where masks come from.
+"""Masks that are drawn, not trained.
 
 | source | masks | what a store keeps |
 |---|---|---|
@@ -6,14 +6,14 @@
 | disjoint | every weight in exactly one of them | seeds |
 | disjoint_kernels | the same, but the kernels of convolutions stay whole | seeds |
 
-`register_mask_source` adds your own. Draws use NumPy's Philox stream of integers, the same on every
+Draws use NumPy's Philox stream of integers, the same on every
 machine and version, because a store keeps nothing but the seeds.
 """
 
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -24,36 +24,13 @@ from torch import Tensor
 
 from impresslearn.checks import check_choice, check_integer
 from impresslearn.errors import InputError
-from impresslearn.masks.bank import MaskBank, PackedMask, checked_mask, packed_mask
+from impresslearn.masks.bank import MaskBank, PackedMask, packed_mask
 from impresslearn.masks.sparsity import Allocation, ones_per_layer
 from impresslearn.networks.layers import MaskableLayer, checked_layers
 
 SEED_LIMIT = 2**128  # Philox's keys have 128 bits
 MASK_LIMIT = 2**31
-MaskSource = Callable[[Sequence[MaskableLayer], Sequence[int], int], dict[str, Tensor]]
-"""(layers, ones in each, seed) -> layer name -> booleans of the weight's shape."""
-
-_sources: dict[str, MaskSource] = {}
-_DISJOINT = ("disjoint", "disjoint_kernels")
-_TAKEN = ("random", *_DISJOINT, "edge_popup")
-
-
-def register_mask_source(name: str, source: MaskSource) -> None:
-    """Makes a source available to `learner.add_masks(count, source=name)`.
-
-    - `name`: a name that is not taken.
-    - `source`: called once per mask as source(layers, ones, seed), each time with another seed.
-
-    Raises InputError for a name that is taken.
-    """
-    if name in _sources or name in _TAKEN:
-        raise InputError(f"a source of masks named {name!r} is registered already")
-    _sources[name] = source
-
-
-def list_mask_sources() -> list[str]:
-    """The names that `learner.add_masks` knows."""
-    return ["random", *_DISJOINT, *_sources]
+SOURCES = ("random", "disjoint", "disjoint_kernels")
 
 
 def random_mask(
@@ -142,17 +119,17 @@ def draw_masks(
     - `sparsity`, `allocation`: see `random_bank`; disjoint masks ignore both.
     - `seed`: at least 0.
     - `prefix`: the source by default.
-    - `source`: one of `list_mask_sources()`.
+    - `source`: "random", "disjoint" or "disjoint_kernels".
 
     Raises InputError for an unknown source, taken names, and disjoint masks that the bank holds
     already.
     """
     count = check_integer(f"the number of {source} masks", count, 1)
     seed = check_integer("seed", seed, 0, SEED_LIMIT)
-    check_choice("source", source, list_mask_sources())
+    check_choice("source", source, SOURCES)
     layers, prefix = bank.layers, source if prefix is None else prefix
     ones = ones_per_layer(layers, sparsity, allocation)
-    drawn = [info for info in bank.infos if info.source in ("random", source)]
+    drawn = [info for info in bank.infos if info.source == "random"]
     start = 0
     for info in drawn:
         word, _, end = info.name.rpartition("-")
@@ -160,25 +137,21 @@ def draw_masks(
             start = max(start, int(end) + 1)
     masks = []
     for number in range(start, start + count):
-        name, kind = f"{prefix}-{number}", "random"
+        name = f"{prefix}-{number}"
         if name in bank:
             raise InputError(f"the bank already holds a mask named {name!r}; use another prefix")
-        if source in _DISJOINT:
+        if source != "random":
             kernels = source == "disjoint_kernels"
             recipe: dict[str, Any] = {"seed": seed, "number": number - start, "disjoint": count}
             recipe |= {"kernels": True} if kernels else {}
             if any(info.recipe == recipe for info in drawn):
                 raise InputError(f"the bank holds {count} disjoint masks of seed {seed} already")
             mask = disjoint_mask(layers, count, seed, number - start, kernels=kernels)
-        elif source == "random":
+        else:
             recipe = {"seed": seed, "sparsity": sparsity, "allocation": allocation}
             recipe["number"] = number
             mask = random_mask(layers, ones, seed, number)
-        else:
-            kind, recipe = source, {"seed": seed + number}
-            mask = checked_mask(_sources[source](layers, ones, seed + number))
-            bank.check(mask)
-        masks.append(packed_mask(name, mask, layers, kind, recipe))
+        masks.append(packed_mask(name, mask, layers, "random", recipe))
     # The shares of a layer take as much memory as its weights.
     _shares.cache_clear()
     return masks
