@@ -6,8 +6,11 @@ import pytest
 import torch
 
 from impresslearn import Recipe, adapt
+from impresslearn.data import to_batches
 from impresslearn.errors import InputError
 from impresslearn.masks import accuracy, prune, train_mask
+from impresslearn.networks.inputs import checked_examples
+from impresslearn.networks.prediction import TaskView
 from toys import ConvNet, blobs, lenet, pictures, refused
 
 RECIPE = Recipe(optimizer="adam", lr=0.05, epochs=0, min_steps=40, batch_size=32)
@@ -32,7 +35,10 @@ def test_statistics_and_heads_come_along(head):
     trained = train_mask(backbone, data, sparsity=0.5, recipe=RECIPE)
     assert bool(trained.head) is (head == "own")
     assert trained.statistics.keys() == backbone.initial_statistics().keys()
-    assert accuracy(backbone, trained, data) > 0.5
+    network = {name: weight * trained.mask[name] for name, weight in backbone.weights.items()}
+    view = TaskView(network | trained.head, trained.statistics, 3)
+    examples = to_batches(checked_examples(backbone, data), (0, 1, 2), backbone.device)
+    assert accuracy(backbone, trained, data) == view.accuracy(backbone, examples)
     if head == "own":
         refused("a mask alone has none: give the result", accuracy, backbone, trained.mask, data)
         return
@@ -40,7 +46,8 @@ def test_statistics_and_heads_come_along(head):
     ticket = prune(backbone, data, sparsity=0.5, rounds=1, recipe=RECIPE)
     refused("keep statistics", accuracy, backbone, ticket, data)  # its own are of trained weights
     of_batch = adapt(module, norm="batch", head=head)
-    assert accuracy(of_batch, trained.mask, data) > 0.5
+    score = TaskView(network, None, 3).accuracy(of_batch, examples)
+    assert accuracy(of_batch, trained.mask, data) == score
 
 
 @pytest.mark.parametrize(
