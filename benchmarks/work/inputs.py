@@ -17,12 +17,12 @@ import torch
 from benchmarks.jobs import Job, Outcome, Place
 from benchmarks.streams import STREAMS
 from impresslearn.data import Examples, StreamedExamples
-from impresslearn.errors import InputError
+from impresslearn.errors import InputError, MissingDataError
 from impresslearn.masks import add_random_masks, disjoint_bank
 from impresslearn.masks.bank import MaskBank, MaskInfo, PackedMask, packed_mask
 from impresslearn.masks.codec import decode_mask
 from impresslearn.networks import Backbone, adapt, create_backbone
-from impresslearn.networks.architectures import load_resnet20
+from impresslearn.networks.architectures import resnet20
 from impresslearn.networks.layers import MaskableLayer
 from impresslearn.networks.prediction import Statistics
 from impresslearn.networks.registry import OLDER_SPEC
@@ -79,8 +79,10 @@ def check_inputs(jobs: Iterable[Job], place: Place) -> None:
 def load_backbone(settings: Mapping[str, Any], place: Place) -> Backbone:
     """The network of settings["backbone"], arguments of `create_backbone`.
 
-    With weights, a file among the data, it is a trained ResNet-20: num_classes and width go to
-    `load_resnet20`, norm and head to `adapt`.
+    With weights, an .npz file among the data, it is a trained ResNet-20: num_classes and width are
+    its sizes, norm and head go to `adapt`. The arrays are the parameters and running statistics of
+    resnet20-12fca82f of akamaster/pytorch_resnet_cifar10 (Idelbayev), by name; inputs are RGB in
+    [0, 1] minus (0.485, 0.456, 0.406) over (0.229, 0.224, 0.225).
     """
     named = json.dumps(dict(settings["backbone"]), sort_keys=True)
     data = place.data if "weights" in settings["backbone"] else ""
@@ -165,8 +167,15 @@ def _stream(settings: str, data: str) -> Any:
 def _backbone(settings: str, device: str, data: str) -> Backbone:
     named = json.loads(settings)
     if "weights" in named:
-        sizes = {key: named[key] for key in ("num_classes", "width") if key in named}
-        module = load_resnet20(Path(data) / named["weights"], **sizes)
+        path = Path(data) / named["weights"]
+        if not path.is_file():
+            raise MissingDataError(f"no {path}: put resnet20-12fca82f there, converted to .npz")
+        module = resnet20(named.get("num_classes", 10), width=named.get("width", 16))
+        with np.load(path, allow_pickle=False) as archive:
+            state = {name: torch.from_numpy(archive[name]) for name in archive.files}
+        counters = {name: value for name, value in module.state_dict().items() if not value.ndim}
+        module.load_state_dict(counters | state)
+        module.eval()
         how = {key: named[key] for key in ("norm", "head") if key in named}
         return adapt(module, input_shape=module.input_shape, **how).to(device)
     # What a job leaves out is as it was for the networks behind the records and caches.

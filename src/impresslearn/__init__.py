@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from impresslearn.networks import adapt as adapt
     from impresslearn.networks import create_backbone as create_backbone
     from impresslearn.networks import list_backbones as list_backbones
-    from impresslearn.networks import masking_report as masking_report
     from impresslearn.networks import register_backbone as register_backbone
     from impresslearn.training.loop import Recipe as Recipe
 
@@ -66,7 +65,7 @@ _NAMES = {
     "learner": "Advice ImpressLearner advise charts list_presets load open_store preset",
     "masks": "MaskBank disjoint_bank random_bank",
     "methods": "FineTuning Hybrid SupSup compare evaluate single_mask_accuracy",
-    "networks": "Backbone adapt create_backbone list_backbones masking_report register_backbone",
+    "networks": "Backbone adapt create_backbone list_backbones register_backbone",
     "training.loop": "Recipe",
 }
 _HOME = {name: f"impresslearn.{room}" for room, names in _NAMES.items() for name in names.split()}

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from impresslearn.networks import create_backbone
-from impresslearn.networks.architectures import lenet_300_100, resnet50
+from impresslearn.networks.architectures import lenet_300_100, resnet20, resnet50
 
 
 def test_lenet_computes_three_products_with_relu_between():
@@ -45,3 +45,20 @@ def test_resnet50_has_53_convolutions_and_a_head():
     assert strides == [(1, 1), (2, 2), (1, 1)]
     assert sum(p.numel() for p in module.parameters()) == 25_502_912
     assert sum(b.numel() for b in module.buffers() if b.dim()) == 53_120
+
+
+def test_shortcuts_take_every_second_pixel_and_pad_channels():
+    torch.manual_seed(0)
+    module = resnet20(3, width=4)
+    for values in module.state_dict().values():
+        if values.ndim == 1:
+            values.copy_(0.5 + torch.rand(len(values)))
+    module.eval()
+    block, maps = module.layer2[0], torch.randn(2, 4, 6, 6).relu()
+    torch.nn.init.zeros_(block.bn2.weight)
+    torch.nn.init.zeros_(block.bn2.bias)
+    zeros = torch.zeros(2, 2, 3, 3)
+    assert torch.equal(block(maps), torch.cat([zeros, maps[:, :, ::2, ::2], zeros], dim=1))
+    first = module.layer1[0]
+    inner = first.bn2(first.conv2(torch.relu(first.bn1(first.conv1(maps)))))
+    torch.testing.assert_close(first(maps), torch.relu(inner + maps))

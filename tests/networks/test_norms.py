@@ -33,6 +33,15 @@ def test_every_policy_runs_adds_no_weights_and_tracks_where_it_keeps(norm, track
     assert backbone.forward(backbone.weights, torch.randn(2, 3, 8, 8), mode="train").shape == (2, 3)
 
 
+def test_a_new_policy_is_one_entry(monkeypatch):
+    layer_norm = norms.NormPolicy(lambda channels: nn.GroupNorm(1, channels), None, False)
+    monkeypatch.setitem(norms.POLICIES, "layer", layer_norm)
+    backbone = resnet("layer")
+    assert backbone.norm == "layer"
+    assert isinstance(backbone.module.stem[1], nn.GroupNorm)
+    assert not backbone.has_statistics
+
+
 def test_policies_that_do_not_exist_or_cannot_take_over():
     for norm in ("group", "none"):
         with pytest.raises(InputError, match=f"'{norm}'; choose batch or per_task or shared"):

@@ -13,7 +13,7 @@ from impresslearn.networks import create_backbone, list_backbones, register_back
 @pytest.fixture
 def names(monkeypatch):
     """A registry that forgets afterwards what a test adds."""
-    monkeypatch.setattr(registry, "_architectures", dict(registry._architectures))
+    monkeypatch.setattr(registry, "_builders", dict(registry._builders))
 
 
 def test_the_spec_survives_json_and_rebuilds_the_backbone():
@@ -67,7 +67,7 @@ def test_bad_arguments_are_one_line(name, settings, message):
 
 @pytest.mark.usefixtures("names")
 def test_a_backbone_of_ones_own():
-    @register_backbone("tiny", norms=("none",))
+    @register_backbone("tiny")
     def tiny(num_classes, *, width=3, **extra):
         module = nn.Sequential(nn.Linear(5, width), nn.Linear(width, num_classes))
         module.input_shape = (5,)
@@ -104,18 +104,3 @@ def test_batch_norms_of_ones_own_network_come_under_the_policy_asked_for():
         return nn.Sequential(nn.Linear(2, num_classes))
 
     assert create_backbone("plain", 3).norm == "none"
-    for norm in ("none", "batch", "shared"):  # as specs of older stores may have it
-        assert create_backbone("plain", 3, norm=norm).spec["norm"] == norm
-
-    @register_backbone("groups", norms=("group",))
-    def groups(num_classes):
-        return nn.Sequential(nn.Linear(2, 6), nn.GroupNorm(2, 6), nn.Linear(6, num_classes))
-
-    assert create_backbone("groups", 3).norm == "group"
-
-    @register_backbone("fixed", norms=("none",))
-    def fixed(num_classes):
-        return tracking(num_classes)
-
-    with pytest.raises(InputError, match="batch norm cannot be brought under norm 'none'"):
-        create_backbone("fixed", 3)

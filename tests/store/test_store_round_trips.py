@@ -164,7 +164,7 @@ def test_a_registered_backbone_of_the_user(tmp_path):
     path = tmp_path / "a.impress"
     for back in both(learner, path):
         assert_same(learner, back)
-    del registry._architectures["store_test_net"]
+    del registry._builders["store_test_net"]
     assert "store_test_net; import what registers it (il.register_backbone), or" in refused(path)
     assert_same(learner, il.load(path, module=build(3, width=7)))
 

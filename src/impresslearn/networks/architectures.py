@@ -14,19 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import cast
 
-import numpy as np
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from impresslearn.checks import check_integer
-from impresslearn.errors import InputError, MissingDataError
+from impresslearn.errors import InputError
 from impresslearn.networks.norms import make_norm
-
-RESNET20_SOURCE = "resnet20-12fca82f of akamaster/pytorch_resnet_cifar10"
 
 
 class LeNet(nn.Sequential):
@@ -200,34 +195,6 @@ class ResNet20(nn.Module):
 def resnet20(num_classes: int, *, width: int = 16, in_channels: int = 3) -> ResNet20:
     """ResNet-20 for CIFAR-10: 20 maskable layers, 268,336 weights for 10 classes at width 16."""
     return ResNet20(num_classes, width, in_channels)
-
-
-def load_resnet20(path: str | Path, num_classes: int = 10, width: int = 16) -> ResNet20:
-    """A ResNet-20 trained on CIFAR-10, for `adapt`, in the mode for prediction.
-
-    - `path`: a .npz file with an array for each parameter and running statistic, by its name in the
-      module (`conv1.weight`, `layer1.0.bn1.running_mean`, ..., `linear.bias`), as in
-      resnet20-12fca82f of akamaster/pytorch_resnet_cifar10 (Idelbayev), whose inputs are RGB in
-      [0, 1] minus (0.485, 0.456, 0.406) over (0.229, 0.224, 0.225).
-    - `num_classes`, `width`: of the network in the file.
-
-    Raises MissingDataError if the file is missing, InputError for other arrays.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise MissingDataError(f"no {path}: put {RESNET20_SOURCE} there, converted to .npz")
-    module = resnet20(num_classes, width=width)
-    state = {name: value for name, value in module.state_dict().items() if not value.ndim}
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            state |= {name: torch.from_numpy(archive[name]) for name in archive.files}
-        module.load_state_dict(state)
-    except Exception as error:  # numpy and torch raise several kinds
-        line = " ".join(str(error).split())[:200]
-        raise InputError(
-            f"{path} must hold a ResNet-20 of width {width} and {num_classes} classes: {line}"
-        ) from None
-    return module.eval()
 
 
 def _conv(in_channels: int, out_channels: int, size: int, stride: int = 1) -> nn.Conv2d:

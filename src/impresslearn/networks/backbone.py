@@ -94,7 +94,7 @@ class Backbone(ReadOnlySettings):
         head: HeadKind = "shared",
     ) -> None:
         check_choice("head", head, HEADS)
-        check_choice("norm of a backbone", norm, norms.NORMS)
+        check_choice("norm of a backbone", norm, norms.POLICIES)
         if input_shape is not None:
             if isinstance(input_shape, (int, str)) or len(input_shape) == 0:
                 raise InputError(f"input_shape must be the sizes of one input, got {input_shape!r}")
@@ -122,12 +122,13 @@ class Backbone(ReadOnlySettings):
         self.logits_reader = None
         self._input_dtype = input_dtype or (torch.int64 if self.vocabulary else None)
         self._statistics = norms.statistic_names(module)
-        if self._statistics and norm not in norms.TRACKED:
+        kept_by = norms.POLICIES[norm].kept_by
+        if self._statistics and kept_by is None:
             name = self._statistics[0]
             raise InputError(f"norm {norm!r} keeps no running statistics, but {name} is one")
         self.has_statistics = bool(self._statistics)
-        self.shares_statistics = self.has_statistics and norm == "shared"
-        self.has_task_statistics = self.has_statistics and norm == "per_task"
+        self.shares_statistics = self.has_statistics and kept_by == "all"
+        self.has_task_statistics = self.has_statistics and kept_by == "task"
         norms.drop_counters(module)
         for parameter in module.parameters():
             parameter.requires_grad_(False)

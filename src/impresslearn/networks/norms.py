@@ -15,7 +15,8 @@ weights here: our own have none, others stay frozen.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from collections.abc import Callable
+from typing import Literal, NamedTuple
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
@@ -24,25 +25,59 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from impresslearn.checks import check_choice
 from impresslearn.errors import InputError
 
-Norm = Literal["none", "batch", "per_task", "shared", "group"]
-NORMS: tuple[str, ...] = get_args(Norm)
-BUILDABLE = NORMS[1:]
-"""The policies that have a norm layer, for networks that are built by name."""
-TRACKED = ("per_task", "shared")
-"""The policies under which batch norms keep running statistics."""
 MAX_GROUPS = 32
 """Groups of group norm, as in Wu and He, "Group Normalization" (2018), where they divide."""
 
 
+class NormPolicy(NamedTuple):
+    """One norm policy.
+
+    - `build`: makes a norm layer for so many channels; None for networks without norms.
+    - `kept_by`: whose running statistics it keeps: "task" for each, "all" for one set, or None.
+    - `takes_batch_norm`: whether the batch norms of a network can come under it.
+    """
+
+    build: Callable[[int], nn.Module] | None
+    kept_by: Literal["task", "all"] | None
+    takes_batch_norm: bool
+
+
+def _group_norm(channels: int) -> nn.Module:
+    # Four channels per group: one alone would erase maps of a single pixel.
+    most = max(1, min(channels // 4, MAX_GROUPS))
+    groups = max(count for count in range(1, most + 1) if channels % count == 0)
+    return nn.GroupNorm(groups, channels, affine=False)
+
+
+def _tracking_norm(channels: int) -> nn.Module:
+    return nn.BatchNorm2d(channels, affine=False)
+
+
+def _norm_by_batch(channels: int) -> nn.Module:
+    return nn.BatchNorm2d(channels, affine=False, track_running_stats=False)
+
+
+POLICIES: dict[str, NormPolicy] = {
+    "none": NormPolicy(None, None, False),
+    "batch": NormPolicy(_norm_by_batch, None, True),
+    "per_task": NormPolicy(_tracking_norm, "task", True),
+    "shared": NormPolicy(_tracking_norm, "all", True),
+    "group": NormPolicy(_group_norm, None, False),
+}
+"""All policies by name: a new one is an entry here."""
+
+
+def buildable() -> list[str]:
+    """The policies that have a norm layer, for networks that are built by name."""
+    return [name for name, policy in POLICIES.items() if policy.build is not None]
+
+
 def make_norm(channels: int, norm: str) -> nn.Module:
     """A norm layer over maps (n, channels, height, width). Raises InputError for "none"."""
-    check_choice("norm of a norm layer", norm, BUILDABLE)
-    if norm == "group":
-        # Four channels per group: one alone would erase maps of a single pixel.
-        most = max(1, min(channels // 4, MAX_GROUPS))
-        groups = max(count for count in range(1, most + 1) if channels % count == 0)
-        return nn.GroupNorm(groups, channels, affine=False)
-    return nn.BatchNorm2d(channels, affine=False, track_running_stats=norm in TRACKED)
+    check_choice("norm of a norm layer", norm, buildable())
+    build = POLICIES[norm].build
+    assert build is not None
+    return build(channels)
 
 
 def batch_norms(module: nn.Module) -> list[tuple[str, _BatchNorm]]:
@@ -103,14 +138,16 @@ def convert_batch_norms(module: nn.Module, norm: str) -> str:
     statistics. Raises InputError for an unknown policy, and for "none" and "group", which cannot
     take over batch norm.
     """
-    check_choice("norm of a backbone", norm, NORMS)
+    check_choice("norm of a backbone", norm, POLICIES)
     if not batch_norms(module):
         return "none"
-    if norm in ("none", "group"):
+    policy = POLICIES[norm]
+    if not policy.takes_batch_norm:
+        able = [name for name, other in POLICIES.items() if other.takes_batch_norm]
         raise InputError(
-            f"batch norm cannot be brought under norm {norm!r}; choose batch or per_task or shared"
+            f"batch norm cannot be brought under norm {norm!r}; choose {' or '.join(able)}"
         )
-    if norm == "batch":
+    if policy.kept_by is None:
         drop_statistics(module)
     return norm if statistic_names(module) else "batch"
 

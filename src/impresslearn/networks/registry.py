@@ -39,13 +39,7 @@ from impresslearn.networks.architectures import (
 )
 from impresslearn.networks.backbone import Backbone
 from impresslearn.networks.layers import MASKABLE, HeadKind, last_layer, maskable_layers
-from impresslearn.networks.norms import (
-    BUILDABLE,
-    NORMS,
-    batch_norms,
-    convert_batch_norms,
-    untrained,
-)
+from impresslearn.networks.norms import buildable, convert_batch_norms, untrained
 
 Builder = TypeVar("Builder", bound=Callable[..., nn.Module])
 Init = Literal["signed_constant", "kaiming_normal"]
@@ -66,13 +60,10 @@ SQRT_HALF = 0.7071067811865476
 TERMS = 12
 """Of the logarithm's series, whose first term left out is below 1e-19 of the first."""
 
-_architectures: dict[str, tuple[Callable[..., nn.Module], Sequence[str] | None]] = {}
-"""Name -> builder, and the norm policies that it can have: None for what its module allows."""
+_builders: dict[str, Callable[..., nn.Module]] = {}
 
 
-def register_backbone(
-    name: str, *, norms: Sequence[str] | None = None
-) -> Callable[[Builder], Builder]:
+def register_backbone(name: str) -> Callable[[Builder], Builder]:
     """A decorator that makes a builder available to `create_backbone` under `name`.
 
     The builder is called as builder(num_classes=…, **settings), and returns a module; its settings
@@ -85,23 +76,18 @@ def register_backbone(
     `networks.norms.make_norm`.
 
     - `name`: a name that is not taken.
-    - `norms`: the norm policies that it can have, the default first; None for all.
 
-    Raises InputError for a name that is taken, unknown policies, and settings named as an argument
-    of `create_backbone`.
+    Raises InputError for a name that is taken, and settings named as an argument of
+    `create_backbone`.
     """
-    if name in _architectures:
+    if name in _builders:
         raise InputError(f"a backbone named {name!r} is registered already; choose another name")
-    if norms is not None and not norms:
-        raise InputError(f"norms of {name} must name at least one policy, got none")
-    for norm in norms or ():
-        check_choice(f"norm of {name}", norm, NORMS)
 
     def register(builder: Builder) -> Builder:
         reserved = RESERVED & set(inspect.signature(builder).parameters)
         if reserved:
             raise InputError(f"the builder of {name} cannot have a setting {min(reserved)!r}")
-        _architectures[name] = builder, norms
+        _builders[name] = builder
         return builder
 
     return register
@@ -109,7 +95,7 @@ def register_backbone(
 
 def list_backbones() -> list[str]:
     """The names that `create_backbone` knows, sorted."""
-    return sorted(_architectures)
+    return sorted(_builders)
 
 
 def create_backbone(
@@ -146,33 +132,31 @@ def create_backbone(
     check_known("no backbone", name, list_backbones())
     seed, gain = check_integer("seed", seed, 0), _check_gain(gain, init)
     num_classes = check_integer("num_classes", num_classes, 1)
-    builder, norms = _architectures[name]
-    signature = inspect.signature(builder)
-    builds_norms = "norm" in signature.parameters
-    allowed = norms or (BUILDABLE if builds_norms else NORMS)
-    if norm is None and (builds_norms or norms):
-        norm = allowed[0]
-    if norm is not None:
-        check_choice(f"norm of {name}", norm, allowed)
+    builder = _builders[name]
+    parameters = inspect.signature(builder).parameters
+    builds_norms = "norm" in parameters
     fixed: dict[str, Any] = {"num_classes": num_classes}
     if builds_norms:
-        fixed["norm"] = norm
+        choices = buildable()
+        norm = fixed["norm"] = check_choice(f"norm of {name}", norm or choices[0], choices)
+    defaults: dict[str, Any] = {}
+    for key, parameter in parameters.items():
+        if key not in fixed and parameter.default is not parameter.empty:
+            defaults[key] = parameter.default
+    settings = plain_json(defaults | settings, f"the settings of {name}")
     try:
-        bound = signature.bind(**fixed, **settings)
+        inspect.signature(builder).bind(**fixed, **settings)
     except TypeError as error:
-        known = ", ".join(key for key in signature.parameters if key not in fixed) or "none"
+        known = ", ".join(key for key in parameters if key not in fixed) or "none"
         raise InputError(f"{name}: {error}; its settings are {known}") from None
-    bound.apply_defaults()
-    complete = {**dict(zip(signature.parameters, bound.args, strict=False)), **bound.kwargs}
-    settings = {key: value for key, value in complete.items() if key not in fixed}
-    settings = plain_json(settings, f"the settings of {name}")
     with torch.random.fork_rng(devices=[]):
         # Not torch.manual_seed, which would seed the accelerators' generators for good.
         torch.default_generator.manual_seed(seed)
         module = builder(**fixed, **settings)
-    if not builds_norms and batch_norms(module):
-        norm = convert_batch_norms(module, norm or "per_task")
-    norm = norm or "none"
+    if not builds_norms:
+        wanted, norm = norm, convert_batch_norms(module, norm or "per_task")
+        if norm == "none" and wanted not in (None, "none"):
+            raise InputError(f"norm of {name} must be none, got {wanted!r}: it has no batch norm")
     fill_weights(module, init, seed, gain, init_version)
     spec = {
         "name": name,
@@ -211,11 +195,11 @@ def adapt(
     An output with an attribute or a key `logits`, as models of transformers give, is as good.
 
     The module itself is left alone; the copy keeps its weights, device and dtype, and everything
-    that the module counts in buffers.
+    that the module counts in buffers. `backbone.layers` lists what masks cover.
 
     - `module`: linear layers, convolutions and attention are masked. An embedding, or a layer that
       shares its weight, is masked only if it is included; other parameters, and weights that are
-      computed from parameters, never. `masking_report` lists all of them.
+      computed from parameters, never.
     - `num_classes`: the outputs of a shared head, by default the units of the module's last layer;
       own heads need none.
     - `norm`: what tasks do with batch norm: "shared" (the module's running statistics, frozen; if
@@ -345,8 +329,5 @@ def _check_gain(gain: float | None, init: str) -> float:
     return number
 
 
-register_backbone("lenet_300_100", norms=("none",))(lenet_300_100)
-register_backbone("linear", norms=("none",))(linear)
-register_backbone("resnet18", norms=None)(resnet18)
-register_backbone("resnet20", norms=("per_task", "shared"))(resnet20)
-register_backbone("resnet50", norms=None)(resnet50)
+for built_in in (lenet_300_100, linear, resnet18, resnet20, resnet50):
+    register_backbone(built_in.__name__)(built_in)
