@@ -53,9 +53,12 @@ def test_a_grid_is_run_over_seeds_and_goes_on_from_its_cache(tmp_path, capsys):
         lines = capsys.readouterr().err
         assert f"compare: {2 * seeds} runs, {known} of them in " in lines
         assert lines.count(": accuracy ") == 2 * seeds - known
-        return result
+        return result, lines
 
-    first, again = run(2, known=0), run(2, known=4)
+    (first, lines), (again, _) = run(2, known=0), run(2, known=4)
+    place = "[2/4] mine, power=1, seed 1: "
+    assert f"{place}task 1/3 t0\n{place}task 2/3 t1\n{place}task 3/3 t2\n{place}accuracy" in lines
+    assert "; 2 of 4 runs done\n[3/4] mine, power=2, seed 0: task 1/3 t0\n" in lines
     assert again.rows("runs") == first.rows("runs")
     assert list(first.groups) == ["mine, power=1", "mine, power=2"]
     files = sorted(cache.iterdir())
@@ -65,14 +68,20 @@ def test_a_grid_is_run_over_seeds_and_goes_on_from_its_cache(tmp_path, capsys):
     run(3, known=3)
 
 
-def test_workers_give_the_results_of_one_process(capsys):
+def test_all_methods_learn_the_same_tasks_whatever_their_basis():
+    result = il.compare({"mine": (NearestMean, {"basis": [0, 1]})}, STREAM, progress=False)
+    assert [run.evaluation.tasks for run in result.runs] == [("t1", "t2"), ("t0", "t1", "t2")]
+
+
+def test_workers_give_the_results_of_one_process(capfd):
     methods = {"mine": NearestMean}
     alone = il.compare(methods, STREAM, seeds=2, progress=False)
     both = il.compare(methods, STREAM, seeds=2, workers=2)
     assert both.rows("matrix") == alone.rows("matrix")
-    lines = capsys.readouterr().err
+    lines = capfd.readouterr().err
     assert "compare: 2 runs; 2 at a time" in lines
-    assert "mine, seed 1: accuracy" in lines
+    assert "[2/2] mine, seed 1: task 3/3 t2" in lines
+    assert "[2/2] mine, seed 1: accuracy" in lines
 
 
 def test_a_digest_follows_code_and_the_values_it_uses():
@@ -82,7 +91,7 @@ def test_a_digest_follows_code_and_the_values_it_uses():
     assert digest(made(3)) == digest(made(3)) != digest(made(4))
     assert digest(made(3)) != digest(made(3, shift=1))
     assert digest(lambda: 1) != digest(lambda: 2)
-    assert digest({1, 2}) == digest({2, 1})
+    assert digest(frozenset("ab")) == digest(frozenset("ba")) != digest(frozenset("ac"))
     assert digest(np.arange(3)) != digest(np.arange(3.0))
     assert digest(il.Recipe()) != digest(il.Recipe(lr=0.5))
 

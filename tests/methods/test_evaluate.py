@@ -8,7 +8,7 @@ import pytest
 
 import impresslearn as il
 from impresslearn.methods.evaluation import Evaluation
-from toys import QUICK, blobs, lenet, quick_learner, refused
+from toys import QUICK, blobs, quick_learner, refused
 
 MATRIX = [[0.10, 0.20, 0.30], [0.90, 0.25, 0.40], [0.95, 0.70, 0.50], [0.60, 0.80, 0.90]]
 
@@ -86,8 +86,11 @@ def test_a_method_without_a_score_is_scored_by_its_predictions():
     assert found.accuracy == pytest.approx(float((labels == 0).float().mean()))
 
 
-def test_basis_tasks_count_apart():
-    found = il.evaluate(quick_learner(), shifted(), basis=1)
+def test_basis_tasks_count_apart(capsys):
+    found = il.evaluate(quick_learner(), shifted(), basis=1, progress=True)
+    assert (
+        "ImpressLearner: task 1/3 first\nImpressLearner: task 2/3 second" in capsys.readouterr().err
+    )
     assert found.roles == {"first": "basis", "second": "learned", "third": "learned"}
     assert [row["phase"] for row in found.rows()] == ["basis", "learned", "learned"]
     assert found.accuracy == pytest.approx(sum(found.matrix[-1][1:]) / 2)
@@ -101,16 +104,6 @@ def test_basis_tasks_count_apart():
     assert found._repr_html_().count("<tr>") == 4
 
 
-@pytest.mark.parametrize("basis", [0, 1, 2])
-def test_the_same_tasks_are_evaluated_whatever_the_basis(basis):
-    stream = il.streams.from_arrays(shifted() | {"fourth": shifted()["first"]})
-    by_name = il.evaluate(Scores(*[1] * 20), stream, basis=basis, evaluate_on=["third", "second"])
-    assert by_name.tasks[basis:] == ("third", "second")
-    assert by_name.tasks[:basis] == ("first", "fourth")[:basis]
-    last = il.evaluate(Scores(*[1] * 20), stream, basis=basis, evaluate_on=2)
-    assert last.tasks[basis:] == ("third", "fourth")
-
-
 @pytest.mark.parametrize(
     ("method", "settings", "line"),
     [
@@ -118,9 +111,6 @@ def test_the_same_tasks_are_evaluated_whatever_the_basis(basis):
         (SimpleNamespace(learn_task=print), {}, "SimpleNamespace has no predict"),
         (Scores(90), {}, r"task 'first': Scores must give an accuracy in \[0, 1\], got 90"),
         (Scores(1), {"basis": 4}, "basis = 4, but there are only 3 tasks in the stream"),
-        (Scores(1), {"basis": 2, "evaluate_on": 2}, "only 1 tasks besides evaluate_on"),
-        (Scores(1), {"evaluate_on": ["fifth"]}, "'fifth', but the stream has no task of this name"),
-        (Scores(1), {"evaluate_on": ["first"]}, "needs at least two tasks, got 1"),
         (quick_learner(), {}, "task 'first': the bank is empty"),
         (Predicts(lambda inputs: None), {}, r"labels of shape \(96,\) for 96 inputs, got shape \("),
         (Predicts(lambda inputs: 1 / 0), {}, "predict of Predicts: ZeroDivisionError"),
@@ -130,7 +120,7 @@ def test_what_cannot_be_evaluated(method, settings, line):
     refused(line, il.evaluate, method, shifted(), **settings)
 
 
-@pytest.mark.parametrize("size", [12, 12.5, None])
+@pytest.mark.parametrize("size", [12.5, None])
 def test_a_method_may_say_its_bytes_and_nothing_else(size):
     method = Scores(*[1] * 12)
     method.tasks_ = {"first": SimpleNamespace(bytes=size), "second": SimpleNamespace()}
@@ -152,11 +142,3 @@ def test_pixels_given_as_integers_are_evaluated():
     integers = ((inputs - inputs.min()) / (inputs.max() - inputs.min()) * 255).long()
     result = il.evaluate(learner, dict.fromkeys("ab", ((integers, labels), (integers, labels))))
     assert result.matrix[-1][0] == learner.score((integers, labels), "a")
-
-
-def test_a_log_gets_the_accuracies_after_each_task():
-    lines = []
-    method = il.FineTuning(lenet(), recipe=QUICK, progress=False)
-    found = il.evaluate(method, shifted(), progress=lambda *line: lines.append(line))
-    assert [step for _, step, _ in lines] == [1, 2, 3]
-    assert lines[-1][2]["average_accuracy"] == pytest.approx(found.average_accuracy)

@@ -10,35 +10,26 @@ import inspect
 import itertools
 import os
 import re
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from impresslearn.checks import check_choice, check_integer, check_name, check_seed
-from impresslearn.errors import (
-    InputError,
-    MissingDependencyError,
-    error_prefix,
-    visible,
-    warn_caller,
-)
+from impresslearn.errors import InputError, MissingDependencyError, error_prefix, warn_caller
 from impresslearn.methods.comparison import Comparison, Run, label_of
 from impresslearn.methods.evaluation import (
-    Chosen,
     Evaluation,
     Tasks,
     check_method,
+    check_tasks,
     images_of,
-    ordered_tasks,
+    print_line,
     run_evaluation,
 )
 from impresslearn.methods.run_cache import digest, load_run, save_run
-from impresslearn.streams import Stream, Task, from_arrays
+from impresslearn.streams import Task
 from impresslearn.tables import duration, percent
-from impresslearn.training.progress import progress_for
 
 BACKENDS = ("loky", "ray")
 EQUAL = 1.05  # ratio of training images below which methods count as trained equally
@@ -56,7 +47,6 @@ class PlannedRun:
     factory: Factory
     settings: Mapping[str, Any]
     seed: int
-    stream: Sequence[Task]
     tasks: Sequence[Task]
     num_basis: int
 
@@ -70,24 +60,22 @@ class PlannedRun:
         """The settings that the factory gets."""
         return {name: value for name, value in self.settings.items() if name != "basis"}
 
-    def key(self) -> str:
-        """A digest of everything that the result depends on."""
+    def file(self, cache: str | os.PathLike) -> Path:
+        """The file of the result; a digest of everything that the result depends on is its name."""
         from impresslearn import __version__
 
-        run = (self.factory, self.arguments, self.seed, list(self.tasks), self.num_basis)
-        return digest(__version__, *run)
+        arguments = (self.factory, self.arguments, self.seed, list(self.tasks), self.num_basis)
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", self.method)[:60]
+        key = digest(__version__, *arguments)
+        return Path(cache).resolve() / f"{name}-seed{self.seed}-{key}.json"
 
     def make(self) -> Any:
         """The method, with nothing learned. Raises InputError if the factory refuses."""
         arguments = self.arguments
-        parameters: Mapping[str, inspect.Parameter] = {}
-        with suppress(ValueError):  # some classes written in C have no signature
-            parameters = inspect.signature(self.factory).parameters
+        parameters = inspect.signature(self.factory).parameters
         takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
         if "seed" in parameters or takes_any:
             arguments.setdefault("seed", self.seed)
-        if "stream" in parameters:
-            arguments.setdefault("stream", self.stream)
         with error_prefix(self.label):
             try:
                 method = self.factory(**arguments)
@@ -105,7 +93,6 @@ def compare(
     *,
     seeds: int | Sequence[int] = 1,
     basis: int | Mapping[str, int] = 0,
-    evaluate_on: Chosen | None = None,
     workers: int = 1,
     backend: str = "loky",
     cache: str | os.PathLike | None = None,
@@ -114,58 +101,59 @@ def compare(
     """Evaluates methods on a stream, each over the same seeds.
 
     - methods: label -> a class or function that makes the method, or a pair of it and its settings.
-      It is called with its settings, and with `seed` and `stream` if it has parameters of these
-      names (a `**settings` parameter gets `seed` too). A list among the settings is a grid: every
-      combination of the values of all lists is tried. The setting `basis` sets that argument
+      It is called with its settings, and with `seed` if it has this parameter or `**settings`. A
+      list among the settings is a grid: every combination of the values of all lists is tried. The
+      setting `basis` sets that argument
     - stream: a `Stream`, {task name: (train, test)}, or a function of the seed that returns a
       stream, for other orders or tasks with each seed
     - seeds: a number of seeds, from 0, or the seeds; five or more give intervals and tests
-    - basis: number of basis tasks, which come first, for all methods or by label (others: none)
-    - evaluate_on: the tasks that are learned after the basis tasks and that the results are over,
-      as in `evaluate`; by default the tasks after the largest number of basis tasks of any method
+    - basis: number of basis tasks, which come first, for all methods or by label (others: none).
+      Every method then learns the tasks after the largest number of basis tasks of any method
     - workers: processes that work at the same time
     - backend: "loky", processes on this machine, or "ray", a Ray cluster
     - cache: a folder for finished runs, from which the same call goes on; by default none are kept.
       After a change of a method's code or settings, of the stream or of this package's version,
       the runs that it concerns are done again
-    - progress: whether to show a bar, and one line per finished run
+    - progress: whether to print a line before each task and after each run
 
     Warns if methods train on different numbers of images per task. Raises InputError that names
     the method if it cannot be made or evaluated.
     """
     check_integer("workers", workers, 1)
     check_choice("backend", backend, BACKENDS)
-    planned = _planned_runs(methods, stream, _checked_seeds(seeds), basis, evaluate_on)
-    files: dict[int, Path] = {}
+    planned = _planned_runs(methods, stream, _checked_seeds(seeds), basis)
+    files: list[Path | None] = [None] * len(planned)
     evaluations: dict[int, Evaluation] = {}
     if cache is not None:
         for number, run in enumerate(planned):
-            name = re.sub(r"[^A-Za-z0-9._-]+", "-", run.method)[:60]
-            file = f"{name}-seed{run.seed}-{run.key()[:32]}.json"
-            files[number] = Path(cache).resolve() / file
-            finished = load_run(files[number])
+            file = run.file(cache)
+            files[number] = file
+            finished = load_run(file)
             if finished is not None:
                 evaluations[number] = finished
-    missing = [number for number in range(len(planned)) if number not in evaluations]
+    cached = len(evaluations)
     if progress:
-        kept = f", {len(planned) - len(missing)} of them in {cache}" if cache is not None else ""
-        _print(f"compare: {len(planned)} runs{kept}; {min(workers, len(planned))} at a time")
-    _check_first(planned, missing, progress)
-    jobs = [(number, planned[number], files.get(number)) for number in missing]
-    shown = progress_for(progress).titled("compare")
-    with shown.track(len(jobs)) as advance:
-        for number, evaluation in _work(jobs, workers, backend):
-            evaluations[number] = evaluation
-            advance()
-            if progress:
-                score, seconds = percent(evaluation.accuracy), duration(evaluation.seconds)
-                _print(f"{planned[number].label}: accuracy {score}, {seconds}")
+        in_cache = f", {cached} of them in {cache}" if cache is not None else ""
+        print_line(
+            f"compare: {len(planned)} runs{in_cache}; {min(workers, len(planned))} at a time"
+        )
+    _check_training(planned, progress)
+    jobs = []
+    for number, run in enumerate(planned):
+        if number not in evaluations:
+            place = f"[{number + 1}/{len(planned)}] {run.label}" if progress else ""
+            jobs.append((number, run, files[number], place))
+    for number, evaluation in _work(jobs, workers, backend):
+        evaluations[number] = evaluation
+        if progress:
+            score, seconds = percent(evaluation.accuracy), duration(evaluation.seconds)
+            done = f"{len(evaluations)} of {len(planned)} runs done"
+            place = f"[{number + 1}/{len(planned)}] {planned[number].label}"
+            print_line(f"{place}: accuracy {score}, {seconds}; {done}")
     runs = []
     for number, run in enumerate(planned):
         runs.append(Run(run.method, dict(run.settings), run.seed, evaluations[number]))
-    compared = Comparison(tuple(runs))
-    _warn_of_unequal_training(compared)
-    return compared
+    return Comparison(tuple(runs))
 
 
 def _planned_runs(
@@ -173,7 +161,6 @@ def _planned_runs(
     stream: StreamSource,
     seeds: Sequence[int],
     basis: int | Mapping[str, int],
-    evaluate_on: Chosen | None,
 ) -> list[PlannedRun]:
     if not isinstance(methods, Mapping) or not methods:
         raise InputError("methods must map labels to classes or functions, as in {'mine': Mine}")
@@ -196,21 +183,20 @@ def _planned_runs(
             number = check_integer("basis", settings.get("basis", count), 0)
             chosen.append((label, factory, settings, number))
     largest = max(number for *_, number in chosen)
-    streams = {seed: _stream_of(stream, seed) for seed in seeds}
+    streams = {}
+    for seed in seeds:
+        tasks = check_tasks(stream(seed) if callable(stream) else stream)
+        if largest >= len(tasks):
+            raise InputError(
+                f"basis = {largest} leaves no task to learn; the stream has {len(tasks)}"
+            )
+        streams[seed] = tasks
     planned = []
     for label, factory, settings, number in chosen:
-        for seed in seeds:
-            tasks = streams[seed]
-            new_tasks = evaluate_on
-            if new_tasks is None:
-                # The same tasks for all methods, whatever their number of basis tasks.
-                new_tasks = max(1, len(tasks) - largest)
-                if largest >= len(tasks):
-                    raise InputError(
-                        f"basis = {largest} leaves no task to learn; the stream has {len(tasks)}"
-                    )
-            ordered, num_basis = ordered_tasks(tasks, number, new_tasks)
-            planned.append(PlannedRun(label, factory, settings, seed, tasks, ordered, num_basis))
+        for seed, tasks in streams.items():
+            # All methods learn the same tasks, whatever their number of basis tasks.
+            learned = [*tasks[:number], *tasks[largest:]]
+            planned.append(PlannedRun(label, factory, settings, seed, learned, number))
     return planned
 
 
@@ -223,31 +209,30 @@ def _checked_seeds(seeds: int | Sequence[int]) -> list[int]:
     return checked
 
 
-def _stream_of(stream: StreamSource, seed: int) -> Sequence[Task]:
-    tasks: Any = stream(seed) if callable(stream) else stream
-    if isinstance(tasks, Mapping):
-        tasks = from_arrays(tasks)
-    if not isinstance(tasks, Stream):
-        tasks, _ = ordered_tasks(tasks, 0, None)
-    return tasks
-
-
-def _check_first(planned: Sequence[PlannedRun], missing: Sequence[int], shown: bool) -> None:
-    """Makes each method that is to run once, so that errors come before any work."""
+def _check_training(planned: Sequence[PlannedRun], shown: bool) -> None:
+    """Makes each method once, so that errors come before any work; compares training lengths."""
+    images: dict[str, int] = {}
     checked = set()
-    for number in missing:
-        run = planned[number]
+    for run in planned:
         label = label_of(run.method, run.settings)
         if label in checked:
             continue
         checked.add(label)
-        images = images_of(run.make(), len(run.tasks[run.num_basis].train))
-        if shown and images is not None:
-            _print(f"{label}: {images:,} training images per task (steps × batch)")
+        count = images_of(run.make(), len(run.tasks[run.num_basis].train))
+        if count is not None:
+            images[label] = count
+            if shown:
+                print_line(f"{label}: {count:,} training images per task (steps × batch)")
+    if images and max(images.values()) > EQUAL * min(images.values()):
+        counts = ", ".join(f"{label} {count:,}" for label, count in images.items())
+        warn_caller(
+            f"methods train on different numbers of images per task (steps × batch): {counts}; "
+            "give them recipes with the same epochs, min_steps, batch_size and batch_fraction"
+        )
 
 
 def _work(
-    jobs: Sequence[tuple[int, PlannedRun, Path | None]], workers: int, backend: str
+    jobs: Sequence[tuple[int, PlannedRun, Path | None, str]], workers: int, backend: str
 ) -> Iterator[tuple[int, Evaluation]]:
     """Does the jobs; yields each result as soon as it is there."""
     if workers == 1 or len(jobs) < 2:
@@ -264,34 +249,18 @@ def _work(
                 "backend='ray' needs Ray: pip install 'impresslearn[ray]'"
             ) from None
         register_ray()
-    # Results come in the order in which they finish, so that progress is up to date.
-    parallel = Parallel(workers, backend, return_as="generator_unordered", batch_size=1)
+    # Results come in the order in which they finish; joblib's Ray backend gives them all at the end.
+    return_as: Any = "list" if backend == "ray" else "generator_unordered"
+    parallel = Parallel(workers, backend, return_as=return_as, batch_size=1)
     yield from parallel(delayed(_do)(*job) for job in jobs)
 
 
-def _do(number: int, run: PlannedRun, file: Path | None) -> tuple[int, Evaluation]:
-    """One run, in any process."""
+def _do(number: int, run: PlannedRun, file: Path | None, place: str) -> tuple[int, Evaluation]:
+    """One run, in any process; `place` starts its lines of progress, and none come without it."""
     method = run.make()
     with error_prefix(run.label):
-        evaluation = run_evaluation(method, run.tasks, run.num_basis)
+        evaluation = run_evaluation(method, run.tasks, run.num_basis, place)
     if file is not None:
         about = {"method": run.method, "settings": dict(run.settings), "seed": run.seed}
         save_run(file, about, evaluation)
     return number, evaluation
-
-
-def _warn_of_unequal_training(compared: Comparison) -> None:
-    images: dict[str, float] = {}
-    for run in compared.runs:
-        if run.evaluation.images_per_task is not None:
-            images[run.label] = run.evaluation.images_per_task
-    if images and max(images.values()) > EQUAL * min(images.values()):
-        counts = ", ".join(f"{label} {count:,.0f}" for label, count in images.items())
-        warn_caller(
-            f"methods train on different numbers of images per task (steps × batch): {counts}; "
-            "give them recipes with the same epochs, min_steps, batch_size and batch_fraction"
-        )
-
-
-def _print(line: str) -> None:
-    print(visible(line), file=sys.stderr, flush=True)

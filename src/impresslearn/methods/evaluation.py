@@ -11,24 +11,25 @@ So task j (0 to T - 1) is learned in the rows from j + 1 on.
 from __future__ import annotations
 
 import math
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from statistics import fmean
 from typing import Any, Protocol
 
 import numpy as np
+from cachetools import LRUCache, cached
 
 from impresslearn.checks import check_integer, check_number
 from impresslearn.data import Examples
 from impresslearn.data.conversion import users_code
-from impresslearn.errors import InputError, error_prefix
+from impresslearn.errors import InputError, error_prefix, visible
 from impresslearn.streams import Task, from_arrays
 from impresslearn.streams.stream import LabelledData
 from impresslearn.tables import Table, format_value, table_of
 from impresslearn.training.loop import Recipe
-from impresslearn.training.progress import ProgressChoice, progress_for
 
 HELD_BYTES = 1024**3  # of test inputs kept in memory; the others are loaded again at each score
 PREDICTED_AT_ONCE = 1000
@@ -39,7 +40,6 @@ MEASURES = (
 
 Row = dict[str, Any]
 Tasks = Mapping[str, Sequence[Any]] | Sequence[Task]
-Chosen = Sequence[str] | int
 
 
 class Method(Protocol):
@@ -204,12 +204,7 @@ class Evaluation:
 
 
 def evaluate(
-    method: Method,
-    stream: Tasks,
-    *,
-    basis: int = 0,
-    evaluate_on: Chosen | None = None,
-    progress: ProgressChoice = False,
+    method: Method, stream: Tasks, *, basis: int = 0, progress: bool = False
 ) -> Evaluation:
     """Learns a stream task by task and measures the accuracy on all tasks before and after each.
 
@@ -217,55 +212,57 @@ def evaluate(
     - stream: a `Stream`, part of a stream, or {task name: (train, test)}; at least two tasks
     - basis: number of basis tasks, which come first; the method's `learn_basis`, if it has this
       verb, learns them
-    - evaluate_on: the tasks to learn after the basis tasks, by name or as a number (the last N).
-      Basis tasks are then taken from the others, so that results for several values of `basis` are
-      over the same tasks. By default all tasks after the basis tasks
-    - progress: True, False or "auto", a bar; or a log as in `training.progress`, which gets the
-      accuracies after each task
+    - progress: whether to print a line before each task
 
     Raises InputError for a method without the verbs, scores outside [0, 1], and predictions that
     are not one label per input. Errors name the method and the task.
     """
-    tasks, num_basis = ordered_tasks(stream, basis, evaluate_on)
+    tasks = check_tasks(stream)
+    if check_integer("basis", basis, 0) > len(tasks):
+        raise InputError(f"basis = {basis}, but there are only {len(tasks)} tasks in the stream")
     check_method(method)
-    shown = progress_for(progress).titled("evaluation")
-    with shown.track(len(tasks)) as advance:
-
-        def after(learned: int, accuracies: Sequence[float]) -> None:
-            values = {f"accuracy/{tasks[i].name}": accuracies[i] for i in range(learned)}
-            shown.log(learned, values | {"average_accuracy": fmean(values.values())})
-            advance()
-
-        return run_evaluation(method, tasks, num_basis, after=after)
+    return run_evaluation(method, tasks, basis, type(method).__name__ if progress else "")
 
 
 def run_evaluation(
-    method: Any,
-    tasks: Sequence[Task],
-    num_basis: int,
-    after: Callable[[int, Sequence[float]], None] = lambda learned, accuracies: None,
+    method: Any, tasks: Sequence[Task], num_basis: int, place: str = ""
 ) -> Evaluation:
-    """`evaluate` on tasks in order.
+    """`evaluate` on checked tasks; `place` starts the lines of progress, and none come without it.
 
-    - after: called after each task with the number of learned tasks and the accuracies on all
+    Raises InputError for fewer than two tasks.
     """
+    if len(tasks) < 2:
+        raise InputError(f"an evaluation needs at least two tasks, got {len(tasks)}")
     started = time.perf_counter()
-    test_set = _test_sets()
     images: list[int | None] = []
-    matrix = [[_zero_shot_accuracy(method, task, test_set(task)) for task in tasks]]
-    for place, task in enumerate(tasks):
-        is_basis = place < num_basis and hasattr(method, "learn_basis")
+    matrix: list[list[float]] = []
+
+    # A stream makes its test sets at each access, and they are needed after every task.
+    @cached(LRUCache(HELD_BYTES, getsizeof=_bytes_of))
+    def test_set(number: int) -> LabelledData:
+        return tasks[number].test
+
+    def accuracies(learned: int) -> list[float]:
+        row = []
+        for number, task in enumerate(tasks):
+            measure = _accuracy if number < learned else _zero_shot_accuracy
+            row.append(measure(method, task, test_set(number)))
+        return row
+
+    for number, task in enumerate(tasks):
+        if place:
+            print_line(f"{place}: task {number + 1}/{len(tasks)} {task.name}")
+        if number == 0:
+            matrix.append(accuracies(0))
+        is_basis = number < num_basis and hasattr(method, "learn_basis")
         verb = "learn_basis" if is_basis else "learn_task"
         train = task.train
-        _learn(method, verb, task.name, train)
-        if place >= num_basis:
+        called = f"{verb} of {type(method).__name__}"
+        with error_prefix(f"task {task.name!r}"), users_code(lambda name=called: name):
+            getattr(method, verb)(task.name, train)
+        if number >= num_basis:
             images.append(images_of(method, len(train)))
-        row = []
-        for other, scored in enumerate(tasks):
-            measure = _accuracy if other <= place else _zero_shot_accuracy
-            row.append(measure(method, scored, test_set(scored)))
-        matrix.append(row)
-        after(place + 1, row)
+        matrix.append(accuracies(number + 1))
     sizes, roles, breakdown = {}, {}, {}
     infos = getattr(method, "tasks_", {})
     for name in [task.name for task in tasks if task.name in infos]:
@@ -289,36 +286,15 @@ def run_evaluation(
     )
 
 
-def ordered_tasks(stream: Any, basis: int, evaluate_on: Chosen | None) -> tuple[list[Task], int]:
-    """The tasks to learn, basis tasks first, and the number of basis tasks; as in `evaluate`."""
+def check_tasks(stream: Any) -> Sequence[Task]:
+    """The tasks of a `Stream` or mapping. Raises InputError for anything else."""
     if isinstance(stream, Mapping):
-        stream = from_arrays(stream)
+        return from_arrays(stream)
     if not isinstance(stream, Sequence) or not all(isinstance(task, Task) for task in stream):
         raise InputError(
             f"stream must be a Stream, or map names to (train, test); got {type(stream).__name__}"
         )
-    check_integer("basis", basis, 0)
-    others, chosen = list(stream), []
-    if isinstance(evaluate_on, int):
-        chosen = others[-check_integer("evaluate_on", evaluate_on, 1, len(others) + 1) :]
-    elif evaluate_on is not None:
-        by_name = {task.name: task for task in others}
-        for name in evaluate_on:
-            if name not in by_name:
-                raise InputError(
-                    f"evaluate_on has {name!r}, but the stream has no task of this name"
-                )
-            chosen.append(by_name[name])
-        if not chosen:
-            raise InputError("evaluate_on is empty; give names of tasks or a number of tasks")
-    others = [task for task in others if task not in chosen]
-    if basis > len(others):
-        left = "besides evaluate_on" if chosen else "in the stream"
-        raise InputError(f"basis = {basis}, but there are only {len(others)} tasks {left}")
-    tasks = others[:basis] + (chosen or others[basis:])
-    if len(tasks) < 2:
-        raise InputError(f"an evaluation needs at least two tasks, got {len(tasks)}")
-    return tasks, basis
+    return stream
 
 
 def check_method(method: Any) -> None:
@@ -341,27 +317,13 @@ def images_of(method: Any, examples: int) -> int | None:
     return recipe.total_steps(examples) * recipe.batch_for(examples)
 
 
-def _test_sets() -> Callable[[Task], LabelledData]:
-    """Test sets by task, kept in memory up to a limit: a stream makes them at each access."""
-    held: dict[str, LabelledData] = {}
-    left = HELD_BYTES
-
-    def test_set(task: Task) -> LabelledData:
-        nonlocal left
-        if task.name in held:
-            return held[task.name]
-        test = task.test
-        if isinstance(test, Examples) and test.inputs.nbytes <= left:
-            held[task.name] = test
-            left -= test.inputs.nbytes
-        return test
-
-    return test_set
+def print_line(line: str) -> None:
+    """Prints progress to standard error."""
+    print(visible(line), file=sys.stderr, flush=True)
 
 
-def _learn(method: Any, verb: str, name: str, train: LabelledData) -> None:
-    with error_prefix(f"task {name!r}"), users_code(lambda: f"{verb} of {type(method).__name__}"):
-        getattr(method, verb)(name, train)
+def _bytes_of(test: LabelledData) -> int:
+    return test.inputs.nbytes if isinstance(test, Examples) else 1
 
 
 def _zero_shot_accuracy(method: Any, task: Task, test: LabelledData) -> float:

@@ -1,27 +1,26 @@
 """Finished runs on disk, and a digest of everything that a run depends on.
 
-`digest` walks values. For your own functions and classes it takes the compiled code, with the
-values that they close over and the globals that they name, so an edit changes the digest and a
-comment does not. Installed code (this package, torch, ...) counts by its name only.
+The digest is joblib's, of a pickle, but with code by value. For your own functions and classes it
+takes the compiled code, with the values that they close over and the globals that they name, so an
+edit changes the digest and a comment does not. Installed code (this package, torch, ...) counts by
+its name only.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import pickle
 import sys
 import sysconfig
 from collections.abc import Mapping
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, MappingProxyType, ModuleType
 from typing import Any
 
 import numpy as np
 import torch
+from joblib.hashing import NumpyHasher
 
 from impresslearn.files import write_file
 from impresslearn.methods.evaluation import Evaluation
@@ -29,6 +28,7 @@ from impresslearn.networks import Backbone
 
 INSTALLED = [str(Path(__file__).parents[1])]
 INSTALLED += [sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib")]
+PLAIN = (str, bytes, int, float, bool, list, tuple, dict, type(None))
 # Attributes that Python adds to classes, which say where they were written but not what they do.
 NOT_CODE = {
     *("__doc__", "__module__", "__dict__", "__weakref__", "__firstlineno__"),
@@ -55,125 +55,94 @@ def save_run(file: Path, about: Mapping[str, Any], evaluation: Evaluation) -> No
 
 
 def digest(*values: Any) -> str:
-    """SHA-256 (hex) of values and of the code in them."""
-    walk = _Walk()
-    for value in values:
-        walk.add(value)
-    return walk.hash.hexdigest()
+    """A digest (hex) of values and of the code in them."""
+    hasher = _Hasher("md5")
+    hasher.dump(values)
+    for value in hasher.waiting:  # grows meanwhile
+        hasher.dump(_contents(value))
+    return hasher.hash(None)
 
 
-class _Walk:
-    """Feeds a hash with values, each object once: networks and closures may hold themselves."""
+class _Hasher(NumpyHasher):
+    """joblib's hasher, which puts numbers for code and the like, and leaves them for later.
 
-    def __init__(self) -> None:
-        self.hash = hashlib.sha256()
-        self._seen: dict[int, int] = {}
-        self._alive: list[Any] = []  # an id is unique only while its object lives
+    So functions may name each other, and a long chain of them needs no deep recursion.
+    """
 
-    def add(self, value: Any) -> None:
-        if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
-            self._write(type(value).__name__, repr(value))
-            return
-        if id(value) in self._seen:
-            self._write("seen", str(self._seen[id(value)]))
-            return
-        self._seen[id(value)] = len(self._seen)
-        self._alive.append(value)
-        if isinstance(value, (torch.Tensor, np.ndarray, Path)):
-            self._add_data(value)
-        elif isinstance(value, (ModuleType, FunctionType, CodeType, type)):
-            self._add_code(value)
-        else:
-            self._add_object(value)
+    def __init__(self, hash_name: str) -> None:
+        super().__init__(hash_name)
+        self.waiting: list[Any] = []
+        self._numbers: dict[int, int] = {}
 
-    def _add_data(self, value: Any) -> None:
-        if isinstance(value, torch.Tensor):
-            self._write("tensor", str(value.dtype), str(tuple(value.shape)))
-            value = value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
-        if isinstance(value, np.ndarray):
-            self._write("array", str(value.dtype), str(value.shape))
-            # An array of objects holds addresses, so its pickle stands for it.
-            plain = value.dtype != object
-            self.hash.update(np.ascontiguousarray(value).tobytes() if plain else value.dumps())
-            return
-        self._write("path", str(value))
-        if value.is_file():  # an image or a table: reading all of them would take long
-            self._write(str(value.stat().st_size), str(value.stat().st_mtime_ns))
+    def reducer_override(self, value: Any) -> Any:
+        """What the pickler asks first about every value."""
+        if value is _number or type(value) in PLAIN or _contents(value) is None:
+            return NotImplemented
+        if id(value) not in self._numbers:
+            self._numbers[id(value)] = len(self.waiting)
+            self.waiting.append(value)
+        return _number, (self._numbers[id(value)],)
 
-    def _add_code(self, value: Any) -> None:
-        if isinstance(value, CodeType):
-            names = str(value.co_names) + str(value.co_varnames)
-            self._write("code", value.co_code.hex(), names)
-            self.add(value.co_consts)
-            return
-        name = value.__name__ if isinstance(value, ModuleType) else value.__module__
-        self._write(type(value).__name__, name or "", getattr(value, "__qualname__", ""))
-        if _is_installed(name):
-            return
-        if isinstance(value, ModuleType):
-            if value.__file__:
-                self.hash.update(Path(value.__file__).read_bytes())
-        elif isinstance(value, FunctionType):
-            self._add_function(value)
-        else:
-            self.add(value.__bases__)
-            for attribute in sorted(set(vars(value)) - NOT_CODE):
-                self._write(attribute)
-                self.add(vars(value)[attribute])
 
-    def _add_function(self, function: FunctionType) -> None:
-        self.add(function.__code__)
-        self.add([function.__defaults__, function.__kwdefaults__])
-        for cell in function.__closure__ or ():
-            try:
-                self.add(cell.cell_contents)
-            except ValueError:  # not filled yet: a function that is defined further below
-                self._write("empty cell")
-        for name in sorted(_names_in(function.__code__)):
-            if name in function.__globals__:
-                self._write("global", name)
-                self.add(function.__globals__[name])
+def _number(place: int) -> int:
+    """Stands in the pickle, which nobody loads, for a value that comes later."""
+    return place
 
-    def _add_object(self, value: Any) -> None:
-        if isinstance(value, Mapping):
-            self._write("mapping", str(len(value)))
-            for key in value:
-                self.add(key)
-                self.add(value[key])
-        elif isinstance(value, (list, tuple)):
-            self._write("sequence", str(len(value)))
-            for part in value:
-                self.add(part)
-        elif isinstance(value, (set, frozenset)):
-            self._write("set", *sorted(map(digest, value)))  # their order differs between processes
-        elif isinstance(value, partial):
-            self.add([value.func, value.args, value.keywords])
-        elif isinstance(value, MethodType):
-            self.add([value.__func__, value.__self__])
-        elif isinstance(value, (staticmethod, classmethod)):
-            self.add(value.__func__)
-        elif isinstance(value, property):
-            self.add([value.fget, value.fset])
-        elif isinstance(value, BuiltinFunctionType):
-            self._write("builtin", value.__qualname__)
-        elif isinstance(value, Backbone):
-            # Not its attributes: some are filled at the first use, and the key must stay the same.
-            self.add([value.fingerprint(), value.norm, value.num_classes, value.head])
-        elif hasattr(value, "__dict__"):
-            ignored = {"training"} if isinstance(value, torch.nn.Module) else set()
-            self.add(type(value))
-            self.add({name: part for name, part in vars(value).items() if name not in ignored})
-        else:
-            self.add(type(value))
-            try:
-                self.hash.update(pickle.dumps(value, protocol=4))
-            except Exception:  # locks, handles and the like do not change what a method computes
-                self._write("opaque")
 
-    def _write(self, *texts: str) -> None:
-        for text in texts:
-            data = text.encode(errors="surrogatepass")
-            self.hash.update(f"{len(data)}:".encode() + data)
+def _contents(value: Any) -> list[Any] | None:
+    """What a value depends on; None if its pickle says it."""
+    if isinstance(value, torch.Tensor):
+        plain = value.detach().cpu().contiguous()
+        return [str(plain.dtype), list(plain.shape), plain.flatten().view(torch.uint8).numpy()]
+    if isinstance(value, Path):
+        # Not its content: reading all images of a folder would take long.
+        about = value.stat() if value.is_file() else None
+        return [str(value), about and [about.st_size, about.st_mtime_ns]]
+    if isinstance(value, Backbone):
+        # Not its attributes: some are filled at the first use, and the key must stay the same.
+        return [value.fingerprint(), value.norm, value.num_classes, value.head]
+    if isinstance(value, CodeType):
+        return [value.co_code, value.co_names, value.co_varnames, list(value.co_consts)]
+    if isinstance(value, ModuleType):
+        file = None if _is_installed(value.__name__) else getattr(value, "__file__", None)
+        return [value.__name__, Path(file).read_bytes() if file else None]
+    if isinstance(value, FunctionType):
+        named = [value.__module__, value.__qualname__]
+        return named if _is_installed(value.__module__) else named + _parts_of(value)
+    if isinstance(value, type):
+        named = [value.__module__, value.__qualname__]
+        if _is_installed(value.__module__):
+            return named
+        attributes = {name: vars(value)[name] for name in sorted(set(vars(value)) - NOT_CODE)}
+        return [*named, list(value.__bases__), attributes]
+    if isinstance(value, (staticmethod, classmethod)):
+        return [value.__func__]
+    if isinstance(value, property):
+        return [value.fget, value.fset]
+    if isinstance(value, torch.nn.Module):
+        return [type(value), vars(value) | {"training": None}]
+    if isinstance(value, (set, frozenset)):
+        return sorted(map(digest, value))  # their order differs between processes
+    if isinstance(value, MappingProxyType):
+        return [dict(value)]
+    try:
+        value.__reduce_ex__(4)
+    except Exception:  # locks, handles and the like do not change what a method computes
+        return []
+    return None
+
+
+def _parts_of(function: FunctionType) -> list[Any]:
+    """The code of a function, its defaults, and the values that it closes over or names."""
+    cells = []
+    for cell in function.__closure__ or ():
+        try:
+            cells.append(cell.cell_contents)
+        except ValueError:  # not filled yet: a function that is defined further below
+            cells.append("empty cell")
+    names = sorted(_names_in(function.__code__) & set(function.__globals__))
+    named = {name: function.__globals__[name] for name in names}
+    return [function.__code__, function.__defaults__, function.__kwdefaults__, cells, named]
 
 
 def _names_in(code: CodeType) -> set[str]:

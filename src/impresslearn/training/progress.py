@@ -3,8 +3,7 @@
 The library calls `progress.track(total)` and advances, and `progress.log(step, values)` where it
 knows numbers. A log is any function of (name, step, values): the training's title, such as "task
 rotated-30", the steps taken, and the loss (nats, with the price of bits) and the learning rate by
-name. `evaluate` logs under the name "evaluation" the accuracies after each task. A log for
-TensorBoard (Weights & Biases and MLflow take the same three lines):
+name. A log for TensorBoard (Weights & Biases and MLflow take the same three lines):
 
     from torch.utils.tensorboard import SummaryWriter
     board = SummaryWriter("logs")
