@@ -249,7 +249,7 @@ def _work(
                 "backend='ray' needs Ray: pip install 'impresslearn[ray]'"
             ) from None
         register_ray()
-    # Results come in the order in which they finish; joblib's Ray backend gives them all at the end.
+    # Results come in the order in which they finish, but Ray's come all at the end.
     return_as: Any = "list" if backend == "ray" else "generator_unordered"
     parallel = Parallel(workers, backend, return_as=return_as, batch_size=1)
     yield from parallel(delayed(_do)(*job) for job in jobs)
