@@ -66,19 +66,11 @@ def new_file(place: Path, *, overwrite: bool = True) -> Iterator[Path]:
     try:
         yield temporary
         _synchronise(temporary)
-        if overwrite:
-            with suppress(FileNotFoundError):
-                temporary.chmod(place.stat().st_mode & 0o777)
-            os.replace(temporary, place)
-        else:
-            try:
-                os.link(temporary, place)
-            except FileExistsError:  # also of a link that leads nowhere
-                raise
-            except OSError:
-                if place.exists():
-                    raise FileExistsError(place) from None
-                os.replace(temporary, place)  # this file system has no links
+        if place.exists() and not overwrite:  # another process may have made it meanwhile
+            raise FileExistsError(place)
+        with suppress(FileNotFoundError):
+            temporary.chmod(place.stat().st_mode & 0o777)
+        os.replace(temporary, place)
         with suppress(OSError):  # which some network file systems refuse for a folder
             _synchronise(place.parent)
     finally:

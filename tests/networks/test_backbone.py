@@ -214,7 +214,7 @@ def test_the_fingerprint_sees_every_tensor():
         (RESNET, torch.zeros(2, 9, 9, 3), r"\(3, \*, \*\), got \(9, 9, 3\); .*permute\(0, 3, 1, 2"),
         (RESNET, torch.zeros(3, 32, 32), r"got \(32, 32\); add a batch dimension: inputs\[None\]"),
         (RESNET, torch.zeros(2, 1, 32, 32), r"got \(1, 32, 32\)$"),
-        (RESNET, torch.zeros(1, 3, 4, 4), r"more than one value per channel.*larger batch"),
+        (RESNET, torch.zeros(1, 3, 4, 4), r"more than 1 value per channel.*larger batch"),
     ],
 )
 def test_inputs_that_do_not_fit(backbone, inputs, message):
@@ -237,8 +237,8 @@ def test_inputs_that_do_not_fit(backbone, inputs, message):
             {"weights": {"head.weight": torch.zeros(4)}},
             r"head.weight needs weights of shape \(3, 4\), got \(4,\)",
         ),
-        ("per_task", {"statistics": {}}, "the statistics lack 'body.1.running_mean'"),
-        ("batch", {"statistics": {"another": torch.zeros(4)}}, "the statistics hold 'another'"),
+        ("per_task", {"statistics": {}}, "'body.1.running_mean' is missing"),
+        ("batch", {"statistics": {"another": torch.zeros(4)}}, "'another' is missing or not among"),
     ],
 )
 def test_arguments_of_forward_that_do_not_fit(norm, arguments, message, images):

@@ -101,9 +101,13 @@ def test_weights_that_are_computed_stay_frozen():
 @pytest.mark.parametrize(
     ("module", "chosen", "message"),
     [
-        (pair(), {"skip": ["0.bias"]}, "skip names '0.bias', which is not a maskable layer; the"),
-        (pair(), {"include": ["1.weigth"]}, "closest are 1.weight, 0.weight$"),
-        (pair(), {"skip": ["x*"]}, "the layers are 0.weight, 1.weight$"),
+        (
+            pair(),
+            {"skip": ["0.bias"]},
+            "skip names no maskable layer: '0.bias'",
+        ),
+        (pair(), {"include": ["1.weigth"]}, "'1.weigth'; did you mean '1.weight' or '0.weight'"),
+        (pair(), {"skip": ["x*"]}, "'x.'; the first are 0.weight, 1.weight$"),
         (pair(), {"skip": ["0.weight", "1.weight"]}, "leave none of the 2"),
         (nn.ReLU(), {}, "ReLU has no maskable layer"),
         (nn.Embedding(3, 2), {}, "leave none .*embeddings must be included"),

@@ -19,7 +19,7 @@ from impresslearn.data import Inputs, Label, as_network_inputs
 from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
 from impresslearn.networks import Backbone
-from impresslearn.networks.norms import drop_statistics, settle_instance_norms
+from impresslearn.networks.norms import drop_statistics
 from impresslearn.networks.prediction import TaskView
 
 
@@ -189,7 +189,6 @@ def merged_network(task: TaskModel) -> nn.Module:
     if view.mode not in ("eval", "batch"):
         raise InputError(f"a task in mode {view.mode!r} is still learned and cannot be exported")
     module = copy.deepcopy(backbone.module).eval()
-    settle_instance_norms(module)
     heads = () if backbone.own_head is None else backbone.own_head.shapes
     for name, weight in backbone.parameters_of(view.weights).items():
         if name not in heads:

@@ -53,10 +53,7 @@ class Backbone(ReadOnlySettings):
     - `norm`: "none", "batch", "per_task", "shared" or "group"; see `networks.norms`.
     - `input_shape`: the shape of one input, None for a free size. A shape of one size, such as
       (784,), accepts any shape with that number of values, which are flattened.
-    - `skip`, `include`: maskable layers to leave frozen, and those to mask instead of all, by name
-      or pattern.
-    - `input_dtype`: the dtype of inputs; by default the dtype of the weights, or int64 (token ids)
-      if the first layer is an embedding.
+    - `skip`, `include`, `input_dtype`: as of `adapt`.
     - `spec`: arguments of `create_backbone` that rebuild it, None for an adapted module.
     - `pretrained`: whether weights and statistics were trained.
     - `head`: "shared" is one last layer, masked like the others, of whose outputs a task uses the
@@ -217,15 +214,12 @@ class Backbone(ReadOnlySettings):
         """
         self.check_inputs(inputs)
         tensors = {name: buffer.clone() for name, buffer in self._fixed_buffers.items()}
-        if mode != "batch" and statistics is None:
-            tensors |= self.initial_statistics()
-        elif mode != "batch" and statistics is not None:
-            if statistics.keys() != self._running_buffers.keys():
-                wrong = min(statistics.keys() ^ self._running_buffers.keys())
-                problem = "lack" if wrong in self._running_buffers else "hold"
+        if mode != "batch":
+            statistics = self.initial_statistics() if statistics is None else statistics
+            if wrong := statistics.keys() ^ self._running_buffers.keys():
                 raise InputError(
-                    f"the statistics {problem} {wrong!r}; {self.name} (norm {self.norm!r}) expects "
-                    f"the {len(self._statistics)} that initial_statistics gives"
+                    f"statistics must have the names that initial_statistics of {self.name} gives; "
+                    f"{min(wrong)!r} is missing or not among them"
                 )
             tensors.update(statistics)
         tensors.update(self.parameters_of(weights))
@@ -420,7 +414,7 @@ class Backbone(ReadOnlySettings):
         tensors = chain(self.module.parameters(), self.module.buffers())
         view = copy.deepcopy(self.module, {id(tensor): tensor for tensor in tensors})
         view.train(mode in ("train", "frozen"))
-        norms.settle_instance_norms(view)
+        norms.freeze_instance_norms(view)
         if mode == "frozen":
             for _, norm in norms.batch_norms(view):
                 norm.eval()
@@ -435,17 +429,13 @@ class Backbone(ReadOnlySettings):
         if isinstance(error, TypeError):
             is_call = "forward() " in message
             return f"{self.name} does not take {inputs}: {message}" if is_call else None
-        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in inputs.tensors)
-        if "more than 1 value per channel" in message:
-            return (
-                f"{self.name} normalises by the batch and needs more than one value per channel; "
-                f"got inputs of shape {shapes}, give a larger batch"
-            )
         if message.startswith("CUDA") or not any(word in message.lower() for word in INPUT_WORDS):
             return None
+        hint = "; give a larger batch" if "more than 1 value per channel" in message else ""
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in inputs.tensors)
         kinds = ", ".join(str(tensor.dtype) for tensor in inputs.tensors)
         where = f"{self.name} cannot take {kinds} inputs of shape {shapes} on {inputs.device}"
-        return f"{where}: {message}"
+        return f"{where}: {message}{hint}"
 
 
 def _fits(shape: Sequence[int], wanted: Shape) -> bool:

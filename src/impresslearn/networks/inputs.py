@@ -115,11 +115,9 @@ def unusual_scale(examples: Examples | StreamedExamples) -> str | None:
         return None
     mean, std = float(np.mean(scale.mean)), float(np.mean(scale.std))
     low, high = USUAL_DEVIATIONS
-    return (
-        None
-        if low <= std <= high
-        else f"inputs have a mean of {mean:.3g} and a deviation of {std:.3g}"
-    )
+    if low <= std <= high:
+        return None
+    return f"inputs have a mean of {mean:.3g} and a deviation of {std:.3g}"
 
 
 def are_pixels(backbone: Backbone, examples: Examples | StreamedExamples) -> bool | None:

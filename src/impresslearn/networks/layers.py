@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from impresslearn.checks import nearest
+from impresslearn.checks import did_you_mean
 from impresslearn.errors import InputError
 
 MASKABLE = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -319,10 +319,6 @@ def _matching(word: str, patterns: Collection[str], layers: list[Candidate]) -> 
     for pattern in patterns:
         if not any(layer.fits(pattern) for layer in layers):
             names = [candidate.layer.name for candidate in layers]
-            close = nearest(pattern, names)
-            known = ", ".join(close or names[:8]) + (", …" if len(names) > 8 else "")
-            raise InputError(
-                f"{word} names {pattern!r}, which is not a maskable layer; "
-                f"the {'closest' if close else 'layers'} are {known}"
-            )
+            hint = did_you_mean(pattern, names) or f"; the first are {', '.join(names[:8])}"
+            raise InputError(f"{word} names no maskable layer: {pattern!r}{hint}")
     return [layer for layer in layers if any(map(layer.fits, patterns))]

@@ -8,8 +8,8 @@
 | shared | one running mean and variance for all tasks | 2 floats per channel, once |
 | group | group norm: mean and variance of the single input | nothing |
 
-Instance norms normalise in prediction as in learning, under every policy: by the running statistics
-that they were trained with, or by the input at hand if they have none. Norms have no trainable
+Instance norms normalise in prediction as in learning, under every policy: by their running
+statistics, or by the input at hand if they keep none. Norms have no trainable
 weights here: our own have none, others stay frozen.
 """
 
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from impresslearn.checks import check_choice
@@ -88,7 +88,10 @@ def batch_norms(module: nn.Module) -> list[tuple[str, _BatchNorm]]:
 def untrained(module: nn.Module) -> bool:
     """Whether batch norms keep running statistics and have gathered none: mean 0, variance 1."""
     tracked = [norm for _, norm in batch_norms(module) if norm.running_mean is not None]
-    return bool(tracked) and all(map(_is_new, tracked))
+    for norm in tracked:
+        if (norm.running_mean != 0).any() or (norm.running_var != 1).any():
+            return False
+    return bool(tracked)
 
 
 def statistic_names(module: nn.Module) -> tuple[str, ...]:
@@ -115,20 +118,15 @@ def drop_counters(module: nn.Module) -> None:
 def drop_statistics(module: nn.Module) -> None:
     """Make every batch norm use the statistics of its batch, in training and after, in place."""
     for _, norm in batch_norms(module):
-        _drop(norm)
+        norm.running_mean = norm.running_var = norm.num_batches_tracked = None
+        norm.track_running_stats = False
 
 
-def settle_instance_norms(module: nn.Module) -> None:
-    """Make instance norms of a module in its mode normalise the same in every mode, in place.
-
-    By running statistics, unless there are none or they are as new, mean 0 and variance 1.
-    """
+def freeze_instance_norms(module: nn.Module) -> None:
+    """Make instance norms that keep running statistics use them in every mode, in place."""
     for norm in module.modules():
         if isinstance(norm, _InstanceNorm) and norm.running_mean is not None:
-            if _is_new(norm):
-                _drop(norm)
-            else:
-                norm.eval()
+            norm.eval()
 
 
 def convert_batch_norms(module: nn.Module, norm: str) -> str:
@@ -150,13 +148,3 @@ def convert_batch_norms(module: nn.Module, norm: str) -> str:
     if policy.kept_by is None:
         drop_statistics(module)
     return norm if statistic_names(module) else "batch"
-
-
-def _drop(norm: _NormBase) -> None:
-    norm.running_mean = norm.running_var = norm.num_batches_tracked = None
-    norm.track_running_stats = False
-
-
-def _is_new(norm: _NormBase) -> bool:
-    mean, variance = norm.running_mean, norm.running_var
-    return bool((mean == 0).all() and (variance == 1).all())  # type: ignore[union-attr]

@@ -262,11 +262,7 @@ def fill_weights(
 
     - `init`: "kaiming_normal" fills in normal numbers times gain * sqrt(2 / fan_in),
       "signed_constant" the signs of the same numbers times gain * sqrt(2 / fan_in).
-    - `seed`: at least 0.
-    - `gain`: by default 2 for "signed_constant" and 1 for "kaiming_normal".
-    - `version`: 2, or 1 for torch's numbers.
-
-    Raises InputError for an unknown init or version and a bad seed or gain.
+    - `seed`, `gain`, `version`: as of `create_backbone`, which also says what they raise.
     """
     gain, seed = _check_gain(gain, init), check_integer("seed", seed, 0)
     version = check_integer("init_version", version, 1, INIT_VERSION + 1)
