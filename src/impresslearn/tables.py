@@ -1,4 +1,4 @@
-"""Numbers and tables for people: as text, HTML and LaTeX, and for rich to print.
+"""Numbers and tables for people: as text, HTML and LaTeX.
 
 The name of a column decides how its values are printed: `format_value("bytes_per_task", 33275)`
 gives "33.3 kB". This file imports no torch, so that commands start quickly.
@@ -11,12 +11,9 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from impresslearn.errors import InputError, visible
-
-if TYPE_CHECKING:
-    from rich.table import Table as RichTable
 
 ABSENT = "–"
 UNITS = ("B", "kB", "MB", "GB")
@@ -218,29 +215,6 @@ class Table:
             if row is self.header:
                 lines.append(r"\midrule")
         return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"])
-
-    def printable(self, ruled: bool = True) -> RichTable:
-        """The table for rich to print; `ruled` draws a line below the header."""
-        from rich import box
-        from rich.table import Table as RichTable
-        from rich.text import Text
-
-        table = RichTable(
-            title=Text(self.title) if self.title else None,
-            caption=Text(self.note) if self.note else None,
-            box=box.SIMPLE_HEAD if ruled else None,
-            pad_edge=ruled,
-            title_justify="left",
-            caption_justify="left",
-        )
-        limits = self._widths(1)  # numbers stay whole, names get the rest
-        for heading, limit, right in zip(self.header, limits, self.numeric, strict=True):
-            side: Any = "right" if right else "left"
-            table.add_column(Text(heading), justify=side, overflow="fold", min_width=limit)
-        for row in self.rows:
-            # Text, not str, because rich reads brackets in a str as markup.
-            table.add_row(*map(Text, row))
-        return table
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], title: str = "", note: str = "") -> Table:

@@ -34,7 +34,7 @@ def coded(*masks):
 
 def head_bytes(hybrid, task):
     """Bytes of a learned head's mask."""
-    return coded(hybrid._tuned._views[task].weights[hybrid.backbone.layers[-1].name] != 0)
+    return coded(hybrid._views[task].weights[hybrid.backbone.layers[-1].name] != 0)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_the_hybrid_s_head_is_a_mask():
     bank = random_bank(backbone.layers, 3, 0.5)
     settings = {"sparsity": 0.5, "allocation": "uniform", "recipe": QUICK, "progress": False}
     hybrid = Hybrid(backbone, bank, **settings).learn_task("a", data)
-    head = hybrid._tuned._views["a"].weights["4.weight"]
+    head = hybrid._views["a"].weights["4.weight"]
     kept = head != 0
     assert kept.sum() == 18
     assert torch.equal(head[kept], backbone.weights["4.weight"][kept])
@@ -197,7 +197,7 @@ def test_norm_statistics_go_on_from_where_the_last_task_left_them_unless_shared(
     chain = SequentialFineTuning(backbone, recipe=one_step, progress=False)
     means = []
     for name in ("a", "b"):
-        statistics = chain.learn_task(name, data).view(3).statistics
+        statistics = chain.learn_task(name, data)._network.statistics
         means.append(statistics["body.1.running_mean"].clone())
     # From 0 with momentum 0.1: 0.1 m after one step, 0.19 m after two.
     torch.testing.assert_close(means[1], share * means[0], rtol=1e-3, atol=1e-6)

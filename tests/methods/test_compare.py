@@ -103,7 +103,6 @@ def test_tests_are_paired_by_seed_and_corrected_by_holm():
     assert [(row["method"], row["against"]) for row in rows] == [("a", "b"), ("a", "c"), ("b", "c")]
     assert rows[0]["difference"] == pytest.approx(0.094)
     assert rows[0]["p_holm"] == pytest.approx(max(rows[0]["p_value"], rows[0]["p_holm"]))
-    assert [row["method"] for row in result.tests("c")] == ["a", "b"]
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     difference, p_value = paired_test([1, 2, 3, 4, 5], [0, 1, 2, 3, 4])
     assert (difference.mean, p_value) == (1, None)
@@ -129,7 +128,7 @@ def test_tables_figures_and_files(tmp_path):
     for lr in (0.1, 0.2):
         for width in (8, 16):
             grid.append(Run("ours", {"lr": lr, "width": width}, 0, evaluation(lr)))
-    assert "'type': 'rect'" in str(Comparison(tuple(grid)).chart().to_dict())
+    assert "'type': 'rect'" in str(Comparison(tuple(grid)).chart("lr", "width").to_dict())
     refused("a chart is saved as", five.save_chart, tmp_path / "chart.gif")
 
 

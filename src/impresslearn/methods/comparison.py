@@ -137,39 +137,22 @@ class Comparison:
             means[label] = None if None in values else summarise(values)
         return means
 
-    def tests(self, reference: str | None = None) -> list[Row]:
-        """Differences of accuracy between methods, paired by seed, in fractions.
-
-        - reference: the label that all others are tested against; by default every pair is tested
+    def tests(self) -> list[Row]:
+        """Differences of accuracy between every two methods, paired by seed, in fractions.
 
         Rows have method, against, difference, half_width of the 95% interval, p_value of the paired
-        t-test, p_holm corrected for all pairs here, and n seeds. Interval and test are None for
-        fewer than five seeds, and if all seeds have the same difference.
+        t-test, p_holm corrected for all pairs, and n seeds. Interval and test are None for fewer
+        than five seeds, and if all seeds have the same difference.
         """
-        labels = list(self.groups)
-        if reference is not None:
-            check_choice("reference", reference, labels)
         rows: list[Row] = []
-        for method, against in combinations(labels, 2):
-            if reference not in (None, method, against):
-                continue
-            if method == reference:
-                method, against = against, method
+        for method, against in combinations(self.groups, 2):
             pair = []
             for label in (method, against):
                 pair.append([run.evaluation.accuracy for run in self.groups[label]])
             difference, p_value = paired_test(*pair)
-            rows.append(
-                {
-                    "method": method,
-                    "against": against,
-                    "difference": difference.mean,
-                    "half_width": difference.half_width,
-                    "p_value": p_value,
-                    "p_holm": None,
-                    "n": len(difference.draws),
-                }
-            )
+            row: Row = {"method": method, "against": against, "difference": difference.mean}
+            row |= {"half_width": difference.half_width, "p_value": p_value, "p_holm": None}
+            rows.append(row | {"n": len(difference.draws)})
         tested = [row for row in rows if row["p_value"] is not None]
         corrected = holm([row["p_value"] for row in tested])
         for row, p_value in zip(tested, corrected, strict=True):
@@ -181,19 +164,12 @@ class Comparison:
         tests = self._tests_table()
         return [self._means_table()] if tests is None else [self._means_table(), tests]
 
-    def table(self, width: int = 80) -> str:
-        """The tables as text.
-
-        - width: characters per line at most
-        """
-        return "\n\n".join(table.text(width) for table in self.tables())
-
     def to_latex(self) -> str:
         """The tables in LaTeX, for the package booktabs."""
         return "\n\n".join(table.latex() for table in self.tables())
 
     def __str__(self) -> str:
-        return self.table()
+        return "\n\n".join(table.text(80) for table in self.tables())
 
     def _repr_html_(self) -> str:
         parts = []
@@ -205,23 +181,16 @@ class Comparison:
         """An Altair chart.
 
         - x, y: settings of a grid: with both a heat map, with x alone a line per method. By default
-          the settings where a grid has two that vary; otherwise the average accuracy over the tasks
-          learned so far, and the accuracy against bytes per task
+          the average accuracy over the tasks learned so far, and against bytes per task
         - measure: of a grid, one of `Evaluation.summary`
         """
         from impresslearn.plotting import styled  # Altair takes a second to import
 
-        values: dict[str, set[str]] = {}
-        for run in self.runs:
-            for name, value in run.settings.items():
-                values.setdefault(name, set()).add(repr(value))
-        varying = [name for name, seen in values.items() if len(seen) > 1]
-        if x is None and len(varying) != 2:
-            return styled(self._accuracy_chart(), description="Accuracy of the methods")
         if x is None:
-            x, y = varying
+            return styled(self._accuracy_chart(), description="Accuracy of the methods")
+        settings = {name for run in self.runs for name in run.settings}
         for name in (x,) if y is None else (x, y):
-            check_choice("a setting to draw", name, values)
+            check_choice("a setting to draw", name, settings)
         return styled(self._grid_chart(x, y, measure), description=f"{measure} over settings")
 
     def save_chart(self, path: str | os.PathLike, **chosen: Any) -> Path:

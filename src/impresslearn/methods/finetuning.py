@@ -59,12 +59,6 @@ class TrainingSettings(TypedDict, total=False):
     progress: ProgressChoice
 
 
-def share_settings(method: ReadOnlySettings, tuned: FineTuning) -> None:
-    """Copies the network and the settings of `tuned` to a method that is built on it."""
-    for name in ("backbone", "recipe", "seed", "preprocessing", "progress"):
-        setattr(method, name, getattr(tuned, name))
-
-
 def require_shared_head(method: str, backbone: Backbone) -> None:
     """Raises InputError if each task has its own head."""
     if check_backbone(backbone).own_head is not None:
@@ -132,6 +126,7 @@ class FineTuning(ReadOnlySettings):
         self._make_trainable = make_trainable or (lambda _: copied_weights(backbone.weights))
         self._infos: dict[str, TaskInfo] = {}
         self._views: dict[str, TaskView] = {}
+        self._network = TaskView(backbone.weights, None, backbone.num_classes)  # for other tasks
 
     @property
     def tasks_(self) -> Mapping[str, TaskInfo]:
@@ -151,19 +146,18 @@ class FineTuning(ReadOnlySettings):
 
     def predict(self, inputs: Any, task: str) -> np.ndarray:
         """(n,) labels. Raises UnknownTaskError for a task that was not learned."""
-        classes = find_task(task, self._infos).classes
+        classes = find_task(task, self.tasks_).classes
         values = checked_inputs(self.backbone, inputs, self.preprocessing)
         return labels_of(self._views[task].logits(self.backbone, values), classes)
 
     def score(self, data: Any, task: str) -> float:
         """Accuracy in [0, 1]. Raises UnknownTaskError for a task that was not learned."""
-        classes = find_task(task, self._infos).classes
+        classes = find_task(task, self.tasks_).classes
         return accuracy_of(self.backbone, self._views[task], data, self.preprocessing, classes)
 
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
-        """Accuracy of the frozen network on an unlearned task."""
-        frozen = TaskView({}, None, self.backbone.num_classes)
-        return accuracy_of(self.backbone, frozen, data, self.preprocessing, classes)
+        """Accuracy of the network on an unlearned task."""
+        return accuracy_of(self.backbone, self._network, data, self.preprocessing, classes)
 
     def _learn(
         self,
@@ -173,7 +167,7 @@ class FineTuning(ReadOnlySettings):
         seed: int,
         phase: TrainingPhase,
     ) -> None:
-        check_new_name(name, self._infos)
+        check_new_name(name, self.tasks_)
         examples, classes = training_examples(self.backbone, data, self.preprocessing)
         source = to_batches(examples, classes, self.backbone.device)
         progress = progress_for(self.progress).titled(f"task {name}")
@@ -199,62 +193,36 @@ class FineTuning(ReadOnlySettings):
         self._infos[name] = TaskInfo(name, self.role, classes, 0, total, breakdown)
 
 
-class SequentialFineTuning(ReadOnlySettings):
+class SequentialFineTuning(FineTuning):
     """Trains one network on task after task, so that earlier tasks are forgotten.
 
     Each task has a new optimiser and schedule. Norm statistics go on from the last task, unless the
-    norm policy is "shared": then the statistics of the first task stay.
+    norm policy is "shared": then the statistics of the first task stay. In `tasks_` the bytes of
+    the network count for the first task only.
 
     - backbone: the network, of which a copy is trained
-    - settings: as in `FineTuning`
+    - settings: recipe, seed, preprocessing and progress, as in `FineTuning`
 
     Raises InputError if each task has its own head.
     """
 
-    progress: ProgressChoice
-
     def __init__(self, backbone: Backbone, **settings: Unpack[TrainingSettings]) -> None:
         require_shared_head("SequentialFineTuning", backbone)
-        self._tuned = FineTuning(backbone, **settings)
-        share_settings(self, self._tuned)
-        self._network = TaskView(backbone.weights, None, backbone.num_classes)
-
-    @property
-    def tasks_(self) -> Mapping[str, TaskInfo]:
-        """name -> TaskInfo; the bytes of the network count for the first task only."""
-        return self._tuned.tasks_
+        super().__init__(backbone, **settings)
 
     def learn_task(self, name: str, data: Any) -> SequentialFineTuning:
         """Trains the network further, with cross-entropy on this task alone."""
-        tuned, statistics = self._tuned, self._network.statistics
-        tuned.progress = self.progress
-        seed, phase = tuned.seed + len(self.tasks_), TrainingPhase.begin(tuned.backbone, statistics)
+        statistics, seed = self._network.statistics, self.seed + len(self.tasks_)
+        phase = TrainingPhase.begin(self.backbone, statistics)
         if phase.mode == "train" and statistics is not None:
             # A copy, because a failed training must not change the network.
             copies = {key: values.clone() for key, values in statistics.items()}
             phase = TrainingPhase("train", copies)
-        tuned._learn(name, data, lambda _: copied_weights(self._network.weights), seed, phase)
-        self._network = tuned._views[name]
+        self._learn(name, data, lambda _: copied_weights(self._network.weights), seed, phase)
+        self._network = self._views[name]
         if len(self.tasks_) > 1:
             info, size = self.tasks_[name], self.tasks_[name].breakdown["labels"]
-            tuned._infos[name] = replace(info, bytes=size, breakdown={"labels": size})
+            self._infos[name] = replace(info, bytes=size, breakdown={"labels": size})
         for other, info in self.tasks_.items():
-            tuned._views[other] = self.view(len(info.classes))
+            self._views[other] = replace(self._network, num_classes=len(info.classes))
         return self
-
-    def view(self, num_classes: int) -> TaskView:
-        """The current network, for a task with this number of classes."""
-        return replace(self._network, num_classes=num_classes)
-
-    def predict(self, inputs: Any, task: str) -> np.ndarray:
-        """(n,) labels from the current network."""
-        return self._tuned.predict(inputs, task)
-
-    def score(self, data: Any, task: str) -> float:
-        """Accuracy in [0, 1] of the current network."""
-        return self._tuned.score(data, task)
-
-    def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
-        """Accuracy of the current network on an unlearned task."""
-        tuned = self._tuned
-        return accuracy_of(tuned.backbone, self._network, data, tuned.preprocessing, classes)

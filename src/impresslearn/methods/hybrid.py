@@ -10,9 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from typing_extensions import Unpack
 
-from impresslearn.checks import ReadOnlySettings
 from impresslearn.coefficients.masks import mixed_weights, uniform_coefficients
 from impresslearn.data import Label
 from impresslearn.errors import InputError
@@ -21,17 +19,16 @@ from impresslearn.masks import PopupScores
 from impresslearn.masks.bank import MaskBank
 from impresslearn.masks.codec import encode_mask
 from impresslearn.masks.sparsity import ones_per_layer
-from impresslearn.methods.finetuning import LENGTH, FineTuning, require_shared_head, share_settings
-from impresslearn.methods.supsup import MaskSettings
+from impresslearn.methods.finetuning import LENGTH, FineTuning, require_shared_head
+from impresslearn.methods.supsup import check_mask_settings
 from impresslearn.networks import Backbone
 from impresslearn.store.tasks import TaskInfo, check_new_name, tensor_bytes
 from impresslearn.training.loop import Recipe, Trainable, Weights
-from impresslearn.training.progress import ProgressChoice
 
 HYBRID_RECIPE = Recipe(optimizer="adam", lr=0.02, schedule="cosine", **LENGTH)
 
 
-class Hybrid(ReadOnlySettings):
+class Hybrid(FineTuning):
     """Learns coefficients for the hidden layers and a mask for the head, task by task.
 
     - backbone: the frozen network, with at least two maskable layers and one head for all tasks
@@ -42,41 +39,36 @@ class Hybrid(ReadOnlySettings):
     Raises InputError for another backbone. Source: the paper's appendix "Hybrid ImpressLearn".
     """
 
-    backbone: Backbone
-    seed: int
-    progress: ProgressChoice
-
     def __init__(
         self,
         backbone: Backbone,
         bank: MaskBank | None = None,
         *,
         recipe: Recipe = HYBRID_RECIPE,
-        **settings: Unpack[MaskSettings],
+        **settings: Any,
     ) -> None:
         require_shared_head("Hybrid", backbone)
         if len(backbone.layers) < 2:
             raise InputError("a hybrid needs a body and a head: at least two maskable layers")
+        check_mask_settings("Hybrid", settings)
         self._learner = ImpressLearner(backbone, bank=bank, **settings)
-        chosen, self.bank = self._learner.settings, self._learner.bank_
-        self._tuned = FineTuning(
+        self.settings, self.bank = self._learner.settings, self._learner.bank_
+        super().__init__(
             backbone,
             recipe=recipe,
-            seed=chosen.seed,
-            preprocessing=chosen.preprocessing,
+            seed=self.settings.seed,
+            preprocessing=self.settings.preprocessing,
             progress=self._learner.progress,
             make_trainable=self._trainable,
             role="learned",
         )
-        share_settings(self, self._tuned)
-        for name in ("sparsity", "allocation", "basis_recipe", "score_rule"):
-            setattr(self, name, getattr(chosen, name))
-        self._head_ones = ones_per_layer(backbone.layers, chosen.sparsity, chosen.allocation)[-1]
+        layers, sparsity = backbone.layers, self.settings.sparsity
+        self._head_ones = ones_per_layer(layers, sparsity, self.settings.allocation)[-1]
 
     @property
     def tasks_(self) -> Mapping[str, TaskInfo]:
         """name -> TaskInfo; basis tasks first."""
-        return {**self._learner.tasks_, **self._tuned.tasks_}
+        return {**self._learner.tasks_, **self._infos}
 
     def learn_basis(self, name: str, data: Any) -> Hybrid:
         """Trains an impression on a task and adds it to the bank; the task keeps that mask."""
@@ -85,36 +77,21 @@ class Hybrid(ReadOnlySettings):
         self._learner.learn_basis(name, data)
         return self
 
-    def add_random_masks(self, count: int, *, seed: int | None = None) -> Hybrid:
-        """Appends random masks to the bank."""
-        self._learner.add_random_masks(count, seed=seed)
-        return self
-
-    def learn_task(self, name: str, data: Any) -> Hybrid:
-        """Learns coefficients over the masks now in the bank, and a mask for the head.
-
-        Raises InputError for an empty bank, a name that is taken, unusable data and too many
-        classes.
-        """
-        check_new_name(name, self.tasks_)
-        self._tuned.progress = self.progress
-        self._tuned.learn_task(name, data)
-        return self
-
     def predict(self, inputs: Any, task: str) -> np.ndarray:
         """(n,) labels. Raises UnknownTaskError for a task that was not learned."""
-        return self._holder(task).predict(inputs, task)
+        if task in self._learner.tasks_:
+            return self._learner.predict(inputs, task)
+        return super().predict(inputs, task)
 
     def score(self, data: Any, task: str) -> float:
         """Accuracy in [0, 1]. Raises UnknownTaskError for a task that was not learned."""
-        return self._holder(task).score(data, task)
+        if task in self._learner.tasks_:
+            return self._learner.score(data, task)
+        return super().score(data, task)
 
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
         """Accuracy of the equal mixture of all masks on an unlearned task."""
         return self._learner.zero_shot_score(data, classes)
-
-    def _holder(self, task: str) -> ImpressLearner | FineTuning:
-        return self._learner if task in self._learner.tasks_ else self._tuned
 
     def _trainable(self, examples: int) -> Trainable:
         backbone, head = self.backbone, self.backbone.layers[-1:]

@@ -6,42 +6,33 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from typing_extensions import TypedDict, Unpack
+from typing_extensions import Unpack
 
 from impresslearn.checks import ReadOnlySettings, check_known
 from impresslearn.coefficients.masks import masked_weights
 from impresslearn.coefficients.quantisation import Precision
 from impresslearn.data import Label
-from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
-from impresslearn.inference import InferenceMethod, InferenceSettings, TaskGuess
+from impresslearn.inference import InferenceSettings, TaskGuess
 from impresslearn.inference.labels import accuracy_of
 from impresslearn.learner import ImpressLearner
-from impresslearn.masks import Allocation, ScoreRule
 from impresslearn.masks.bank import MaskBank
 from impresslearn.masks.edge_popup import POPUP_RECIPE
 from impresslearn.methods.finetuning import LENGTH
 from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import TaskView
 from impresslearn.store import TaskTable
-from impresslearn.training.loop import Recipe
 from impresslearn.training.progress import ProgressChoice
 
 SUPSUP_RECIPE = POPUP_RECIPE.changed(LENGTH)
 """Edge-popup at the rate of basis tasks, for the same number of images as every other method."""
 
 
-class MaskSettings(TypedDict, total=False):
-    """The settings of `ImpressLearner` that concern trained masks."""
-
-    sparsity: float
-    allocation: Allocation
-    basis_recipe: Recipe
-    score_rule: ScoreRule
-    seed: int
-    preprocessing: Preprocessing | None
-    progress: ProgressChoice
-    cache_bytes: int
+MASK_SETTINGS = (
+    *("sparsity", "allocation", "basis_recipe", "score_rule"),
+    *("seed", "preprocessing", "progress", "cache_bytes"),
+)
+"""The settings of `ImpressLearner` that concern trained masks."""
 
 
 class SupSup(ReadOnlySettings):
@@ -60,22 +51,14 @@ class SupSup(ReadOnlySettings):
     """
 
     def __init__(
-        self,
-        backbone: Backbone,
-        *,
-        precision: Precision = "float32",
-        **settings: Unpack[MaskSettings],
+        self, backbone: Backbone, *, precision: Precision = "float32", **settings: Any
     ) -> None:
         check_mask_settings("SupSup", settings)
         settings.setdefault("basis_recipe", SUPSUP_RECIPE)
         self._learner = ImpressLearner(backbone, precision=precision, **settings)
         self.backbone = backbone
-        self.recipe = self._learner.settings.basis_recipe
-        for name in (
-            *("sparsity", "allocation", "basis_recipe", "score_rule"),
-            *("precision", "seed", "preprocessing"),
-        ):
-            setattr(self, name, getattr(self._learner.settings, name))
+        self.settings = self._learner.settings
+        self.recipe = self.settings.basis_recipe
 
     @property
     def bank_(self) -> MaskBank:
@@ -90,11 +73,6 @@ class SupSup(ReadOnlySettings):
     @progress.setter
     def progress(self, choice: ProgressChoice) -> None:
         self._learner.progress = choice
-
-    @property
-    def preprocessing_(self) -> Preprocessing | None:
-        """As in `ImpressLearner`."""
-        return self._learner.preprocessing_
 
     @property
     def tasks_(self) -> TaskTable:
@@ -121,28 +99,19 @@ class SupSup(ReadOnlySettings):
         """Accuracy of the equal mixture of all masks on an unlearned task."""
         return self._learner.zero_shot_score(data, classes)
 
-    def infer_task(
-        self,
-        inputs: Any,
-        *,
-        method: InferenceMethod | None = None,
-        **settings: Unpack[InferenceSettings],
-    ) -> TaskGuess:
-        """The task of unlabelled inputs.
+    def infer_task(self, inputs: Any, **settings: Unpack[InferenceSettings]) -> TaskGuess:
+        """The task of unlabelled inputs, as `ImpressLearner` infers it.
 
         - inputs: (n, ...) of one task
-        - method, settings: as in `ImpressLearner`; by default SupSup's "one_shot" gradient, or
-          "exhaustive" if each task has its own head
+        - settings: as there; SupSup's paper uses `method="one_shot"`
         """
-        if method is None:
-            method = "one_shot" if self._learner.backbone.own_head is None else "exhaustive"
-        return self._learner.infer_task(inputs, method=method, **settings)
+        return self._learner.infer_task(inputs, **settings)
 
 
 def check_mask_settings(method: str, settings: Mapping[str, Any]) -> None:
-    """Raises InputError for a setting that is not in `MaskSettings`."""
+    """Raises InputError for a setting that is not in `MASK_SETTINGS`."""
     for name in settings:
-        check_known(f"{method} has no setting", name, MaskSettings.__annotations__)
+        check_known(f"{method} has no setting", name, MASK_SETTINGS)
 
 
 def single_mask_accuracy(
@@ -165,13 +134,8 @@ def single_mask_accuracy(
             "each task of this network has its own head, and a mask has none: score a task, or "
             'make the network with head="shared"'
         )
-    view, preprocessing = mask_view(learner, mask), learner.preprocessing_
-    return accuracy_of(learner.backbone, view, data, preprocessing, classes)
-
-
-def mask_view(learner: ImpressLearner, mask: str) -> TaskView:
-    """The network under one mask of a learner's bank."""
     weights = masked_weights(learner.bank_, learner.backbone.weights, mask)
     is_task = mask in learner.tasks_
     statistics = learner.statistics_of(mask) if is_task else learner.shared_statistics_
-    return TaskView(weights, statistics, learner.backbone.num_classes)
+    view = TaskView(weights, statistics, learner.backbone.num_classes)
+    return accuracy_of(learner.backbone, view, data, learner.preprocessing_, classes)
