@@ -131,7 +131,7 @@ def test_what_cannot_be_updated_or_restored():
     refused("no task named", learner.versions, "b", error=il.UnknownTaskError)
     refused("no task named", learner.remove_task, "b", error=il.UnknownTaskError)
     learner.update_task("a", blobs(2))
-    refused("the former versions 1, got version 2", learner.restore_task, "a", 2)
+    refused("is at version 2 already", learner.restore_task, "a", 2)
     assert learner.tasks_["a"].version == 2
     other = learner_of("a unit, coded")
     other._store = learner._store

@@ -105,7 +105,7 @@ def new(
 
 def advise(
     data: Data,
-    budget: Annotated[str, option("SIZE", "Bytes per task, on average: 500, 2kB.")] = "2kB",
+    budget: Annotated[str, option("SIZE", "Most bytes per task: 500, 2kB.")] = "2kB",
     max_seconds: Annotated[
         float, option("SECONDS", "Stop after this time; the best trial so far wins.", min=0)
     ] = 300.0,

@@ -1,8 +1,9 @@
 """What a learner has committed: the bank, the tasks, and norm statistics that all tasks share.
 
-A store is one SQLite database, in a file or in memory. A task is judged on its own inputs and then
-kept whole or not at all, and nothing that is kept ever changes. The masks of the bank are also in
-memory, as bits on the network's device, and so are the effective weights of the tasks used last.
+A store is one SQLite database, in a file or in memory. Before a commit it checks that the task's
+outputs on its training inputs are finite. A commit is atomic, and no later commit changes what it
+wrote. The masks of the bank are also in memory, as bits on the network's device, and so are the
+effective weights of the tasks used last.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class Store:
         self._cache = WeightCache(cache_bytes)
         self._written_masks = 0  # masks of the bank that are known to be in the database
         self._generation: int | None = None
-        # Taken in this order; whoever only reads takes the second alone.
+        # Acquire `committing` before `_adopting`; a reader acquires `_adopting` alone.
         self.committing, self._adopting = ForkableLock(), ForkableLock()
         self._shared: Statistics | None = None
         if backbone.shares_statistics and backbone.pretrained:
@@ -186,7 +187,7 @@ class Store:
         history = run.history(recipes[name])
         task = LearnedTask(name, run.classes, 1, stored, name, mask_bytes, history=history)
         view = TaskView(weights, run.phase.statistics, len(run.classes))
-        self._commit(self._judged(task, view, run, precision), run.phase, packed)
+        self._commit(self._with_profile(task, view, run, precision), run.phase, packed)
 
     def commit_learned(
         self,
@@ -203,8 +204,7 @@ class Store:
         - replaced: the version that this one follows.
         - max_bytes: a task that takes more is not kept, and its bytes are returned.
 
-        Raises InputError where another version, or none, is in the place of the replaced one by
-        now.
+        Raises InputError if another process has updated or removed the task since learning began.
         """
         stored = store_coefficients(coefficients, precision, self.backbone, len(run.classes))
         task = LearnedTask(
@@ -217,7 +217,7 @@ class Store:
         )
         weights = self._weights(task)
         view = self._view(task, run.phase.statistics, weights)
-        task = self._judged(task, view, run, precision)
+        task = self._with_profile(task, view, run, precision)
         if max_bytes is not None and (size := task.info().bytes) > max_bytes:
             return size
         task = self._commit(task, run.phase, (), replaced)
@@ -229,7 +229,7 @@ class Store:
         self._commit(None, None, masks)
 
     def commit_many(self, rows: Iterable[TaskRow]) -> None:
-        """Writes encoded tasks in one transaction, all or none. InputError for a taken name."""
+        """Writes encoded tasks in one transaction. Raises InputError if a name is taken."""
         with self.committing, self.database.transaction():
             for row in rows:
                 self.rows.add_task(row)
@@ -247,7 +247,7 @@ class Store:
         masks: Sequence[PackedMask] = (),
         replaced: LearnedTask | None = None,
     ) -> Any:
-        """Keeps masks and a finished task, all of it or on an error nothing; the task as kept.
+        """Commits masks and a task in one transaction, and returns the task as stored.
 
         replaced: as in `commit_learned`. Raises InputError where a name, or the norm statistics
         that all share, were taken since learning began.
@@ -308,7 +308,7 @@ class Store:
                 f"{present.name!r}, which was never committed; open the store again"
             )
 
-    def _judged(
+    def _with_profile(
         self, task: LearnedTask, view: TaskView, run: TrainingRun, precision: str
     ) -> LearnedTask:
         """The task with its norm statistics, and its entropies on its own training inputs.
@@ -348,9 +348,13 @@ class Store:
         with self.committing, self.database.transaction():
             *former, present = self.versions(name)
             if version > len(former):
-                last = f" to {len(former)}" if len(former) > 1 else ""
-                have = f"the former versions 1{last}" if former else "no former version"
-                raise InputError(f"task {name!r} has {have}, got version {version}")
+                if version == present.version:
+                    have = f"is at version {version} already"
+                elif former:
+                    have = f"has the former versions 1 to {len(former)}, got version {version}"
+                else:
+                    have = f"has no former version, got version {version}"
+                raise InputError(f"task {name!r} {have}")
             restored = former[version - 1].as_version(present.version + 1, restored=version)
             self._check_masks_of(restored)
             self.rows.add_task(encode_task(restored))
@@ -404,7 +408,7 @@ class Store:
         return mixed_weights(bank, self.backbone.weights, equal)
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Closes the file."""
         self.database.close()
 
     @torch.no_grad()
