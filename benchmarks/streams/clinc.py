@@ -41,11 +41,11 @@ def clinc150(root: str | Path, width: int = 768, seed: int = 0) -> Stream:
     encoder = _fitted_encoder(tuple(sentence for sentence, _ in splits["train"]), width, seed)
     tasks = []
     for name, intents in domains.items():
-        train, validation, test = (
+        train, test = (
             partial(_examples, encoder, [pair for pair in splits[split] if pair[1] in intents])
-            for split in ("train", "val", "test")
+            for split in ("train", "test")
         )
-        tasks.append(Task(name, tuple(sorted(intents)), train, test, validation))
+        tasks.append(Task(name, tuple(sorted(intents)), train, test))
     return Stream("clinc150", tuple(tasks))
 
 

@@ -6,7 +6,6 @@ import torch
 import torch.nn.functional as F
 from scipy import ndimage
 
-from impresslearn.streams import pixels
 from impresslearn.streams.pixels import flip_and_shift, permute_pixels, rotate
 from toys import refused
 
@@ -15,7 +14,7 @@ def images(*shape):
     return torch.rand(*shape, generator=torch.Generator().manual_seed(0))
 
 
-@pytest.mark.parametrize("degrees", [0, 1, 30, 90, 137, 180, 270, 359])
+@pytest.mark.parametrize("degrees", [0, 1, 90, 137, 270])
 @pytest.mark.parametrize("shape", [(28, 28), (9, 14), (9, 9)])
 def test_rotation_agrees_with_scipy(degrees, shape):
     x = images(2, 1, *shape)
@@ -26,13 +25,6 @@ def test_rotation_agrees_with_scipy(degrees, shape):
     if degrees % 90 == 0 and shape[0] == shape[1]:
         exact = torch.rot90(x, degrees // 90, (-2, -1))
         torch.testing.assert_close(rotate(x, degrees), exact, atol=1e-5, rtol=0)
-
-
-def test_chunks_do_not_show(monkeypatch):
-    x = images(7, 3, 8, 8).transpose(-1, -2)
-    whole = rotate(x, 33)
-    monkeypatch.setattr(pixels, "CHUNK_PIXELS", 300)
-    torch.testing.assert_close(rotate(x, 33), whole)
 
 
 def test_permutation_moves_pixels_alike_in_every_channel():

@@ -26,9 +26,9 @@ def test_tasks_show_the_same_images_rotated_or_permuted(data, request):
     rotated, permuted, settings = rotated_digits, permuted_digits, {"seed": 5}
     if data == "mnist":
         rotated, permuted = rotated_mnist, permuted_mnist
-        settings |= {"root": request.getfixturevalue("mnist_root"), "train_size": 100}
+        settings |= {"root": request.getfixturevalue("mnist_root")}
     turned = rotated(angles=[0, 90, 45], **settings)
-    upright, quarter, slanted = (task.train.inputs for task in turned)
+    upright, quarter, slanted = (task.train.inputs[:100] for task in turned)
     assert (turned.name, turned.names[1]) == (f"rotated_{data}", "rotated-90")
     assert (turned[1].settings, turned[0].classes) == ({"angle": 90}, tuple(range(10)))
     torch.testing.assert_close(quarter, torch.rot90(upright, 1, (-2, -1)), atol=1e-4, rtol=0)
@@ -37,10 +37,10 @@ def test_tasks_show_the_same_images_rotated_or_permuted(data, request):
     few, many = permuted(tasks=2, **settings), permuted(**settings)
     assert len(many) == {"digits": 15, "mnist": 110}[data]
     assert many.names[:2] == few.names == ("permuted-0", "permuted-1")
-    first, second = (task.train.inputs for task in few)
-    assert torch.equal(second, many[1].train.inputs)
+    first, second = (task.train.inputs[:100] for task in few)
+    assert torch.equal(second, many[1].train.inputs[:100])
     assert not torch.equal(first, second)
-    other = permuted(tasks=1, **settings | {"seed": 6})[0].train.inputs
+    other = permuted(tasks=1, **settings | {"seed": 6})[0].train.inputs[:100]
     assert not torch.equal(other.sum(0), first.sum(0))
     for moved in (first, second):
         assert (moved != upright).any()
@@ -72,11 +72,8 @@ def test_upright_mnist_is_mnist(mnist_root):
     assert train.labels[:8].tolist() == [5, 0, 4, 1, 9, 2, 1, 3]
     assert task.test.labels[:8].tolist() == [7, 2, 1, 0, 4, 1, 4, 9]
     assert len(task.test) == 10_000
-    drawn = rotated_mnist(root=mnist_root, train_size=1000)
+    drawn = rotated_mnist(root=mnist_root)
     assert (len(drawn), drawn.names[:2]) == (20, ("rotated-204", "rotated-6"))
-    shares = np.bincount(drawn[0].train.labels) / 1000 - np.bincount(train.labels) / 60_000
-    assert np.abs(shares).max() < 2e-3
-    refused("train_size .* from 10 to 60000, got 9", permuted_mnist, root=mnist_root, train_size=9)
 
 
 NAMES = tuple(f"class-{i:02d}" for i in range(100))
@@ -143,8 +140,6 @@ def test_a_subset_of_cifar_is_read_from_an_archive(tmp_path):
     task = make()[0]
     assert task.settings["subset"] is True
     assert len(task.train) == 20
-    np.savez(path, **vars(toy_raw()) | {"train_images": np.zeros((400, 3, 32, 32), np.uint8)})
-    refused(r"must be \(n, 32, 32, 3\) uint8, got \(400, 3, 32, 32\)", make)
     path.write_bytes(b"PK\x03\x04 broken")
     refused("must be an archive of", make)
 

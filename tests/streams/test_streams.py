@@ -33,7 +33,6 @@ def test_a_task_makes_its_data_at_each_access_and_not_before():
     assert counted.call_count == 0
     assert len(task.train) == len(task.train) == len(task.test) == 3
     assert counted.call_count == 3
-    assert task.validation is None
 
 
 def test_a_stream_is_a_sequence_that_travels_to_other_processes(stream):
@@ -58,13 +57,11 @@ def test_a_stream_is_a_sequence_that_travels_to_other_processes(stream):
     refused("two tasks named 'task-1'", Stream, "toy", (stream[1], stream[1]))
 
 
-def test_pairs_and_triples_of_anything_become_tasks():
+def test_pairs_of_anything_become_tasks():
     dataset, names = TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)), ["cat", "dog"] * 3
-    made = from_arrays({"b": ((X, names), (X[:2], names[:2])), "a": (dataset, (X, Y), dataset)})
+    made = from_arrays({"b": ((X, names), (X[:2], names[:2])), "a": (dataset, (X, Y))})
     assert (made.name, made.names) == ("own", ("b", "a"))
     assert (made["b"].classes, made["a"].classes) == (("cat", "dog"), (0, 1, 2))
-    assert made["b"].validation is None
-    assert len(made["a"].validation) == 6
     assert torch.equal(made["b"].train.inputs, torch.from_numpy(X))
     assert made["b"].test.labels.tolist() == names[:2]
 
@@ -77,7 +74,7 @@ def test_pairs_and_triples_of_anything_become_tasks():
         ({"a": ((X, Y),)}, "task 'a' needs .* got 1 parts"),
         ({3: ((X, Y), (X, Y))}, "task.s name must be a non-empty string, got 3"),
         ({"a": ((X, Y), (X, Y[:4]))}, "task 'a', test: 6 inputs came with 4 labels"),
-        ({"a": ((X, Y), (X[:0], Y[:0]), (X, Y))}, "task 'a', validation: .* no example"),
+        ({"a": ((X, Y), (X[:0], Y[:0]))}, "task 'a', test: .* no example"),
         ({"a": ((X, Y), (X, Y + 1))}, "the test part has label 3, which train lacks"),
     ],
 )
@@ -100,17 +97,12 @@ def test_settings_are_chosen_on_what_is_held_out_of_the_training_examples():
     assert held.inputs.tolist() != again.inputs.tolist()
 
 
-def test_validation_examples_of_its_own_are_taken_and_streamed_ones_split():
-    own = from_arrays(
-        {"a": ((X, Y), (X[:2], Y[:2]), (X, Y)), "b": ((X, Y), (X[:5], Y[:5]), (X, Y))}
-    )
-    assert own.for_validation()[1].test.inputs.equal(own[1].validation.inputs)
+def test_streamed_examples_are_held_out_alike():
     pairs = StreamedExamples(TensorDataset(torch.arange(10.0)[:, None]), np.arange(10) % 2)
     task = Stream("s", (Task("t", (0, 1), lambda: pairs, load),)).for_validation(0.2)[0]
     assert [len(task.train), len(task.test)] == [8, 2]
     first = task.test.inputs_at(np.arange(2))[:, 0]
     assert (first % 2).tolist() == task.test.labels.tolist()
-    assert len(pickle.loads(pickle.dumps(own.for_validation()))[1].train) == len(own[1].train)
 
 
 def test_a_class_without_examples_to_learn_from_is_told():
@@ -134,16 +126,14 @@ def grey(level):
 
 def test_a_folder_of_tasks(tmp_path):
     for task in ("site-b", "site-a"):
-        for split in ("train", "test", "val"):
+        for split in ("train", "test"):
             for level, label in ((0, "off"), (255, "on")):
-                if (task, split, label) != ("site-a", "val", "off"):
-                    write_image(tmp_path / task / split / label / "0.png", grey(level))
+                write_image(tmp_path / task / split / label / "0.png", grey(level))
     stream = from_folder(tmp_path)
     assert (stream.name, stream.names) == (tmp_path.name, ("site-a", "site-b"))
     assert stream[0].classes == ("off", "on")
     assert stream[0].train.inputs.shape == (2, 3, 12, 20)
     assert stream[0].train.inputs[:, 0, 0, 0].tolist() == [0.0, 1.0]
-    assert stream[0].validation.labels.tolist() == ["on"]
     assert from_folder(tmp_path, size=8)[0].test.inputs.shape == (2, 3, 8, 8)
 
 

@@ -19,44 +19,39 @@ from impresslearn.data.images import class_images, image_files
 from impresslearn.errors import InputError, MissingDataError, error_prefix
 from impresslearn.streams.stream import LabelledData, Loader, Stream, Task
 
-PARTS = {2: ("train", "test"), 3: ("train", "validation", "test")}
-
 
 def from_arrays(tasks: Mapping[str, Sequence[Any]], name: str = "own") -> Stream:
     """A stream of data in memory, checked and converted at once.
 
-    - tasks: task name -> (train, test) or (train, validation, test), in the order of the mapping;
-      each part is anything that `as_examples` takes
+    - tasks: task name -> (train, test), in the order of the mapping; each part is anything that
+      `as_examples` takes
     - name: of the stream
 
     Raises InputError that names the task and the part for unusable data, for another number of
-    parts, and for test or validation labels that the training part lacks.
+    parts, and for test labels that the training part lacks.
     """
     if not isinstance(tasks, Mapping) or not tasks:
-        raise InputError(
-            "tasks must map task names to (train, test) or (train, validation, test), "
-            f"got {'an empty mapping' if isinstance(tasks, Mapping) else type(tasks).__name__}"
-        )
+        got = "an empty mapping" if isinstance(tasks, Mapping) else type(tasks).__name__
+        raise InputError(f"tasks must map task names to (train, test), got {got}")
     made = []
     for task, parts in tasks.items():
         check_name(task)
         count = len(parts) if isinstance(parts, (tuple, list)) else 0
-        if count not in PARTS:
-            came = f"{count} parts" if count else type(parts).__name__
-            raise InputError(
-                f"task {task!r} needs (train, test) or (train, validation, test), got {came}"
-            )
-        loaders, labels = {}, {}
-        for part, data in zip(PARTS[count], parts, strict=True):
+        if count != 2:
+            got = f"{count} parts" if count else type(parts).__name__
+            raise InputError(f"task {task!r} needs (train, test), got {got}")
+        loaders, labels = [], []
+        for part, data in zip(("train", "test"), parts, strict=True):
             with error_prefix(f"task {task!r}, {part}"):
                 examples = as_examples(data)
-            loaders[part], labels[part] = partial(replace, examples), classes_of(examples.labels)
-        made.append(_task(task, loaders, labels))
+            loaders.append(partial(replace, examples))
+            labels.append(classes_of(examples.labels))
+        made.append(_task(task, *loaders, *labels))
     return Stream(name, tuple(made))
 
 
 def from_folder(root: str | Path, size: int | None = None) -> Stream:
-    """A stream of the image folders ROOT/TASK/{train,test,val}/CLASS/IMAGE; val may be absent.
+    """A stream of the image folders ROOT/TASK/{train,test}/CLASS/IMAGE.
 
     - root: tasks come in the order of their folder names; labels are the names of class folders
     - size: pixels of the shorter side after resizing, of which the centre square is kept; by
@@ -72,15 +67,13 @@ def from_folder(root: str | Path, size: int | None = None) -> Stream:
     for folder in sorted(root.iterdir()):
         if not folder.is_dir() or folder.name.startswith("."):
             continue
-        loaders, labels = {}, {}
-        for part, place in {"train": "train", "validation": "val", "test": "test"}.items():
-            if part == "validation" and not (folder / place).is_dir():
-                continue
-            images = class_images(folder / place)
+        loaders, labels = [], []
+        for part in ("train", "test"):
+            images = class_images(folder / part)
             files = [file for class_files in images.values() for file in class_files]
-            loaders[part] = partial(load_images, files, preprocessing)
-            labels[part] = tuple(images)
-        made.append(_task(folder.name, loaders, labels))
+            loaders.append(partial(load_images, files, preprocessing))
+            labels.append(tuple(images))
+        made.append(_task(folder.name, *loaders, *labels))
     if not made:
         raise InputError(f"no task in {root}; expected {root}/TASK/train/CLASS/IMAGE files")
     return Stream(root.resolve().name, tuple(made))
@@ -101,14 +94,9 @@ def load_images(
 
 
 def _task(
-    name: str, loaders: Mapping[str, Loader], labels: Mapping[str, tuple[Label, ...]]
+    name: str, train: Loader, test: Loader, classes: Sequence[Label], test_labels: Sequence[Label]
 ) -> Task:
-    """A task of the parts train, test and perhaps validation."""
-    classes = labels["train"]
-    for part, part_labels in labels.items():
-        for label in part_labels:
-            if label not in classes:
-                raise InputError(
-                    f"task {name!r}: the {part} part has label {label!r}, which train lacks"
-                )
-    return Task(name, classes, loaders["train"], loaders["test"], loaders.get("validation"))
+    for label in test_labels:
+        if label not in classes:
+            raise InputError(f"task {name!r}: the test part has label {label!r}, which train lacks")
+    return Task(name, tuple(classes), train, test)

@@ -5,7 +5,7 @@ angles, and task i is the same for any number of tasks. The draws of numpy's `Ra
 `default_rng`, never change between versions (NEP 19).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -32,8 +32,6 @@ def draw_angles(tasks: int, seed: int, angles: Sequence[int] | None = None) -> t
     if angles is None:
         check_integer("tasks", tasks, 1, 361)
         return tuple(seeded(seed, "angles").permutation(360)[:tasks].tolist())
-    if not isinstance(angles, Iterable):
-        raise InputError(f"angles must be a sequence of whole degrees, got {angles!r}")
     chosen = tuple(check_integer("an angle (degrees)", angle, 0, 360) for angle in angles)
     if not chosen or len(set(chosen)) < len(chosen):
         raise InputError(f"angles must be at least one, and distinct, got {list(chosen)}")
@@ -105,10 +103,9 @@ def stratified_sample(
     taken = np.floor(quotas).astype(np.int64)
     largest = np.argsort(taken - quotas, kind="stable")
     taken[largest[: count - int(taken.sum())]] += 1
-    chosen = [
-        generator.permutation(np.flatnonzero(labels == value))[:number]
-        for value, number in zip(values, taken, strict=True)
-    ]
+    chosen = []
+    for value, number in zip(values, taken, strict=True):
+        chosen.append(generator.permutation(np.flatnonzero(labels == value))[:number])
     return np.sort(np.concatenate(chosen)).astype(np.int64)
 
 

@@ -22,9 +22,6 @@ from impresslearn.streams.stream import Task
 
 Transform = Callable[[Tensor], Tensor]
 
-CHUNK_PIXELS = 4 * 1024**2
-"""Pixels that `rotate` turns at a time, which bounds its working memory."""
-
 
 @dataclass(frozen=True, eq=False)
 class Pixels:
@@ -88,12 +85,7 @@ def rotate(images: Tensor, degrees: float) -> Tensor:
     grid = _rotation_grid(height, width, degrees).to(images)
     # One grid serves all images if they are laid out as the channels of a single image.
     planes = images.reshape(1, count * channels, height, width)
-    turned = torch.empty_like(planes)
-    size = max(1, CHUNK_PIXELS // (height * width))
-    for start in range(0, count * channels, size):
-        chunk = planes[:, start : start + size]
-        turned[:, start : start + size] = F.grid_sample(chunk, grid, align_corners=False)
-    return turned.reshape(images.shape)
+    return F.grid_sample(planes, grid, align_corners=False).reshape(images.shape)
 
 
 def permute_pixels(images: Tensor, order: Tensor) -> Tensor:

@@ -20,7 +20,6 @@ from impresslearn.streams.draws import (
     hold_out,
     seeded,
     spread_angles,
-    stratified_sample,
 )
 from impresslearn.streams.pixels import Pixels, flip_and_shift, image_task, permute_pixels, rotate
 from impresslearn.streams.stream import Stream
@@ -71,43 +70,35 @@ def rotated_mnist(
     root: str | Path = "data",
     download: bool = True,
     angles: Sequence[int] | None = None,
-    train_size: int | None = None,
 ) -> Stream:
     """Each task shows all of MNIST turned counter-clockwise by one angle.
 
     - tasks: 1 to 360. Their angles are drawn uniformly, as in the paper, so two tasks may lie one
       degree apart.
-    - seed: of the angles and of the images that `train_size` selects.
+    - seed: of the angles.
     - root: the folder of the data in torchvision's layout, ROOT/MNIST/raw.
     - download: whether to fetch missing data.
     - angles: as in `rotated_digits`.
-    - train_size: number of training images, stratified and the same for all tasks; by default all.
 
     Inputs are (n, 1, 28, 28), turned with black corners, then normalised; labels are 0 to 9.
     Raises InputError for settings outside these ranges, MissingDataError without MNIST, and
     MissingDependencyError without torchvision.
     """
     chosen = draw_angles(tasks, seed, angles)
-    return _rotated("rotated_mnist", _mnist(seed, root, download, train_size), chosen)
+    return _rotated("rotated_mnist", mnist_splits(root, download), chosen)
 
 
 def permuted_mnist(
-    tasks: int = 110,
-    seed: int = 0,
-    root: str | Path = "data",
-    download: bool = True,
-    train_size: int | None = None,
+    tasks: int = 110, seed: int = 0, root: str | Path = "data", download: bool = True
 ) -> Stream:
     """Each task, the first included, shows all of MNIST with its 784 pixels in a random order.
 
     - tasks: at least 1.
-    - seed: of the orders and of the images that `train_size` selects; the order of task i depends
-      on (seed, i) only.
-    - root, download, train_size: as in `rotated_mnist`, whose inputs, labels and errors it has.
+    - seed: of the orders; the order of task i depends on (seed, i) only.
+    - root, download: as in `rotated_mnist`, whose inputs, labels and errors it has.
     """
     check_integer("tasks", tasks, 1)
-    splits = _mnist(seed, root, download, train_size)
-    return _permuted("permuted_mnist", splits, tasks, seed)
+    return _permuted("permuted_mnist", mnist_splits(root, download), tasks, seed)
 
 
 def split_cifar100(
@@ -197,28 +188,17 @@ def mnist_splits(root: str | Path, download: bool) -> Splits:
     return _splits(load_mnist(root, download), MNIST_MEAN, MNIST_STD)
 
 
-def _mnist(seed: int, root: str | Path, download: bool, train_size: int | None) -> Splits:
-    train, test = mnist_splits(root, download)
-    if train_size is not None:
-        check_integer("train_size", train_size, 10, len(train.labels) + 1)
-        generator = seeded(seed, "train_size")
-        train = train.subset(stratified_sample(train.labels, train_size, generator))
-    return train, test
-
-
 def _splits(raw: RawImages, mean: tuple[float, ...], std: tuple[float, ...]) -> Splits:
     """Both splits; images in colour have the names of their classes as labels."""
     splits = []
-    for images, labels in (
-        (raw.train_images, raw.train_labels),
-        (raw.test_images, raw.test_labels),
-    ):
+    parts = [(raw.train_images, raw.train_labels), (raw.test_images, raw.test_labels)]
+    for images, labels in parts:
         tensor = torch.from_numpy(images)
         if tensor.ndim == 3:
-            splits.append(Pixels(tensor[:, None], labels, mean=mean, std=std))
+            tensor = tensor[:, None]
         else:
-            names = np.asarray(raw.class_names)[labels]
-            splits.append(Pixels(tensor.permute(0, 3, 1, 2), names, mean=mean, std=std))
+            tensor, labels = tensor.permute(0, 3, 1, 2), np.asarray(raw.class_names)[labels]
+        splits.append(Pixels(tensor, labels, mean=mean, std=std))
     return splits[0], splits[1]
 
 
@@ -232,10 +212,5 @@ def _cifar_subset(root: Path) -> RawImages:
             arrays = [archive[key] for key in keys]
     except (KeyError, ValueError, OSError, BadZipFile) as error:
         raise InputError(f"{path} must be an archive of {', '.join(keys)}: {error}") from error
-    for images in (arrays[0], arrays[2]):
-        if images.shape[1:] != (32, 32, 3) or images.dtype != np.uint8:
-            raise InputError(
-                f"images of {path} must be (n, 32, 32, 3) uint8, got {images.shape} {images.dtype}"
-            )
     train, train_labels, test, test_labels, names = arrays
     return RawImages(train, train_labels, test, test_labels, tuple(names.tolist()))

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, SupportsIndex, overload
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -25,11 +25,11 @@ Loader = Callable[[], LabelledData]
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A name, K classes, a training set, a test set and perhaps a validation set.
+    """A name, K classes, a training set and a test set.
 
     - name: of the task, unique in its stream
     - classes: the labels that may occur, sorted
-    - load_train, load_test, load_validation: functions that make the data
+    - load_train, load_test: functions that make the data
     - settings: what sets this task apart, as plain values such as `{"angle": 137}`
     """
 
@@ -37,18 +37,12 @@ class Task:
     classes: tuple[Label, ...]
     load_train: Loader = field(repr=False)
     load_test: Loader = field(repr=False)
-    load_validation: Loader | None = field(default=None, repr=False)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def train(self) -> LabelledData:
         """The training examples, made at each access."""
         return self.load_train()
-
-    @property
-    def validation(self) -> LabelledData | None:
-        """The validation examples, made at each access; None without a validation split."""
-        return None if self.load_validation is None else self.load_validation()
 
     @property
     def test(self) -> LabelledData:
@@ -83,10 +77,10 @@ class Stream(Sequence[Task]):
         return tuple(task.name for task in self.tasks)
 
     def for_validation(self, fraction: float = 0.2, seed: int = 0) -> Stream:
-        """The stream to choose settings on: validation examples replace every test set.
+        """The stream to choose settings on: held-out training examples replace every test set.
 
-        - fraction: of the training examples to hold out, stratified by class, for tasks without a
-          validation set; training then leaves these examples out
+        - fraction: of the training examples to hold out, stratified by class; training then leaves
+          these examples out
         - seed: of the draw
 
         Raises InputError for a fraction outside (0, 1). Loading a task's data raises InputError if
@@ -95,7 +89,12 @@ class Stream(Sequence[Task]):
         if not 0 < check_number("fraction", fraction) < 1:
             raise InputError(f"fraction must be between 0 and 1, got {fraction!r}")
         check_integer("seed", seed, 0, 2**32)
-        return Stream(self.name, tuple(_for_validation(task, fraction, seed) for task in self))
+        tasks = []
+        for task in self.tasks:
+            part = partial(_part, task, fraction, seed)
+            train, test = partial(part, False), partial(part, True)
+            tasks.append(replace(task, load_train=train, load_test=test))
+        return Stream(self.name, tuple(tasks))
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -103,13 +102,7 @@ class Stream(Sequence[Task]):
     def __contains__(self, item: object) -> bool:
         return item in self.names if isinstance(item, str) else item in self.tasks
 
-    @overload
-    def __getitem__(self, key: SupportsIndex | str) -> Task: ...
-
-    @overload
-    def __getitem__(self, key: slice) -> Stream: ...
-
-    def __getitem__(self, key: SupportsIndex | str | slice) -> Task | Stream:
+    def __getitem__(self, key: SupportsIndex | str | slice) -> Any:
         if isinstance(key, slice):
             return Stream(self.name, self.tasks[key])
         if isinstance(key, str):
@@ -124,23 +117,16 @@ class Stream(Sequence[Task]):
         return f"Stream({self.name!r}, {len(self)} tasks: {shown})"
 
 
-def _for_validation(task: Task, fraction: float, seed: int) -> Task:
-    if task.load_validation is not None:
-        return replace(task, load_test=task.load_validation, load_validation=None)
-    part = partial(_part, task, fraction, seed)
-    return replace(task, load_train=partial(part, False), load_test=partial(part, True))
-
-
 def _part(task: Task, fraction: float, seed: int, held_out: bool) -> LabelledData:
     """The training examples that are held out, or the others."""
     examples = task.train
     with error_prefix(f"task {task.name!r}"):
         left, held = hold_out(examples.labels, fraction, seed, "validation")
-        lost = np.setdiff1d(examples.labels, examples.labels[left])
-        if len(lost):
+        lost = np.setdiff1d(examples.labels, examples.labels[left]).tolist()
+        if lost:
             raise InputError(
                 f"validation={fraction:g} of {len(examples)} examples leaves none of class "
-                f"{lost.tolist()[0]!r} to learn from; hold out fewer"
+                f"{lost[0]!r} to learn from; hold out fewer"
             )
     if held_out:
         return replace(examples.subset(held), augment=None)
