@@ -14,7 +14,7 @@ from impresslearn.coefficients.masks import (
     uniform_coefficients,
 )
 from impresslearn.errors import InputError
-from impresslearn.masks import MaskBank, random_bank
+from impresslearn.masks import random_bank
 from toys import lenet, resnet
 
 
@@ -100,11 +100,6 @@ def test_present_numbers_go_on_where_they_were(backbone):
         other = CoefficientTraining(CoefficientSpec("layer", False, price))
         with pytest.raises(InputError, match="coefficients of another kind"):
             trainable_numbers(backbone, bank, other, 100, 3, present=present)
-
-
-def test_a_bank_without_masks_is_refused(backbone):
-    with pytest.raises(InputError, match="the bank is empty"):
-        trainable_numbers(backbone, MaskBank(backbone.layers), CoefficientTraining(), 100, 3)
 
 
 @pytest.mark.parametrize(

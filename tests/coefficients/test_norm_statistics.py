@@ -12,9 +12,8 @@ from impresslearn.coefficients.norm_statistics import (
     coded_statistics,
     restore_statistics,
 )
-from impresslearn.inference import TaskProfile
-from impresslearn.networks.prediction import TaskView, remeasured
-from toys import pictures, quick_learner, resnet, same
+from impresslearn.networks.prediction import remeasured
+from toys import pictures, resnet, same
 
 
 def gathered(backbone, seed=0):
@@ -85,22 +84,3 @@ def test_a_norm_is_measured_after_those_before_it():
     errors = [(backbone.forward({}, inputs, each) - expected).norm() for each in (found, alone)]
     assert errors[0] < 0.7 * errors[1]
     assert not any(norm._forward_pre_hooks for norm in backbone._view("eval").modules())
-
-
-@pytest.mark.parametrize("verb", ["learn_basis", "learn_task"])
-def test_tasks_are_judged_with_what_is_kept(monkeypatch, verb):
-    judged = []
-
-    def profiled(backbone, view, inputs):
-        judged.append(view.statistics)
-        return TaskProfile(0.1, 0.1)
-
-    monkeypatch.setattr("impresslearn.store.store.task_profile", profiled)
-    learner = quick_learner(resnet("per_task"), precision="coded").add_random_masks(2)
-    data = pictures()
-    getattr(learner, verb)("a", data)
-    kept = learner.statistics_of("a")
-    assert same(judged[0], kept)
-    assert learner.tasks_["a"].breakdown["statistics"] < 800
-    view = TaskView(learner._store.view(learner.tasks_.learned("a")).weights, kept, 3)
-    assert torch.equal(view.logits(learner.backbone, data[0]), learner.logits(data[0], "a"))

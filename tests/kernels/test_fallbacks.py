@@ -28,7 +28,6 @@ NO_CACHE = """
 from numba.core import caching
 caching.CacheImpl._locator_classes = []
 """
-MOVED = "import numba.extending\ndel numba.extending.intrinsic\n"
 UNCOMPILED = "import llvmlite.ir\nllvmlite.ir.IRBuilder.shuffle_vector = None\n"
 
 
@@ -55,14 +54,12 @@ def computed():
     [
         (NO_NUMBA, {}, ["reference", "0"]),
         ("", {"NUMBA_DISABLE_JIT": "1"}, ["reference", "1"]),
-        (MOVED, {}, ["reference", "1"]),
         (UNCOMPILED, {}, ["reference", "1"]),
         (NO_CACHE, {}, ["cpu", "0"]),
-        ("", {"NUMBA_CPU_NAME": "generic"}, ["cpu", "0"]),
     ],
     ids=[
-        "no Numba", "no JIT", "inner parts moved", "code that does not compile",
-        "an installation that cannot be written to", "a processor without vector instructions",
+        "no Numba", "no JIT", "code that does not compile",
+        "an installation that cannot be written to",
     ],
 )  # fmt: skip
 def test_slower_loops_compute_the_same(computed, tmp_path, broken, environment, expected):

@@ -14,7 +14,7 @@ import pytest
 import torch
 from test_mix_kernels import DTYPES, PER_UNIT, check_sums, draw, each_view, gradients
 
-from impresslearn.kernels import implementation, mask_sums, mix, reference
+from impresslearn.kernels import mask_sums, mix, reference
 
 needs_triton = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="Triton is not installed"
@@ -67,28 +67,6 @@ def test_compiles_for_a_gpu_that_is_not_there(weight, tmp_path, monkeypatch):
         assert triton.compile(source, target=GPUTarget("cuda", 80, 32)).asm["cubin"]
 
 
-CPU_ONLY = """
-import sys, torch
-from impresslearn.kernels import implementation, mix, pack
-alpha = torch.ones(2, requires_grad=True)
-mix(pack(torch.ones(2, 3, 20) > 0), alpha, torch.ones(3, 20)).sum().backward()
-implementation(torch.device("meta"))
-print("triton" in sys.modules, implementation(torch.device("cuda")).__name__)
-"""
-
-
-@needs_triton
-@pytest.mark.nightly
-def test_tensors_on_the_cpu_load_no_triton_and_a_gpu_gets_its_kernels():
-    assert run(("-c", CPU_ONLY)).split() == ["False", "impresslearn.kernels.cuda"]
-
-
-@pytest.mark.nightly
-def test_without_triton_a_gpu_gets_the_reference():
-    hidden = "import sys\nsys.modules['triton'] = None\n"
-    assert run(("-c", hidden + CPU_ONLY)).split()[1] == "impresslearn.kernels.reference"
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 class TestOnAGpu:
@@ -119,7 +97,3 @@ class TestOnAGpu:
         alpha = alpha[: len(bits)]
         assert torch.equal(mix(bits, alpha, left), reference.mix(bits, alpha, left))
         check_sums(mask_sums(bits, left, right), bits, left, right, False)
-
-    @needs_triton
-    def test_triton_serves_it(self):
-        assert implementation(torch.device("cuda")).__name__.endswith(".cuda")

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from impresslearn.errors import InputError
 from impresslearn.kernels import row_bytes, unpack
-from impresslearn.masks.bank import MaskBank, MaskInfo
+from impresslearn.masks.bank import MaskBank
 from impresslearn.networks.layers import MaskableLayer
 from toys import LAYERS, same
 
@@ -44,18 +44,6 @@ def test_masks_come_back_as_they_went_in():
     size = 2 * (4 * 4 + 3 * 4)
     assert filled(2).nbytes == size
     assert repr(filled(2)) == f"MaskBank(2 masks, 2 layers, {size} bytes packed)"
-
-
-def test_an_entry_says_where_it_comes_from():
-    bank = MaskBank(LAYERS)
-    recipe = {"seed": 3}
-    info = bank.append("a", draw(0), "edge_popup", recipe)
-    recipe["seed"] = 4
-    ones = tuple(int(mask.sum()) for mask in draw(0).values())
-    assert info == MaskInfo("a", "edge_popup", ones, {"seed": 3}) == bank.infos[0]
-    assert not info.stored_as_seed
-    assert bank.append("b", draw(1)).source == "given"
-    assert bank.append("c", draw(1), "random").stored_as_seed
 
 
 def broken(**changes):

@@ -1,18 +1,12 @@
 """Masks trained on one task, by edge-popup and by pruning."""
 
-import itertools
-
 import pytest
 import torch
 
 from impresslearn import Recipe
 from impresslearn.data import to_batches
 from impresslearn.errors import InputError
-from impresslearn.masks import (
-    prune,
-    pruning,
-    train_mask,
-)
+from impresslearn.masks import prune, train_mask
 from impresslearn.masks.edge_popup import RULES, top_mask
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks import create_backbone
@@ -79,30 +73,6 @@ def test_pruning_keeps_the_ones_asked_for_and_gives_the_weights_back(backbone, c
         assert same(prune(backbone, clouds, **settings).mask, pruned.mask)
     assert same(backbone.weights, frozen)
     assert accuracy(backbone, masked(pruned.trained, pruned.mask), clouds) > 0.95
-
-
-def test_survivors_of_a_round_are_survivors_of_the_one_before(backbone, clouds, monkeypatch):
-    train, seen = pruning.weights_under, []
-
-    def spy(mask, task, initial):
-        seen.append({name: each.clone() for name, each in mask.items()})
-        trained = train(mask, task, initial)
-        for name, weight in trained[0].items():
-            weight[~mask[name]] = 100.0
-            if len(seen) > 1:
-                weight[mask[name]] = 0.0  # a tie with what was pruned, if that counted as zero
-        return trained
-
-    monkeypatch.setattr(pruning, "weights_under", spy)
-    last = prune(backbone, clouds, sparsity=15 / 16, allocation="uniform", recipe=FEW_STEPS).mask
-    chain = [*seen, last]
-    assert all(each.all() for each in chain[0].values())
-    for before, after in itertools.pairwise(chain):
-        for name, mask in after.items():
-            assert (before[name] >= mask).all()
-    # Each round keeps the same share: 240 to 15 in four rounds of a half.
-    sizes = [int(next(iter(each.values())).sum()) for each in chain]
-    assert sizes == [240, 120, 60, 30, 15]
 
 
 def test_pruning_keeps_the_largest_trained_weights(clouds):
