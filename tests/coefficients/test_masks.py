@@ -86,7 +86,6 @@ def test_a_new_task_starts_with_equal_coefficients(backbone, granularity, price)
         assert price or alpha.flatten()[0] == 0.25
     assert all(torch.equal(scale, torch.ones_like(scale)) for scale in coefficients.output_scale)
     assert (coefficients.grids is None) == (price is None)
-    assert coefficients.matrix().shape == (4, len(bank.layers))
 
 
 def test_present_numbers_go_on_where_they_were(backbone):

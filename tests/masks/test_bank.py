@@ -64,7 +64,7 @@ def broken(**changes):
         (
             "new",
             broken(**{"head.weight": torch.ones(20, 3, dtype=torch.bool)}),
-            r"head.weight must be booleans of shape \(3, 20\), got torch.bool of shape \(20, 3\)",
+            r"head.weight must have the shape \(3, 20\), got \(20, 3\)",
         ),
         (
             "new",

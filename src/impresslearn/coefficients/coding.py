@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 
 from impresslearn.masks.codec import read_layer, write_layer
 
-LARGEST = 127
-"""The largest magnitude that can be coded."""
+LARGEST = 127  # the largest magnitude that can be coded
 WORD = np.dtype("<u4")
 WHOLE = 1 << 24
 MODEL_BYTES = 2

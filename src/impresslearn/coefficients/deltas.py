@@ -23,8 +23,7 @@ from impresslearn.networks.layers import SmallParameter, TunedKind
 from impresslearn.networks.norms import batch_norms
 from impresslearn.networks.prediction import Statistics
 
-DELTA_STEP = 0.05
-"""The first step of coded changes of norms and biases."""
+DELTA_STEP = 0.05  # the first step of coded changes of norms and biases
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ that are there: W ⊙ (1 + Σ_t α_t M^t).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -29,15 +29,14 @@ from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
 from impresslearn.networks.layers import MaskableLayer
 
+# Coded mixtures start with weights of at most this times sqrt(2 / fan_in) (root mean square).
 FIRST_GAIN = 0.5
-"""Coded mixtures start with weights of at most this times sqrt(2 / fan_in) (root mean square)."""
-FIRST_STEP = 0.5
-"""The first step of coded alphas, as a share of the weights at the start."""
+FIRST_STEP = 0.5  # the first step of coded alphas, as a share of the weights at the start
 FIRST_SCALE_STEP = 0.1
+# The first step of alphas that change pretrained weights, as a share of these.
 RESIDUAL_STEP = 0.05
-"""The first step of alphas that change pretrained weights, as a share of these."""
+# The speed of alphas per unit: there are many, and each sees few weights.
 UNIT_LEVELS_PER_UNIT = 2.5
-"""The speed of alphas per unit: there are many, and each sees few weights."""
 TINY = 1e-30
 EMPTY = "the bank is empty; learn a basis task or add random masks first"
 
@@ -218,12 +217,8 @@ def _rms(tensor: Tensor) -> float:
     return float(tensor.float().square().mean().sqrt())
 
 
-def _per_layer(spec: CoefficientSpec) -> MaskMixture:
-    return MaskMixture(False, spec.output_scale, spec.residual)
+def _maker(per_unit: bool) -> Callable[[CoefficientSpec], MaskMixture]:
+    return lambda spec: MaskMixture(per_unit, spec.output_scale, spec.residual)
 
 
-def _per_unit(spec: CoefficientSpec) -> MaskMixture:
-    return MaskMixture(True, spec.output_scale, spec.residual)
-
-
-register_parametrisation(MaskMixture, {"layer": _per_layer, "unit": _per_unit})
+register_parametrisation(MaskMixture, {"layer": _maker(False), "unit": _maker(True)})

@@ -28,20 +28,17 @@ from impresslearn.errors import InputError
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
 
+# On a random network this share of the weights starts at 1, but at least 8 (or half) per unit.
 START_DENSITY, LEAST_PER_UNIT = 1 / 6, 8
-"""On a random network this share of the weights starts at 1, but at least 8 (or half) per unit."""
-GAIN = 0.5
-"""The layers' weights start this times sqrt(2 / fan_in) large (root mean square)."""
-RESIDUAL_STEP = 0.8
-"""The first step on pretrained weights, as a share of these."""
+GAIN = 0.5  # the layers' weights start this times sqrt(2 / fan_in) large (root mean square)
+RESIDUAL_STEP = 0.8  # the first step on pretrained weights, as a share of these
+# Integers move this much faster than the learning rate of the recipe says.
 LEVELS_PER_UNIT = 1.25
-"""Integers move this much faster than the learning rate of the recipe says."""
+# Densities that the price reckons with: a position never costs less or more than at these.
 DENSEST, SPARSEST = 0.1, 1e-4
-"""Densities that the price reckons with: a position never costs less or more than at these."""
+# The price takes at least this share of the sizes to be 1, and of the others to be larger.
 LOWEST_SHARE = 0.05
-"""The price takes at least this share of the sizes to be 1, and of the others to be larger."""
-LARGEST_STEP = 65504.0
-"""The largest step that float16 can hold."""
+LARGEST_STEP = 65504.0  # the largest step that float16 can hold
 
 
 @dataclass(frozen=True)

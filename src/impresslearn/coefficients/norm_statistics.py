@@ -31,13 +31,13 @@ from impresslearn.networks.norms import batch_norms
 from impresslearn.networks.prediction import Statistics, remeasured
 
 Floats = NDArray[np.float64]
-MEAN_STEP = 0.5
-"""Step of means, in deviations."""
-DEVIATION_STEP = 0.2
-"""Step of the natural logarithms of deviations."""
+# The means and variances that every task starts from, and the norms' ε.
+Origin = tuple[Floats, Floats, Floats | float]
+MEAN_STEP = 0.5  # step of means, in deviations
+DEVIATION_STEP = 0.2  # step of the natural logarithms of deviations
 FEWEST_MEASURED = 16
+# Numbers at most in the inputs that statistics are measured on: 1,365 images of 3 x 32 x 32.
 MEASURED_NUMBERS = 2**22
-"""Numbers at most in the inputs that statistics are measured on: 1,365 images of 3 x 32 x 32."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,7 @@ class StoredStatistics:
     @property
     def nbytes(self) -> int:
         """Bytes of the content."""
-        raw = self.values.values()
-        return sum(value.nbytes for value in raw) if self.code is None else len(self.code)
+        return len(self.content)
 
 
 def store_statistics(
@@ -87,12 +86,9 @@ def store_statistics(
 
     def settle(name: str, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
         prefix = f"{name}." if name else ""
-        grid = _Grid(
-            _floats(initial[f"{prefix}running_mean"]),
-            _floats(initial[f"{prefix}running_var"]),
-            epsilons[name],
-        )
-        means, variances = grid.moments(*grid.levels(_floats(mean), _floats(variance)))
+        first_means = _floats(initial[f"{prefix}running_mean"])
+        start = first_means, _floats(initial[f"{prefix}running_var"]), epsilons[name]
+        means, variances = _values(start, *_levels(start, _floats(mean), _floats(variance)))
         return torch.from_numpy(means).to(mean), torch.from_numpy(variances).to(variance)
 
     return coded_statistics(backbone, remeasured(backbone, weights, inputs, settle), gathered)
@@ -144,8 +140,8 @@ def _unpacked(backbone: Backbone, content: bytes) -> Statistics:
 
 def _encoded(backbone: Backbone, statistics: Statistics) -> bytes | None:
     """Medians, models and integers; None where there are larger ones than can be coded."""
-    grid, counts = _grid_of(backbone)
-    shifts, logarithms = grid.levels(*_moments(statistics))
+    start, counts = _start_of(backbone)
+    shifts, logarithms = _levels(start, *_moments(statistics))
     medians = []
     with np.errstate(invalid="ignore"):
         for layer in np.split(logarithms, np.cumsum(counts)[:-1]):
@@ -159,13 +155,13 @@ def _encoded(backbone: Backbone, statistics: Statistics) -> bytes | None:
 
 
 def _decoded(backbone: Backbone, content: bytes) -> Statistics:
-    grid, counts = _grid_of(backbone)
+    start, counts = _start_of(backbone)
     layers, channels = len(counts), sum(counts)
-    start = layers + 2 * MODEL_BYTES
-    models = [content[layers : layers + MODEL_BYTES], content[layers + MODEL_BYTES : start]]
-    shifts, logarithms = decode_levels(models, [(channels,)] * 2, content[start:])
+    second, stream = layers + MODEL_BYTES, layers + 2 * MODEL_BYTES
+    models = [content[layers:second], content[second:stream]]
+    shifts, logarithms = decode_levels(models, [(channels,)] * 2, content[stream:])
     logarithms += np.repeat(np.frombuffer(content[:layers], np.int8), counts)
-    means, variances = grid.moments(shifts.astype(np.float64), logarithms.astype(np.float64))
+    means, variances = _values(start, shifts.astype(np.float64), logarithms.astype(np.float64))
     statistics, place = {}, 0
     for name, like in backbone.initial_statistics().items():
         moments = variances if name.endswith("running_var") else means
@@ -174,45 +170,34 @@ def _decoded(backbone: Backbone, content: bytes) -> Statistics:
     return statistics
 
 
-@dataclass(frozen=True)
-class _Grid:
-    """The values that moments of some channels can be rounded to.
-
-    - means, variances: those that every task starts from.
-    - epsilon: the ε of the norm, for all channels or for each.
-    """
-
-    means: Floats
-    variances: Floats
-    epsilon: Floats | float
-
-    def levels(self, means: Floats, variances: Floats) -> tuple[Floats, Floats]:
-        """The nearest integers of means and of logarithms; NaN or infinite where none is near."""
-        with np.errstate(all="ignore"):
-            start = np.sqrt(self.variances + self.epsilon)
-            relative = np.sqrt(variances + self.epsilon) / start
-            logarithms = np.rint(np.log(relative) / DEVIATION_STEP)
-            deviations = start * np.exp(DEVIATION_STEP * logarithms)
-            return np.rint((means - self.means) / deviations / MEAN_STEP), logarithms
-
-    def moments(self, shifts: Floats, logarithms: Floats) -> tuple[Floats, Floats]:
-        """The means and variances that these integers stand for."""
-        with np.errstate(all="ignore"):
-            start = np.sqrt(self.variances + self.epsilon)
-            deviations = start * np.exp(DEVIATION_STEP * logarithms)
-            means = self.means + MEAN_STEP * shifts * deviations
-            return means, np.maximum(deviations**2 - self.epsilon, 0.0)
+def _levels(origin: Origin, means: Floats, variances: Floats) -> tuple[Floats, Floats]:
+    """The nearest integers of means and of logarithms; NaN or infinite where none is near."""
+    first_means, first_variances, epsilon = origin
+    with np.errstate(all="ignore"):
+        first = np.sqrt(first_variances + epsilon)
+        logarithms = np.rint(np.log(np.sqrt(variances + epsilon) / first) / DEVIATION_STEP)
+        deviations = first * np.exp(DEVIATION_STEP * logarithms)
+        return np.rint((means - first_means) / deviations / MEAN_STEP), logarithms
 
 
-def _grid_of(backbone: Backbone) -> tuple[_Grid, list[int]]:
-    """The grid of all channels of a network, and the number of channels of each norm."""
+def _values(origin: Origin, shifts: Floats, logarithms: Floats) -> tuple[Floats, Floats]:
+    """The means and variances that integers stand for."""
+    first_means, first_variances, epsilon = origin
+    with np.errstate(all="ignore"):
+        deviations = np.sqrt(first_variances + epsilon) * np.exp(DEVIATION_STEP * logarithms)
+        means = first_means + MEAN_STEP * shifts * deviations
+        return means, np.maximum(deviations**2 - epsilon, 0.0)
+
+
+def _start_of(backbone: Backbone) -> tuple[Origin, list[int]]:
+    """Where all channels of a network start, and the number of channels of each norm."""
     counts, epsilons = [], []
     for _, norm in batch_norms(backbone.module):
         if norm.running_mean is not None:
             counts.append(norm.num_features)
             epsilons.append(norm.eps)
-    moments = _moments(backbone.initial_statistics())
-    return _Grid(*moments, np.repeat(epsilons, counts)), counts
+    means, variances = _moments(backbone.initial_statistics())
+    return (means, variances, np.repeat(epsilons, counts)), counts
 
 
 def _moments(statistics: Statistics) -> tuple[Floats, Floats]:

@@ -10,12 +10,11 @@ of the learner's setting `granularity`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import chain, islice
+from itertools import chain
 from typing import Any, ClassVar, TypeVar
 
-import torch
 from torch import Tensor
 
 from impresslearn.checks import check_choice, check_number
@@ -31,8 +30,8 @@ from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
 from impresslearn.networks.layers import TUNED, TunedKind
 
+# Coded integers move this much faster than the learning rate of the recipe says.
 LEVELS_PER_UNIT = 10.0
-"""Coded integers move this much faster than the learning rate of the recipe says."""
 
 
 @dataclass(frozen=True)
@@ -187,20 +186,9 @@ class Coefficients:
         for tensors in self.numbers:
             yield from tensors
 
-    def matrix(self) -> Tensor:
-        """(N, layers) float32: the alphas, averaged over units where there is one per unit."""
-        if not self.alpha:
-            return torch.zeros(0, 0)
-        columns = []
-        for alpha in self.alpha:
-            column = alpha.mean(dim=1) if alpha.dim() == 2 else alpha
-            columns.append(column.detach().float().cpu())
-        return torch.stack(columns, dim=1)
-
-    def like(self, tensors: Sequence[Tensor], grids: Grids | None = None) -> Coefficients:
+    def like(self, tensors: Iterable[Tensor], grids: Grids | None = None) -> Coefficients:
         """Other numbers in the same places; tensors: in the order of `tensors`."""
-        numbers = grouped(tensors, self.numbers)
-        return replace(self, numbers=numbers, grids=grids)
+        return replace(self, numbers=grouped(list(tensors), self.numbers), grids=grids)
 
     def _mixture(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
         for part, tensors in zip(self.parts, self.numbers, strict=True):
@@ -237,8 +225,8 @@ class StoredCoefficients:
         """
         layouts = layouts_of(self.parts, backbone, self.num_masks, self.num_classes)
         tensors, grids = decode_tensors(self.content, list(chain(*layouts)), self.precision)
-        numbers = grouped(tensors, layouts, backbone.device)
-        return Coefficients(self.parts, numbers, self.num_masks, grids)
+        moved = [tensor.to(backbone.device) for tensor in tensors]
+        return Coefficients(self.parts, grouped(moved, layouts), self.num_masks, grids)
 
 
 def store_coefficients(
@@ -274,16 +262,12 @@ def task_weights(
 Value = TypeVar("Value")
 
 
-def grouped(
-    values: Sequence[Value], sizes: Sequence[Sequence], device: torch.device | None = None
-) -> tuple[tuple[Value, ...], ...]:
-    """Values in consecutive groups as long as the sequences of `sizes`, moved to a device."""
-    rest, groups = iter(values), []
+def grouped(values: Sequence[Value], sizes: Sequence[Sequence]) -> tuple[tuple[Value, ...], ...]:
+    """Values in consecutive groups as long as the sequences of `sizes`."""
+    groups, place = [], 0
     for group in sizes:
-        members: list[Any] = list(islice(rest, len(group)))
-        for place, member in enumerate(members):
-            members[place] = member if device is None else member.to(device)
-        groups.append(tuple(members))
+        groups.append(tuple(values[place : place + len(group)]))
+        place += len(group)
     return tuple(groups)
 
 

@@ -24,11 +24,10 @@ from impresslearn.coefficients.coding import LARGEST, MODEL_BYTES, decode_levels
 from impresslearn.errors import InputError
 
 Precision = Literal["float32", "float16", "int8", "int5", "int4", "coded"]
-PRECISIONS: tuple[Precision, ...] = get_args(Precision)
-"""From most to fewest bits."""
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)  # from most to fewest bits
 _FLOATS = ("float32", "float16")
+# Bits per integer; under "coded" only for numbers that training did not leave on a grid.
 _BITS = {"int8": 8, "int5": 5, "int4": 4, "coded": 4}
-"""Bits per integer; under "coded" only for numbers that training did not leave on a grid."""
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ from torch import Tensor
 from impresslearn.coefficients.coding import LARGEST
 from impresslearn.coefficients.quantisation import Grid
 
-SMALLEST_STEP = 2.0**-24
-"""The least step that float16 can hold."""
+SMALLEST_STEP = 2.0**-24  # the least step that float16 can hold
 
 
 class QuantizedParameters:

@@ -27,21 +27,18 @@ from impresslearn.coefficients.quantisation import Grid, TensorLayout
 from impresslearn.errors import InputError
 from impresslearn.networks import Backbone
 
+# The inverse strength of the L2 penalty, for features whose mean squared length is 64.
 C = 0.1
-"""The inverse strength of the L2 penalty, for features whose mean squared length is 64."""
+# Features are scaled to this root mean squared length before the regression.
 FEATURE_NORM = 8.0
-"""Features are scaled to this root mean squared length before the regression."""
+# Components are divided by their variance to this power: half of the way to equal variances.
 WHITENING = 0.25
-"""Components are divided by their variance to this power: half of the way to equal variances."""
-MOST_EXACT = 4096
-"""Features at most for components by a full decomposition."""
+MOST_EXACT = 4096  # features at most for components by a full decomposition
+# Tried steps of the grid, in units of the weights' root mean square.
 STEPS = 2.0 ** np.arange(-3, 4.5, 0.5)
-"""Tried steps of the grid, in units of the weights' root mean square."""
 BIAS_STEP = 1 / 16
-COARSEST = 2.0
-"""Step of the bias, in nats, up to which it is of use."""
-TINY, HUGE = 2.0**-24, 65504.0
-"""The least and the largest number of float16."""
+COARSEST = 2.0  # step of the bias, in nats, up to which it is of use
+TINY, HUGE = 2.0**-24, 65504.0  # the least and the largest number of float16
 UNSUITED = "are too large, or differ too little, to be kept in 16 bits; scale the inputs"
 
 

@@ -10,8 +10,7 @@ from impresslearn.kernels.compiling import compiled
 FLOAT, COUNT = types.float32, types.int64
 FLOATS = types.Array(FLOAT, 1, "C", readonly=True)  # takes writable ones too
 
-FEW = 64
-"""Numbers inside the bracket that are cheaper to sort than to count again."""
+FEW = 64  # numbers inside the bracket that are cheaper to sort than to count again
 BLOCK = 64
 MAX_PASSES = 12
 

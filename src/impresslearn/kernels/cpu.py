@@ -23,11 +23,11 @@ PARTIAL_BLOCKS = 16
 WHOLE_ROWS = 16
 """Blocks hold a multiple of 16 rows: rows of an even number of bytes then fill at least half lines
 of the cache."""
+# Masked additions (weights x masks) below which handing work to other threads costs more.
 SMALL_WORK = 400_000
-"""Masked additions (weights x masks) below which handing work to other threads costs more."""
 
+# (address of the scratch memory, first row, row after the last).
 Kernel = Callable[[int, int, int], object]
-"""(address of the scratch memory, first row, row after the last)."""
 
 
 @functools.lru_cache(maxsize=8)

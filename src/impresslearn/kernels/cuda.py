@@ -17,10 +17,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-TILE_WORDS = 128
-"""Words of bits in a tile: one a thread of four warps."""
+TILE_WORDS = 128  # words of bits in a tile: one a thread of four warps
+# Words of one row in a tile, at most: 64 bytes of bits, and the 512 weights under them.
 ROW_WORDS = 32
-"""Words of one row in a tile, at most: 64 bytes of bits, and the 512 weights under them."""
 
 
 @triton.jit

@@ -15,10 +15,9 @@ import numpy as np
 from impresslearn.kernels.compiling import usable
 
 SAMPLE = 4096
-SMALL = 20_000
-"""Numbers up to which a partition is as fast."""
+SMALL = 20_000  # numbers up to which a partition is as fast
+# Standard deviations of a rank in the sample to either side of the threshold.
 DEVIATIONS = 4.0
-"""Standard deviations of a rank in the sample to either side of the threshold."""
 
 
 def kth_largest(values: np.ndarray, count: int) -> tuple[float, int]:

@@ -21,8 +21,7 @@ from impresslearn.masks.codec import encode_mask
 from impresslearn.networks import Backbone
 from impresslearn.networks.layers import MaskableLayer, checked_layers
 
-GROWTH = 16
-"""A full bank grows by a sixteenth, so that spare storage stays under 7%."""
+GROWTH = 16  # a full bank grows by a sixteenth, so that spare storage stays under 7%
 
 
 @dataclass(frozen=True)
@@ -48,8 +47,8 @@ class MaskInfo:
         return self.source == "random"
 
 
+# A mask's origin and its packed bits, (units, row_bytes) uint8 per layer.
 PackedMask = tuple[MaskInfo, Sequence[Tensor]]
-"""A mask's origin and its packed bits, (units, row_bytes) uint8 per layer."""
 
 
 def packed_mask(
@@ -93,12 +92,6 @@ class Overlap:
     by_layer: Tensor
     expected_by_layer: Tensor
     names: tuple[str, ...]
-
-    def __repr__(self) -> str:
-        pairs = ~torch.eye(len(self.names), dtype=torch.bool)
-        ratios = (self.measured / self.expected)[pairs]
-        least, most = ratios.min(), ratios.max()
-        return f"Overlap({len(self.names)} masks, {least:.2f} to {most:.2f} times chance)"
 
 
 class MaskBank:
@@ -283,7 +276,7 @@ class MaskBank:
         )
 
     def check(self, mask: Mapping[str, Tensor]) -> None:
-        """Raises InputError unless a mask has booleans of every layer's shape, and no others."""
+        """Raises InputError unless a mask has every layer in its shape, and no others."""
         names = {layer.name for layer in self.layers}
         if set(mask) != names:
             missing, unknown = sorted(names - set(mask))[:3], sorted(set(mask) - names)[:3]
@@ -293,10 +286,10 @@ class MaskBank:
             )
         for layer in self.layers:
             values = mask[layer.name]
-            if tuple(values.shape) != layer.shape or values.dtype != torch.bool:
+            if tuple(values.shape) != layer.shape:
                 raise InputError(
-                    f"the mask of {layer.name} must be booleans of shape {layer.shape}, got "
-                    f"{values.dtype} of shape {tuple(values.shape)}"
+                    f"the mask of {layer.name} must have the shape {layer.shape}, got "
+                    f"{tuple(values.shape)}"
                 )
 
 
@@ -308,10 +301,12 @@ def checked_mask(mask: Any) -> dict[str, Tensor]:
         raise InputError(f"a mask maps layer names to tensors of booleans, got {got}")
     checked = {}
     for name, ones in mask.items():
-        checked[name] = torch.from_numpy(ones.copy()) if isinstance(ones, np.ndarray) else ones
-        if not isinstance(checked[name], Tensor) or checked[name].dtype != torch.bool:
-            kind = getattr(checked[name], "dtype", type(ones).__name__)
+        # A copy: arrays that are read-only would give tensors that warn.
+        tensor = torch.from_numpy(ones.copy()) if isinstance(ones, np.ndarray) else ones
+        kind = getattr(tensor, "dtype", type(ones).__name__)
+        if kind != torch.bool:
             raise InputError(
                 f"a mask maps layer names to tensors of booleans; {name} is {kind}; use .bool()"
             )
+        checked[name] = tensor
     return checked

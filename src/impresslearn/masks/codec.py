@@ -45,19 +45,18 @@ HALVING = 16
 LAST_LEVEL = 14 * HALVING
 LEVELS = 2 * LAST_LEVEL + 1
 STEPS = 6
+# Codes of a block: nothing but zeros, nothing but ones, or MIXED + k, the k-th of its levels.
 ZEROS, ONES, MIXED = 0, 1, 2
-"""Codes of a block: nothing but zeros, nothing but ones, or MIXED + k, the k-th of its levels."""
 
 MAX_CLASSES = 64
-BLOCK_BITS = 4.5
-"""About what the codec pays to tell the density of a block."""
+BLOCK_BITS = 4.5  # about what the codec pays to tell the density of a block
 START_ROWS, START_COLUMNS = 24, 12
 MAX_MOVES = 20
 MAX_ROUNDS = 4
 
 
+# The densities that a layer's blocks may have: lowest level, step between levels, their number.
 Palette = tuple[int, int, int]
-"""The densities that a layer's blocks may have: lowest level, step between levels, their number."""
 
 
 def encode_mask(layers: Sequence[Mask]) -> bytes:

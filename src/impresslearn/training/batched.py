@@ -14,12 +14,11 @@ from impresslearn.errors import ImpressLearnError, InputError, TrainingError
 from impresslearn.training.loop import FitResult, TaskTraining, Trainable, fit
 from impresslearn.training.progress import Progress, silent
 
+# Bytes that tasks side by side may take, approximately: many small networks fill a GPU.
 MEMORY = 2 * 1024**3
-"""Bytes that tasks side by side may take, approximately: many small networks fill a GPU."""
+# Copies of the weights in memory: stacked, with gradients, and about as much in activations.
 COPIES = 6
-"""Copies of the weights in memory: stacked, with gradients, and about as much in activations."""
-STATES = 4
-"""A parameter, its gradient and two moments of Adam."""
+STATES = 4  # a parameter, its gradient and two moments of Adam
 
 Problem = tuple[TaskTraining, Trainable]
 Key = TypeVar("Key")

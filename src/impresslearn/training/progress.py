@@ -21,10 +21,10 @@ from typing import Any
 
 from impresslearn.errors import InputError, visible
 
+# A function of the training's title, the steps taken, and numbers by their names.
 Log = Callable[[str, int, dict[str, float]], Any]
-"""A function of the training's title, the steps taken, and numbers by their names."""
+# True, False, "auto" (a bar if standard error is a terminal), or a log in their place.
 ProgressChoice = bool | str | Log
-"""True, False, "auto" (a bar if standard error is a terminal), or a log in their place."""
 
 
 @dataclass(frozen=True)
