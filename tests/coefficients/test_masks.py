@@ -79,7 +79,6 @@ def test_a_new_task_starts_with_equal_coefficients(backbone, granularity, price)
     bank = random_bank(backbone.layers, 4, 0.5)
     training = CoefficientTraining(CoefficientSpec(granularity, True, price))
     coefficients: Coefficients = trainable_numbers(backbone, bank, training, 100, 3).result()
-    assert coefficients.granularity == granularity
     assert coefficients.parts[0] == MaskMixture(granularity == "unit", True)
     for alpha in coefficients.alpha:
         assert (alpha - alpha.flatten()[0]).abs().max() < 1e-6

@@ -37,7 +37,7 @@ def test_tasks_are_learned_without_masks_and_nothing_is_forgotten(tmp_path: Path
         assert torch.equal(learner.logits(INPUTS, name), logits)
         assert torch.equal(learner.export(name)(INPUTS), logits)
         numbers = learner.coefficients_[name]
-        assert (numbers.num_masks, numbers.granularity, numbers.alpha) == (0, "weight", ())
+        assert (numbers.num_masks, numbers.alpha) == (0, ())
         assert all(bool((each >= 0).all()) for each in numbers.of("multipliers") or ())
     path = tmp_path / "a.impress"
     learner.save(path)

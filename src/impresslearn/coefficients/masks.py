@@ -57,11 +57,6 @@ class MaskMixture(Parametrisation):
     kind = "masks"
     uses_masks = True
 
-    @property
-    def granularity(self) -> str:
-        """ "unit" or "layer"."""
-        return "unit" if self.per_unit else "layer"
-
     def layout(self, backbone: Backbone, num_masks: int, num_classes: int) -> list[TensorLayout]:
         """An alpha per layer, then a scale per layer."""
         tensors = []

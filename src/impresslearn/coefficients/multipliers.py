@@ -51,7 +51,6 @@ class Multipliers(Parametrisation):
     residual: bool = False
 
     kind = "multipliers"
-    granularity = "weight"
     is_sparse = True
     # In full from the first step on, the price takes all integers before the loss needs any.
     price_warmup = 0.5

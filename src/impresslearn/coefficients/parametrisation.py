@@ -150,11 +150,6 @@ class Coefficients:
         return sum(tensor.numel() for tensor in self.tensors())
 
     @property
-    def granularity(self) -> str:
-        """The value of the setting `granularity` that gives such coefficients."""
-        return getattr(self.parts[0], "granularity", self.parts[0].kind) if self.parts else "layer"
-
-    @property
     def residual(self) -> bool:
         """Whether they change the network's own weights."""
         return any(getattr(part, "residual", False) for part in self.parts)

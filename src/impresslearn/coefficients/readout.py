@@ -57,7 +57,6 @@ class Readout(Parametrisation):
     residual: bool = False
 
     kind = "readout"
-    granularity = "readout"
     uses_masks = True
     closed_form = True
 

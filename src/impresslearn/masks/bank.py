@@ -249,15 +249,13 @@ class MaskBank:
                 "perhaps; give that one, or append the masks to a new MaskBank to use them here"
             )
 
-    def overlap(self, names: Sequence[str] | None = None) -> Overlap:
-        """Pairwise Jaccard overlap of the named masks (all by default), with its expectation."""
-        chosen = tuple(self.names if names is None else names)
-        if len(chosen) < 2:
-            raise InputError(f"overlap compares at least two masks, got {len(chosen)}")
-        index = torch.tensor([self.index(name) for name in chosen], device=self.device)
+    def overlap(self) -> Overlap:
+        """Pairwise Jaccard overlap of all masks, with its expectation."""
+        if len(self) < 2:
+            raise InputError(f"overlap compares at least two masks, got {len(self)}")
         shared, chance, total = [], [], []
         for layer, storage in zip(self.layers, self._storage, strict=True):
-            bits, counts = storage[index], []
+            bits, counts = storage[: len(self)], []
             for packed in bits:
                 # The mask sums of one mask's ones are what it shares with every mask.
                 row = unpack(packed, layer.fan_in).float()
@@ -272,7 +270,7 @@ class MaskBank:
             by_chance.sum(0) / (either - by_chance).sum(0),
             both / (either - both),
             by_chance / (either - by_chance),
-            chosen,
+            self.names,
         )
 
     def check(self, mask: Mapping[str, Tensor]) -> None:
