@@ -348,12 +348,12 @@ class Store:
         with self.committing, self.database.transaction():
             *former, present = self.versions(name)
             if version > len(former):
-                if version == present.version:
-                    have = f"is at version {version} already"
-                elif former:
-                    have = f"has the former versions 1 to {len(former)}, got version {version}"
-                else:
+                if not former:
                     have = f"has no former version, got version {version}"
+                elif version == present.version:
+                    have = f"is at version {version} already"
+                else:
+                    have = f"has the former versions 1 to {len(former)}, got version {version}"
                 raise InputError(f"task {name!r} {have}")
             restored = former[version - 1].as_version(present.version + 1, restored=version)
             self._check_masks_of(restored)
