@@ -11,7 +11,7 @@ from torch import nn
 
 from impresslearn import create_backbone
 from impresslearn.errors import InputError
-from impresslearn.export import export_module, export_program, export_safetensors, export_task
+from impresslearn.export import export_module, export_task
 from impresslearn.networks import adapt
 from toys import ConvNet, blobs
 
@@ -55,7 +55,7 @@ def of_metadata(metadata):
 )
 def test_weights_load_into_the_network(kind, make, tmp_path):
     learner, inputs = learned(kind)
-    path = export_safetensors(model_of(learner), tmp_path / "new.safetensors")
+    path = export_task(model_of(learner), tmp_path / "new.safetensors")
     tensors, metadata = read_weights(path)
     module = make(metadata).eval()
     state = module.state_dict()
@@ -87,10 +87,10 @@ class Fickle(nn.Linear):
 def test_networks_that_a_format_cannot_hold(tmp_path):
     task = model_of(learned(adapt(Noted(16, 3), head="shared"))[0])
     with pytest.raises(InputError, match=r"Noted keeps a str as '_extra_state'"):
-        export_safetensors(task, tmp_path / "new.safetensors")
+        export_task(task, tmp_path / "new.safetensors")
     task = model_of(learned(adapt(Fickle(16, 3), head="shared"))[0])
     with pytest.raises(InputError, match=r"torch.export cannot trace Fickle: .*safetensors") as e:
-        export_program(task, tmp_path / "new.pt2", blobs()[0])
+        export_task(task, tmp_path / "new.pt2", blobs()[0])
     assert "\n" not in str(e.value)
     assert list(tmp_path.iterdir()) == []
 
@@ -107,7 +107,7 @@ def test_a_program_has_the_modules_logits(kind, fold, example, tmp_path):
     learner, inputs = learned(kind)
     inputs = inputs if fold is None else inputs.reshape(-1, *fold)
     path = tmp_path / "new.pt2"
-    export_program(model_of(learner), path, inputs[:1].numpy() if example else None)
+    export_task(model_of(learner), path, inputs[:1].numpy() if example else None)
     program, metadata = reload(path)
     module = export_module(model_of(learner))
     for count in (1, 2, 9) if learner.backbone.norm != "batch" else (2, 9):
@@ -145,6 +145,5 @@ def test_the_suffix_says_the_format(learner, tmp_path):
 
 
 def test_a_folder_that_is_not_there(learner, tmp_path):
-    for write, suffix in ((export_task, "pt2"), (export_program, "pt2"), (export_safetensors, "s")):
-        with pytest.raises(InputError, match=r"^cannot write .*: there is no folder .*nowhere$"):
-            write(model_of(learner), tmp_path / "nowhere" / f"a.{suffix}")
+    with pytest.raises(InputError, match=r"^cannot write .*: there is no folder .*nowhere$"):
+        export_task(model_of(learner), tmp_path / "nowhere" / "a.pt2")

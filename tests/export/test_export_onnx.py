@@ -12,7 +12,7 @@ from impresslearn.errors import (
     MissingDependencyError,
     NotLearnedWarning,
 )
-from impresslearn.export import export_module, export_onnx, export_task
+from impresslearn.export import export_module, export_task
 from impresslearn.export import formats as exporter
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed")
@@ -73,9 +73,9 @@ def test_other_networks(kind, error, example, tmp_path):
 def test_what_onnxruntime_cannot_run(tmp_path):
     task, path = model_of(learned("bfloat16")[0]), tmp_path / "new.onnx"
     with pytest.raises(ImpressLearnError, match=r"cannot run .* in torch.bfloat16: .*verify=False"):
-        export_onnx(task, path)
+        export_task(task, path)
     assert not path.exists()
-    export_onnx(task, path, verify=False)
+    export_task(task, path, verify=False)
     onnx.checker.check_model(str(path))
 
 
@@ -91,7 +91,7 @@ def test_a_wrong_model_is_not_written(learner, tmp_path, monkeypatch, change, me
     run, path = exporter._run, tmp_path / "new.onnx"
     monkeypatch.setattr(exporter, "_run", lambda *args: change(run(*args)))
     with pytest.raises(ImpressLearnError, match=message):
-        export_onnx(model_of(learner), path)
+        export_task(model_of(learner), path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -101,11 +101,11 @@ def test_what_cannot_be_translated(learner, tmp_path, monkeypatch):
 
     monkeypatch.setattr(torch.onnx, "export", fail)
     with pytest.raises(InputError, match=r"translated to ONNX: no such operator; a .pt2"):
-        export_onnx(model_of(learner), tmp_path / "new.onnx")
+        export_task(model_of(learner), tmp_path / "new.onnx")
 
 
 @pytest.mark.parametrize("missing", ["onnx", "onnxscript"])
 def test_without_the_packages(learner, tmp_path, monkeypatch, missing):
     monkeypatch.setattr(exporter, "find_spec", lambda name: None if name == missing else object())
     with pytest.raises(MissingDependencyError, match=rf"needs {missing}: pip install 'impr"):
-        export_onnx(model_of(learner), tmp_path / "new.onnx")
+        export_task(model_of(learner), tmp_path / "new.onnx")

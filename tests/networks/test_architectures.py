@@ -28,14 +28,6 @@ def test_resnet18_at_width_48(num_classes, weights):
     assert sum(layer.shape[2:] == (1, 1) for layer in backbone.layers) == 4
 
 
-def test_a_block_is_convolutions_beside_a_shortcut():
-    module = create_backbone("resnet18", num_classes=2, width=4, norm="per_task").module.eval()
-    block, maps = module.blocks[2], module.blocks[:2](module.stem(torch.randn(2, 3, 32, 32)))
-    inner = block.norm2(block.conv2(torch.relu(block.norm1(block.conv1(maps)))))
-    assert inner.shape == (2, 8, 16, 16)
-    torch.testing.assert_close(block(maps), torch.relu(inner + block.shortcut(maps)))
-
-
 def test_resnet50_has_53_convolutions_and_a_head():
     with torch.device("meta"):
         module = resnet50(1000, "per_task")

@@ -1,8 +1,5 @@
 """Logits of a task in parts, norms while learning, and the cache of effective weights."""
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 import torch
 from torch import nn
@@ -98,21 +95,3 @@ def test_the_cache_keeps_what_was_used_last():
     assert get("b") is get("b")
     # Going through all tasks once drops nobody's weights.
     assert get("new", evict_others=False) is not get("new", evict_others=False)
-
-
-def test_others_are_served_while_weights_are_mixed():
-    cache, mixing, over = WeightCache(limit=1000), threading.Event(), threading.Event()
-    quick = cache.get("quick", lambda: {"w": torch.zeros(2)})
-
-    def mix():
-        mixing.set()
-        assert over.wait(5)
-        return {"w": torch.ones(2)}
-
-    with ThreadPoolExecutor(2) as pool:
-        slow = pool.submit(cache.get, "slow", mix)
-        mixing.wait()
-        assert pool.submit(cache.get, "quick", dict).result(timeout=2) is quick
-        ours = cache.get("slow", lambda: {"w": torch.zeros(3)})
-        over.set()
-        assert slow.result() is ours is cache.get("slow", dict)

@@ -27,45 +27,55 @@ METADATA_FILE = "impresslearn.json"
 """The extra file of a .pt2 archive that holds the metadata."""
 
 
-def export_task(task: TaskModel, path: str | os.PathLike, example: Any = None) -> Path:
+def export_task(
+    task: TaskModel, path: str | os.PathLike, example: Any = None, *, verify: bool = True
+) -> Path:
     """Writes a task to a file that needs no part of this library, and returns its path.
 
     - `task`: from `learner.task_model`.
-    - `path`: of the file; its suffix, one of `FORMATS`, is the format.
-    - `example`: a batch of inputs (n, ...) of the size that an .onnx or .pt2 file is made for;
-      needed if the backbone takes inputs of any size.
+    - `path`: of the file; its suffix is the format, see below.
+    - `example`: a batch of inputs (n, ...) of the size that an .onnx or .pt2 file is made for, n
+      stays free; needed if the backbone takes inputs of any size.
+    - `verify`: whether to compare the logits of an .onnx file with the module's, where onnxruntime
+      is installed: by at most 1e-3 of their Euclidean norm, 1e-1 in half precision.
 
-    Raises InputError for another suffix, and the errors of `export_safetensors`, `export_onnx` and
-    `export_program`.
-    """
-    check_place(path)
-    suffix = os.path.splitext(path)[1][1:].lower()
-    if suffix == "safetensors":
-        return export_safetensors(task, path)
-    if suffix == "onnx":
-        return export_onnx(task, path, example)
-    if suffix == "pt2":
-        return export_program(task, path, example)
-    raise InputError(f"the path of an export must end in .{', .'.join(FORMATS)}, got {path}")
-
-
-def export_safetensors(task: TaskModel, path: str | os.PathLike) -> Path:
-    """Writes the network's state dict with the task's weights and statistics in it.
-
-    It loads into the module of `create_backbone` called with the `backbone` of the file's metadata,
-    or into your own module, without this library:
+    .safetensors holds the network's state dict with the task's weights and statistics in it. It
+    loads into the module of `create_backbone` called with the `backbone` of the file's metadata, or
+    into your own module:
 
         state = module.state_dict()
         state.update(safetensors.torch.load_file(path))
         module.load_state_dict(state)
 
-    Names, shapes and dtypes are the network's. A task with its own head has one row per class
-    in it: pass num_classes=len(classes) to `create_backbone`. In a shared head with more outputs
-    than classes only the first len(classes) are the task's. The metadata are `TaskModel.metadata`.
-    Raises InputError if the file cannot be written, the task is a readout of several networks, or
-    the state dict holds something other than tensors.
+    A task with its own head has one row per class in it: pass num_classes=len(classes) to
+    `create_backbone`. In a shared head only the first len(classes) outputs are the task's.
+
+    .pt2 is a program of `torch.export` on the CPU, from inputs (n, ...) to logits (n, K). torch
+    alone loads it, and about["impresslearn.json"] then holds the metadata:
+
+        torch.export.load(path, extra_files=(about := {"impresslearn.json": ""})).module()
+
+    .onnx has the input "input" (batch, ...) and the output "logits" (batch, K). Several inputs keep
+    their names, or are "input_0", "input_1" and so on.
+
+    Every file holds `TaskModel.metadata`. Raises InputError for another suffix, if sizes are
+    missing, the format cannot hold the network or the file cannot be written;
+    MissingDependencyError for .onnx without onnx and onnxscript; ImpressLearnError if onnxruntime
+    cannot run the model or computes something else, and then nothing is written.
     """
     check_place(path)
+    suffix = os.path.splitext(path)[1][1:].lower()
+    if suffix == "safetensors":
+        return write_file(path, _weights(task))
+    if suffix == "onnx":
+        return write_file(path, _onnx(task, example, verify))
+    if suffix == "pt2":
+        return write_file(path, _program(task, example))
+    raise InputError(f"the path of an export must end in .{', .'.join(FORMATS)}, got {path}")
+
+
+def _weights(task: TaskModel) -> bytes:
+    """The content of a .safetensors file."""
     if task.view.others:
         raise InputError(
             f"task {task.name!r} reads the features of {1 + len(task.view.others)} networks, which "
@@ -80,52 +90,25 @@ def export_safetensors(task: TaskModel, path: str | os.PathLike) -> Path:
             )
         # Copies, because the format refuses tensors that share memory.
         tensors[name] = value.detach().cpu().clone().contiguous()
-    return write_file(path, save(tensors, task.metadata()))
+    return save(tensors, task.metadata())
 
 
-def export_program(task: TaskModel, path: str | os.PathLike, example: Any = None) -> Path:
-    """Writes a program of `torch.export` that maps inputs (n, ...) to logits (n, K) on the CPU.
-
-    - `task`, `path`: as in `export_task`.
-    - `example`: a batch of inputs (n, ...); n is free, the program keeps its other sizes.
-      Needed if the backbone takes inputs of any size.
-
-    Load the file with torch alone:
-
-        torch.export.load(path, extra_files=(about := {"impresslearn.json": ""})).module()
-
-    about["impresslearn.json"] then holds `TaskModel.metadata` as a JSON object. Raises InputError
-    if sizes are missing, torch cannot trace the network, or the file cannot be written.
-    """
-    check_place(path)
+def _program(task: TaskModel, example: Any) -> bytes:
+    """The content of a .pt2 file."""
     program = _traced(task, export_module(task).cpu(), task.example_inputs(example))
     data = io.BytesIO()
     metadata = json.dumps(task.metadata(), ensure_ascii=False)
     with _one_line(f"torch cannot save {task.backbone.name}", "a .safetensors file can be"):
         torch.export.save(program, data, extra_files={METADATA_FILE: metadata})
-    return write_file(path, data.getvalue())
+    return data.getvalue()
 
 
-def export_onnx(
-    task: TaskModel, path: str | os.PathLike, example: Any = None, *, verify: bool = True
-) -> Path:
-    """Writes an ONNX model with the input "input" (batch, ...) and the output "logits" (batch, K).
-
-    - `task`, `path`, `example`: as in `export_program`.
-    - `verify`: whether to compare the model's logits with the module's, where onnxruntime is
-      installed: by at most 1e-3 of their Euclidean norm, 1e-1 in half precision.
-
-    The batch size is free. Several inputs keep their names, or are "input_0", "input_1" and so on.
-    The metadata_props are those of `TaskModel.metadata`. Raises MissingDependencyError without onnx
-    and onnxscript; InputError if sizes are missing, the network cannot be translated or the file
-    cannot be written; ImpressLearnError if onnxruntime cannot run the model or computes something
-    else, and then nothing is written.
-    """
+def _onnx(task: TaskModel, example: Any, verify: bool) -> bytes:
+    """The content of an .onnx file."""
     for package in ("onnx", "onnxscript"):
         if find_spec(package) is None:
             line = f"exporting to ONNX needs {package}: pip install 'impresslearn[onnx]'"
             raise MissingDependencyError(line)
-    check_place(path)
     inputs, names = task.example_inputs(example), ["input"]
     if isinstance(inputs, Inputs):
         names = [key if isinstance(key, str) else f"input_{key}" for key, _ in inputs.items()]
@@ -146,7 +129,7 @@ def export_onnx(
         model = translated.model_proto.SerializeToString()
     if verify and find_spec("onnxruntime") is not None:
         _verify(task, module, model, inputs, names)
-    return write_file(path, model)
+    return model
 
 
 @torch.no_grad()
