@@ -76,13 +76,13 @@ def test_a_third_or_all_thirds_of_a_packed_weight_are_chosen():
 
 def test_embeddings_and_what_is_tied_to_them_are_masked_only_if_included():
     assert names(Tied()) == ["hidden.weight"]
-    assert names(Tied(), include=["hidden.weight", "out.weight"]) == [
+    assert names(Tied(), include=["hidden.weight", "tokens.weight"]) == [
         "tokens.weight",
         "hidden.weight",
     ]
     assert names(Tied(), include=["*"]) == ["tokens.weight", "hidden.weight"]
     inputs = torch.arange(6).view(2, 3)
-    backbone, module = adapt(Tied(), include=["out.weight"], head="shared"), Tied()
+    backbone, module = adapt(Tied(), include=["tokens.weight"], head="shared"), Tied()
     half = {"tokens.weight": backbone.weights["tokens.weight"] * 0.5}
     module.load_state_dict(backbone.module.state_dict())
     module.tokens.weight.data *= 0.5

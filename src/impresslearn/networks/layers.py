@@ -74,55 +74,32 @@ class MaskableLayer:
         return parameter.chunk(3)[THIRDS.index(self.part)] if self.part else parameter
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A layer that can be masked.
+def candidates(module: nn.Module) -> dict[MaskableLayer, bool]:
+    """All layers that masks can cover, in module order, and whether an embedding uses the weight.
 
-    - `names`: all names of its parameter, if several modules share it.
-    - `is_embedding`: whether an embedding uses the parameter; it is masked only if it is included.
-    """
-
-    layer: MaskableLayer
-    names: tuple[str, ...]
-    is_embedding: bool
-
-    def fits(self, pattern: str) -> bool:
-        """Whether a pattern is or matches a name of the layer or its parameter."""
-        for name in (self.layer.name, *self.names):
-            if name == pattern or fnmatchcase(name, pattern):
-                return True
-        return False
-
-
-def candidates(module: nn.Module) -> list[Candidate]:
-    """All layers that masks can cover, in module order; a shared weight is one layer.
-
-    Weights that are computed from other parameters (parametrised, normed or pruned) are none.
-    Raises InputError for lazy parameters.
+    A shared weight is one layer, under its first name. Weights that are computed from other
+    parameters (parametrised, normed or pruned) are none. Raises InputError for lazy parameters.
     """
     for name, tensor in chain(module.named_parameters(), module.named_buffers()):
         if is_lazy(tensor):
             raise InputError(f"{name} is lazy and has no shape yet; run the module on a batch once")
-    names: dict[int, list[str]] = {}
-    for name, parameter in module.named_parameters(remove_duplicate=False):
-        names.setdefault(id(parameter), []).append(name)
     embedded: set[int] = set()
     for owner in module.modules():
         if isinstance(owner, EMBEDDINGS):
             embedded.update(map(id, owner.parameters(recurse=False)))
-    layers: dict[tuple[int, Part], Candidate] = {}
+    layers: dict[MaskableLayer, bool] = {}
+    seen: set[tuple[int, Part]] = set()
     for prefix, owner in module.named_modules():
         for short, part in _weights_of(owner):
             weight = owner._parameters.get(short)
-            if weight is None or not weight.numel():
+            if weight is None or not weight.numel() or (id(weight), part) in seen:
                 continue
+            seen.add((id(weight), part))
             name = f"{prefix}.{short}" if prefix else short
             name = f"{name}.{part}" if part in THIRDS else name
             view = MaskableLayer(name, (), part).of(weight)
-            layer = MaskableLayer(name, tuple(view.shape), part)
-            candidate = Candidate(layer, tuple(names[id(weight)]), id(weight) in embedded)
-            layers.setdefault((id(weight), part), candidate)
-    return list(layers.values())
+            layers[MaskableLayer(name, tuple(view.shape), part)] = id(weight) in embedded
+    return layers
 
 
 def maskable_layers(
@@ -144,11 +121,11 @@ def maskable_layers(
         kind = type(module).__name__
         raise InputError(f"{kind} has no maskable layer; expected an nn.Linear or nn.Conv in it")
     if include is None:
-        chosen = [candidate for candidate in layers if not candidate.is_embedding]
+        chosen = [layer for layer, is_embedding in layers.items() if not is_embedding]
     else:
         chosen = _matching("include", include, layers)
     skipped = _matching("skip", skip, layers)
-    masked = tuple(candidate.layer for candidate in chosen if candidate not in skipped)
+    masked = tuple(layer for layer in chosen if layer not in skipped)
     if not masked:
         raise InputError(
             f"include and skip leave none of the {len(layers)} maskable layers; keep at least one "
@@ -313,12 +290,23 @@ def _weights_of(module: nn.Module) -> list[tuple[str, Part]]:
     return weights
 
 
-def _matching(word: str, patterns: Collection[str], layers: list[Candidate]) -> list[Candidate]:
-    """The candidates that fit any pattern. Raises InputError for a pattern that fits none."""
-    patterns = [patterns] if isinstance(patterns, str) else list(patterns)
-    for pattern in patterns:
-        if not any(layer.fits(pattern) for layer in layers):
-            names = [candidate.layer.name for candidate in layers]
+def _matching(
+    word: str, patterns: Collection[str], layers: Collection[MaskableLayer]
+) -> list[MaskableLayer]:
+    """The layers that fit any pattern. Raises InputError for a pattern that fits none."""
+    chosen: set[MaskableLayer] = set()
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
+        # A third of a packed weight is also chosen by the name of the whole.
+        fitting = [
+            layer
+            for layer in layers
+            if pattern in (layer.name, layer.parameter)
+            or fnmatchcase(layer.name, pattern)
+            or fnmatchcase(layer.parameter, pattern)
+        ]
+        if not fitting:
+            names = [layer.name for layer in layers]
             hint = did_you_mean(pattern, names) or f"; the first are {', '.join(names[:8])}"
             raise InputError(f"{word} names no maskable layer: {pattern!r}{hint}")
-    return [layer for layer in layers if any(map(layer.fits, patterns))]
+        chosen.update(fitting)
+    return [layer for layer in layers if layer in chosen]

@@ -207,7 +207,7 @@ def adapt(
       task's own, starting there) or "batch". A module without batch norm gets "none".
     - `input_shape`: the shape of one input, None for a free size.
     - `skip`, `include`: names of weights, or patterns such as "*.attn.*", to leave unmasked, and to
-      mask instead of all.
+      mask instead of all. A weight that several layers share goes by its first name.
     - `input_dtype`: what inputs are cast to, by default the dtype of the weights, or int64 (token
       ids) if the first layer is an embedding.
     - `head`: "own" replaces the module's last layer by one for every task, with an output for each

@@ -148,7 +148,7 @@ def _around(module: nn.Module, description: Mapping[str, Any]) -> Backbone:
     if not isinstance(module, nn.Module):
         raise InputError("it is not an nn.Module")
     masked = [name for name, _ in description["layers"]]
-    found = {candidate.layer.name: candidate.layer for candidate in candidates(module)}
+    found = {layer.name: layer for layer in candidates(module)}
     for name in masked:
         if name not in found:
             raise InputError(f"it has no maskable layer {name!r}")
