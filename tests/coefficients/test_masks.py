@@ -7,10 +7,8 @@ from impresslearn.coefficients import Coefficients, CoefficientSpec
 from impresslearn.coefficients.learning import CoefficientTraining, trainable_numbers
 from impresslearn.coefficients.masks import (
     MaskMixture,
-    masked_weights,
     mix,
     mixed_weights,
-    one_hot_coefficients,
     uniform_coefficients,
 )
 from impresslearn.errors import InputError
@@ -54,14 +52,6 @@ def test_weights_are_those_of_the_formula(backbone, per_unit, scaled, residual):
     wanted = reference(bank, backbone, alphas, scales, residual)
     for name, weight in mixed.items():
         torch.testing.assert_close(weight, wanted[name], rtol=1e-4, atol=1e-5)
-
-
-def test_one_hot_coefficients_give_the_mask_itself(backbone):
-    bank = random_bank(backbone.layers, 4, 0.5)
-    one_hot = one_hot_coefficients(bank.layers, 2, 4)
-    mixed = mixed_weights(bank, backbone.weights, one_hot)
-    masked = masked_weights(bank, backbone.weights, bank.names[2])
-    assert all(torch.equal(mixed[name], masked[name]) for name in mixed)
 
 
 def test_coefficients_of_other_layers_or_more_masks_are_refused(backbone):

@@ -93,15 +93,12 @@ def test_stored_masks_stay_readable():
         np.testing.assert_array_equal(after, before)
 
 
-@pytest.mark.parametrize("density", [0.01, 0.081, 0.2, 0.5, 0.9])
-def test_a_random_mask_costs_its_entropy(density):
+@pytest.mark.parametrize("density", [0.081, 0.9])
+def test_a_random_mask_costs_its_entropy_and_an_uneven_one_less(density):
     mask = [draw(shape, density, seed) for seed, shape in enumerate(LENET)]
     assert len(assert_round_trip(mask)) < entropy_bytes(mask) * 1.001 + 24
-
-
-def test_uneven_rows_and_columns_pay():
-    mask = [uneven_mask(shape, seed) for seed, shape in enumerate(LENET)]
-    assert len(assert_round_trip(mask)) < 0.8 * entropy_bytes(mask)
+    uneven = [uneven_mask(shape, seed) for seed, shape in enumerate(LENET)]
+    assert len(assert_round_trip(uneven)) < 0.8 * entropy_bytes(uneven)
 
 
 @pytest.mark.parametrize(

@@ -173,12 +173,6 @@ def test_settings_that_make_no_recipe(settings, message):
         Recipe(**settings)
 
 
-def test_settings_are_plain_values_and_those_of_older_files():
-    for recipe in (Recipe(lr=0.5), Recipe(label_smoothing=0.1)):
-        assert Recipe(**recipe.settings()) == recipe
-    assert "label_smoothing" not in Recipe().settings()
-
-
 def sure_of(*classes, size=4):
     """Logits that leave no doubt."""
     return 1000 * torch.eye(size)[list(classes)]
