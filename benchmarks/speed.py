@@ -31,7 +31,7 @@ from impresslearn.inference import OBJECTIVES, Mixture
 from impresslearn.inference.superposition import Superposition
 from impresslearn.kernels import unpack
 from impresslearn.learner import ImpressLearner
-from impresslearn.masks import PopupScores, add_random_masks, random_bank
+from impresslearn.masks import PopupScores, random_bank
 from impresslearn.masks.bank import MaskBank
 from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks import Backbone, create_backbone
@@ -164,7 +164,7 @@ def tasks() -> Iterator[Record]:
     yield _figure("few_labels_task", min(times), None, 5, unit="s")
     steps = []
     for masks in (20, 40, 220):
-        bank = add_random_masks(MaskBank(backbone.layers), masks)
+        bank = random_bank(backbone.layers, masks)
         steps.append(coefficient_step(backbone, bank, *_batch()))
     (at_20, at_40, at_220), n = minima(steps)
     # 180 more masks against nine times 20 more: 1 is exactly linear.

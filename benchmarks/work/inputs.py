@@ -18,7 +18,7 @@ from benchmarks.jobs import Job, Outcome, Place
 from benchmarks.streams import STREAMS
 from impresslearn.data import Examples, StreamedExamples
 from impresslearn.errors import InputError, MissingDataError
-from impresslearn.masks import add_random_masks, disjoint_bank
+from impresslearn.masks import disjoint_bank, draw_masks
 from impresslearn.masks.bank import MaskBank, MaskInfo, PackedMask, packed_mask
 from impresslearn.masks.codec import decode_mask
 from impresslearn.networks import Backbone, adapt, create_backbone
@@ -114,7 +114,9 @@ def load_bank(
         bank.adopt(named, [bits.to(bank.device) for bits in packed])
     if random is not None:
         allocation = random.get("allocation", "erdos_renyi")
-        add_random_masks(bank, random["count"], random["sparsity"], allocation, random["seed"])
+        count, sparsity = random["count"], random["sparsity"]
+        for mask in draw_masks(bank, count, sparsity, allocation, random["seed"]):
+            bank.adopt(*mask)
     return bank
 
 

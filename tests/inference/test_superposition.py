@@ -7,7 +7,7 @@ from torch import nn
 from impresslearn.coefficients.masks import MaskMixture, mixed_weights, uniform_coefficients
 from impresslearn.inference import Mixture
 from impresslearn.inference.superposition import Superposition
-from impresslearn.masks import add_random_masks, random_bank
+from impresslearn.masks import draw_masks, random_bank
 from impresslearn.networks import adapt, create_backbone
 
 KINDS = {
@@ -69,7 +69,8 @@ def test_weights_and_gradients_are_those_of_the_dense_sum(backbone, kind, per_la
         for each in (weights, expected)
     )
     torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-4)
-    add_random_masks(bank, 20, sparsity=0.5)
+    for mask in draw_masks(bank, 20, sparsity=0.5):
+        bank.adopt(*mask)
     for name, weight in superposition.weights(shares).items():
         assert torch.equal(weight, weights[name])
     assert backbone.fingerprint() == fingerprint

@@ -13,8 +13,7 @@ from impresslearn import ImpressLearner, Recipe, adapt, create_backbone, load, o
 from impresslearn.coefficients.deltas import NormBiasDeltas, folded
 from impresslearn.coefficients.masks import MaskMixture
 from impresslearn.coefficients.parametrisation import Coefficients, task_weights
-from impresslearn.masks import add_random_masks
-from impresslearn.masks.bank import MaskBank
+from impresslearn.masks import random_bank
 from impresslearn.methods import (
     FineTuning,
     SupSup,
@@ -139,8 +138,7 @@ def test_folding_changes_no_prediction() -> None:
     zeros = [torch.zeros(32), torch.zeros(32)]
     deltas = NormBiasDeltas(("norm",))
     changes = tuple(folded(backbone, deltas, zeros, gathered, kept))
-    bank = MaskBank(backbone.layers)
-    add_random_masks(bank, 1)
+    bank = random_bank(backbone.layers, 1)
     alpha = tuple(torch.zeros(1) for _ in backbone.layers)
     task = Coefficients((MaskMixture(residual=True), deltas), (alpha, changes), 1)
     found = backbone.forward(task_weights(bank, backbone, task), inputs, kept)

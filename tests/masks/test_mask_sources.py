@@ -8,9 +8,9 @@ import torch
 from impresslearn.errors import InputError
 from impresslearn.kernels import pack
 from impresslearn.masks import (
-    add_random_masks,
     disjoint_bank,
     disjoint_mask,
+    draw_masks,
     random_bank,
     random_mask,
 )
@@ -86,7 +86,8 @@ def test_a_random_bank_is_a_sequence_that_can_be_continued():
     whole = random_bank(LAYERS, 7, sparsity=0.8, seed=4)
     assert whole.names == tuple(f"random-{number}" for number in range(7))
     parts = random_bank(LAYERS, 3, sparsity=0.8, seed=4)
-    assert add_random_masks(parts, 4, sparsity=0.8, seed=4) is parts
+    for mask in draw_masks(parts, 4, sparsity=0.8, seed=4):
+        parts.adopt(*mask)
     assert parts.infos == whole.infos
     for name in whole.names:
         assert same(parts.mask(name), whole.mask(name))

@@ -14,7 +14,6 @@ from impresslearn.masks.edge_popup import (
 )
 from impresslearn.masks.pruning import PRUNING_RECIPE, PrunedMask, accuracy, prune
 from impresslearn.masks.sources import (
-    add_random_masks,
     disjoint_bank,
     disjoint_mask,
     draw_masks,
@@ -34,7 +33,6 @@ __all__ = [
     "ScoreRule",
     "TrainedMask",
     "accuracy",
-    "add_random_masks",
     "disjoint_bank",
     "disjoint_mask",
     "draw_masks",

@@ -157,20 +157,6 @@ def draw_masks(
     return masks
 
 
-def add_random_masks(
-    bank: MaskBank,
-    count: int,
-    sparsity: float = 0.9,
-    allocation: Allocation = "erdos_renyi",
-    seed: int = 0,
-    prefix: str = "random",
-) -> MaskBank:
-    """Appends random masks, as `draw_masks` draws them; returns the bank."""
-    for mask in draw_masks(bank, count, sparsity, allocation, seed, prefix):
-        bank.adopt(*mask)
-    return bank
-
-
 def random_bank(
     layers: Sequence[MaskableLayer],
     count: int,
@@ -190,7 +176,10 @@ def random_bank(
 
     Raises InputError for arguments out of range. Source: the paper's "random masks".
     """
-    return add_random_masks(MaskBank(layers, device), count, sparsity, allocation, seed)
+    bank = MaskBank(layers, device)
+    for mask in draw_masks(bank, count, sparsity, allocation, seed):
+        bank.adopt(*mask)
+    return bank
 
 
 def disjoint_bank(
