@@ -25,8 +25,6 @@ COLOURS = {
     "line": "#e3e4e1",
     "band": "#eef1f6",
     "accent": "#1f5fd0",
-    "negative": "#b9531b",
-    "zero": "#f1f1ee",
 }
 # Chosen by their distances under protanopia, deuteranopia and tritanopia; paler from the ninth on.
 SERIES = (
@@ -148,44 +146,25 @@ def line_chart(
 
 
 def heatmap(
-    rows: Sequence[Mapping[str, Any]],
-    x: str,
-    y: str,
-    value: str,
-    *,
-    title: str = "",
-    bounds: tuple[float, float] | None = None,
+    rows: Sequence[Mapping[str, Any]], x: str, y: str, value: str, *, title: str = ""
 ) -> Any:
     """A cell per row, coloured by its value, with the number where it fits; not yet `styled`.
 
     - rows: one per cell
     - x, y, value: keys of the rows; columns and lines keep the order in which they first come
-    - bounds: the values of the ends of the colour scale; by default the least and the largest
 
     Raises InputError without a row.
     """
     if not rows:
         raise InputError(f"no row has {x}, {y} and {value}; there is nothing to draw")
-    columns = list(dict.fromkeys(format_value(x, row[x]) for row in rows))
-    lines = list(dict.fromkeys(format_value(y, row[y]) for row in rows))
-    low, high = bounds or (min(row[value] for row in rows), max(row[value] for row in rows))
-    if low < 0 < high:  # differences: white is zero, and the sign has a colour
-        most = max(-low, high)
-        domain, shades = [-most, 0, most], ["negative", "zero", "accent"]
-        strong = f"abs(datum.value) > {most / 2}"
-    else:
-        low -= (abs(low) or 1.0) if low == high else 0.0
-        domain, shades, strong = (
-            [low, high],
-            ["band", "accent"],
-            f"datum.value > {(low + high) / 2}",
-        )
-    scale = alt.Scale(domain=domain, range=[COLOURS[name] for name in shades], interpolate="rgb")
-    cells = [
-        {"x": format_value(x, row[x]), "y": format_value(y, row[y]), "value": row[value]}
-        | {"text": format_value(value, row[value])}
-        for row in rows
-    ]
+    cells = []
+    for row in rows:
+        cell = {"x": format_value(x, row[x]), "y": format_value(y, row[y]), "value": row[value]}
+        cells.append(cell | {"text": format_value(value, row[value])})
+    columns = list(dict.fromkeys(cell["x"] for cell in cells))
+    lines = list(dict.fromkeys(cell["y"] for cell in cells))
+    middle = (min(row[value] for row in rows) + max(row[value] for row in rows)) / 2
+    shades = alt.Scale(range=[COLOURS["band"], COLOURS["accent"]], interpolate="rgb", zero=False)
     width = max(min(CELL_WIDTH, 620 / len(columns)), 6)
     fits = width >= LETTER * max(len(cell["text"]) for cell in cells)
     slanted = -45 if LETTER * max(map(len, columns)) > width else 0
@@ -195,10 +174,11 @@ def heatmap(
         tooltip=["x:N", "y:N", "text:N"],
     )
     legend = alt.Legend(gradientThickness=10, tickCount=5, labelExpr=_label(value))
-    name = value.replace("_", " ")
-    layers = [base.mark_rect().encode(alt.Color("value:Q", scale=scale, title=name, legend=legend))]
+    colour = alt.Color("value:Q", scale=shades, title=value.replace("_", " "), legend=legend)
+    layers = [base.mark_rect().encode(colour)]
     if fits:
-        ink = alt.condition(strong, alt.value("#ffffff"), alt.value(COLOURS["text"]))
+        dark = f"datum.value > {middle}"
+        ink = alt.condition(dark, alt.value("#ffffff"), alt.value(COLOURS["text"]))
         layers.append(base.mark_text().encode(text="text:N", color=ink))
     height = CELL_HEIGHT if fits else 24
     chart = alt.layer(*layers).properties(width=width * len(columns), height=height * len(lines))
@@ -248,7 +228,7 @@ def write_page(
         if caption:
             body.append(f"<p>{escape(caption)}</p>")
         if isinstance(part, Table):
-            body.append(part.html() + (f"<p>{escape(part.note)}</p>" if part.note else ""))
+            body.append(part.html())
         else:
             # As an image: the names of gradients and clips in two charts are the same.
             data = base64.b64encode(picture(part, "svg")).decode()

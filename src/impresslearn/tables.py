@@ -41,7 +41,6 @@ LATEX_SIGNS = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {
     "α": r"$\alpha$",
     "λ": r"$\lambda$",
 }
-SHORTEST = 8  # the fewest characters of a name in a narrow terminal
 
 
 def percent(fraction: float | None) -> str:
@@ -129,8 +128,6 @@ def format_interval(key: str, mean: float, half_width: float) -> str:
         return f"{100 * mean:.1f} ± {100 * half_width:.1f}%"
     if kind == "points":
         return f"{signed(100 * mean)} ± {100 * half_width:.1f}"
-    if half_width == 0:
-        return format_value(key, mean)
     return f"{format_value(key, mean)} ± {format_value(key, half_width)}"
 
 
@@ -150,51 +147,33 @@ class Table:
     title: str = ""
     note: str = ""
 
-    def text(self, width: int | None = None) -> str:
+    def text(self, width: int = 100) -> str:
         """Columns of equal width, the title above and the note below.
 
-        - width: characters per line at most; headings wrap, and names are cut if necessary. By
-          default lines of the table are as long as its cells
+        - width: characters per line of title and note; headings wrap between words
         """
-        limits = self._widths(width)
-        fill = width or 100
-        headings = []
-        for heading, limit in zip(self.header, limits, strict=True):
+        headings, limits = [], []
+        for place, heading in enumerate(self.header):
+            limit = max(map(len, [*heading.split(), *(row[place] for row in self.rows)]), default=1)
             headings.append(textwrap.wrap(heading, limit) or [""])
+            limits.append(limit)
         depth = max(map(len, headings), default=0)
         # Headings of fewer lines stand at the bottom, next to their column.
         padded = [[""] * (depth - len(lines)) + lines for lines in headings]
-        lines = [textwrap.fill(self.title, fill)] if self.title else []
+        lines = [textwrap.fill(self.title, width)] if self.title else []
         lines += [self._line(row, limits) for row in zip(*padded, strict=True)]
         lines.append("-" * (sum(limits) + 2 * (len(limits) - 1)))
         lines += [self._line(row, limits) for row in self.rows]
-        return "\n".join([*lines, textwrap.fill(self.note, fill)] if self.note else lines)
-
-    def _widths(self, width: int | None) -> list[int]:
-        limits = []
-        for place, heading in enumerate(self.header):
-            cells = [row[place] for row in self.rows]
-            words = [heading] if width is None else heading.split()
-            limits.append(max(map(len, [*words, *cells]), default=1))
-        if width is None:
-            return limits
-        names = [place for place, right in enumerate(self.numeric) if not right]
-        while names and sum(limits) + 2 * (len(limits) - 1) > width:
-            longest = max(names, key=lambda place: limits[place])
-            if limits[longest] <= SHORTEST:
-                break  # numbers are never cut
-            limits[longest] -= 1
-        return limits
+        return "\n".join([*lines, textwrap.fill(self.note, width)] if self.note else lines)
 
     def _line(self, row: Sequence[str], limits: Sequence[int]) -> str:
         cells = []
         for text, limit, right in zip(row, limits, self.numeric, strict=True):
-            shown = text if len(text) <= limit else text[: limit - 1] + "…"
-            cells.append(shown.rjust(limit) if right else shown.ljust(limit))
+            cells.append(text.rjust(limit) if right else text.ljust(limit))
         return "  ".join(cells).rstrip()
 
     def html(self) -> str:
-        """Header and rows as a table element."""
+        """A table element, with title and note as paragraphs."""
         lines = []
         for tag, row in [("th", self.header), *(("td", row) for row in self.rows)]:
             cells = []
@@ -202,7 +181,9 @@ class Table:
                 cells.append(f"<{tag}{' class=right' if right else ''}>{escape(text)}</{tag}>")
             lines.append(f"<tr>{''.join(cells)}</tr>")
         body = "\n".join(lines[1:])
-        return f"<table><thead>{lines[0]}</thead>\n<tbody>{body}</tbody></table>"
+        title = f"<p><b>{escape(self.title)}</b></p>" if self.title else ""
+        note = f"<p>{escape(self.note)}</p>" if self.note else ""
+        return f"{title}<table><thead>{lines[0]}</thead>\n<tbody>{body}</tbody></table>{note}"
 
     def latex(self) -> str:
         r"""The table in LaTeX for the package booktabs, title and note as its caption."""

@@ -124,11 +124,6 @@ def test_tables_figures_and_files(tmp_path):
     for suffix, start in (("svg", b"<svg"), ("pdf", b"%PDF"), ("png", b"\x89PNG")):
         file = five.save_chart(tmp_path / f"chart.{suffix}")
         assert file.read_bytes().startswith(start)
-    grid = []
-    for lr in (0.1, 0.2):
-        for width in (8, 16):
-            grid.append(Run("ours", {"lr": lr, "width": width}, 0, evaluation(lr)))
-    assert "'type': 'rect'" in str(Comparison(tuple(grid)).chart("lr", "width").to_dict())
     refused("a chart is saved as", five.save_chart, tmp_path / "chart.gif")
 
 

@@ -19,7 +19,7 @@ from statistics import fmean
 from typing import Any
 
 from impresslearn.checks import check_choice
-from impresslearn.errors import InputError, MissingDependencyError
+from impresslearn.errors import MissingDependencyError
 from impresslearn.files import write_file
 from impresslearn.methods.evaluation import Evaluation
 from impresslearn.statistics import MIN_DRAWS, Summary, holm, paired_test, summarise
@@ -172,95 +172,13 @@ class Comparison:
         return "\n\n".join(table.text(80) for table in self.tables())
 
     def _repr_html_(self) -> str:
-        parts = []
-        for table in self.tables():
-            parts += [f"<p><b>{table.title}</b></p>", table.html(), f"<p>{table.note}</p>"]
-        return "\n".join(parts)
+        return "\n".join(table.html() for table in self.tables())
 
-    def chart(self, x: str | None = None, y: str | None = None, measure: str = "accuracy") -> Any:
-        """An Altair chart.
-
-        - x, y: settings of a grid: with both a heat map, with x alone a line per method. By default
-          the average accuracy over the tasks learned so far, and against bytes per task
-        - measure: of a grid, one of `Evaluation.summary`
-        """
-        from impresslearn.plotting import styled  # Altair takes a second to import
-
-        if x is None:
-            return styled(self._accuracy_chart(), description="Accuracy of the methods")
-        settings = {name for run in self.runs for name in run.settings}
-        for name in (x,) if y is None else (x, y):
-            check_choice("a setting to draw", name, settings)
-        return styled(self._grid_chart(x, y, measure), description=f"{measure} over settings")
-
-    def save_chart(self, path: str | os.PathLike, **chosen: Any) -> Path:
-        """Writes `chart` as a picture.
-
-        - path: ends in .svg, .pdf or .png
-        - chosen: arguments of `chart`
-        """
-        from impresslearn.plotting import save_chart
-
-        return save_chart(self.chart(**chosen), path)
-
-    @property
-    def _seeds(self) -> int:
-        return len(next(iter(self.groups.values())))
-
-    def _means_table(self) -> Table:
-        names = list(dict.fromkeys(name for run in self.runs for name in run.settings))
-        summaries = {measure: self.means(measure) for measure in SHOWN}
-        # A column in which no method has a value says nothing.
-        measures = [measure for measure in SHOWN if any(summaries[measure].values())]
-        rows = []
-        for label, runs in self.groups.items():
-            columns = runs[0].columns()
-            settings = [format_value(name, columns.get(name)) for name in names]
-            cells = [_cell(measure, summaries[measure][label]) for measure in measures]
-            rows.append((runs[0].method, *settings, *cells))
-        header = ["method", *names, *measures]
-        evaluation = self.runs[0].evaluation
-        learned = len(evaluation.tasks) - evaluation.num_basis
-        note = f"Means over {_counted(self._seeds)} (n counts seeds) of {learned} learned tasks"
-        if "basis_accuracy" in measures:
-            note += ", basis tasks apart"
-        if self._seeds >= MIN_DRAWS:
-            note += "; ± half a 95% t interval over seeds"
-        elif self._seeds > 1:
-            note += f"; in brackets each seed, as fewer than {MIN_DRAWS} give no interval"
-        if "images_per_task" in measures:
-            note += ". Images: steps × batch"
-        return Table(
-            header=tuple(name.replace("_", " ") for name in header),
-            rows=tuple(rows),
-            numeric=(False, *[True] * (len(header) - 1)),
-            note=f"{note}.",
-        )
-
-    def _tests_table(self) -> Table | None:
-        tests = self.tests()
-        if all(row["p_value"] is None for row in tests):
-            return None
-        rows = []
-        for row in tests:
-            difference = format_value("difference", row["difference"])
-            if row["half_width"]:
-                difference = format_interval("difference", row["difference"], row["half_width"])
-            p_values = [format_value("p_value", row[name]) for name in ("p_value", "p_holm")]
-            rows.append((row["method"], row["against"], difference, *p_values))
-        return Table(
-            header=("method", "against", "difference", "p", "p (Holm)"),
-            rows=tuple(rows),
-            numeric=(False, False, True, True, True),
-            title="Differences of accuracy",
-            note=f"Points ± half a 95% t interval; paired t-tests over {_counted(self._seeds)}, "
-            "corrected by Holm.",
-        )
-
-    def _accuracy_chart(self) -> Any:
+    def chart(self) -> Any:
+        """An Altair chart of the average accuracy over the tasks learned so far, and over bytes."""
         import altair as alt
 
-        from impresslearn.plotting import line_chart
+        from impresslearn.plotting import line_chart, styled  # Altair takes a second to import
 
         so_far: list[Row] = []
         at_end: list[Row] = []
@@ -284,31 +202,59 @@ class Comparison:
             labels = {"title": "Learned tasks at the end", "x_label": "bytes per task"}
             labels |= {"joined": False, "log_x": all(row["bytes"] > 0 for row in at_end)}
             charts.append(line_chart(at_end, "bytes", "accuracy", "method", **labels))
-        return alt.hconcat(*charts)
+        return styled(alt.hconcat(*charts), description="Accuracy of the methods")
 
-    def _grid_chart(self, x: str, y: str | None, measure: str) -> Any:
-        import altair as alt
+    def save_chart(self, path: str | os.PathLike) -> Path:
+        """Writes `chart` as a picture; the path ends in .svg, .pdf or .png."""
+        from impresslearn.plotting import save_chart
 
-        from impresslearn.plotting import heatmap, line_chart
+        return save_chart(self.chart(), path)
 
-        # Seeds and settings other than x and y are averaged over.
-        cells: dict[tuple[Any, ...], list[float]] = {}
-        for row in self.rows("runs"):
-            place = (row["method"], row[x], "" if y is None else row[y])
-            if row[measure] is not None and None not in place:
-                cells.setdefault(place, []).append(row[measure])
-        if not cells:
-            raise InputError(f"no method has {measure} and the settings {x}{f', {y}' if y else ''}")
+    @property
+    def _seeds(self) -> int:
+        return len(next(iter(self.groups.values())))
+
+    def _means_table(self) -> Table:
+        names = list(dict.fromkeys(name for run in self.runs for name in run.settings))
+        summaries = {measure: self.means(measure) for measure in SHOWN}
+        # A column in which no method has a value says nothing.
+        measures = [measure for measure in SHOWN if any(summaries[measure].values())]
         rows = []
-        for (method, at_x, at_y), values in cells.items():
-            rows.append({"method": method, x: at_x, measure: fmean(values), y or "": at_y})
-        if y is None:
-            return line_chart(rows, x, measure, "method")
-        charts = []
-        for method in dict.fromkeys(row["method"] for row in rows):
-            mine = [row for row in rows if row["method"] == method]
-            charts.append(heatmap(mine, x, y, measure, title=method))
-        return alt.hconcat(*charts)
+        for label, runs in self.groups.items():
+            columns = runs[0].columns()
+            settings = [format_value(name, columns.get(name)) for name in names]
+            cells = [_cell(measure, summaries[measure][label]) for measure in measures]
+            rows.append((runs[0].method, *settings, *cells))
+        evaluation = self.runs[0].evaluation
+        learned = len(evaluation.tasks) - evaluation.num_basis
+        note = f"Means over {_counted(self._seeds)} (n counts seeds) of {learned} learned tasks"
+        if self._seeds >= MIN_DRAWS:
+            note += "; ± half a 95% t interval over seeds"
+        elif self._seeds > 1:
+            note += f"; in brackets each seed, as fewer than {MIN_DRAWS} give no interval"
+        header = tuple(name.replace("_", " ") for name in ("method", *names, *measures))
+        numeric = (False, *[True] * (len(header) - 1))
+        return Table(header, tuple(rows), numeric, note=f"{note}.")
+
+    def _tests_table(self) -> Table | None:
+        tests = self.tests()
+        if all(row["p_value"] is None for row in tests):
+            return None
+        rows = []
+        for row in tests:
+            difference = format_value("difference", row["difference"])
+            if row["half_width"]:
+                difference = format_interval("difference", row["difference"], row["half_width"])
+            p_values = [format_value("p_value", row[name]) for name in ("p_value", "p_holm")]
+            rows.append((row["method"], row["against"], difference, *p_values))
+        return Table(
+            header=("method", "against", "difference", "p", "p (Holm)"),
+            rows=tuple(rows),
+            numeric=(False, False, True, True, True),
+            title="Differences of accuracy",
+            note=f"Points ± half a 95% t interval; paired t-tests over {_counted(self._seeds)}, "
+            "corrected by Holm.",
+        )
 
 
 def _counted(seeds: int) -> str:

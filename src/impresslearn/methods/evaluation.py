@@ -195,8 +195,7 @@ class Evaluation:
         return self.table().text(80)
 
     def _repr_html_(self) -> str:
-        table = self.table()
-        return f"{table.html()}<p>{table.note}</p>"
+        return self.table().html()
 
     def _mean_bytes(self, tasks: Sequence[str]) -> float | None:
         sizes = [self.bytes[task] for task in tasks if task in self.bytes]

@@ -81,14 +81,13 @@ class LinearProbe(ReadOnlySettings):
         """(n,) labels. Raises UnknownTaskError for a task that was not learned."""
         info = find_task(task, self._infos)
         values = checked_inputs(self.backbone, inputs, self.preprocessing)
-        return np.asarray(info.classes)[self._indices(task, self._features(values))]
-
-    def score(self, data: Any, task: str) -> float:
-        """Accuracy in [0, 1]. Raises UnknownTaskError for a task that was not learned."""
-        info = find_task(task, self._infos)
-        examples = checked_examples(self.backbone, data, self.preprocessing)
-        features, targets = self._table(examples, info.classes)
-        return float((self._indices(task, features) == targets).mean())
+        coefficients, intercepts = self._fitted[task]
+        scores = self._features(values) @ coefficients.T + intercepts
+        if scores.shape[1] > 1:
+            indices = scores.argmax(axis=1)
+        else:  # for two classes scikit-learn fits one column, the score of the second
+            indices = (scores[:, 0] > 0).astype(int)
+        return np.asarray(info.classes)[indices]
 
     def _table(
         self, examples: Examples | StreamedExamples, classes: tuple[Any, ...]
@@ -104,12 +103,6 @@ class LinearProbe(ReadOnlySettings):
     def _features(self, inputs: Tensor | Inputs) -> np.ndarray:
         view = TaskView({}, None, self.backbone.num_classes)
         return view.features(self.backbone, inputs).float().cpu().numpy()
-
-    def _indices(self, task: str, features: np.ndarray) -> np.ndarray:
-        coefficients, intercepts = self._fitted[task]
-        scores = features @ coefficients.T + intercepts
-        # For two classes scikit-learn fits one column, the score of the second.
-        return scores.argmax(axis=1) if scores.shape[1] > 1 else (scores[:, 0] > 0).astype(int)
 
 
 def rounded_linear(

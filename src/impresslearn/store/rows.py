@@ -282,8 +282,7 @@ class TaskTable(Mapping[str, TaskInfo]):
         return f"TaskTable({len(self)} tasks)"
 
     def _repr_html_(self) -> str:
-        cells = self.table()
-        return cells.html() + (f"<p>{cells.note}</p>" if cells.note else "")
+        return self.table().html()
 
     def table(self, most: int = SHOWN) -> Table:
         """The first tasks, one per row, and a note on how many more there are."""
