@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from impresslearn.data import Examples, TextEncoder
+from benchmarks.streams.sentences import TextEncoder
+from impresslearn.data import Examples
 from impresslearn.errors import InputError, MissingDataError
 from impresslearn.streams import Stream, Task
 

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from benchmarks.jobs import Outcome, Place
 from benchmarks.streams.clinc import clinc150_sentences
+from benchmarks.streams.sentences import TextEncoder
 from benchmarks.work.inputs import TaskData, load_backbone, load_bank, load_task
-from impresslearn.data import Examples, TextEncoder
+from impresslearn.data import Examples
 from impresslearn.data.preprocessing import Prepared
 from impresslearn.inference.task_inference import unknown_odds
 from impresslearn.inference.unknown import signals

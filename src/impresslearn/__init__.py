@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from impresslearn.data import Inputs as Inputs
     from impresslearn.data import Prepared as Prepared
     from impresslearn.data import Preprocessing as Preprocessing
-    from impresslearn.data import TextEncoder as TextEncoder
     from impresslearn.errors import ImpressLearnError as ImpressLearnError
     from impresslearn.errors import InputError as InputError
     from impresslearn.errors import MissingDataError as MissingDataError
@@ -57,7 +56,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _NAMES = {
-    "data": "Examples Inputs Prepared Preprocessing TextEncoder",
+    "data": "Examples Inputs Prepared Preprocessing",
     "errors": "ImpressLearnError InputError MissingDataError MissingDependencyError StoreError"
     " TrainingError UnknownTaskError",
     "hub": "from_hub push_to_hub",

@@ -9,6 +9,7 @@ from benchmarks.streams import imagenet
 from benchmarks.streams.clinc import clinc150, clinc150_sentences
 from benchmarks.streams.customers import mnist_customers
 from benchmarks.streams.imagenet import split_imagenet
+from benchmarks.streams.sentences import TextEncoder
 
 import impresslearn as il
 from impresslearn.errors import MissingDataError
@@ -43,7 +44,7 @@ def test_clinc150_has_one_task_per_domain(clinc_root):
     task = stream["banking"]
     assert [len(part) for part in (task.train, task.test)] == [10, 6]
     assert task.test.labels.tolist() == ["transfer", "balance"] * 3
-    encoder = il.TextEncoder(6).fit(clinc150_sentences(clinc_root))
+    encoder = TextEncoder(6).fit(clinc150_sentences(clinc_root))
     sentences = ["please transfer", "please balance", "transfer now", "balance now"]
     assert torch.equal(task.test.inputs[:4], encoder.transform(sentences))
     outside = clinc150_sentences(clinc_root, "oos_test")

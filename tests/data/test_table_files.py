@@ -87,7 +87,7 @@ def test_parquet(tmp_path):
 def test_the_order_of_named_columns(tmp_path):
     path = write(tmp_path, "height,label,width\n2,0,1\n-40,1,3.5\n6,0,5\n")
     assert read_examples(path, columns=("width", "height")).inputs.tolist() == X
-    message = "a.csv: the columns must be 'width', 'age', got 'height', 'width'"
+    message = "a.csv: the table has no column 'age'; the learner takes 2 columns, width, age"
     refused(message, read_examples, path, columns=("width", "age"))
 
 

@@ -129,7 +129,6 @@ def test_input_dtype_is_chosen_and_kept(tmp_path):
         ({"input_ids": torch.zeros(48, 4, dtype=torch.uint8)}, "ids as int64 and pixels as floats"),
         ({"input_ids": torch.full((48, 4), torch.nan)}, "NaN or infinite"),
         ({"input_ids": ["a"] * 48}, "must be a numeric tensor"),
-        ({3: torch.zeros(48, 4)}, "names of inputs must be strings"),
         ({"input_ids": torch.full((48, 10), VOCABULARY)}, "index out of range"),
     ],
 )

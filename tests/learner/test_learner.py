@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import TensorDataset
 
 from impresslearn import ImpressLearner, Recipe, adapt, streams
 from impresslearn.coefficients.masks import mixed_weights, uniform_coefficients
@@ -211,7 +211,6 @@ def test_data_come_in_many_forms():
         "arrays": (inputs.numpy(), labels.numpy()),
         "double": (inputs.double(), labels),
         "dataset": TensorDataset(inputs, labels),
-        "loader": DataLoader(TensorDataset(inputs, labels), batch_size=5),
         "examples": Examples(inputs, labels.numpy()),
         "square": (inputs.reshape(-1, 4, 4), labels),
     }

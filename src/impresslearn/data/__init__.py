@@ -4,7 +4,6 @@
 (everything in one tensor, or in the tensors of `Inputs`; the fast path) or `StreamedExamples` (read
 anew each epoch). Streams produce them, learners consume them, `to_batches` puts them on a device.
 Labels stay as the user gave them (integers or strings); `encode_labels` maps them to 0..K-1.
-A `TextEncoder` makes inputs of sentences.
 """
 
 from impresslearn.data.batches import (
@@ -35,7 +34,6 @@ from impresslearn.data.labels import (
     task_classes,
 )
 from impresslearn.data.preprocessing import Prepared, Preprocessing
-from impresslearn.data.text import TextEncoder
 
 __all__ = [
     "MEMORY_LIMIT",
@@ -49,7 +47,6 @@ __all__ = [
     "StreamedBatches",
     "StreamedExamples",
     "TensorBatches",
-    "TextEncoder",
     "as_examples",
     "as_inputs",
     "as_network_inputs",

@@ -18,8 +18,7 @@ from impresslearn.data.examples import (
     raw,
 )
 from impresslearn.data.labels import Label, encode_labels, label_array
-from impresslearn.errors import ImpressLearnError, InputError
-from impresslearn.files import reason_of
+from impresslearn.errors import ImpressLearnError
 
 
 class BatchSource(Protocol):
@@ -152,13 +151,6 @@ def loaded(
         # A worker process puts its traceback in front of the line.
         kind, line = type(error), str(error).strip().rsplit("\n", 1)[-1]
         raise kind(line.removeprefix(f"{kind.__module__}.{kind.__qualname__}: ")) from None
-    except RuntimeError as error:
-        if "DataLoader worker" not in str(error):
-            raise
-        raise InputError(
-            f"a process that read the data came to an end ({reason_of(error)}); "
-            "give it more memory, or read without workers"
-        ) from None
 
 
 def _stacked(items: Sequence[tuple[Any, Any]]) -> tuple[Tensor, list[Any]]:

@@ -13,17 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    Dataset,
-    IterableDataset,
-    RandomSampler,
-    SequentialSampler,
-    TensorDataset,
-    default_collate,
-    default_convert,
-)
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from impresslearn.data.batches import loaded
 from impresslearn.data.examples import (
@@ -51,17 +41,15 @@ def as_examples(
 ) -> Examples | StreamedExamples:
     """Labelled examples from any of the usual forms.
 
-    - `data`: a pair (inputs, labels) of tensors, arrays or lists; a `Dataset` of (input, label); a
-      `DataLoader`, of which only the data set is used; a `datasets.Dataset` of Hugging Face with a
-      column label or labels; the path of an image folder with one sub-folder per class (extra
-      `vision`); or `Examples`.
+    - `data`: a pair (inputs, labels) of tensors, arrays or lists; a `Dataset` of (input, label);
+      the path of an image folder with one sub-folder per class (extra `vision`); or `Examples`.
     - `memory_limit`: bytes, as float32, up to which a data set is held (4 GiB); lower it if memory
       is short. A data set that draws at random while it is read is streamed at any size.
-    - `workers`: processes that read streamed data (2); a `DataLoader` brings its own number.
+    - `workers`: processes that read data that do not fit in memory (2).
 
     Raises InputError for empty data, unequal lengths, NaN or infinite inputs, labels that are
-    neither integers nor strings, items that cannot be read, and loaders with their own sampler or
-    collate function; MissingDataError for a path that does not exist.
+    neither integers nor strings, and items that cannot be read; MissingDataError for a path that
+    does not exist.
     """
     examples = _converted(data, memory_limit, workers)
     if len(examples) == 0:
@@ -84,26 +72,22 @@ def _converted(data: Any, memory_limit: int, workers: int) -> Examples | Streame
     if isinstance(data, (str, Path)):
         files = [file for images in class_images(Path(data)).values() for file in images]
         return _from_dataset(image_files(files), memory_limit, workers)
-    if isinstance(data, DataLoader):
-        _check_plain(data)
-        return _from_dataset(data.dataset, memory_limit, data.num_workers, data.num_workers)
-    if isinstance(data, IterableDataset):
-        raise InputError(
-            "an IterableDataset can be read in one order only; give a Dataset with __getitem__, or "
-            "collect its items into tensors"
-        )
-    if isinstance(data, Dataset):
+    if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
         return _from_dataset(data, memory_limit, workers)
-    if _has_columns(data):
-        return _from_columns(data, memory_limit, workers)
     if isinstance(data, (tuple, list)) and len(data) == 2:
         return pair(*data)
-    if isinstance(data, Mapping) and data and all(map(_has_columns, data.values())):
-        raise InputError(f"the data are several splits; choose one of {', '.join(data)}")
-    hint = "; did you mean its .train?" if hasattr(data, "train") and hasattr(data, "test") else ""
+    hint = ""
+    if isinstance(data, DataLoader):
+        hint = "; give its .dataset, batches are made here"
+    elif isinstance(data, IterableDataset):
+        hint = ", which can be read in one order only; collect its items into tensors"
+    elif hasattr(data, "with_format"):  # a data set of Hugging Face
+        hint = '; give a pair of its columns, as in (data["image"], data["label"])'
+    elif hasattr(data, "train") and hasattr(data, "test"):
+        hint = "; did you mean its .train?"
     raise InputError(
-        "data must be a pair (inputs, labels), a Dataset, a DataLoader, the path of an image "
-        f"folder or Examples, got {type(data).__name__}{hint}"
+        "data must be a pair (inputs, labels), a Dataset, the path of an image folder or "
+        f"Examples, got {type(data).__name__}{hint}"
     )
 
 
@@ -130,11 +114,11 @@ def users_code(what: Callable[[], str]) -> Iterator[None]:
 class _Items(Dataset):
     """The items of a data set as pairs (tensor, label), each checked against the first.
 
-    form: what all must have, None before the first is known.
+    form: shape and type of the first, None before it is known.
     """
 
     dataset: Any
-    form: str | None = None
+    form: tuple[Any, ...] | None = None
 
     def __len__(self) -> int:
         with users_code(lambda: "a Dataset must know its length"):
@@ -143,30 +127,23 @@ class _Items(Dataset):
     def __getitem__(self, index: int) -> tuple[Tensor, Any]:
         kind = type(self.dataset).__name__
         with users_code(lambda: f"item {index} of {len(self)} in the {kind} cannot be read"):
-            item = self.dataset[index]
-        if not isinstance(item, (tuple, list)) or len(item) != 2:
-            raise InputError(
-                f"a Dataset must give pairs (input, label), item {index} is a {type(item).__name__}"
-            )
-        value = raw(item[0])
+            value, label = self.dataset[index]
+            value = raw(value)
         if self.form not in (None, _form_of(value)):
             raise InputError(
                 f"the inputs of a Dataset must share one shape and type, item {index} has "
                 f"{_form_of(value)}, the first {self.form}"
             )
-        return value, item[1]
+        return value, label
 
 
-def _from_dataset(
-    dataset: Dataset, memory_limit: int, workers: int, small_workers: int = 0
-) -> Examples | StreamedExamples:
-    """small_workers: processes that read data at random which would fit in memory."""
+def _from_dataset(dataset: Dataset, memory_limit: int, workers: int) -> Examples | StreamedExamples:
+    if type(dataset) is TensorDataset and len(dataset.tensors) == 2:
+        return pair(*dataset.tensors)
     items = _Items(dataset)
     count = len(items)
     if count == 0:
         raise InputError("the data hold no example")
-    if type(dataset) is TensorDataset and len(dataset.tensors) == 2:
-        return pair(*dataset.tensors)
     first, _ = items[0]
     items = replace(items, form=_form_of(first))
     images = isinstance(dataset, ImageFiles)
@@ -179,19 +156,19 @@ def _from_dataset(
             values.append(value.clone())  # a data set may give the same memory again and again
             labels.append(label)
         return replace(pair(values, labels), pixels=pixels)
-    workers = small_workers if fits else workers
+    workers = 0 if fits else workers  # to start processes takes longer than to read few data
     known = _known_labels(dataset)
     if known is None:
-        labels = []
-        read = loaded(items, workers, torch.Generator().manual_seed(0), batch_size=64)
-        for _, batch_labels in read:
-            labels.extend(batch_labels)
-        known = label_array(labels)
-    return StreamedExamples(items, known, workers, pixels=pixels)
+        known = []
+        generator = torch.Generator().manual_seed(0)
+        for _, batch_labels in loaded(items, workers, generator, batch_size=64):
+            known.extend(batch_labels)
+    return StreamedExamples(items, label_array(known), workers, pixels=pixels)
 
 
-def _form_of(value: Tensor) -> str:
-    return f"{tuple(value.shape)}{' of uint8' if value.dtype == torch.uint8 else ''}"
+def _form_of(value: Tensor) -> tuple[Any, ...]:
+    # Only uint8 is scaled, so a batch may mix all other types.
+    return (*value.shape, "uint8") if value.dtype == torch.uint8 else tuple(value.shape)
 
 
 def _draws_at_random(items: _Items) -> bool:
@@ -206,87 +183,10 @@ def _draws_at_random(items: _Items) -> bool:
         return generator_states() != before
 
 
-def _known_labels(dataset: Any) -> np.ndarray | None:
+def _known_labels(dataset: Any) -> Any:
     """The labels that spare a reading of all images; None if the items themselves must be read."""
     torchvision = type(dataset).__module__.startswith("torchvision.datasets.")
     changed = getattr(dataset, "target_transform", None) is not None
-    targets = getattr(dataset, "targets", None)
-    if isinstance(dataset, ImageFiles) or (torchvision and not changed and targets is not None):
-        return label_array(targets)
+    if isinstance(dataset, ImageFiles) or (torchvision and not changed):
+        return getattr(dataset, "targets", None)
     return None
-
-
-def _check_plain(loader: DataLoader) -> None:
-    """Raises InputError for a loader that gives anything else than each item of its data set."""
-    if isinstance(loader.dataset, IterableDataset):
-        _converted(loader.dataset, 0, 0)  # which raises
-    batches = loader.batch_sampler
-    sampler: Any = loader.sampler if batches is None else getattr(batches, "sampler", None)
-    every = type(sampler) is SequentialSampler or (
-        type(sampler) is RandomSampler and not sampler.replacement
-    )
-    plain = (
-        type(loader).__iter__ is DataLoader.__iter__
-        and loader.collate_fn in (default_collate, default_convert)
-        and type(batches) in (BatchSampler, type(None))
-    )
-    if not plain or not every or len(sampler) != len(_Items(loader.dataset)):
-        raise InputError(
-            "a DataLoader with its own sampler or collate function cannot be used; give its "
-            "Dataset, a Subset of it for some of the items, or tensors"
-        )
-
-
-def _has_columns(data: Any) -> bool:
-    """Whether it is a `datasets.Dataset` of Hugging Face, which need not be imported for this."""
-    names = ("column_names", "with_format", "features", "__getitem__")
-    return not isinstance(data, Mapping) and all(hasattr(data, name) for name in names)
-
-
-def _from_columns(data: Any, memory_limit: int, workers: int) -> Examples | StreamedExamples:
-    """The examples of a `datasets.Dataset`.
-
-    The label is the column label or labels. One other column becomes a tensor, held or streamed
-    (images channels first); several become `Inputs` by name and are held.
-    """
-    names = [name for name in data.column_names if name not in ("label", "labels")]
-    if len(names) != len(data.column_names) - 1 or not names:
-        raise InputError(
-            "the data need inputs and one column named label or labels, they have "
-            f"{', '.join(data.column_names)}; rename or remove columns"
-        )
-    (label,) = set(data.column_names) - set(names)
-    image = type(data.features[names[0]]).__name__ == "Image"
-    rows = data.with_format("numpy") if data.format["type"] is None else data
-    if len(names) == 1:
-        return _from_dataset(_Rows(rows, names[0], label, image), memory_limit, workers)
-    with users_code(lambda: "the data cannot be read"):
-        columns = data.with_format("numpy")[:]
-    for name in names:
-        if np.asarray(columns[name]).dtype.kind in "USO":
-            raise InputError(
-                f"column {name!r} holds text or rows of unequal lengths; make numbers of it (map, "
-                "a tokenizer with padding, TextEncoder) or leave it out (remove_columns)"
-            )
-    return pair({name: columns[name] for name in names}, columns[label])
-
-
-@dataclass(frozen=True, eq=False)
-class _Rows(Dataset):
-    """One column of a `datasets.Dataset`, which may hold images, and its label as pairs."""
-
-    rows: Any
-    name: str
-    label: str
-    image: bool
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, place: int) -> tuple[Any, Any]:
-        row = self.rows[int(place)]
-        value = row[self.name]
-        if self.image:
-            value = np.array(value)  # a writable copy, which torch asks for
-            value = np.moveaxis(value, -1, 0) if value.ndim == 3 else value[None]
-        return value, row[self.label]

@@ -23,8 +23,6 @@ Augmentation = Callable[[Any, torch.Generator], Any]
 
 MEMORY_LIMIT = 4 * 1024**3
 """Bytes of inputs, as float32, up to which data are held in memory."""
-EXACT = 2**24
-"""float32 holds every integer up to here."""
 
 
 class Inputs:
@@ -129,8 +127,7 @@ def one_tensor(inputs: Tensor | Inputs) -> Tensor:
 class Examples:
     """Inputs and labels held in memory.
 
-    - `inputs`: (n, ...) floating point, or several tensors; float64 only where float32 would round
-      the values and a `Preprocessing` may still subtract their mean.
+    - `inputs`: (n, ...) floating point, or several tensors.
     - `labels`: (n,) array of integers or strings.
     - `augment`: a function of (batch, generator) applied to training batches only; it must draw
       from this generator. None by default.
@@ -198,15 +195,9 @@ class StreamedExamples:
 
 
 def _places(indices: Sequence[int] | np.ndarray | Tensor, length: int) -> np.ndarray:
-    places = np.asarray(indices)
-    if places.dtype == bool and places.shape == (length,):
-        places = np.flatnonzero(places)
-    if places.dtype.kind not in "iu" and places.size:
-        raise InputError(
-            f"indices must be integers, or one boolean an example, got {places.dtype} of shape "
-            f"{places.shape}"
-        )
-    return places.astype(np.int64)
+    # An empty list has no type of its own.
+    chosen = np.asarray(indices, dtype=None if len(indices) else np.int64)
+    return np.arange(length)[chosen]
 
 
 def raw(values: Any) -> Tensor:
@@ -216,21 +207,18 @@ def raw(values: Any) -> Tensor:
             "several inputs an example are held as a dictionary of tensors (n, ...) or as Inputs; "
             "a Dataset, a file or a preprocessing gives one tensor"
         )
-    if isinstance(values, np.ma.MaskedArray):
-        raise InputError("inputs are a masked array; fill what is missing, .filled(0) say")
-    if hasattr(values, "toarray") or getattr(values, "layout", torch.strided) != torch.strided:
-        raise InputError("inputs are sparse; make them dense, .toarray() or .to_dense()")
+    # NumPy would take what is masked as it is.
+    if isinstance(values, np.ma.MaskedArray) or hasattr(values, "toarray"):
+        kind = type(values).__name__
+        raise InputError(f"inputs must be a dense array without missing values, got {kind}")
     try:
         if isinstance(values, (list, tuple)) and values and isinstance(values[0], Tensor):
             values = torch.stack(list(values))
         if isinstance(values, Tensor):
             return values.detach()
-        array = np.asarray(values)
-        if not array.dtype.isnative:  # bytes in the order of another machine
-            array = array.astype(array.dtype.newbyteorder("="))
-        # torch cannot share memory with these, or warns that it must not be written.
-        shared = array.flags.writeable and min(array.strides, default=0) >= 0
-        return torch.as_tensor(array if shared else array.copy())
+        # torch shares memory only with arrays that are contiguous and can be written; others are
+        # copied.
+        return torch.from_numpy(np.require(values, requirements=["C", "W"]))
     except (TypeError, ValueError, RuntimeError) as error:
         line = f"{type(values).__name__}: {reason_of(error)}"
         raise InputError(f"inputs must be a numeric tensor or array, got {line}") from None
@@ -270,8 +258,6 @@ def as_network_inputs(values: Any) -> Tensor | Inputs:
     does, for different numbers of rows, and for uint8, which may be ids as well as pixels.
     """
     if isinstance(values, Mapping):
-        if not all(isinstance(name, str) for name in values):
-            raise InputError(f"the names of inputs must be strings, got {list(values)}")
         values = Inputs(**values)
     if not isinstance(values, Inputs):
         return as_inputs(values)
@@ -292,17 +278,11 @@ def _one_of_several(values: Any) -> Tensor:
 
 
 def to_tensor_and_dtype_kind(values: Any) -> tuple[Tensor, bool, bool]:
-    """`as_inputs` with float64 kept, whether the values are uint8, and whether other integers."""
-    given = raw(values)
-    pixels = given.dtype == torch.uint8
-    integers = given.dtype in (torch.int8, torch.int16, torch.int32, torch.int64)
-    integers = integers or given.dtype in (torch.uint16, torch.uint32, torch.uint64)
-    rounded = as_inputs(given)
-    # A column of time stamps varies by less than float32 holds, unless its mean goes first.
-    large = integers and rounded.numel() > 0 and float(rounded.abs().max()) >= EXACT
-    if large or given.dtype == torch.float64:
-        return given.double(), pixels, integers
-    return rounded, pixels, integers
+    """`as_inputs`, whether the values are uint8, and whether they are other integers."""
+    tensor = raw(values)
+    pixels = tensor.dtype == torch.uint8
+    floats = tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool
+    return as_inputs(tensor), pixels, not floats and not pixels
 
 
 def generator_states() -> tuple[Any, ...]:
@@ -331,33 +311,19 @@ def drawing(seed: int) -> Iterator[None]:
 def data_fingerprint(examples: Examples | StreamedExamples) -> str:
     """The SHA-256 of a data set, as 64 hexadecimal digits.
 
-    It covers type, shape and bytes of inputs and labels in their order, float64 as float32, and not
-    the augmentation. Of `StreamedExamples` it covers the labels only, because reading all inputs
-    would take an epoch.
+    It covers type, shape and bytes of inputs and labels in their order, and not the augmentation.
+    Of `StreamedExamples` it covers the labels only, because reading all inputs would take an epoch.
     """
     labels = label_array(examples.labels)
-    kind: dict[str, Any] = {
-        "kind": type(examples).__name__,
-        "labels": labels.dtype.kind,
-        "count": len(labels),
-    }
+    kind = [type(examples).__name__]
     tensors: tuple[Tensor, ...] = ()
-    if isinstance(examples, Examples) and isinstance(examples.inputs, Inputs):
-        tensors = examples.inputs.tensors
-        kind["inputs"] = [[str(name), _form(tensor)] for name, tensor in examples.inputs.items()]
-    elif isinstance(examples, Examples):
-        inputs = one_tensor(examples.inputs)
-        tensors = (inputs.float() if inputs.dtype == torch.float64 else inputs,)
-        kind |= _form(tensors[0])
-    digest = hashlib.sha256(json.dumps(kind, sort_keys=True).encode())
+    if isinstance(examples, Examples):
+        inputs = examples.inputs
+        named = inputs.items() if isinstance(inputs, Inputs) else [("", inputs)]
+        kind += [f"{name} {tensor.dtype} {tuple(tensor.shape)}" for name, tensor in named]
+        tensors = inputs.tensors if isinstance(inputs, Inputs) else (inputs,)
+    digest = hashlib.sha256(json.dumps([kind, labels.tolist()]).encode())
     for tensor in tensors:
         flat = tensor.detach().cpu().contiguous().reshape(-1)
         digest.update(flat.view(torch.uint8).numpy().data)
-    # Equal labels have equal bytes, whatever the width of their array's type.
-    texts = labels.dtype.kind == "U"
-    digest.update(json.dumps(labels.tolist()).encode() if texts else labels.astype("<i8").tobytes())
     return digest.hexdigest()
-
-
-def _form(inputs: Tensor) -> dict[str, Any]:
-    return {"dtype": str(inputs.dtype), "shape": list(inputs.shape)}

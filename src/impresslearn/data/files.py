@@ -131,7 +131,7 @@ class FileReader:
         return name == self.label_column
 
     def _preprocessing(self) -> Preprocessing:
-        return Preprocessing(self.shape, size=self.size)
+        return Preprocessing(self.shape, size=self.size, columns=self.columns)
 
     def _images(self, files: Sequence[Path]) -> NamedInputs:
         examples = as_examples(image_files(files, self._preprocessing()))
@@ -171,19 +171,12 @@ class FileReader:
                 "label_column which one holds the labels"
             )
         inputs = frame.drop(columns=labels)
-        if self.columns is not None:
-            if sorted(inputs.columns) != sorted(self.columns):
-                raise InputError(
-                    f"the columns must be {some(list(self.columns))}, got "
-                    f"{some(list(inputs.columns))}; if one holds the labels, say so with "
-                    "label_column"
-                )
-            inputs = inputs[list(self.columns)]
-        elif not labels and all(map(_is_number, names)):
+        if self.columns is None and not labels and all(map(_is_number, names)):
             raise InputError(f"the first line must name the columns, it has {some(names)}")
         if not len(inputs.columns):
             raise InputError("there is no column besides the label")
-        return inputs, frame[labels[0]] if labels else None
+        ordered = self._preprocessing().ordered(inputs)
+        return ordered, frame[labels[0]] if labels else None
 
 
 def _chosen(arrays: Any, path: Path, labelled: bool) -> tuple[Any, Any]:

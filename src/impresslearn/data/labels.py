@@ -15,9 +15,6 @@ from impresslearn.errors import InputError
 
 Label = int | str
 
-LARGEST_FLOAT = 2**24
-"""float32 holds every integer below; a larger float may stand for several labels."""
-
 
 def label_array(labels: Any) -> np.ndarray:
     """Labels as a (n,) array of int64 or of strings.
@@ -25,8 +22,8 @@ def label_array(labels: Any) -> np.ndarray:
     - `labels`: integers, booleans, whole floats or strings, one per example: a list, an array or a
       tensor of shape (n,) or (n, 1).
 
-    Raises InputError for several kinds of labels ([1, "1"]), for floats that are not whole or reach
-    2**24, for numbers beyond 64 bits, for strings that no file can keep, and for one-hot rows.
+    Raises InputError for several kinds of labels ([1, "1"]), for floats that are not whole, for
+    numbers beyond 64 bits, and for one-hot rows.
     """
     if isinstance(labels, np.ma.MaskedArray):
         raise InputError("labels must not be masked; leave out the examples without one")
@@ -120,9 +117,8 @@ def _from_values(values: Sequence[Any]) -> np.ndarray:
         values = [_plain(value, len(values)) for value in values]
     example_of = {type(value): value for value in values}
     if set(example_of) == {str}:
-        for text in set(values):
-            if not encodable(text) or text.endswith("\0"):  # NumPy cuts NUL off
-                raise InputError(f"a label is no valid Unicode, or ends in NUL: {text!a}")
+        if not encodable("".join(values)):
+            raise InputError("a label is no valid Unicode, which no file can keep")
         return np.array(values, dtype=str)
     if not set(example_of) <= {int}:
         shown = ", ".join(shorten(ascii(value)) for value in example_of.values())
@@ -142,10 +138,6 @@ def _plain(value: Any, count: int) -> Any:
             raise _wrong_shape((count, *shape))
         value = np.asarray(value).item()
     if isinstance(value, float) and value.is_integer():
-        if abs(value) >= LARGEST_FLOAT:
-            raise InputError(
-                f"labels as floats must be below {LARGEST_FLOAT:,}, got {value:g}; give integers"
-            )
         return int(value)
     if isinstance(value, str):
         return str.__str__(value)

@@ -7,7 +7,7 @@ in, and put it into every export, so that the same raw inputs get the same label
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from impresslearn.checks import check_integer, check_number
+from impresslearn.checks import check_flag, check_integer, check_name, check_number
 from impresslearn.data.examples import (
     Examples,
     Inputs,
@@ -32,12 +32,11 @@ SCALE_RATIO = 0.1
 """A column whose largest value is below this share of the table's largest has a smaller scale."""
 RANGE_TOLERANCE = 1e-3
 """How far pixels may lie beyond their range, after resampling for example."""
-ROUNDING = 1e-8
-"""A spread below this share of a mean is rounding of float32 numbers."""
-FINE_ROUNDING = 1e-13
-"""The same share for float64 numbers."""
+ROUNDING = 1e-13
+"""A spread below this share of a mean is rounding of sums."""
 FAR = 1e-3
 """A spread below this share of a mean needs all digits of the mean."""
+FLOAT_STEP = torch.finfo(torch.float32).eps
 LARGEST_SIZE = 8192
 """Pixels per side that images are resized to at most."""
 
@@ -80,24 +79,15 @@ class Preprocessing:
             "std": _numbers("std", self.std),
         }
         if self.shape is not None:
-            lengths = tuple(self.shape) if isinstance(self.shape, (tuple, list)) else ()
-            if not lengths or any(type(length) is not int or length < 1 for length in lengths):
-                raise InputError(
-                    f"shape must be whole numbers from 1, as in (1, 28, 28), got {self.shape!r}"
-                )
-            checked["shape"] = lengths
+            lengths = _items("shape", self.shape)
+            checked["shape"] = tuple(check_integer("shape", length, 1) for length in lengths)
         if self.size is not None:
             checked["size"] = check_integer("size", self.size, 1, LARGEST_SIZE + 1)
-        if self.pixels is not None and not isinstance(self.pixels, bool):
-            raise InputError(f"pixels must be True, False or None, got {self.pixels!r}")
+        if self.pixels is not None:
+            checked["pixels"] = check_flag("pixels", self.pixels)
         if self.columns is not None:
-            names = tuple(self.columns) if isinstance(self.columns, (tuple, list)) else ()
-            texts = all(isinstance(name, str) for name in names)
-            if not names or not texts or len(set(names)) < len(names):
-                raise InputError(
-                    f"columns must be different names, as in ('age', 'size'), got {self.columns!r}"
-                )
-            checked["columns"] = names
+            names = [check_name(name, "a column") for name in _items("columns", self.columns)]
+            checked["columns"] = tuple(names)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
@@ -111,7 +101,8 @@ class Preprocessing:
         - `settings`: shape, size, pixels, columns. By default `pixels` is True for uint8, and
           `columns` are the names of a table.
 
-        Raises InputError if all inputs are the same, and for streamed data.
+        Raises InputError if all inputs are the same, for a column whose changes float32 cannot hold
+        beside its mean, and for streamed data.
         """
         if isinstance(data, StreamedExamples):
             raise InputError(
@@ -127,22 +118,24 @@ class Preprocessing:
         else:
             ordered = cls(columns=settings.get("columns")).ordered(data)
             inputs, pixels, integers = to_tensor_and_dtype_kind(ordered)
+            _check_precision(raw(ordered))
         made = cls(**{"pixels": pixels, **settings})
-        values = made._arranged_raw(inputs, pixels, integers)
-        rounding = FINE_ROUNDING if values.dtype == torch.float64 else ROUNDING
-        values = values.double()
-        if not values.std(correction=0) > FINE_ROUNDING * values.mean().abs():
-            raise InputError(f"all inputs are {values.mean():g}; they cannot be standardised")
-        lost = values.dim() == 2 and _lost_in_float32(values)
-        if lost or (values.dim() == 2 and _differ_in_scale(values)):
-            mean, std = values.mean(dim=0), values.std(dim=0, correction=0)
-            # A column that does not vary here, but for rounding, is measured by its value.
-            varies = std > rounding * mean.abs()
-            std = torch.where(varies, std, torch.where(mean == 0, 1.0, mean.abs()))
-            return replace(made, mean=_plain(mean, 17 if lost else 9), std=_plain(std, 9))
-        mean, std = values.mean(), values.std(correction=0)
-        digits = 6 if std > FAR * mean.abs() else 17
-        return replace(made, mean=float(f"{mean:.{digits}g}"), std=float(f"{std:.6g}"))
+        values = made.prepare(inputs, pixels, integers).double()
+        std, mean = torch.std_mean(values, correction=0)
+        if not std > ROUNDING * mean.abs():
+            raise InputError(f"all inputs are {mean:g}; they cannot be standardised")
+        if values.dim() != 2 or not _differ_in_scale(values):
+            digits = 6 if std > FAR * mean.abs() else 9
+            return replace(made, mean=_rounded(mean, digits), std=_rounded(std, 6))
+        stds, means = torch.std_mean(values, dim=0, correction=0)
+        # A column that does not vary here, but for rounding, is measured by its value.
+        varies = stds > FLOAT_STEP * means.abs()
+        stds = torch.where(varies, stds, torch.where(means == 0, 1.0, means.abs()))
+        return replace(
+            made,
+            mean=[_rounded(mean, 9) for mean in means],
+            std=[_rounded(std, 9) for std in stds],
+        )
 
     @property
     def normalises(self) -> bool:
@@ -203,7 +196,12 @@ class Preprocessing:
         - `pixels`: whether they came as uint8, and have been scaled to [0, 1].
         - `integers`: whether they came as integers of another type (False).
         """
-        return as_inputs(self._arranged_raw(values, pixels, integers))
+        if isinstance(values, Inputs):
+            raise InputError("a preprocessing takes one tensor; several inputs go in as Prepared")
+        self._check_kind(pixels)
+        if self.pixels and not pixels:
+            values = self._scaled(values, integers)
+        return as_inputs(self.arranged(values))
 
     def arranged(self, inputs: Tensor) -> Tensor:
         """Float inputs (n, ...) in the shape asked for, and normalised."""
@@ -211,53 +209,38 @@ class Preprocessing:
             inputs = _reshaped(inputs, tuple(self.shape))
         if not self.normalises:
             return inputs
-        # float64 stays until the mean is subtracted: beside a large mean float32 loses the rest.
-        inputs = inputs if inputs.dtype == torch.float64 else inputs.float()
+        inputs = inputs.float()
         return inputs.sub(_spread("mean", self.mean, inputs)).div_(_spread("std", self.std, inputs))
 
-    def difference(self, other: Mapping[str, Any]) -> str | None:
-        """The name of the first setting in `other` that differs from this one; None if none."""
-        current = self.settings()
-        changed = Preprocessing(**{**current, **other}).settings()
-        for name in other:
-            if changed[name] != current[name]:
-                return name
-        return None
-
-    def _arranged_raw(self, values: Tensor | Inputs, pixels: bool, integers: bool) -> Tensor:
-        if isinstance(values, Inputs):
-            raise InputError("a preprocessing takes one tensor; several inputs go in as Prepared")
-        self._check_kind(pixels)
-        if self.pixels and not pixels:
-            limit = 255 if integers else 1
-            low, high = map(float, values.aminmax()) if values.numel() else (0.0, 0.0)
-            if low < -RANGE_TOLERANCE * limit or high > (1 + RANGE_TOLERANCE) * limit:
-                raise InputError(
-                    "the learner's inputs are pixels (as set, or as in its first task): "
-                    "integers from 0 to 255, or floats in [0, 1]; "
-                    f"got {'integers' if integers else 'floats'} from {low:g} to {high:g}; "
-                    "prepared inputs go in as Prepared(inputs)"
-                )
-            values = values / limit if integers else values
-        return self.arranged(values)
+    def _scaled(self, values: Tensor, integers: bool) -> Tensor:
+        """Pixels that did not come as uint8, in [0, 1]."""
+        limit = 255 if integers else 1
+        low, high = map(float, values.aminmax()) if values.numel() else (0.0, 0.0)
+        if low < -RANGE_TOLERANCE * limit or high > (1 + RANGE_TOLERANCE) * limit:
+            kind = "integers" if integers else "floats"
+            raise InputError(
+                "the learner's inputs are pixels (as set, or as in its first task): integers from "
+                f"0 to 255, or floats in [0, 1]; got {kind} from {low:g} to {high:g}; prepared "
+                "inputs go in as Prepared(inputs)"
+            )
+        return values / limit if integers else values
 
     def _check_kind(self, pixels: bool) -> None:
         if self.pixels is False and pixels:
             raise InputError(
-                "the learner's inputs are no pixels (as set, or as in its first task); "
-                "got uint8 values, which would be scaled to [0, 1]: convert them to the type it "
-                "was trained on, such as float32, divided by 255 if that was"
+                "the learner's inputs are no pixels (as set, or as in its first task); got uint8 "
+                "values, which would be scaled to [0, 1]: convert them to the type it was trained "
+                "on, such as float32"
             )
 
 
 class ImpliedPreprocessing(Preprocessing):
     """The preprocessing of a learner without one: the first task decides about pixels."""
 
-    def _arranged_raw(self, values: Tensor | Inputs, pixels: bool, integers: bool) -> Tensor:
+    def _scaled(self, values: Tensor, integers: bool) -> Tensor:
         # JSON writes 0.0 and 1.0 as integers, which are in [0, 1] already.
-        if integers and isinstance(values, Tensor) and values.numel():
-            integers = bool(values.max() > 1)
-        return super()._arranged_raw(values, pixels, integers)
+        integers = integers and values.numel() > 0 and bool(values.max() > 1)
+        return super()._scaled(values, integers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -295,11 +278,20 @@ def _differ_in_scale(values: Tensor) -> bool:
     return bool(largest.quantile(0.25, interpolation="lower") < SCALE_RATIO * largest.max())
 
 
-def _lost_in_float32(values: Tensor) -> bool:
-    """Whether a column varies by less than ten steps of the float32 numbers at its largest."""
-    step = torch.finfo(torch.float32).eps * values.abs().amax(dim=0)
-    std = values.std(dim=0, correction=0)
-    return bool(((std > FINE_ROUNDING * values.mean(dim=0).abs()) & (step > 0.1 * std)).any())
+def _check_precision(raw_inputs: Tensor) -> None:
+    """Raises InputError for a column whose spread is below ten steps of float32."""
+    if raw_inputs.dim() != 2 or raw_inputs.dtype in (torch.float32, torch.float16, torch.bfloat16):
+        return
+    values = raw_inputs.double()
+    step = FLOAT_STEP * values.abs().amax(dim=0)
+    stds, means = torch.std_mean(values, dim=0, correction=0)
+    lost = (stds > ROUNDING * means.abs()) & (step > 0.1 * stds)
+    if lost.any():
+        column = int(lost.int().argmax())
+        raise InputError(
+            f"column {column + 1} varies by {stds[column]:.3g} about {means[column]:.9g}, which "
+            "float32 cannot hold; subtract a constant from it, such as the first time stamp"
+        )
 
 
 def _names_of(table: Any) -> tuple[str, ...]:
@@ -308,8 +300,8 @@ def _names_of(table: Any) -> tuple[str, ...]:
     return names if all(isinstance(name, str) for name in names) else ()
 
 
-def _plain(values: Tensor, digits: int) -> tuple[float, ...]:
-    return tuple(float(f"{value:.{digits}g}") for value in values.tolist())
+def _rounded(value: Tensor, digits: int) -> float:
+    return float(f"{value:.{digits}g}")
 
 
 def _spread(name: str, values: Numbers, inputs: Tensor) -> Tensor:
@@ -325,12 +317,18 @@ def _spread(name: str, values: Numbers, inputs: Tensor) -> Tensor:
     return made.view(-1, *[1] * max(0, inputs.dim() - 2))
 
 
-def _numbers(name: str, given: Any) -> float | tuple[float, ...]:
+def _numbers(name: str, values: Any) -> float | tuple[float, ...]:
     """One float, or several as a tuple."""
-    values = given.tolist() if isinstance(given, (Tensor, np.ndarray, np.generic)) else given
-    values = values if isinstance(values, (tuple, list)) else [values]
+    if isinstance(values, (Tensor, np.ndarray)):
+        values = values.tolist()
+    values = _items(name, values) if isinstance(values, (tuple, list)) else [values]
     numbers = tuple(check_number(name, value) for value in values)
-    if not numbers or (name == "std" and min(numbers) <= 0):
-        bound = " above 0" if name == "std" else ""
-        raise InputError(f"{name} must be a number{bound}, or one per channel, got {given!r}")
+    if name == "std" and min(numbers) <= 0:
+        raise InputError(f"std must be above 0, got {min(numbers):g}")
     return numbers[0] if len(numbers) == 1 else numbers
+
+
+def _items(name: str, values: Any) -> Sequence[Any]:
+    if not isinstance(values, (tuple, list)) or not values:
+        raise InputError(f"{name} must be a list with an entry or more, got {values!r}")
+    return values

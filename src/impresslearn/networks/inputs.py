@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,8 +50,6 @@ def checked_examples(
     if preprocessing is not None:
         examples = preprocessing.apply_to(examples)
     if isinstance(examples, Examples):
-        if isinstance(examples.inputs, Tensor) and examples.inputs.dtype == torch.float64:
-            examples = replace(examples, inputs=as_network_inputs(examples.inputs))
         backbone.check_inputs(examples.inputs)
     if not backbone.input_dtype.is_floating_point:
         values = examples.inputs if isinstance(examples, Examples) else some_inputs(examples, 1)
@@ -108,14 +105,9 @@ def unusual_scale(examples: Examples | StreamedExamples) -> str | None:
     """A line about inputs whose scale networks learn badly from, or None."""
     if isinstance(examples, StreamedExamples) or isinstance(examples.inputs, Inputs):
         return None
-    some = examples.subset(range(min(len(examples), LOOKED_AT)))
-    try:
-        scale = Preprocessing.standardising(some)
-    except InputError:  # all values are the same
-        return None
-    mean, std = float(np.mean(scale.mean)), float(np.mean(scale.std))
+    std, mean = torch.std_mean(examples.inputs[:LOOKED_AT].double(), correction=0)
     low, high = USUAL_DEVIATIONS
-    if low <= std <= high:
+    if std == 0 or low <= std <= high:
         return None
     return f"inputs have a mean of {mean:.3g} and a deviation of {std:.3g}"
 
