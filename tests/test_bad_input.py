@@ -140,16 +140,6 @@ def test_after_many_mistakes_tasks_are_learned_as_if_there_had_been_none():
     assert_as_if_nothing_had_happened(learner, before, fresh(), blobs)
 
 
-def test_images_of_another_size_for_a_convolutional_network():
-    learner = fresh("per_task")
-    before = state(learner)
-    images, labels = pictures()
-    for wrong in (images[:, :1], images.permute(0, 2, 3, 1), images[:, 0]):
-        message = r"expects inputs of shape \(3, \*, \*\), got"
-        refused(message, learner.learn_task, "new", (wrong, labels))
-    assert state(learner) == before
-
-
 def test_an_empty_learner_knows_no_task_and_has_no_mask():
     learner = fresh(empty=True)
     refused("nothing was learned yet", learner.predict, X, "digits", error=UnknownTaskError)

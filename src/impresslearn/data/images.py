@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,14 +31,10 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".tif", 
 
 def existing(path: str | Path) -> Path:
     """The path of a file or folder. Raises MissingDataError if there is none."""
-    if not isinstance(path, (str, os.PathLike)):
-        raise InputError(f"expected the path of a file or folder, got {type(path).__name__}")
     path = Path(path)
     with naming(path):
         if not path.exists():
             raise MissingDataError(f"there is no file or folder {path}")
-        if not path.is_file() and not path.is_dir():
-            raise InputError(f"{path} is neither a file nor a folder")
     return path
 
 

@@ -146,9 +146,9 @@ class Preprocessing:
         """The fields as JSON values, from which `Preprocessing(**settings)` makes it again."""
         values = {}
         for name, value in asdict(self).items():
-            if name == "columns" and value is None:
-                continue  # so that settings without columns are equal to recorded ones
             values[name] = list(value) if isinstance(value, tuple) else value
+        if self.columns is None:
+            del values["columns"]  # so that settings without columns are equal to recorded ones
         return values
 
     def apply(self, inputs: Any) -> Tensor:
