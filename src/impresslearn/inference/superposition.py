@@ -19,7 +19,7 @@ from impresslearn.data import Inputs, TensorBatches
 from impresslearn.inference.exhaustive import Mixture
 from impresslearn.kernels import mix_layers
 from impresslearn.masks.bank import MaskBank
-from impresslearn.networks import Backbone
+from impresslearn.networks import Backbone, Mode
 from impresslearn.networks.inputs import spread_rows
 from impresslearn.networks.prediction import Statistics, TaskView
 from impresslearn.training.loop import Recipe, fit, unit_norm_penalty
@@ -103,7 +103,7 @@ class Search:
         """The superposed network, ready to compute."""
         weights, backbone = self.superposition.weights(shares), self.superposition.backbone
         # Tasks' own running statistics cannot be superposed; the statistics of the batch serve.
-        mode = "batch" if backbone.has_task_statistics else "eval"
+        mode: Mode = "batch" if backbone.has_task_statistics else "eval"
         return TaskView(weights, self.shared, self.num_classes, mode)
 
     def loss(self, shares: Tensor, inputs: Tensor | Inputs) -> Tensor:

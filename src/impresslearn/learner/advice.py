@@ -118,7 +118,10 @@ class Advice:
         """The trials, an arrow at the recommended one, and what was not tried."""
         rows = []
         for trial in self.trials:
-            row = {"": "→" if trial is self.best else "", "method": trial.candidate.name}
+            row: dict[str, Any] = {
+                "": "→" if trial is self.best else "",
+                "method": trial.candidate.name,
+            }
             row |= {"preset": trial.candidate.preset, "accuracy": trial.accuracy}
             row |= {"bytes": trial.bytes, "tasks": len(trial.accuracies)}
             rows.append(row | {"bit_price": float(f"{trial.bit_price:.3g}")})

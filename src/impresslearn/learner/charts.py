@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from impresslearn.checks import check_choice
@@ -41,7 +42,8 @@ def mask_usage(learner: ImpressLearner, tasks: Sequence[str] | None = None) -> a
         alphas = learner._store.coefficients(learner.tasks_.learned(name)).alpha
         if not alphas:
             continue  # the task has other numbers than coefficients of masks
-        usage = sum(alpha.abs().reshape(len(alpha), -1).mean(dim=1) for alpha in alphas)
+        by_layer = [alpha.abs().reshape(len(alpha), -1).mean(dim=1) for alpha in alphas]
+        usage = torch.stack(by_layer).sum(dim=0)
         shares = usage / usage.sum().clamp_min(1e-12)
         for mask, share in zip(learner.bank_.names, shares.tolist(), strict=False):
             rows.append({"mask": mask, "task": name, "share": share})

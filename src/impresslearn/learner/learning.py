@@ -130,7 +130,7 @@ class Trainer:
         tasks = {check_name(name): data for name, data in tasks.items()}
         for name in tasks:
             store.check_new_task(name)
-        seeds = dict(zip(tasks, self._seeds(len(tasks), seeds), strict=True))
+        seed_of = dict(zip(tasks, self._seeds(len(tasks), seeds), strict=True))
         note = _checked_note(note)
         prepared: dict[str, TrainingData] = {}
         pixels: dict[str, bool] = {}
@@ -141,21 +141,21 @@ class Trainer:
                 # The first task decides how raw inputs of all the others are taken.
                 pixels = self._pixels(data, prepared[name][0])
                 if pixels and preprocessing is None:
-                    preprocessing = ImpliedPreprocessing(**pixels)
+                    preprocessing = ImpliedPreprocessing(pixels=pixels["pixels"])
         if not check_flag("batched", batched) or self._closed_form:
             for name, data in prepared.items():
-                self._learn_one(name, data, seeds[name], note | pixels)
+                self._learn_one(name, data, seed_of[name], note | pixels)
             return
 
         def problem(name: str) -> Problem:
-            return self._problem(name, prepared[name], seeds[name], self.settings)
+            return self._problem(name, prepared[name], seed_of[name], self.settings)
 
         for names in _of_one_size(prepared):
             started, progress = time.perf_counter(), self.progress(f"{len(names)} tasks")
             for name, (training, trained), result in solve(names, problem, True, progress):
                 fitted = trained.result(), training.phase, result
                 about = note | pixels | {"seconds": _seconds_since(started)}
-                self._learn_one(name, prepared[name], seeds[name], about, fitted=fitted)
+                self._learn_one(name, prepared[name], seed_of[name], about, fitted=fitted)
 
     def update_task(
         self, name: str, data: Any, *, seed: int | None = None, note: Note | None = None
@@ -416,7 +416,7 @@ def _metrics(
     metrics: dict[str, Any] = {"examples": examples, "seconds": _seconds_since(started)}
     if result is not None and result.steps:
         metrics |= {"steps": result.steps, "loss": float(f"{result.final_loss:.4g}")}
-    return metrics | about
+    return {**metrics, **about}
 
 
 def _at_higher_price(
