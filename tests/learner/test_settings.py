@@ -140,7 +140,7 @@ def test_pixels_stay_pixels_whatever_their_type(tmp_path):
         assert each.logits(inputs.long(), "a").equal(expected)
         assert each.logits(inputs / 255, "a").equal(expected)
         assert each.infer_task(inputs.tolist()).best == "a"
-        line = r"pixels \(as set, or as its first task's were\): .* got floats from 0 to 255"
+        line = r"pixels \(as set, or as in its first task\): .* got floats from 0 to 255"
         refused(line, each.logits, inputs.float(), "a")
         refused(line, each.score, (inputs.float(), labels), "a")
         refused(line, each.learn_task, "b", (inputs.float(), labels))
