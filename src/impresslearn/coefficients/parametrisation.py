@@ -64,6 +64,7 @@ class CoefficientSpec:
         check_choice("granularity", self.granularity, _MAKERS)
         if self.bit_price is not None:
             check_number("bit_price", self.bit_price, 0.0)
+        # Made here, so that settings that do not go together fail at once.
         object.__setattr__(self, "parametrisation", _MAKERS[self.granularity](self))
 
 

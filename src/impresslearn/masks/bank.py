@@ -193,6 +193,7 @@ class MaskBank:
             # .data: a thread that learns meanwhile may hold earlier rows for its backward pass,
             # which a change of the tensor's version would refuse.
             storage.data[len(self)] = bits
+        # The bits come first: a thread that reads meanwhile never sees a name without them.
         self._position[info.name] = len(self)
         self._infos.append(info)
 

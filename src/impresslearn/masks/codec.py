@@ -84,6 +84,7 @@ def decode_mask(blob: bytes, shapes: Sequence[tuple[int, int]]) -> list[Mask]:
             f"a stored mask must be the byte {FORMAT} and 32-bit words, got {len(blob)} bytes that "
             f"begin with {list(blob[:1])}"
         )
+    # The coder wants words in the byte order of this machine.
     coder = stream.queue.RangeDecoder(np.frombuffer(blob[1:], WORD).astype(np.uint32))
     try:
         layers = [read_layer(coder, units, fan_in) for units, fan_in in shapes]
@@ -245,6 +246,7 @@ def _nearest(weights: NDArray[np.float32], rows: Integers, columns: Integers) ->
     """The class of each row, given the columns' classes, at the densities that the blocks have."""
     along = weights @ _one_hot(columns)
     ones, sizes = _count(along, rows, columns)
+    # A prior of 0.8 weights: a block of zeros alone must not forbid a row with a one.
     density = (ones + 0.4) / (sizes + 0.8)
     zeros = np.bincount(columns) - along
     gain: Counts = along @ np.log2(density).T + zeros @ np.log2(1 - density).T
@@ -274,7 +276,7 @@ def _best_pair(ones: Counts, sizes: Counts, labels: int) -> tuple[float, int, in
     apart = _entropy(ones, sizes).sum(1)
     together = _entropy(ones[:, None] + ones, sizes[:, None] + sizes).sum(2)
     gain = apart[:, None] + apart - together
-    np.fill_diagonal(gain, -np.inf)
+    np.fill_diagonal(gain, -np.inf)  # a class does not join itself
     first, second = divmod(int(gain.argmax()), classes)
     described = labels * np.log2(classes / (classes - 1)) + BLOCK_BITS * ones.shape[1]
     return float(gain[first, second] + described), first, second

@@ -95,10 +95,11 @@ def disjoint_mask(
 def _shares(numel: int, count: int, seed: int, place: int) -> np.ndarray:
     """The number of the mask that each weight, or kernel, of a layer belongs to."""
     stream = np.random.Generator(np.random.Philox(key=seed, counter=[0, 1, count, place]))
+    # Stable, so that a tie among the keys is settled alike on every machine.
     order = np.argsort(stream.bit_generator.random_raw(numel), kind="stable")
     shares = np.empty(numel, dtype=np.int32)
     shares[order] = np.arange(numel) % count
-    shares.flags.writeable = False
+    shares.flags.writeable = False  # all callers get this one array
     return shares
 
 

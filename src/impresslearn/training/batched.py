@@ -52,7 +52,7 @@ def solve(
         except torch.OutOfMemoryError:
             if len(problems) == 1:
                 raise
-            most = len(problems) // 2
+            most = len(problems) // 2  # the estimate was too low; try half as many
             continue
         except TrainingError:
             # One by one says which of them diverges; those before it are solved.

@@ -175,6 +175,7 @@ def fit(
                     )
                 progress.log(step + 1, {"loss": value.item(), "learning_rate": rate})
             advance()
+    # The last step comes after the last look at a loss.
     for parameter in parameters:
         if not torch.isfinite(parameter).all():
             raise TrainingError(
