@@ -96,7 +96,6 @@ def test_basis_tasks_count_apart(capsys):
     assert found.accuracy == pytest.approx(sum(found.matrix[-1][1:]) / 2)
     assert found.basis_accuracy == found.matrix[-1][0]
     assert found.bytes_per_task == (found.bytes["second"] + found.bytes["third"]) / 2
-    assert found.basis_bytes == found.bytes["first"]
     assert found.images_per_task == QUICK.min_steps * QUICK.batch_size
     row = found.rows()[1]
     assert sum(row[key] for key in row if key.startswith("bytes_")) == row["bytes"]

@@ -57,10 +57,7 @@ def test_a_quarter_of_the_digits_is_the_stratified_test_set():
     everything = load_digits().data.astype(int)
     assert sorted(map(tuple, pixels.tolist())) == sorted(map(tuple, everything.tolist()))
     assert np.bincount(task.test.labels).min() >= 43
-    first, other = rotated_digits(tasks=3), rotated_digits(tasks=3, seed=1)
-    assert first.names == ("rotated-204", "rotated-24", "rotated-114")  # spread over the circle
-    assert first.names != other.names
-    assert not torch.equal(other[0].test.inputs, first[0].test.inputs)
+    assert rotated_digits(tasks=3).names == ("rotated-204", "rotated-24", "rotated-114")
 
 
 def test_upright_mnist_is_mnist(mnist_root):

@@ -35,7 +35,7 @@ HELD_BYTES = 1024**3  # of test inputs kept in memory; the others are loaded aga
 PREDICTED_AT_ONCE = 1000
 MEASURES = (
     *("accuracy", "basis_accuracy", "average_accuracy", "forgetting", "backward_transfer"),
-    *("forward_transfer", "bytes_per_task", "basis_bytes", "images_per_task", "seconds"),
+    *("forward_transfer", "bytes_per_task", "images_per_task", "seconds"),
 )
 
 Row = dict[str, Any]
@@ -147,12 +147,9 @@ class Evaluation:
     @property
     def bytes_per_task(self) -> float | None:
         """The mean over the learned tasks, without the basis tasks; None if unknown."""
-        return self._mean_bytes(self.tasks[self.num_basis :] or self.tasks)
-
-    @property
-    def basis_bytes(self) -> float | None:
-        """The mean over the basis tasks; None without any, and if unknown."""
-        return self._mean_bytes(self.tasks[: self.num_basis])
+        tasks = self.tasks[self.num_basis :] or self.tasks
+        sizes = [self.bytes[task] for task in tasks if task in self.bytes]
+        return fmean(sizes) if len(sizes) == len(tasks) else None
 
     def summary(self) -> Row:
         """The measures by name."""
@@ -196,10 +193,6 @@ class Evaluation:
 
     def _repr_html_(self) -> str:
         return self.table().html()
-
-    def _mean_bytes(self, tasks: Sequence[str]) -> float | None:
-        sizes = [self.bytes[task] for task in tasks if task in self.bytes]
-        return fmean(sizes) if sizes and len(sizes) == len(tasks) else None
 
 
 def evaluate(
@@ -264,8 +257,9 @@ def run_evaluation(
         matrix.append(accuracies(number + 1))
     sizes, roles, breakdown = {}, {}, {}
     infos = getattr(method, "tasks_", {})
-    for name in [task.name for task in tasks if task.name in infos]:
-        info = infos[name]
+    names = tuple(task.name for task in tasks)
+    for name in names:
+        info = infos.get(name)
         if getattr(info, "bytes", None) is not None:
             sizes[name] = check_number(f"task {name!r}: bytes", info.bytes, 0)
         if hasattr(info, "role"):
@@ -274,7 +268,7 @@ def run_evaluation(
             breakdown[name] = dict(info.breakdown)
     trained = [count for count in images if count is not None]
     return Evaluation(
-        tasks=tuple(task.name for task in tasks),
+        tasks=names,
         num_basis=num_basis,
         matrix=tuple(map(tuple, matrix)),
         bytes=sizes,

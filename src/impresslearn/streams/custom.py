@@ -46,7 +46,7 @@ def from_arrays(tasks: Mapping[str, Sequence[Any]], name: str = "own") -> Stream
                 examples = as_examples(data)
             loaders.append(partial(replace, examples))
             labels.append(classes_of(examples.labels))
-        made.append(_task(task, *loaders, *labels))
+        made.append(_task(task, loaders, labels))
     return Stream(name, tuple(made))
 
 
@@ -73,7 +73,7 @@ def from_folder(root: str | Path, size: int | None = None) -> Stream:
             files = [file for class_files in images.values() for file in class_files]
             loaders.append(partial(load_images, files, preprocessing))
             labels.append(tuple(images))
-        made.append(_task(folder.name, *loaders, *labels))
+        made.append(_task(folder.name, loaders, labels))
     if not made:
         raise InputError(f"no task in {root}; expected {root}/TASK/train/CLASS/IMAGE files")
     return Stream(root.resolve().name, tuple(made))
@@ -93,10 +93,10 @@ def load_images(
     return replace(examples, augment=augment)
 
 
-def _task(
-    name: str, train: Loader, test: Loader, classes: Sequence[Label], test_labels: Sequence[Label]
-) -> Task:
+def _task(name: str, loaders: Sequence[Loader], labels: Sequence[tuple[Label, ...]]) -> Task:
+    """A task of two parts, train and test."""
+    (train, test), (classes, test_labels) = loaders, labels
     for label in test_labels:
         if label not in classes:
             raise InputError(f"task {name!r}: the test part has label {label!r}, which train lacks")
-    return Task(name, tuple(classes), train, test)
+    return Task(name, classes, train, test)
