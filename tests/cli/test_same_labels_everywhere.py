@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import impresslearn as il
 from impresslearn.cli.app import app
 from impresslearn.errors import InputError
-from impresslearn.export import export_onnx, export_program
+from impresslearn.export import export_task
 
 QUICK = ("--network", "widths=[32,24]", "--set", 'basis_recipe={"epochs":0,"min_steps":40}')
 QUICK += ("--set", 'task_recipe={"epochs":0}')
@@ -79,10 +79,10 @@ def test_every_way_gives_the_same_labels(learned, tmp_path):
         for task in (TASKS[0], TASKS[-1]):
             raw, expected = inputs[task], learner.predict(inputs[task], task).tolist()
             model = learner.task_model(task)
-            path = export_onnx(model, tmp_path / "m.onnx", raw)
+            path = export_task(model, tmp_path / "m.onnx", raw)
             session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
             assert session.run(None, {"input": raw})[0].argmax(1).tolist() == expected
-            program = torch.export.load(export_program(model, tmp_path / "m.pt2", raw)).module()
+            program = torch.export.load(export_task(model, tmp_path / "m.pt2", raw)).module()
             assert program(torch.from_numpy(raw)).argmax(1).tolist() == expected
         mixed = np.concatenate([raw[:2] for raw in inputs.values()])
         names = [name for name in TASKS for _ in range(2)]
