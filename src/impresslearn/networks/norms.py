@@ -87,11 +87,15 @@ def batch_norms(module: nn.Module) -> list[tuple[str, _BatchNorm]]:
 
 def untrained(module: nn.Module) -> bool:
     """Whether batch norms keep running statistics and have gathered none: mean 0, variance 1."""
-    tracked = [norm for _, norm in batch_norms(module) if norm.running_mean is not None]
-    for norm in tracked:
-        if (norm.running_mean != 0).any() or (norm.running_var != 1).any():
+    is_tracked = False
+    for _, norm in batch_norms(module):
+        mean, variance = norm.running_mean, norm.running_var
+        if mean is None or variance is None:
+            continue
+        if mean.any() or (variance != 1).any():
             return False
-    return bool(tracked)
+        is_tracked = True
+    return is_tracked
 
 
 def statistic_names(module: nn.Module) -> tuple[str, ...]:
