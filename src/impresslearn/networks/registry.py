@@ -153,7 +153,7 @@ def create_backbone(
         # Not torch.manual_seed, which would seed the accelerators' generators for good.
         torch.default_generator.manual_seed(seed)
         module = builder(**fixed, **settings)
-    if not builds_norms:
+    if norm is None or not builds_norms:
         wanted, norm = norm, convert_batch_norms(module, norm or "per_task")
         if norm == "none" and wanted not in (None, "none"):
             raise InputError(f"norm of {name} must be none, got {wanted!r}: it has no batch norm")
