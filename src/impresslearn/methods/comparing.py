@@ -72,7 +72,10 @@ class PlannedRun:
     def make(self) -> Any:
         """The method, with nothing learned. Raises InputError if the factory refuses."""
         arguments = self.arguments
-        parameters = inspect.signature(self.factory).parameters
+        try:
+            parameters = dict(inspect.signature(self.factory).parameters)
+        except ValueError:  # a subclass of dict, list and the like has no signature
+            parameters = {}
         takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
         if "seed" in parameters or takes_any:
             arguments.setdefault("seed", self.seed)
