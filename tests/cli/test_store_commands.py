@@ -287,7 +287,7 @@ def test_advise_prints_commands_that_run(folder, tmp_path, monkeypatch):
         (["DATA", "--preset", "no"], "the preset must be one of default, "),
         (["DATA", "--set", "precision=int3"], "int5, int4"),
         (["DATA", "--set", "colour=red"], "no setting 'colour'"),
-        (["DATA", "--prepare", "shape=[1,2.5]"], "whole numbers"),
+        (["DATA", "--prepare", "shape=[1,2.5]"], "an integer of at least 1"),
     ],
 )
 def test_unusable_arguments_make_no_store(folder, tmp_path, arguments, words):
