@@ -249,9 +249,7 @@ def run_evaluation(
         is_basis = number < num_basis and hasattr(method, "learn_basis")
         verb = "learn_basis" if is_basis else "learn_task"
         train = task.train
-        called = f"{verb} of {type(method).__name__}"
-        with error_prefix(f"task {task.name!r}"), users_code(lambda name=called: name):
-            getattr(method, verb)(task.name, train)
+        _learn(method, verb, task.name, train)
         if number >= num_basis:
             images.append(images_of(method, len(train)))
         matrix.append(accuracies(number + 1))
@@ -259,7 +257,7 @@ def run_evaluation(
     infos = getattr(method, "tasks_", {})
     names = tuple(task.name for task in tasks)
     for name in names:
-        info = infos.get(name)
+        info: Any = infos.get(name)
         if getattr(info, "bytes", None) is not None:
             sizes[name] = check_number(f"task {name!r}: bytes", info.bytes, 0)
         if hasattr(info, "role"):
@@ -317,6 +315,11 @@ def print_line(line: str) -> None:
 
 def _bytes_of(test: LabelledData) -> int:
     return test.inputs.nbytes if isinstance(test, Examples) else 1
+
+
+def _learn(method: Any, verb: str, name: str, train: LabelledData) -> None:
+    with error_prefix(f"task {name!r}"), users_code(lambda: f"{verb} of {type(method).__name__}"):
+        getattr(method, verb)(name, train)
 
 
 def _zero_shot_accuracy(method: Any, task: Task, test: LabelledData) -> float:
