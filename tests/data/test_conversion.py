@@ -144,12 +144,18 @@ def test_data_sets_that_are_not_what_they_say(data, message, limit):
         ((np.ma.masked_equal(X.numpy(), 3), Y), "without missing values, got MaskedArray"),
         ((X, Y, Y), "got tuple"),
         ({"x": X}, "got dict"),
-        (DataLoader(DATA), "got DataLoader; give its .dataset"),
+        (DataLoader(DATA, collate_fn=list), "has its own sampler or collate_fn"),
+        (DataLoader(DATA, sampler=[1, 0]), "has its own sampler or collate_fn"),
         (Flow(list), "got Flow, which can be read in one order only"),
     ],
 )
 def test_unusable_data(data, message):
     refused(message, as_examples, data, memory_limit=1000)
+
+
+def test_of_a_loader_the_data_set_is_read():
+    examples = as_examples(DataLoader(DATA, batch_size=3, shuffle=True))
+    assert torch.equal(examples.inputs, as_examples(DATA).inputs)
 
 
 def test_a_part_is_chosen_by_positions_or_by_a_mask():

@@ -13,7 +13,15 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+    default_collate,
+)
 
 from impresslearn.data.batches import loaded
 from impresslearn.data.examples import (
@@ -41,8 +49,9 @@ def as_examples(
 ) -> Examples | StreamedExamples:
     """Labelled examples from any of the usual forms.
 
-    - `data`: a pair (inputs, labels) of tensors, arrays or lists; a `Dataset` of (input, label);
-      the path of an image folder with one sub-folder per class (extra `vision`); or `Examples`.
+    - `data`: a pair (inputs, labels) of tensors, arrays or lists; a `Dataset` of (input, label); a
+      `DataLoader`, whose data set is read and whose batch size and order are not used; the path of
+      an image folder with one sub-folder per class (extra `vision`); or `Examples`.
     - `memory_limit`: bytes, as float32, up to which a data set is held (4 GiB); lower it if memory
       is short. A data set that draws at random while it is read is streamed at any size.
     - `workers`: processes that read data that do not fit in memory (2).
@@ -72,14 +81,14 @@ def _converted(data: Any, memory_limit: int, workers: int) -> Examples | Streame
     if isinstance(data, (str, Path)):
         files = [file for images in class_images(Path(data)).values() for file in images]
         return _from_dataset(image_files(files), memory_limit, workers)
+    if isinstance(data, DataLoader):
+        data = _dataset_of(data)
     if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
         return _from_dataset(data, memory_limit, workers)
     if isinstance(data, (tuple, list)) and len(data) == 2:
         return pair(*data)
     hint = ""
-    if isinstance(data, DataLoader):
-        hint = "; give its .dataset, batches are made here"
-    elif isinstance(data, IterableDataset):
+    if isinstance(data, IterableDataset):
         hint = ", which can be read in one order only; collect its items into tensors"
     elif hasattr(data, "with_format"):  # a data set of Hugging Face
         hint = '; give a pair of its columns, as in (data["image"], data["label"])'
@@ -89,6 +98,18 @@ def _converted(data: Any, memory_limit: int, workers: int) -> Examples | Streame
         "data must be a pair (inputs, labels), a Dataset, the path of an image folder or "
         f"Examples, got {type(data).__name__}{hint}"
     )
+
+
+def _dataset_of(loader: DataLoader) -> Any:
+    """The data set behind a loader that only batches and shuffles."""
+    # Another sampler may select or repeat examples, another collate function may change them.
+    plain = type(loader.sampler) in (SequentialSampler, RandomSampler)
+    if not plain or loader.collate_fn is not default_collate:
+        raise InputError(
+            "the DataLoader has its own sampler or collate_fn, which are not used here; give a "
+            "Dataset (a Subset of it to select examples) or tensors"
+        )
+    return loader.dataset
 
 
 def pair(inputs: Any, labels: Any) -> Examples:
