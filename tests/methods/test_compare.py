@@ -73,6 +73,17 @@ def test_all_methods_learn_the_same_tasks_whatever_their_basis():
     assert [run.evaluation.tasks for run in result.runs] == [("t1", "t2"), ("t0", "t1", "t2")]
 
 
+def test_evaluate_on_fixes_the_learned_tasks():
+    names = ["t1", "t0"]
+    for basis in (0, 1):
+        result = il.compare(
+            {"mine": NearestMean}, STREAM, basis=basis, evaluate_on=names, progress=False
+        )
+        assert list(result.runs[0].evaluation.tasks[basis:]) == names
+    with pytest.raises(il.InputError, match="has 'z', but the stream has no task"):
+        il.compare({"mine": NearestMean}, STREAM, evaluate_on=["z"])
+
+
 def test_workers_give_the_results_of_one_process(capfd):
     methods = {"mine": NearestMean}
     alone = il.compare(methods, STREAM, seeds=2, progress=False)

@@ -96,6 +96,7 @@ def compare(
     *,
     seeds: int | Sequence[int] = 1,
     basis: int | Mapping[str, int] = 0,
+    evaluate_on: Sequence[str] | None = None,
     workers: int = 1,
     backend: str = "loky",
     cache: str | os.PathLike | None = None,
@@ -112,6 +113,8 @@ def compare(
     - seeds: a number of seeds, from 0, or the seeds; five or more give intervals and tests
     - basis: number of basis tasks, which come first, for all methods or by label (others: none).
       Every method then learns the tasks after the largest number of basis tasks of any method
+    - evaluate_on: names of the tasks that every method learns after its basis tasks, for results
+      over the same tasks in calls with other numbers of basis tasks; the basis tasks are others
     - workers: processes that work at the same time
     - backend: "loky", processes on this machine, or "ray", a Ray cluster
     - cache: a folder for finished runs, from which the same call goes on; by default none are kept.
@@ -124,7 +127,7 @@ def compare(
     """
     check_integer("workers", workers, 1)
     check_choice("backend", backend, BACKENDS)
-    planned = _planned_runs(methods, stream, _checked_seeds(seeds), basis)
+    planned = _planned_runs(methods, stream, _checked_seeds(seeds), basis, evaluate_on)
     files: list[Path | None] = [None] * len(planned)
     evaluations: dict[int, Evaluation] = {}
     if cache is not None:
@@ -164,6 +167,7 @@ def _planned_runs(
     stream: StreamSource,
     seeds: Sequence[int],
     basis: int | Mapping[str, int],
+    evaluate_on: Sequence[str] | None,
 ) -> list[PlannedRun]:
     if not isinstance(methods, Mapping) or not methods:
         raise InputError("methods must map labels to classes or functions, as in {'mine': Mine}")
@@ -189,18 +193,35 @@ def _planned_runs(
     streams = {}
     for seed in seeds:
         tasks = check_tasks(stream(seed) if callable(stream) else stream)
-        if largest >= len(tasks):
+        others, evaluated = _split(tasks, largest, evaluate_on)
+        if largest > len(others) or not evaluated:
             raise InputError(
-                f"basis = {largest} leaves no task to learn; the stream has {len(tasks)}"
+                f"basis = {largest} leaves no task to learn; the stream has {len(tasks)}, "
+                f"{len(evaluate_on or ())} of them in evaluate_on"
             )
-        streams[seed] = tasks
+        streams[seed] = others, evaluated
     planned = []
     for label, factory, settings, number in chosen:
-        for seed, tasks in streams.items():
+        for seed, (others, evaluated) in streams.items():
             # All methods learn the same tasks, whatever their number of basis tasks.
-            learned = [*tasks[:number], *tasks[largest:]]
+            learned = [*others[:number], *evaluated]
             planned.append(PlannedRun(label, factory, settings, seed, learned, number))
     return planned
+
+
+def _split(
+    tasks: Sequence[Task], largest: int, evaluate_on: Sequence[str] | None
+) -> tuple[list[Task], list[Task]]:
+    """The tasks that may be basis tasks, and the tasks that every method learns after them."""
+    if evaluate_on is None:
+        return list(tasks[:largest]), list(tasks[largest:])
+    by_name = {task.name: task for task in tasks}
+    evaluated = []
+    for name in evaluate_on:
+        if name not in by_name:
+            raise InputError(f"evaluate_on has {name!r}, but the stream has no task of this name")
+        evaluated.append(by_name.pop(name))
+    return list(by_name.values()), evaluated
 
 
 def _checked_seeds(seeds: int | Sequence[int]) -> list[int]:
