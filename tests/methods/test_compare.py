@@ -161,3 +161,15 @@ def test_unequal_training_is_reported():
 
     with pytest.warns(UserWarning, match="train on different numbers of images per task"):
         il.compare({"tuned": (tuned, {"steps": [3, 6]})}, STREAM, progress=False)
+
+
+def test_a_heat_map_of_two_settings():
+    runs = []
+    for lr in (0.1, 0.2):
+        for penalty in (0.0, 1.0):
+            runs.append(Run("mine", {"lr": lr, "penalty": penalty}, 0, evaluation(lr + penalty)))
+    comparison = Comparison(tuple(runs))
+    drawn = json.dumps(comparison.heatmap("lr", "penalty").to_dict())
+    assert "1.2" in drawn
+    refused("no run has the settings lr and depth", comparison.heatmap, "lr", "depth")
+    refused("measure must be", comparison.heatmap, "lr", "penalty", "speed")

@@ -19,9 +19,9 @@ from statistics import fmean
 from typing import Any
 
 from impresslearn.checks import check_choice
-from impresslearn.errors import MissingDependencyError
+from impresslearn.errors import InputError, MissingDependencyError
 from impresslearn.files import write_file
-from impresslearn.methods.evaluation import Evaluation
+from impresslearn.methods.evaluation import MEASURES, Evaluation
 from impresslearn.statistics import MIN_DRAWS, Summary, holm, paired_test, summarise
 from impresslearn.tables import ABSENT, Table, format_interval, format_value
 
@@ -203,6 +203,34 @@ class Comparison:
             labels |= {"joined": False, "log_x": all(row["bytes"] > 0 for row in at_end)}
             charts.append(line_chart(at_end, "bytes", "accuracy", "method", **labels))
         return styled(alt.hconcat(*charts), description="Accuracy of the methods")
+
+    def heatmap(self, x: str, y: str, measure: str = "accuracy") -> Any:
+        """An Altair heat map of a grid per method: the mean over seeds and all other settings.
+
+        - x, y: names of two settings
+        - measure: of `Evaluation`, such as "accuracy" or "bytes_per_task"
+
+        Raises InputError if no run has both settings and the measure.
+        """
+        import altair as alt
+
+        from impresslearn.plotting import heatmap, styled
+
+        cells: dict[str, dict[tuple[Any, Any], list[float]]] = {}
+        for run in self.runs:
+            value = getattr(run.evaluation, check_choice("measure", measure, MEASURES))
+            if value is not None and x in run.settings and y in run.settings:
+                place = (run.settings[x], run.settings[y])
+                cells.setdefault(run.method, {}).setdefault(place, []).append(value)
+        if not cells:
+            raise InputError(f"no run has the settings {x} and {y} and a value of {measure}")
+        charts = []
+        for method, values in cells.items():
+            rows = []
+            for (at_x, at_y), draws in values.items():
+                rows.append({x: at_x, y: at_y, measure: fmean(draws)})
+            charts.append(heatmap(rows, x, y, measure, title=method))
+        return styled(alt.hconcat(*charts), description=f"{measure} over {x} and {y}")
 
     def save_chart(self, path: str | os.PathLike) -> Path:
         """Writes `chart` as a picture; the path ends in .svg, .pdf or .png."""
