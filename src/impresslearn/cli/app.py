@@ -1,5 +1,6 @@
 """The application: its version option and the list of its commands."""
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -44,8 +45,11 @@ def impresslearn(
     """
 
 
-for command in (demo, advise, new, learn, predict, evaluate, tasks):
+FIRST: tuple[Callable[..., None], ...] = (demo, advise, new, learn, predict, evaluate, tasks)
+REST: tuple[Callable[..., None], ...] = (verify, versions, restore, remove, compact, export, serve)
+
+for command in FIRST:
     app.command()(command)
 app.command("info")(info_)
-for command in (verify, versions, restore, remove, compact, export, serve):
+for command in REST:
     app.command()(command)

@@ -140,7 +140,7 @@ def open_learner(store: Path, module: str | None, **settings: Any) -> "ImpressLe
 
 def own_module(reference: str | None) -> "nn.Module | None":
     """The module of `own_network`, without what `il.adapt` put around it."""
-    network = own_network(reference)
+    network: Any = own_network(reference)
     return getattr(network, "module", network)
 
 

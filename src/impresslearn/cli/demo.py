@@ -60,7 +60,7 @@ def run_demo(store: Path, seed: int = 0, progress: bool = False) -> dict[str, An
         is_basis = number < BASIS_TASKS
         learn = learner.learn_basis if is_basis else learner.learn_task
         learn(task.name, task.train)
-        row = {
+        row: dict[str, Any] = {
             "task": task.name,
             "role": "basis" if is_basis else "new",
             "accuracy": learner.score(task.test, task.name),

@@ -117,9 +117,9 @@ def _learn_one(
     return _line(learner, name, examples)
 
 
-def _data_of(learner: "ImpressLearner", name: str) -> set[str]:
+def _data_of(learner: "ImpressLearner", name: str) -> set[str | None]:
     """The fingerprints of the data that the versions of a task were learned from."""
-    fingerprints = set()
+    fingerprints: set[str | None] = set()
     for version in learner.versions(name):
         note = version.history.get("metrics", {}).get("note") or {}
         fingerprints.add(note.get("data"))

@@ -225,12 +225,13 @@ def _sample(tasks: "Iterable[Examples | StreamedExamples]", pixels: bool) -> "Ex
     import torch
 
     from impresslearn.data import Examples
+    from impresslearn.data.examples import one_tensor
 
     samples = []
     for task in tasks:
         count = min(len(task), ROWS_PER_TASK)
         rows = np.linspace(0, len(task) - 1, count).astype(int)
-        samples.append(task.inputs_at(rows))
+        samples.append(one_tensor(task.inputs_at(rows)))
     shapes = {tuple(sample.shape[1:]) for sample in samples}
     if len(shapes) > 1:
         raise InputError(f"DATA have inputs of different shapes: {sorted(shapes)[:3]}")

@@ -12,6 +12,7 @@ import os
 import sqlite3
 import stat
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -283,10 +284,8 @@ class Database:
             readonly = self.readonly or slot is not self.writing
             with self.clear_errors():
                 connection = _connect(self._place, self.where, readonly, self.timeout)
-                if not readonly:
-                    connection.executescript(DURABLE if self._has_log else UNLOGGED)
-                # Opens the log.
-                connection.execute("SELECT 1 FROM meta LIMIT 1").fetchone()
+                script = "" if readonly else DURABLE if self._has_log else UNLOGGED
+                _open_log(connection, script, self.timeout)
                 slot.connection = connection
         return slot.connection
 
@@ -333,6 +332,21 @@ def _connect(place: Path, where: str, readonly: bool, timeout: float) -> sqlite3
             raise
     # Nothing can be written beside the file, not even a log: read it as it is.
     return _connect_as("ro&immutable=1", place, where, timeout)
+
+
+def _open_log(connection: sqlite3.Connection, script: str, timeout: float) -> None:
+    """Sets the journal mode and reads a row, which opens the log."""
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            connection.executescript(script)
+            connection.execute("SELECT 1 FROM meta LIMIT 1").fetchone()
+            return
+        except sqlite3.OperationalError as error:
+            # SQLite does not wait here while another process opens or folds in its log.
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
 
 
 def _connect_as(mode: str, place: Path, where: str, timeout: float) -> sqlite3.Connection:
