@@ -75,8 +75,8 @@ def test_the_code_of_pages_is_linted(tmp_path):
 
 
 def test_every_public_name_is_in_the_api():
-    told = "\n".join(path.read_text("utf-8") for path in (DOCS / "api").glob("*.md"))
-    documented = re.findall(r"^\.\. auto\w+:: (impresslearn\.\S+)", told, flags=re.MULTILINE)
+    pages = "\n".join(path.read_text("utf-8") for path in (DOCS / "api").glob("*.md"))
+    documented = re.findall(r"^\.\. auto\w+:: (impresslearn\.\S+)", pages, flags=re.MULTILINE)
     assert len(documented) == len(set(documented))
     short = {each.rpartition(".")[2] for each in documented}
     rooms = {room: getattr(il, room) for room in il._ROOMS}
@@ -84,11 +84,10 @@ def test_every_public_name_is_in_the_api():
     for room, module in rooms.items():
         names = getattr(module, "__all__", None) or [n for n in vars(module) if n[0] != "_"]
         wanted |= {name for name in names if callable(getattr(module, name))}
-        assert f"impresslearn.{room}." in told
     assert wanted - short == NO_PAGE
 
 
-NO_PAGE = {"Allocation", "InferenceMethod", "MaskSource", "Mode", "ScoreRule", "import_torchvision"}
+NO_PAGE = {"Allocation", "InferenceMethod", "Mode", "ScoreRule", "import_torchvision"}
 """Types of arguments, which their functions spell out, and help with torchvision."""
 
 
