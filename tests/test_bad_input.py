@@ -223,7 +223,7 @@ def test_a_flat_network_keeps_the_shape_of_its_first_images():
 
 def test_outputs_that_are_no_numbers_are_no_answers(shared_learner):
     huge = torch.full((3, 16), 3e38)
-    it, line = shared_learner, "no finite numbers; the inputs are too large"
+    it, line = shared_learner, "are NaN or infinite; check the scale"
     for verb in (it.predict, it.logits):
         refused(line, verb, huge, "letters")
     for verb in (it.predict, it.infer_task):

@@ -73,6 +73,9 @@ def test_another_parametrisation_of_the_same_kind_is_refused():
 
     with pytest.raises(il.InputError, match="registered already"):
         register_parametrisation(Other)
+    for _ in range(2):  # also a class that was registered before
+        with pytest.raises(il.InputError, match="granularity 'layer' is registered already"):
+            register_parametrisation(RowsAndColumns, {"layer": lambda spec: RowsAndColumns()})
 
 
 def test_a_store_of_an_unregistered_kind_says_what_to_do(tmp_path, monkeypatch):

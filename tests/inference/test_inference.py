@@ -188,8 +188,8 @@ def test_inference_is_scored_by_the_number_of_inputs(digits):
     among = il.score_inference(digits, tasks, inputs=[16], trials=2, among="learned").rows[0]
     assert among["task_accuracy"] <= 2 / 6
     lines = str(found).splitlines()
-    assert lines[0].split()[:2] == ["inputs", "trials"]
-    assert len(lines) == 4
+    assert lines[1].split()[:2] == ["inputs", "trials"]
+    assert len(lines) == 5
     assert found._repr_html_().count("<tr>") == 3
     for wrong, settings, line in (
         ({}, {}, "tasks must map names to labelled data"),

@@ -37,7 +37,7 @@ def asking(inputs=ROWS, task="new 0", **more):
         (asking([[10**400] * 16]), 422, "inputs: must be real numbers"),
         (asking([[1.0], [1, 2]]), 422, "inputs: must be lists of numbers, all rows of one length"),
         (asking([[1e300] * 16]), 422, "16 NaN or infinite values"),
-        (asking([[1e38] * 16]), 422, "no finite numbers; the inputs are too"),
+        (asking([[1e38] * 16]), 422, "are NaN or infinite; check the scale"),
     ],
     ids=lambda value: str(value)[:30],
 )

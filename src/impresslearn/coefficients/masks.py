@@ -1,8 +1,8 @@
 """Mixtures of masks: the paper's coefficients, W ⊙ Σ_t α_t M^t (eq. 1).
 
 There is one α per mask and layer ("layer", the paper) or per mask and output unit ("unit"),
-optionally times a learned scale per output unit. On a pretrained network masks change the weights
-that are there: W ⊙ (1 + Σ_t α_t M^t).
+optionally times a learned scale per output unit. With `residual` (the learner's start="network")
+masks change the network's weights: W ⊙ (1 + Σ_t α_t M^t).
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class MaskMixture(Parametrisation):
     ) -> Sequence[Start]:
         """Equal alphas: 1/N, or 0 if residual; scales start at 1.
 
-        Coded alphas start as large as makes each layer's weights as large as the network's own, or
-        FIRST_GAIN of He's initialisation where those are larger.
+        Coded alphas start so that the RMS weight of a layer is the backbone's, or FIRST_GAIN times
+        He's where that is smaller. With `residual` they start at zero.
         """
         if num_masks < 1:
             raise InputError(EMPTY)
@@ -91,7 +91,7 @@ class MaskMixture(Parametrisation):
     def weights(
         self, backbone: Backbone, bank: MaskBank, tensors: Sequence[Tensor]
     ) -> Mapping[str, Tensor]:
-        """Layer name -> W ⊙ mask."""
+        """Layer name -> effective weights, as `mix` makes them."""
         alphas, scales = self.mixture(tensors)
         return mix(bank, backbone.weights, alphas, scales, self.residual)
 
@@ -106,7 +106,7 @@ class MaskMixture(Parametrisation):
 
     @torch.no_grad()
     def _coded_start(self, backbone: Backbone, bank: MaskBank, num_masks: int) -> list[Start]:
-        """Where the N ρ alphas that meet in a weight (masks of density ρ) have no effect yet."""
+        """Start values and steps that allow for the number of masks that cover each weight."""
         # Alphas that change trained weights move fast even per unit: they start from good weights.
         slow = self.per_unit and not self.residual
         speed = UNIT_LEVELS_PER_UNIT if slow else LEVELS_PER_UNIT
@@ -134,7 +134,7 @@ def mix(
     scales: Sequence[Tensor] | None = None,
     residual: bool = False,
 ) -> dict[str, Tensor]:
-    """Layer name -> W ⊙ Σ α M, times scales, differentiable in both.
+    """Layer name -> W ⊙ Σ α M, or W ⊙ (1 + Σ α M), times scales; differentiable in α and scales.
 
     - frozen: the backbone's maskable weights by layer name.
     - alphas: (N,) or (N, units) per layer; scales: (units,) per layer; residual: see `MaskMixture`.

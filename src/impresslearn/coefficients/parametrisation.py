@@ -1,7 +1,7 @@
 """What a task learns. A parametrisation is one object that says which tensors a task keeps.
 
-A task combines up to three of them: numbers that act on the weights (`masks`, `multipliers`) or a
-`readout`, its own head, and changes of norms and biases (`deltas`). Training, rounding, counting
+A task combines up to three of them: (1) `masks`, `multipliers` or a `readout`; (2) its own head;
+(3) changes of norms and biases (both in `deltas`). Training, rounding, counting
 and the store loop over `Parametrisation.layout` and know nothing else about them. A new
 parametrisation is one file and one `register_parametrisation`; the registered name is then a value
 of the learner's setting `granularity`.
@@ -30,7 +30,7 @@ from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
 from impresslearn.networks.layers import TUNED, TunedKind
 
-# Coded integers move this much faster than the learning rate of the recipe says.
+# Coded integers are trained at this multiple of the recipe's learning rate.
 LEVELS_PER_UNIT = 10.0
 
 
@@ -73,9 +73,9 @@ class Start:
     """How a tensor starts to be learned.
 
     - value: a number for all places, or a tensor.
-    - step: under "coded" the first step of its grid; the grid's offset is `value` where that is a
-      number, and 0 otherwise.
-    - speed: under "coded", how much faster than the learning rate its integers move.
+    - step: the first step of the grid under "coded". The grid's offset is `value` if that is a
+      number, and 0 if it is a tensor.
+    - speed: under "coded", the multiple of the learning rate at which its integers are trained.
     """
 
     value: float | Tensor
@@ -128,7 +128,9 @@ class Parametrisation(ABC):
 
         - present, grids: of a task to go on from, or empty.
         """
-        raise NotImplementedError(f"{self.kind} is not sparse: its integers need no class")
+        raise NotImplementedError(
+            f"parametrisation {self.kind!r} sets is_sparse but has no method integers"
+        )
 
 
 @dataclass(frozen=True)
@@ -270,6 +272,7 @@ def grouped(values: Sequence[Value], sizes: Sequence[Sequence]) -> tuple[tuple[V
 Maker = Callable[[CoefficientSpec], Parametrisation]
 _MAKERS: dict[str, Maker] = {}
 _KINDS: dict[str, type[Parametrisation]] = {}
+_KIND_OF: dict[str, str] = {}  # value of `granularity` -> `kind` of the class that registered it
 
 
 def register_parametrisation(
@@ -286,8 +289,10 @@ def register_parametrisation(
     if _KINDS.get(kind.kind, kind).__qualname__ != kind.__qualname__:
         raise InputError(f"a parametrisation {kind.kind!r} is registered already; rename yours")
     for name in makers or {}:
-        if name in _MAKERS and kind.kind not in _KINDS:
+        if _KIND_OF.get(name, kind.kind) != kind.kind:
             raise InputError(f"granularity {name!r} is registered already; choose another name")
+    for name in makers or {}:
+        _KIND_OF[name] = kind.kind
     _KINDS[kind.kind] = kind
     _MAKERS.update(makers or {})
 

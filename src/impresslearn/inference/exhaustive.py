@@ -1,8 +1,8 @@
 """The logits of many tasks on the same inputs, computed together as far as they share something.
 
 A mixed layer is linear in its coefficients: x (W ⊙ Σ_t α_t M^t)ᵀ = Σ_t α_t x (W ⊙ M^t)ᵀ. In the
-first layer of a multilayer perceptron x is the same for all tasks, so its products under each mask
-are computed once, and a task costs N numbers per output instead of a mix of all weights. Later
+first layer of a multilayer perceptron x is the same for all tasks. So x (W ⊙ M^t)ᵀ is computed once
+per mask, and each task sums N products per output instead of mixing weights. Later
 layers are mixed for a chunk of tasks by one matrix product. LeNet-300-100 with 20 masks, one
 thread, 8 inputs: 30 / 100 / 300 / 1,000 / 3,000 tasks take 0.01 / 0.02 / 0.04 / 0.08 / 0.34 s.
 
@@ -35,10 +35,10 @@ ELEMENTWISE = (
     nn.ReLU, nn.LeakyReLU, nn.GELU, nn.SiLU, nn.ELU, nn.Tanh, nn.Sigmoid, nn.Softplus, nn.Identity
 )  # fmt: skip
 CHUNK_BYTES = 32 * 2**20
-"""Bytes of tasks that wait to be run together, and of running them."""
+"""Limit on the bytes of tasks that wait to be run together, and of their computation."""
 MAX_CHUNK = 512
 SHARED_BYTES = 48 * 2**20
-"""Bytes of products that are kept for all chunks, in each of two places."""
+"""Limit on the bytes of each of the two caches of products per mask."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,11 @@ class KnownTask:
     """A task that inputs may belong to, read and unpacked only when it is needed.
 
     - name: the task's name.
-    - num_classes: its outputs.
+    - num_classes: the number of its classes.
     - view: makes it ready to compute.
     - profile: what its own inputs look like, None if nothing is known.
     - mixture: gives it as a mixture of masks, or None if it is none.
-    - is_mixture: False for a task of one mask, which is run by its view.
+    - is_mixture: whether it mixes masks; otherwise it is run by its view.
     """
 
     name: str
@@ -99,7 +99,7 @@ class Outputs(NamedTuple):
 def outputs_of_tasks(
     backbone: Backbone, bank: MaskBank, tasks: Collection[KnownTask], inputs: Tensor | Inputs
 ) -> Iterator[Outputs]:
-    """The logits of every task, several tasks with as many classes at a time, in any order.
+    """The logits of all tasks, in chunks of tasks with equal numbers of classes, in any order.
 
     Equal up to rounding to the logits of each task's view. Raises InputError for logits that are
     not finite.
@@ -107,7 +107,7 @@ def outputs_of_tasks(
     for outputs in _outputs(backbone, bank, tasks, inputs):
         if not torch.isfinite(outputs.logits).all():
             raise InputError(
-                "the outputs of the network are no finite numbers; the inputs are too large"
+                "the outputs of the network are NaN or infinite; check the scale of the inputs"
             )
         yield outputs
 
@@ -173,11 +173,11 @@ class SharedFeatures:
         single = TaskView(weights, view.statistics, view.num_classes, view.mode)
         outputs = single.outputs(self._backbone, self._inputs)
         if key not in self._features:
-            # Most features are read by one task alone: they are computed for the second one.
+            # Most features serve one task only: they are kept when a second task needs them.
             self._features[key] = None
             return outputs
         features = single.features(self._backbone, self._inputs)
-        # Where the logits differ, something follows the head, and features are not enough.
+        # Where the logits differ, the network changes them after the head: keep no features then.
         if torch.allclose(self._headed(features, weights), outputs, rtol=1e-3, atol=1e-4):
             self._features[key] = features
         return outputs

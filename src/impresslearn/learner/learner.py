@@ -1,7 +1,8 @@
 """`ImpressLearner`: one frozen network, a bank of masks, and any number of tasks.
 
 `learn_basis` trains an impression and adds it to the bank; `learn_task` learns coefficients over
-it; neither changes what an earlier task uses. An error in a verb leaves the learner as it was.
+it; neither changes what an earlier task uses. If a method raises an error, the
+learner does not change.
 """
 
 from __future__ import annotations
@@ -61,9 +62,10 @@ class ImpressLearner(ReadOnlySettings):
     - sparsity: fraction of zeros in trained and drawn masks, in [0, 1).
     - allocation: how the ones spread over layers: "erdos_renyi" (small layers stay dense) or
       "uniform".
-    - granularity: the numbers that a task learns: a coefficient per mask and "layer" (the paper) or
-      per mask and output "unit"; an integer per "weight", without masks; or a "readout" of the
-      features under all masks. `register_parametrisation` adds more.
+    - granularity: the numbers that a task learns. "layer": one coefficient per mask and layer (the
+      paper). "unit": one per mask and output unit. "weight": one integer per weight, without masks;
+      needs precision="coded". "readout": a linear head over the features under all masks.
+      `register_parametrisation` adds more.
     - output_scale: whether masks also get a learned scale per output unit.
     - precision: what coefficients are rounded to, stored and used in: float32, float16, int8, int5,
       int4, or "coded" (integers whose code length is part of the loss).
@@ -72,21 +74,22 @@ class ImpressLearner(ReadOnlySettings):
     - penalty: λ of eq. 2, which keeps Σ |α| near 1.
     - basis_recipe, task_recipe: how masks and coefficients are optimised.
     - score_rule: whether edge-popup ranks weights by "score" or by its "magnitude".
-    - seed: of everything that is drawn; each mask or task learned takes the next one.
-    - preprocessing: shape and scale of the inputs of every verb; kept with the learner and its
-      exports. None takes inputs as they are, with uint8 scaled to [0, 1].
-    - start: whether tasks start at a "mixture" of masks (eq. 1) or at the "network" itself, to
-      which masks then add; by default at a pretrained network with own heads, without a penalty.
+    - seed: of all random draws. Each training uses the next unused seed.
+    - preprocessing: shape and scale of the inputs of every method; stores and exports keep it.
+      None takes inputs as they are, with uint8 scaled to [0, 1].
+    - start: "mixture" starts a task at a mixture of masks (eq. 1), "network" at the network without
+      masks, whose weights the masks then change. Default: "network" for a pretrained network with
+      a head per task and no penalty, otherwise "mixture".
     - tune: small parameters that a task learns as well: of "norm" layers, and each "bias".
-    - fold_after: the share of a training in which batch norms normalise by the batch; what they
-      gather is then folded into the tuned norms.
+    - fold_after: fraction of the training steps in which batch norms use batch statistics. Training
+      then folds the running statistics into the tuned scales and shifts. 0 turns this off.
     - max_bytes: the most that a learned task may take; the price of bits is raised until it fits.
     - progress: True, False, "auto" (on a terminal), or a log (see `training.progress`).
     - cache_bytes: memory for the weights of the tasks predicted last.
 
-    Raises InputError for settings that cannot be used. Verbs raise UnknownTaskError if no task has
-    the name, StoreError where a store cannot be used, and InputError for a change to a store that
-    was opened for reading only.
+    Raises InputError for settings that cannot be used. Methods raise UnknownTaskError if no task
+    has the name, StoreError where a store cannot be used, and InputError for a change to a store
+    that was opened for reading only.
     """
 
     def __init__(
@@ -168,8 +171,8 @@ class ImpressLearner(ReadOnlySettings):
         """The preprocessing of raw inputs: the setting, or implied by the first task's inputs."""
         if self.settings.preprocessing is not None:
             return self.settings.preprocessing
-        # Without it, uint8 inputs of a task that was learned from the same numbers as floats would
-        # be scaled to [0, 1] without a warning, or the reverse.
+        # If a task was learned from floats 0 to 255 and later gets uint8, the inputs would be
+        # scaled to [0, 1] without a warning. The reverse also fails.
         first = self.tasks_.first()
         pixels = None if first is None else first.history.get("metrics", {}).get("pixels")
         return None if pixels is None else ImpliedPreprocessing(pixels=pixels)
@@ -373,8 +376,8 @@ class ImpressLearner(ReadOnlySettings):
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
         """The accuracy in [0, 1] on a task that was not learned, with what all tasks share.
 
-        All tasks share the equal mixture of all masks (α = 1/N), or the frozen network without
-        masks or with start="network".
+        It uses α = 1/N over all masks. If the bank is empty or start="network", it uses the frozen
+        network.
 
         - classes: the task's labels, sorted, if the data may not show all.
         """

@@ -90,7 +90,7 @@ class TaskView:
         logits = self.outputs(backbone, inputs, batch_size)
         if not torch.isfinite(logits).all():
             raise InputError(
-                "the outputs of the network are no finite numbers; the inputs are too large"
+                "the outputs of the network are NaN or infinite; check the scale of the inputs"
             )
         return logits
 
