@@ -81,7 +81,7 @@ def test_every_public_name_is_in_the_api():
     short = {each.rpartition(".")[2] for each in documented}
     rooms = {room: getattr(il, room) for room in il._ROOMS}
     wanted = {name for name in il.__all__ if name not in (*rooms, "__version__")}
-    for room, module in rooms.items():
+    for module in rooms.values():
         names = getattr(module, "__all__", None) or [n for n in vars(module) if n[0] != "_"]
         wanted |= {name for name in names if callable(getattr(module, name))}
     assert wanted - short == NO_PAGE
