@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import targets
-from benchmarks.jobs import BACKENDS, Cache, Place, in_order, run_jobs
+from benchmarks.jobs import BACKENDS, Cache, JobContext, in_order, run_jobs
 from benchmarks.records import read_records, write_record
 from benchmarks.targets.plan import SCALES, Target
 from impresslearn.errors import ImpressLearnError, MissingDataError
@@ -62,7 +62,7 @@ def reproduce(target: Target, options: argparse.Namespace) -> tuple[dict[str, An
     from benchmarks.work.inputs import check_inputs
 
     started, plan = time.perf_counter(), target.plan(options.scale)
-    place = Place(str(options.data), options.device)
+    place = JobContext(str(options.data), options.device)
     cache = Cache(options.out / "cache", options.device)
     jobs = in_order(planned.job for planned in plan.planned)
     missing = cache.missing(jobs)

@@ -39,7 +39,7 @@ SOURCES = (Path(impresslearn.__file__).parent, HERE / "work", HERE / "rivals", H
 
 
 @dataclass(frozen=True)
-class Place:
+class JobContext:
     """Where a job runs. Nothing here changes its result."""
 
     data: str = "data"
@@ -60,7 +60,7 @@ class Outcome:
     seconds: float = 0.0
 
 
-JobFunction = Callable[[Mapping[str, Any], Sequence[Outcome], Place], Outcome]
+JobFunction = Callable[[Mapping[str, Any], Sequence[Outcome], JobContext], Outcome]
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +159,7 @@ def in_order(jobs: Iterable[Job]) -> list[Job]:
 def run_jobs(
     jobs: Iterable[Job],
     cache: Cache,
-    place: Place,
+    place: JobContext,
     workers: int | None = None,
     backend: str = "loky",
     advance: Callable[[], None] = lambda: None,
@@ -185,7 +185,7 @@ def run_jobs(
 
 
 def _work(
-    jobs: Sequence[Job], cache: Cache, place: Place, workers: int, backend: str
+    jobs: Sequence[Job], cache: Cache, place: JobContext, workers: int, backend: str
 ) -> Iterator[tuple[Job, Outcome]]:
     """The jobs with their outcomes, as soon as each is there."""
     if backend == "ray":
@@ -217,11 +217,13 @@ def _needs(job: Job, cache: Cache) -> list[Outcome]:
     return outcomes
 
 
-def _numbered(number: int, job: Job, needs: Sequence[Outcome], place: Place) -> tuple[int, Outcome]:
+def _numbered(
+    number: int, job: Job, needs: Sequence[Outcome], place: JobContext
+) -> tuple[int, Outcome]:
     return number, run_job(job, needs, place)
 
 
-def run_job(job: Job, needs: Sequence[Outcome], place: Place) -> Outcome:
+def run_job(job: Job, needs: Sequence[Outcome], place: JobContext) -> Outcome:
     """The outcome of a job, worked out on one thread.
 
     Raises what the job raises, and TrainingError that names the job for a result that is not

@@ -32,7 +32,7 @@ def test_type_checkers_see_the_same_names():
         for alias in node.names
         if alias.asname
     }
-    assert seen == impresslearn._HOME
+    assert seen == impresslearn._MODULE_OF
 
 
 def test_unknown_name_is_an_attribute_error():

@@ -12,7 +12,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 from impresslearn import Backbone, ImpressLearner, Recipe, create_backbone
 from impresslearn.data import Examples, StreamedExamples
-from impresslearn.data.files import FileReader, NamedInputs
+from impresslearn.data.file_reader import FileReader, NamedInputs
 from impresslearn.errors import InputError
 from impresslearn.networks.layers import MaskableLayer
 

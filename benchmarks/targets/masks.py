@@ -22,7 +22,7 @@ SEARCHES: dict[str, tuple[str, dict[str, Any]]] = {
     "exhaustive": ("exhaustive", {}),
 }
 # Networks and streams of scale `small`: which tasks are found differs much between networks.
-NAMELESS_SEEDS = (0, 1, 2)
+TASK_FREE_SEEDS = (0, 1, 2)
 OVERLAPPING = 10
 OVERLAPS = ("measured", "expected", "by_layer", "expected_by_layer")
 
@@ -68,7 +68,7 @@ def without_task_names(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
     Ours beside them: running every task, and α-optimisation with the plain entropy of the papers
     instead of the default. One trial a basis task, and the accuracy on its whole test set.
     """
-    seeds = NAMELESS_SEEDS if scale == "small" else benchmark.seeds
+    seeds = TASK_FREE_SEEDS if scale == "small" else benchmark.seeds
     for seed, sparsity, count in product(seeds, benchmark.sparsities, benchmark.counts):
         masks = benchmark.heterogeneous(seed, count, sparsity)
         columns = {"seed": seed, "sparsity": sparsity, "masks": count}

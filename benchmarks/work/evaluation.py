@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.jobs import Outcome, Place
+from benchmarks.jobs import JobContext, Outcome
 from benchmarks.work.inputs import load_backbone, load_bank, load_task, statistics_of
 from impresslearn.coefficients.masks import (
     masked_weights,
@@ -23,7 +23,7 @@ from impresslearn.networks.prediction import Statistics, TaskView
 Settings = Mapping[str, Any]
 
 
-def judge_foreign_mask(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
+def judge_foreign_mask(settings: Settings, needs: Sequence[Outcome], place: JobContext) -> Outcome:
     """X: the needed mask alone on another task, nothing learned. Values: task, accuracy."""
     backbone, task = load_backbone(settings, place), load_task(settings, place)
     classes = len(classes_of(task.test.labels))
@@ -32,7 +32,7 @@ def judge_foreign_mask(settings: Settings, needs: Sequence[Outcome], place: Plac
     return Outcome({"task": task.name, "accuracy": _accuracy(view, backbone, task.test)})
 
 
-def compare_masks(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
+def compare_masks(settings: Settings, needs: Sequence[Outcome], place: JobContext) -> Outcome:
     """Pairwise Jaccard overlap of the needed masks, and of independent masks of their densities.
 
     Values: measured and expected, means over pairs; by_layer and expected_by_layer likewise.
@@ -53,7 +53,7 @@ def compare_masks(settings: Settings, needs: Sequence[Outcome], place: Place) ->
     )
 
 
-def infer_task(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
+def infer_task(settings: Settings, needs: Sequence[Outcome], place: JobContext) -> Outcome:
     """One of the bank's tasks without its name: found or not, and the accuracy that follows.
 
     Settings: stream, task (its position in the stream), position (in the bank), backbone, method

@@ -13,7 +13,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
-from benchmarks.jobs import Outcome, Place
+from benchmarks.jobs import JobContext, Outcome
 from benchmarks.streams.clinc import clinc150_sentences
 from benchmarks.streams.sentences import TextEncoder
 from benchmarks.work.inputs import TaskData, load_backbone, load_bank, load_task
@@ -31,7 +31,7 @@ REJECTED = 0.05  # share of own inputs that a threshold rejects in comparisons
 SCORES = ("entropy", "energy", "largest logit", "input statistics", "the default")
 
 
-def tell_tasks(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
+def tell_tasks(settings: Settings, needs: Sequence[Outcome], place: JobContext) -> Outcome:
     """Learns the tasks of a stream and finds them again, by every method, among more and more.
 
     Settings: stream, backbone, seed, random (of `load_bank`) and recipe, or else the preset for
@@ -62,7 +62,7 @@ def tell_tasks(settings: Settings, needs: Sequence[Outcome], place: Place) -> Ou
     return Outcome({"rows": rows})
 
 
-def _learned(settings: Settings, place: Place) -> tuple[ImpressLearner, dict[str, Tensor]]:
+def _learned(settings: Settings, place: JobContext) -> tuple[ImpressLearner, dict[str, Tensor]]:
     """The learner, and the test inputs of each task."""
     backbone = load_backbone(settings, place)
     if "random" in settings:
@@ -97,7 +97,7 @@ def _draw(inputs: Tensor, count: int, seed: int) -> Tensor:
 
 
 def _foreign_rows(
-    learner: ImpressLearner, tests: Mapping[str, Tensor], settings: Settings, place: Place
+    learner: ImpressLearner, tests: Mapping[str, Tensor], settings: Settings, place: JobContext
 ) -> Iterator[dict[str, Any]]:
     """How well each score separates inputs of no task from inputs of a learned task."""
     names = list(tests)[: min(settings["counts"])]
@@ -150,7 +150,7 @@ def _scores(
 
 
 def _foreign(
-    settings: Settings, place: Place, tests: Mapping[str, Tensor]
+    settings: Settings, place: JobContext, tests: Mapping[str, Tensor]
 ) -> Iterator[tuple[str, Tensor]]:
     """Inputs of no learned task, by kind."""
     unseen = range(settings["tasks"], settings["tasks"] + settings["unseen"])

@@ -14,7 +14,7 @@ import numpy as np
 import safetensors.torch
 import torch
 
-from benchmarks.jobs import Job, Outcome, Place
+from benchmarks.jobs import Job, JobContext, Outcome
 from benchmarks.streams import STREAMS
 from impresslearn.data import Examples, StreamedExamples
 from impresslearn.errors import InputError, MissingDataError
@@ -39,7 +39,7 @@ class TaskData(NamedTuple):
     test: Examples | StreamedExamples
 
 
-def load_task(settings: Mapping[str, Any], place: Place) -> TaskData:
+def load_task(settings: Mapping[str, Any], place: JobContext) -> TaskData:
     """Task number settings["task"] of the stream settings["stream"].
 
     settings["labels"], if any, says how many examples to train on: the first ones, or with
@@ -62,7 +62,7 @@ def load_task(settings: Mapping[str, Any], place: Place) -> TaskData:
     return TaskData(name, train, test)
 
 
-def check_inputs(jobs: Iterable[Job], place: Place) -> None:
+def check_inputs(jobs: Iterable[Job], place: JobContext) -> None:
     """Opens each kind of data that jobs read. Raises MissingDataError before the work begins."""
     seen = set()
     for job in jobs:
@@ -76,7 +76,7 @@ def check_inputs(jobs: Iterable[Job], place: Place) -> None:
             load_backbone(job.settings, place)
 
 
-def load_backbone(settings: Mapping[str, Any], place: Place) -> Backbone:
+def load_backbone(settings: Mapping[str, Any], place: JobContext) -> Backbone:
     """The network of settings["backbone"], arguments of `create_backbone`.
 
     With weights, an .npz file among the data, it is a trained ResNet-20: num_classes and width are

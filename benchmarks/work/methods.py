@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.jobs import Outcome, Place
+from benchmarks.jobs import JobContext, Outcome
 from benchmarks.rivals import BestMask, SklearnClassifier, create_method
 from benchmarks.work.inputs import load_backbone, load_bank, load_task
 from benchmarks.work.training import judged
@@ -24,7 +24,7 @@ from impresslearn.training.loop import Recipe
 Settings = Mapping[str, Any]
 
 
-def learn_by_settings(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
+def learn_by_settings(settings: Settings, needs: Sequence[Outcome], place: JobContext) -> Outcome:
     """Ours over the needed masks, or random ones (`random`, see `load_bank`), or none.
 
     learner: settings of `ImpressLearner` as plain values; recipe: its task_recipe; features: the
@@ -47,7 +47,7 @@ def learn_by_settings(settings: Settings, needs: Sequence[Outcome], place: Place
     return _learned(learner, settings, place)
 
 
-def learn_by_name(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
+def learn_by_name(settings: Settings, needs: Sequence[Outcome], place: JobContext) -> Outcome:
     """A method of `create_method`: its name as method; recipe, and options, its other settings."""
     backbone, options = load_backbone(settings, place), settings["options"]
     recipe, seed = settings["recipe"], settings["seed"]
@@ -55,7 +55,7 @@ def learn_by_name(settings: Settings, needs: Sequence[Outcome], place: Place) ->
     return _learned(method, settings, place)
 
 
-def fit_classifier(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
+def fit_classifier(settings: Settings, needs: Sequence[Outcome], place: JobContext) -> Outcome:
     """A `SklearnClassifier`: estimator, features (under each needed mask, if any), precision."""
     backbone = load_backbone(settings, place)
     bank = load_bank(backbone, needs) if needs else None
@@ -64,13 +64,13 @@ def fit_classifier(settings: Settings, needs: Sequence[Outcome], place: Place) -
     return _learned(SklearnClassifier(backbone, bank=bank, **chosen), settings, place)
 
 
-def choose_mask(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
+def choose_mask(settings: Settings, needs: Sequence[Outcome], place: JobContext) -> Outcome:
     """The needed mask that is right on most training examples."""
     backbone = load_backbone(settings, place)
     return _learned(BestMask(backbone, load_bank(backbone, needs)), settings, place)
 
 
-def learn_hybrid(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
+def learn_hybrid(settings: Settings, needs: Sequence[Outcome], place: JobContext) -> Outcome:
     """As "task" with a trained mask for the head, of the given sparsity and allocation."""
     backbone, task = load_backbone(settings, place), load_task(settings, place)
     method = Hybrid(
@@ -86,14 +86,14 @@ def learn_hybrid(settings: Settings, needs: Sequence[Outcome], place: Place) -> 
     return judged(method, task)
 
 
-def _learned(method: Any, settings: Settings, place: Place) -> Outcome:
+def _learned(method: Any, settings: Settings, place: JobContext) -> Outcome:
     if "task" in settings:
         return Outcome(_row(method, settings, place))
     rows = [_row(method, {**settings, "task": task}, place) for task in settings["tasks"]]
     return Outcome({"rows": rows})
 
 
-def _row(method: Any, settings: Settings, place: Place) -> dict[str, Any]:
+def _row(method: Any, settings: Settings, place: JobContext) -> dict[str, Any]:
     name, train, test = load_task(settings, place)
     started = time.process_time()
     method.learn_task(name, train)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.jobs import Outcome, Place
+from benchmarks.jobs import JobContext, Outcome
 from benchmarks.work.inputs import (
     TaskData,
     load_backbone,
@@ -28,7 +28,7 @@ COEFFICIENTS = ("granularity", "output_scale", "precision", "bit_price", "penalt
 MOST_INPUTS = 1000  # test inputs a task whose logits are compared at the end of a stream
 
 
-def train_mask(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
+def train_mask(settings: Settings, needs: Sequence[Outcome], place: JobContext) -> Outcome:
     """One dedicated mask (SupSup; a basis task): sparsity, allocation, recipe, rule.
 
     precision: of its norm statistics, by default float32. Further values: ones of
@@ -55,7 +55,7 @@ def train_mask(settings: Settings, needs: Sequence[Outcome], place: Place) -> Ou
     return judged(learner, task, values, blob)
 
 
-def learn_task(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
+def learn_task(settings: Settings, needs: Sequence[Outcome], place: JobContext) -> Outcome:
     """Coefficients over the needed masks, or over random ones (`random`, see `load_bank`).
 
     Settings: recipe, and settings of the learner in COEFFICIENTS. A further value: numbers learned.
@@ -72,7 +72,7 @@ def learn_task(settings: Settings, needs: Sequence[Outcome], place: Place) -> Ou
     return judged(learner, task, {"numbers": learner.coefficients_[task.name].numel})
 
 
-def learn_stream(settings: Settings, needs: Sequence[Outcome], place: Place) -> Outcome:
+def learn_stream(settings: Settings, needs: Sequence[Outcome], place: JobContext) -> Outcome:
     """The tasks of a stream in order, the first `basis` of them as masks, the others as numbers.
 
     Settings: stream, backbone, mask (allocation, rule, recipe), coefficients (recipe, penalty),

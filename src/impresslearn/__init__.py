@@ -67,20 +67,22 @@ _NAMES = {
     "networks": "Backbone adapt create_backbone list_backbones register_backbone",
     "training.loop": "Recipe",
 }
-_HOME = {name: f"impresslearn.{room}" for room, names in _NAMES.items() for name in names.split()}
-"""Public name -> the module that defines it; a sub-module is its own home."""
-_ROOMS = ("inference", "masks", "methods", "networks", "streams")
-_HOME |= {room: f"impresslearn.{room}" for room in _ROOMS}
+_MODULE_OF = {
+    name: f"impresslearn.{module}" for module, names in _NAMES.items() for name in names.split()
+}
+"""Public name -> the module that defines it; a submodule is its own."""
+_SUBMODULES = ("inference", "masks", "methods", "networks", "streams")
+_MODULE_OF |= {module: f"impresslearn.{module}" for module in _SUBMODULES}
 
-__all__ = sorted([*_HOME, "__version__"])
+__all__ = sorted([*_MODULE_OF, "__version__"])
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         value: Any = _version()
-    elif name in _HOME:
-        module = import_module(_HOME[name])
-        value = module if _HOME[name] == f"{__name__}.{name}" else getattr(module, name)
+    elif name in _MODULE_OF:
+        module = import_module(_MODULE_OF[name])
+        value = module if _MODULE_OF[name] == f"{__name__}.{name}" else getattr(module, name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value

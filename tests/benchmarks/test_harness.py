@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from benchmarks.analysis import frame_of, mean_of, tables_of
-from benchmarks.jobs import Cache, Job, Outcome, Place, in_order, run_job, run_jobs
+from benchmarks.jobs import Cache, Job, JobContext, Outcome, in_order, run_job, run_jobs
 from benchmarks.records import folded, read_record, read_records, unfolded
 from benchmarks.report import best_means, charts_of, tables_text, write_report
 from benchmarks.targets import list_targets
@@ -46,14 +46,14 @@ def test_jobs_run_after_their_needs_and_once(tmp_path, workers):
     top = Job(add, {"value": 100}, (both, masks[0]))
     assert in_order([top])[-1] is top
     cache, ran = Cache(tmp_path), []
-    run_jobs([top, both], cache, Place(), workers, advance=lambda: ran.append(1))
+    run_jobs([top, both], cache, JobContext(), workers, advance=lambda: ran.append(1))
     assert len(ran) == 5
     assert cache.load(top).values == {"total": 113}
     assert cache.load(top).blob == b"\x00mask"
-    run_jobs([top, both], cache, Place(), workers, advance=lambda: ran.append(1))
+    run_jobs([top, both], cache, JobContext(), workers, advance=lambda: ran.append(1))
     assert len(ran) == 5
     cache._path(both).write_text("{")  # a damaged file is as good as none
-    run_jobs([top, both], cache, Place(), workers, advance=lambda: ran.append(1))
+    run_jobs([top, both], cache, JobContext(), workers, advance=lambda: ran.append(1))
     assert len(ran) == 6
 
 
@@ -61,7 +61,7 @@ def test_jobs_run_after_their_needs_and_once(tmp_path, workers):
 def test_a_result_that_is_not_finite_is_not_kept(tmp_path, value):
     job, cache = Job(lambda *_: Outcome({"loss": [value]}), {"seed": 7}), Cache(tmp_path)
     with pytest.raises(TrainingError, match=r"\(no stream, seed 7\): a result is not finite"):
-        run_jobs([job], cache, Place(), 1)
+        run_jobs([job], cache, JobContext(), 1)
     assert cache.load(job) is None
 
 

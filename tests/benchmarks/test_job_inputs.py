@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 import pytest
 import torch
-from benchmarks.jobs import Job, Place, run_job
+from benchmarks.jobs import Job, JobContext, run_job
 from benchmarks.targets.benchmarks import disjoint_masks, find_benchmark
 from benchmarks.work.inputs import load_backbone, load_bank, load_task
 from benchmarks.work.methods import learn_by_name
@@ -15,7 +15,7 @@ BENCHMARK = find_benchmark("permuted-mnist", "smoke")
 
 @pytest.fixture(scope="module")
 def backbone():
-    return load_backbone({"backbone": BENCHMARK.place(0, 0)["backbone"]}, Place())
+    return load_backbone({"backbone": BENCHMARK.place(0, 0)["backbone"]}, JobContext())
 
 
 def test_random_masks_are_independent_or_share_the_weights_out(backbone):
@@ -34,22 +34,22 @@ def test_networks_of_jobs_are_those_of_the_records(backbone):
     """Records and caches were made before networks had another draw; a job may ask for that one."""
     assert backbone.spec["init_version"] == 1
     other = load_backbone(
-        {"backbone": {**BENCHMARK.place(0, 0)["backbone"], "init_version": 2}}, Place()
+        {"backbone": {**BENCHMARK.place(0, 0)["backbone"], "init_version": 2}}, JobContext()
     )
     assert other.spec == backbone.spec | {"init_version": 2}
 
 
 def test_few_labels_hold_every_class():
     place = BENCHMARK.place(0, 0)
-    _, few, _ = load_task({**place, "labels": 10, "balanced": True}, Place())
+    _, few, _ = load_task({**place, "labels": 10, "balanced": True}, JobContext())
     assert sorted(few.labels) == list(range(10))
-    _, more, _ = load_task({**place, "labels": 25, "balanced": True}, Place())
+    _, more, _ = load_task({**place, "labels": 25, "balanced": True}, JobContext())
     counts = torch.bincount(torch.from_numpy(more.labels))
     assert sorted(set(counts.tolist())) == [2, 3]
     assert len(more) == 25
     assert torch.equal(more.inputs[:10], few.inputs)
-    _, first, _ = load_task({**place, "labels": 10}, Place())
-    _, whole, _ = load_task(place, Place())
+    _, first, _ = load_task({**place, "labels": 10}, JobContext())
+    _, whole, _ = load_task(place, JobContext())
     assert torch.equal(first.inputs, whole.inputs[:10])
 
 
@@ -67,7 +67,7 @@ def test_a_stream_is_learned_and_looked_at_again():
         "labels": None,
         "searches": [["exhaustive", 64, [0, 3]]],
     }
-    rows = run_job(Job(learn_stream, settings), (), Place()).values["rows"]
+    rows = run_job(Job(learn_stream, settings), (), JobContext()).values["rows"]
     assert [row["role"] for row in rows] == ["basis", "basis", "learned", "learned"]
     assert all(row["identical"] and row["accuracy"] == row["accuracy_at_end"] for row in rows)
     assert min(row["accuracy"] for row in rows[:2]) > 0.9
@@ -81,6 +81,6 @@ def test_an_adapter_is_a_job():
     options = {"rank": 2, "precision": "coded"}
     settings = {**BENCHMARK.place(0, 0), "method": "lora", "options": options}
     job = Job(learn_by_name, {**settings, "recipe": recipe, "seed": 0})
-    values = run_job(job, (), Place()).values
+    values = run_job(job, (), JobContext()).values
     assert values["accuracy"] > 0.5
     assert 300 < values["bytes_per_task"] < 2 * (64 + 300 + 300 + 100 + 100 + 10)

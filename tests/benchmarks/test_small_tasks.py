@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from benchmarks.jobs import Job, Place, run_job
+from benchmarks.jobs import Job, JobContext, run_job
 from benchmarks.targets import find_target
 from benchmarks.work.inputs import load_backbone, load_task
 from benchmarks.work.methods import fit_classifier, learn_by_settings
@@ -28,7 +28,7 @@ def place(tmp_path_factory):
     both = {f"{part}_{key}": each for part in ("train", "test") for key, each in parts.items()}
     names = np.array([f"class-{i:02d}" for i in range(100)])
     np.savez(folder / "cifar100-subset.npz", **both, class_names=names)
-    return Place(str(folder))
+    return JobContext(str(folder))
 
 
 def narrow(job):
@@ -91,16 +91,18 @@ def test_a_customer_is_learned_from_its_images_over_the_masks_of_others():
     assert {each.columns["labels"] for each in ours} == {100, 20}
     assert len({need.key for need in ours[0].job.needs}) == 6
     some = ours[0].job.needs[:2]
-    masks = [run_job(need, (), Place()) for need in some]
+    masks = [run_job(need, (), JobContext()) for need in some]
     settings = {**ours[0].job.settings, "tasks": [6, 7], "features": [0, 1]}
-    found = run_job(Job(learn_by_settings, settings, some), masks, Place()).values
+    found = run_job(Job(learn_by_settings, settings, some), masks, JobContext()).values
     rows = ours[0].rows(found)
     assert [row["labels"] for row in rows] == [100, 100]
     assert rows[0]["task"] != rows[1]["task"]
     assert all(row["accuracy"] > 0.5 and row["bytes_per_task"] < 1000 for row in rows)
     svc = next(each.job for each in plan if each.columns["method"] == "SVC")
     over_masks, on_inputs = (
-        run_job(Job(fit_classifier, {**svc.settings, **more}, needs), have, Place()).values["rows"]
+        run_job(Job(fit_classifier, {**svc.settings, **more}, needs), have, JobContext()).values[
+            "rows"
+        ]
         for more, needs, have in (({}, some, masks), ({"features": "inputs"}, (), ()))
     )
     assert over_masks[0]["bytes_per_task"] > 2 * on_inputs[0]["bytes_per_task"]

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from impresslearn.data.files import PAIRS
+from impresslearn.data.file_reader import PAIRS
 from impresslearn.errors import InputError, MissingDataError
 from toys import read_examples, read_inputs, refused
 

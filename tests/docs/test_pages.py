@@ -79,7 +79,7 @@ def test_every_public_name_is_in_the_api():
     documented = re.findall(r"^\.\. auto\w+:: (impresslearn\.\S+)", pages, flags=re.MULTILINE)
     assert len(documented) == len(set(documented))
     short = {each.rpartition(".")[2] for each in documented}
-    rooms = {room: getattr(il, room) for room in il._ROOMS}
+    rooms = {room: getattr(il, room) for room in il._SUBMODULES}
     wanted = {name for name in il.__all__ if name not in (*rooms, "__version__")}
     for module in rooms.values():
         names = getattr(module, "__all__", None) or [n for n in vars(module) if n[0] != "_"]

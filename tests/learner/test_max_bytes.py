@@ -7,7 +7,7 @@ import pytest
 
 import impresslearn as il
 from impresslearn.errors import InputError
-from impresslearn.learner import learning
+from impresslearn.learner import trainer
 from toys import refused
 
 STREAM = il.streams.rotated_digits(tasks=4, seed=0)
@@ -60,7 +60,7 @@ def test_the_seconds_of_all_attempts_count(way, monkeypatch):
     capped = learner_of(way, bit_price=price, max_bytes=free.tasks_["a"].bytes - 1)
     clock = count(step=100.0)
     with monkeypatch.context() as patched:
-        patched.setattr(learning, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+        patched.setattr(trainer, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
         capped.learn_task("a", STREAM[0].train)
     assert capped.tasks_["a"].history["metrics"]["seconds"] >= 200  # 100 an attempt
 

@@ -281,9 +281,7 @@ def nested(levels):
     ids=["surrogate", "nan", "set", "deep", "list"],
 )
 def test_a_note_that_no_store_can_keep_is_refused_first(note, monkeypatch):
-    monkeypatch.setattr(
-        "impresslearn.learner.learning.solve", lambda *_: pytest.fail("was trained")
-    )
+    monkeypatch.setattr("impresslearn.learner.trainer.solve", lambda *_: pytest.fail("was trained"))
     with pytest.raises(il.InputError, match="a note must"):
         quick_learner().learn_basis("a", blobs(0), note=note)
 

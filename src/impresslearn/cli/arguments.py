@@ -14,7 +14,7 @@ from impresslearn.errors import ImpressLearnError, InputError, MissingDataError
 if TYPE_CHECKING:
     from torch import nn
 
-    from impresslearn.data.files import FileReader
+    from impresslearn.data.file_reader import FileReader
     from impresslearn.learner import ImpressLearner
     from impresslearn.networks import Backbone
 
@@ -153,7 +153,7 @@ def existing_store(store: Path) -> Path:
 
 def reader_for(learner: "ImpressLearner", label_column: str | None = None) -> "FileReader":
     """A reader that gives files the shape, image size and column order of a learner's inputs."""
-    from impresslearn.data.files import FileReader
+    from impresslearn.data.file_reader import FileReader
 
     prepared = learner.settings.preprocessing
     if prepared is None:

@@ -178,7 +178,7 @@ def read_typical(
 ) -> "tuple[dict[str, Examples | StreamedExamples], Preprocessing]":
     """The raw examples of tasks, and the preprocessing for them and for all tasks like them."""
     from impresslearn.data import Preprocessing
-    from impresslearn.data.files import FileReader
+    from impresslearn.data.file_reader import FileReader
     from impresslearn.networks.inputs import unusual_scale
 
     settings = settings_of(prepare, "--prepare")

@@ -2,8 +2,8 @@
 
 from impresslearn.inference.exhaustive import KnownTask as KnownTask
 from impresslearn.inference.exhaustive import Mixture as Mixture
-from impresslearn.inference.labels import InferenceScores as InferenceScores
-from impresslearn.inference.labels import score_inference as score_inference
+from impresslearn.inference.prediction_labels import InferenceScores as InferenceScores
+from impresslearn.inference.prediction_labels import score_inference as score_inference
 from impresslearn.inference.task_inference import METHODS as METHODS
 from impresslearn.inference.task_inference import OBJECTIVES as OBJECTIVES
 from impresslearn.inference.task_inference import InferenceMethod as InferenceMethod

@@ -33,10 +33,10 @@ from impresslearn.inference import (
     TaskGuess,
     guess_task,
 )
-from impresslearn.inference.labels import accuracy_of, check_task_names, labels_of
-from impresslearn.learner.learning import Note, Trainer
+from impresslearn.inference.prediction_labels import accuracy_of, check_task_names, labels_of
 from impresslearn.learner.presets import preset as find_preset
 from impresslearn.learner.settings import LearnerSettings, Start
+from impresslearn.learner.trainer import Note, Trainer
 from impresslearn.masks import POPUP_RECIPE, Allocation, ScoreRule, draw_masks
 from impresslearn.masks.bank import MaskBank
 from impresslearn.masks.sparsity import ones_per_layer
@@ -45,7 +45,7 @@ from impresslearn.networks.inputs import check_backbone, checked_inputs
 from impresslearn.networks.layers import TunedKind
 from impresslearn.networks.prediction import Statistics, TaskView
 from impresslearn.store import CACHE_BYTES, LearnedTask, Store, TaskInfo, TaskTable, save_file
-from impresslearn.store.files import Weights
+from impresslearn.store.store_files import Weights
 from impresslearn.store.tasks import ROLES
 from impresslearn.training.loop import Recipe
 from impresslearn.training.progress import ProgressChoice, progress_for

@@ -14,7 +14,7 @@ from impresslearn.coefficients.quantisation import Precision
 from impresslearn.data import Label
 from impresslearn.errors import InputError
 from impresslearn.inference import InferenceSettings, TaskGuess
-from impresslearn.inference.labels import accuracy_of
+from impresslearn.inference.prediction_labels import accuracy_of
 from impresslearn.learner import ImpressLearner
 from impresslearn.masks.bank import MaskBank
 from impresslearn.masks.edge_popup import POPUP_RECIPE

@@ -14,7 +14,7 @@ from impresslearn import __version__
 from impresslearn.data import Prepared
 from impresslearn.data.examples import one_tensor
 from impresslearn.errors import InputError, UnknownTaskError
-from impresslearn.inference.labels import check_task_names, labels_of
+from impresslearn.inference.prediction_labels import check_task_names, labels_of
 from impresslearn.learner import ImpressLearner
 from impresslearn.serve.requests import InferRequest, InputsRequest, PredictRequest, TaskName
 

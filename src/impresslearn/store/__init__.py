@@ -4,15 +4,15 @@
 `rows` reads and writes the tables of a `database`; `tasks` and `network` are what they hold.
 """
 
-from impresslearn.store.files import (
+from impresslearn.store.rows import TaskTable
+from impresslearn.store.store import CACHE_BYTES, Store
+from impresslearn.store.store_files import (
     compact_store,
     describe_store,
     load_file,
     open_file,
     save_file,
 )
-from impresslearn.store.rows import TaskTable
-from impresslearn.store.store import CACHE_BYTES, Store
 from impresslearn.store.tasks import LearnedTask, TaskInfo
 
 __all__ = [

@@ -390,7 +390,7 @@ class Store:
     def feature_view(self, num_masks: int, residual: bool) -> TaskView:
         """The networks whose features readouts use: under each mask, its own first if residual."""
         self.catch_up()
-        first, *others = (self._body(place) for place in _bodies(num_masks, residual))
+        first, *others = (self._body(place) for place in _feature_keys(num_masks, residual))
         return TaskView(first, self.shared, self.backbone.num_classes, others=tuple(others))
 
     def last_projection(self) -> tuple[int, Projection | None]:
@@ -442,16 +442,16 @@ class Store:
             return TaskView(weights, statistics, classes)
         # A readout is a sum of networks, each with its part of the head; the first gets the bias.
         # Networks whose features the head ignores are left out.
-        bodies = _bodies(task.num_masks, parts[0].residual)
-        heads = weights["weight"].chunk(len(bodies))
+        feature_keys = _feature_keys(task.num_masks, parts[0].residual)
+        heads = weights["weight"].chunk(len(feature_keys))
         bias = [weights["bias"]] if "bias" in weights else []
         used = [number for number, head in enumerate(heads) if head.any()] or [0]
         networks = []
         for number in used:
             head = head_weights(self.backbone, [heads[number], *bias])
-            networks.append(self._body(bodies[number]) | head)
+            networks.append(self._body(feature_keys[number]) | head)
             bias = [torch.zeros_like(values) for values in bias]
-        keys = tuple(bodies[number] for number in used)
+        keys = tuple(feature_keys[number] for number in used)
         return TaskView(networks[0], statistics, classes, "eval", tuple(networks[1:]), keys)
 
     def _body(self, position: int | None) -> Weights:
@@ -477,7 +477,7 @@ class Store:
                 )
 
 
-def _bodies(num_masks: int, residual: bool) -> list[int | None]:
+def _feature_keys(num_masks: int, residual: bool) -> list[int | None]:
     """The networks that a readout reads, in the order of features: None is the frozen network."""
     return [*([None] if residual else []), *range(num_masks)]
 
