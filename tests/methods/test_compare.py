@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from joblib.externals.loky import get_reusable_executor
 
 import impresslearn as il
 from impresslearn.methods.comparison import Comparison, Run
@@ -87,6 +88,8 @@ def test_evaluate_on_fixes_the_learned_tasks():
 def test_workers_give_the_results_of_one_process(capfd):
     methods = {"mine": NearestMean}
     alone = il.compare(methods, STREAM, seeds=2, progress=False)
+    # Workers of an earlier test would go on writing to the standard error of that test.
+    get_reusable_executor().shutdown(wait=True)
     both = il.compare(methods, STREAM, seeds=2, workers=2)
     assert both.rows("matrix") == alone.rows("matrix")
     lines = capfd.readouterr().err
