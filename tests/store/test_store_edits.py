@@ -54,7 +54,7 @@ def test_compacting(path):
     assert files(path.parent) == ["a.impress"]
     with hasty(path) as learner:
         learner.learn_task(names[0], blobs(1))
-        assert learner.tasks_.learned(names[0]).number > 43  # a number is never given twice
+        assert learner.tasks_.learned(names[0]).row_id > 43  # an id is never given twice
 
 
 def test_a_small_store_is_small(tmp_path):

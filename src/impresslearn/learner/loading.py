@@ -97,6 +97,7 @@ def _learner(
                 f"{stored['preprocessing']}, not {preprocessing}; pass inputs that are prepared "
                 "already as Prepared(inputs)"
             )
+        # Made with an empty store, to check the settings; the file's takes its place below.
         learner = ImpressLearner(store.backbone, **stored | settings)
     except BaseException:
         store.close()

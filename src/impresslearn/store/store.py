@@ -267,7 +267,7 @@ class Store:
                     )
                 if replaced is not None:
                     present = self.rows.task(replaced.name)
-                    if present is None or present.number != replaced.number:
+                    if present is None or present.row_id != replaced.row_id:
                         raise changed_meanwhile(replaced.name)
                 first = len(bank)
                 # In memory, masks are encoded only when they are saved: it takes long.
@@ -484,4 +484,4 @@ def _feature_keys(num_masks: int, residual: bool) -> list[int | None]:
 
 def _key(task: LearnedTask) -> str:
     """The name of a task's weights in the cache, which no other version of any task has."""
-    return f"task {task.number} {task.history.get('created_at')}"
+    return f"task {task.row_id} {task.history.get('created_at')}"

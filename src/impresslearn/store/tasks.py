@@ -64,7 +64,7 @@ class LearnedTask:
     - statistics: norm statistics, if the norm policy keeps them per task.
     - profile: what task inference knows of its inputs.
     - history: plain values about how it was learned.
-    - number: unique among all tasks and versions of the store.
+    - row_id: of its row, unique among all tasks and versions of the store.
     """
 
     name: str
@@ -77,7 +77,7 @@ class LearnedTask:
     profile: TaskProfile | None = None
     history: Mapping[str, Any] = field(default_factory=dict, compare=False)
     version: int = 1
-    number: int = field(default=0, compare=False)
+    row_id: int = field(default=0, compare=False)
 
     @property
     def role(self) -> str:
@@ -188,7 +188,7 @@ def decode_task(row: TaskRow, backbone: Backbone) -> LearnedTask:
         profile=None if row.profile is None else decode_profile(row.profile),
         history={"recipe": recipe, **history},
         version=row.version,
-        number=row.id,
+        row_id=row.id,
     )
 
 

@@ -68,7 +68,7 @@ def max_parallel_tasks(problem: Problem) -> int:
     """How many problems like this one fit into MEMORY, approximately."""
     training, trained = problem
     with torch.no_grad():
-        weights, _ = trained.weights()
+        weights, _ = trained.step_weights()
     size = COPIES * sum(weight.nbytes for weight in weights.values())
     size += STATES * sum(parameter.nbytes for parameter in trained.parameters)
     if isinstance(training.source, TensorBatches):
@@ -93,7 +93,7 @@ def _fit_together(problems: Sequence[Problem], progress: Progress) -> None:
     training = problems[0][0]
 
     def loss(inputs: Tensor | Inputs, targets: Tensor) -> Tensor:
-        networks, costs = zip(*[trained.weights() for _, trained in problems], strict=True)
+        networks, costs = zip(*[trained.step_weights() for _, trained in problems], strict=True)
         stacked = {}
         for name in networks[0]:
             stacked[name] = torch.stack([weights[name] for weights in networks])

@@ -189,15 +189,16 @@ class Trainable:
     """The numbers that a task trains, and the weights of the frozen network that they make.
 
     - parameters: the leaves to optimise.
-    - weights: returns the effective weights by layer name, as the parameters are now, and their
-      cost beside the mean cross-entropy (nats).
+    - step_weights: returns the effective weights by layer name, as the parameters are now, and
+      their cost beside the mean cross-entropy (nats). Each call counts as one training step: the
+      price of bits may rise with it.
     - result: returns the task's numbers in the end.
     - fold: for gathered norm statistics and the task's frozen ones, changes the parameters so that
       the network computes with the frozen ones as it did with the gathered ones.
     """
 
     parameters: Sequence[Tensor]
-    weights: Callable[[], tuple[Weights, Tensor | float]]
+    step_weights: Callable[[], tuple[Weights, Tensor | float]]
     result: Callable[[], Any]
     fold: Callable[[Statistics, Statistics], None] | None = None
 
@@ -220,7 +221,7 @@ def with_head(
         return {name: rate * values for name, values in head.items()}
 
     def weights() -> tuple[Weights, Tensor | float]:
-        body, cost = trained.weights()
+        body, cost = trained.step_weights()
         return body | scaled(), cost
 
     @torch.no_grad()
@@ -271,7 +272,7 @@ class TaskTraining:
                 trained.fold(gathered, frozen)
             task = gathering if step < last else self
             step += 1
-            weights, cost = trained.weights()
+            weights, cost = trained.step_weights()
             return task.loss(weights, inputs, targets) + cost
 
         recipe = self.recipe
