@@ -1,4 +1,4 @@
-"""The compiled loops of `selection`: counting, and narrowing a bracket."""
+"""The compiled loops of `selection`: counting, narrowing a bracket, keeping what lies above."""
 
 from __future__ import annotations
 
@@ -62,3 +62,27 @@ def narrow(values, count, low, high):
     inside.sort()
     threshold = inside[at_low - count]
     return threshold, at_high + (inside.size - np.searchsorted(inside, threshold))
+
+
+@compiled(FLOAT[::1](FLOATS, FLOATS, FLOAT, types.boolean))
+def keep_above(scores, weight, threshold, magnitude):
+    """weight where the score, or its magnitude, reaches the threshold; 0 elsewhere."""
+    result = np.empty_like(weight)
+    if magnitude:
+        for place in range(weight.size):
+            result[place] = weight[place] if abs(scores[place]) >= threshold else np.float32(0)
+    else:
+        for place in range(weight.size):
+            result[place] = weight[place] if scores[place] >= threshold else np.float32(0)
+    return result
+
+
+@compiled(FLOAT[::1](FLOATS, FLOATS, FLOATS))
+def signed_product(left, right, signs):
+    """left * right * sign(signs), element by element."""
+    product = np.empty_like(left)
+    for place in range(left.size):
+        value = left[place] * right[place]
+        sign = signs[place]
+        product[place] = value if sign > 0 else (-value if sign < 0 else np.float32(0))
+    return product

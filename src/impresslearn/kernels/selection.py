@@ -1,4 +1,4 @@
-"""Finds the k-th largest of many numbers on the CPU.
+"""Finds the k-th largest of many numbers, and keeps those above it, on the CPU.
 
 A sample brackets the threshold, a few counting passes narrow the bracket by interpolation, and only
 the handful of numbers left inside are sorted. Counting runs at the speed of memory: a bracket of
@@ -36,6 +36,22 @@ def kth_largest(values: np.ndarray, count: int) -> tuple[float, int]:
     if np.isnan(parted[place:].max()):  # NaN ends up among the largest
         return math.nan, 0
     return float(parted[place]), int(np.count_nonzero(values >= parted[place]))
+
+
+def keep_above(
+    scores: np.ndarray, weight: np.ndarray, threshold: float, magnitude: bool
+) -> np.ndarray:
+    """(n,) float32: weight where the score, or its magnitude, reaches the threshold, else 0."""
+    if loops := usable("counting"):
+        return loops.keep_above(scores, weight, np.float32(threshold), magnitude)
+    return np.where((np.abs(scores) if magnitude else scores) >= threshold, weight, np.float32(0))
+
+
+def signed_product(left: np.ndarray, right: np.ndarray, signs: np.ndarray) -> np.ndarray:
+    """left * right * sign(signs) for (n,) float32, in one pass."""
+    if loops := usable("counting"):
+        return loops.signed_product(left, right, signs)
+    return left * right * np.sign(signs)
 
 
 def _bracket(values: np.ndarray, count: int) -> tuple[np.float32, np.float32]:

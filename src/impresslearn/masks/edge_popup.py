@@ -18,7 +18,7 @@ from torch import Tensor
 from impresslearn.checks import check_choice, check_seed, torch_seed
 from impresslearn.data import Label, to_batches
 from impresslearn.errors import InputError, TrainingError
-from impresslearn.kernels.selection import kth_largest
+from impresslearn.kernels.selection import keep_above, kth_largest, signed_product
 from impresslearn.masks.sparsity import Allocation, ones_per_layer
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone, training_examples
@@ -199,6 +199,13 @@ class _Popup(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, weight: Tensor, ones: int, rule: ScoreRule) -> Tensor:
         ctx.save_for_backward(weight, scores if rule == "magnitude" else None)
+        if _plain(scores, weight) and 0 < ones <= scores.numel() and rule in RULES:
+            flat, magnitude = scores.detach().flatten(), rule == "magnitude"
+            threshold, reached = _threshold(flat.abs() if magnitude else flat, ones)
+            if reached == ones:  # no ties: one pass over the scores is enough
+                weights = weight.detach().flatten().numpy()
+                masked = keep_above(flat.numpy(), weights, threshold, magnitude)
+                return torch.from_numpy(masked).view(weight.shape)
         return weight * top_mask(scores, ones, rule)
 
     @staticmethod
@@ -207,6 +214,10 @@ class _Popup(torch.autograd.Function):
         if scores is None:
             # Straight-through: the mask counts as the score itself, so d loss / d score = grad ⊙ W.
             return grad * weight, None, None, None
+        if _plain(grad, weight, scores):
+            flat = (tensor.detach().flatten().numpy() for tensor in (grad, weight, scores))
+            product = torch.from_numpy(signed_product(*flat))
+            return product.view(grad.shape), None, None, None
         return grad * weight * scores.sign(), None, None, None
 
 
@@ -221,3 +232,11 @@ def _threshold(ranked: Tensor, ones: int) -> tuple[float, int]:
     if math.isnan(threshold):
         raise TrainingError("edge-popup scores became NaN; lower the learning rate")
     return threshold, reached
+
+
+def _plain(*tensors: Tensor) -> bool:
+    """Whether NumPy can see the tensors as they lie."""
+    return all(
+        tensor.device.type == "cpu" and tensor.dtype == torch.float32 and tensor.is_contiguous()
+        for tensor in tensors
+    )
