@@ -25,6 +25,7 @@ from impresslearn.plotting import (
     COLOURS,
     HEIGHT,
     line_chart,
+    mark_of,
     save_chart,
     styled,
     write_page,
@@ -239,13 +240,7 @@ def _up(field: str, figure: Figure, zero: bool = True) -> alt.Y:
 
 def _mark(key: str, summary: Summary, n: str) -> dict[str, Any]:
     """A summary as a mark: with its interval, or its draws where they are too few for one."""
-    mark: dict[str, Any] = {key: summary.mean, "over": n}
-    if summary.half_width is not None:
-        mark["low"] = summary.mean - summary.half_width
-        mark["high"] = summary.mean + summary.half_width
-    elif len(summary.draws) > 1:
-        mark["draws"] = summary.draws
-    return mark
+    return {**mark_of(key, summary), "over": n}
 
 
 def _notes(marks: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -16,6 +16,7 @@ import altair as alt
 
 from impresslearn.errors import InputError
 from impresslearn.files import write_file
+from impresslearn.statistics import Summary
 from impresslearn.tables import Table, format_value, kind_of
 
 COLOURS = {
@@ -143,6 +144,17 @@ def line_chart(
     chart = alt.layer(*layers).properties(width=WIDTH, height=HEIGHT)
     chart.title = {"text": title, "subtitle": [note for note in notes if note]}
     return chart
+
+
+def mark_of(key: str, summary: Summary) -> dict[str, Any]:
+    """A summary as a mark of a chart: its interval, or its draws if they are too few for one."""
+    mark: dict[str, Any] = {key: summary.mean}
+    if summary.half_width is not None:
+        mark["low"] = summary.mean - summary.half_width
+        mark["high"] = summary.mean + summary.half_width
+    elif len(summary.draws) > 1:
+        mark["draws"] = summary.draws
+    return mark
 
 
 def heatmap(

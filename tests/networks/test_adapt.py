@@ -143,7 +143,7 @@ def filled(value):
         (convolutional(), {"skip": ["9.weight"]}, "skip names no maskable layer: '9.weight'"),
         (nn.BatchNorm1d(3), {}, "no maskable layer"),
         (linked(), {}, "Linear cannot be copied"),
-        (Encoder(), {"head": "own", "num_classes": 9}, '^num_classes = 9 is for head="shared"'),
+        (Encoder(), {"head": "own", "num_classes": 9}, '^num_classes = 9 needs head="shared"'),
         (
             network(nn.LazyBatchNorm2d(), trained=False),
             {},

@@ -178,7 +178,11 @@ class Comparison:
         """An Altair chart of the average accuracy over the tasks learned so far, and over bytes."""
         import altair as alt
 
-        from impresslearn.plotting import line_chart, styled  # Altair takes a second to import
+        from impresslearn.plotting import (  # Altair takes a second to import
+            line_chart,
+            mark_of,
+            styled,
+        )
 
         so_far: list[Row] = []
         at_end: list[Row] = []
@@ -187,13 +191,13 @@ class Comparison:
             for learned in range(1, len(evaluations[0].matrix)):
                 averages = [fmean(each.matrix[learned][:learned]) for each in evaluations]
                 row: Row = {"method": label, "learned": learned}
-                so_far.append(row | _mark("accuracy", summarise(averages)))
+                so_far.append(row | mark_of("accuracy", summarise(averages)))
         sizes, accuracies = self.means("bytes_per_task"), self.means("accuracy")
         for label, size in sizes.items():
             accuracy = accuracies[label]
             if size is not None and accuracy is not None:
                 row = {"method": label, "bytes": size.mean}
-                at_end.append(row | _mark("accuracy", accuracy))
+                at_end.append(row | mark_of("accuracy", accuracy))
         shown = "bands: 95% t interval" if self._seeds >= MIN_DRAWS else "points: single seeds"
         notes = [_counted(self._seeds) + (f"; {shown}" if self._seeds > 1 else "")]
         labels: Any = {"title": "Average accuracy so far", "x_label": "tasks learned"}
@@ -287,17 +291,6 @@ class Comparison:
 
 def _counted(seeds: int) -> str:
     return f"{seeds} seed{'' if seeds == 1 else 's'}"
-
-
-def _mark(key: str, summary: Summary) -> Row:
-    """A summary as a mark of a chart: its interval, or its draws where it has none."""
-    mark: Row = {key: summary.mean}
-    if summary.half_width is not None:
-        mark["low"] = summary.mean - summary.half_width
-        mark["high"] = summary.mean + summary.half_width
-    elif len(summary.draws) > 1:
-        mark["draws"] = summary.draws
-    return mark
 
 
 def _cell(measure: str, summary: Summary | None) -> str:

@@ -232,8 +232,8 @@ def adapt(
     outputs = int(last.nf if hasattr(last, "nf") else last.weight.shape[0])  # type: ignore
     if head == "own" and num_classes not in (None, outputs):
         raise InputError(
-            f'num_classes = {num_classes} is for head="shared": every task has as many outputs as '
-            "classes in a head of its own"
+            f'num_classes = {num_classes} needs head="shared": with head="own" the head of a task '
+            "has one output per class"
         )
     return Backbone(
         frozen,

@@ -35,7 +35,7 @@ REASONS = {
     "file is not a database": "{} is not an impresslearn store, or its start is damaged",
     "string or blob too big": "{} cannot hold a value of that length",
 }
-# Every table and index takes a page of its own, so small pages keep a small store small.
+# Every table and index takes at least one page, so small pages keep a small store small.
 SCHEMA = f"""
 PRAGMA page_size = 1024;
 BEGIN;
