@@ -253,6 +253,6 @@ def _numbers(inputs: DataFrame) -> np.ndarray:
         name, cell = inputs.columns[column], inputs.iloc[row, column]
         raise InputError(
             f"row {row + 1}, column {shorten(name)!r} holds {shorten(str(cell))!r}, expected a "
-            "finite number; pandas.get_dummies makes numbers of words"
+            "finite number; fill missing values, and encode words with pandas.get_dummies"
         )
     return table
