@@ -109,7 +109,7 @@ def test_pixel_tables_keep_their_numbers_and_take_a_shape(tmp_path):
         ("a,label\n1,0\n,1", "row 2, column 'a' holds '', expected a finite number"),
         ("a,label\n\n1,0\n\n1, ", "row 2 has no label"),
         ("a,label\n1e39,0\n2,1", r"row 1, column 'a' holds '1e\+39', expected a fin"),
-        (f"a,label\n{'x' * 99},0", "column 'a' holds 'x{39}…', expected a finite number; pan"),
+        (f"a,label\n{'x' * 99},0", "column 'a' holds 'x{39}…', expected a finite number; fill"),
         ("a,label\n1,0\n1", "row 2 has no label"),
         ("a,label\n1,2,0\n1,2,0", "rows have more cells than the 2 of the first line"),
         ("a,label\n1,0\n1,2,0", "cannot read .*a.csv: .*Expected 2 fields in line 3, saw 3"),
