@@ -16,9 +16,6 @@ from impresslearn.errors import InputError
 from impresslearn.statistics import Summary, summarise
 from impresslearn.tables import ABSENT, Table, format_interval, format_value, kind_of
 
-# Older records ask for it; it was over fewer than five independent draws.
-WITHOUT = ("half_width",)
-
 
 def frame_of(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """A line per row and a column per key; a row that lacks a key has NaN there."""
@@ -86,7 +83,7 @@ def _table(record: Record, table: Mapping[str, Any]) -> Table:
         numeric = (False, *[True] * (len(table["header"]) - 1))
         return Table(tuple(table["header"]), tuple(cells), numeric, title)
     columns = list(table["columns"])
-    values = [key for key in table["values"] if key not in WITHOUT]
+    values = list(table["values"])
     frame = chosen(frame_of(record["rows"]), table.get("where", {}))
     frame = frame.dropna(subset=[key for key in values if key in frame], how="all")
     frame = frame.reindex(columns=list(dict.fromkeys([*frame.columns, *columns, *values])))

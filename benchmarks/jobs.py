@@ -194,17 +194,16 @@ def _work(
         except ImportError:
             raise MissingDependencyError("--backend ray needs Ray: pip install ray") from None
         register_ray()
-        # Joblib's Ray backend returns whole lists, so what a killed run loses is one batch.
-        for first in range(0, len(jobs), workers):
-            batch = jobs[first : first + workers]
-            calls = [delayed(run_job)(job, _needs(job, cache), place) for job in batch]
-            yield from zip(batch, Parallel(workers, backend="ray")(calls), strict=True)
-        return
-    parallel = Parallel(workers, backend=backend, return_as="generator_unordered", batch_size=1)
-    # Needed outcomes travel with the job, so that machines need no common folder.
-    calls = (delayed(_numbered)(i, job, _needs(job, cache), place) for i, job in enumerate(jobs))
-    for number, outcome in parallel(calls):
-        yield jobs[number], outcome
+    # Joblib's Ray backend returns whole lists, so a killed run loses one batch of them.
+    size = workers if backend == "ray" else max(1, len(jobs))
+    return_as = "list" if backend == "ray" else "generator_unordered"
+    parallel = Parallel(workers, backend=backend, return_as=return_as, batch_size=1)
+    for start in range(0, len(jobs), size):
+        batch = jobs[start : start + size]
+        # Needed outcomes travel with the job, so that machines need no common folder.
+        calls = (delayed(_numbered)(n, j, _needs(j, cache), place) for n, j in enumerate(batch))
+        for number, outcome in parallel(calls):
+            yield batch[number], outcome
 
 
 def _needs(job: Job, cache: Cache) -> list[Outcome]:

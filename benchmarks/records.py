@@ -1,6 +1,6 @@
 """Records: one JSON file per target with every measurement as a row, and what it was made with.
 
-A record has format, target, scale, title, claim, data, settings, seeds; rows [{method, task, seed,
+A record has target, scale, title, claim, data, settings, seeds; rows [{method, task, seed,
 accuracy, …}]; figures and tables, which say how `benchmarks.report` shows the rows; code, versions,
 hardware, seconds (of the run) and job_seconds (of all its jobs). An entry of rows with lists stands
 for one row per value. What people found in the results is in findings.json, written by hand:
@@ -26,10 +26,9 @@ import impresslearn
 from impresslearn.errors import InputError
 from impresslearn.files import write_file
 
-FORMAT = 2
 FINDINGS = "findings.json"
 PACKAGES = ("impresslearn", "torch", "numpy", "numba", "scipy", "torchvision", "peft")
-KEYS = ("format", "target", "scale", "title", "claim", "data", "rows", "figures", "tables")
+KEYS = ("target", "scale", "title", "claim", "data", "rows", "figures", "tables")
 # What may differ between the rows of one entry, beside fractions.
 MEASURED = ("task", "bytes_per_task", "prediction_bytes")
 Record = dict[str, Any]
@@ -44,8 +43,6 @@ def read_record(path: Path) -> Record:
     record = _read_json(path)
     if not isinstance(record, dict) or any(key not in record for key in KEYS):
         raise InputError(f"{path}: a record has {', '.join(KEYS)}")
-    if record["format"] not in range(1, FORMAT + 1):
-        raise InputError(f"{path}: format must be 1 to {FORMAT}, got {record['format']!r}")
     try:
         record["rows"] = list(unfolded(record["rows"]))
     except (ValueError, AttributeError):
@@ -78,7 +75,6 @@ def write_record(content: Mapping[str, Any], path: Path, device: str, job_second
     - content: from target to rows, and seconds
     """
     record = {
-        "format": FORMAT,
         **content,
         "code": _code(),
         "versions": _versions(),

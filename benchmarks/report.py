@@ -30,7 +30,6 @@ from impresslearn.plotting import (
     styled,
     write_page,
 )
-from impresslearn.statistics import Summary
 from impresslearn.tables import duration, format_value, kind_of, signed
 
 WIDTH = 620
@@ -53,8 +52,8 @@ def write_report(records: Sequence[Record], path: Path) -> Path:
     return write_page(path, "Results", f"{len(records)} records", parts)
 
 
-def write_figures(records: Sequence[Record], folder: Path, suffix: str = "svg") -> list[Path]:
-    """Every figure as TARGET-NUMBER-TITLE.svg (or png, pdf)."""
+def write_figures(records: Sequence[Record], folder: Path) -> list[Path]:
+    """Every figure as TARGET-NUMBER-TITLE.svg."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for record in records:
@@ -62,7 +61,7 @@ def write_figures(records: Sequence[Record], folder: Path, suffix: str = "svg") 
         for number, (figure, chart) in enumerate(zip(record["figures"], charts, strict=True), 1):
             words = re.sub(r"[^a-z0-9]+", "-", figure["title"].lower()).strip("-")[:40]
             name = f"{record['target']}-{number}-{words}".rstrip("-")
-            written.append(save_chart(chart, folder / f"{name}.{suffix}"))
+            written.append(save_chart(chart, folder / f"{name}.svg"))
     return written
 
 
@@ -96,7 +95,8 @@ def _lines(figure: Figure, frame: pd.DataFrame) -> Any:
     marks = []
     for place, rows in groups_of(chosen(inside, figure.get("where", {}), [x, y]), keys):
         mark = {group: place[0], x: float(rows[x].mean())}
-        marks.append(mark | _mark(y, *mean_of(rows, y)))
+        summary, n = mean_of(rows, y)
+        marks.append(mark | mark_of(y, summary) | {"over": n})
     joined = "points" not in figure
     chart = line_chart(
         marks, x, y, group, joined=joined, log_x=figure.get("log_x", False),
@@ -128,7 +128,7 @@ def _bars(figure: Figure, frame: pd.DataFrame) -> Any:
         summary, n = mean_of(part, y)
         mark = {"x": format_value("", at), "group": str(name), "y": summary.mean}
         mark["text"] = format_value(y, summary.mean)
-        marks.append(mark | _mark("y", summary, n))
+        marks.append(mark | mark_of("y", summary) | {"over": n})
     base = _side_by_side(marks, figure)
     bars = base.mark_bar().encode(_up("y", figure), tooltip=["group:N", "x:N", "text:N"])
     layers = [bars]
@@ -236,11 +236,6 @@ def _up(field: str, figure: Figure, zero: bool = True) -> alt.Y:
     title = figure.get("y_label", figure["y"].replace("_", " "))
     axis = alt.Axis(labelExpr=label, tickCount=6)
     return alt.Y(f"{field}:Q", title=title, axis=axis, scale=alt.Scale(zero=zero))
-
-
-def _mark(key: str, summary: Summary, n: str) -> dict[str, Any]:
-    """A summary as a mark: with its interval, or its draws where they are too few for one."""
-    return {**mark_of(key, summary), "over": n}
 
 
 def _notes(marks: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -29,11 +29,11 @@ from impresslearn.checks import check_choice
 from impresslearn.coefficients.quantisation import Grid, rounded_tensors
 from impresslearn.coefficients.quantized_parameters import QuantizedParameters
 from impresslearn.errors import InputError
-from impresslearn.methods.finetuning import LENGTH, FineTuning, TrainingSettings
+from impresslearn.methods.finetuning import FineTuning, TrainingSettings
 from impresslearn.networks import Backbone
 from impresslearn.networks.layers import MASKABLE, MaskableLayer
 from impresslearn.streams.torchvision import import_extra
-from impresslearn.training.loop import Recipe, Trainable, Weights
+from impresslearn.training.loop import Trainable, Weights
 
 LONGEST_VECTOR = 256  # of VB-LoRA's bank, as in its paper; else the widths' greatest divisor
 UNUSED = -1e9  # a logit of a vector that is not among the topk
@@ -61,11 +61,6 @@ class AdapterKind:
     rank: int | None = 4
     alpha: tuple[str, float] | None = None
     seed: str = ""
-
-    @property
-    def recipe(self) -> Recipe:
-        """What tasks are trained with by default."""
-        return Recipe(lr=self.lr, schedule="cosine", **LENGTH)
 
 
 # FourierFT learns more at higher rates, but its numbers then spread too widely for 15 levels (1,000
@@ -131,7 +126,6 @@ def adapter(
         raise InputError('bit_price is for kind="lora" and precision="coded" alone')
     rank = chosen.rank if rank is None else rank
     config = _config(chosen, layers, rank, config or {})
-    settings.setdefault("recipe", chosen.recipe)
     seed = settings.get("seed", 0)
 
     def make_trainable(examples: int) -> Trainable:

@@ -23,8 +23,8 @@ from impresslearn.networks.prediction import BATCH, TaskView
 from impresslearn.store.tasks import TaskInfo, label_map_bytes
 
 ESTIMATORS = {
-    "logistic_regression": lambda seed: LogisticRegression(max_iter=1000, random_state=seed),
-    "svc": lambda seed: SVC(C=10.0, random_state=seed),
+    "logistic_regression": lambda: LogisticRegression(max_iter=1000),
+    "svc": lambda: SVC(C=10.0),
 }
 
 
@@ -44,13 +44,12 @@ class SklearnClassifier:
         *,
         features: str = "inputs",
         bank: MaskBank | None = None,
-        seed: int = 0,
         precision: str = "float32",
     ) -> None:
         check_choice("the estimator", estimator, ESTIMATORS)
         check_choice("features", features, ("inputs", "backbone"))
         self.backbone, self.bank, self.features = backbone, bank, features
-        self.estimator, self.seed, self.precision = estimator, seed, precision
+        self.estimator, self.precision = estimator, precision
         self.tasks_: dict[str, TaskInfo] = {}
         self._fitted: dict[str, Any] = {}
 
@@ -58,16 +57,14 @@ class SklearnClassifier:
         """Fits a new estimator to the task."""
         examples, classes = training_examples(self.backbone, data, None)
         values, targets = self._table(examples, classes)
-        fitted = ESTIMATORS[self.estimator](self.seed).fit(values, targets)
+        fitted = ESTIMATORS[self.estimator]().fit(values, targets)
         size = classifier_bytes(fitted)
         if self.precision != "float32":
             numbers, size = rounded_linear(fitted.coef_, fitted.intercept_, self.precision)
             fitted.coef_, fitted.intercept_ = numbers
-        breakdown = {"classifier": size, "labels": label_map_bytes(classes)}
         self._fitted[name] = fitted
         masks = 0 if self.bank is None else len(self.bank)
-        total = sum(breakdown.values())
-        self.tasks_[name] = TaskInfo(name, "learned", classes, masks, total, breakdown)
+        self.tasks_[name] = _info(name, classes, masks, {"classifier": size})
         return self
 
     def predict(self, inputs: Tensor, task: str) -> np.ndarray:
@@ -106,14 +103,10 @@ class SklearnClassifier:
 
 
 def classifier_bytes(fitted: Any) -> int:
-    """Bytes of what a fitted classifier predicts with, in float32.
-
-    Coefficients and intercepts of a linear one; of an SVC its support vectors and their counts,
-    dual coefficients, intercepts and the width of the kernel.
-    """
+    """Bytes of what a fitted classifier predicts with, in float32."""
     if isinstance(fitted, LogisticRegression):
         return 4 * (np.size(fitted.coef_) + np.size(fitted.intercept_))
-    numbers = 1
+    numbers = 1  # the width of the kernel
     for name in ("support_vectors_", "n_support_", "dual_coef_", "intercept_"):
         numbers += np.size(getattr(fitted, name))
     return 4 * numbers
@@ -122,11 +115,10 @@ def classifier_bytes(fitted: Any) -> int:
 class BestMask:
     """Every task is predicted with that mask of a bank which is right on most of its examples.
 
-    Nothing is trained: it shows how far choosing a mask goes, without combining any. A task keeps
-    the number of its mask and its labels.
-
     - bank: at least one mask
     """
+
+    # Nothing is trained: it shows how far choosing a mask goes, without combining any.
 
     def __init__(self, backbone: Backbone, bank: MaskBank) -> None:
         if not len(bank):
@@ -139,19 +131,15 @@ class BestMask:
         """Tries every mask on the examples; the first of equally good ones is kept."""
         examples, classes = training_examples(self.backbone, data, None)
         source = to_batches(examples, classes, self.backbone.device)
-        best, best_accuracy = None, -1.0
+        best_accuracy = -1.0
         for mask in self.bank.names:
             weights = masked_weights(self.bank, self.backbone.weights, mask)
             view = TaskView(weights, None, len(classes))
             accuracy = view.accuracy(self.backbone, source)
             if accuracy > best_accuracy:
-                best, best_accuracy = view, accuracy
-        assert best is not None
+                self._views[name], best_accuracy = view, accuracy
         bits = (len(self.bank) - 1).bit_length()
-        breakdown = {"mask_number": -(-bits // 8), "labels": label_map_bytes(classes)}
-        total = sum(breakdown.values())
-        self._views[name] = best
-        self.tasks_[name] = TaskInfo(name, "learned", classes, len(self.bank), total, breakdown)
+        self.tasks_[name] = _info(name, classes, len(self.bank), {"mask_number": -(-bits // 8)})
         return self
 
     def score(self, data: Any, task: str) -> float:
@@ -159,3 +147,8 @@ class BestMask:
         examples = checked_examples(self.backbone, data, None)
         source = to_batches(examples, self.tasks_[task].classes, self.backbone.device)
         return self._views[task].accuracy(self.backbone, source)
+
+
+def _info(name: str, classes: tuple[Any, ...], masks: int, sizes: dict[str, int]) -> TaskInfo:
+    breakdown = {**sizes, "labels": label_map_bytes(classes)}
+    return TaskInfo(name, "learned", classes, masks, sum(breakdown.values()), breakdown)

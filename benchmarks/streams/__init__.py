@@ -1,8 +1,7 @@
 """Streams of the benchmarks: the library's, and three that only benchmarks use."""
 
 from benchmarks.streams.clinc import clinc150
-from benchmarks.streams.customers import mnist_customers
-from benchmarks.streams.imagenet import split_imagenet
+from benchmarks.streams.images import mnist_customers, split_imagenet
 from impresslearn import streams
 
 STREAMS = {

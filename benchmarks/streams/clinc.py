@@ -1,23 +1,34 @@
 """CLINC150: ten tasks of text, one domain of fifteen intents each, and sentences of no intent.
 
-Source: Larson et al., "An Evaluation Dataset for Intent Classification and Out-of-Scope
-Prediction" (2019). The folder is the one they publish.
+Sentences become rows of numbers by latent semantic analysis of their n-grams.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
+from scipy.sparse import hstack
+from sklearn.decomposition import TruncatedSVD
+from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
+from torch import Tensor
 
-from benchmarks.streams.sentences import TextEncoder
 from impresslearn.data import Examples
 from impresslearn.errors import InputError, MissingDataError
 from impresslearn.streams import Stream, Task
 
 SENTENCES, DOMAINS = "data_full.json", "domains.json"
+# Runs of words, and of characters within words, as settings of `CountVectorizer`.
+NGRAMS: dict[str, dict[str, Any]] = {
+    "words": {"ngram_range": (1, 2)},
+    "characters": {"analyzer": "char_wb", "ngram_range": (2, 4)},
+}
+NORM = 8.0  # the length of every row
 
 
 def clinc150(root: str | Path, width: int = 768, seed: int = 0) -> Stream:
@@ -29,6 +40,7 @@ def clinc150(root: str | Path, width: int = 768, seed: int = 0) -> Stream:
       their intents. Inputs are (n, width) float32, labels the intents' names.
 
     Raises MissingDataError without the files, InputError if the intents of the two files differ.
+    Source: Larson et al. 2019, whose folder it is.
     """
     splits = _read(Path(root) / SENTENCES)
     domains = _read(Path(root) / DOMAINS)
@@ -77,3 +89,54 @@ def _read(path: Path) -> dict:
             f"{SENTENCES} and {DOMAINS}; nothing is downloaded"
         )
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+class TextEncoder:
+    """Sentences as rows of `width` numbers.
+
+    Tf-idf weights of n-grams (one or two words, two to four characters) are projected onto the
+    first singular vectors, each divided by the square root of its singular value; rows are scaled
+    to length 8 (Deerwester et al., 1990).
+
+    - width: numbers per sentence (768).
+    - seed: of the randomised decomposition (0).
+    """
+
+    def __init__(self, width: int = 768, seed: int = 0) -> None:
+        self.width = width
+        self.seed = seed
+        self._ngrams: dict[str, list[str]] = {}
+
+    def fit(self, sentences: Iterable[str]) -> TextEncoder:
+        """Learns the n-grams that two sentences or more share, and their projection."""
+        sentences = list(sentences)
+        for kind, settings in NGRAMS.items():
+            vocabulary = CountVectorizer(min_df=2, **settings).fit(sentences).vocabulary_
+            self._ngrams[kind] = sorted(vocabulary)
+        counts = _counts(sentences, self._ngrams)
+        tfidf = TfidfTransformer().fit(counts)
+        decomposed = TruncatedSVD(self.width, n_iter=3, random_state=self.seed)
+        decomposed.fit(tfidf.transform(counts))
+        turned = decomposed.components_.T / np.sqrt(decomposed.singular_values_)
+        projection = tfidf.idf_[:, None] * turned
+        # Half precision, in which the measured encoders were stored.
+        rounded = (projection / np.abs(projection).max()).astype(np.float16)
+        self._projection = rounded.astype(np.float32)
+        return self
+
+    def transform(self, sentences: Iterable[str]) -> Tensor:
+        """(n, width) float32 rows of length 8, zeros for a sentence without any known n-gram."""
+        rows = _counts(list(sentences), self._ngrams) @ self._projection
+        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+        return torch.from_numpy(rows * (NORM / np.where(lengths > 0, lengths, 1)))
+
+
+def _counts(sentences: Sequence[str], ngrams: Mapping[str, Sequence[str]]) -> Any:
+    """1 + log of how often a sentence has each n-gram, 0 for none: sparse (n, n-grams) float32."""
+    blocks = []
+    for kind, known in ngrams.items():
+        vectorizer = CountVectorizer(vocabulary=known, dtype=np.float32, **NGRAMS[kind])
+        blocks.append(vectorizer.transform(sentences))
+    counts = hstack(blocks, format="csr")
+    counts.data = 1 + np.log(counts.data)
+    return counts

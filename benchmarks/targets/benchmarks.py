@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.jobs import Job
 from benchmarks.targets.plan import table_of
 from benchmarks.work.evaluation import infer_task
-from benchmarks.work.training import learn_task, train_mask
+from benchmarks.work.learning import learn_by_settings, train_mask
 from impresslearn.learner.presets import preset as find_preset
 from impresslearn.training.loop import Recipe
 
@@ -78,9 +78,18 @@ class Benchmark:
         scores = range(HOMOGENEOUS, HOMOGENEOUS + count)
         return tuple(self.mask_job(seed, 0, sparsity, scores=score) for score in scores)
 
-    def task_job(self, seed: int, task: int, needs: tuple[Job, ...] = (), **changes: Any) -> Job:
+    def task_job(
+        self,
+        seed: int,
+        task: int,
+        needs: tuple[Job, ...] = (),
+        granularity: str = "layer",
+        **more: Any,
+    ) -> Job:
         """Learns a task over masks, of needed jobs or random ones."""
-        return Job(learn_task, self.place(seed, task) | {**self.task, "seed": 0, **changes}, needs)
+        learner = {"penalty": self.task["penalty"], "granularity": granularity}
+        settings = {"recipe": self.task["recipe"], "learner": learner, "seed": 0, **more}
+        return Job(learn_by_settings, self.place(seed, task) | settings, needs)
 
     def gn_job(self, seed: int, task: int, masks: tuple[Job, ...], method: str, **more: Any) -> Job:
         """Finds one basis task of the bank without its name."""

@@ -3,9 +3,7 @@
 An entry is one of these:
 - ours: preset; learner: changes of its settings; masks: how many random masks, or "basis", the
   masks of the benchmark's basis tasks; features: "learned" on these tasks
-- a classifier of scikit-learn: estimator, features; masks, precision
-- the best of the basis tasks' masks: name = "best_mask", masks = "basis"
-- another method by its name: name, options
+- a method of `benchmarks.rivals` by its name: name, options; masks, "basis", are its bank
 
 recipe and lr change the recipe of the preset or the benchmark; norm, head, init and gain change the
 network. rates, rounded and smoothed say what is tried: see `development_trials`.
@@ -21,7 +19,7 @@ from typing import Any
 from benchmarks.jobs import Job
 from benchmarks.targets.benchmarks import Benchmark, disjoint_masks
 from benchmarks.targets.plan import VALUES, Planned, Table, table_of
-from benchmarks.work.methods import choose_mask, fit_classifier, learn_by_name, learn_by_settings
+from benchmarks.work.learning import learn_by_name, learn_by_settings
 from impresslearn.learner.presets import preset as find_preset
 
 SMOOTHING = 0.05  # of labels, if it is tried on development tasks
@@ -40,15 +38,9 @@ def entry_job(benchmark: Benchmark, entry: Table, seed: int, which: Mapping[str,
         needs = suited.heterogeneous(seed, suited.basis, suited.sparsities[0])
     if "preset" in entry:
         return Job(learn_by_settings, settings | _ours(suited, entry), needs)
-    if "estimator" in entry:
-        names = ("estimator", "features", "precision")
-        chosen = {key: entry[key] for key in names if key in entry}
-        return Job(fit_classifier, settings | chosen, needs)
-    if entry["name"] == "best_mask":
-        return Job(choose_mask, settings, needs)
     recipe = suited.task["recipe"] | _recipe(entry)
     named = {"method": entry["name"], "options": entry.get("options", {}), "recipe": recipe}
-    return Job(learn_by_name, settings | named)
+    return Job(learn_by_name, settings | named, needs)
 
 
 def development_trials(entry: Table) -> Iterator[Table]:

@@ -10,7 +10,7 @@ from benchmarks.jobs import Job
 from benchmarks.targets.benchmarks import Benchmark
 from benchmarks.targets.plan import Planned, Row
 from benchmarks.work.evaluation import compare_masks, judge_foreign_mask
-from benchmarks.work.methods import learn_hybrid
+from benchmarks.work.learning import learn_by_name
 
 NAMELESS = 15  # basis tasks, the first ones, whose inputs are looked for by running every task
 # Further numbers of random masks, which cost nothing to make.
@@ -107,17 +107,14 @@ def hybrid(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
         banks = {"heterogeneous": benchmark.heterogeneous(seed, count, sparsity)}
         if count in benchmark.repeats:
             banks["homogeneous"] = benchmark.homogeneous(seed, count, sparsity)
-        head = {
-            "allocation": benchmark.mask["allocation"],
-            "sparsity": sparsity,
-            "recipe": benchmark.task["recipe"],
-            "seed": 0,
-        }
+        options = {"allocation": benchmark.mask["allocation"], "sparsity": sparsity}
+        named = {"method": "hybrid", "options": options, "recipe": benchmark.task["recipe"]}
         for (source, masks), task in product(banks.items(), benchmark.unseen_tasks()):
             columns = {"seed": seed, "sparsity": sparsity, "masks": count, "source": source}
             whole = benchmark.task_job(seed, task, masks)
             yield Planned(whole, {"method": "ImpressLearn", **columns})
-            job = Job(learn_hybrid, benchmark.place(seed, task) | head, masks)
+            settings = benchmark.place(seed, task) | {**named, "seed": 0}
+            job = Job(learn_by_name, settings, masks)
             yield Planned(job, {"method": "hybrid", **columns})
 
 

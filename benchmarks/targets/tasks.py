@@ -14,7 +14,7 @@ from benchmarks.jobs import Job
 from benchmarks.targets.benchmarks import Benchmark, find_benchmark
 from benchmarks.targets.plan import Planned, Row, table_of
 from benchmarks.work.inference import tell_tasks
-from benchmarks.work.training import learn_stream
+from benchmarks.work.learning import learn_stream
 from impresslearn.streams.draws import draw_angles
 
 BASIS, UNSEEN = 10, 10

@@ -14,8 +14,7 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from benchmarks.jobs import JobContext, Outcome
-from benchmarks.streams.clinc import clinc150_sentences
-from benchmarks.streams.sentences import TextEncoder
+from benchmarks.streams.clinc import TextEncoder, clinc150_sentences
 from benchmarks.work.inputs import TaskData, load_backbone, load_bank, load_task
 from impresslearn.data import Examples
 from impresslearn.data.preprocessing import Prepared

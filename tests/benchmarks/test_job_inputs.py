@@ -7,8 +7,7 @@ import torch
 from benchmarks.jobs import Job, JobContext, run_job
 from benchmarks.targets.benchmarks import disjoint_masks, find_benchmark
 from benchmarks.work.inputs import load_backbone, load_bank, load_task
-from benchmarks.work.methods import learn_by_name
-from benchmarks.work.training import learn_stream
+from benchmarks.work.learning import learn_by_name, learn_stream
 
 BENCHMARK = find_benchmark("permuted-mnist", "smoke")
 

@@ -5,7 +5,7 @@ import pytest
 from benchmarks.jobs import Job, JobContext, run_job
 from benchmarks.targets import find_target
 from benchmarks.work.inputs import load_backbone, load_task
-from benchmarks.work.methods import fit_classifier, learn_by_settings
+from benchmarks.work.learning import learn_by_name, learn_by_settings
 
 import impresslearn as il
 from impresslearn.networks.architectures import resnet20
@@ -100,9 +100,11 @@ def test_a_customer_is_learned_from_its_images_over_the_masks_of_others():
     assert all(row["accuracy"] > 0.5 and row["bytes_per_task"] < 1000 for row in rows)
     svc = next(each.job for each in plan if each.columns["method"] == "SVC")
     over_masks, on_inputs = (
-        run_job(Job(fit_classifier, {**svc.settings, **more}, needs), have, JobContext()).values[
-            "rows"
-        ]
-        for more, needs, have in (({}, some, masks), ({"features": "inputs"}, (), ()))
+        run_job(
+            Job(learn_by_name, svc.settings | {"options": {"estimator": "svc", **more}}, needs),
+            have,
+            JobContext(),
+        ).values["rows"]
+        for more, needs, have in (({"features": "backbone"}, some, masks), ({}, (), ()))
     )
     assert over_masks[0]["bytes_per_task"] > 2 * on_inputs[0]["bytes_per_task"]

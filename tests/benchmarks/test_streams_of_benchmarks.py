@@ -5,11 +5,9 @@ import json
 import numpy as np
 import pytest
 import torch
-from benchmarks.streams import imagenet
-from benchmarks.streams.clinc import clinc150, clinc150_sentences
-from benchmarks.streams.customers import mnist_customers
-from benchmarks.streams.imagenet import split_imagenet
-from benchmarks.streams.sentences import TextEncoder
+from benchmarks.streams import images as image_streams
+from benchmarks.streams.clinc import TextEncoder, clinc150, clinc150_sentences
+from benchmarks.streams.images import mnist_customers, split_imagenet
 
 import impresslearn as il
 from impresslearn.errors import MissingDataError
@@ -138,7 +136,7 @@ def test_tasks_of_imagenet_are_normalised_centre_crops(image_root):
     assert train.inputs.shape == (8, 3, 6, 6)
     assert train.augment is not None
     assert stream[0].test.augment is None
-    mean, std = torch.tensor(imagenet.MEAN), torch.tensor(imagenet.STD)
+    mean, std = torch.tensor(image_streams.MEAN), torch.tensor(image_streams.STD)
     for image, label in zip(train.inputs, train.labels, strict=True):
         expected = (torch.full((3,), 10 * int(label[1:]) / 255) - mean) / std
         torch.testing.assert_close(image, expected[:, None, None].expand(3, 6, 6))

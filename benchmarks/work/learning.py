@@ -1,40 +1,35 @@
-"""Jobs that learn by masks: a mask, a task by coefficients, a whole stream.
+"""Jobs that learn: a mask, tasks by ours with any settings, tasks by a method's name, a stream.
 
-Settings of a job on one task: stream, task, backbone, seed, and labels (see `load_task`). Values:
-task, accuracy, bytes_per_task.
+Settings of all: stream, backbone, seed, labels (see `load_task`), and task, or tasks that one
+method learns in turn. Values of a task, or of each of the rows: task, accuracy, bytes_per_task;
+prediction_bytes: those without what the task is recognised by, which few methods keep; and seconds:
+processor time of learning alone.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from benchmarks.jobs import JobContext, Outcome
-from benchmarks.work.inputs import (
-    TaskData,
-    load_backbone,
-    load_bank,
-    load_task,
-    mask_blob,
-)
+from benchmarks.rivals import create_method
+from benchmarks.work.inputs import load_backbone, load_bank, load_task, mask_blob
 from impresslearn.data import Examples
 from impresslearn.learner import ImpressLearner
 from impresslearn.training.loop import Recipe
 
 Settings = Mapping[str, Any]
-COEFFICIENTS = ("granularity", "output_scale", "precision", "bit_price", "penalty")
 MOST_INPUTS = 1000  # test inputs a task whose logits are compared at the end of a stream
 
 
 def train_mask(settings: Settings, needs: Sequence[Outcome], place: JobContext) -> Outcome:
     """One dedicated mask (SupSup; a basis task): sparsity, allocation, recipe, rule.
 
-    precision: of its norm statistics, by default float32. Further values: ones of
-    each layer, loss, mask_bytes; the blob is the mask.
+    precision: of its norm statistics, by default float32. The blob is the mask.
     """
-    task = load_task(settings, place)
     learner = ImpressLearner(
         load_backbone(settings, place),
         sparsity=settings["sparsity"],
@@ -44,32 +39,73 @@ def train_mask(settings: Settings, needs: Sequence[Outcome], place: JobContext) 
         precision=settings.get("precision", "float32"),
         progress=False,
     )
-    learner.learn_basis(task.name, task.train, seed=settings["seed"])
-    info, mask = learner.tasks_[task.name], learner.bank_.infos[0]
+    name, train, test = load_task(settings, place)
+    learner.learn_basis(name, train, seed=settings["seed"])
+    coded = learner.bank_.infos[0].coded
     values = {
-        "ones": list(mask.ones),
-        "loss": info.history["metrics"].get("loss"),
-        "mask_bytes": info.breakdown["mask"],
+        "task": name,
+        "accuracy": learner.score(test, name),
+        "bytes_per_task": learner.tasks_[name].bytes,
     }
-    blob = mask_blob(mask.coded or b"", learner.statistics_of(task.name))
-    return judged(learner, task, values, blob)
+    return Outcome(values, mask_blob(coded or b"", learner.statistics_of(name)))
 
 
-def learn_task(settings: Settings, needs: Sequence[Outcome], place: JobContext) -> Outcome:
-    """Coefficients over the needed masks, or over random ones (`random`, see `load_bank`).
+def learn_by_settings(settings: Settings, needs: Sequence[Outcome], place: JobContext) -> Outcome:
+    """Ours over the needed masks, or random ones (`random`, see `load_bank`), or none.
 
-    Settings: recipe, and settings of the learner in COEFFICIENTS. A further value: numbers learned.
+    learner: settings of `ImpressLearner` as plain values; recipe: its task_recipe; features: the
+    tasks whose training examples readouts' features are learned from.
     """
-    backbone, task = load_backbone(settings, place), load_task(settings, place)
+    backbone = load_backbone(settings, place)
     learner = ImpressLearner(
         backbone,
         bank=load_bank(backbone, needs, settings.get("random")),
         task_recipe=Recipe(**settings["recipe"]),
+        seed=settings["seed"],
         progress=False,
-        **{key: settings[key] for key in COEFFICIENTS if key in settings},
+        **settings["learner"],
     )
-    learner.learn_task(task.name, task.train, seed=settings["seed"])
-    return judged(learner, task, {"numbers": learner.coefficients_[task.name].numel})
+    if "features" in settings:
+        # Without the job's labels: those who came before had more examples.
+        where = {"stream": settings["stream"]}
+        tasks = [load_task({**where, "task": task}, place) for task in settings["features"]]
+        learner.learn_features(*(task.train for task in tasks))
+    return _learned(learner, settings, place)
+
+
+def learn_by_name(settings: Settings, needs: Sequence[Outcome], place: JobContext) -> Outcome:
+    """A method of `create_method`: its name as method; recipe, and options, its other settings.
+
+    It gets the needed masks, or random ones, as its bank.
+    """
+    backbone, options = load_backbone(settings, place), dict(settings["options"])
+    if needs or "random" in settings:
+        options["bank"] = load_bank(backbone, needs, settings.get("random"))
+    recipe, seed = settings["recipe"], settings["seed"]
+    method = create_method(settings["method"], backbone, seed=seed, recipe=recipe, **options)
+    return _learned(method, settings, place)
+
+
+def _learned(method: Any, settings: Settings, place: JobContext) -> Outcome:
+    if "task" in settings:
+        return Outcome(_row(method, settings, place))
+    rows = [_row(method, {**settings, "task": task}, place) for task in settings["tasks"]]
+    return Outcome({"rows": rows})
+
+
+def _row(method: Any, settings: Settings, place: JobContext) -> dict[str, Any]:
+    name, train, test = load_task(settings, place)
+    # Processor time on one thread is what it takes on a machine that does nothing else.
+    started = time.process_time()
+    method.learn_task(name, train)
+    seconds, info = time.process_time() - started, method.tasks_[name]
+    return {
+        "task": name,
+        "seconds": round(seconds, 4),
+        "accuracy": method.score(test, name),
+        "bytes_per_task": info.bytes,
+        "prediction_bytes": info.bytes - info.breakdown.get("profile", 0),
+    }
 
 
 def learn_stream(settings: Settings, needs: Sequence[Outcome], place: JobContext) -> Outcome:
@@ -106,6 +142,7 @@ def learn_stream(settings: Settings, needs: Sequence[Outcome], place: JobContext
         row = {"task": name, "role": info.role, "accuracy": learner.score(test, name)}
         rows.append({**row, "bytes_per_task": info.bytes})
     for number, (row, logits) in enumerate(zip(rows, before, strict=True)):
+        # Loaded again: the test sets of all tasks would fill the memory.
         name, _, test = load_task({**settings, "task": number}, place)
         assert isinstance(test, Examples)
         row["accuracy_at_end"] = learner.score(test, name)
@@ -115,15 +152,3 @@ def learn_stream(settings: Settings, needs: Sequence[Outcome], place: JobContext
                 guess = learner.infer_task(test.inputs[:inputs], method=method)
                 row[f"found by {method} from {inputs}"] = float(guess.best == name)
     return Outcome({"rows": rows})
-
-
-def judged(
-    method: Any, task: TaskData, more: Mapping[str, Any] | None = None, blob: bytes | None = None
-) -> Outcome:
-    """The outcome of a job whose task a method has learned: its accuracy, its bytes, and more."""
-    values = {
-        "task": task.name,
-        "accuracy": method.score(task.test, task.name),
-        "bytes_per_task": method.tasks_[task.name].bytes,
-    }
-    return Outcome({**values, **(more or {})}, blob)

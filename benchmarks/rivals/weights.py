@@ -1,0 +1,266 @@
+"""Weights of a task's own: made of random ones (PRANC, NOLA), pruned, or the small ones alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from typing_extensions import Unpack
+
+from impresslearn.coefficients.quantisation import Grid, best_steps, rounded_tensors
+from impresslearn.errors import InputError
+from impresslearn.masks.sparsity import Allocation, ones_per_layer
+from impresslearn.methods.finetuning import (
+    FineTuning,
+    StatisticsOf,
+    TrainingSettings,
+    copied_weights,
+)
+from impresslearn.networks import Backbone
+from impresslearn.networks.inputs import check_backbone
+from impresslearn.networks.layers import TUNED
+from impresslearn.training.loop import Recipe, Trainable, Weights
+
+# The shares of the steps after which all are pruned, and from which on weights are rounded.
+PRUNED_BY, ROUNDED_FROM = 0.5, 0.7
+TIMES = 50  # how often a run prunes and chooses steps of rounding
+
+
+def pranc(
+    backbone: Backbone,
+    *,
+    bases: int = 300,
+    precision: str = "float32",
+    largest: int | None = None,
+    seed: int = 0,
+    **settings: Unpack[TrainingSettings],
+) -> FineTuning:
+    """A network for every task as a linear combination of random networks.
+
+    - bases: how many networks, k, each drawn as He et al. (2015) do and held in float32 (k = 1,000
+      on LeNet-300-100: 1.06 GB). The frozen weights are not used; biases and norms are
+    - precision: the k coefficients are rounded to it after training
+    - largest: the largest integer under precision "coded", 7 by default
+    - settings: of `FineTuning`
+
+    Source: Nooralinejad et al. 2023.
+    """
+    layers = backbone.layers
+    networks: list[Tensor] = []
+
+    def make_trainable(examples: int) -> Trainable:
+        draws = torch.Generator().manual_seed(seed)
+        start = _normal((bases,), bases**-0.5, draws).to(backbone.device)
+        # They fill the memory, so that all tasks share one draw.
+        if not networks:
+            for layer in layers:
+                drawn = _normal((bases, layer.numel), math.sqrt(2 / layer.fan_in), draws)
+                networks.append(drawn.to(backbone.device))
+
+        def weights(values: Sequence[Tensor]) -> Weights:
+            mixed = {}
+            for layer, drawn in zip(layers, networks, strict=True):
+                mixed[layer.name] = (values[0] @ drawn).reshape(layer.shape)
+            return mixed
+
+        return _coefficients([start], weights, precision, largest)
+
+    settings |= {"precision": precision, "seed": seed}
+    return FineTuning(backbone, make_trainable=make_trainable, **settings)
+
+
+def nola(
+    backbone: Backbone,
+    *,
+    bases: int = 64,
+    rank: int = 16,
+    precision: str = "float32",
+    largest: int | None = None,
+    seed: int = 0,
+    **settings: Unpack[TrainingSettings],
+) -> FineTuning:
+    """The frozen network and, for every task, low-rank changes A B of seeded random factors.
+
+    - bases: k, of each factor of each layer, so that a task has 2 k numbers per layer
+    - rank: r, which costs no bytes; a convolution's kernels are a matrix (units, fan-in)
+    - precision, largest, settings: as of `pranc`
+
+    Source: Koohpayegani et al. 2024.
+    """
+    layers = backbone.layers
+    draws, factors = torch.Generator().manual_seed(seed), []
+    for layer in layers:
+        # A product of two factors is then as large as a weight drawn with 1 / fan-in.
+        scale = (rank * layer.fan_in) ** -0.25
+        for side in ((layer.units, rank), (rank, layer.fan_in)):
+            factors.append(_normal((bases, *side), scale, draws).to(backbone.device))
+    first = _normal((len(layers), bases), bases**-0.5, draws).to(backbone.device)
+
+    def make_trainable(examples: int) -> Trainable:
+        def weights(values: Sequence[Tensor]) -> Weights:
+            changed = {}
+            sides = [torch.tensordot(v, f, 1) for v, f in zip(values, factors, strict=True)]
+            for layer, left, right in zip(layers, sides[::2], sides[1::2], strict=True):
+                frozen = backbone.weights[layer.name]
+                changed[layer.name] = frozen + (left @ right).reshape(layer.shape)
+            return changed
+
+        start = []
+        for row in first:
+            # With one factor at zero a task starts from the frozen network.
+            start += [row.clone(), torch.zeros_like(row)]
+        return _coefficients(start, weights, precision, largest)
+
+    settings |= {"precision": precision, "seed": seed}
+    return FineTuning(backbone, make_trainable=make_trainable, **settings)
+
+
+def _coefficients(
+    start: Sequence[Tensor],
+    weights_of: Callable[[Sequence[Tensor]], Weights],
+    precision: str,
+    largest: int | None,
+) -> Trainable:
+    """Vectors to train from here, and the weights that they make; kept in this precision."""
+    values = [vector.requires_grad_(True) for vector in start]
+
+    def result() -> tuple[Weights, int]:
+        rounded, size = rounded_tensors(values, precision, [False] * len(values), largest=largest)
+        return weights_of(rounded), size
+
+    return Trainable(values, lambda: (weights_of(values), 0.0), result)
+
+
+def _normal(shape: tuple[int, ...], deviation: float, draws: torch.Generator) -> Tensor:
+    return torch.randn(shape, generator=draws).mul_(deviation)
+
+
+def bitfit(
+    backbone: Backbone, *, statistics: StatisticsOf = "task", **settings: Unpack[TrainingSettings]
+) -> FineTuning:
+    """Trains copies of biases and norms and a head for every task; the weights stay frozen.
+
+    - statistics: of norms, and further settings: as of `FineTuning`
+
+    Raises InputError for a network without biases and norms. Source: Ben Zaken et al. 2022.
+    """
+    trained = {}
+    # BitFit has biases alone; convolutional networks have theirs in norms.
+    for group in check_backbone(backbone).small_parameters(TUNED):
+        for parameter in group:
+            trained[parameter.name] = backbone.small[parameter.name]
+    if not trained:
+        raise InputError(f"{backbone.name} has no biases and norms to tune")
+    # Where tasks share the head, each needs a copy of it: the last maskable layer.
+    if backbone.own_head is None:
+        name = backbone.layers[-1].name
+        trained[name] = backbone.weights[name]
+        bias = f"{name.removesuffix('weight')}bias"
+        if bias in backbone.small:
+            trained[bias] = backbone.small[bias]
+    return FineTuning(
+        backbone,
+        statistics=statistics,
+        make_trainable=lambda _: copied_weights(trained),
+        **settings,
+    )
+
+
+def pruned(
+    backbone: Backbone,
+    *,
+    recipe: Recipe,
+    sparsity: float = 0.95,
+    allocation: Allocation = "erdos_renyi",
+    largest: int = 3,
+    **settings: Unpack[TrainingSettings],
+) -> FineTuning:
+    """Trains all weights for every task and keeps the largest, rounded and coded.
+
+    - sparsity, allocation: as of trained masks
+    - largest: a weight is one of 2 largest + 1 multiples of its layer's step
+    - recipe, settings: of `FineTuning`
+
+    Source: Zhu and Gupta 2017 for pruning bit by bit; Han et al. 2016 (deep compression) for the
+    whole multiples of a step, which are entropy-coded with their positions and signs.
+    """
+    ones = tuple(ones_per_layer(check_backbone(backbone).layers, sparsity, allocation))
+
+    def make_trainable(examples: int) -> Trainable:
+        pruning = _Pruning(backbone, ones, largest, recipe.total_steps(examples))
+        return Trainable(pruning.weights, pruning.next, pruning.result)
+
+    settings |= {"recipe": recipe, "precision": "coded"}
+    return FineTuning(backbone, make_trainable=make_trainable, **settings)
+
+
+class _Pruning:
+    """Copies of all weights under training, their masks and steps; one forward pass a step."""
+
+    def __init__(self, backbone: Backbone, ones: tuple[int, ...], largest: int, steps: int) -> None:
+        self._layers, self._ones, self._largest = backbone.layers, ones, largest
+        self._every = max(1, steps // TIMES)
+        self._pruned_by = max(1, int(PRUNED_BY * steps))
+        self._rounded_from = int(ROUNDED_FROM * steps)
+        self._done = 0
+        self._grids: list[Grid] = []
+        self.weights: list[Tensor] = []
+        for layer in self._layers:
+            self.weights.append(backbone.weights[layer.name].clone().requires_grad_(True))
+        self._masks = [torch.ones_like(weight) for weight in self.weights]
+
+    def next(self) -> tuple[Weights, float]:
+        """The weights of the next step."""
+        if self._done % self._every == 0:
+            if self._done < self._pruned_by + self._every:
+                self._prune(min(1.0, self._done / self._pruned_by))
+            if self._done >= self._rounded_from:
+                self._choose_grids()
+        self._done += 1
+        weights = self._left()
+        for number, grid in enumerate(self._grids):
+            weight = weights[number]
+            # Straight through: the gradient is the weight's, as if it were not rounded.
+            weights[number] = weight + (self._rounded(weight, grid) - weight).detach()
+        return self._named(weights), 0.0
+
+    def result(self) -> tuple[Weights, int]:
+        """The weights that are kept, and their bytes."""
+        self._prune(1.0)
+        self._choose_grids()
+        matrices = []
+        for weight, grid, layer in zip(self._left(), self._grids, self._layers, strict=True):
+            matrices.append(self._rounded(weight, grid).reshape(layer.units, -1))
+        count, grids = len(matrices), tuple(self._grids)
+        kept, size = rounded_tensors(matrices, "coded", [True] * count, grids, matrices=count)
+        return self._named(kept), size
+
+    @torch.no_grad()
+    def _prune(self, progress: float) -> None:
+        """Masks the weights of least magnitude, most of them early; progress: 0 to 1."""
+        for weight, mask, ones in zip(self.weights, self._masks, self._ones, strict=True):
+            magnitude = (weight * mask).abs().flatten()
+            left = ones + round((len(magnitude) - ones) * (1 - progress) ** 3)
+            mask.zero_().view(-1)[magnitude.topk(left, sorted=False).indices] = 1
+
+    @torch.no_grad()
+    def _choose_grids(self) -> None:
+        self._grids = []
+        for weight in self._left():
+            values = weight[weight != 0].cpu().float().numpy().reshape(-1, 1)
+            step = float(best_steps(values, self._largest)[0]) if len(values) else 1.0
+            self._grids.append(Grid(step, 0.0))
+
+    def _left(self) -> list[Tensor]:
+        return [weight * mask for weight, mask in zip(self.weights, self._masks, strict=True)]
+
+    def _named(self, values: Sequence[Tensor]) -> Weights:
+        named = {}
+        for layer, value in zip(self._layers, values, strict=True):
+            named[layer.name] = value.reshape(layer.shape)
+        return named
+
+    def _rounded(self, values: Tensor, grid: Grid) -> Tensor:
+        return grid.step * (values / grid.step).round().clamp(-self._largest, self._largest)
