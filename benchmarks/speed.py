@@ -21,9 +21,9 @@ from torch import Tensor
 
 from impresslearn.checks import check_choice
 from impresslearn.coefficients.masks import (
-    mixed_weights,
-    one_hot_coefficients,
-    uniform_coefficients,
+    equal_alphas,
+    mix,
+    mixture_of,
 )
 from impresslearn.data import Examples
 from impresslearn.errors import NotLearnedWarning
@@ -98,7 +98,7 @@ def inference() -> Iterator[Record]:
     """One gradient over 100 superposed masks against a training step, and a warm prediction."""
     backbone, (inputs, targets) = _lenet(), _batch()
     bank = random_bank(backbone.layers, MASKS)
-    masks = [Mixture(one_hot_coefficients(bank.layers, i, MASKS).alpha) for i in range(MASKS)]
+    masks = [Mixture(mixture_of(shares, bank.layers).alpha) for shares in torch.eye(MASKS)]
     superposition = Superposition(backbone, bank, masks)
 
     def gradient() -> None:
@@ -221,11 +221,10 @@ def plain_step(backbone: Backbone, inputs: Tensor, targets: Tensor) -> Action:
 
 def coefficient_step(backbone: Backbone, bank: MaskBank, inputs: Tensor, targets: Tensor) -> Action:
     """Ours: what learning coefficients does at every step."""
-    coefficients = uniform_coefficients(backbone.layers, len(bank), device=backbone.device)
-    parameters = [alpha.requires_grad_(True) for alpha in coefficients.alpha]
+    parameters = [alpha.requires_grad_(True) for alpha in equal_alphas(bank)]
 
     def weights() -> dict[str, Tensor]:
-        return mixed_weights(bank, backbone.weights, coefficients)
+        return mix(bank, backbone.weights, parameters)
 
     return _step_on(backbone, parameters, weights, inputs, targets)
 

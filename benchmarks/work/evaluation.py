@@ -12,7 +12,7 @@ from benchmarks.jobs import JobContext, Outcome
 from benchmarks.work.inputs import load_backbone, load_bank, load_task, statistics_of
 from impresslearn.coefficients.masks import (
     masked_weights,
-    one_hot_coefficients,
+    mixture_of,
 )
 from impresslearn.data import Examples, StreamedExamples, classes_of, to_batches
 from impresslearn.inference import KnownTask, Mixture, guess_task
@@ -92,8 +92,9 @@ def _basis_task(
     name = bank.names[position]
 
     def mixture() -> Mixture:
-        alone = one_hot_coefficients(bank.layers, position, len(bank), backbone.device)
-        return Mixture(alone.alpha)
+        alone = torch.zeros(len(bank), device=backbone.device)
+        alone[position] = 1
+        return Mixture(mixture_of(alone, bank.layers).alpha)
 
     def view() -> TaskView:
         return TaskView(masked_weights(bank, backbone.weights, name), statistics, classes)

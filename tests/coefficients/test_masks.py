@@ -5,12 +5,7 @@ import torch
 
 from impresslearn.coefficients import Coefficients, CoefficientSpec
 from impresslearn.coefficients.learning import CoefficientTraining, trainable_numbers
-from impresslearn.coefficients.masks import (
-    MaskMixture,
-    mix,
-    mixed_weights,
-    uniform_coefficients,
-)
+from impresslearn.coefficients.masks import MaskMixture, mix
 from impresslearn.errors import InputError
 from impresslearn.masks import random_bank
 from toys import lenet, resnet
@@ -56,11 +51,9 @@ def test_weights_are_those_of_the_formula(backbone, per_unit, scaled, residual):
 
 def test_coefficients_of_other_layers_or_more_masks_are_refused(backbone):
     bank = random_bank(backbone.layers, 2, 0.5)
-    for numbers in (uniform_coefficients(bank.layers, 3), uniform_coefficients(bank.layers[1:], 2)):
+    for alphas in ([torch.ones(3)] * len(bank.layers), [torch.ones(2)]):
         with pytest.raises(InputError, match="do not fit"):
-            mixed_weights(bank, backbone.weights, numbers)
-    with pytest.raises(InputError, match="the bank is empty"):
-        uniform_coefficients(bank.layers, 0)
+            mix(bank, backbone.weights, alphas)
 
 
 @pytest.mark.parametrize("price", [None, 1.0])

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from impresslearn.coefficients.masks import MaskMixture, mixed_weights, uniform_coefficients
+from impresslearn.coefficients.masks import MaskMixture
+from impresslearn.coefficients.parametrisation import Coefficients, task_weights
 from impresslearn.inference import KnownTask, Mixture, exhaustive
 from impresslearn.inference.exhaustive import Perceptron, SharedFeatures, outputs_of_tasks
 from impresslearn.masks import random_bank
@@ -37,12 +38,14 @@ def drawn(backbone, bank, count, specs=SPECS):
     generator, tasks = torch.Generator().manual_seed(0), []
 
     def view(numbers, classes):
-        return TaskView(mixed_weights(bank, backbone.weights, numbers), None, classes)
+        return TaskView(task_weights(bank, backbone, numbers), None, classes)
 
     for number in range(count):
         depth = len(bank) if number % 2 else 3
-        start = uniform_coefficients(bank.layers, depth, kind=specs[number % len(specs)])
-        numbers = start.like(torch.randn(t.shape, generator=generator) for t in start.tensors())
+        spec = specs[number % len(specs)]
+        layout = spec.layout(backbone, depth, 0)
+        values = tuple(torch.randn(tensor.shape, generator=generator) for tensor in layout)
+        numbers = Coefficients((spec,), (values,), depth)
         classes = 2 + number % 2
         mixture = Mixture(numbers.alpha, numbers.output_scale, numbers.residual)
         make = partial(view, numbers, classes)

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from impresslearn.coefficients.masks import MaskMixture, mixed_weights, uniform_coefficients
+from impresslearn.coefficients.masks import MaskMixture
+from impresslearn.coefficients.parametrisation import Coefficients, task_weights
 from impresslearn.inference import Mixture
 from impresslearn.inference.superposition import Superposition
 from impresslearn.masks import draw_masks, random_bank
@@ -29,15 +30,16 @@ def backbone(request):
 
 def draw(backbone, count, spec, seed):
     generator = torch.Generator().manual_seed(seed)
-    start = uniform_coefficients(backbone.layers, count, kind=spec)
-    return start.like(torch.randn(each.shape, generator=generator) for each in start.tensors())
+    layout = spec.layout(backbone, count, 0)
+    values = tuple(torch.randn(tensor.shape, generator=generator) for tensor in layout)
+    return Coefficients((spec,), (values,), count)
 
 
 def dense(backbone, bank, tasks, shares):
     """The weighted sum of every task's own weights, in float64."""
     total = {name: torch.zeros_like(w).double() for name, w in backbone.weights.items()}
     for position, coefficients in enumerate(tasks):
-        mixed = mixed_weights(bank, backbone.weights, coefficients)
+        mixed = task_weights(bank, backbone, coefficients)
         for number, layer in enumerate(backbone.layers):
             share = shares[position] if shares.dim() == 1 else shares[position, number]
             total[layer.name] = total[layer.name] + share.double() * mixed[layer.name].double()

@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from impresslearn import ImpressLearner, Recipe, adapt, streams
-from impresslearn.coefficients.masks import mixed_weights, uniform_coefficients
+from impresslearn.coefficients.masks import equal_alphas, mix
 from impresslearn.data import Examples, StreamedExamples
 from impresslearn.errors import InputError, NotLearnedWarning, UnknownTaskError
 from impresslearn.masks import random_bank
@@ -278,8 +278,7 @@ def test_a_pretrained_network_keeps_its_shared_statistics():
 def test_an_unlearned_task_is_met_with_the_equal_mixture_of_all_masks():
     learner = quick_learner().add_random_masks(2).learn_basis("a", blobs(0))
     inputs, labels = blobs(5)
-    equal = uniform_coefficients(learner.bank_.layers, 3)
-    weights = mixed_weights(learner.bank_, learner.backbone.weights, equal)
+    weights = mix(learner.bank_, learner.backbone.weights, equal_alphas(learner.bank_))
     right = learner.backbone.forward(weights, inputs).argmax(1) == labels
     assert learner.zero_shot_score((inputs, labels)) == pytest.approx(float(right.float().mean()))
     refused("96 classes, the backbone only 3", learner.zero_shot_score, (inputs, torch.arange(96)))

@@ -34,13 +34,8 @@ class Head(Parametrisation):
 
     def layout(self, backbone: Backbone, num_masks: int, num_classes: int) -> list[TensorLayout]:
         """The weights, and perhaps the bias."""
-        own = backbone.own_head
-        if own is None:
-            raise ValueError(f"the tasks of {backbone.name} share its head")
-        return [
-            TensorLayout(f"head.{name}", (own.fan_in, num_classes) if shape else (num_classes,))
-            for name, shape in own.shapes.items()
-        ]
+        features = backbone.own_head.fan_in if backbone.own_head else 0
+        return head_layouts(backbone, self.kind, features, num_classes)
 
     def weights(
         self, backbone: Backbone, bank: MaskBank, tensors: Sequence[Tensor]
@@ -49,18 +44,26 @@ class Head(Parametrisation):
         return head_weights(backbone, tensors)
 
 
-def head_columns(head: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-    """A head by parameter name as a task keeps it: (features, K) and perhaps (K,), float32."""
-    columns = []
-    for values in head.values():
-        wide = values.float()
-        columns.append(wide if wide.ndim == 1 else wide.flatten(1).t().contiguous())
-    return tuple(columns)
+def head_layouts(
+    backbone: Backbone, kind: str, features: int, num_classes: int
+) -> list[TensorLayout]:
+    """Weights (features, K), and a bias (K,) where the network's last layer has one."""
+    layouts = []
+    for name, shape in backbone.own_head.shapes.items() if backbone.own_head else ():
+        # A bias has no dimension beside the classes.
+        sizes = (features, num_classes) if shape else (num_classes,)
+        layouts.append(TensorLayout(f"{kind}.{name}", sizes))
+    return layouts
 
 
 def head_coefficients(head: Mapping[str, Tensor]) -> Coefficients:
-    """A head by parameter name as all that a task learned."""
-    return Coefficients((Head(),), (head_columns(head),))
+    """A head by parameter name, (K, features, ...) and (K,), as all that a task learned."""
+    columns = []
+    for values in head.values():
+        wide = values.float()
+        # Features come first, as precisions of few bits round each class by a step of its own.
+        columns.append(wide if wide.ndim == 1 else wide.flatten(1).t().contiguous())
+    return Coefficients((Head(),), (tuple(columns),))
 
 
 def head_weights(backbone: Backbone, head: Sequence[Tensor] | None) -> dict[str, Tensor]:
@@ -130,8 +133,7 @@ def can_fold(backbone: Backbone, tune: Sequence[TunedKind]) -> bool:
     tuned = set()
     for group in backbone.small_parameters(tune):
         tuned |= {member.name for member in group}
-    for name, _ in batch_norms(backbone.module):
-        prefix = f"{name}." if name else ""
+    for prefix, _ in batch_norms(backbone.module):
         if not {f"{prefix}weight", f"{prefix}bias"} <= tuned:
             return False
     return True
@@ -163,8 +165,7 @@ def folded(
     parts = {}
     for member, part in deltas.members(backbone, changed):
         parts[member.name] = member, part
-    for name, norm in batch_norms(backbone.module):
-        prefix = f"{name}." if name else ""
+    for prefix, norm in batch_norms(backbone.module):
         shift_of_mean = kept[f"{prefix}running_mean"] - gathered[f"{prefix}running_mean"]
         deviation = (kept[f"{prefix}running_var"] + norm.eps).sqrt()
         own_deviation = (gathered[f"{prefix}running_var"] + norm.eps).sqrt()

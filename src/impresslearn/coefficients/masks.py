@@ -160,14 +160,6 @@ def mix(
     return mixed
 
 
-def mixed_weights(
-    bank: MaskBank, weights: Mapping[str, Tensor], coefficients: Coefficients
-) -> dict[str, Tensor]:
-    """`mix` of a task's coefficients over masks."""
-    scales = coefficients.output_scale
-    return mix(bank, weights, coefficients.alpha, scales, coefficients.residual)
-
-
 def masked_weights(bank: MaskBank, weights: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
     """The weights under one mask of the bank: layer name -> W ⊙ M; the other masks are not read."""
     _, packed = bank.packed(bank.index(name))
@@ -177,35 +169,18 @@ def masked_weights(bank: MaskBank, weights: Mapping[str, Tensor], name: str) -> 
     return dict(zip(weights, mixed, strict=True))
 
 
-def uniform_coefficients(
-    layers: Sequence[MaskableLayer],
-    num_masks: int,
-    device: torch.device | str = "cpu",
-    kind: MaskMixture | None = None,
-) -> Coefficients:
-    """α = 1/N for every mask and layer, and scales of 1. Raises InputError without masks."""
-    if num_masks < 1:
+def equal_alphas(bank: MaskBank) -> list[Tensor]:
+    """α = 1/N for each mask, (N,) per layer. Raises InputError without masks."""
+    count = len(bank)
+    if not count:
         raise InputError(EMPTY)
-    kind = kind or MaskMixture()
-    alphas, scales = [], []
-    for layer in layers:
-        shape = (num_masks, layer.units) if kind.per_unit else (num_masks,)
-        alphas.append(torch.full(shape, 1 / num_masks, dtype=torch.float32, device=device))
-        if kind.output_scale:
-            scales.append(torch.ones(layer.units, dtype=torch.float32, device=device))
-    return Coefficients((kind,), ((*alphas, *scales),), num_masks)
+    equal = torch.full((count,), 1 / count, dtype=torch.float32, device=bank.device)
+    return [equal.clone() for _ in bank.layers]
 
 
-def one_hot_coefficients(
-    layers: Sequence[MaskableLayer],
-    position: int,
-    num_masks: int,
-    device: torch.device | str = "cpu",
-) -> Coefficients:
-    """Coefficients that give the mask at `position` itself."""
-    alpha = torch.zeros(num_masks, dtype=torch.float32, device=device)
-    alpha[position] = 1
-    return Coefficients((MaskMixture(),), (tuple(alpha.clone() for _ in layers),), num_masks)
+def mixture_of(shares: Tensor, layers: Sequence[MaskableLayer]) -> Coefficients:
+    """Coefficients that give each mask the same share (N,) in every layer."""
+    return Coefficients((MaskMixture(),), (tuple(shares.clone() for _ in layers),), len(shares))
 
 
 def _rms(tensor: Tensor) -> float:

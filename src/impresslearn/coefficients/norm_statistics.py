@@ -82,12 +82,11 @@ def store_statistics(
     size = max(1, sum(tensor[:1].numel() for tensor in tensors))
     inputs = some_inputs(examples, max(FEWEST_MEASURED, MEASURED_NUMBERS // size))
     initial = backbone.initial_statistics()
-    epsilons = {name: norm.eps for name, norm in batch_norms(backbone.module)}
+    epsilons = {prefix: norm.eps for prefix, norm in batch_norms(backbone.module)}
 
-    def settle(name: str, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        prefix = f"{name}." if name else ""
+    def settle(prefix: str, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
         first_means = _floats(initial[f"{prefix}running_mean"])
-        start = first_means, _floats(initial[f"{prefix}running_var"]), epsilons[name]
+        start = first_means, _floats(initial[f"{prefix}running_var"]), epsilons[prefix]
         means, variances = _values(start, *_levels(start, _floats(mean), _floats(variance)))
         return torch.from_numpy(means).to(mean), torch.from_numpy(variances).to(variance)
 

@@ -11,19 +11,20 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from impresslearn.coefficients.coding import LARGEST, coded_bits
+from impresslearn.coefficients.deltas import head_layouts
 from impresslearn.coefficients.parametrisation import (
     CoefficientSpec,
     Parametrisation,
     register_parametrisation,
 )
-from impresslearn.coefficients.quantisation import Grid, TensorLayout
+from impresslearn.coefficients.quantisation import Grid, Grids, TensorLayout
 from impresslearn.errors import InputError
 from impresslearn.networks import Backbone
 
@@ -62,12 +63,7 @@ class Readout(Parametrisation):
 
     def layout(self, backbone: Backbone, num_masks: int, num_classes: int) -> list[TensorLayout]:
         """The weights, and the bias where the network's last layer has one."""
-        shapes = {} if backbone.own_head is None else backbone.own_head.shapes
-        weight, bias = (self.num_features, num_classes), (num_classes,)
-        return [
-            TensorLayout(f"readout.{name}", weight if shape else bias)
-            for name, shape in shapes.items()
-        ]
+        return head_layouts(backbone, self.kind, self.num_features, num_classes)
 
 
 def _made(spec: CoefficientSpec) -> Readout:
@@ -113,75 +109,92 @@ class Projection:
         return cls(num_masks, residual, rounded)
 
 
-@dataclass(frozen=True)
-class FittedReadout:
-    """The weights (f, K) and perhaps the bias (K,) of a readout of the first f features.
-
-    - grids: where they lie, if they have a price.
-    - cost: the minimised objective, in nats.
-    """
-
-    head: tuple[Tensor, ...]
-    grids: tuple[Grid, ...] | None
-    cost: float
-
-
 def fit_readout(
     features: Tensor,
     targets: Tensor,
     num_classes: int,
     *,
+    projection: Projection | None,
     bias: bool,
     bit_price: float | None,
-    components: bool,
-) -> FittedReadout:
-    """The best readout of features (n, f) for class indices (n,).
+) -> tuple[tuple[Tensor, ...], Grids | None]:
+    """The best readout of features (n, f): weights (f, K), perhaps a bias (K,), and their grids.
 
-    - bit_price: as in `CoefficientSpec`.
-    - components: whether features come in the order of their importance; with a price a readout
-      may then use a half or a quarter of them.
+    - targets: class indices (n,).
+    - projection: what the features are projected by; None for the features themselves.
+    - bit_price: as in `CoefficientSpec`; without a price there are no grids.
 
     Raises InputError for features that are not finite.
     """
+    parts = [1]
+    if projection is not None:
+        features = features @ projection.matrix
+        if bit_price is not None:
+            # Components come in the order of their importance: a half or a quarter may do.
+            parts = [1, 2, 4]
     table, indices = _table(features), targets.cpu().numpy()
     readouts = []
-    for part in (1, 2, 4) if components and bit_price is not None else (1,):
+    for part in parts:
         size = max(1, table.shape[1] // part)
         readouts.append(_fitted(table[:, :size], indices, num_classes, bias, bit_price))
-    return min(readouts, key=attrgetter("cost"))
+    _, readout, grids = min(readouts, key=itemgetter(0))
+    return readout, grids
 
 
 def _fitted(
     table: np.ndarray, targets: np.ndarray, num_classes: int, bias: bool, bit_price: float | None
-) -> FittedReadout:
-    """Multinomial logistic regression on a centred and scaled table, then rounded if priced."""
+) -> tuple[float, tuple[Tensor, ...], Grids | None]:
+    """The minimised objective in nats, with the weights and perhaps the bias, and their grids."""
     mean = table.mean(axis=0) if bias else np.zeros(table.shape[1])
     length = math.sqrt(((table - mean) ** 2).sum(axis=1).mean())
     scale = FEATURE_NORM / length if length else 1.0
     scaled = scale * (table - mean)
     weights, shift = _regressed(scaled, targets, num_classes, bias)
+
+    def objective(weights: np.ndarray) -> float:
+        """The cross-entropy of all examples and the L2 penalty."""
+        logits = scaled @ weights + shift
+        right = logits[np.arange(len(logits)), targets]
+        total = torch.from_numpy(logits).logsumexp(1).numpy()
+        return float((total - right).sum() + (weights**2).sum() / (2 * C))
+
     if bit_price is None:
-        cost = _objective(scaled, targets, weights, shift)
-        weights, grids = scale * weights, None
-        shift = shift - mean @ weights
-    else:
-        cost, step, levels = _rounded(scaled, targets, weights, shift, bit_price, scale)
-        weights, grids = step * levels, [Grid(step, 0.0)]
-        shift = shift - mean @ weights
-        if bias:
-            middle = float(np.clip(np.median(shift), -HUGE, HUGE).astype(np.float16))
-            unit = float(np.float16(max(BIAS_STEP, np.abs(shift - middle).max() / LARGEST)))
-            if unit > COARSEST:
-                raise InputError(
-                    "the features of the network vary little about a large mean, which a coded "
-                    "readout cannot tell apart; standardise the inputs"
-                )
-            shift = middle + unit * np.round((shift - middle) / unit)
-            grids.append(Grid(unit, middle))
-    head = [torch.from_numpy(weights.astype(np.float32))]
+        cost = objective(weights)
+        weights = scale * weights
+        return cost, _tensors(weights, shift - mean @ weights, bias), None
+    size = math.sqrt((weights**2).mean()) or 1.0
+    if not TINY <= scale * size <= HUGE:
+        raise InputError(f"the features of these examples {UNSUITED}")
+    candidates = []
+    for factor in STEPS:
+        # The step is of the weights of features before scaling, as a store keeps them.
+        step = float(np.float16(np.clip(scale * (factor * size), TINY, HUGE)))
+        levels = np.clip(np.round(scale * weights / step), -LARGEST, LARGEST).astype(np.int64)
+        price = bit_price * math.log(2) * coded_bits(levels)
+        candidates.append((objective(levels * (step / scale)) + price, step, levels))
+    cost, step, levels = min(candidates, key=itemgetter(0))
+    weights, grids = step * levels, [Grid(step, 0.0)]
+    shift = shift - mean @ weights
     if bias:
-        head.append(torch.from_numpy(shift.astype(np.float32)))
-    return FittedReadout(tuple(head), None if grids is None else tuple(grids), cost)
+        shift, grid = _rounded_bias(shift)
+        grids.append(grid)
+    return cost, _tensors(weights, shift, bias), tuple(grids)
+
+
+def _rounded_bias(shift: np.ndarray) -> tuple[np.ndarray, Grid]:
+    middle = float(np.clip(np.median(shift), -HUGE, HUGE).astype(np.float16))
+    unit = float(np.float16(max(BIAS_STEP, np.abs(shift - middle).max() / LARGEST)))
+    if unit > COARSEST:
+        raise InputError(
+            "the features of the network vary little about a large mean, which a coded readout "
+            "cannot tell apart; standardise the inputs"
+        )
+    return middle + unit * np.round((shift - middle) / unit), Grid(unit, middle)
+
+
+def _tensors(weights: np.ndarray, shift: np.ndarray, bias: bool) -> tuple[Tensor, ...]:
+    arrays = (weights, shift) if bias else (weights,)
+    return tuple(torch.from_numpy(array.astype(np.float32)) for array in arrays)
 
 
 def _regressed(
@@ -204,38 +217,6 @@ def _regressed(
     low = np.full(num_classes, shift.min() - FEATURE_NORM)
     low[solver.classes_] = shift
     return wide, low if bias else np.zeros(num_classes)
-
-
-def _rounded(
-    table: np.ndarray,
-    targets: np.ndarray,
-    weights: np.ndarray,
-    shift: np.ndarray,
-    bit_price: float,
-    scale: float,
-) -> tuple[float, float, np.ndarray]:
-    """The least cost, its step (for features before scaling) and its integers."""
-    size = math.sqrt((weights**2).mean()) or 1.0
-    if not TINY <= scale * size <= HUGE:
-        raise InputError(f"the features of these examples {UNSUITED}")
-    candidates = []
-    for factor in STEPS:
-        step = float(np.float16(np.clip(scale * (factor * size), TINY, HUGE)))
-        levels = np.clip(np.round(scale * weights / step), -LARGEST, LARGEST).astype(np.int64)
-        price = bit_price * math.log(2) * coded_bits(levels)
-        cost = _objective(table, targets, levels * (step / scale), shift) + price
-        candidates.append((cost, step, levels))
-    return min(candidates, key=itemgetter(0))
-
-
-def _objective(
-    table: np.ndarray, targets: np.ndarray, weights: np.ndarray, shift: np.ndarray
-) -> float:
-    """The cross-entropy of all examples and the L2 penalty."""
-    logits = table @ weights + shift
-    right = logits[np.arange(len(logits)), targets]
-    total = torch.from_numpy(logits).logsumexp(1).numpy()
-    return float((total - right).sum() + (weights**2).sum() / (2 * C))
 
 
 def _table(features: Tensor) -> np.ndarray:

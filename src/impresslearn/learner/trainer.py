@@ -276,19 +276,17 @@ class Trainer:
         if projection is not None:
             num_masks, residual = projection.num_masks, projection.residual
         features, targets = self._features(data, num_masks, residual)
-        if projection is not None:
-            features = features @ projection.matrix
-        fitted = fit_readout(
+        readout, grids = fit_readout(
             features,
             targets,
             len(data[1]),
+            projection=projection,
             bias=head is not None and len(head.shapes) == 2,
             bit_price=settings.coefficient_training.spec.bit_price,
-            components=projection is not None,
         )
-        numbers = tuple(values.to(store.backbone.device) for values in fitted.head)
+        numbers = tuple(values.to(store.backbone.device) for values in readout)
         part = Readout(len(numbers[0]), number, residual)
-        return Coefficients((part,), (numbers,), num_masks, fitted.grids)
+        return Coefficients((part,), (numbers,), num_masks, grids)
 
     def _feature_networks(self) -> tuple[int, bool]:
         """How many masks give features, and whether the network itself does.

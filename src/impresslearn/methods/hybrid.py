@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from impresslearn.coefficients.masks import mixed_weights, uniform_coefficients
+from impresslearn.coefficients.masks import equal_alphas, mix
 from impresslearn.data import Label
 from impresslearn.errors import InputError
 from impresslearn.learner import ImpressLearner
@@ -95,13 +95,14 @@ class Hybrid(FineTuning):
 
     def _trainable(self, examples: int) -> Trainable:
         backbone, head = self.backbone, self.backbone.layers[-1:]
-        body = uniform_coefficients(backbone.layers, len(self.bank), backbone.device)
-        alphas = [alpha.requires_grad_(True) for alpha in body.alpha[:-1]]
+        *alphas, last = equal_alphas(self.bank)
+        for alpha in alphas:
+            alpha.requires_grad_(True)
         ones, device = [self._head_ones], backbone.device
         scores = PopupScores.create(head, ones, self.seed, "score", device)
 
         def weights() -> tuple[Weights, float]:
-            mixed = mixed_weights(self.bank, backbone.weights, body)
+            mixed = mix(self.bank, backbone.weights, [*alphas, last])
             return mixed | scores.weights(backbone.weights), 0.0
 
         def result() -> tuple[Weights, int]:

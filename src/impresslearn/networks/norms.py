@@ -81,8 +81,13 @@ def make_norm(channels: int, norm: str) -> nn.Module:
 
 
 def batch_norms(module: nn.Module) -> list[tuple[str, _BatchNorm]]:
-    """The batch norms in the module with their qualified names, in order."""
-    return [(name, m) for name, m in module.named_modules() if isinstance(m, _BatchNorm)]
+    """The batch norms in the module, in order, with what their parameters' names begin with."""
+    norms = []
+    for name, child in module.named_modules():
+        if isinstance(child, _BatchNorm):
+            # A module that is itself a batch norm has the name "".
+            norms.append((f"{name}." if name else "", child))
+    return norms
 
 
 def untrained(module: nn.Module) -> bool:
@@ -103,8 +108,7 @@ def statistic_names(module: nn.Module) -> tuple[str, ...]:
     names: list[str] = []
     for prefix, norm in batch_norms(module):
         if norm.running_mean is not None:
-            place = f"{prefix}." if prefix else ""
-            names += [f"{place}running_mean", f"{place}running_var"]
+            names += [f"{prefix}running_mean", f"{prefix}running_var"]
     return tuple(names)
 
 

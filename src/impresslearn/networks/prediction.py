@@ -194,19 +194,19 @@ def remeasured(
 
     - `weights`: layer name -> effective weights.
     - `inputs`: one batch.
-    - `settle`: given a norm's name and the means and variances (channels,), float64, of its input,
-      returns the means and variances that the norm uses and that are returned.
+    - `settle`: given the prefix of a norm's buffers and the means and variances (channels,),
+      float64, of its input, returns the means and variances that the norm uses and that are
+      returned.
     """
     initial, measured = backbone.initial_statistics(), dict[str, Tensor]()
 
-    def enter(name: str, norm: Any, arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def enter(prefix: str, norm: Any, arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """An input that makes the norm, which uses `initial`, give what `measured` would give."""
         entered, *rest = arguments
-        prefix = f"{name}." if name else ""
         mean_name, variance_name = f"{prefix}running_mean", f"{prefix}running_var"
         if mean_name not in measured:
             values = entered.double().transpose(0, 1).flatten(1)
-            mean, variance = settle(name, values.mean(dim=1), values.var(dim=1, correction=0))
+            mean, variance = settle(prefix, values.mean(dim=1), values.var(dim=1, correction=0))
             measured[mean_name] = mean.to(initial[mean_name])
             measured[variance_name] = variance.to(initial[variance_name])
         shape = [1, -1] + [1] * (entered.dim() - 2)
@@ -218,8 +218,8 @@ def remeasured(
         return ((entered - mean) * ratio + used_mean, *rest)
 
     hooks = []
-    for name, norm in batch_norms(backbone._view("eval")):
-        hooks.append(norm.register_forward_pre_hook(partial(enter, name)))
+    for prefix, norm in batch_norms(backbone._view("eval")):
+        hooks.append(norm.register_forward_pre_hook(partial(enter, prefix)))
     try:
         backbone.forward(weights, inputs.to(backbone.device, backbone.input_dtype), initial, "eval")
     finally:

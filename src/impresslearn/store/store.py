@@ -18,10 +18,10 @@ from torch import Tensor
 
 from impresslearn.coefficients.deltas import Head, head_coefficients, head_weights
 from impresslearn.coefficients.masks import (
+    equal_alphas,
     masked_weights,
-    mixed_weights,
-    one_hot_coefficients,
-    uniform_coefficients,
+    mix,
+    mixture_of,
 )
 from impresslearn.coefficients.norm_statistics import (
     restore_statistics,
@@ -373,9 +373,9 @@ class Store:
         self._check_masks_of(task)
         if task.coefficients is not None and task.mask is None:
             return task.coefficients.restore(self.backbone)
-        position = self._bank.index(str(task.mask))
-        layers, device = self.backbone.layers, self.backbone.device
-        return one_hot_coefficients(layers, position, task.num_masks, device)
+        shares = torch.zeros(task.num_masks, dtype=torch.float32, device=self.backbone.device)
+        shares[self._bank.index(str(task.mask))] = 1
+        return mixture_of(shares, self.backbone.layers)
 
     def statistics(self, task: LearnedTask) -> Statistics | None:
         """The norm statistics that the task is computed with."""
@@ -404,8 +404,7 @@ class Store:
         bank = self.bank
         if not len(bank):
             return {}
-        equal = uniform_coefficients(bank.layers, len(bank), self.backbone.device)
-        return mixed_weights(bank, self.backbone.weights, equal)
+        return mix(bank, self.backbone.weights, equal_alphas(bank))
 
     def close(self) -> None:
         """Closes the file."""
