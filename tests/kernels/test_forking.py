@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from impresslearn.kernels import mask_sums, mix, pack
-from impresslearn.kernels.compiling import ForkableLock
+from impresslearn.kernels.compiling import forkable_lock
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
@@ -46,10 +46,10 @@ def held(*locks):
 
 @needs_fork
 def test_a_child_finds_the_lock_free_and_the_parent_does_not():
-    lock = ForkableLock()
+    lock = forkable_lock()
     with held(lock):
         assert ends_well(lambda: lock.__enter__())
-        assert not lock._lock.acquire(blocking=False)
+        assert not lock.acquire(blocking=False)
     with lock:
         pass
 

@@ -1,29 +1,20 @@
-"""From logits to labels, accuracy, and the accuracy of task inference."""
+"""The accuracy of task inference, and the names of the tasks of a batch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from impresslearn.checks import check_integer
-from impresslearn.data import Label, Prepared, as_examples, classes_of, to_batches
-from impresslearn.data.preprocessing import Preprocessing
+from impresslearn.data import Prepared, as_examples, classes_of
 from impresslearn.errors import InputError
 from impresslearn.inference.task_inference import TaskGuess
-from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import checked_examples
-from impresslearn.networks.prediction import TaskView
 from impresslearn.tables import table_of
-
-
-def labels_of(logits: Tensor, classes: tuple[Label, ...]) -> np.ndarray:
-    """(n, K) logits to the (n,) labels that the classes had when they were learned."""
-    return np.asarray(classes)[logits[:, : len(classes)].argmax(dim=1).cpu().numpy()]
 
 
 def check_task_names(tasks: Any, count: int) -> list[str]:
@@ -37,33 +28,6 @@ def check_task_names(tasks: Any, count: int) -> list[str]:
         if not isinstance(name, str):
             raise InputError(f"every input needs the name of its task, a string, got {name!r}")
     return names
-
-
-def accuracy_of(
-    backbone: Backbone,
-    view: TaskView,
-    data: Any,
-    preprocessing: Preprocessing | None = None,
-    classes: Sequence[Label] | None = None,
-) -> float:
-    """Accuracy in [0, 1] of a task's weights on labelled data, of that task or an unlearned one.
-
-    - data, preprocessing: as in `checked_examples`.
-    - classes: the task's classes in the order of the outputs; by default those in the data.
-
-    Raises InputError for more classes than outputs, and data that do not fit the backbone.
-    """
-    examples = checked_examples(backbone, data, preprocessing)
-    labels = tuple(classes_of(examples.labels) if classes is None else classes)
-    # A view without a head, in a network where tasks have their own, predicts the first class.
-    if backbone.own_head is not None and backbone.own_head.name not in view.weights:
-        view = replace(view, weights=view.weights | backbone.new_head(len(labels)))
-    elif backbone.own_head is None and len(labels) > backbone.num_classes:
-        raise InputError(
-            f"the data have {len(labels)} classes, the backbone only {backbone.num_classes} outputs"
-        )
-    source = to_batches(examples, labels, backbone.device)
-    return replace(view, num_classes=len(labels)).accuracy(backbone, source)
 
 
 @dataclass(frozen=True)

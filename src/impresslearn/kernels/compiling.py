@@ -69,32 +69,24 @@ def usable(name: str) -> ModuleType | None:
         return None
 
 
-class ForkableLock:
-    """A reentrant lock that is free in a forked child.
+_locks: weakref.WeakSet[Any] = weakref.WeakSet()
 
-    A fork copies memory but only one thread: a lock that another thread held would stay locked.
+
+def forkable_lock() -> Any:
+    """A reentrant lock that is free in a forked child.
 
     The fork may come while another thread changes what the lock guards, so the guarded data must
     be usable after every single step.
     """
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        _locks.add(self)
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
-
-_locks: weakref.WeakSet[ForkableLock] = weakref.WeakSet()
+    # A fork copies memory but only one thread: a lock that another thread held would stay locked.
+    lock = threading.RLock()
+    _locks.add(lock)
+    return lock
 
 
 def _begin_child() -> None:
     for lock in list(_locks):
-        lock._lock = threading.RLock()
+        lock._at_fork_reinit()  # as the locks of the standard library are
     # OpenMP's threads are gone in the child, which would wait for them for ever.
     torch.set_num_threads(1)
 

@@ -33,7 +33,7 @@ from impresslearn.inference import (
     TaskGuess,
     guess_task,
 )
-from impresslearn.inference.prediction_labels import accuracy_of, check_task_names, labels_of
+from impresslearn.inference.prediction_labels import check_task_names
 from impresslearn.learner.presets import preset as find_preset
 from impresslearn.learner.settings import LearnerSettings, Start
 from impresslearn.learner.trainer import Note, Trainer
@@ -43,12 +43,14 @@ from impresslearn.masks.sparsity import ones_per_layer
 from impresslearn.networks import Backbone, create_backbone
 from impresslearn.networks.inputs import check_backbone, checked_inputs
 from impresslearn.networks.layers import TunedKind
-from impresslearn.networks.prediction import Statistics, TaskView
+from impresslearn.networks.prediction import Statistics, TaskView, accuracy_of, labels_of
 from impresslearn.store import CACHE_BYTES, LearnedTask, Store, TaskInfo, TaskTable, save_file
 from impresslearn.store.store_files import Weights
 from impresslearn.store.tasks import ROLES
 from impresslearn.training.loop import Recipe
 from impresslearn.training.progress import ProgressChoice, progress_for
+
+_IMPLIED = {pixels: ImpliedPreprocessing(pixels=pixels) for pixels in (True, False)}
 
 
 class ImpressLearner(ReadOnlySettings):
@@ -175,7 +177,7 @@ class ImpressLearner(ReadOnlySettings):
         # scaled to [0, 1] without a warning. The reverse also fails.
         first = self.tasks_.first()
         pixels = None if first is None else first.history.get("metrics", {}).get("pixels")
-        return None if pixels is None else ImpliedPreprocessing(pixels=pixels)
+        return _IMPLIED.get(pixels)
 
     @property
     def shared_statistics_(self) -> Statistics | None:

@@ -23,10 +23,9 @@ from impresslearn.coefficients.quantisation import PRECISIONS
 from impresslearn.data import Label, to_batches
 from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
-from impresslearn.inference.prediction_labels import accuracy_of, labels_of
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone, checked_inputs, training_examples
-from impresslearn.networks.prediction import TaskView, TrainingPhase
+from impresslearn.networks.prediction import TaskView, TrainingPhase, accuracy_of, labels_of
 from impresslearn.store.tasks import (
     TaskInfo,
     check_new_name,

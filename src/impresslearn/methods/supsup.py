@@ -14,13 +14,12 @@ from impresslearn.coefficients.quantisation import Precision
 from impresslearn.data import Label
 from impresslearn.errors import InputError
 from impresslearn.inference import InferenceSettings, TaskGuess
-from impresslearn.inference.prediction_labels import accuracy_of
 from impresslearn.learner import ImpressLearner
 from impresslearn.masks.bank import MaskBank
 from impresslearn.masks.edge_popup import POPUP_RECIPE
 from impresslearn.methods.finetuning import LENGTH
 from impresslearn.networks import Backbone
-from impresslearn.networks.prediction import TaskView
+from impresslearn.networks.prediction import TaskView, accuracy_of
 from impresslearn.store import TaskTable
 from impresslearn.training.progress import ProgressChoice
 

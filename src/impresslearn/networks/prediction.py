@@ -1,20 +1,23 @@
-"""Runs the frozen network for one task: norm statistics while learning, logits afterwards."""
+"""Runs the frozen network for one task: norm statistics while learning, then logits and labels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from cachetools import LRUCache
 from torch import Tensor
 
-from impresslearn.data import BatchSource, Inputs, even_parts
+from impresslearn.data import BatchSource, Inputs, Label, classes_of, even_parts, to_batches
+from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import InputError
-from impresslearn.kernels.compiling import ForkableLock
+from impresslearn.kernels.compiling import forkable_lock
 from impresslearn.networks.backbone import Backbone, Mode
+from impresslearn.networks.inputs import checked_examples
 from impresslearn.networks.norms import batch_norms
 
 Statistics = dict[str, Tensor]
@@ -140,6 +143,38 @@ class TaskView:
         return results
 
 
+def labels_of(logits: Tensor, classes: tuple[Label, ...]) -> np.ndarray:
+    """(n, K) logits to the (n,) labels that the classes had when they were learned."""
+    return np.asarray(classes)[logits[:, : len(classes)].argmax(dim=1).cpu().numpy()]
+
+
+def accuracy_of(
+    backbone: Backbone,
+    view: TaskView,
+    data: Any,
+    preprocessing: Preprocessing | None = None,
+    classes: Sequence[Label] | None = None,
+) -> float:
+    """Accuracy in [0, 1] of a task's weights on labelled data, of that task or an unlearned one.
+
+    - data, preprocessing: as in `checked_examples`.
+    - classes: the task's classes in the order of the outputs; by default those in the data.
+
+    Raises InputError for more classes than outputs, and data that do not fit the backbone.
+    """
+    examples = checked_examples(backbone, data, preprocessing)
+    labels = tuple(classes_of(examples.labels) if classes is None else classes)
+    # A view without a head, in a network where tasks have their own, predicts the first class.
+    if backbone.own_head is not None and backbone.own_head.name not in view.weights:
+        view = replace(view, weights=view.weights | backbone.new_head(len(labels)))
+    elif backbone.own_head is None and len(labels) > backbone.num_classes:
+        raise InputError(
+            f"the data have {len(labels)} classes, the backbone only {backbone.num_classes} outputs"
+        )
+    source = to_batches(examples, labels, backbone.device)
+    return replace(view, num_classes=len(labels)).accuracy(backbone, source)
+
+
 class WeightCache:
     """Effective weights by name, those used longest ago dropped first; for any number of threads.
 
@@ -149,7 +184,7 @@ class WeightCache:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._weights: LRUCache[str, Weights] = LRUCache(limit, getsizeof=_size)
-        self._lock = ForkableLock()
+        self._lock = forkable_lock()
 
     def get(self, name: str, make: Callable[[], Weights], evict_others: bool = True) -> Weights:
         """The weights kept under `name`, made if they are not there.

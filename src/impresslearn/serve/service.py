@@ -14,8 +14,9 @@ from impresslearn import __version__
 from impresslearn.data import Prepared
 from impresslearn.data.examples import one_tensor
 from impresslearn.errors import InputError, UnknownTaskError
-from impresslearn.inference.prediction_labels import check_task_names, labels_of
+from impresslearn.inference.prediction_labels import check_task_names
 from impresslearn.learner import ImpressLearner
+from impresslearn.networks.prediction import labels_of
 from impresslearn.serve.requests import InferRequest, InputsRequest, PredictRequest, TaskName
 
 Answer = dict[str, Any]

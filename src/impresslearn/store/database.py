@@ -390,7 +390,7 @@ def _identity(place: Path, where: str) -> tuple[int, int]:
 
 # SQLite must not be used across a fork: a child inherits SQLite's notes on its locks but not the
 # locks, so another process could take its log away. A fork therefore waits until no thread is
-# inside a statement; the child closes what it inherited and connects anew.
+# inside a statement; the child leaves what it inherited alone and connects anew.
 _open: weakref.WeakSet[Database] = weakref.WeakSet()
 _listing = threading.RLock()
 _held: list[Slot] = []
@@ -421,10 +421,8 @@ def _after_in_child() -> None:
                 with suppress(sqlite3.Error):
                     connection.rollback()
             elif connection is not None:
-                if slot not in _held or connection.in_transaction:
-                    _abandoned.append(connection)  # closing it could disturb the parent's work
-                    slot.connection = None
-                slot.close()
+                _abandoned.append(connection)  # closing it could disturb the parent's work
+                slot.connection = None
             slot.lock = threading.RLock()
         database._writer = None
     _held.clear()

@@ -70,8 +70,7 @@ class MaskRow:
 
     def checksum(self) -> bytes:
         """Of everything that the row holds."""
-        texts = (self.name, self.source, self.recipe)
-        return checksum(*(text.encode() for text in texts), self.bits, self.digest)
+        return checksum(self.name, self.source, self.recipe, self.bits, self.digest)
 
 
 class Rows:
@@ -135,10 +134,6 @@ class Rows:
         """The tasks' names, in the order they were learned."""
         for (name,) in self.database.rows("SELECT name FROM tasks WHERE current ORDER BY number"):
             yield name
-
-    def count(self) -> int:
-        """The number of tasks."""
-        return self.database.rows("SELECT count(*) FROM tasks WHERE current")[0][0]
 
     def add_task(self, row: TaskRow) -> LearnedTask:
         """Writes a task of a new name, or the next version of a known task; returns it decoded.
@@ -273,7 +268,8 @@ class TaskTable(Mapping[str, TaskInfo]):
         return self._rows.names()
 
     def __len__(self) -> int:
-        return self._rows.count()
+        query = "SELECT count(*) FROM tasks WHERE current"
+        return self._rows.database.rows(query)[0][0]
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self._rows.task(name) is not None

@@ -37,7 +37,7 @@ from impresslearn.coefficients.readout import Projection, Readout
 from impresslearn.data import Examples, Label, StreamedExamples
 from impresslearn.errors import InputError, StoreError, TrainingError
 from impresslearn.inference import PROFILED_INPUTS, task_profile
-from impresslearn.kernels.compiling import ForkableLock
+from impresslearn.kernels.compiling import forkable_lock
 from impresslearn.masks.bank import MaskBank, PackedMask, coded_mask, packed_mask
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import some_inputs
@@ -101,7 +101,7 @@ class Store:
         self._written_masks = 0  # masks of the bank that are known to be in the database
         self._generation: int | None = None
         # Acquire `committing` before `_adopting`; a reader acquires `_adopting` alone.
-        self.committing, self._adopting = ForkableLock(), ForkableLock()
+        self.committing, self._adopting = forkable_lock(), forkable_lock()
         self._shared: Statistics | None = None
         if backbone.shares_statistics and backbone.pretrained:
             self._shared = backbone.initial_statistics()
@@ -355,7 +355,10 @@ class Store:
                 else:
                     have = f"has the former versions 1 to {len(former)}, got version {version}"
                 raise InputError(f"task {name!r} {have}")
-            restored = former[version - 1].as_version(present.version + 1, restored=version)
+            chosen = former[version - 1]
+            metrics = {**chosen.history.get("metrics", {}), "restored": version}
+            history = {**chosen.history, "metrics": metrics}
+            restored = replace(chosen, version=present.version + 1, history=history)
             self._check_masks_of(restored)
             self.rows.add_task(encode_task(restored))
 
@@ -383,8 +386,12 @@ class Store:
 
     def view(self, task: LearnedTask, *, evict_others: bool = True) -> TaskView:
         """A kept task, ready to compute; evict_others: see `WeightCache.get`."""
-        self._check_masks_of(task)
-        weights = self._cache.get(_key(task), lambda: self._weights(task), evict_others)
+
+        def mixed() -> Weights:
+            self._check_masks_of(task)
+            return self._weights(task)
+
+        weights = self._cache.get(_key(task), mixed, evict_others)
         return self._view(task, self.statistics(task), weights)
 
     def feature_view(self, num_masks: int, residual: bool) -> TaskView:

@@ -19,7 +19,7 @@ from impresslearn import __version__
 from impresslearn.checks import check_choice
 from impresslearn.errors import InputError, StoreError
 from impresslearn.files import check_place, new_file, reason_of
-from impresslearn.kernels.compiling import ForkableLock
+from impresslearn.kernels.compiling import forkable_lock
 from impresslearn.masks.bank import MaskBank
 from impresslearn.store.database import Database
 from impresslearn.store.network import LARGEST_UNSTORED, add_tensors, describe, network_of
@@ -48,7 +48,7 @@ _TOTALS = {
     "tasks_bytes": _TASK_BYTES,
     "former_versions_bytes": f"{_TASK_BYTES} IS NULL",
 }
-_replacing = ForkableLock()  # two threads with the old file open would keep each other from it
+_replacing = forkable_lock()  # two threads with the old file open would keep each other from it
 
 
 def open_file(

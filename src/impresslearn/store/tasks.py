@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -96,12 +96,6 @@ class LearnedTask:
         about = (self.name, self.role, self.classes, self.num_masks, sum(breakdown.values()))
         return TaskInfo(*about, breakdown, self.history, self.version)
 
-    def as_version(self, version: int, **metrics: Any) -> LearnedTask:
-        """The same task as another version, with further metrics in its history."""
-        before = self.history.get("metrics", {})
-        history = {**self.history, "metrics": {**before, **metrics}}
-        return replace(self, version=version, history=history)
-
 
 @dataclass(frozen=True)
 class TaskRow:
@@ -126,9 +120,9 @@ class TaskRow:
 
     def checksum(self) -> bytes:
         """Of everything that the row holds."""
-        texts = (self.name, str(self.version), self.mask or "", str(self.num_masks))
-        encoded = [text.encode() for text in (*texts, self.form, self.history)]
-        return checksum(*encoded, self.coefficients, self.statistics, self.profile)
+        about = (self.name, str(self.version), self.mask or "", str(self.num_masks))
+        texts = (*about, self.form, self.history)
+        return checksum(*texts, self.coefficients, self.statistics, self.profile)
 
 
 def encode_task(task: LearnedTask) -> TaskRow:
@@ -230,12 +224,15 @@ def to_json(value: Any) -> str:
         raise InputError(f"a store keeps plain JSON values only: {error}") from None
 
 
-def checksum(*contents: bytes | None) -> bytes:
+def checksum(*contents: str | bytes | None) -> bytes:
     """64 bits of BLAKE2b over contents and their lengths."""
     digest = hashlib.blake2b(digest_size=8)
     for content in contents:
-        digest.update((len(content) if content is not None else 2**64 - 1).to_bytes(8, "little"))
-        digest.update(content or b"")
+        encoded = content.encode() if isinstance(content, str) else content
+        # The length keeps parts apart; no content is None's.
+        length = 2**64 - 1 if encoded is None else len(encoded)
+        digest.update(length.to_bytes(8, "little"))
+        digest.update(encoded or b"")
     return digest.digest()
 
 
