@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from benchmarks.__main__ import main
 from benchmarks.analysis import frame_of, mean_of, tables_of
 from benchmarks.jobs import Cache, Job, JobContext, Outcome, in_order, run_job, run_jobs
 from benchmarks.records import folded, read_record, read_records, unfolded
@@ -65,17 +66,12 @@ def test_a_result_that_is_not_finite_is_not_kept(tmp_path, value):
     assert cache.load(job) is None
 
 
-def command(*words):
-    return [sys.executable, "-m", "benchmarks", *map(str, words)]
+def test_targets_are_listed_reproduced_and_reported(tmp_path, monkeypatch, capsys):
+    def run(*words):
+        monkeypatch.setattr(sys, "argv", ["benchmarks", *map(str, words)])
+        assert main() == 0
+        return capsys.readouterr().out
 
-
-def run(*words):
-    done = subprocess.run(command(*words), capture_output=True, text=True, cwd=ROOT, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_targets_are_listed_reproduced_and_reported(tmp_path):
     names = run("list")
     assert all(target.name in names for target in list_targets())
     assert "4 rows, 0 jobs run" in run("reproduce", "parameters", "--out", tmp_path)
@@ -87,15 +83,17 @@ def test_targets_are_listed_reproduced_and_reported(tmp_path):
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on(tmp_path):
-    words = ("reproduce", "overlap", "--out", tmp_path, "--workers", 2)
-    process = subprocess.Popen(command(*words), cwd=ROOT, start_new_session=True)
+    command = [sys.executable, "-m", "benchmarks", "reproduce", "overlap", "--workers", "2"]
+    command += ["--out", str(tmp_path)]
+    process = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
     while process.poll() is None and len(list(tmp_path.rglob("*.json"))) < 3:
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     kept = len(list(tmp_path.rglob("*.json")))
     assert kept >= 3
-    assert f"16 rows, {22 - kept} jobs run" in run(*words)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    assert f"16 rows, {22 - kept} jobs run" in done.stdout
 
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)

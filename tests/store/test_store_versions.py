@@ -13,7 +13,7 @@ from impresslearn.learner.loading import verify_store
 from impresslearn.store import compact_store, describe_store
 from toys import blobs, lenet, quick_learner, refused
 
-SEQUENCES = 1000 if FULL else 12
+SEQUENCES = 1000 if FULL else 8
 
 
 def test_random_lives_that_end_at_any_moment(pool, path, small_store, tmp_path):
