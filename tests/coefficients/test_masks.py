@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from impresslearn.coefficients import Coefficients, CoefficientSpec
-from impresslearn.coefficients.learning import CoefficientTraining, trainable_numbers
+from impresslearn.coefficients.learning import trainable_numbers
 from impresslearn.coefficients.masks import MaskMixture, mix
 from impresslearn.errors import InputError
 from impresslearn.masks import random_bank
@@ -56,12 +56,15 @@ def test_coefficients_of_other_layers_or_more_masks_are_refused(backbone):
             mix(bank, backbone.weights, alphas)
 
 
+SIZES = {"examples": 100, "num_classes": 3, "steps": 300}
+
+
 @pytest.mark.parametrize("price", [None, 1.0])
 @pytest.mark.parametrize("granularity", ["layer", "unit"])
 def test_a_new_task_starts_with_equal_coefficients(backbone, granularity, price):
     bank = random_bank(backbone.layers, 4, 0.5)
-    training = CoefficientTraining(CoefficientSpec(granularity, True, price))
-    coefficients: Coefficients = trainable_numbers(backbone, bank, training, 100, 3).result()
+    spec = CoefficientSpec(granularity, True, price)
+    coefficients: Coefficients = trainable_numbers(backbone, bank, spec, **SIZES).result()
     assert coefficients.parts[0] == MaskMixture(granularity == "unit", True)
     for alpha in coefficients.alpha:
         assert (alpha - alpha.flatten()[0]).abs().max() < 1e-6
@@ -73,14 +76,14 @@ def test_a_new_task_starts_with_equal_coefficients(backbone, granularity, price)
 def test_present_numbers_go_on_where_they_were(backbone):
     bank = random_bank(backbone.layers, 4, 0.5)
     for price in (None, 1.0):
-        training = CoefficientTraining(CoefficientSpec("unit", False, price))
-        present = trainable_numbers(backbone, bank, training, 100, 3).result()
-        again = trainable_numbers(backbone, bank, training, 100, 3, present=present).result()
+        spec = CoefficientSpec("unit", False, price)
+        present = trainable_numbers(backbone, bank, spec, **SIZES).result()
+        again = trainable_numbers(backbone, bank, spec, **SIZES, present=present).result()
         for one, two in zip(present.tensors(), again.tensors(), strict=True):
             torch.testing.assert_close(one, two, rtol=2e-3, atol=1e-4)
-        other = CoefficientTraining(CoefficientSpec("layer", False, price))
+        other = CoefficientSpec("layer", False, price)
         with pytest.raises(InputError, match="coefficients of another kind"):
-            trainable_numbers(backbone, bank, other, 100, 3, present=present)
+            trainable_numbers(backbone, bank, other, **SIZES, present=present)
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def learner_of(kind, backbone=None, **settings):
 
 def stays(learner, name):
     """Another learner of the same tasks that moves nothing."""
-    settings = {key: getattr(learner, key) for key in vars(learner.settings)}
+    settings = {key: getattr(learner, key) for key in learner.settings.values()}
     other = il.ImpressLearner(
         learner.backbone, bank=learner.bank_, progress=False, **settings | {"task_recipe": STILL}
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -39,43 +38,35 @@ COEFFICIENT_RECIPE = Recipe(
 """At least 300 steps of small batches: a task of 50 labels needs them as much as one of 50,000."""
 
 
-@dataclass(frozen=True)
-class CoefficientTraining:
-    """How coefficients are learned.
-
-    - spec: which numbers.
-    - recipe: the optimisation.
-    - penalty: λ of eq. 2, on the alphas of masks.
-    - fold_after: see `TaskTraining`; for tuned norms.
-    """
-
-    spec: CoefficientSpec = field(default_factory=CoefficientSpec)
-    recipe: Recipe = COEFFICIENT_RECIPE
-    penalty: float = 0.0
-    fold_after: float = 0.0
-
-
 def trainable_numbers(
     backbone: Backbone,
     bank: MaskBank,
-    training: CoefficientTraining,
+    spec: CoefficientSpec,
+    *,
     examples: int,
     num_classes: int,
+    steps: int,
+    penalty: float = 0.0,
+    folds: bool = False,
     seed: int = 0,
     present: Coefficients | None = None,
 ) -> Trainable:
     """A task's numbers to be trained, with the price of their bits and the penalty of eq. 2.
 
     - bank: the masks, all of which a new task combines.
+    - spec: which numbers.
     - examples: the number of training examples; the price of bits is shared among them.
     - num_classes: outputs of the task's own head, where it has one.
+    - steps: of the training; the price of bits rises over a share of them.
+    - penalty: λ of eq. 2, on the alphas of masks.
+    - folds: whether gathered norm statistics are folded into tuned norms (`TaskTraining`).
     - seed: of what a parametrisation draws at the start.
     - present: numbers of the task to go on from; None starts anew.
 
     Raises InputError for a bank without masks where they are needed, and for present numbers of
     another kind than the settings give.
     """
-    spec, step = training.spec, 0
+    step = 0
     if present is None:
         parts, num_masks = _parts_of_new_task(backbone, bank, spec)
     else:
@@ -90,8 +81,7 @@ def trainable_numbers(
     # Numbers that start from a pretrained network, or from a learned task, are useful at once.
     warmup = 0.0
     if spec.bit_price and not spec.residual and (present is None or spec.parametrisation.is_sparse):
-        share = spec.parametrisation.price_warmup
-        warmup = share * training.recipe.total_steps(examples)
+        warmup = spec.parametrisation.price_warmup * steps
 
     def tensors() -> tuple[tuple[Tensor, ...], ...]:
         values: list[Tensor] = []
@@ -109,8 +99,8 @@ def trainable_numbers(
             # The objective is bits of labels plus bits of numbers: in nats, per example.
             bits = sum(group.bits() for group in groups)
             cost = bits * (risen * spec.bit_price * math.log(2) / examples)
-        if training.penalty and coefficients.alpha:
-            cost = cost + training.penalty * unit_norm_penalty(coefficients.alpha)
+        if penalty and coefficients.alpha:
+            cost = cost + penalty * unit_norm_penalty(coefficients.alpha)
         step += 1
         return task_weights(bank, backbone, coefficients), cost
 
@@ -135,8 +125,8 @@ def trainable_numbers(
                 groups[0].set(first, folded(backbone, part, values, gathered, kept))
             first += len(layout)
 
-    folds = training.fold_after > 0 and can_fold(backbone, spec.tune)
-    return Trainable(parameters, weights, result, fold if folds else None)
+    can = folds and can_fold(backbone, spec.tune)
+    return Trainable(parameters, weights, result, fold if can else None)
 
 
 class RealParameters:

@@ -128,7 +128,7 @@ class ImpressLearner(ReadOnlySettings):
             penalty, basis_recipe, task_recipe, score_rule, seed, preprocessing,
             start or ("network" if trained else "mixture"), cast(Any, tune), fold_after, max_bytes,
         )  # fmt: skip
-        vars(self).update(vars(self.settings))
+        vars(self).update(self.settings.values())
         check_fold(backbone, self.settings.tune, fold_after)
         self.progress = progress
         self.cache_bytes = check_integer("cache_bytes", cache_bytes, 0)
@@ -146,7 +146,7 @@ class ImpressLearner(ReadOnlySettings):
         """
         chosen = find_preset(name)
         learner = cls(backbone, **chosen.settings_on(check_backbone(backbone), overrides, cls))
-        kind = learner.settings.coefficient_training.spec.parametrisation
+        kind = learner.settings.spec.parametrisation
         needed = chosen.masks and backbone.layers and kind.uses_masks
         if needed and not len(learner.bank_):
             learner.add_masks(chosen.masks, source="disjoint_kernels")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 from impresslearn.checks import check_choice, check_flag, check_integer, check_number, check_seed
-from impresslearn.coefficients.learning import CoefficientTraining
 from impresslearn.coefficients.parametrisation import CoefficientSpec
 from impresslearn.coefficients.quantisation import PRECISIONS, Precision
 from impresslearn.data.preprocessing import Preprocessing
@@ -91,7 +91,7 @@ class LearnerSettings:
         if self.penalty and (self.start == "network" or self.granularity == "weight"):
             line = f"with start={self.start!r} and granularity={self.granularity!r} it must be 0"
             raise InputError(f"penalty is the penalty of a mixture; {line}")
-        self.coefficient_training  # noqa: B018  # raises for numbers that cannot be learned so
+        self.spec  # noqa: B018  # raises for numbers that cannot be learned so
         kinds: dict[str, type] = dict.fromkeys(RECIPES, Recipe)
         if self.preprocessing is not None:
             kinds["preprocessing"] = Preprocessing
@@ -101,22 +101,20 @@ class LearnerSettings:
                 got = type(value).__name__
                 raise InputError(f"{name} must be a {kind.__name__}, got {got}")
 
-    @property
-    def coefficient_training(self) -> CoefficientTraining:
-        """The numbers that a task learns, and their optimisation."""
+    @cached_property
+    def spec(self) -> CoefficientSpec:
+        """The numbers that a task learns."""
         price = self.bit_price if self.precision == "coded" else None
-        spec = CoefficientSpec(
-            self.granularity,
-            self.output_scale,
-            price,
-            residual=self.start == "network",
-            tune=self.tune,
-        )
-        return CoefficientTraining(spec, self.task_recipe, self.penalty, self.fold_after)
+        residual = self.start == "network"
+        return CoefficientSpec(self.granularity, self.output_scale, price, residual, self.tune)
+
+    def values(self) -> dict[str, Any]:
+        """The settings by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def plain(self) -> dict[str, Any]:
         """The settings as JSON values."""
-        plain = dict(vars(self)) | {"tune": list(self.tune)}
+        plain = self.values() | {"tune": list(self.tune)}
         for name in (*RECIPES, "preprocessing"):
             if plain[name] is not None:
                 plain[name] = plain[name].settings()

@@ -245,24 +245,32 @@ class Trainer:
     ) -> Problem:
         """The optimisation of a task's numbers."""
         store, backbone, (examples, classes) = self.store, self.store.backbone, data
-        training = settings.coefficient_training
         present = statistics = None
         if replaced is not None:
             present, statistics = store.coefficients(replaced), store.statistics(replaced)
-        numbers = trainable_numbers(
-            backbone, store.bank, training, len(examples), len(classes), seed, present
-        )
-        task_training = TaskTraining(
+        training = TaskTraining(
             backbone,
             to_batches(examples, classes, backbone.device),
             len(classes),
-            training.recipe,
+            settings.task_recipe,
             TrainingPhase.begin(backbone, store.shared, statistics),
             seed,
             self.progress(f"task {name}"),
-            training.fold_after,
+            settings.fold_after,
         )
-        return task_training, numbers
+        numbers = trainable_numbers(
+            backbone,
+            store.bank,
+            settings.spec,
+            examples=len(examples),
+            num_classes=len(classes),
+            steps=settings.task_recipe.total_steps(len(examples)),
+            penalty=settings.penalty,
+            folds=settings.fold_after > 0,
+            seed=seed,
+            present=present,
+        )
+        return training, numbers
 
     @torch.no_grad()
     def _fit_readout(self, data: TrainingData, settings: LearnerSettings) -> Coefficients:
@@ -282,7 +290,7 @@ class Trainer:
             len(data[1]),
             projection=projection,
             bias=head is not None and len(head.shapes) == 2,
-            bit_price=settings.coefficient_training.spec.bit_price,
+            bit_price=settings.spec.bit_price,
         )
         numbers = tuple(values.to(store.backbone.device) for values in readout)
         part = Readout(len(numbers[0]), number, residual)
@@ -369,7 +377,7 @@ class Trainer:
 
     @property
     def _closed_form(self) -> bool:
-        return self.settings.coefficient_training.spec.parametrisation.closed_form
+        return self.settings.spec.parametrisation.closed_form
 
     def _pixels(self, data: Any, examples: Any) -> dict[str, bool]:
         """Whether a task's inputs are pixels, for its history: as the first task's, or its own.
