@@ -99,7 +99,7 @@ def _basis_task(
     def view() -> TaskView:
         return TaskView(masked_weights(bank, backbone.weights, name), statistics, classes)
 
-    return KnownTask(str(position), classes, view, None, mixture, is_mixture=False)
+    return KnownTask(str(position), classes, view, None, mixture, is_mask=True)
 
 
 def _accuracy(view: TaskView, backbone: Backbone, test: Examples | StreamedExamples) -> float:

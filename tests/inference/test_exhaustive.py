@@ -5,14 +5,13 @@ from itertools import chain
 
 import pytest
 import torch
-from torch import nn
 
 from impresslearn.coefficients.masks import MaskMixture
 from impresslearn.coefficients.parametrisation import Coefficients, task_weights
 from impresslearn.inference import KnownTask, Mixture, exhaustive
 from impresslearn.inference.exhaustive import Perceptron, SharedFeatures, outputs_of_tasks
 from impresslearn.masks import random_bank
-from impresslearn.networks import adapt
+from impresslearn.networks import adapt, create_backbone
 from impresslearn.networks.prediction import TaskView
 from toys import FEATURES, blobs, lenet, pictures, quick_learner, resnet
 
@@ -24,13 +23,6 @@ SPECS = (
     MaskMixture(residual=True),
 )
 INPUTS = torch.randn(9, FEATURES, generator=torch.Generator().manual_seed(1))
-
-
-def biased():
-    """A perceptron with biases whose second layer is not masked."""
-    layers = (nn.Linear(FEATURES, 12), nn.Tanh(), nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 3))
-    module = nn.Sequential(*layers)
-    return adapt(module, input_shape=(FEATURES,), num_classes=3, skip=["2.weight"], head="shared")
 
 
 def drawn(backbone, bank, count, specs=SPECS):
@@ -67,40 +59,25 @@ def check_outputs(backbone, bank, tasks, inputs, least_together):
     assert most >= least_together
 
 
-@pytest.mark.parametrize("masks", [5, 60], ids=["products shared", "more masks than tasks"])
-@pytest.mark.parametrize("shared_bytes", [48 * 2**20, 0])
-@pytest.mark.parametrize("make", [lenet, biased])
-def test_mixtures_of_a_perceptron_answer_as_alone(make, shared_bytes, masks, monkeypatch):
-    monkeypatch.setattr(exhaustive, "SHARED_BYTES", shared_bytes)
+@pytest.mark.parametrize("specs", [SPECS, SPECS[:1]], ids=["all kinds", "per layer"])
+@pytest.mark.parametrize("product_bytes", [48 * 2**20, 0], ids=["together", "alone"])
+@pytest.mark.parametrize("make", [lenet, partial(create_backbone, "linear", 3, in_features=16)])
+def test_mixtures_of_a_perceptron_answer_as_alone(make, product_bytes, specs, monkeypatch):
+    monkeypatch.setattr(exhaustive, "PRODUCT_BYTES", product_bytes)
     backbone = make()
-    bank = random_bank(backbone.layers, masks, sparsity=0.5, seed=0)
-    tasks = drawn(backbone, bank, 48)
-    assert Perceptron.fits(backbone, INPUTS)
-    check_outputs(backbone, bank, tasks, INPUTS, least_together=4)
+    bank = random_bank(backbone.layers, 5, sparsity=0.5, seed=0)
+    tasks = drawn(backbone, bank, 48, specs)
+    check_outputs(backbone, bank, tasks, INPUTS, least_together=24 if product_bytes else 1)
     check_outputs(backbone, bank, tasks[:1], INPUTS[:1], least_together=1)
 
 
-def test_other_networks_are_no_perceptrons():
-    flat, own = (FEATURES,), {"num_classes": 3, "head": "shared"}
-    tied = nn.Linear(FEATURES, FEATURES)
-    hooked = nn.Sequential(nn.Linear(FEATURES, 3))
-    hooked[0].register_forward_hook(lambda *_: None)
-    whole_hooked = nn.Sequential(nn.Linear(FEATURES, 3))
-    whole_hooked.register_forward_hook(lambda *_: None)
-    tied_bias = nn.Sequential(nn.Linear(FEATURES, 3), nn.ReLU(), nn.Linear(3, 3))
-    tied_bias[2].bias = tied_bias[0].bias
-    for module in (
-        nn.Sequential(nn.ReLU(inplace=True), nn.Linear(FEATURES, 3)),
-        whole_hooked,
-        tied_bias,
-        nn.Sequential(nn.Linear(FEATURES, 4), nn.LayerNorm(4), nn.Linear(4, 3)),
-        nn.Sequential(nn.Linear(FEATURES, 4), nn.Dropout(), nn.Linear(4, 3)),
-        nn.Sequential(tied, tied, nn.Linear(FEATURES, 3)),
-        hooked,
-    ):
-        assert not Perceptron.fits(adapt(module, input_shape=flat, **own), INPUTS)
-    assert not Perceptron.fits(resnet("group"), torch.zeros(2, 3, 8, 8))
-    assert not Perceptron.fits(lenet(), INPUTS[:, :4])
+def test_other_networks_and_large_banks_are_run_one_by_one():
+    """A module of the user's may have hooks, tied layers or steps that change inputs in place."""
+    bank = random_bank(lenet().layers, 5, sparsity=0.5, seed=0)
+    assert Perceptron.of(lenet(), bank, INPUTS, 5)
+    assert Perceptron.of(lenet(), bank, INPUTS, 4) is None
+    adapted = adapt(lenet().module, input_shape=(FEATURES,), num_classes=3, head="shared")
+    assert Perceptron.of(adapted, bank, INPUTS, 5) is None
 
 
 def count_passes(monkeypatch, kind):

@@ -158,7 +158,7 @@ def test_one_shot_ranks_by_the_gradient_of_the_mixture(norm, objective):
     mode = "batch" if norm == "per_task" else "eval"  # tasks' own statistics cannot be mixed
     logits = backbone.forward(mixed, inputs, learner.shared_statistics_, mode)
     slope = torch.autograd.grad(objective(logits), shares)[0]
-    parts = [task.mixture() or task.view().weights for task in tasks]
+    parts = [task.mixture() if task.mixture else task.view().weights for task in tasks]
     search = Search(
         Superposition(backbone, learner.bank_, parts), objective, 3, learner.shared_statistics_
     )

@@ -47,7 +47,9 @@ class Superposition:
             else:
                 self._dense[position] = task
         self._mixed = list(mixtures)
-        by_unit = any(mixture.by_unit or mixture.output_scale for mixture in mixtures.values())
+        by_unit = False
+        for mixture in mixtures.values():
+            by_unit = by_unit or mixture.alpha[0].dim() == 2 or mixture.output_scale is not None
         # (C, N) or (C, N, units) a layer, zero for masks that a task was learned without.
         self._alphas: list[Tensor] = []
         for number, layer in enumerate(bank.layers if mixtures else ()):

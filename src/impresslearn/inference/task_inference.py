@@ -190,14 +190,15 @@ def guess_task(
 
 def _superposed(backbone: Backbone, task: KnownTask, method: str) -> Mixture | Mapping[str, Tensor]:
     """A task as a superposition takes it. Raises InputError for one that cannot be superposed."""
-    mixture = None
     if backbone.own_head is None:
-        mixture = task.mixture()
-        if mixture is not None and not mixture.residual:
-            return mixture
-        weights = task.view().weights
-        if mixture is None and weights.keys() == backbone.weights.keys():
-            return weights
+        if task.mixture is not None:
+            mixture = task.mixture()
+            if not mixture.residual:
+                return mixture
+        else:
+            weights = task.view().weights
+            if weights.keys() == backbone.weights.keys():
+                return weights
     raise InputError(
         "tasks that start at the network, tune norms or have their own heads cannot be superposed "
         f"for {method!r}; use method='exhaustive'"

@@ -492,16 +492,16 @@ class ImpressLearner(ReadOnlySettings):
         for task in chosen:
             view = partial(self._store.view, task, evict_others=False)
             parts = () if task.coefficients is None else task.coefficients.parts
-            is_mixture = any(part.kind == "masks" for part in parts)
-            mixture = partial(self._mixture, task)
+            kinds = {part.kind for part in parts}
+            is_mask = task.mask is not None
+            mixes = is_mask or ("masks" in kinds and "deltas" not in kinds)
+            mixture = partial(self._mixture, task) if mixes else None
             known.append(
-                KnownTask(task.name, len(task.classes), view, task.profile, mixture, is_mixture)
+                KnownTask(task.name, len(task.classes), view, task.profile, mixture, is_mask)
             )
         return known
 
-    def _mixture(self, task: LearnedTask) -> Mixture | None:
-        """The task as a mixture of masks; None for a task with other numbers."""
+    def _mixture(self, task: LearnedTask) -> Mixture:
+        """The task as a mixture of masks."""
         numbers = self._store.coefficients(task)
-        if not numbers.alpha or numbers.of("deltas"):
-            return None
         return Mixture(numbers.alpha, numbers.output_scale, numbers.residual)
