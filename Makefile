@@ -76,7 +76,7 @@ test-wheel: dist
 	.venv-wheel/bin/pip install -qq --disable-pip-version-check --no-deps dist/*.whl
 	$(VENV)/bin/python -c "import site; print(site.getsitepackages()[0])" > \
 	    "$$(.venv-wheel/bin/python -c 'import site; print(site.getsitepackages()[0])')/packages.pth"
-	cd "$$(mktemp -d)" && "$(CURDIR)/.venv-wheel/bin/impresslearn" demo --quiet && ls demo && \
+	cd "$$(mktemp -d)" && "$(CURDIR)/.venv-wheel/bin/impresslearn" demo && ls demo && \
 	    "$(CURDIR)/.venv-wheel/bin/python" "$(CURDIR)/tests/golden/check_wheel.py"
 
 check: lint types test

@@ -21,14 +21,10 @@ from toys import blobs
 QUICK = 'recipe={"epochs":0,"min_steps":100,"batch_size":32}'
 NEW = ("--network", "widths=[24,12]", "--set", "sparsity=0.7", "--set", QUICK)
 NETS = """
-import impresslearn as il
 from torch import nn
 
 def make():
     return nn.Sequential(nn.Linear(16, 24), nn.LayerNorm(24), nn.ReLU(), nn.Linear(24, 5))
-
-def adapted():
-    return il.adapt(make(), input_shape=(16,), head="shared")
 
 def broken():
     raise ValueError("no weights here")"""
@@ -117,7 +113,7 @@ def test_tasks_are_learned_once_and_evaluated(folder, tmp_path):
     assert rows[0] == {"task": "a", "accuracy": accuracy, "examples": 64}
     assert min(row["accuracy"] for row in rows) > 0.5
     assert run("evaluate", path, *tests).splitlines()[-1].split()[0] == "mean"
-    assert run("learn", path, f"e={train[0]}", "--quiet") == ""
+    run("learn", path, f"e={train[0]}")
     assert list(il.load(path).tasks_) == [*"abcde"]
 
 
@@ -127,7 +123,7 @@ def test_a_task_that_fails_does_not_stop_the_others(folder, store, tmp_path):
     result = invoke("learn", store, broken, other, folder / "train" / "c.npz")
     assert str(result.exception) == "2 of 3 tasks failed: broken, b"
     assert "broken: " in result.stderr
-    assert "b: the store has a task 'b' from other data than" in result.stderr
+    assert "b: the store has a task 'b' from other data" in result.stderr
     assert list(il.load(store).tasks_) == ["a", "b", "c"]
 
 
@@ -201,7 +197,7 @@ def test_columns_labels_and_scale_of_tables(tmp_path):
     assert il.load(path).preprocessing.mean == pytest.approx(50, abs=5)
     run("learn", path, plants, *column)
     assert run_json("evaluate", path, plants, *column)[0]["accuracy"] > 0.5
-    result = run_json("predict", path, plants, "--task", "plants", "--proba", *column)
+    result = run_json("predict", path, plants, "--task", "plants", *column)
     assert result["classes"] == ["x", "y", "z"]
     assert sum(result["rows"][0]["probabilities"]) == pytest.approx(1, abs=1e-4)
     rows = run_json("predict", path, mirrored, "--task", "plants", *column)["rows"]
@@ -255,16 +251,16 @@ def test_networks_of_your_own(folder, tmp_path, monkeypatch):
     assert run_json("tasks", "s.impress", *module)[0]["classes"] == 3
     assert "is sound: 1 tasks, 16 masks" in run("verify", "s.impress", *module)
     for arguments, words in (
-        (("--module", "nets:adapted", *pretrained), "il.adapt(module)"),
+        (("--module", "nets:make", "--network", "head=shared", *pretrained), "il.adapt(module)"),
         (("--module", "nets:broken"), "nets:broken: ValueError: no weights here"),
-        (("--module", "nets:other"), "has no function 'other'"),
+        (("--module", "nets:other"), "must have a function 'other'"),
         (pretrained, "needs a pretrained network"),
     ):
         assert words in error_of("new", "x.impress", data, *arguments)
     for reference in ("other:make", "nets"):
         assert "FILE:FUNCTION" in usage_error_of("new", "x.impress", data, "--module", reference)
     assert not (tmp_path / "x.impress").exists()
-    run("new", "x.impress", data, "--module", "nets:adapted", "--masks", 3)
+    run("new", "x.impress", data, *module, "--network", "head=shared", "--masks", 3)
 
 
 def test_advise_prints_commands_that_run(folder, tmp_path, monkeypatch):
@@ -272,7 +268,7 @@ def test_advise_prints_commands_that_run(folder, tmp_path, monkeypatch):
     # One method is enough: a readout of the network.
     monkeypatch.setattr("impresslearn.learner.advice.CANDIDATES", CANDIDATES[1:2])
     train = sorted((folder / "train").iterdir())[:2]
-    for command in run("advise", *train, "--quiet").splitlines()[-2:]:
+    for command in run("advise", *train).splitlines()[-2:]:
         run(*shlex.split(command)[1:])
     assert list(il.load("STORE.impress").tasks_) == ["a", "b"]
 
@@ -368,7 +364,8 @@ def test_a_damaged_store_is_found(store):
 
 
 def test_removing_and_compacting(monkeypatch, store):
-    assert "pass --yes" in error_of("remove", store, "a")
+    assert invoke("remove", store, "a").exit_code == 1  # nobody answers
+    assert "a" in il.load(store).tasks_
     error = error_of("remove", store, "b", "no", "--yes", kind=UnknownTaskError)
     assert "no task named 'no'" in error
     assert run("remove", store, "a", "--yes") == "removed a\n"
@@ -377,20 +374,3 @@ def test_removing_and_compacting(monkeypatch, store):
     before = store.stat().st_size
     assert run("compact", store).endswith(" now\n")
     assert store.stat().st_size <= before
-
-
-def test_exporting(folder, ready, tmp_path):
-    from safetensors.torch import load_file
-
-    small, model = tmp_path / "small.impress", tmp_path / "b.safetensors"
-    assert run("export", ready, small, "--task", "b").startswith(f"{small}: b, ")
-    assert list(il.load(small).tasks_) == ["b"]
-    assert "exists already" in usage_error_of("export", ready, small)
-    assert "name it with --task" in error_of("export", ready, model)
-    assert "must end in" in error_of("export", ready, tmp_path / "b.txt", "--task", "b")
-    run("export", ready, model, "--task", "b")
-    learner = il.load(ready)
-    module = il.create_backbone(**learner.backbone.spec).module
-    module.load_state_dict(load_file(model))
-    inputs = torch.from_numpy(np.load(folder / "new.npy"))
-    torch.testing.assert_close(module(inputs), learner.logits(inputs, "b"))

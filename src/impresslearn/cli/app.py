@@ -1,16 +1,19 @@
-"""The application: its version option and the list of its commands."""
+"""The application: the list of its commands, its version option, and its exit statuses."""
 
+import os
+import warnings
 from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
+from impresslearn.cli import output
 from impresslearn.cli.demo import demo
-from impresslearn.cli.learn import evaluate, learn, predict
-from impresslearn.cli.manage import compact, info_, remove, restore, tasks, verify, versions
+from impresslearn.cli.learn import learn
+from impresslearn.cli.manage import compact, info, remove, restore, tasks, verify, versions
 from impresslearn.cli.new import advise, new
-from impresslearn.cli.output import echo
-from impresslearn.cli.publish import export, serve
+from impresslearn.cli.predict import evaluate, predict, serve
+from impresslearn.errors import ImpressLearnError
 
 # Plain help and errors: importing rich would take half of the time that `--help` may take.
 app = typer.Typer(
@@ -26,7 +29,7 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         from impresslearn import __version__
 
-        echo(f"impresslearn {__version__}")
+        output.echo(f"impresslearn {__version__}")
         raise typer.Exit
 
 
@@ -45,11 +48,26 @@ def impresslearn(
     """
 
 
-FIRST: tuple[Callable[..., None], ...] = (demo, advise, new, learn, predict, evaluate, tasks)
-REST: tuple[Callable[..., None], ...] = (verify, versions, restore, remove, compact, export, serve)
+# In the order in which a new user needs them, which is the order of `--help`.
+COMMANDS: tuple[Callable[..., None], ...] = (
+    *(demo, advise, new, learn, predict, evaluate, serve),
+    *(tasks, info, verify, versions, restore, remove, compact),
+)
+for command in COMMANDS:
+    app.command()(command)
 
-for command in FIRST:
-    app.command()(command)
-app.command("info")(info_)
-for command in REST:
-    app.command()(command)
+
+def main() -> None:
+    """Runs the command line: exit status 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
+    # Threads that spin while they wait starve each other on a busy machine: with two other jobs on
+    # two cores the demo took 200 s spinning and 35 s sleeping. Torch reads it when it is imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    output.accept_every_character()
+    warnings.showwarning = lambda message, *_, **__: output.info(f"warning: {message}")
+    try:
+        app(prog_name="impresslearn")
+    except (ImpressLearnError, OSError) as failure:
+        output.error(failure)
+        raise SystemExit(1) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None

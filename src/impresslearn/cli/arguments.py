@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from impresslearn.errors import ImpressLearnError, InputError, MissingDataError
+from impresslearn.errors import InputError, MissingDataError
 
 if TYPE_CHECKING:
     from torch import nn
 
     from impresslearn.data.file_reader import FileReader
     from impresslearn.learner import ImpressLearner
-    from impresslearn.networks import Backbone
 
 
 def option(metavar: str | None, text: str, *names: str, **settings: Any) -> Any:
@@ -35,7 +34,6 @@ Data = Annotated[
     ),
 ]
 AsJson = Annotated[bool, option(None, "Print one JSON document.", "--json")]
-Quiet = Annotated[bool, option(None, "Print nothing but errors.", "--quiet", "-q")]
 Device = Annotated[str, option("NAME", "Where to compute: cpu, cuda, cuda:1.")]
 LabelColumn = Annotated[
     str | None,
@@ -45,23 +43,12 @@ LabelColumn = Annotated[
         show_default="label, target, class or y",
     ),
 ]
-Standardise = Annotated[
-    bool, option(None, "Scale all inputs by the mean and deviation of DATA.", "--standardise")
-]
-Prepare = Annotated[
-    list[str] | None,
-    option(
-        "KEY=VALUE",
-        "How inputs are prepared, a setting of il.Preprocessing: size=224, mean=[0.5,0.4,0.4], "
-        "shape=[1,28,28]. May be repeated.",
-    ),
-]
 Module = Annotated[
     str | None,
     option(
         "FILE:FUNCTION",
-        "Your own network: FUNCTION() in FILE.py returns an nn.Module, or what il.adapt makes "
-        "of one. Every command on its store needs this option.",
+        "Your own network: FUNCTION() in FILE.py returns an nn.Module. Every command on its store "
+        "needs this option.",
     ),
 ]
 
@@ -86,7 +73,7 @@ def task_paths(data: Iterable[str]) -> dict[str, Path]:
     for text in data:
         path = Path(text)
         name, separator, rest = text.partition("=")
-        if separator and not path.exists():
+        if separator and not path.exists():  # a file's name may hold "=" itself
             path = Path(rest)
         else:
             name = path.resolve().name if path.is_dir() else path.stem
@@ -100,14 +87,11 @@ def task_paths(data: Iterable[str]) -> dict[str, Path]:
     return paths
 
 
-def own_network(reference: str | None) -> "Backbone | nn.Module | None":
-    """The network that the function behind FILE:FUNCTION returns; None without a reference."""
+def load_module(reference: str | None) -> "nn.Module | None":
+    """The module that the function behind FILE:FUNCTION returns; None without a reference."""
     if reference is None:
         return None
-    # Here, because both need torch.
     from torch import nn
-
-    from impresslearn.networks import Backbone
 
     file, _, name = reference.partition(":")
     path = Path(file.removesuffix(".py") + ".py").resolve()
@@ -117,36 +101,25 @@ def own_network(reference: str | None) -> "Backbone | nn.Module | None":
         )
     sys.path.insert(0, str(path.parent))  # so that the file can import its neighbours
     try:
-        function = runpy.run_path(str(path)).get(name)
-        network = None if function is None else function()
-    except (ImpressLearnError, MemoryError):
-        raise
-    except Exception as error:
+        namespace = runpy.run_path(str(path))
+        module = namespace[name]() if name in namespace else None
+    except Exception as error:  # the user's code may raise anything
         raise InputError(f"--module {reference}: {type(error).__name__}: {error}") from error
-    if function is None:
-        raise InputError(f"{path} has no function {name!r}")
-    if not isinstance(network, (nn.Module, Backbone)):
-        kind = type(network).__name__
-        raise InputError(f"--module {reference} must return an nn.Module or a Backbone, got {kind}")
-    return network
+    if not isinstance(module, nn.Module):
+        raise InputError(f"{path} must have a function {name!r} that returns an nn.Module")
+    return module
 
 
 def open_learner(store: Path, module: str | None, **settings: Any) -> "ImpressLearner":
     """The learner on a store, opened with the settings of `open_store`."""
     from impresslearn.learner import open_store
 
-    return open_store(existing_store(store), module=own_module(module), **settings)
-
-
-def own_module(reference: str | None) -> "nn.Module | None":
-    """The module of `own_network`, without what `il.adapt` put around it."""
-    network: Any = own_network(reference)
-    return getattr(network, "module", network)
+    return open_store(existing_store(store), module=load_module(module), **settings)
 
 
 def existing_store(store: Path) -> Path:
     """The path of a store. Raises MissingDataError if there is none."""
-    if not store.exists():
+    if not store.exists():  # SQLite would make an empty file
         raise MissingDataError(f"the store {store} does not exist; make it with `impresslearn new`")
     return store
 

@@ -1,36 +1,28 @@
-"""`impresslearn learn`, `evaluate` and `predict`: data files into a store, and labels out of it."""
+"""`impresslearn learn`: data files become tasks of a store."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Annotated
 
 from impresslearn.cli.arguments import (
-    AsJson,
     Data,
     Device,
     LabelColumn,
     Module,
-    Quiet,
     Store,
     open_learner,
     option,
     reader_for,
     task_paths,
 )
-from impresslearn.cli.output import echo, error, info, print_json, print_table
+from impresslearn.cli.output import echo, error
 from impresslearn.errors import InputError, MissingDataError, TrainingError, UnknownTaskError
-from impresslearn.tables import duration, percent, size
+from impresslearn.tables import duration, size
 
 if TYPE_CHECKING:
     from impresslearn.data import Examples, StreamedExamples
-    from impresslearn.inference import TaskGuess
     from impresslearn.learner import ImpressLearner
 
+# Errors of one task's data, after which the next task can still be learned.
 TASK_ERRORS = (InputError, MissingDataError, TrainingError, UnknownTaskError)
-"""Errors of one task's data, after which the next task can still be learned."""
-LIKELIEST = 5
-"""Tasks of a guess that are printed."""
 
 
 def learn(
@@ -49,7 +41,6 @@ def learn(
     label_column: LabelColumn = None,
     module: Module = None,
     device: Device = "cpu",
-    quiet: Quiet = False,
 ) -> None:
     """Learn tasks into a store.
 
@@ -60,25 +51,24 @@ def learn(
     Example: impresslearn learn shops.impress shops/*.csv
     """
     paths = task_paths(data)
+    learned = []
     failed = []
-    with open_learner(store, module, device=device, progress=not quiet) as learner:
+    with open_learner(store, module, device=device) as learner:
+        reader = reader_for(learner, label_column)
         for name, path in paths.items():
             try:
-                line = _learn_one(learner, name, path, label_column, basis, update)
+                examples = reader.examples(path)
+                echo(_learn_one(learner, name, examples, basis, update))
             except TASK_ERRORS as failure:
                 if len(paths) == 1:
                     raise
                 error(failure, name)
                 failed.append(name)
-                continue
-            if not quiet:
-                echo(line)
+            else:
+                learned.append(path)
         if features:
-            inputs = []
-            for name, path in paths.items():
-                if name not in failed:
-                    inputs.append(reader_for(learner, label_column).examples(path))
-            learner.learn_features(*inputs)
+            # Read again: the examples of all tasks at once may not fit into memory.
+            learner.learn_features(*map(reader.examples, learned))
     if failed:
         raise InputError(f"{len(failed)} of {len(paths)} tasks failed: {', '.join(failed)}")
 
@@ -86,44 +76,33 @@ def learn(
 def _learn_one(
     learner: "ImpressLearner",
     name: str,
-    path: Path,
-    label_column: str | None,
+    examples: "Examples | StreamedExamples",
     basis: bool,
     update: bool,
 ) -> str:
     """Learns or updates a task, unless it was learned from these data; returns a line about it."""
     from impresslearn.data import data_fingerprint
 
-    examples = reader_for(learner, label_column).examples(path)
     fingerprint = data_fingerprint(examples)[:32]
     note = {"data": fingerprint}
-    known = learner.tasks_.get(name)
-    if known is None and update:
-        raise UnknownTaskError(f"no task {name!r} to update; learn it first, without --update")
-    if known is None and basis:
-        learner.learn_basis(name, examples, note=note)
-    elif known is None:
-        learner.learn_task(name, examples, note=note)
-    elif fingerprint in _data_of(learner, name):
-        # Data of a former version count too: learning them again would undo what came after.
-        return f"{name}: already learned from these data"
-    elif not update:
-        raise InputError(
-            f"the store has a task {name!r} from other data than {path}; learn it further with "
-            "--update, choose another name with NAME=PATH, or remove the task first"
-        )
-    else:
-        learner.update_task(name, examples, note=note)
-    return _line(learner, name, examples)
-
-
-def _data_of(learner: "ImpressLearner", name: str) -> set[str | None]:
-    """The fingerprints of the data that the versions of a task were learned from."""
-    fingerprints: set[str | None] = set()
+    if name not in learner.tasks_:
+        if update:
+            raise UnknownTaskError(f"no task {name!r} to update; learn it first, without --update")
+        learn_new = learner.learn_basis if basis else learner.learn_task
+        learn_new(name, examples, note=note)
+        return _line(learner, name, examples)
     for version in learner.versions(name):
-        note = version.history.get("metrics", {}).get("note") or {}
-        fingerprints.add(note.get("data"))
-    return fingerprints
+        # Data of a former version count too: learning them again would undo what came after.
+        former = version.history.get("metrics", {}).get("note") or {}
+        if former.get("data") == fingerprint:
+            return f"{name}: already learned from these data"
+    if not update:
+        raise InputError(
+            f"the store has a task {name!r} from other data; learn it further with --update, "
+            "choose another name with NAME=PATH, or remove the task first"
+        )
+    learner.update_task(name, examples, note=note)
+    return _line(learner, name, examples)
 
 
 def _line(learner: "ImpressLearner", name: str, examples: "Examples | StreamedExamples") -> str:
@@ -140,103 +119,3 @@ def _line(learner: "ImpressLearner", name: str, examples: "Examples | StreamedEx
     if absent:
         line += f"; no example of {', '.join(absent[:5])}: the task may have lost these classes"
     return line
-
-
-def evaluate(
-    store: Store,
-    data: Data,
-    label_column: LabelColumn = None,
-    module: Module = None,
-    device: Device = "cpu",
-    as_json: AsJson = False,
-) -> None:
-    """Print the accuracy of tasks on labelled examples.
-
-    The name of a file, or NAME, says which task it tests.
-
-    Example: impresslearn evaluate shops.impress tests/*.csv
-    """
-    rows: list[dict[str, Any]] = []
-    with open_learner(store, module, readonly=True, device=device, progress=False) as learner:
-        for name, path in task_paths(data).items():
-            learner.tasks_.learned(name)  # an unknown name fails before its file is read
-            examples = reader_for(learner, label_column).examples(path)
-            accuracy = learner.score(examples, name)
-            rows.append({"task": name, "accuracy": accuracy, "examples": len(examples)})
-    if as_json:
-        print_json(rows)
-        return
-    cells = [[row["task"], percent(row["accuracy"]), f"{row['examples']:,}"] for row in rows]
-    if len(rows) > 1:
-        mean = sum(row["accuracy"] for row in rows) / len(rows)
-        cells.append(["mean", percent(mean), f"{sum(row['examples'] for row in rows):,}"])
-    print_table(("task", "accuracy", "examples"), cells)
-
-
-def predict(
-    store: Store,
-    inputs: Annotated[
-        Path,
-        typer.Argument(metavar="INPUT", help="A .csv, .npy, .npz, an image or a folder of images."),
-    ],
-    task: Annotated[
-        str | None, option("NAME", "The task; by default the inputs are matched to one.")
-    ] = None,
-    proba: Annotated[
-        bool, option(None, "Print the probability of every class.", "--proba")
-    ] = False,
-    label_column: LabelColumn = None,
-    module: Module = None,
-    device: Device = "cpu",
-    as_json: AsJson = False,
-) -> None:
-    """Predict labels for the inputs of a file or folder.
-
-    Prints a line per input: its name or row number, the label and the label's probability, with
-    tabs between. Give raw inputs, like the examples that the task was learned from. Without --task
-    all inputs must belong to one task, which the command finds and names on standard error.
-
-    Example: impresslearn predict shops.impress new.csv --task oslo
-    """
-    from impresslearn.data import Prepared
-
-    guess = None
-    with open_learner(store, module, readonly=True, device=device, progress=False) as learner:
-        named = reader_for(learner, label_column).inputs(inputs)
-        values: Any = named.inputs
-        if learner.preprocessing_ is not None:
-            values = learner.preprocessing_.prepare(named.inputs, named.pixels)
-        if task is None:
-            guess = learner.infer_task(Prepared(values))
-            task = _known(guess)
-        classes = learner.tasks_[task].classes
-        logits = learner.logits(Prepared(values), task)[:, : len(classes)]
-    rows = []
-    for name, likely in zip(named.names, logits.float().softmax(dim=1).tolist(), strict=True):
-        highest = max(likely)
-        row = {"name": name, "label": classes[likely.index(highest)], "probability": highest}
-        if proba:
-            row["probabilities"] = likely
-        rows.append(row)
-    if as_json:
-        posterior = None if guess is None else dict(guess.posterior)
-        result = {"task": task, "posterior": posterior, "classes": list(classes), "rows": rows}
-        print_json(result)
-        return
-    for row in rows:
-        cells = [row["name"], str(row["label"]), f"{row['probability']:.4f}"]
-        for label, probability in zip(classes, row.get("probabilities", ()), strict=False):
-            cells.append(f"{label}={probability:.4f}")
-        echo(*cells)
-
-
-def _known(guess: "TaskGuess") -> str:
-    """The task of a guess, named on standard error. Raises UnknownTaskError if it is none."""
-    ranked = sorted(guess.posterior.items(), key=lambda item: -item[1])[:LIKELIEST]
-    likely = ", ".join(f"{name} {probability:.2f}" for name, probability in ranked)
-    if guess.unknown:
-        raise UnknownTaskError(
-            f"the inputs look like none of the tasks (nearest: {likely}); name one with --task"
-        )
-    info(f"task {guess.best} (posterior: {likely})")
-    return guess.best

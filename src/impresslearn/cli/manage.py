@@ -1,6 +1,5 @@
 """Commands on the tasks of a store: list, describe, check, restore and remove them."""
 
-import sys
 from collections.abc import Iterable, Mapping
 from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,12 +11,12 @@ from impresslearn.cli.arguments import (
     Module,
     Store,
     existing_store,
+    load_module,
     open_learner,
     option,
-    own_module,
 )
 from impresslearn.cli.output import echo, print_json, print_table
-from impresslearn.errors import InputError, visible
+from impresslearn.errors import visible
 from impresslearn.tables import format_value, size
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def versions(store: Store, task: Task, module: Module = None, as_json: AsJson = 
         _print_tasks(learner.versions(task), as_json)
 
 
-def info_(
+def info(
     store: Store,
     task: Annotated[str | None, typer.Argument(metavar="TASK", help="One of its tasks.")] = None,
     module: Module = None,
@@ -57,16 +56,18 @@ def info_(
     from impresslearn.store import describe_store
 
     if task is None:
-        facts = describe_store(existing_store(store))
+        facts = describe_store(existing_store(store))  # needs no --module, unlike a learner
     else:
         with open_learner(store, module, readonly=True, progress=False) as learner:
             known = learner.tasks_[task]
-        facts = _facts(known) | {"labels": list(known.classes), "parts": dict(known.breakdown)}
+        facts = _facts(known)
+        facts["labels"] = list(known.classes)
+        facts["parts"] = dict(known.breakdown)
         facts |= known.history
     if as_json:
         print_json(facts)
-        return
-    _print_facts(facts)
+    else:
+        _print_facts(facts)
 
 
 def verify(store: Store, module: Module = None) -> None:
@@ -76,7 +77,7 @@ def verify(store: Store, module: Module = None) -> None:
     """
     from impresslearn.learner import verify_store
 
-    counts = verify_store(existing_store(store), own_module(module))
+    counts = verify_store(existing_store(store), load_module(module))
     echo(f"{store} is sound: {counts['tasks']:,} tasks, {counts['masks']:,} masks")
 
 
@@ -107,14 +108,11 @@ def remove(
 
     Example: impresslearn remove shops.impress oslo bergen --yes
     """
-    existing_store(store)
-    if not yes:
-        if not sys.stdin.isatty():
-            raise InputError("tasks cannot be brought back; pass --yes to remove them unasked")
-        typer.confirm(visible(f"Remove {', '.join(names)} from {store}?"), err=True, abort=True)
     with open_learner(store, module, progress=False) as learner:
         for name in names:
             learner.tasks_[name]  # raises for an unknown task, before any is removed
+        if not yes:  # without a terminal to answer this stops the command
+            typer.confirm(visible(f"Remove {', '.join(names)} from {store}?"), err=True, abort=True)
         for name in dict.fromkeys(names):
             learner.remove_task(name)
     echo(f"removed {', '.join(names)}")
@@ -140,14 +138,16 @@ def _print_facts(facts: Mapping[str, Any], indent: str = "") -> None:
         if isinstance(value, Mapping):
             echo(label)
             _print_facts(value, indent + "  ")
-        elif isinstance(value, (list, tuple)):
-            echo(f"{label:<24}  {shorten(', '.join(map(str, value)), 80, placeholder=' …')}")
-        else:
-            echo(f"{label:<24}  {format_value(name, value)}")
+            continue
+        text = format_value(name, value)
+        if isinstance(value, (list, tuple)):
+            # A network may have thousands of classes: one line shows the first of them.
+            text = shorten(", ".join(map(str, value)), 80, placeholder=" …")
+        echo(f"{label:<24}  {text}")
 
 
 def _print_tasks(infos: "Iterable[TaskInfo]", as_json: bool) -> None:
-    rows = [_facts(info) for info in infos]
+    rows = [_facts(task) for task in infos]
     if as_json:
         print_json(rows)
         return
@@ -155,14 +155,14 @@ def _print_tasks(infos: "Iterable[TaskInfo]", as_json: bool) -> None:
     print_table(headings, [[str(value) for value in row.values()] for row in rows])
 
 
-def _facts(info: "TaskInfo") -> dict[str, Any]:
+def _facts(task: "TaskInfo") -> dict[str, Any]:
     """A task's row of the table."""
     return {
-        "task": info.name,
-        "role": info.role,
-        "version": info.version,
-        "classes": len(info.classes),
-        "masks": info.num_masks,
-        "bytes": info.bytes,
-        "learned_at": (info.history.get("created_at") or "")[:19],
+        "task": task.name,
+        "role": task.role,
+        "version": task.version,
+        "classes": len(task.classes),
+        "masks": task.num_masks,
+        "bytes": task.bytes,
+        "learned_at": (task.history.get("created_at") or "")[:19],
     }

@@ -1,7 +1,6 @@
 """`impresslearn new` and `advise`: an empty store for tasks like yours, and its best settings."""
 
 import shlex
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,12 +11,9 @@ from impresslearn.cli.arguments import (
     Data,
     LabelColumn,
     Module,
-    Prepare,
-    Quiet,
-    Standardise,
     Store,
+    load_module,
     option,
-    own_network,
     settings_of,
     task_paths,
 )
@@ -29,9 +25,20 @@ if TYPE_CHECKING:
     from impresslearn.learner import Advice
     from impresslearn.networks import Backbone
 
-ROWS_PER_TASK = 1000
-"""Rows of each task that mean and deviation are measured on."""
+MAX_ROWS = 1000  # of each task, that mean and deviation are measured on
 PLACEHOLDER = "STORE.impress"
+
+Standardise = Annotated[
+    bool, option(None, "Scale all inputs by the mean and deviation of DATA.", "--standardise")
+]
+Prepare = Annotated[
+    list[str] | None,
+    option(
+        "KEY=VALUE",
+        "How inputs are prepared, a setting of il.Preprocessing: size=224, mean=[0.5,0.4,0.4], "
+        "shape=[1,28,28]. May be repeated.",
+    ),
+]
 
 
 def new(
@@ -42,13 +49,13 @@ def new(
     ] = "lenet_300_100",
     network: Annotated[
         list[str] | None,
-        option("KEY=VALUE", "A setting of the network: widths=[500,200]. May be repeated."),
+        option(
+            "KEY=VALUE",
+            "A setting of the network, or of il.adapt for your own: num_classes=10, "
+            "widths=[500,200], head=shared. May be repeated.",
+        ),
     ] = None,
     module: Module = None,
-    classes: Annotated[
-        int | None,
-        option("K", "Most classes of a task.", show_default="the most in DATA", min=2),
-    ] = None,
     preset: Annotated[
         str, option("NAME", "Settings that belong together, a name of il.list_presets().")
     ] = "default",
@@ -83,15 +90,15 @@ def new(
     if store.exists():
         raise typer.BadParameter(f"{store} exists already; choose another name")
     settings = settings_of(set_, "--set")
+    network_settings = settings_of(network, "--network")
     tasks, preprocessing = read_typical(task_paths(data), standardise, prepare, label_column)
-    most_classes = max(len(classes_of(task.labels)) for task in tasks.values())
-    shape = input_shape(next(iter(tasks.values())))
+    shape = input_shape(tasks)
     learner = create_learner(
         shape,
-        classes or most_classes,
+        max(len(classes_of(task.labels)) for task in tasks.values()),
         preset=preset,
-        backbone=network_for(module, shape) or backbone,
-        network=settings_of(network, "--network"),
+        backbone=adapted(module, shape, network_settings) or backbone,
+        network=network_settings,
         preprocessing=preprocessing,
         **settings,
     )
@@ -115,7 +122,6 @@ def advise(
     prepare: Prepare = None,
     label_column: LabelColumn = None,
     module: Module = None,
-    quiet: Quiet = False,
 ) -> None:
     """Find the settings that fit tasks like DATA best.
 
@@ -132,44 +138,41 @@ def advise(
     tasks, preprocessing = read_typical(paths, standardise, prepare, label_column)
     advice = find_advice(
         tasks,
-        network_for(module, input_shape(next(iter(tasks.values())))),
+        adapted(module, input_shape(tasks), {}),
         max_bytes=size_of(budget),
         max_seconds=max_seconds,
         preprocessing=preprocessing,
-        progress=not quiet,
     )
     for line in repr(advice).splitlines():
         echo(line)
     echo()
+    new_options = ["--standardise"] if standardise else []
+    for setting in prepare or ():
+        new_options += ["--prepare", setting]
     shared = ["--label-column", label_column] if label_column else []
     shared += ["--module", module] if module else []
-    new = ["--standardise"] if standardise else []
-    for setting in prepare or ():
-        new += ["--prepare", setting]
-    for command in _commands(advice, data, list(paths), new, shared):
-        echo(shlex.join(["impresslearn", *command]))
-
-
-def _commands(
-    advice: "Advice", data: list[str], names: list[str], new: list[str], shared: list[str]
-) -> list[list[str]]:
-    """The arguments of the commands that make the store, learn its basis and then the rest."""
-    method = advice.best.candidate
-    make = ["new", PLACEHOLDER, *data, "--preset", advice.preset, *new, *shared]
-    if method.backbone:
-        make += ["--backbone", method.backbone]
-    for key, value in advice.settings.items():
-        make += ["--set", f"{key}={value}"]
-    if method.masks:
-        make += ["--masks", str(method.masks), "--mask-source", "disjoint"]
-    basis = [text for text, name in zip(data, names, strict=True) if name in advice.basis]
-    rest = [text for text, name in zip(data, names, strict=True) if name not in advice.basis]
-    commands = [make]
+    new_options += _new_options(advice)
+    echo(shlex.join(["impresslearn", "new", PLACEHOLDER, *data, *new_options, *shared]))
+    basis = [text for text, name in zip(data, paths, strict=True) if name in advice.basis]
     if basis:
-        features = ["--features"] if method.features else []
-        commands.append(["learn", PLACEHOLDER, *basis, "--basis", *features, *shared])
-    commands.append(["learn", PLACEHOLDER, *rest, *shared])
-    return commands
+        features = ["--features"] if advice.best.candidate.features else []
+        learn_basis = ["impresslearn", "learn", PLACEHOLDER, *basis, "--basis", *features]
+        echo(shlex.join([*learn_basis, *shared]))
+    # `learn` skips the basis tasks, which the command above has learned from the same data.
+    echo(shlex.join(["impresslearn", "learn", PLACEHOLDER, *data, *shared]))
+
+
+def _new_options(advice: "Advice") -> list[str]:
+    """The options of `new` for the recommended method."""
+    method = advice.best.candidate
+    options = ["--preset", advice.preset]
+    if method.backbone:
+        options += ["--backbone", method.backbone]
+    for key, value in advice.settings.items():
+        options += ["--set", f"{key}={value}"]
+    if method.masks:
+        options += ["--masks", str(method.masks), "--mask-source", "disjoint"]
+    return options
 
 
 def read_typical(
@@ -192,36 +195,18 @@ def read_typical(
         # The first table with named columns sets their order for all others.
         columns = columns or reader.column_names(path)
         tasks[name] = replace(reader, columns=columns).examples(path)
-    first = next(iter(tasks.values()))
-    settings = {"pixels": first.pixels, "columns": columns} | settings
+    typical = next(iter(tasks.values()))
+    settings = {"pixels": typical.pixels, "columns": columns} | settings
     if standardise:
-        sample = _sample(tasks.values(), first.pixels)
-        return tasks, Preprocessing.standardising(sample, **settings)
+        return tasks, Preprocessing.standardising(_sample(tasks, typical.pixels), **settings)
     preprocessing = Preprocessing(**settings)
-    line = None if preprocessing.normalises else unusual_scale(first)
+    line = None if preprocessing.normalises else unusual_scale(typical)
     if line:
         info(f"warning: {line}; networks are likely to learn them better with --standardise")
     return tasks, preprocessing
 
 
-def input_shape(examples: "Examples | StreamedExamples") -> Any:
-    """The shape of one input."""
-    import numpy as np
-
-    return examples.inputs_at(np.array([0]))[0].shape  # type: ignore[union-attr]  # one tensor
-
-
-def network_for(module: str | None, shape: Any) -> "Backbone | None":
-    """The user's own network for inputs of this shape; None without one."""
-    from torch import nn
-
-    from impresslearn.networks import adapt
-
-    network = own_network(module)
-    return adapt(network, input_shape=shape) if isinstance(network, nn.Module) else network
-
-
-def _sample(tasks: "Iterable[Examples | StreamedExamples]", pixels: bool) -> "Examples":
+def _sample(tasks: "dict[str, Examples | StreamedExamples]", pixels: bool) -> "Examples":
     """Rows spread over all tasks: a column that hardly varies in one task may vary in others."""
     import numpy as np
     import torch
@@ -229,13 +214,34 @@ def _sample(tasks: "Iterable[Examples | StreamedExamples]", pixels: bool) -> "Ex
     from impresslearn.data import Examples
     from impresslearn.data.examples import one_tensor
 
-    samples = []
-    for task in tasks:
-        count = min(len(task), ROWS_PER_TASK)
-        rows = np.linspace(0, len(task) - 1, count).astype(int)
-        samples.append(one_tensor(task.inputs_at(rows)))
-    shapes = {tuple(sample.shape[1:]) for sample in samples}
-    if len(shapes) > 1:
-        raise InputError(f"DATA have inputs of different shapes: {sorted(shapes)[:3]}")
+    samples: list[torch.Tensor] = []
+    for name, task in tasks.items():
+        rows = np.linspace(0, len(task) - 1, min(len(task), MAX_ROWS)).astype(int)
+        sample = one_tensor(task.inputs_at(rows))
+        if samples and sample.shape[1:] != samples[0].shape[1:]:
+            raise InputError(f"the inputs of {name} differ in shape from the first task's")
+        samples.append(sample)
     inputs = torch.cat(samples)
     return Examples(inputs, np.zeros(len(inputs)), pixels=pixels)
+
+
+def input_shape(tasks: "dict[str, Examples | StreamedExamples]") -> Any:
+    """The shape of one input of the first task."""
+    import numpy as np
+
+    from impresslearn.data.examples import one_tensor
+
+    return one_tensor(next(iter(tasks.values())).inputs_at(np.array([0])))[0].shape
+
+
+def adapted(module: str | None, shape: Any, settings: dict[str, Any]) -> "Backbone | None":
+    """The user's own network for inputs of this shape; None without one."""
+    from impresslearn.networks import adapt
+
+    network = load_module(module)
+    if network is None:
+        return None
+    try:
+        return adapt(network, **{"input_shape": shape} | settings)
+    except TypeError as error:  # a setting that `adapt` does not have
+        raise InputError(f"--network: {error}") from None

@@ -1,0 +1,153 @@
+"""`impresslearn predict`, `evaluate` and `serve`: labels and accuracies out of a store."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from impresslearn.cli.arguments import (
+    AsJson,
+    Data,
+    Device,
+    LabelColumn,
+    Module,
+    Store,
+    open_learner,
+    option,
+    reader_for,
+    task_paths,
+)
+from impresslearn.cli.output import echo, info, print_json, print_table
+from impresslearn.errors import UnknownTaskError
+from impresslearn.tables import percent
+
+if TYPE_CHECKING:
+    from impresslearn.inference import TaskGuess
+
+MAX_NAMED = 5  # tasks of a guess that are printed
+
+
+def predict(
+    store: Store,
+    inputs: Annotated[
+        Path,
+        typer.Argument(metavar="INPUT", help="A .csv, .npy, .npz, an image or a folder of images."),
+    ],
+    task: Annotated[
+        str | None, option("NAME", "The task; by default the inputs are matched to one.")
+    ] = None,
+    label_column: LabelColumn = None,
+    module: Module = None,
+    device: Device = "cpu",
+    as_json: AsJson = False,
+) -> None:
+    """Predict labels for the inputs of a file or folder.
+
+    Prints a line per input: its name or row number, the label and the label's probability, with
+    tabs between; --json gives the probabilities of all classes. Give raw inputs, like the examples
+    that the task was learned from. Without --task all inputs must belong to one task, which the
+    command finds and names on standard error.
+
+    Example: impresslearn predict shops.impress new.csv --task oslo
+    """
+    from impresslearn.data import Prepared
+
+    posterior = None
+    with open_learner(store, module, readonly=True, device=device, progress=False) as learner:
+        named = reader_for(learner, label_column).inputs(inputs)
+        values: Any = named.inputs
+        if learner.preprocessing_ is not None:
+            # The reader has scaled pixels to [0, 1] already; `prepare` has to know that.
+            values = learner.preprocessing_.prepare(named.inputs, named.pixels)
+        if task is None:
+            guess = learner.infer_task(Prepared(values))
+            task = _check_known(guess)
+            posterior = dict(guess.posterior)
+        classes = learner.tasks_[task].classes
+        logits = learner.logits(Prepared(values), task)[:, : len(classes)]
+    rows = []
+    for name, likely in zip(named.names, logits.float().softmax(dim=1).tolist(), strict=True):
+        highest = max(likely)
+        label = classes[likely.index(highest)]
+        rows.append({"name": name, "label": label, "probability": highest, "probabilities": likely})
+    if as_json:
+        print_json({"task": task, "posterior": posterior, "classes": list(classes), "rows": rows})
+        return
+    for row in rows:
+        echo(row["name"], str(row["label"]), f"{row['probability']:.4f}")
+
+
+def _check_known(guess: "TaskGuess") -> str:
+    """The task of a guess, named on standard error. Raises UnknownTaskError if it is none."""
+    ranked = sorted(guess.posterior.items(), key=lambda item: -item[1])[:MAX_NAMED]
+    likely = ", ".join(f"{name} {probability:.2f}" for name, probability in ranked)
+    if guess.unknown:
+        raise UnknownTaskError(
+            f"the inputs look like none of the tasks (nearest: {likely}); name one with --task"
+        )
+    info(f"task {guess.best} (posterior: {likely})")
+    return guess.best
+
+
+def evaluate(
+    store: Store,
+    data: Data,
+    label_column: LabelColumn = None,
+    module: Module = None,
+    device: Device = "cpu",
+    as_json: AsJson = False,
+) -> None:
+    """Print the accuracy of tasks on labelled examples.
+
+    The name of a file, or NAME, says which task it tests.
+
+    Example: impresslearn evaluate shops.impress tests/*.csv
+    """
+    rows: list[dict[str, Any]] = []
+    with open_learner(store, module, readonly=True, device=device, progress=False) as learner:
+        reader = reader_for(learner, label_column)
+        for name, path in task_paths(data).items():
+            learner.tasks_.learned(name)  # an unknown name fails before its file is read
+            examples = reader.examples(path)
+            accuracy = learner.score(examples, name)
+            rows.append({"task": name, "accuracy": accuracy, "examples": len(examples)})
+    if as_json:
+        print_json(rows)
+        return
+    cells = [[row["task"], percent(row["accuracy"]), f"{row['examples']:,}"] for row in rows]
+    if len(rows) > 1:
+        mean = sum(row["accuracy"] for row in rows) / len(rows)
+        cells.append(["mean", percent(mean), f"{sum(row['examples'] for row in rows):,}"])
+    print_table(("task", "accuracy", "examples"), cells)
+
+
+def serve(
+    store: Store,
+    host: Annotated[str, option("NAME", "The address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, option("N", "The port to listen on; 0 takes a free one.", min=0, max=65535)
+    ] = 8000,
+    token: Annotated[
+        str | None,
+        option(
+            "TEXT",
+            "A bearer token that every request except /health and /docs needs. Prefer the "
+            "environment variable: other users can see options in the list of processes.",
+            envvar="IMPRESSLEARN_TOKEN",
+        ),
+    ] = None,
+    max_bytes: Annotated[int, option("N", "Most bytes of a request's body.", min=1)] = 16 * 2**20,
+    module: Module = None,
+) -> None:
+    """Answer predictions over HTTP.
+
+    http://HOST:PORT/docs documents the requests. The server answers with tasks that you learn into
+    STORE while it runs. It ends on SIGTERM or Ctrl-C, after the requests under way.
+
+    Example: impresslearn serve shops.impress --port 8000
+    """
+    from impresslearn.serve import ServeSettings, run_server
+
+    settings = ServeSettings(token=token, max_bytes=max_bytes)
+    with open_learner(store, module, readonly=True, progress=False) as learner:
+        run_server(learner, settings, host=host, port=port)
