@@ -23,13 +23,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from typing_extensions import Unpack
 
 from impresslearn.checks import check_choice
 from impresslearn.coefficients.quantisation import Grid, rounded_tensors
 from impresslearn.coefficients.quantized_parameters import QuantizedParameters
 from impresslearn.errors import InputError
-from impresslearn.methods.finetuning import FineTuning, TrainingSettings
+from impresslearn.methods.finetuning import FineTuning
 from impresslearn.networks import Backbone
 from impresslearn.networks.layers import MASKABLE, MaskableLayer
 from impresslearn.streams.torchvision import import_extra
@@ -104,7 +103,7 @@ def adapter(
     precision: str = "float32",
     largest: int | None = None,
     bit_price: float | None = None,
-    **settings: Unpack[TrainingSettings],
+    **settings: Any,
 ) -> FineTuning:
     """Trains an adapter of PEFT for every task, on linear layers and, LoRA alone, convolutions.
 

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from impresslearn.checks import check_choice
 from impresslearn.coefficients.masks import masked_weights
+from impresslearn.coefficients.quantisation import rounded_tensors
 from impresslearn.data import Inputs, to_batches
 from impresslearn.data.examples import one_tensor
 from impresslearn.errors import InputError
 from impresslearn.masks.bank import MaskBank
-from impresslearn.methods.probes import rounded_linear
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import checked_examples, training_examples
 from impresslearn.networks.prediction import BATCH, TaskView
@@ -110,6 +110,24 @@ def classifier_bytes(fitted: Any) -> int:
     for name in ("support_vectors_", "n_support_", "dual_coef_", "intercept_"):
         numbers += np.size(getattr(fitted, name))
     return 4 * numbers
+
+
+def rounded_linear(
+    coefficients: np.ndarray, intercepts: np.ndarray, precision: str
+) -> tuple[tuple[np.ndarray, np.ndarray], int]:
+    """A linear classifier's rounded numbers, and their bytes.
+
+    - coefficients: (classes, features), or (1, features) for two classes
+    - precision: as in `rounded_tensors`, with a step for each class (one for all under "coded")
+    """
+    weights = torch.from_numpy(np.asarray(coefficients)).float()
+    offsets = torch.from_numpy(np.asarray(intercepts)).float()
+    if precision == "coded":  # positions by classes of rows and columns: many pixels say nothing
+        values, size = rounded_tensors([offsets, weights], precision, [True, False], matrices=1)
+    else:
+        values, size = rounded_tensors([offsets, weights.t()], precision, [True, False])
+        values[1] = values[1].t()
+    return (values[1].contiguous().numpy(), values[0].contiguous().numpy()), size
 
 
 class BestMask:

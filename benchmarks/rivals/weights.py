@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
-from typing_extensions import Unpack
 
 from impresslearn.coefficients.quantisation import Grid, best_steps, rounded_tensors
 from impresslearn.errors import InputError
 from impresslearn.masks.sparsity import Allocation, ones_per_layer
-from impresslearn.methods.finetuning import (
-    FineTuning,
-    StatisticsOf,
-    TrainingSettings,
-    copied_weights,
-)
+from impresslearn.methods.finetuning import FineTuning, copied_weights
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone
 from impresslearn.networks.layers import TUNED
@@ -35,7 +30,7 @@ def pranc(
     precision: str = "float32",
     largest: int | None = None,
     seed: int = 0,
-    **settings: Unpack[TrainingSettings],
+    **settings: Any,
 ) -> FineTuning:
     """A network for every task as a linear combination of random networks.
 
@@ -79,7 +74,7 @@ def nola(
     precision: str = "float32",
     largest: int | None = None,
     seed: int = 0,
-    **settings: Unpack[TrainingSettings],
+    **settings: Any,
 ) -> FineTuning:
     """The frozen network and, for every task, low-rank changes A B of seeded random factors.
 
@@ -137,9 +132,7 @@ def _normal(shape: tuple[int, ...], deviation: float, draws: torch.Generator) ->
     return torch.randn(shape, generator=draws).mul_(deviation)
 
 
-def bitfit(
-    backbone: Backbone, *, statistics: StatisticsOf = "task", **settings: Unpack[TrainingSettings]
-) -> FineTuning:
+def bitfit(backbone: Backbone, *, statistics: str = "task", **settings: Any) -> FineTuning:
     """Trains copies of biases and norms and a head for every task; the weights stay frozen.
 
     - statistics: of norms, and further settings: as of `FineTuning`
@@ -175,7 +168,7 @@ def pruned(
     sparsity: float = 0.95,
     allocation: Allocation = "erdos_renyi",
     largest: int = 3,
-    **settings: Unpack[TrainingSettings],
+    **settings: Any,
 ) -> FineTuning:
     """Trains all weights for every task and keeps the largest, rounded and coded.
 

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from impresslearn.methods import SupSup as SupSup
     from impresslearn.methods import compare as compare
     from impresslearn.methods import evaluate as evaluate
-    from impresslearn.methods import single_mask_accuracy as single_mask_accuracy
     from impresslearn.networks import Backbone as Backbone
     from impresslearn.networks import adapt as adapt
     from impresslearn.networks import create_backbone as create_backbone
@@ -63,7 +62,7 @@ _NAMES = {
     "inference": "TaskGuess score_inference",
     "learner": "Advice ImpressLearner advise charts list_presets load open_store preset",
     "masks": "MaskBank disjoint_bank random_bank",
-    "methods": "FineTuning Hybrid SupSup compare evaluate single_mask_accuracy",
+    "methods": "FineTuning Hybrid SupSup compare evaluate",
     "networks": "Backbone adapt create_backbone list_backbones register_backbone",
     "training.loop": "Recipe",
 }

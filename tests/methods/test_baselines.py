@@ -16,7 +16,6 @@ from impresslearn.methods import (
     Hybrid,
     SequentialFineTuning,
     SupSup,
-    single_mask_accuracy,
 )
 from impresslearn.training import loop
 from impresslearn.training.loop import Recipe
@@ -57,27 +56,14 @@ def test_supsup_keeps_a_mask_a_task_and_predicts_with_it(supsup, backbone):
         right = supsup.predict(test.inputs, task.name) == test.labels
         assert right.mean() == supsup.score(test, task.name) > 0.9
         assert info.role == "basis"
-        assert info.bytes == coded(*supsup._learner.bank_.mask(task.name).values()) + 2 + 4 + 28
+        assert info.bytes == coded(*supsup.bank.mask(task.name).values()) + 2 + 4 + 28
         learner.learn_basis(task.name, task.train)  # the basis phase is the same code
         assert learner.tasks_[task.name] == info
         assert learner.score(test, task.name) == supsup.score(test, task.name)
         for method in ("one_shot", "exhaustive"):
             assert supsup.infer_task(test.inputs[:64], method=method).task == task.name
         assert (supsup.predict(test.inputs) == test.labels).mean() > 0.9
-        alone = [single_mask_accuracy(learner, each.name, test) for each in STREAM[:1]]
-        assert (max(alone) < 0.3) == (task.name != STREAM[0].name)  # near chance for others
-
-
-@pytest.mark.parametrize(
-    "norm", ["per_task", *(pytest.param(n, marks=pytest.mark.nightly) for n in ("shared", "batch"))]
-)
-def test_a_single_mask_that_belongs_to_no_task(norm):
-    learner = quick_learner(resnet(norm)).learn_homogeneous("a", pictures(), 2).add_random_masks(1)
-    assert single_mask_accuracy(learner, "a", pictures()) == learner.score(pictures(), "a") > 0.9
-    for mask in ("a/1", "random-0"):
-        assert 0 <= single_mask_accuracy(learner, mask, pictures()) <= 1
-    with pytest.raises(UnknownTaskError, match="no mask named 'b'"):
-        single_mask_accuracy(learner, "b", pictures())
+        assert (learner.score(test, STREAM[0].name) < 0.3) == (task.name != STREAM[0].name)
 
 
 def test_the_hybrid_s_head_is_a_mask():

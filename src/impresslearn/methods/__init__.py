@@ -10,6 +10,4 @@ from impresslearn.methods.finetuning import FineTuning as FineTuning
 from impresslearn.methods.finetuning import SequentialFineTuning as SequentialFineTuning
 from impresslearn.methods.hybrid import Hybrid as Hybrid
 from impresslearn.methods.lora import lora as lora
-from impresslearn.methods.probes import LinearProbe as LinearProbe
 from impresslearn.methods.supsup import SupSup as SupSup
-from impresslearn.methods.supsup import single_mask_accuracy as single_mask_accuracy

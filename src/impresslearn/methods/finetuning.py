@@ -1,20 +1,14 @@
-"""Fine-tuning: separate weights for every task, or one network trained on task after task.
-
-`FineTuning` forgets nothing. With a whole network per task it is the upper bound in accuracy and in
-bytes. Methods that train other parameters give it another `Trainable`. `SequentialFineTuning`
-forgets: it is the lower bound.
-"""
+"""Fine-tuning: separate weights for every task, or one network trained on task after task."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from typing_extensions import TypedDict, Unpack
 
 from impresslearn.checks import ReadOnlySettings, check_choice, check_seed
 from impresslearn.coefficients.learning import COEFFICIENT_RECIPE
@@ -36,9 +30,8 @@ from impresslearn.store.tasks import (
 from impresslearn.training.loop import Recipe, TaskTraining, Trainable, Weights, with_head
 from impresslearn.training.progress import ProgressChoice, progress_for
 
-StatisticsOf = Literal["task", "network"]
+# A task's own head starts from zeros, so it learns faster than the pretrained weights.
 HEAD_RATE = 10.0
-"""Learning rate of a per-task head, which starts from zeros, relative to pretrained weights."""
 # Every method trains on the same number of images by default.
 LENGTH: dict[str, Any] = {
     "epochs": COEFFICIENT_RECIPE.epochs,
@@ -47,15 +40,6 @@ LENGTH: dict[str, Any] = {
     "batch_fraction": COEFFICIENT_RECIPE.batch_fraction,
 }
 FINETUNING_RECIPE = Recipe(optimizer="adam", lr=0.001, schedule="cosine", **LENGTH)
-
-
-class TrainingSettings(TypedDict, total=False):
-    """The settings of `FineTuning` that methods built on it pass on."""
-
-    recipe: Recipe
-    seed: int
-    preprocessing: Preprocessing | None
-    progress: ProgressChoice
 
 
 def require_shared_head(method: str, backbone: Backbone) -> None:
@@ -80,11 +64,10 @@ def copied_weights(weights: Mapping[str, Tensor]) -> Trainable:
 class FineTuning(ReadOnlySettings):
     """Trains separate weights for every task, by default a copy of all maskable weights.
 
-    Every task starts from the frozen network and changes no other task. As an upper bound use a
-    backbone made for training, such as `init="kaiming_normal"`: the signed constants that suit
-    masks end at a lower accuracy.
+    Every task starts from the frozen network and changes no other task, so nothing is forgotten.
 
-    - backbone: the frozen network
+    - backbone: the frozen network. For an upper bound make it with `init="kaiming_normal"`: the
+      signed constants that suit masks end at a lower accuracy
     - recipe: of the training of a task
     - seed: of the order of batches
     - preprocessing, progress: as in `ImpressLearner`
@@ -92,7 +75,6 @@ class FineTuning(ReadOnlySettings):
       statistics of the frozen network
     - make_trainable: a function of the number of examples that returns the `Trainable` of the next
       task; its result is the task's weights and the bytes that store them
-    - role: the role of tasks in `tasks_`
     - precision: "coded" also codes norm statistics
 
     Raises InputError for other statistics and precisions.
@@ -106,22 +88,17 @@ class FineTuning(ReadOnlySettings):
         seed: int = 0,
         preprocessing: Preprocessing | None = None,
         progress: ProgressChoice = "auto",
-        statistics: StatisticsOf = "task",
+        statistics: str = "task",
         make_trainable: Callable[[int], Trainable] | None = None,
-        role: str = "network",
         precision: str = "float32",
     ) -> None:
-        if statistics not in get_args(StatisticsOf):
-            raise InputError(f"statistics must be task or network, got {statistics!r}")
         self.backbone = check_backbone(backbone)
         self.recipe = recipe
         self.seed = check_seed(seed)
         self.preprocessing = preprocessing
         self.progress = progress
-        self.statistics = statistics
-        self.role = role
-        check_choice("precision", precision, PRECISIONS)
-        self.precision = precision
+        self.statistics = check_choice("statistics", statistics, ("task", "network"))
+        self.precision = check_choice("precision", precision, PRECISIONS)
         self._make_trainable = make_trainable or (lambda _: copied_weights(backbone.weights))
         self._infos: dict[str, TaskInfo] = {}
         self._views: dict[str, TaskView] = {}
@@ -175,21 +152,18 @@ class FineTuning(ReadOnlySettings):
         TaskTraining(*task).fit(trainable)
         with torch.no_grad():
             (weights, size), head = trainable.result()
-        stored = None
+        weights = weights | head
+        size += tensor_bytes(head.values())
+        breakdown = {"weights": size, "statistics": 0, "labels": label_map_bytes(classes)}
+        statistics = None
         if phase.statistics is not None:
             stored = store_statistics(
-                self.backbone, phase.statistics, self.precision, weights | head, examples
+                self.backbone, phase.statistics, self.precision, weights, examples
             )
-        breakdown = {
-            "weights": size + tensor_bytes(head.values()),
-            "statistics": stored.nbytes if stored else 0,
-            "labels": label_map_bytes(classes),
-        }
+            statistics, breakdown["statistics"] = stored.values, stored.nbytes
         total = sum(breakdown.values())
-        self._views[name] = TaskView(
-            weights | head, stored.values if stored else None, len(classes)
-        )
-        self._infos[name] = TaskInfo(name, self.role, classes, 0, total, breakdown)
+        self._views[name] = TaskView(weights, statistics, len(classes))
+        self._infos[name] = TaskInfo(name, "learned", classes, 0, total, breakdown)
 
 
 class SequentialFineTuning(FineTuning):
@@ -205,7 +179,7 @@ class SequentialFineTuning(FineTuning):
     Raises InputError if each task has its own head.
     """
 
-    def __init__(self, backbone: Backbone, **settings: Unpack[TrainingSettings]) -> None:
+    def __init__(self, backbone: Backbone, **settings: Any) -> None:
         require_shared_head("SequentialFineTuning", backbone)
         super().__init__(backbone, **settings)
 
@@ -220,8 +194,10 @@ class SequentialFineTuning(FineTuning):
         self._learn(name, data, lambda _: copied_weights(self._network.weights), seed, phase)
         self._network = self._views[name]
         if len(self.tasks_) > 1:
-            info, size = self.tasks_[name], self.tasks_[name].breakdown["labels"]
-            self._infos[name] = replace(info, bytes=size, breakdown={"labels": size})
+            size = self.tasks_[name].breakdown["labels"]
+            breakdown = {"labels": size}
+            self._infos[name] = replace(self.tasks_[name], bytes=size, breakdown=breakdown)
+        # Earlier tasks are predicted by the network as it is now: this is what forgets them.
         for other, info in self.tasks_.items():
             self._views[other] = replace(self._network, num_classes=len(info.classes))
         return self

@@ -1,8 +1,4 @@
-"""The hybrid of the paper's appendix: ImpressLearn's body with SupSup's head.
-
-All layers but the last combine the bank's masks. The last layer gets a binary mask per task, which
-edge-popup trains at the same time.
-"""
+"""The hybrid of the paper's appendix: ImpressLearn's body with SupSup's head."""
 
 from __future__ import annotations
 
@@ -30,6 +26,9 @@ HYBRID_RECIPE = Recipe(optimizer="adam", lr=0.02, schedule="cosine", **LENGTH)
 
 class Hybrid(FineTuning):
     """Learns coefficients for the hidden layers and a mask for the head, task by task.
+
+    All layers but the last combine the bank's masks. Edge-popup trains the mask of the last layer
+    at the same time.
 
     - backbone: the frozen network, with at least two maskable layers and one head for all tasks
     - bank: masks to combine; empty by default, for `learn_basis` to fill
@@ -60,7 +59,6 @@ class Hybrid(FineTuning):
             preprocessing=self.settings.preprocessing,
             progress=self._learner.progress,
             make_trainable=self._trainable,
-            role="learned",
         )
         layers, sparsity = backbone.layers, self.settings.sparsity
         self._head_ones = ones_per_layer(layers, sparsity, self.settings.allocation)[-1]
@@ -94,21 +92,22 @@ class Hybrid(FineTuning):
         return self._learner.zero_shot_score(data, classes)
 
     def _trainable(self, examples: int) -> Trainable:
-        backbone, head = self.backbone, self.backbone.layers[-1:]
+        backbone, head = self.backbone, self.backbone.layers[-1]
         *alphas, last = equal_alphas(self.bank)
         for alpha in alphas:
             alpha.requires_grad_(True)
         ones, device = [self._head_ones], backbone.device
-        scores = PopupScores.create(head, ones, self.seed, "score", device)
+        scores = PopupScores.create([head], ones, self.seed, "score", device)
 
         def weights() -> tuple[Weights, float]:
+            # The mixture covers the last layer too; the weights under the head's mask replace it.
             mixed = mix(self.bank, backbone.weights, [*alphas, last])
             return mixed | scores.weights(backbone.weights), 0.0
 
         def result() -> tuple[Weights, int]:
-            """The weights, and the bytes: coefficients in float32 and the head's coded mask."""
-            masks = scores.masks()
-            rows = [masks[layer.name].reshape(layer.units, -1).cpu().numpy() for layer in head]
-            return weights()[0], tensor_bytes(alphas) + len(encode_mask(rows))
+            # The head's mask costs what the codec makes of it; the coefficients are float32.
+            mask = scores.masks()[head.name].reshape(head.units, -1)
+            size = tensor_bytes(alphas) + len(encode_mask([mask.cpu().numpy()]))
+            return weights()[0], size
 
         return Trainable([*alphas, *scores.tensors], weights, result)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
-from typing_extensions import Unpack
 
 from impresslearn.checks import check_integer, check_seed
 from impresslearn.coefficients.quantisation import check_largest, rounded_tensors
-from impresslearn.methods.finetuning import LENGTH, FineTuning, TrainingSettings
+from impresslearn.methods.finetuning import LENGTH, FineTuning
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone
 from impresslearn.training.loop import Recipe, Trainable, Weights
@@ -26,7 +26,7 @@ def lora(
     rank: int = 4,
     precision: str = "float32",
     largest: int | None = None,
-    **settings: Unpack[TrainingSettings],
+    **settings: Any,
 ) -> FineTuning:
     """Trains W + 2 B A for every task, with B (units, r) and A (r, fan_in) for each layer.
 
@@ -61,6 +61,7 @@ def lora(
         for layer in layers:
             bound = layer.fan_in**-0.5  # as torch initialises a linear layer
             down = (2 * torch.rand(layer.fan_in, rank, generator=draws) - 1) * bound
+            # Only one factor starts at zero: with both at zero neither would have a gradient.
             factors += [torch.zeros(layer.units, rank), down]
         factors = [factor.to(backbone.device).requires_grad_(True) for factor in factors]
 
@@ -71,10 +72,4 @@ def lora(
 
         return Trainable(factors, lambda: (weights_of(factors), 0.0), result)
 
-    return FineTuning(
-        backbone,
-        **settings,
-        make_trainable=make_trainable,
-        role="learned",
-        precision=precision,
-    )
+    return FineTuning(backbone, make_trainable=make_trainable, precision=precision, **settings)
