@@ -112,7 +112,7 @@ def test_norm_statistics_of_supsup_can_be_coded():
     """As those of our tasks are; its masks are anyway, and trained the same."""
     data = pictures(size=16)
     plain, kept = (
-        create_method("supsup", resnet("per_task"), precision=precision, recipe=QUICK)
+        SupSup(resnet("per_task"), precision=precision, basis_recipe=QUICK, progress=False)
         for precision in ("float32", "coded")
     )
     sizes = [each.learn_task("a", data).tasks_["a"].breakdown for each in (plain, kept)]
