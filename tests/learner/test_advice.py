@@ -11,7 +11,7 @@ import torch
 
 import impresslearn as il
 from impresslearn.learner import advice as advice_module
-from impresslearn.learner.presets import PRESETS
+from impresslearn.learner.presets import CANDIDATES, PRESETS
 from toys import QUICK, blobs, lenet, pictures, resnet
 
 TASKS = {f"task-{seed}": blobs(seed, count=120) for seed in range(4)}
@@ -106,19 +106,27 @@ def test_one_task_without_a_limit():
 
 
 def test_methods_suit_the_network(monkeypatch):
-    brief = replace(QUICK, min_steps=3)  # which methods are tried does not depend on the steps
-    for name, preset in PRESETS.items():
-        monkeypatch.setitem(PRESETS, name, replace(preset, task_recipe=brief, basis_recipe=brief))
-    own = advice(backbone=lenet(head="own"), basis=1, max_bytes=400)
-    assert {"readout of the network", "readout under basis masks"} <= methods(own)
+    def suitable(backbone, has_basis=True):
+        return [method for method in CANDIDATES if method.suits(backbone, has_basis)]
+
+    names = {method.name for method in suitable(lenet(head="own"))}
+    assert {"readout of the network", "readout under basis masks"} <= names
+    assert not any(method.basis for method in suitable(lenet(head="own"), has_basis=False))
+    assert {method.preset for method in suitable(lenet())} == {"default", "per_weight"}
     torch.manual_seed(0)
     layers = torch.nn.Linear(16, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)
     trained = il.adapt(torch.nn.Sequential(*layers), head="own")
-    presets = {trial.candidate.preset for trial in advice(backbone=trained, max_bytes=400).trials}
-    assert presets == {"per_weight", "few_labels", "pretrained"}
-    images = {f"task-{seed}": pictures(seed, count=40) for seed in range(2)}
-    found = advice(images, resnet("per_task", head="own"), max_bytes=3000)
-    assert "needs" in found.skipped["readout of the network"] or found.skipped
+    assert {method.preset for method in suitable(trained)} == {
+        "per_weight",
+        "few_labels",
+        "pretrained",
+    }
+    # A readout cannot use norm statistics per task: `advise` skips it with the learner's line.
+    readout = tuple(method for method in CANDIDATES if method.name == "readout of the network")
+    monkeypatch.setattr(advice_module, "CANDIDATES", readout)
+    network = resnet("per_task", head="own")
+    with pytest.raises(il.InputError, match="no method could be tried: .*norm"):
+        advice({"a": pictures(0, count=40)}, network, max_bytes=3000)
 
 
 @pytest.mark.parametrize(
