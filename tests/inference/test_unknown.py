@@ -68,8 +68,8 @@ def test_of_narrow_inputs_each_value_is_kept_in_a_byte(columns):
     own = torch.randn(4000, columns, generator=generator) + levels
     profile = task_profile(backbone, view, own[:512])
     found = profile.inputs
-    assert (found.groups, len(found.levels)) == ((), columns)
-    assert torch.allclose(torch.tensor(found.levels), levels, atol=0.2)
+    assert (found.groups, len(found.means)) == ((), columns)
+    assert torch.allclose(torch.tensor(found.means), levels, atol=0.2)
     assert profile.nbytes == len(encode_profile(profile)) == 21 + columns + columns % 2
     assert decode_profile(encode_profile(profile)) == profile
     for size in (1, 8, 50):

@@ -60,7 +60,7 @@ mostly chance (4 rotated digits: 83 in place of 66% right)."""
 DISTANCE_WEIGHT = 0.25
 """Of a squared distance, whose six parts are not independent: half of a Gaussian's. A half brings
 digits one to three points more and costs sentences ten (78 in place of 88% from one)."""
-# Of few features all levels are known, and values depend on each other: the share of a Gaussian's
+# Of few features all means are known, and values depend on each other: the share of a Gaussian's
 # evidence that counts, and a temperature at which predictions say half (chosen on three kinds of
 # tables).
 FEW_FEATURES_WEIGHT, FEW_FEATURES_TEMPERATURE = 0.75, 0.2
@@ -258,8 +258,8 @@ def _judge(
     _, in_order, losses_in_order = zip(*sorted(judged), strict=True)
     lowest, best, logits, winner = leader
     odds = unknown_odds(backbone, winner.profile, inputs, logits)
-    levels = torch.tensor([*losses_in_order, lowest - odds], dtype=torch.float64)
-    likely = (-levels).softmax(dim=0)
+    losses_and_none = torch.tensor([*losses_in_order, lowest - odds], dtype=torch.float64)
+    likely = (-losses_and_none).softmax(dim=0)
     return _guess(in_order, likely[:-1], best, float(likely[-1]), method)
 
 
@@ -269,7 +269,7 @@ def input_mismatch(
     """(T,) how much the inputs differ from each task's own, in nats; 0 without statistics.
 
     A squared distance times `DISTANCE_WEIGHT` and the root of the number of inputs. Of few features
-    all levels are known: a Gaussian's evidence, all of it independent, times `FEW_FEATURES_WEIGHT`.
+    all means are known: a Gaussian's evidence, all of it independent, times `FEW_FEATURES_WEIGHT`.
     """
     mismatch = torch.zeros(len(tasks), dtype=torch.float64)
     for few in (True, False):
@@ -282,7 +282,7 @@ def input_mismatch(
             continue
         places, statistics_of = list(known), list(known.values())
         seen = signals(backbone, inputs, logits[places])
-        usual = 2.0 + len(statistics_of[0].levels)
+        usual = 2.0 + len(statistics_of[0].means)
         away = distances(statistics_of, seen).mean(dim=1).double() - usual
         if few:
             spreads = away.new_tensor([statistics.spread for statistics in statistics_of]).log()

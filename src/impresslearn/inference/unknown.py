@@ -7,7 +7,7 @@ accepted: by entropy 45 / 11 / 0%, by energy 95 / 44 / 2%, by what the inputs lo
 values or, for token ids, several tensors or inputs of free size, the task's logits. Kept are the
 mean and root mean square of an input, and the quietest of 256 groups of values: what hardly varies
 within a task gives noise and other permutations away. Of inputs of at most 32 values, such as the
-columns of a table, the level of each value is kept.
+columns of a table, the mean of each value is kept.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ GROUPS = 256
 QUIET = 4
 """Groups of values that are kept: the ones of least variance."""
 FEW_FEATURES = 32
-"""Inputs of up to this number of values keep the level of each one."""
-STEPS_PER_SPREAD = 8
-"""Levels of few features are kept in a byte each, as multiples of an eighth of their spread."""
+"""Inputs of up to this number of values keep the mean of each one."""
+PARTS_PER_SPREAD = 8
+"""Means of few features are kept in a byte each, as multiples of an eighth of their spread."""
 MIN_SPREAD = 0.25
 """The least spread of a group, as a share of the root mean square of an input."""
 MAX_PART = 16.0
@@ -48,58 +48,61 @@ SEVERAL, MAX_INDEPENDENT = 8, 16
 class InputStatistics:
     """Statistics of a task's own inputs; 28 bytes, or for few features 18 and one per value.
 
-    All numbers are float16, but levels of few features are multiples of an eighth of their spread.
+    All numbers are float16, but means of few features are multiples of an eighth of their spread.
 
     - moments: mean and standard deviation of an input's mean, mean and standard deviation of its
       root mean square, and their correlation.
     - groups: which groups are quiet; none if every value is its own group.
-    - levels: the groups' means.
+    - means: of the groups, or of each value.
     - spread: the groups' standard deviation.
     - limits: (a, b) of a + b / √n, which the mean distance of n own inputs exceeds once in 20.
     """
 
     moments: tuple[float, ...]
     groups: tuple[int, ...]
-    levels: tuple[float, ...]
+    means: tuple[float, ...]
     spread: float
     limits: tuple[float, ...]
 
     @classmethod
     def of(cls, groups: Sequence[int], numbers: Sequence[float]) -> InputStatistics:
         """From the groups, and all numbers in the order of `numbers`."""
-        levels, (spread, *limits) = numbers[5:-3], numbers[-3:]
-        return cls(tuple(numbers[:5]), tuple(groups), tuple(levels), spread, tuple(limits))
+        means, (spread, *limits) = numbers[5:-3], numbers[-3:]
+        return cls(tuple(numbers[:5]), tuple(groups), tuple(means), spread, tuple(limits))
 
     @classmethod
-    def of_few_features(cls, steps: Sequence[int], numbers: Sequence[float]) -> InputStatistics:
-        """From levels in eighths of the spread, and the other numbers in their order."""
-        levels = [step * numbers[5] / STEPS_PER_SPREAD for step in steps]
-        return cls.of((), [*numbers[:5], *levels, *numbers[5:]])
+    def of_few_features(
+        cls, rounded_means: Sequence[int], numbers: Sequence[float]
+    ) -> InputStatistics:
+        """From means in eighths of the spread, and the other numbers in their order."""
+        means = [rounded * numbers[5] / PARTS_PER_SPREAD for rounded in rounded_means]
+        return cls.of((), [*numbers[:5], *means, *numbers[5:]])
 
     @property
     def has_few_features(self) -> bool:
-        """Whether every value has its own level."""
+        """Whether every value has its own mean."""
         return not self.groups
 
     @property
-    def steps(self) -> list[int]:
-        """Levels in eighths of the spread."""
-        return [round(level / self.spread * STEPS_PER_SPREAD) for level in self.levels]
+    def rounded_means(self) -> list[int]:
+        """Means of few features in eighths of the spread, as a store keeps them."""
+        return [round(mean / self.spread * PARTS_PER_SPREAD) for mean in self.means]
 
     @property
     def nbytes(self) -> int:
         """Bytes that a store keeps."""
-        count = len(self.levels)
+        count = len(self.means)
         return 17 + count + count % 2 if self.has_few_features else 16 + 3 * QUIET
 
     @property
     def numbers(self) -> tuple[float, ...]:
-        """Moments, levels, spread and limits: everything but the groups."""
-        return (*self.moments, *self.levels, self.spread, *self.limits)
+        """Moments, means, spread and limits: everything but the groups."""
+        return (*self.moments, *self.means, self.spread, *self.limits)
 
     def excess(self, signals: Tensor) -> float:
         """By how many widths of the threshold inputs exceed it; above 0 they look foreign."""
         offset, width = self.limits
+        # Inputs of a batch resemble one another: beyond 16 they narrow the mean no further.
         root = math.sqrt(min(len(signals), MAX_INDEPENDENT))
         mean = float(distances([self], signals).mean())
         return (mean - offset - width / root) / (max(width, 0.1) / root)
@@ -136,6 +139,7 @@ def task_profile(backbone: Backbone, view: TaskView, inputs: Tensor | Inputs) ->
     - inputs: its own inputs (n, ...), of which the first 512 are used.
     """
     own = inputs[:PROFILED_INPUTS]
+    # Shuffled features stand for foreign inputs: a task is learned without seeing any.
     shuffled = own.map(_shuffled) if isinstance(own, Inputs) else _shuffled(own)
     logits = view.outputs(backbone, own)
     relative = []
@@ -151,27 +155,28 @@ def task_profile(backbone: Backbone, view: TaskView, inputs: Tensor | Inputs) ->
 def distances(known: Sequence[InputStatistics], signals: Tensor) -> Tensor:
     """(T, n) squared distances of signals from T tasks' own inputs, in standard deviations.
 
-    The parts of a distance, two and one per level, are clipped; for own inputs the mean is about 2
-    and the number of levels.
+    The parts of a distance, two and one per mean, are clipped; for own inputs the mean is about 2
+    and the number of means.
 
     - known: statistics of T tasks, all with few features or none.
     - signals: (n, d), or (T, n, d) if each task has its own.
     """
     numbers = signals.new_tensor([statistics.numbers for statistics in known])
     mean, mean_spread, size, size_spread, correlation = numbers[:, :5, None].unbind(1)
+    # Inputs of equal size or mean, such as normalised images, have no spread to divide by.
     least = (1e-3 * size).clamp_min(1e-6)
     first = (signals.mean(dim=-1) - mean) / torch.maximum(mean_spread, least)
     second = (_size(signals) - size) / torch.maximum(size_spread, least)
     moved = first.square() - 2 * correlation * first * second + second.square()
     distance = (moved / (1 - correlation**2)).clamp(max=MAX_PART)
-    levels, spread = numbers[:, None, 5:-3], numbers[:, None, -3, None]
-    means = signals
+    means, spread = numbers[:, None, 5:-3], numbers[:, None, -3, None]
+    values = signals
     if not known[0].has_few_features:
         groups = torch.tensor([statistics.groups for statistics in known], device=signals.device)
-        means = _group_means(signals).expand(len(known), *signals.shape[-2:-1], -1)
-        means = means.gather(2, groups[:, None].expand(-1, means.shape[1], -1))
+        values = _group_means(signals).expand(len(known), *signals.shape[-2:-1], -1)
+        values = values.gather(2, groups[:, None].expand(-1, values.shape[1], -1))
         spread = torch.maximum(spread, (MIN_SPREAD * size[..., None]).clamp_min(1e-6))
-    away = (means - levels) / spread
+    away = (values - means) / spread
     return distance + away.square().clamp(max=MAX_PART).sum(dim=-1)
 
 
@@ -200,7 +205,7 @@ def largest_entropy(num_classes: int) -> float:
 def _input_statistics(own: Tensor, few: bool) -> InputStatistics | None:
     """Statistics of own signals, or None if float16 is too small for them.
 
-    - few: whether each value has its own level.
+    - few: whether each value has its own mean.
     """
     # Limits are measured on every other input, the rest is fitted: on inputs that it was fitted on,
     # a quiet group would be quieter than it is.
@@ -225,20 +230,20 @@ def _input_statistics(own: Tensor, few: bool) -> InputStatistics | None:
 
 def _fitted(own: Tensor, limits: Tensor, few: bool) -> InputStatistics:
     """The statistics of these signals, with these limits."""
-    means, sizes = own.mean(dim=1), _size(own)
-    pair = torch.stack([means, sizes])
+    averages, sizes = own.mean(dim=1), _size(own)
+    pair = torch.stack([averages, sizes])
     correlation = torch.corrcoef(pair)[0, 1].nan_to_num().clamp(-0.99, 0.99)
-    moments = torch.stack([means.mean(), means.std(), sizes.mean(), sizes.std(), correlation])
+    moments = torch.stack([averages.mean(), averages.std(), sizes.mean(), sizes.std(), correlation])
     if few:
         spread = own.var(dim=0).mean().sqrt().clamp_min(1e-3 * sizes.mean() + 1e-6).half()
-        steps = (own.mean(dim=0) / spread * STEPS_PER_SPREAD).round().clamp(-127, 127)
+        rounded_means = (own.mean(dim=0) / spread * PARTS_PER_SPREAD).round().clamp(-127, 127)
         numbers = torch.cat([moments, spread[None], limits]).half()
-        whole = [int(step) for step in steps.nan_to_num().tolist()]
+        whole = [int(rounded) for rounded in rounded_means.nan_to_num().tolist()]
         return InputStatistics.of_few_features(whole, numbers.tolist())
     groups = _group_means(own)
     quiet = groups.std(dim=0).argsort()[torch.arange(QUIET) % groups.shape[1]]
-    spread, levels = groups[:, quiet].var(dim=0).mean().sqrt(), groups[:, quiet].mean(dim=0)
-    numbers = torch.cat([moments, levels, spread[None], limits])
+    spread, means = groups[:, quiet].var(dim=0).mean().sqrt(), groups[:, quiet].mean(dim=0)
+    numbers = torch.cat([moments, means, spread[None], limits])
     return InputStatistics.of(quiet.tolist(), numbers.half().tolist())
 
 

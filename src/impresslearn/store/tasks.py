@@ -195,10 +195,10 @@ def encode_profile(profile: TaskProfile) -> bytes:
     if not inputs.has_few_features:
         return entropies + bytes(inputs.groups) + np.array(inputs.numbers, dtype="<f2").tobytes()
     numbers = [*inputs.moments, inputs.spread, *inputs.limits]
-    count = len(inputs.steps)
-    levels = bytes([count]) + np.array(inputs.steps, dtype="i1").tobytes()
+    count = len(inputs.rounded_means)
+    means = bytes([count]) + np.array(inputs.rounded_means, dtype="i1").tobytes()
     # Padded to an odd length; profiles of many features have an even length.
-    return entropies + np.array(numbers, dtype="<f2").tobytes() + levels + bytes(count % 2)
+    return entropies + np.array(numbers, dtype="<f2").tobytes() + means + bytes(count % 2)
 
 
 def decode_profile(content: bytes) -> TaskProfile:
@@ -208,8 +208,8 @@ def decode_profile(content: bytes) -> TaskProfile:
         return TaskProfile(own, shuffled)
     if len(content) % 2:
         numbers, count = np.frombuffer(content[4:20], dtype="<f2"), content[20]
-        steps = np.frombuffer(content[21 : 21 + count], dtype="i1")
-        statistics = InputStatistics.of_few_features(steps.tolist(), numbers.tolist())
+        rounded_means = np.frombuffer(content[21 : 21 + count], dtype="i1")
+        statistics = InputStatistics.of_few_features(rounded_means.tolist(), numbers.tolist())
         return TaskProfile(own, shuffled, statistics)
     numbers = np.frombuffer(content[4 + QUIET :], dtype="<f2")
     groups = list(content[4 : 4 + QUIET])
