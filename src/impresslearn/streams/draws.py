@@ -1,9 +1,4 @@
-"""Draws everything random about a stream from an explicit seed.
-
-Each purpose has its own generator, so that asking for fewer training images does not change the
-angles, and task i is the same for any number of tasks. The draws of numpy's `RandomState`, unlike
-`default_rng`, never change between versions (NEP 19).
-"""
+"""Draws everything random about a stream from an explicit seed."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -14,13 +9,15 @@ from impresslearn.checks import check_integer
 from impresslearn.errors import InputError
 
 T = TypeVar("T")
-# A generator depends on the place of its purpose here: append, never reorder.
+# Each purpose has its own generator, so that asking for fewer training images does not change the
+# angles. A generator depends on the place of its purpose here: append, never reorder.
 PURPOSES = ("angles", "permutation", "classes", "test", "validation", "train_size", "customer")
 
 
 def seeded(seed: int, purpose: str, *keys: int) -> np.random.RandomState:
     """The generator for one purpose (of `PURPOSES`); seed: 0 to 2**32 - 1."""
     check_integer("seed", seed, 0, 2**32)
+    # The draws of RandomState, unlike default_rng, never change between versions (NEP 19).
     return np.random.RandomState([int(seed), PURPOSES.index(purpose), *keys])
 
 

@@ -1,8 +1,4 @@
-"""A task and a stream of tasks: names, classes, and data that are made at each access.
-
-A `Task` holds functions without arguments, not tensors, so a stream of 110 permuted MNIST tasks
-holds the pixels once. Nothing is cached: keep `task.train` in a variable to use it twice.
-"""
+"""A task and a stream of tasks: names, classes, and data that are made at each access."""
 
 from __future__ import annotations
 
@@ -35,13 +31,14 @@ class Task:
 
     name: str
     classes: tuple[Label, ...]
+    # Functions, not tensors: a stream of 110 permuted MNIST tasks holds the pixels once.
     load_train: Loader = field(repr=False)
     load_test: Loader = field(repr=False)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def train(self) -> LabelledData:
-        """The training examples, made at each access."""
+        """The training examples, made at each access: keep them in a variable to use them twice."""
         return self.load_train()
 
     @property
