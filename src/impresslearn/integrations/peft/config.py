@@ -61,6 +61,7 @@ class ImpressConfig(PeftConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        # Saved with the adapter; PEFT chooses the tuner by it when it loads one.
         self.peft_type = IMPRESS
         self.num_masks = check_integer("num_masks", self.num_masks, 1, MASK_LIMIT)
         self.seed = check_integer("seed", self.seed, 0)

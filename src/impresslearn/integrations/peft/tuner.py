@@ -63,6 +63,7 @@ class ImpressModel(BaseTuner):
         if isinstance(target, ImpressLayer):
             target.update_layer(adapter_name, peft_config)
             return
+        # torch.compile puts this before names, and the masks are drawn from the name.
         layer = wrapped(target, current_key.removeprefix("_orig_mod."))
         layer.set_adapter(self.active_adapters)
         layer.update_layer(adapter_name, peft_config)
