@@ -1,9 +1,6 @@
 """Jobs: the independent pieces of work that a target is made of, and the files of their results.
 
-A job is a function of `benchmarks.work`, plain settings, and the jobs whose results it needs. Its
-key is a hash of all three, so the same mask is trained once, whichever figures ask for it. A result
-is written in one step as soon as it is there: a run that is killed loses the jobs that were running
-and no others, and the same command goes on with what is missing.
+A job is a function of `benchmarks.work`, plain settings, and the jobs whose results it needs.
 """
 
 from __future__ import annotations
@@ -79,6 +76,7 @@ class Job:
     @cached_property
     def key(self) -> str:
         """32 hex digits for the function's name, the settings and the keys of the needed jobs."""
+        # So the same mask is trained once, whichever figures ask for it.
         needs = [need.key for need in self.needs]
         content = [self.function.__name__, dict(self.settings), needs]
         text = json.dumps(content, sort_keys=True, allow_nan=False)
@@ -178,6 +176,7 @@ def run_jobs(
         # Those whose needs are done; few jobs need others, and these need none.
         ready = [job for job in waiting if keys.isdisjoint(need.key for need in job.needs)]
         for job, outcome in _work(ready, cache, place, workers or cpu_count(), backend):
+            # At once: a killed run loses the running jobs alone, and goes on with the rest.
             cache.save(job, outcome)
             advance()
         done = {job.key for job in ready}

@@ -1,8 +1,6 @@
 """What `python -m benchmarks speed` measures: steps, whole epochs, tasks and memory.
 
-Each figure is measured beside its reference in the same run. Both run in turn, in short blocks of
-consecutive calls as a training loop makes them, and the minimum of each counts: on a machine that
-others use too, noise only ever adds time.
+Each figure is measured beside its reference in the same run.
 """
 
 from __future__ import annotations
@@ -120,11 +118,9 @@ def inference() -> Iterator[Record]:
 
 
 def epochs() -> Iterator[Record]:
-    """One epoch of 60,000 images, by coefficients at N = 100 and by edge-popup.
-
-    Ours runs whole, through the learner's own loop. The loader and the step of the references, with
-    images transformed one by one, are timed on 40 batches and scaled to the epoch.
-    """
+    """One epoch of 60,000 images, by coefficients at N = 100 and by edge-popup."""
+    # Ours runs whole. The loader and the step of the references, with images transformed one by
+    # one, would take minutes: they are timed on 40 batches and scaled to the epoch.
     backbone, rng = _lenet(), np.random.default_rng(0)
     images = rng.integers(0, 256, (IMAGES, 28, 28), dtype=np.uint8)
     labels = rng.integers(0, 10, IMAGES)
@@ -295,6 +291,8 @@ def minima(
     """
     for action in actions:
         action()
+    # In turn, in short blocks of consecutive calls as a training loop makes them. The minimum
+    # counts: on a machine that others use too, noise only ever adds time.
     best = [float("inf")] * len(actions)
     rounds, started = 0, time.perf_counter()
     while rounds < least or time.perf_counter() - started < seconds:

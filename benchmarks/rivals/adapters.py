@@ -243,13 +243,11 @@ def _adapted(
 def round_adapter(
     trained: Mapping[str, Tensor], precision: str, largest: int | None, config: Mapping[str, Any]
 ) -> int:
-    """Rounds an adapter's parameters in place to what is kept of them; its bytes.
-
-    Matrices lie around zero and are rounded column by column of r; vectors and RandLoRA's gamma are
-    rounded around their middle. VB-LoRA keeps of its logits (…, num_vectors) the topk: their
-    indices of log2(num_vectors) bits each, and how far all but the largest lie below it, which is
-    what counts in a softmax.
-    """
+    """Rounds an adapter's parameters in place to what is kept of them; its bytes."""
+    # Matrices lie around zero and are rounded column by column of r; vectors and RandLoRA's gamma
+    # are rounded around their middle. VB-LoRA keeps of its logits (…, num_vectors) the topk: their
+    # indices of log2(num_vectors) bits each, and how far all but the largest lie below it, which
+    # is what counts in a softmax.
     logits = [value for name, value in trained.items() if "vblora_logits" in name]
     names = [name for name in trained if "vblora_logits" not in name]
     names.sort(key=lambda name: _lies_off_zero(name, trained[name]))

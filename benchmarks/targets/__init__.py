@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from benchmarks.targets import entries, frontier, masks, parameters, tasks
+from benchmarks.targets import entries, masks, parameters, tasks
 from benchmarks.targets.benchmarks import Benchmark, find_benchmark
 from benchmarks.targets.plan import (
     Plan,
@@ -36,7 +36,7 @@ JOBS: dict[str, Jobs] = {
     "hybrid": masks.hybrid,
     "task-order": tasks.task_order,
     "overlap": masks.overlap,
-    "frontier": frontier.accuracy_and_bytes,
+    "frontier": entries.accuracy_and_bytes,
     "few-labels": tasks.few_labels,
     "forgetting": tasks.forgetting,
     "task-inference": tasks.task_inference,
@@ -47,11 +47,11 @@ JOBS: dict[str, Jobs] = {
 DERIVED: dict[str, Callable[[list[Row]], list[Row]]] = {
     "task-order": tasks.with_tests,
     "overlap": masks.by_layer,
-    "frontier": frontier.with_budgets,
+    "frontier": entries.with_budgets,
     "forgetting": tasks.with_searches,
 }
 BENCHMARKS: dict[str, Callable[[str, str], Benchmark]] = {
-    "frontier": frontier.benchmark_of_evaluation,
+    "frontier": entries.benchmark_of_evaluation,
     "few-labels": tasks.spread_rotations,
 }
 

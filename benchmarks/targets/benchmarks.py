@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.jobs import Job
 from benchmarks.targets.plan import table_of
-from benchmarks.work.evaluation import infer_task
+from benchmarks.work.inference import infer_task
 from benchmarks.work.learning import learn_by_settings, train_mask
 from impresslearn.learner.presets import preset as find_preset
 from impresslearn.training.loop import Recipe

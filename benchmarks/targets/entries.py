@@ -1,4 +1,4 @@
-"""Methods as tables of the TOML files, the jobs that they become, and the targets of small tasks.
+"""Methods as tables of the TOML files, the jobs that they become, and the targets made of them.
 
 An entry is one of these:
 - ours: preset; learner: changes of its settings; masks: how many random masks, or "basis", the
@@ -11,17 +11,21 @@ network. rates, rounded and smoothed say what is tried: see `development_trials`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
+from statistics import fmean
 from typing import Any
 
 from benchmarks.jobs import Job
-from benchmarks.targets.benchmarks import Benchmark, disjoint_masks
-from benchmarks.targets.plan import VALUES, Planned, Table, table_of
+from benchmarks.targets.benchmarks import Benchmark, disjoint_masks, find_benchmark
+from benchmarks.targets.plan import VALUES, Planned, Row, Table, table_of
 from benchmarks.work.learning import learn_by_name, learn_by_settings
 from impresslearn.learner.presets import preset as find_preset
 
+# Bytes at which ours and the others are compared.
+BUDGETS = (100, 300, 700, 1200, 2500, 3500, 5000, 6500, 8000, 12_000, 16_000, 32_000)
+OURS = "ImpressLearn"  # what the names of our methods start with
 SMOOTHING = 0.05  # of labels, if it is tried on development tasks
 OF_THE_NETWORK = ("norm", "head", "init", "gain")
 TIMED = (*VALUES, "seconds")
@@ -110,3 +114,81 @@ def _ours(benchmark: Benchmark, entry: Table) -> dict[str, Any]:
 
 def _recipe(entry: Table) -> dict[str, Any]:
     return entry.get("recipe", {}) | {key: entry[key] for key in ("lr",) if key in entry}
+
+
+def benchmark_of_evaluation(name: str, scale: str) -> Benchmark:
+    """The benchmark of scale `small` or smoke, with the seeds of its evaluation."""
+    benchmark = find_benchmark(name, "small" if scale == "paper" else scale)
+    return replace(
+        benchmark, seeds=tuple(_frontier_methods(benchmark, scale)["evaluation"]["seeds"])
+    )
+
+
+def accuracy_and_bytes(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
+    """Every method on development and evaluation tasks; all a task alone needs is counted."""
+    # Unrelated tasks (permuted MNIST) are learned over random masks, which cost nothing. Related
+    # ones (rotated MNIST) and images (Split-CIFAR-100) are learned over a trained bank, which all
+    # tasks share and which is not counted, as the network is not. Choices are made on development
+    # tasks; figures are of other networks, other draws of the stream, and the test set.
+    methods = _frontier_methods(benchmark, scale)
+    for entry in (*methods["ours"], *methods["others"]):
+        entry = {**entry, "recipe": methods["recipe"] | entry.get("recipe", {})}
+        yield from _rows(benchmark, entry, methods["evaluation"], "evaluation")
+        for trial in development_trials(entry):
+            yield from _rows(benchmark, trial, methods["development"], "development")
+
+
+def with_budgets(rows: list[Row]) -> list[Row]:
+    """The rows and, for each benchmark and budget, one that compares ours with the others.
+
+    Of either side the setting of the highest mean accuracy on evaluation tasks among those whose
+    mean `prediction_bytes` fit: ours, other: the method and its setting; accuracy, other_accuracy;
+    difference: accuracy minus other_accuracy, in points. Missing sides are left out.
+    """
+    compared = list(rows)
+    for name in dict.fromkeys(row["benchmark"] for row in rows):
+        curves: dict[tuple[str, str], list[Row]] = {}
+        for row in rows:
+            if row["benchmark"] == name and row["role"] == "evaluation":
+                curves.setdefault((row["method"], row["setting"]), []).append(row)
+        for budget in BUDGETS:
+            fitting = [of for of in curves.values() if _mean(of, "prediction_bytes") <= budget]
+            ours = _best(of for of in fitting if of[0]["method"].startswith(OURS))
+            other = _best(of for of in fitting if not of[0]["method"].startswith(OURS))
+            columns = {"benchmark": name, "role": "budget", "budget": budget}
+            compared.append(columns | _compared(ours, other))
+    return compared
+
+
+def _compared(ours: list[Row], other: list[Row]) -> Row:
+    """The measures of two settings, [] where there is none, and their difference."""
+    compared: Row = {}
+    for rows, side, accuracy in ((ours, "ours", "accuracy"), (other, "other", "other_accuracy")):
+        if rows:
+            compared[side] = f"{rows[0]['method']}: {rows[0]['setting']}"
+            compared[accuracy] = _mean(rows, "accuracy")
+    if ours and other:
+        compared["difference"] = 100 * (compared["accuracy"] - compared["other_accuracy"])
+    return compared
+
+
+def _best(curves: Iterable[list[Row]]) -> list[Row]:
+    return max(curves, key=lambda rows: _mean(rows, "accuracy"), default=[])
+
+
+def _mean(rows: list[Row], key: str) -> float:
+    return fmean(row[key] for row in rows)
+
+
+def _rows(benchmark: Benchmark, entry: Table, where: Table, role: str) -> Iterator[Planned]:
+    columns: Table = {"benchmark": benchmark.name, "role": role}
+    columns |= {key: entry[key] for key in ("method", "setting", "lr") if key in entry}
+    columns["smoothing"] = entry["recipe"]["label_smoothing"]
+    which = {"validation": True} if role == "development" else {}
+    for seed, place in product(where["seeds"], range(where["tasks"])):
+        job = entry_job(benchmark, entry, seed, {"task": benchmark.basis + place, **which})
+        yield Planned(job, {**columns, "seed": seed})
+
+
+def _frontier_methods(benchmark: Benchmark, scale: str) -> Table:
+    return table_of("frontier.toml", f"{scale}.{benchmark.name}")

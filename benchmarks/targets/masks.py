@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.jobs import Job
 from benchmarks.targets.benchmarks import Benchmark
 from benchmarks.targets.plan import Planned, Row
-from benchmarks.work.evaluation import compare_masks, judge_foreign_mask
+from benchmarks.work.inference import compare_masks, judge_foreign_mask
 from benchmarks.work.learning import learn_by_name
 
 NAMELESS = 15  # basis tasks, the first ones, whose inputs are looked for by running every task
@@ -28,12 +28,9 @@ OVERLAPS = ("measured", "expected", "by_layer", "expected_by_layer")
 
 
 def comparison(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
-    """The plot that the paper shows for every benchmark: strategies over the number of masks N.
-
-    X (a single foreign mask), heterogeneous and homogeneous combinations on unseen tasks, the basis
-    tasks without their names (GN, by the paper's α-optimisation and by running every task), and a
-    dedicated mask per task (SupSup) as the reference.
-    """
+    """The plot that the paper shows for every benchmark: strategies over the number of masks N."""
+    # X is a single foreign mask; GN are basis tasks without their names, by the paper's
+    # α-optimisation and by running every task; SupSup, a mask per task, is the reference.
     for seed, sparsity in product(benchmark.seeds, benchmark.sparsities):
         for method, job, more in _strategies(benchmark, seed, sparsity):
             yield Planned(job, {"method": method, "seed": seed, "sparsity": sparsity, **more})
@@ -63,11 +60,8 @@ def _strategies(
 
 
 def without_task_names(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
-    """ImpressLearn-GN, SupSup-GN and SupSup-GG on the same basis tasks and unlabelled inputs.
-
-    Ours beside them: running every task, and α-optimisation with the plain entropy of the papers
-    instead of the default. One trial a basis task, and the accuracy on its whole test set.
-    """
+    """ImpressLearn-GN, SupSup-GN and SupSup-GG on the same basis tasks and unlabelled inputs."""
+    # Ours beside them: running every task, and α-optimisation with the papers' plain entropy.
     seeds = TASK_FREE_SEEDS if scale == "small" else benchmark.seeds
     for seed, sparsity, count in product(seeds, benchmark.sparsities, benchmark.counts):
         masks = benchmark.heterogeneous(seed, count, sparsity)

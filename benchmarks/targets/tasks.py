@@ -54,10 +54,7 @@ def spread_rotations(name: str, scale: str) -> Benchmark:
 
 
 def few_labels(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
-    """Accuracy against labelled examples a task, which are spread evenly over the classes.
-
-    Trained and random banks, coefficients per layer and unit, and SupSup.
-    """
+    """Accuracy against labelled examples a task, which are spread evenly over the classes."""
     for seed, sparsity in product(benchmark.seeds, benchmark.sparsities):
         masks = benchmark.heterogeneous(seed, BASIS, sparsity)
         random = benchmark.independent(2 * BASIS, sparsity, seed)
@@ -118,11 +115,9 @@ def with_tests(rows: list[Row]) -> list[Row]:
 
 
 def forgetting(benchmark: Benchmark, scale: str) -> Iterator[Planned]:
-    """A long stream on LeNet in one learner, and a short one under each norm policy of a ResNet.
-
-    Every early task is looked at again at the end. The long stream's learner then finds the tasks
-    of unlabelled inputs: all of them by the quick methods, ten by α-optimisation.
-    """
+    """A long stream on LeNet in one learner, and a short one under each norm policy of a ResNet."""
+    # At the end of the long one all tasks are looked for by the quick methods, ten by
+    # α-optimisation, which is slow.
     if benchmark.name.startswith("permuted"):
         smoke = scale == "smoke"
         basis, tasks = (5, 14) if smoke else (20, 60)

@@ -80,10 +80,11 @@ def load_backbone(settings: Mapping[str, Any], place: JobContext) -> Backbone:
     """The network of settings["backbone"], arguments of `create_backbone`.
 
     With weights, an .npz file among the data, it is a trained ResNet-20: num_classes and width are
-    its sizes, norm and head go to `adapt`. The arrays are the parameters and running statistics of
-    resnet20-12fca82f of akamaster/pytorch_resnet_cifar10 (Idelbayev), by name; inputs are RGB in
-    [0, 1] minus (0.485, 0.456, 0.406) over (0.229, 0.224, 0.225).
+    its sizes, norm and head go to `adapt`.
     """
+    # The arrays are the parameters and running statistics of resnet20-12fca82f of
+    # akamaster/pytorch_resnet_cifar10 (Idelbayev), by name; inputs are RGB in [0, 1] minus
+    # (0.485, 0.456, 0.406) over (0.229, 0.224, 0.225).
     named = json.dumps(dict(settings["backbone"]), sort_keys=True)
     data = place.data if "weights" in settings["backbone"] else ""
     return _backbone(named, place.device, data)

@@ -2,8 +2,7 @@
 
 import pytest
 from benchmarks.targets import find_target
-from benchmarks.targets.entries import SMOOTHING
-from benchmarks.targets.frontier import with_budgets
+from benchmarks.targets.entries import SMOOTHING, with_budgets
 
 WHERE = {"benchmark": "b", "role": "evaluation"}
 

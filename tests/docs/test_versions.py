@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import impresslearn as il
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "versions.py"
@@ -29,9 +27,5 @@ def test_versions_are_listed_the_newest_first(tmp_path):
     assert (site / il.__version__ / "index.html").read_text() == "new"
     listed = re.findall(r'<a href="([^"]+)/index.html">', (site / "index.html").read_text())
     assert listed == ["0.10.0", "0.9.0", il.__version__]
-
-
-@pytest.mark.parametrize("arguments", [[], ["one"]])
-def test_arguments_that_are_missing_are_a_line(arguments):
-    told = subprocess.run([sys.executable, str(SCRIPT), *arguments], capture_output=True, text=True)
+    told = subprocess.run([sys.executable, str(SCRIPT), "one"], capture_output=True, text=True)
     assert told.stderr.startswith("usage: ")

@@ -1,7 +1,6 @@
 """The scale that a first task's inputs imply holds for all tasks, in every copy and process."""
 
 import numpy as np
-import pytest
 
 from impresslearn import Prepared, load, open_store
 from toys import blobs, quick_learner
@@ -14,23 +13,11 @@ def pixels(seed):
 
 
 def with_tasks(**tasks):
-    learner = quick_learner().add_random_masks(12)
-    for name, data in tasks.items():
-        learner.learn_task(name, data)
-    return learner
+    return quick_learner().add_random_masks(12).learn_tasks(tasks)
 
 
-@pytest.fixture
-def first():
-    return pixels(0)
-
-
-@pytest.fixture
-def second():
-    return pixels(1)
-
-
-def test_prepared_data_keep_the_scale(first, second, tmp_path):
+def test_prepared_data_keep_the_scale(tmp_path):
+    first, second = pixels(0), pixels(1)
     prepared = Prepared((first[0] / np.float32(255), first[1]))
     integers = second[0].astype(np.int64)
     learner = with_tasks(a=first, p=prepared, b=second)
@@ -41,7 +28,8 @@ def test_prepared_data_keep_the_scale(first, second, tmp_path):
     assert (learner.predict(integers, "b") == before).all()
 
 
-def test_a_reader_sees_that_the_first_task_is_another_one(first, second, tmp_path):
+def test_a_reader_sees_that_the_first_task_is_another_one(tmp_path):
+    first, second = pixels(0), pixels(1)
     path, floats = tmp_path / "a.impress", second[0].astype(np.float32)
     with_tasks(a=first).save(path)
     with open_store(path, readonly=True) as reader, open_store(path, progress=False) as writer:
