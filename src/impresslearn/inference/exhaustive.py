@@ -190,8 +190,8 @@ class Perceptron:
             name = layer.name.removesuffix("weight") + "bias"
             self._biases.append(dict(backbone.module.named_parameters()).get(name))
         numbers = 0
-        for products in self._products:
-            numbers += products[0].numel() + len(products[0]) * (len(products) + len(flat))
+        for shared in self._products:
+            numbers += shared[0].numel() + len(shared[0]) * (len(shared) + len(flat))
         self.chunk = max(1, min(MAX_CHUNK, CHUNK_BYTES // (4 * numbers)))
 
     @classmethod
