@@ -93,6 +93,26 @@ def test_folders_and_files_that_cannot_be_used(root, train):
         refused(r"no image below .*cow; expected .*/CLASS/IMAGE files", WAYS[way], root)
 
 
+@pytest.mark.parametrize("suffix", ["gif", "jfif", "jpe", "pgm", "avif", "jp2"])
+def test_whatever_pillow_reads_is_read(tmp_path, suffix):
+    file = tmp_path / "a" / f"0.{suffix}"
+    file.parent.mkdir()
+    try:
+        Image.new("L", (16, 16), 128).save(file)
+    except (OSError, KeyError, ValueError):
+        pytest.skip(f"this Pillow does not write .{suffix}")
+    assert len(as_examples(tmp_path)) == 1
+
+
+def test_files_that_are_left_out_are_counted(root, train):
+    (train / "ant" / "notes.txt").write_text("no image")
+    with pytest.warns(UserWarning, match=r"1 of the files in .*ant .* \(.txt\)"):
+        as_examples(train)
+    for file in (train / "ant").glob("*.png"):
+        file.rename(file.with_suffix(".xyz"))
+    refused(r"no image below .*ant.*files in .* are no images by their suffix", as_examples, train)
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "P", "L", "LA", "1", "CMYK"])
 def test_every_mode_is_read_as_rgb_without_transparency(tmp_path, mode):

@@ -32,8 +32,7 @@ def write(tmp_path, content, name="a.csv"):
         "\n".join(",".join(f'"{c}"' for c in line.split(",")) for line in PLAIN.split("\n")[:-1]),
         PLAIN.replace(",", ";"),
         "\ufeff\n" + PLAIN.replace(",", "\t"),
-        "width,TARGET,height\n1,0,2\n3.5,1,-40\n5,0.0,6\n",
-        "y,a,b\n00,1,2\n+1,3.5,-40\n-0,5,6\n",
+        "width,TARGET,height\n1,0,2\n3.5,1,-40\n5,0,6\n",
     ],
 )
 def test_a_table_in_many_hands(tmp_path, content):
@@ -65,6 +64,8 @@ def test_a_named_label_column_may_be_missing_from_inputs(tmp_path):
          ["Straße", 'say "hi", twice', "7", "nan"]),
         (["a,kind", "5.1,1e5", "4.9,x"], "kind", ["1e5", "x"]),
         (["a,label", f"1,{'9' * 30}", "2,1"], None, ["9" * 30, "1"]),  # too long for 64 bits
+        (["a,label", "1,01", "2,1"], None, ["01", "1"]),  # codes are no numbers
+        (["a,label", "1,1.0", "2,1", "3,+1"], None, ["1.0", "1", "+1"]),
         (["a,label", '1,"two\nlines"', "2,x"], None, ["two\nlines", "x"]),
     ],
 )  # fmt: skip

@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import impresslearn as il
 from impresslearn.data import as_examples, as_network_inputs
@@ -18,7 +19,7 @@ from models import (
     seeded,
     sentences,
 )
-from toys import QUICK, Pairs, quick_learner, refused
+from toys import FEATURES, QUICK, Pairs, blobs, quick_learner, refused
 
 BRIEF = il.Recipe(lr=0.03, epochs=0, min_steps=25, batch_size=16)
 
@@ -162,3 +163,24 @@ def test_several_inputs_are_evaluated_and_learned_side_by_side():
     fresh = quick_learner(backbone, task_recipe=QUICK).add_random_masks(2)
     found = il.evaluate(fresh, {name: (data, data) for name, data in tasks.items()})
     assert found.matrix[-1] == tuple(fresh.score(data, name) for name, data in tasks.items())
+
+
+class Aged(nn.Module):
+    """A picture and an age: one number an input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.body, self.head = nn.Linear(FEATURES + 1, 24), nn.Linear(24, 3)
+
+    def forward(self, picture, age):
+        return self.head(torch.relu(self.body(torch.cat([picture, age[:, None]], dim=1))))
+
+
+@pytest.mark.parametrize("verb", ["learn_task", "learn_basis", "update_task"])
+def test_one_number_an_input(verb):
+    inputs, labels = blobs(1)
+    data = {"picture": inputs, "age": labels.float()}, labels
+    learner = quick_learner(il.adapt(Aged())).add_random_masks(3).learn_task("a", data)
+    getattr(learner, verb)("a" if verb == "update_task" else "b", data)
+    assert learner.score(data, "a") > 0.8

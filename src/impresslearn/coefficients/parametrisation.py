@@ -10,8 +10,8 @@ of the learner's setting `granularity`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import Any, ClassVar, TypeVar
 
@@ -148,11 +148,6 @@ class Coefficients:
     grids: Grids | None = None
 
     @property
-    def numel(self) -> int:
-        """How many numbers the task learned."""
-        return sum(tensor.numel() for tensor in self.tensors())
-
-    @property
     def residual(self) -> bool:
         """Whether they change the network's own weights."""
         return any(getattr(part, "residual", False) for part in self.parts)
@@ -183,10 +178,6 @@ class Coefficients:
         """All tensors, part after part."""
         for tensors in self.numbers:
             yield from tensors
-
-    def like(self, tensors: Iterable[Tensor], grids: Grids | None = None) -> Coefficients:
-        """Other numbers in the same places; tensors: in the order of `tensors`."""
-        return replace(self, numbers=grouped(list(tensors), self.numbers), grids=grids)
 
     def _mixture(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...] | None]:
         for part, tensors in zip(self.parts, self.numbers, strict=True):

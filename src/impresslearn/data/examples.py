@@ -214,6 +214,9 @@ def raw(values: Any) -> Tensor:
     try:
         if isinstance(values, (list, tuple)) and values and isinstance(values[0], Tensor):
             values = torch.stack(list(values))
+        if isinstance(values, Tensor) and values.is_inference():
+            with torch.inference_mode(False):  # a copy that can be learned from
+                return values.clone()
         if isinstance(values, Tensor):
             return values.detach()
         # torch shares memory only with arrays that are contiguous and can be written; others are

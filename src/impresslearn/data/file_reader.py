@@ -45,7 +45,8 @@ PAIRS = (
 """Names of inputs and labels in .npz, in the order in which they are looked for."""
 LABEL_NAMES = ("label", "target", "class", "y")
 """Names of the label column if none is given, in upper or lower case."""
-WHOLE = re.compile(r"[+-]?[0-9]{1,18}(\.0*)?")  # at most 18 digits always fit int64
+# As Python writes an integer: "01" and "+1" are names. At most 18 digits always fit int64.
+WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
 
 @dataclass(frozen=True)
@@ -227,16 +228,18 @@ def _is_number(text: str) -> bool:
 
 
 def _labels_of(column: Series) -> np.ndarray:
-    """(n,) int64 if all labels are whole numbers ("7", "7.0"), else strings."""
+    """(n,) int64 if all labels are whole numbers as Python writes them, else strings."""
     texts = []
     for row, value in enumerate(column.tolist(), 1):
-        text = str(value).strip()
+        # A column of numbers with a missing one holds floats in a .parquet file.
+        is_whole = isinstance(value, float) and value.is_integer()
+        text = str(int(value) if is_whole else value).strip()
         if value != value or not text:  # only NaN differs from itself
             raise InputError(f"row {row} has no label")
         texts.append(text)
     if all(map(WHOLE.fullmatch, texts)):
-        return np.array([int(text.split(".")[0]) for text in texts], dtype=np.int64)
-    if all(map(_is_number, texts)) and any("." in text for text in texts):
+        return np.array(list(map(int, texts)), dtype=np.int64)
+    if all(map(_is_number, texts)) and not all(float(text).is_integer() for text in texts):
         raise InputError(f"labels must be integers or names, got {some(texts)}")
     return label_array(texts)
 

@@ -20,13 +20,19 @@ from impresslearn.errors import (
     InputError,
     MissingDataError,
     MissingDependencyError,
+    warn_caller,
 )
 from impresslearn.files import reason_of
 
 if TYPE_CHECKING:
     from PIL import Image as PillowImage
 
-SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".tif", ".tiff"})
+SUFFIXES = frozenset(
+    {
+        *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif", ".webp", ".avif", ".jp2"),
+        *(".ppm", ".pgm", ".pbm", ".pnm", ".tif", ".tiff"),
+    }
+)
 
 
 def existing(path: str | Path) -> Path:
@@ -75,12 +81,22 @@ def class_images(folder: Path) -> dict[str, list[Path]]:
 
 def flat_images(folder: Path, place: str = "") -> list[Path]:
     """The image files of a folder, sorted by name; its sub-folders are not searched."""
-    files = []
+    files, others = [], []
     for file in sorted(folder.iterdir()):
-        if file.suffix.lower() in SUFFIXES and not file.name.startswith(".") and file.is_file():
-            files.append(file)
+        if file.is_file() and not file.name.startswith("."):
+            (files if file.suffix.lower() in SUFFIXES else others).append(file)
+    line = ""
+    if others:
+        kinds = ", ".join(sorted({file.suffix or "none" for file in others})[:5])
+        line = (
+            f"{len(others)} of the files in {folder} are no images by their suffix ({kinds}); "
+            f"{' '.join(sorted(SUFFIXES))} are read"
+        )
     if not files:
-        raise InputError(f"no image {place or f'in {folder}; its sub-folders are not searched'}")
+        where = place or f"in {folder}; its sub-folders are not searched"
+        raise InputError(f"no image {where}{f'; {line}' if line else ''}")
+    if line:
+        warn_caller(line)
     return files
 
 

@@ -124,6 +124,8 @@ class TaskGuess:
         )
 
 
+# Gradients are on here, whatever mode the caller is in.
+@torch.inference_mode(False)
 def guess_task(
     backbone: Backbone,
     bank: MaskBank,

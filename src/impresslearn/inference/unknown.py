@@ -260,7 +260,9 @@ def _group_means(signals: Tensor) -> Tensor:
 
 
 def _shuffled(inputs: Tensor) -> Tensor:
-    """Inputs (n, ...) with the features of all in one other order."""
+    """Inputs (n, ...) with the features of all in one other order; one number an input stays."""
+    if inputs.dim() < 2:
+        return inputs
     features = inputs.flatten(1)
     order = torch.randperm(features.shape[1], generator=torch.Generator().manual_seed(0))
     return features[:, order.to(features.device)].reshape(inputs.shape)

@@ -177,7 +177,7 @@ class ImpressLearner(ReadOnlySettings):
         # scaled to [0, 1] without a warning. The reverse also fails.
         first = self.tasks_.first()
         pixels = None if first is None else first.history.get("metrics", {}).get("pixels")
-        return _IMPLIED.get(pixels)
+        return None if pixels is None else _IMPLIED[pixels]
 
     @property
     def shared_statistics_(self) -> Statistics | None:

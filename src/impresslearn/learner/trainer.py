@@ -66,6 +66,8 @@ class Trainer:
     preprocessing: Preprocessing | None
     progress: Callable[[str], Progress]
 
+    # Gradients are on here, whatever mode the caller is in.
+    @torch.inference_mode(False)
     def learn_masks(
         self,
         names: Sequence[str],
@@ -114,6 +116,7 @@ class Trainer:
         store.commit_basis(masks, recipes, run, heads[0], settings.precision)
         self._warn_if_at_chance(names[0], (examples, classes), results[0], None)
 
+    @torch.inference_mode(False)
     def learn_tasks(
         self,
         tasks: Mapping[str, Any],
@@ -157,6 +160,7 @@ class Trainer:
                 about = note | pixels | {"seconds": _seconds_since(started)}
                 self._learn_one(name, prepared[name], seed_of[name], about, fitted=fitted)
 
+    @torch.inference_mode(False)
     def update_task(
         self, name: str, data: Any, *, seed: int | None = None, note: Note | None = None
     ) -> None:

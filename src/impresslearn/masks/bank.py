@@ -106,6 +106,8 @@ class MaskBank:
     on, None if it trained none. Raises InputError for anything else as layers.
     """
 
+    # Tensors made in inference mode could not be learned with.
+    @torch.inference_mode(False)
     def __init__(self, layers: Sequence[MaskableLayer], device: torch.device | str = "cpu") -> None:
         self.layers = checked_layers(layers)
         self.device = torch.device(device)
@@ -197,6 +199,7 @@ class MaskBank:
         self._position[info.name] = len(self)
         self._infos.append(info)
 
+    @torch.inference_mode(False)
     def _grow(self, capacity: int) -> None:
         """Moves all masks to larger storage: in all layers or, where memory runs out, in none."""
         larger = []

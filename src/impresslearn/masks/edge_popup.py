@@ -108,6 +108,8 @@ class TrainedMask:
     classes: tuple[Label, ...] = ()
 
 
+# Gradients are on here, whatever mode the caller is in.
+@torch.inference_mode(False)
 def train_mask(
     backbone: Backbone,
     data: Any,

@@ -49,6 +49,8 @@ class PrunedMask:
     classes: tuple[Label, ...] = ()
 
 
+# Gradients are on here, whatever mode the caller is in.
+@torch.inference_mode(False)
 def prune(
     backbone: Backbone,
     data: Any,

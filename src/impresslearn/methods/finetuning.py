@@ -99,7 +99,7 @@ class FineTuning(ReadOnlySettings):
         self.progress = progress
         self.statistics = check_choice("statistics", statistics, ("task", "network"))
         self.precision = check_choice("precision", precision, PRECISIONS)
-        self._make_trainable = make_trainable or (lambda _: copied_weights(backbone.weights))
+        self._make_trainable = make_trainable or self._copies
         self._infos: dict[str, TaskInfo] = {}
         self._views: dict[str, TaskView] = {}
         self._network = TaskView(backbone.weights, None, backbone.num_classes)  # for other tasks
@@ -131,10 +131,15 @@ class FineTuning(ReadOnlySettings):
         classes = find_task(task, self.tasks_).classes
         return accuracy_of(self.backbone, self._views[task], data, self.preprocessing, classes)
 
+    def _copies(self, examples: int) -> Trainable:
+        return copied_weights(self.backbone.weights)
+
     def zero_shot_score(self, data: Any, classes: Sequence[Label] | None = None) -> float:
         """Accuracy of the network on an unlearned task."""
         return accuracy_of(self.backbone, self._network, data, self.preprocessing, classes)
 
+    # Gradients are on here, whatever mode the caller is in.
+    @torch.inference_mode(False)
     def _learn(
         self,
         name: str,

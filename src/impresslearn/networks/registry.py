@@ -98,6 +98,8 @@ def list_backbones() -> list[str]:
     return sorted(_builders)
 
 
+# Tensors made in inference mode could not be learned with.
+@torch.inference_mode(False)
 def create_backbone(
     name: str = "lenet_300_100",
     num_classes: int = 10,
@@ -179,6 +181,7 @@ def create_backbone(
     )
 
 
+@torch.inference_mode(False)
 def adapt(
     module: nn.Module,
     *,

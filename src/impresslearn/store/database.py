@@ -11,11 +11,12 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
+import tempfile
 import threading
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,17 @@ class Database:
         except BaseException:
             self.close()
             raise
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A file is opened again by its path; a store in memory travels as bytes."""
+        if self.path is not None:
+            return Database, (self.path, self.readonly, self.timeout)
+        with tempfile.TemporaryDirectory() as folder:
+            place = os.path.join(folder, "copy")
+            with closing(sqlite3.connect(place)) as copy:
+                self.copy_to(copy)
+            content = Path(place).read_bytes()
+        return _from_bytes, (content,)
 
     def rows(self, sql: str, *values: Any) -> list[tuple]:
         """All rows of a statement."""
@@ -301,6 +313,17 @@ class Database:
             raise StoreError(
                 f"{self.where} was replaced by another file while it was open; open it again"
             )
+
+
+def _from_bytes(content: bytes) -> Database:
+    """The store in memory that `Database.__reduce__` wrote."""
+    database = Database()
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder, "copy")
+        place.write_bytes(content)
+        with closing(sqlite3.connect(place)) as copy:
+            copy.backup(database.writing.connection)
+    return database
 
 
 def log_of(place: Path) -> Path:

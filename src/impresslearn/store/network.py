@@ -75,6 +75,8 @@ def add_tensors(database: Database, backbone: Backbone) -> None:
         database.write(query, name, content, checksum(content))
 
 
+# Tensors made in inference mode could not be learned with.
+@torch.inference_mode(False)
 def network_of(
     database: Database,
     description: Mapping[str, Any],

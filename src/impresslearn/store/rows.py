@@ -86,6 +86,9 @@ class Rows:
         self._generation: int | None = None
         self._lock = threading.Lock()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Rows, (self.database, self.backbone)
+
     # Tasks.
 
     def task(self, name: str | None) -> LearnedTask | None:

@@ -106,6 +106,10 @@ class Store:
         if backbone.shares_statistics and backbone.pretrained:
             self._shared = backbone.initial_statistics()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Locks and cached weights are made anew.
+        return Store, (self.backbone, self.bank, self._cache.limit, self.database)
+
     @property
     def bank(self) -> MaskBank:
         """The masks, with the masks that other processes have committed."""
@@ -294,6 +298,8 @@ class Store:
         unwritten = [self._bank.packed(place) for place in range(count, len(self._bank))]
         rows.add_masks(count, [encode_mask(mask, layers) for mask in (*unwritten, *further)])
 
+    # Tensors made in inference mode could not be learned with.
+    @torch.inference_mode(False)
     def _adopt(self, position: int, mask: PackedMask) -> None:
         """Puts a committed mask at its position; it may be there already."""
         info, packed = mask
@@ -417,6 +423,7 @@ class Store:
         """Closes the file."""
         self.database.close()
 
+    @torch.inference_mode(False)
     @torch.no_grad()
     def _weights(self, task: LearnedTask) -> Weights:
         """The task's effective weights, or a readout's head over all its features."""
