@@ -327,6 +327,11 @@ def data_fingerprint(examples: Examples | StreamedExamples) -> str:
         tensors = inputs.tensors if isinstance(inputs, Inputs) else (inputs,)
     digest = hashlib.sha256(json.dumps([kind, labels.tolist()]).encode())
     for tensor in tensors:
-        flat = tensor.detach().cpu().contiguous().reshape(-1)
-        digest.update(flat.view(torch.uint8).numpy().data)
+        digest.update(bytes_of(tensor))
     return digest.hexdigest()
+
+
+def bytes_of(tensor: Tensor) -> memoryview:
+    """The bytes of a tensor, for a digest."""
+    # As uint8, because NumPy has no bfloat16.
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data

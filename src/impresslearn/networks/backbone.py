@@ -20,9 +20,11 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.modules.instancenorm import _InstanceNorm
 
 from impresslearn.checks import ReadOnlySettings, check_choice, check_integer
 from impresslearn.data import Inputs
+from impresslearn.data.examples import bytes_of
 from impresslearn.errors import InputError
 from impresslearn.networks import norms
 from impresslearn.networks.layers import (
@@ -53,7 +55,7 @@ class Backbone(ReadOnlySettings):
     - `norm`: "none", "batch", "per_task", "shared" or "group"; see `networks.norms`.
     - `input_shape`: the shape of one input, None for a free size. A shape of one size, such as
       (784,), accepts any shape with that number of values, which are flattened.
-    - `skip`, `include`, `input_dtype`: as of `adapt`.
+    - `skip`, `include`, `input_dtype`: as in `adapt`.
     - `spec`: arguments of `create_backbone` that rebuild it, None for an adapted module.
     - `pretrained`: whether weights and statistics were trained.
     - `head`: "shared" is one last layer, masked like the others, of whose outputs a task uses the
@@ -126,7 +128,11 @@ class Backbone(ReadOnlySettings):
         self.has_statistics = bool(self._statistics)
         self.shares_statistics = self.has_statistics and kept_by == "all"
         self.has_task_statistics = self.has_statistics and kept_by == "task"
-        norms.drop_counters(module)
+        for _, batch_norm in norms.batch_norms(module):
+            # Their counter of batches is one more buffer that a forward pass would change.
+            batch_norm.num_batches_tracked = None
+            if batch_norm.momentum is None:  # a cumulative average, which needs the counter
+                batch_norm.momentum = 0.1
         for parameter in module.parameters():
             parameter.requires_grad_(False)
             parameter.grad = None
@@ -263,7 +269,7 @@ class Backbone(ReadOnlySettings):
         statistics: Mapping[str, Tensor] | None = None,
         mode: Mode = "eval",
     ) -> Tensor:
-        """(n, f) inputs of the head, flattened; arguments and errors as of `forward`.
+        """(n, f) inputs of the head, flattened; arguments and errors as in `forward`.
 
         The head is the layer that tasks replace, and where they share it the last maskable one;
         InputError is also raised unless its module is called once a pass, on a batch (n, ...).
@@ -285,7 +291,7 @@ class Backbone(ReadOnlySettings):
     def parameters_of(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Weights by layer name as tensors by name of the module's parameters.
 
-        Raises InputError for a name that is no layer, and for another shape.
+        Raises InputError for an unknown name, and for another shape.
         """
         replaced = self.own_head.shapes if self.own_head else {}
         parameters: dict[str, Tensor] = {}
@@ -307,10 +313,10 @@ class Backbone(ReadOnlySettings):
                 # Contiguous, as an export will have it, so that both compute the same bits.
                 parameters[name] = weight.t().contiguous()
             elif part.parameter not in parameters:
+                # Thirds that are not given keep their frozen rows.
                 thirds = []
-                for third, rows in zip(
-                    THIRDS, self.module.get_parameter(part.parameter).chunk(3), strict=True
-                ):
+                packed = self.module.get_parameter(part.parameter)
+                for third, rows in zip(THIRDS, packed.chunk(3), strict=True):
                     thirds.append(weights.get(f"{part.parameter}.{third}", rows))
                 parameters[part.parameter] = torch.cat(thirds)
         return parameters
@@ -368,8 +374,7 @@ class Backbone(ReadOnlySettings):
         every = chain(self.module.named_parameters(), self.module.named_buffers())
         for name, tensor in every if tensors is None else tensors.items():
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-            values = tensor.detach().cpu().contiguous().reshape(-1)
-            digest.update(values.view(torch.uint8).numpy().data)
+            digest.update(bytes_of(tensor))
         return digest.hexdigest()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -414,7 +419,10 @@ class Backbone(ReadOnlySettings):
         tensors = chain(self.module.parameters(), self.module.buffers())
         view = copy.deepcopy(self.module, {id(tensor): tensor for tensor in tensors})
         view.train(mode in ("train", "frozen"))
-        norms.freeze_instance_norms(view)
+        for layer in view.modules():
+            # So that they normalise in learning as they do in prediction.
+            if isinstance(layer, _InstanceNorm) and layer.running_mean is not None:
+                layer.eval()
         if mode == "frozen":
             for _, norm in norms.batch_norms(view):
                 norm.eval()

@@ -9,18 +9,17 @@
 | group | group norm: mean and variance of the single input | nothing |
 
 Instance norms normalise in prediction as in learning, under every policy: by their running
-statistics, or by the input at hand if they keep none. Norms have no trainable
-weights here: our own have none, others stay frozen.
+statistics, or by the input at hand if they keep none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal, NamedTuple
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.instancenorm import _InstanceNorm
 
 from impresslearn.checks import check_choice
 from impresslearn.errors import InputError
@@ -32,7 +31,7 @@ MAX_GROUPS = 32
 class NormPolicy(NamedTuple):
     """One norm policy.
 
-    - `build`: makes a norm layer for so many channels; None for networks without norms.
+    - `build`: makes a norm layer for a number of channels; None for networks without norms.
     - `kept_by`: whose running statistics it keeps: "task" for each, "all" for one set, or None.
     - `takes_batch_norm`: whether the batch norms of a network can come under it.
     """
@@ -49,13 +48,9 @@ def _group_norm(channels: int) -> nn.Module:
     return nn.GroupNorm(groups, channels, affine=False)
 
 
-def _tracking_norm(channels: int) -> nn.Module:
-    return nn.BatchNorm2d(channels, affine=False)
-
-
-def _norm_by_batch(channels: int) -> nn.Module:
-    return nn.BatchNorm2d(channels, affine=False, track_running_stats=False)
-
+# Our own norms have no scales and shifts, which no mask would cover.
+_tracking_norm = partial(nn.BatchNorm2d, affine=False)
+_norm_by_batch = partial(nn.BatchNorm2d, affine=False, track_running_stats=False)
 
 POLICIES: dict[str, NormPolicy] = {
     "none": NormPolicy(None, None, False),
@@ -112,29 +107,11 @@ def statistic_names(module: nn.Module) -> tuple[str, ...]:
     return tuple(names)
 
 
-def drop_counters(module: nn.Module) -> None:
-    """Make batch norms keep exponential averages only (momentum 0.1 for cumulative ones), in place.
-
-    The counter of batches is one more buffer that a forward pass would change.
-    """
-    for _, norm in batch_norms(module):
-        norm.num_batches_tracked = None
-        if norm.momentum is None:
-            norm.momentum = 0.1
-
-
 def drop_statistics(module: nn.Module) -> None:
     """Make every batch norm use the statistics of its batch, in training and after, in place."""
     for _, norm in batch_norms(module):
         norm.running_mean = norm.running_var = norm.num_batches_tracked = None
         norm.track_running_stats = False
-
-
-def freeze_instance_norms(module: nn.Module) -> None:
-    """Make instance norms that keep running statistics use them in every mode, in place."""
-    for norm in module.modules():
-        if isinstance(norm, _InstanceNorm) and norm.running_mean is not None:
-            norm.eval()
 
 
 def convert_batch_norms(module: nn.Module, norm: str) -> str:

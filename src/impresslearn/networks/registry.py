@@ -265,7 +265,7 @@ def fill_weights(
 
     - `init`: "kaiming_normal" fills in normal numbers times gain * sqrt(2 / fan_in),
       "signed_constant" the signs of the same numbers times gain * sqrt(2 / fan_in).
-    - `seed`, `gain`, `version`: as of `create_backbone`, which also says what they raise.
+    - `seed`, `gain`, `version`: as in `create_backbone`, with the same errors.
     """
     gain, seed = _check_gain(gain, init), check_integer("seed", seed, 0)
     version = check_integer("init_version", version, 1, INIT_VERSION + 1)
