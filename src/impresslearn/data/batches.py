@@ -54,7 +54,7 @@ def even_parts(count: int, most: int) -> list[int]:
 
 @dataclass(frozen=True)
 class TensorBatches:
-    """Batches as index slices of tensors that already lie on the device."""
+    """Batches as index slices of tensors on the device."""
 
     inputs: Tensor | Inputs
     targets: Tensor
@@ -70,6 +70,7 @@ class TensorBatches:
             sizes = even_parts(len(self), batch_size)
             yield from zip(self.inputs.split(sizes), self.targets.split(sizes), strict=True)
             return
+        # Drawn on the CPU, so that the order is the same on every device.
         order = torch.randperm(len(self), generator=generator).to(self.inputs.device)
         for index in order.split(batch_size):
             inputs = self.inputs.index_select(0, index)  # twice as fast as indexing
@@ -80,11 +81,7 @@ class TensorBatches:
 
 @dataclass(frozen=True)
 class StreamedBatches:
-    """Batches read by a `DataLoader`, moved to the device one at a time.
-
-    What the data set draws from the global generators follows `generator`, so each epoch draws
-    anew; without one, as for scoring, each reading draws the same.
-    """
+    """Batches read by a `DataLoader`, moved to the device one at a time."""
 
     source: StreamedExamples
     index_of: dict[Label, int]
@@ -101,6 +98,8 @@ class StreamedBatches:
             parts = torch.arange(len(self)).split(even_parts(len(self), batch_size))
             batching = {"batch_sampler": [part.tolist() for part in parts]}
         batching["pin_memory"] = self.device.type == "cuda"
+        # The data set's own draws follow the generator, so each epoch draws anew. Scoring has no
+        # generator, and every reading then draws the same.
         seeded = generator or torch.Generator().manual_seed(0)
         for inputs, labels in loaded(self.source.dataset, self.source.workers, seeded, **batching):
             batch = as_inputs(inputs).to(self.device, non_blocking=True)
@@ -136,6 +135,7 @@ def loaded(
     )
     seed = int(torch.randint(2**62, (), generator=generator))
     try:
+        # Without workers the data set draws from the caller's generators, which must not change.
         with drawing(seed):
             batches = iter(loader)
         while True:

@@ -40,8 +40,8 @@ from impresslearn.data.labels import label_array
 from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.files import reason_of
 
+# Items of a data set that are read twice to see whether it draws at random.
 PROBED = 16
-"""Items of a data set that are read twice to see whether it draws at random."""
 
 
 def as_examples(
@@ -73,6 +73,7 @@ def as_examples(
 
 def _converted(data: Any, memory_limit: int, workers: int) -> Examples | StreamedExamples:
     if isinstance(data, Examples):
+        # The inputs are floats by now: only the flags know what they came as.
         checked = pair(data.inputs, data.labels)
         pixels, integers = data.pixels or checked.pixels, data.integers or checked.integers
         return replace(checked, augment=data.augment, pixels=pixels, integers=integers)
@@ -169,6 +170,7 @@ def _from_dataset(dataset: Dataset, memory_limit: int, workers: int) -> Examples
     items = replace(items, form=_form_of(first))
     images = isinstance(dataset, ImageFiles)
     pixels = images or first.dtype == torch.uint8
+    # Counted as float32, which every type but half precision becomes.
     fits = 4 * first.numel() * count <= memory_limit
     if fits and (images or not _draws_at_random(items)):
         values, labels = [], []

@@ -21,8 +21,8 @@ from impresslearn.files import reason_of
 
 Augmentation = Callable[[Any, torch.Generator], Any]
 
+# Bytes of inputs, as float32, up to which data are held in memory.
 MEMORY_LIMIT = 4 * 1024**3
-"""Bytes of inputs, as float32, up to which data are held in memory."""
 
 
 class Inputs:
@@ -94,6 +94,7 @@ class Inputs:
 
     def to(self, *targets: Any, **options: Any) -> Inputs:
         """As `Tensor.to`; a floating-point type among the targets leaves integers as they are."""
+        # Token ids beside other inputs stay integers when the network's float type is asked for.
         places = [target for target in targets if not isinstance(target, torch.dtype)]
         floats = [target for target in targets if target in places or target.is_floating_point]
 
@@ -195,7 +196,7 @@ class StreamedExamples:
 
 
 def _places(indices: Sequence[int] | np.ndarray | Tensor, length: int) -> np.ndarray:
-    # An empty list has no type of its own.
+    # NumPy would make floats of an empty list, which cannot index.
     chosen = np.asarray(indices, dtype=None if len(indices) else np.int64)
     return np.arange(length)[chosen]
 

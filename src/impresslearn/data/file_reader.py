@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 TABLES = (".csv", ".parquet")
+# Names of inputs and labels in .npz, in the order in which they are looked for.
 PAIRS = (
     ("inputs", "labels"),
     ("images", "labels"),
@@ -42,7 +43,7 @@ PAIRS = (
     ("x", "y"),
     ("x_train", "y_train"),
 )
-"""Names of inputs and labels in .npz, in the order in which they are looked for."""
+# Names of the label column if none is given, in upper or lower case.
 LABEL_NAMES = ("label", "target", "class", "y")
 """Names of the label column if none is given, in upper or lower case."""
 # As Python writes an integer: "01" and "+1" are names. At most 18 digits always fit int64.

@@ -31,6 +31,7 @@ def label_array(labels: Any) -> np.ndarray:
         return _from_values(labels)
     if isinstance(labels, Tensor):
         labels = labels.detach().cpu()
+        # NumPy has no bfloat16.
         labels = (labels.float() if labels.is_floating_point() else labels).numpy()
     array = np.asarray(labels)
     if array.ndim == 2 and array.shape[1] == 1:

@@ -28,17 +28,17 @@ from impresslearn.data.examples import (
 from impresslearn.errors import InputError
 
 Numbers = float | Sequence[float]
+# A column whose largest value is below this share of the table's largest has a smaller scale.
 SCALE_RATIO = 0.1
-"""A column whose largest value is below this share of the table's largest has a smaller scale."""
+# How far pixels may lie beyond their range, after resampling for example.
 RANGE_TOLERANCE = 1e-3
-"""How far pixels may lie beyond their range, after resampling for example."""
+# A spread below this share of a mean is rounding of sums.
 ROUNDING = 1e-13
-"""A spread below this share of a mean is rounding of sums."""
+# A spread below this share of a mean needs all digits of the mean.
 FAR = 1e-3
-"""A spread below this share of a mean needs all digits of the mean."""
 FLOAT_STEP = torch.finfo(torch.float32).eps
+# Pixels per side that images are resized to at most.
 LARGEST_SIZE = 8192
-"""Pixels per side that images are resized to at most."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,7 @@ class Preprocessing:
             )
         if not settings.keys() <= {"shape", "size", "pixels", "columns"}:
             raise InputError("mean and std are measured; settings are shape, size, pixels, columns")
+        # Columns of one name cannot be told apart, so their order is not kept.
         names = _names_of(data)
         if names and len(set(names)) == len(names):
             settings.setdefault("columns", names)
@@ -209,6 +210,7 @@ class Preprocessing:
             inputs = _reshaped(inputs, tuple(self.shape))
         if not self.normalises:
             return inputs
+        # In half precision the difference from a large mean would lose its digits.
         inputs = inputs.float()
         return inputs.sub(_spread("mean", self.mean, inputs)).div_(_spread("std", self.std, inputs))
 
@@ -295,7 +297,7 @@ def _check_precision(raw_inputs: Tensor) -> None:
 
 
 def _names_of(table: Any) -> tuple[str, ...]:
-    """The names of a DataFrame's columns; () if they are no strings, and for anything else."""
+    """The names of a DataFrame's columns; () for other names and other data."""
     names = tuple(getattr(table, "columns", ()))
     return names if all(isinstance(name, str) for name in names) else ()
 

@@ -51,7 +51,7 @@ def lenet_300_100(
     steps: list[nn.Module] = []
     for fan_in, units in pairwise(sizes):
         steps += [nn.Linear(fan_in, units, bias=False), nn.ReLU()]
-    return LeNet(*steps[:-1])
+    return LeNet(*steps[:-1])  # no ReLU behind the logits
 
 
 def linear(num_classes: int, *, in_features: int = 768) -> LeNet:

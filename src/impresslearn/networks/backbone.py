@@ -43,8 +43,8 @@ from impresslearn.networks.layers import (
 Mode = Literal["train", "frozen", "eval", "batch"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 Shape = Sequence[int | None]
+# Words in torch's errors about unsuitable inputs.
 INPUT_WORDS = ("shape", "size", "dim", "d input", "channel", "type", "same device", "index out")
-"""Words in torch's errors about unsuitable inputs."""
 
 
 class Backbone(ReadOnlySettings):
@@ -219,6 +219,7 @@ class Backbone(ReadOnlySettings):
         Raises InputError for an unknown mode, layer or statistic, and for unsuitable inputs.
         """
         self.check_inputs(inputs)
+        # Copies, because a module may write to its buffers.
         tensors = {name: buffer.clone() for name, buffer in self._fixed_buffers.items()}
         if mode != "batch":
             statistics = self.initial_statistics() if statistics is None else statistics
@@ -248,6 +249,7 @@ class Backbone(ReadOnlySettings):
         if not isinstance(logits, Tensor):  # models of transformers return objects or dictionaries
             by_key = isinstance(logits, Mapping)
             if "logits" in logits if by_key else hasattr(logits, "logits"):
+                # Past `__setattr__`, which refuses to change an attribute.
                 vars(self)["logits_reader"] = operator.getitem if by_key else getattr
                 logits = logits["logits"] if by_key else logits.logits
         outputs = self.num_classes

@@ -22,14 +22,14 @@ from impresslearn.data.preprocessing import Prepared, Preprocessing
 from impresslearn.errors import InputError, InputScaleWarning, warn_caller
 from impresslearn.networks import Backbone
 
+# float32 holds every integer below.
 LARGEST_ID = 2**24
-"""float32 holds every integer below."""
+# Standard deviations of inputs that need no warning.
 USUAL_DEVIATIONS = 0.1, 3.0
-"""Standard deviations of inputs that need no warning."""
+# Examples of a task from which its scale is measured.
 LOOKED_AT = 1000
-"""Examples of a task from which its scale is measured."""
+# Prepared examples of a task and its classes.
 TrainingData = tuple[Examples | StreamedExamples, tuple[Label, ...]]
-"""Prepared examples of a task and its classes."""
 
 
 def checked_examples(

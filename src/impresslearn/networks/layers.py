@@ -20,17 +20,17 @@ from torch.nn.parameter import is_lazy
 from impresslearn.checks import did_you_mean
 from impresslearn.errors import InputError
 
+# Module types whose `weight` has its output units in dimension 0 and can be masked.
 MASKABLE = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-"""Module types whose `weight` has its output units in dimension 0 and can be masked."""
 EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 Part = Literal["", "q", "k", "v", "transposed"]
+# The row blocks of a packed `in_proj_weight`, in order.
 THIRDS: tuple[Part, ...] = ("q", "k", "v")
-"""The row blocks of a packed `in_proj_weight`, in order."""
 HeadKind = Literal["shared", "own"]
 HEADS: tuple[HeadKind, ...] = get_args(HeadKind)
 TunedKind = Literal["norm", "bias"]
+# The kinds of small parameters.
 TUNED: tuple[TunedKind, ...] = get_args(TunedKind)
-"""The kinds of small parameters."""
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from impresslearn.checks import check_choice
 from impresslearn.errors import InputError
 
+# Groups of group norm, as in Wu and He, "Group Normalization" (2018), where they divide.
 MAX_GROUPS = 32
-"""Groups of group norm, as in Wu and He, "Group Normalization" (2018), where they divide."""
 
 
 class NormPolicy(NamedTuple):
@@ -52,6 +52,7 @@ def _group_norm(channels: int) -> nn.Module:
 _tracking_norm = partial(nn.BatchNorm2d, affine=False)
 _norm_by_batch = partial(nn.BatchNorm2d, affine=False, track_running_stats=False)
 
+# All policies by name: a new one is an entry here.
 POLICIES: dict[str, NormPolicy] = {
     "none": NormPolicy(None, None, False),
     "batch": NormPolicy(_norm_by_batch, None, True),
@@ -59,7 +60,6 @@ POLICIES: dict[str, NormPolicy] = {
     "shared": NormPolicy(_tracking_norm, "all", True),
     "group": NormPolicy(_group_norm, None, False),
 }
-"""All policies by name: a new one is an entry here."""
 
 
 def buildable() -> list[str]:

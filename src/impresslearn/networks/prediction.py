@@ -22,8 +22,8 @@ from impresslearn.networks.norms import batch_norms
 
 Statistics = dict[str, Tensor]
 Weights = dict[str, Tensor]
+# Inputs per forward pass, at most, by default.
 BATCH = 1024
-"""Inputs per forward pass, at most, by default."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +132,7 @@ class TaskView:
         """The result of `compute` for all inputs, for each network."""
         inputs = inputs.to(backbone.device, backbone.input_dtype)
         networks = (self.weights, *self.others)
+        # One part needs no copy of its logits.
         if len(inputs) <= batch_size:
             return [compute(weights, inputs, self.statistics, self.mode) for weights in networks]
         results = []

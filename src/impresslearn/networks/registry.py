@@ -5,9 +5,7 @@ Random weights have standard deviation sqrt(2 / fan_in) (He et al., "Delving Dee
 et al., "What's Hidden in a Randomly Weighted Neural Network?" (2020). They are the same bit for bit
 on every machine. torch's normal numbers (version 1, in the oldest records) differ between versions
 and processor families. Version 2 runs the polar method (Marsaglia and Bray, 1964) on NumPy's Philox
-stream of integers. All arithmetic is +, -, *, / and the square root in float64, which IEEE 754
-rounds to one right answer; the logarithm is a series of these. Every operation is a pass over an
-array, so that no compiler can fuse two of them and round once.
+stream of integers.
 """
 
 from __future__ import annotations
@@ -48,17 +46,17 @@ Init = Literal["signed_constant", "kaiming_normal"]
 # 97.3–97.5% (gain 3: 96.7–97.4%, gain 0.5: 84%). The paper's gain is 1.
 GAINS: dict[str, float] = {"signed_constant": 2.0, "kaiming_normal": 1.0}
 INIT_VERSION = 2
+# What a spec in an older record means where it does not name these settings.
 OLDER_SPEC: dict[str, Any] = {"init": "kaiming_normal", "gain": 1.0, "init_version": 1}
-"""What a spec in an older record means where it does not name these settings."""
 RESERVED = frozenset({"name", "seed", "init", "gain", "init_version", "head"})
+# Pairs drawn at a time: their arrays fit the cache. The numbers do not depend on it.
 CHUNK = 2**14
-"""Pairs drawn at a time: their arrays fit the cache. The numbers do not depend on it."""
+# The part of Philox's counter for weights; random masks have 0, disjoint masks 1.
 STREAM = 2
-"""The part of Philox's counter for weights; random masks have 0, disjoint masks 1."""
 LOG_2 = 0.6931471805599453
 SQRT_HALF = 0.7071067811865476
+# Of the logarithm's series, whose first term left out is below 1e-19 of the first.
 TERMS = 12
-"""Of the logarithm's series, whose first term left out is below 1e-19 of the first."""
 
 _builders: dict[str, Callable[..., nn.Module]] = {}
 
@@ -288,6 +286,9 @@ def fill_weights(
 
 def standard_normals(count: int, seed: int, place: int) -> np.ndarray:
     """(count,) float32, of mean 0 and variance 1; `place` numbers the sequences of a seed."""
+    # All arithmetic is +, -, *, / and the square root in float64, which IEEE 754 rounds to one
+    # right answer; the logarithm is a series of these. Every operation is a pass over an array, so
+    # that no compiler can fuse two of them and round once.
     stream = np.random.Philox(key=seed, counter=[0, STREAM, 0, place])
     normals = np.empty(count, dtype=np.float32)
     filled = 0
