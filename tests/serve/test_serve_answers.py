@@ -129,6 +129,13 @@ def test_a_learner_in_memory_is_served_and_threads_do_not_disturb_one_another():
             assert all(pool.map(right, range(24)))
 
 
+@pytest.mark.parametrize("path", ["/health", "/tasks", "/task", "/docs", "/openapi.json"])
+def test_head_is_answered_where_get_is(client, path):
+    query = {"name": "new 0"} if path == "/task" else {}
+    head, get = client.head(path, params=query), client.get(path, params=query)
+    assert (head.status_code, head.headers) == (200, get.headers)
+
+
 def test_the_documentation_names_every_route(client):
     document = client.get("/openapi.json").json()
     routes = {(method, path) for path, methods in document["paths"].items() for method in methods}

@@ -107,10 +107,15 @@ def create_app(
         lifespan=lifespan,
     )
     add_error_handlers(app)
-    app.add_api_route("/health", service.health)
     guarded = APIRouter(dependencies=[Depends(_token_check(settings.token))])
-    guarded.add_api_route("/tasks", service.tasks)
-    guarded.add_api_route("/task", service.task)
+    for router, path, lookup in (
+        (app, "/health", service.health),
+        (guarded, "/tasks", service.tasks),
+        (guarded, "/task", service.task),
+    ):
+        router.add_api_route(path, lookup)
+        # Health checks may ask by HEAD, which FastAPI does not answer by itself.
+        router.add_api_route(path, lookup, methods=["HEAD"], include_in_schema=False)
     for path, request_model, answer_model, answer in (
         ("/predict", PredictRequest, Predictions, service.predict),
         ("/infer", InferRequest, Inference, service.infer),
