@@ -50,7 +50,7 @@ def test_json_that_cannot_be_predicted(client, body, status, line):
     ("fields", "status", "line"),
     [
         ({"among": ["x"]}, 404, "no task named 'x'"),
-        ({"method": "alpha"}, 422, "method: Input should be 'auto'"),
+        ({"method": "alpha"}, 422, "method: Extra inputs are not permitted"),
         ({"inputs": [[1e38] * 16]}, 422, "finite"),
     ],
 )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
-from fastapi import FastAPI, Request
+from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, WithJsonSchema
@@ -21,6 +21,7 @@ JSON, NPY = "application/json", "application/x-npy"
 MAX_LISTS = 250_000
 logger = logging.getLogger("impresslearn.serve")
 STATUS = {UnknownTaskError: 404, InputError: 422, StoreError: 503, ClientDisconnect: 400}
+ERRORS = (*STATUS, HTTPException, RequestValidationError, Exception)
 
 
 def as_array(values: Any) -> np.ndarray:
@@ -68,8 +69,6 @@ class InferRequest(InputsRequest):
     among: TaskName | TaskNames = Field(
         default="all", description="Names of tasks, or one of all, basis and learned."
     )
-    # The other methods of a learner hold all tasks in memory at once.
-    method: Literal["auto", "exhaustive"] = "auto"
     top: int = Field(default=20, ge=1, description="The number of tasks in the posterior.")
 
 
@@ -77,9 +76,9 @@ async def read_body(request: Request, max_bytes: int) -> bytes:
     """The body. Raises HTTPException: 415 for another media type, 413 for a larger body."""
     if "content-encoding" in request.headers:
         raise HTTPException(415, "send the body uncompressed, without Content-Encoding")
-    if media_type(request) not in (JSON, NPY):
-        got = media_type(request) or "none"
-        raise HTTPException(415, f"Content-Type must be {JSON} or {NPY}, got {got}")
+    kind = media_type(request)
+    if kind not in (JSON, NPY):
+        raise HTTPException(415, f"Content-Type must be {JSON} or {NPY}, got {kind or 'none'}")
     body = bytearray()
     # Counted while it arrives: Content-Length may be wrong, and chunked bodies have none.
     async for piece in request.stream():
@@ -121,12 +120,6 @@ def parse(model: type[Model], request: Request, body: bytes) -> Model:
         raise InputError(first_problem(error.errors())) from None
 
 
-def add_error_handlers(app: FastAPI) -> None:
-    """Makes an app answer every error, foreseen or not, with {"error": one line}."""
-    for kind in (*STATUS, HTTPException, RequestValidationError, Exception):
-        app.add_exception_handler(kind, _answer)
-
-
 def first_problem(problems: Sequence[Mapping[str, Any]]) -> str:
     """One line about the most specific of pydantic's complaints."""
     problem = max(problems, key=lambda complaint: len(complaint["loc"]))
@@ -136,7 +129,8 @@ def first_problem(problems: Sequence[Mapping[str, Any]]) -> str:
     return f"{where or 'request'}: {problem['msg'].removeprefix('Value error, ')}"
 
 
-async def _answer(request: Request, error: Exception) -> JSONResponse:
+async def answer_error(request: Request, error: Exception) -> JSONResponse:
+    """Answers an error, foreseen or not, with {"error": one line}."""
     if isinstance(error, HTTPException):
         status, line = error.status_code, error.detail
         if status in (404, 405):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 import os
 import re
@@ -11,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from hmac import compare_digest
 from typing import Annotated, Any
 
 import uvicorn
@@ -25,11 +25,12 @@ from impresslearn.errors import InputError
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.loading import open_store
 from impresslearn.serve.requests import (
+    ERRORS,
     JSON,
     NPY,
     InferRequest,
     PredictRequest,
-    add_error_handlers,
+    answer_error,
     parse,
     read_body,
 )
@@ -88,6 +89,7 @@ def create_app(
     if not isinstance(source, ImpressLearner):
         source = opened = open_store(source, readonly=True, progress=False)
     service = Service(source, settings.max_rows)
+    token = (settings.token or "").encode()
     # Predictions have their own threads, so that /health and /tasks never wait for them.
     pool = ThreadPoolExecutor(settings.threads, "predict")
 
@@ -98,6 +100,14 @@ def create_app(
         if opened is not None:
             opened.close()
 
+    async def check_token(
+        sent: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)],
+    ) -> None:
+        # Compared in constant time, so that answers do not leak how much of a guess is right.
+        if sent is None or not compare_digest(sent.credentials.encode(), token):
+            line = "a valid token is needed: Authorization: Bearer TOKEN"
+            raise HTTPException(401, line, {"WWW-Authenticate": "Bearer"})
+
     app = FastAPI(
         title="ImpressLearn",
         version=__version__,
@@ -106,8 +116,9 @@ def create_app(
         redirect_slashes=False,
         lifespan=lifespan,
     )
-    add_error_handlers(app)
-    guarded = APIRouter(dependencies=[Depends(_token_check(settings.token))])
+    for kind in ERRORS:
+        app.add_exception_handler(kind, answer_error)
+    guarded = APIRouter(dependencies=[Depends(check_token)] if token else [])
     for router, path, lookup in (
         (app, "/health", service.health),
         (guarded, "/tasks", service.tasks),
@@ -167,20 +178,6 @@ def run_server(
         limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
-
-
-def _token_check(token: str | None) -> Callable[..., Any]:
-    """A dependency that refuses requests without the token, if there is one."""
-    if token is None:
-        return lambda: None
-
-    async def check(sent: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]) -> None:
-        # Compared in constant time, so that answers do not leak how much of a guess is right.
-        if sent is None or not hmac.compare_digest(sent.credentials.encode(), token.encode()):
-            line = "a valid token is needed: Authorization: Bearer TOKEN"
-            raise HTTPException(401, line, {"WWW-Authenticate": "Bearer"})
-
-    return check
 
 
 def _prediction(

@@ -96,23 +96,15 @@ class Service:
         inputs, among = self._prepared(request), request.among
         if isinstance(among, str) and among not in ("all", "basis", "learned"):
             among = [among]
-        guess = self.learner.infer_task(Prepared(inputs), method=request.method, among=among)
+        guess = self.learner.infer_task(Prepared(inputs), among=among)
         labels = logits = None
         if not guess.unknown:
             predictions = self._predictions(inputs, [guess.best] * len(inputs), request.logits)
             labels, logits = predictions.labels, predictions.logits
         ranked = sorted(guess.posterior.items(), key=lambda item: -item[1])
-        return Inference(
-            task=guess.task,
-            best=guess.best,
-            unknown=guess.unknown,
-            unknown_probability=guess.unknown_probability,
-            entropy=guess.entropy,
-            margin=guess.margin,
-            posterior=dict(ranked[: request.top]),
-            labels=labels,
-            logits=logits,
-        )
+        properties = {"task": guess.task, "unknown": guess.unknown}
+        changed = {"posterior": dict(ranked[: request.top]), "labels": labels, "logits": logits}
+        return Inference(**(vars(guess) | properties | changed))
 
     def _prepared(self, request: InputsRequest) -> Tensor:
         """The inputs as the network takes them."""
