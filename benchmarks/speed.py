@@ -97,7 +97,7 @@ def inference() -> Iterator[Record]:
     backbone, (inputs, targets) = _lenet(), _batch()
     bank = random_bank(backbone.layers, MASKS)
     masks = [Mixture(mixture_of(shares, bank.layers).alpha) for shares in torch.eye(MASKS)]
-    superposition = Superposition(backbone, bank, masks)
+    superposition = Superposition(backbone, bank, masks, 10)
 
     def gradient() -> None:
         shares = superposition.uniform().requires_grad_(True)

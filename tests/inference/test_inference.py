@@ -10,7 +10,7 @@ import torch
 import impresslearn as il
 from impresslearn.errors import InputError
 from impresslearn.inference import guess_task
-from impresslearn.inference.superposition import Search, Superposition
+from impresslearn.inference.superposition import Superposition
 from impresslearn.masks.bank import MaskBank
 from impresslearn.training.loop import Recipe, information_maximisation, mean_entropy
 from toys import blobs, lenet, pictures, quick_learner, resnet
@@ -159,10 +159,9 @@ def test_one_shot_ranks_by_the_gradient_of_the_mixture(norm, objective):
     logits = backbone.forward(mixed, inputs, learner.shared_statistics_, mode)
     slope = torch.autograd.grad(objective(logits), shares)[0]
     parts = [task.mixture() if task.mixture else task.view().weights for task in tasks]
-    search = Search(
-        Superposition(backbone, learner.bank_, parts), objective, 3, learner.shared_statistics_
-    )
-    torch.testing.assert_close(search.one_shot(inputs), slope, atol=1e-5, rtol=1e-3)
+    superposition = Superposition(backbone, learner.bank_, parts, 3, learner.shared_statistics_)
+    slopes = superposition.one_shot(inputs, objective)
+    torch.testing.assert_close(slopes, slope, atol=1e-5, rtol=1e-3)
 
 
 def test_tasks_without_a_profile_are_never_unknown(digits):

@@ -46,11 +46,6 @@ def dense(backbone, bank, tasks, shares):
     return total
 
 
-def as_given(bank, backbone, task):
-    """A mixture."""
-    return Mixture(task.alpha, task.output_scale)
-
-
 @pytest.mark.parametrize("per_layer", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_weights_and_gradients_are_those_of_the_dense_sum(backbone, kind, per_layer):
@@ -59,7 +54,8 @@ def test_weights_and_gradients_are_those_of_the_dense_sum(backbone, kind, per_la
     tasks = [draw(backbone, 6 if seed else 4, spec, seed) for seed, spec in enumerate(KINDS[kind])]
     shape = (len(tasks), len(backbone.layers)) if per_layer else (len(tasks),)
     shares = torch.randn(shape, generator=torch.Generator().manual_seed(9), requires_grad=True)
-    superposition = Superposition(backbone, bank, [as_given(bank, backbone, t) for t in tasks])
+    mixtures = [Mixture(task.alpha, task.output_scale) for task in tasks]
+    superposition = Superposition(backbone, bank, mixtures, 3)
     copies, fingerprint = deepcopy(tasks), backbone.fingerprint()
     weights = superposition.weights(shares)
     expected = dense(backbone, bank, tasks, shares)

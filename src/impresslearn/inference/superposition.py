@@ -9,7 +9,6 @@ every task, whether there are ten tasks or ten thousand. `one_shot` ranks tasks 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -26,6 +25,8 @@ from impresslearn.training.loop import Recipe, fit, unit_norm_penalty
 
 SUPERPOSED_INPUTS = 512
 """Inputs of one gradient, at most."""
+Objective = Callable[[Tensor], Tensor]
+"""A loss of logits (n, num_classes)."""
 
 
 class Superposition:
@@ -33,12 +34,20 @@ class Superposition:
 
     - backbone, bank: the network and its masks.
     - tasks: mixtures of masks without residual, or layer name -> weights of tasks that are none.
+    - num_classes: the most classes of any task.
+    - shared: norm statistics that all tasks share, or None.
     """
 
     def __init__(
-        self, backbone: Backbone, bank: MaskBank, tasks: Sequence[Mixture | Mapping[str, Tensor]]
+        self,
+        backbone: Backbone,
+        bank: MaskBank,
+        tasks: Sequence[Mixture | Mapping[str, Tensor]],
+        num_classes: int,
+        shared: Statistics | None = None,
     ) -> None:
         self.backbone, self.bank, self.num_tasks = backbone, bank, len(tasks)
+        self.num_classes, self.shared = num_classes, shared
         self._dense: dict[int, Mapping[str, Tensor]] = {}
         mixtures: dict[int, Mixture] = {}
         for position, task in enumerate(tasks):
@@ -85,51 +94,37 @@ class Superposition:
         shares = torch.full((self.num_tasks,), 1 / self.num_tasks, device=self.backbone.device)
         return shares[:, None].repeat(1, len(self.bank.layers)) if per_layer else shares
 
-
-@dataclass(frozen=True)
-class Search:
-    """The two searches over one superposition.
-
-    - superposition: of the tasks.
-    - objective: a loss of logits (n, num_classes).
-    - num_classes: the most classes of any task.
-    - shared: norm statistics that all tasks share, or None.
-    """
-
-    superposition: Superposition
-    objective: Callable[[Tensor], Tensor]
-    num_classes: int
-    shared: Statistics | None
-
     def view(self, shares: Tensor) -> TaskView:
         """The superposed network, ready to compute."""
-        weights, backbone = self.superposition.weights(shares), self.superposition.backbone
         # Tasks' own running statistics cannot be superposed; the statistics of the batch serve.
-        mode: Mode = "batch" if backbone.has_task_statistics else "eval"
-        return TaskView(weights, self.shared, self.num_classes, mode)
+        mode: Mode = "batch" if self.backbone.has_task_statistics else "eval"
+        return TaskView(self.weights(shares), self.shared, self.num_classes, mode)
 
-    def loss(self, shares: Tensor, inputs: Tensor | Inputs) -> Tensor:
-        """The objective of the superposed network."""
-        view, backbone = self.view(shares), self.superposition.backbone
-        inputs = inputs.to(backbone.input_dtype)
-        logits = backbone.forward(view.weights, inputs, self.shared, view.mode)
-        return self.objective(logits[:, : self.num_classes])
+    def _logits(self, shares: Tensor, inputs: Tensor | Inputs) -> Tensor:
+        view, inputs = self.view(shares), inputs.to(self.backbone.input_dtype)
+        logits = self.backbone.forward(view.weights, inputs, self.shared, view.mode)
+        return logits[:, : self.num_classes]
 
-    def one_shot(self, inputs: Tensor | Inputs) -> Tensor:
+    def one_shot(self, inputs: Tensor | Inputs, objective: Objective) -> Tensor:
         """(C,): how the objective changes with each task's share, at equal shares."""
-        shares = self.superposition.uniform().requires_grad_(True)
+        shares = self.uniform().requires_grad_(True)
         chunk = spread_rows(inputs, SUPERPOSED_INPUTS).to(shares.device)
-        return torch.autograd.grad(self.loss(shares, chunk), shares)[0]
+        return torch.autograd.grad(objective(self._logits(shares, chunk)), shares)[0]
 
     def alpha(
-        self, inputs: Tensor | Inputs, recipe: Recipe, penalty: float, seed: int
+        self,
+        inputs: Tensor | Inputs,
+        objective: Objective,
+        recipe: Recipe,
+        penalty: float,
+        seed: int,
     ) -> tuple[TaskView, list[int]]:
         """The network of optimised shares, and the tasks' positions, largest share first."""
-        shares = self.superposition.uniform(per_layer=True).requires_grad_(True)
+        shares = self.uniform(per_layer=True).requires_grad_(True)
         no_labels = torch.zeros(len(inputs), dtype=torch.long, device=shares.device)
 
         def loss(batch: Tensor | Inputs, _: Tensor) -> Tensor:
-            value = self.loss(shares, batch)
+            value = objective(self._logits(shares, batch))
             if penalty:
                 value = value + penalty * unit_norm_penalty(list(shares.unbind(dim=1)))
             return value

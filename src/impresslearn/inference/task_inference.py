@@ -12,7 +12,7 @@ no task, by what the task showed on its own and on foreign inputs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -24,7 +24,7 @@ from impresslearn.checks import check_choice, check_number
 from impresslearn.data import Inputs
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.inference.exhaustive import KnownTask, Mixture, outputs_of_tasks
-from impresslearn.inference.superposition import Search, Superposition
+from impresslearn.inference.superposition import Superposition
 from impresslearn.inference.unknown import (
     InputStatistics,
     TaskProfile,
@@ -41,10 +41,7 @@ from impresslearn.training.loop import Recipe, information_maximisation, mean_en
 InferenceMethod = Literal["auto", "exhaustive", "one_shot", "alpha"]
 METHODS = get_args(InferenceMethod)
 Objective = Literal["information", "entropy"]
-OBJECTIVES: dict[str, Callable[[Tensor], Tensor]] = {
-    "entropy": mean_entropy,
-    "information": information_maximisation,
-}
+OBJECTIVES = {"entropy": mean_entropy, "information": information_maximisation}
 ALPHA_RECIPE = Recipe(
     optimizer="rmsprop", lr=0.01, schedule="constant", epochs=0, min_steps=400, batch_size=128
 )
@@ -167,19 +164,17 @@ def guess_task(
     if method in ("auto", "exhaustive"):
         return _judge(backbone, bank, tasks, some, "exhaustive")
     tasks = list(tasks)
-    search = Search(
-        Superposition(backbone, bank, [_superposed(backbone, task, method) for task in tasks]),
-        OBJECTIVES[objective],
-        max(task.num_classes for task in tasks),
-        shared,
-    )
+    parts = [_superposed(backbone, task, method) for task in tasks]
+    num_classes = max(task.num_classes for task in tasks)
+    superposition = Superposition(backbone, bank, parts, num_classes, shared)
+    loss = OBJECTIVES[objective]
     names = [task.name for task in tasks]
     if method == "one_shot":
         # The posterior is what equal shares become by one exponentiated-gradient step of size 1.
         # No task is run, so nothing speaks for "unknown".
-        slopes = search.one_shot(inputs)
+        slopes = superposition.one_shot(inputs, loss)
         return _guess(names, (-slopes.double()).softmax(dim=0), int(slopes.argmin()), 0.0, method)
-    mixture, order = search.alpha(inputs, recipe, penalty, seed)
+    mixture, order = superposition.alpha(inputs, loss, recipe, penalty, seed)
     shortlist = [tasks[place] for place in order[:SHORTLIST]]
     guess = _judge(backbone, bank, shortlist, some, method)
     posterior = dict.fromkeys(names, 0.0) | guess.posterior
@@ -192,15 +187,13 @@ def guess_task(
 
 def _superposed(backbone: Backbone, task: KnownTask, method: str) -> Mixture | Mapping[str, Tensor]:
     """A task as a superposition takes it. Raises InputError for one that cannot be superposed."""
+    part = task.mixture() if task.mixture else task.view().weights
     if backbone.own_head is None:
-        if task.mixture is not None:
-            mixture = task.mixture()
-            if not mixture.residual:
-                return mixture
-        else:
-            weights = task.view().weights
-            if weights.keys() == backbone.weights.keys():
-                return weights
+        if isinstance(part, Mixture):
+            if not part.residual:
+                return part
+        elif part.keys() == backbone.weights.keys():
+            return part
     raise InputError(
         "tasks that start at the network, tune norms or have their own heads cannot be superposed "
         f"for {method!r}; use method='exhaustive'"
