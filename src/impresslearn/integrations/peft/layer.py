@@ -155,18 +155,9 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
         """The weight without adapters."""
         return self._unmerged[0].to(self._weight.device) if self._unmerged else self._weight
 
-    def __repr__(self) -> str:
-        return f"impress.{super().__repr__()}"
-
 
 class ImpressLinear(ImpressLayer):
     """A linear layer with coefficients; "all-linear" finds it again by the word in its name."""
-
-
-def wrapped(module: nn.Module, name: str) -> ImpressLayer:
-    """A layer, called `name` in its network, ready for adapters. Raises as `ImpressLayer`."""
-    linear = isinstance(module, nn.Linear) or units_in_columns(module)
-    return (ImpressLinear if linear else ImpressLayer)(module, name)
 
 
 def draw(layer: MaskableLayer, key: MaskKey) -> tuple[Tensor, bytes]:

@@ -9,16 +9,14 @@ from typing import Any
 
 from peft.mapping import PEFT_TYPE_TO_TUNER_MAPPING
 from peft.tuners.tuners_utils import BaseTuner
-from peft.utils import (
-    TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING,
-    register_peft_method,
-)
+from peft.utils import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING, register_peft_method
 from torch import nn
 
 from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.files import reason_of
 from impresslearn.integrations.peft.config import IMPRESS, NAME, ImpressConfig
-from impresslearn.integrations.peft.layer import ImpressLayer, wrapped
+from impresslearn.integrations.peft.layer import ImpressLayer, ImpressLinear
+from impresslearn.networks.layers import units_in_columns
 
 
 class ImpressModel(BaseTuner):
@@ -64,7 +62,9 @@ class ImpressModel(BaseTuner):
             target.update_layer(adapter_name, peft_config)
             return
         # torch.compile puts this before names, and the masks are drawn from the name.
-        layer = wrapped(target, current_key.removeprefix("_orig_mod."))
+        name = current_key.removeprefix("_orig_mod.")
+        linear = isinstance(target, nn.Linear) or units_in_columns(target)
+        layer = (ImpressLinear if linear else ImpressLayer)(target, name)
         layer.set_adapter(self.active_adapters)
         layer.update_layer(adapter_name, peft_config)
         self._replace_module(parent, target_name, layer, target)
@@ -75,17 +75,17 @@ class ImpressModel(BaseTuner):
             raise InputError("a batch must be of one adapter; call set_adapter() and predict each")
         return nullcontext()
 
-    def _layers(self, adapter_name: str) -> dict[str, ImpressLayer]:
-        return {
-            name: module
-            for name, module in self.model.named_modules()
-            if isinstance(module, ImpressLayer) and adapter_name in module.impress_alpha
-        }
+    def _layers(self, adapter_name: str) -> list[tuple[str, ImpressLayer]]:
+        layers = []
+        for name, module in self.model.named_modules():
+            if isinstance(module, ImpressLayer) and adapter_name in module.impress_alpha:
+                layers.append((name, module))
+        return layers
 
     def _check_masks(self, adapter_name: str) -> None:
         """Writes the digest of the masks into the settings, or compares it with theirs."""
         total = hashlib.sha256()
-        for name, layer in sorted(self._layers(adapter_name).items()):
+        for name, layer in sorted(self._layers(adapter_name)):
             total.update(name.removeprefix("_orig_mod.").encode() + b"\0")
             total.update(layer.digest(adapter_name))
         config: Any = self.peft_config[adapter_name]
@@ -99,17 +99,13 @@ class ImpressModel(BaseTuner):
 
     def _take_off(self, adapter_name: str) -> None:
         """Removes a half-added adapter; layers without any other adapter are unwrapped."""
-        for name, layer in self._layers(adapter_name).items():
+        for name, layer in self._layers(adapter_name):
             layer.delete_adapter(adapter_name)
             if not layer.impress_alpha:
                 parent, _, last = name.rpartition(".")
                 setattr(self.model.get_submodule(parent), last, layer.get_base_layer())
 
 
-def register() -> None:
-    """Makes the method known to PEFT, once."""
-    if IMPRESS not in PEFT_TYPE_TO_TUNER_MAPPING:
-        register_peft_method(name=NAME, config_cls=ImpressConfig, model_cls=ImpressModel)
-
-
-register()
+# PEFT refuses a method that it knows already, as when this module is imported anew.
+if IMPRESS not in PEFT_TYPE_TO_TUNER_MAPPING:
+    register_peft_method(name=NAME, config_cls=ImpressConfig, model_cls=ImpressModel)
