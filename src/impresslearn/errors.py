@@ -58,7 +58,11 @@ class NotLearnedWarning(UserWarning):
 def warn_caller(message: str, kind: type[Warning] = UserWarning) -> None:
     """Warns at the line outside of this package that called into it."""
     package, frame, level = __name__.partition(".")[0], sys._getframe(1), 2
-    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == package:
+    while frame.f_back:
+        module = frame.f_globals.get("__name__", "")
+        # torch's decorators, such as no_grad, lie between our functions.
+        if module.partition(".")[0] != package and module != "torch.utils._contextlib":
+            break
         frame, level = frame.f_back, level + 1
     warnings.warn(message, kind, stacklevel=level)
 

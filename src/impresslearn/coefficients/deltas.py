@@ -71,7 +71,7 @@ def head_weights(backbone: Backbone, head: Sequence[Tensor] | None) -> dict[str,
     if head is None or backbone.own_head is None:
         return {}
     return {
-        name: values.t().reshape(-1, *shape).to(backbone.dtype)
+        name: values.t().reshape(-1, *shape).to(backbone.head_dtype)
         for (name, shape), values in zip(backbone.own_head.shapes.items(), head, strict=True)
     }
 

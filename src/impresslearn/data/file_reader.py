@@ -45,7 +45,6 @@ PAIRS = (
 )
 # Names of the label column if none is given, in upper or lower case.
 LABEL_NAMES = ("label", "target", "class", "y")
-"""Names of the label column if none is given, in upper or lower case."""
 # As Python writes an integer: "01" and "+1" are names. At most 18 digits always fit int64.
 WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
 

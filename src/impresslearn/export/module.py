@@ -121,7 +121,9 @@ class ExportedTask(nn.Module):
         if task.preprocessing is not None and task.preprocessing.normalises:
             # As buffers they move with the module; the network's state does not include them.
             for name in ("mean", "std"):
-                numbers = torch.tensor(getattr(task.preprocessing, name), device=backbone.device)
+                numbers = torch.tensor(
+                    getattr(task.preprocessing, name), dtype=torch.float32, device=backbone.device
+                )
                 self.register_buffer(f"_{name}", numbers.reshape(-1), persistent=False)
         self.eval().requires_grad_(False)
 

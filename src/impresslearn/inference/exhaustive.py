@@ -176,7 +176,7 @@ class Perceptron:
 
     def __init__(self, backbone: Backbone, bank: MaskBank, inputs: Tensor) -> None:
         flat = inputs.to(backbone.device, backbone.input_dtype).flatten(1)
-        one = torch.ones(1, device=backbone.device)
+        one = torch.ones(1, dtype=torch.float32, device=backbone.device)
         self._products: list[Tensor] = []
         self._biases: list[Tensor | None] = []
         for place, layer in enumerate(bank.layers):

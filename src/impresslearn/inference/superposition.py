@@ -91,7 +91,9 @@ class Superposition:
 
     def uniform(self, per_layer: bool = False) -> Tensor:
         """Equal shares of all tasks, (C,), or (C, layers)."""
-        shares = torch.full((self.num_tasks,), 1 / self.num_tasks, device=self.backbone.device)
+        shares = torch.full(
+            (self.num_tasks,), 1 / self.num_tasks, dtype=torch.float32, device=self.backbone.device
+        )
         return shares[:, None].repeat(1, len(self.bank.layers)) if per_layer else shares
 
     def view(self, shares: Tensor) -> TaskView:

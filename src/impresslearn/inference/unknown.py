@@ -212,7 +212,7 @@ def _input_statistics(own: Tensor, few: bool) -> InputStatistics | None:
     fitted, rest = own[::2], own[1::2]
     if len(rest) < 2:
         return None
-    unlimited = _fitted(fitted, torch.zeros(2), few)
+    unlimited = _fitted(fitted, fitted.new_zeros(2), few)
     if not all(map(math.isfinite, unlimited.numbers)):
         return None
     (away,) = distances([unlimited], rest)

@@ -67,7 +67,9 @@ class PopupScores:
         scores = []
         for layer in layers:
             bound = 1 / math.sqrt(layer.fan_in)
-            score = torch.empty(layer.shape).uniform_(-bound, bound, generator=generator)
+            score = torch.empty(layer.shape, dtype=torch.float32).uniform_(
+                -bound, bound, generator=generator
+            )
             scores.append(score.to(device).requires_grad_(True))
         return cls(tuple(layers), tuple(ones), score_rule, scores)
 

@@ -60,9 +60,11 @@ def lora(
         factors = []
         for layer in layers:
             bound = layer.fan_in**-0.5  # as torch initialises a linear layer
-            down = (2 * torch.rand(layer.fan_in, rank, generator=draws) - 1) * bound
+            down = (
+                2 * torch.rand(layer.fan_in, rank, dtype=torch.float32, generator=draws) - 1
+            ) * bound
             # Only one factor starts at zero: with both at zero neither would have a gradient.
-            factors += [torch.zeros(layer.units, rank), down]
+            factors += [torch.zeros(layer.units, rank, dtype=torch.float32), down]
         factors = [factor.to(backbone.device).requires_grad_(True) for factor in factors]
 
         def result() -> tuple[Weights, int]:

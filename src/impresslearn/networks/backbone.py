@@ -67,7 +67,9 @@ class Backbone(ReadOnlySettings):
     first layer, or None; `device` and `dtype` of the weights; `flattens`, whether inputs are
     flattened; `has_statistics`, whether batch norms have running statistics, of all tasks together
     (`shares_statistics`) or of each task (`has_task_statistics`); `logits_reader`, which takes the
-    logits out of the module's output, None if the output is a tensor or nothing was computed yet.
+    logits out of the module's output, None if the output is a tensor or nothing was computed yet;
+    `changing`, the attributes that a pass changes, by the name of the module that has them: every
+    pass begins with their first values; `checked`, whether `check_passes` has seen inputs.
 
     Raises InputError for settings that do not fit the module.
     """
@@ -118,6 +120,8 @@ class Backbone(ReadOnlySettings):
         layers = maskable_layers(module, skip, include)
         self.layers = tuple(layer for layer in layers if layer.name not in replaced)
         self.vocabulary = vocabulary_of(module)
+        self.changing: dict[str, tuple[str, ...]] = {}
+        self.checked = False
         self.logits_reader = None
         self._input_dtype = input_dtype or (torch.int64 if self.vocabulary else None)
         self._statistics = norms.statistic_names(module)
@@ -174,9 +178,19 @@ class Backbone(ReadOnlySettings):
         """The classes that a task may have; None for any number, if every task has its own head."""
         return self.num_classes if self.own_head is None else None
 
+    @property
+    def head_dtype(self) -> torch.dtype:
+        """The number format of the tasks' own heads, which may differ from the body's."""
+        head = self.own_head
+        return self.dtype if head is None else self.module.get_parameter(head.name).dtype
+
     def new_head(self, num_classes: int) -> dict[str, Tensor]:
         """A head of zeros for a task to start from, by parameter name; {} if tasks share a head."""
-        return {} if self.own_head is None else self.own_head.zeros(num_classes, self._like)
+        return (
+            {}
+            if self.own_head is None
+            else self.own_head.zeros(num_classes, self._like.to(self.head_dtype))
+        )
 
     def small_parameters(
         self, kinds: Collection[TunedKind] = TUNED
@@ -237,15 +251,20 @@ class Backbone(ReadOnlySettings):
             arguments, named = inputs.arguments, inputs.named
         else:
             arguments = (inputs.flatten(1) if self.flattens else inputs,)
+        view = self._view(mode)
+        kept = self._attributes(view)
         try:
             # Not strict: views for batch statistics lack the buffers that others pass in.
-            logits = functional_call(self._view(mode), tensors, arguments, named, strict=False)
+            logits = functional_call(view, tensors, arguments, named, strict=False)
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, ValueError, AssertionError, IndexError, TypeError) as error:
             if line := self._explained(error, Inputs(*arguments, **named)):
                 raise InputError(line) from error
             raise
+        finally:
+            for owner, attributes in kept:
+                vars(owner).update(attributes)
         if not isinstance(logits, Tensor):  # models of transformers return objects or dictionaries
             by_key = isinstance(logits, Mapping)
             if "logits" in logits if by_key else hasattr(logits, "logits"):
@@ -410,6 +429,14 @@ class Backbone(ReadOnlySettings):
         self._local = threading.local()
         device, dtype = self._like.device, self._like.dtype
         vars(self).update(weights=weights, small=small, device=device, dtype=dtype)
+
+    def _attributes(self, view: nn.Module) -> list[tuple[nn.Module, dict[str, Any]]]:
+        """The attributes that a pass changes, such as a hidden state, as they are before it."""
+        kept = []
+        for name, attributes in self.changing.items():
+            owner = view.get_submodule(name)
+            kept.append((owner, {key: vars(owner).get(key) for key in attributes}))
+        return kept
 
     def _view(self, mode: Mode) -> nn.Module:
         """The copy of the module's structure in which this thread runs a mode."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from impresslearn.data import (
     Examples,
@@ -22,12 +24,15 @@ from impresslearn.data.preprocessing import Prepared, Preprocessing
 from impresslearn.errors import InputError, InputScaleWarning, warn_caller
 from impresslearn.networks import Backbone
 
+INTERNAL = frozenset(vars(nn.Module()))
 # float32 holds every integer below.
 LARGEST_ID = 2**24
 # Standard deviations of inputs that need no warning.
 USUAL_DEVIATIONS = 0.1, 3.0
 # Examples of a task from which its scale is measured.
 LOOKED_AT = 1000
+# Inputs of the check of passes, and how far logits may be apart, as a share of the largest.
+PASSED, PASSED_SINGLE, PASSED_HALF = 4, 2e-3, 5e-2
 # Prepared examples of a task and its classes.
 TrainingData = tuple[Examples | StreamedExamples, tuple[Label, ...]]
 
@@ -76,25 +81,111 @@ def training_examples(
             "likely to learn them better",
             InputScaleWarning,
         )
+    if backbone.spec is None and not backbone.checked:
+        check_passes(backbone, some_inputs(examples, PASSED))
     if backbone.own_head is not None:
         _check_head(backbone, examples, len(classes))
     return examples, classes
 
 
+@torch.no_grad()
+def check_passes(backbone: Backbone, inputs: Tensor | Inputs) -> None:
+    """Raises InputError for a module that a pass changes, or whose rows depend on one another.
+
+    Attributes that change are remembered, so that every later pass begins with their first values.
+    """
+    inputs = inputs.to(backbone.device, backbone.input_dtype)
+    name, probe = backbone.name, copy.deepcopy(backbone)  # what changes is the copy
+    attributes = _attributes_of(probe._view("eval"))
+    logits = probe.forward({}, inputs)
+    changed: dict[str, list[str]] = {}
+    for owner, values in _attributes_of(probe._view("eval")).items():
+        keys = [key for key in values if values[key] is not attributes[owner].get(key)]
+        if keys:
+            changed[owner] = keys
+    for key, parameter in probe.module.named_parameters():
+        if not torch.equal(parameter, backbone.module.get_parameter(key)):
+            raise InputError(
+                f"{name} writes to its parameter {key} in a pass, so it is not frozen; run it on "
+                "data until it has its final values, and switch that off before adapt"
+            )
+    backbone.changing.update({owner: tuple(keys) for owner, keys in changed.items()})
+    probe = copy.deepcopy(backbone)
+    passes = [probe.forward({}, inputs), probe.forward({}, inputs[_backwards(len(inputs))])]
+    passes[1] = passes[1][_backwards(len(inputs))]
+    if not backbone.normalises_by_batch:
+        alone = [probe.forward({}, inputs[place : place + 1]) for place in range(len(inputs))]
+        passes.append(torch.cat(alone))
+    half = logits.dtype in (torch.float16, torch.bfloat16)
+    allowed = (PASSED_HALF if half else PASSED_SINGLE) * float(logits.abs().max()) + 1e-6
+    for other in passes if logits.isfinite().all() else ():
+        if float((other - logits).abs().max()) > allowed:
+            raise InputError(
+                f"{name} gives other outputs for the same inputs in another pass, order or batch, "
+                "so its tasks could not be repeated: it draws random numbers in evaluation, keeps "
+                "a state, or lets the rows of a batch depend on one another"
+            )
+    _check_buffers(backbone, inputs)
+    vars(backbone)["checked"] = True
+
+
+def _check_buffers(backbone: Backbone, inputs: Tensor | Inputs) -> None:
+    """Raises InputError for buffers that a pass in training changes and that tasks do not keep."""
+    module = copy.deepcopy(backbone)._view("train")
+    before = {key: buffer.clone() for key, buffer in module.named_buffers()}
+    arguments, named = (inputs.flatten(1) if backbone.flattens else inputs,), {}
+    if isinstance(inputs, Inputs):
+        arguments, named = inputs.arguments, inputs.named
+    try:
+        module(*arguments, **named)
+    except (RuntimeError, ValueError):
+        return  # learning will say what is wrong
+    managed = backbone.initial_statistics()
+    for key, buffer in module.named_buffers():
+        if key not in managed and not torch.equal(buffer, before[key]):
+            owner = type(module.get_submodule(key.rpartition(".")[0])).__name__
+            raise InputError(
+                f"{backbone.name} gathers the buffer {key} while it trains, which no task would "
+                f"keep: only torch's batch norms can. Let {owner} run as in evaluation"
+            )
+
+
+def _attributes_of(module: nn.Module) -> dict[str, dict[str, Any]]:
+    """The attributes of every submodule by its name, without its tensors and hooks."""
+    return {
+        name: {key: value for key, value in vars(owner).items() if key not in INTERNAL}
+        for name, owner in module.named_modules()
+    }
+
+
+def _backwards(count: int) -> Tensor:
+    return torch.arange(count - 1, -1, -1)
+
+
 def _check_head(
     backbone: Backbone, examples: Examples | StreamedExamples, num_classes: int
 ) -> None:
-    """Raises InputError unless a head of zeros makes all logits zero."""
+    """Raises InputError unless a head of zeros makes all logits equal, as logits or log-softmax."""
     some = some_inputs(examples, 2).to(backbone.device).to(backbone.input_dtype)
+    name = backbone.own_head.name if backbone.own_head else ""
     with torch.no_grad():
         try:
-            gives_logits = not backbone.forward(backbone.new_head(num_classes), some).any()
-        except InputError:
+            logits = backbone.forward(backbone.new_head(num_classes), some).float()
+        except InputError as error:
             # If the inputs are at fault, a pass without a head reports what is wrong with them.
             backbone.forward({}, some)
-            gives_logits = False
-    if not gives_logits:
-        name = backbone.own_head.name if backbone.own_head else ""
+            raise InputError(
+                f"{backbone.name}: {name}, the layer that was defined last, cannot be replaced by "
+                f"a task's head: {error}"
+            ) from error
+    # log-softmax is the same to the loss; other functions at the end are not.
+    for word, value in (("softmax", 1 / num_classes), ("sigmoid", 0.5)):
+        if torch.allclose(logits, torch.full_like(logits, value)):
+            raise InputError(
+                f"{backbone.name} ends in {word}, so it returns probabilities; adapt a network "
+                "that returns logits, without its last function"
+            )
+    if logits.any() and not torch.allclose(logits, torch.full_like(logits, -math.log(num_classes))):
         raise InputError(
             f"{backbone.name}: {name}, the layer that was defined last, does not give the logits; "
             'define it last, or use head="shared"'

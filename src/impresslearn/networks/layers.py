@@ -23,6 +23,16 @@ from impresslearn.errors import InputError
 # Module types whose `weight` has its output units in dimension 0 and can be masked.
 MASKABLE = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
+WRAPPERS = {
+    "DataParallel": "module",
+    "DistributedDataParallel": "module",
+    "FullyShardedDataParallel": "module",
+    "AveragedModel": "module",
+    "OptimizedModule": "_orig_mod",  # of torch.compile
+    "ModelEma": "ema",
+    "ModelEmaV2": "module",
+    "ModelEmaV3": "module",
+}
 Part = Literal["", "q", "k", "v", "transposed"]
 # The row blocks of a packed `in_proj_weight`, in order.
 THIRDS: tuple[Part, ...] = ("q", "k", "v")
@@ -132,6 +142,16 @@ def maskable_layers(
             "(embeddings must be included)"
         )
     return masked
+
+
+def unwrapped(module: Any) -> nn.Module:
+    """The module inside of wrappers that train it or compile it. Raises InputError for others."""
+    # By name: timm's are in a package that may not be installed.
+    while (inner := WRAPPERS.get(type(module).__name__)) is not None and hasattr(module, inner):
+        module = getattr(module, inner)
+    if not isinstance(module, nn.Module):
+        raise InputError(f"adapt takes an nn.Module, got {type(module).__name__}")
+    return module
 
 
 def checked_layers(layers: Any) -> tuple[MaskableLayer, ...]:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from math import sqrt
 from typing import Any, Literal, TypeVar, get_args
 
@@ -36,7 +37,7 @@ from impresslearn.networks.architectures import (
     resnet50,
 )
 from impresslearn.networks.backbone import Backbone
-from impresslearn.networks.layers import MASKABLE, HeadKind, last_layer, maskable_layers
+from impresslearn.networks.layers import MASKABLE, HeadKind, last_layer, maskable_layers, unwrapped
 from impresslearn.networks.norms import buildable, convert_batch_norms, untrained
 
 Builder = TypeVar("Builder", bound=Callable[..., nn.Module])
@@ -149,7 +150,7 @@ def create_backbone(
     except TypeError as error:
         known = ", ".join(key for key in parameters if key not in fixed) or "none"
         raise InputError(f"{name}: {error}; its settings are {known}") from None
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), _float32_on_cpu():
         # Not torch.manual_seed, which would seed the accelerators' generators for good.
         torch.default_generator.manual_seed(seed)
         module = builder(**fixed, **settings)
@@ -217,8 +218,7 @@ def adapt(
     Raises InputError for a module that cannot be copied or masked, whose last layer cannot be
     replaced or whose parameters are not finite, and for bad settings.
     """
-    if not isinstance(module, nn.Module):
-        raise InputError(f"adapt takes an nn.Module, got {type(module).__name__}")
+    module = unwrapped(module)
     maskable_layers(module, skip, include)  # bad names are found before anything is copied
     for name, parameter in module.named_parameters():
         if not parameter.isfinite().all():
@@ -318,6 +318,18 @@ def _log(values: np.ndarray) -> np.ndarray:
     for term in range(TERMS - 1, 0, -1):
         series = series * square + 1 / (2 * term - 1)
     return 2 * ratio * series + (exponent - low) * LOG_2
+
+
+@contextmanager
+def _float32_on_cpu() -> Iterator[None]:
+    """Builders name neither dtype nor device, and the caller's defaults may be others."""
+    dtype = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.device("cpu"):
+            yield
+    finally:
+        torch.set_default_dtype(dtype)
 
 
 def _check_gain(gain: float | None, init: str) -> float:

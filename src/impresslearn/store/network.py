@@ -21,7 +21,7 @@ from torch import nn
 
 from impresslearn.errors import ImpressLearnError, InputError, StoreError
 from impresslearn.networks import Backbone, adapt, create_backbone, list_backbones
-from impresslearn.networks.layers import candidates
+from impresslearn.networks.layers import candidates, unwrapped
 from impresslearn.networks.registry import standard_normals
 from impresslearn.store.database import Database
 from impresslearn.store.tasks import checksum
@@ -61,6 +61,8 @@ def describe(backbone: Backbone) -> dict[str, Any]:
         plain["input_dtype"] = str(backbone.input_dtype).removeprefix("torch.")
     if backbone.logits_reader is not None:
         plain["logits"] = backbone.logits_reader.__name__
+    if backbone.changing:
+        plain["changing"] = {owner: list(keys) for owner, keys in backbone.changing.items()}
     if backbone.spec is None and (probe := _probe(backbone)) is not None:
         plain["probe"] = probe
     return plain
@@ -116,10 +118,12 @@ def _rebuilt(
         )
     else:
         backbone = create_backbone(**spec)
+        backbone.module.to(getattr(torch, description["dtype"]))
     input_dtype = description.get("input_dtype")
     vars(backbone).update(
         _input_dtype=None if input_dtype is None else getattr(torch, input_dtype),
         logits_reader=READERS.get(description.get("logits")),
+        changing={key: tuple(words) for key, words in description.get("changing", {}).items()},
     )
     layers = [[layer.name, list(layer.shape)] for layer in backbone.layers]
     if layers != description["layers"]:
@@ -147,8 +151,7 @@ def _around(module: nn.Module, description: Mapping[str, Any]) -> Backbone:
     norm, num_classes, head = (description[key] for key in ("norm", "num_classes", "head"))
     if isinstance(module, Backbone):
         raise InputError(f"pass the module that was adapted; the store knows its head, {head!r}")
-    if not isinstance(module, nn.Module):
-        raise InputError("it is not an nn.Module")
+    module = unwrapped(module)
     masked = [name for name, _ in description["layers"]]
     found = {layer.name: layer for layer in candidates(module)}
     for name in masked:
@@ -216,6 +219,6 @@ def _agree(known: list[float], logits: list[float] | None) -> bool:
     """Whether logits are the same but for what processors differ in."""
     if logits is None or len(logits) != len(known):
         return False
-    expected = torch.tensor(known)
-    difference = (expected - torch.tensor(logits)).abs().max()
+    expected = torch.tensor(known, dtype=torch.float64)
+    difference = (expected - torch.tensor(logits, dtype=torch.float64)).abs().max()
     return bool(difference <= TOLERANCE * expected.abs().max() + 1e-6)

@@ -328,7 +328,9 @@ class Store:
             view = replace(view, statistics=statistics.values)
         inputs = some_inputs(run.examples, PROFILED_INPUTS)
         profile = task_profile(backbone, view, inputs)
-        numbers = [torch.tensor([profile.own_entropy, profile.shuffled_entropy])]
+        numbers = [
+            torch.tensor([profile.own_entropy, profile.shuffled_entropy], dtype=torch.float32)
+        ]
         numbers += statistics.values.values() if statistics else []
         if not all(values.isfinite().all() for values in numbers):
             raise TrainingError(

@@ -51,8 +51,8 @@ class Pixels:
         scaled = self.images.float().div_(self.white)
         if transform is not None:
             scaled = transform(scaled)
-        mean = torch.tensor(self.mean).view(-1, 1, 1)
-        std = torch.tensor(self.std).view(-1, 1, 1)
+        mean = torch.tensor(self.mean, dtype=torch.float32).view(-1, 1, 1)
+        std = torch.tensor(self.std, dtype=torch.float32).view(-1, 1, 1)
         return Examples(scaled.sub_(mean).div_(std), self.labels, augment)
 
 

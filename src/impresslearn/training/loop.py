@@ -8,8 +8,9 @@ loop for it on the task's batches, as in eqs. 1 and 2 of the paper.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import islice
 from numbers import Integral
 from typing import Any, Literal, get_args
@@ -17,6 +18,7 @@ from typing import Any, Literal, get_args
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.checkpoint import CheckpointError
 
 from impresslearn.checks import check_choice, check_integer, check_known, check_number, torch_seed
 from impresslearn.data import BatchSource, Inputs
@@ -29,6 +31,7 @@ NUMBERS = ("lr", "weight_decay", "epochs", "batch_fraction", "warmup_epochs", "l
 Optimizer = Literal["adam", "adamw", "rmsprop", "sgd"]
 Schedule = Literal["constant", "cosine"]
 CHECK_EVERY = 50
+WATCHED = 2  # steps in which a gradient must have come back to every weight
 SMALLEST_BATCH = 16
 
 Loss = Callable[[Tensor | Inputs, Tensor], Tensor]
@@ -260,6 +263,7 @@ class TaskTraining:
     def fit(self, trained: Trainable) -> FitResult:
         """Minimises cross-entropy and cost over the parameters. Raises as the function `fit`."""
         step, last, gathering = 0, 0, self
+        reached: set[str] = set()  # weights that a gradient came back to
         frozen = self.phase.statistics or {}
         gathered = {name: values.clone() for name, values in frozen.items()}
         if trained.fold and self.folds:
@@ -273,18 +277,49 @@ class TaskTraining:
             task = gathering if step < last else self
             step += 1
             weights, cost = trained.step_weights()
+            if step <= WATCHED:
+                weights = dict(weights)
+                for name, weight in weights.items():
+                    if weight.requires_grad:
+                        # A node of its own: layers that are mixed together all get a gradient.
+                        weights[name] = weight.view_as(weight)
+                        weights[name].register_hook(partial(_note, reached, name))
+            elif step == WATCHED + 1:
+                self._check_reached(weights, reached)
             return task.loss(weights, inputs, targets) + cost
 
         recipe = self.recipe
-        result = fit(trained.parameters, loss, self.source, recipe, self.seed, self.progress)
+        try:
+            result = fit(trained.parameters, loss, self.source, recipe, self.seed, self.progress)
+        except CheckpointError:
+            raise InputError(
+                f"{self.backbone.name} uses activation checkpointing, which cannot be used here; "
+                "switch it off before adapt, as by set_grad_checkpointing(False)"
+            ) from None
         if trained.fold and step == last > 0:  # fold_after is 1
             trained.fold(gathered, frozen)
         return result
+
+    def _check_reached(self, weights: Weights, reached: Collection[str]) -> None:
+        """Raises InputError for weights that no gradient reached in the first steps."""
+        missing = [name for name, weight in weights.items() if weight.requires_grad]
+        missing = [name for name in missing if name not in reached]
+        if missing:
+            names = ", ".join(missing[:5]) + (" and others" if len(missing) > 5 else "")
+            raise InputError(
+                f"no gradient reaches {names} of {self.backbone.name}: its forward does not use "
+                "them, or runs them under torch.no_grad(), detach() or activation checkpointing; "
+                "change that, or leave them unmasked by adapt(..., skip=[...])"
+            )
 
     def loss(self, weights: Weights, inputs: Tensor | Inputs, targets: Tensor) -> Tensor:
         """The mean cross-entropy of a batch in nats, with the recipe's label smoothing."""
         logits = self.phase.forward(self.backbone, weights, inputs)[:, : self.num_classes]
         return F.cross_entropy(logits, targets, label_smoothing=self.recipe.label_smoothing)
+
+
+def _note(reached: set[str], name: str, _: Tensor) -> None:
+    reached.add(name)
 
 
 def _endless(

@@ -65,7 +65,9 @@ class ImpressLayer(nn.Module, BaseTunerLayer):
             self.register_buffer(_buffer(key), bits, persistent=False)
         self.impress_key[adapter_name] = key
         shape = [key.num_masks, *([self._layer.units] if config.granularity == "unit" else [])]
-        self.impress_alpha[adapter_name] = nn.Parameter(torch.zeros(shape, device=device))
+        self.impress_alpha[adapter_name] = nn.Parameter(
+            torch.zeros(shape, dtype=torch.float32, device=device)
+        )
         self.set_adapter(self.active_adapters, inference_mode=config.inference_mode)
 
     def delete_adapter(self, adapter_name: str) -> None:
