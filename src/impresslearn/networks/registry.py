@@ -280,7 +280,7 @@ def fill_weights(
                 normals = standard_normals(weight.numel(), seed, place)
                 values = torch.from_numpy(normals).reshape(weight.shape)
             if init == "signed_constant":
-                values = torch.where(values < 0, -1.0, 1.0)
+                values = torch.where(values < 0, -1.0, 1.0).float()
             weight.copy_(values * (gain * sqrt(2 / weight[0].numel())))
 
 
