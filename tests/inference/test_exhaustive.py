@@ -50,10 +50,9 @@ def check_outputs(backbone, bank, tasks, inputs, least_together):
     seen, most = {}, 0
     for positions, members, logits in outputs_of_tasks(backbone, bank, tasks, inputs):
         most = max(most, len(members))
-        for position, task, found in zip(positions, members, logits, strict=True):
-            torch.testing.assert_close(
-                found, task.view().logits(backbone, inputs), rtol=1e-3, atol=1e-4
-            )
+        for position, task, together in zip(positions, members, logits, strict=True):
+            alone = task.view().logits(backbone, inputs)
+            torch.testing.assert_close(together, alone, rtol=1e-3, atol=1e-4)
             seen[position] = task.name
     assert [seen[position] for position in range(len(seen))] == [task.name for task in tasks]
     assert most >= least_together
@@ -101,8 +100,8 @@ def test_features_of_a_shared_body_are_computed_once(monkeypatch):
         shared = SharedFeatures(body, inputs)
         counted = count_passes(monkeypatch, type(body))
         for task, expected in zip(tasks, alone, strict=True):
-            found = shared.logits(task.view())
-            torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
+            logits = shared.logits(task.view())
+            torch.testing.assert_close(logits, expected, rtol=1e-3, atol=1e-3)
         monkeypatch.undo()
         bodies = len(set(chain(*(task.view().feature_keys for task in tasks))))
         assert len(counted) <= 3 * bodies
@@ -115,7 +114,7 @@ def test_inference_leaves_the_weights_of_other_tasks_in_the_cache():
         learner.learn_task(f"t{seed}", blobs(seed))
     assert [task.name for task in learner._known_tasks(["t2", "t0"])] == ["t2", "t0"]
     learner.predict(blobs(1)[0], "t1")
-    kept = dict(learner._store._cache._weights)
+    cached = dict(learner._store._cache._weights)
     for task in learner._known_tasks("all"):
         task.view()
-    assert dict(learner._store._cache._weights) == kept
+    assert dict(learner._store._cache._weights) == cached

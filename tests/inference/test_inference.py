@@ -176,20 +176,20 @@ def test_tasks_without_a_profile_are_never_unknown(digits):
 
 def test_inference_is_scored_by_the_number_of_inputs(digits):
     tasks = {task.name: task.test for task in STREAM[:6]}
-    found = il.score_inference(digits, tasks, inputs=(1, 16), trials=3)
-    one, many = found.rows
+    scores = il.score_inference(digits, tasks, inputs=(1, 16), trials=3)
+    one, many = scores.rows
     assert (one["inputs"], many["inputs"], many["trials"]) == (1, 16, 18)
     assert one["task_accuracy"] < many["task_accuracy"] > 0.9
     assert 0.8 < many["accuracy"] <= 1
     assert 0 <= many["rejected"] < 0.5 < many["stated_accuracy"] <= 1
     again = il.score_inference(digits, tasks, inputs=(1, 16), trials=3)
-    assert again.rows == found.rows
+    assert again.rows == scores.rows
     among = il.score_inference(digits, tasks, inputs=[16], trials=2, among="learned").rows[0]
     assert among["task_accuracy"] <= 2 / 6
-    lines = str(found).splitlines()
+    lines = str(scores).splitlines()
     assert lines[1].split()[:2] == ["inputs", "trials"]
     assert len(lines) == 5
-    assert found._repr_html_().count("<tr>") == 3
+    assert scores._repr_html_().count("<tr>") == 3
     for wrong, settings, line in (
         ({}, {}, "tasks must map names to labelled data"),
         (tasks, {"inputs": [10**6]}, "inputs must be"),

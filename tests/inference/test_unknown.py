@@ -49,14 +49,14 @@ def test_a_threshold_rejects_a_twentieth_of_what_it_was_made_of():
     backbone = il.create_backbone("linear", 3, in_features=WIDE)
     view = TaskView(dict(backbone.weights), None, 3)
     own = torch.randn(4000, WIDE, generator=generator) * torch.linspace(0.01, 2, WIDE)
-    found = task_profile(backbone, view, own).inputs
-    assert set(found.groups) == set(range(4))  # the quietest
+    statistics = task_profile(backbone, view, own).inputs
+    assert set(statistics.groups) == set(range(4))  # the quietest
     for size in (1, 8):
-        rejected = [found.excess(each) > 0 for each in batches(own[1000:], size)]
+        rejected = [statistics.excess(each) > 0 for each in batches(own[1000:], size)]
         assert 0.01 < np.mean(rejected) < 0.12
-    assert found.excess(own[1000:1008] + 1) > 0
-    assert TaskProfile(0.1, 0.2, found).nbytes == 32
-    assert InputStatistics.of(found.groups, found.numbers) == found
+    assert statistics.excess(own[1000:1008] + 1) > 0
+    assert TaskProfile(0.1, 0.2, statistics).nbytes == 32
+    assert InputStatistics.of(statistics.groups, statistics.numbers) == statistics
 
 
 @pytest.mark.parametrize("columns", [1, 2, 11, 12, 32])
@@ -67,15 +67,15 @@ def test_of_narrow_inputs_each_value_is_kept_in_a_byte(columns):
     levels = torch.linspace(-2, 3, columns)
     own = torch.randn(4000, columns, generator=generator) + levels
     profile = task_profile(backbone, view, own[:512])
-    found = profile.inputs
-    assert (found.groups, len(found.means)) == ((), columns)
-    assert torch.allclose(torch.tensor(found.means), levels, atol=0.2)
+    statistics = profile.inputs
+    assert (statistics.groups, len(statistics.means)) == ((), columns)
+    assert torch.allclose(torch.tensor(statistics.means), levels, atol=0.2)
     assert profile.nbytes == len(encode_profile(profile)) == 21 + columns + columns % 2
     assert decode_profile(encode_profile(profile)) == profile
     for size in (1, 8, 50):
-        rejected = [found.excess(each) > 0 for each in batches(own[512:], size)]
+        rejected = [statistics.excess(each) > 0 for each in batches(own[512:], size)]
         assert np.mean(rejected) < 0.12
-    assert found.excess(own[:16] + 2) > 0
+    assert statistics.excess(own[:16] + 2) > 0
 
 
 @pytest.mark.parametrize("rows", [60, 120])
@@ -92,10 +92,10 @@ def test_tables_are_told_by_the_values_of_their_columns(rows):
         inputs += offset.astype(np.float32)
         learner.learn_task(f"site {number}", (inputs[:rows], labels[:rows]))
         tests[f"site {number}"] = inputs[rows:], labels[rows:]
-    found = il.inference.score_inference(learner, tests, inputs=(10, 50), trials=2)
-    assert found.rows[0]["task_accuracy"] > 0.7
-    assert found.rows[1]["task_accuracy"] > 0.9
-    assert all(row["rejected"] < 0.15 for row in found.rows)
+    scores = il.inference.score_inference(learner, tests, inputs=(10, 50), trials=2)
+    assert scores.rows[0]["task_accuracy"] > 0.7
+    assert scores.rows[1]["task_accuracy"] > 0.9
+    assert all(row["rejected"] < 0.15 for row in scores.rows)
     foreign = generator.normal(size=(50, 12)).astype(np.float32) * 3
     assert learner.infer_task(foreign).unknown
 
