@@ -212,6 +212,8 @@ def raw(values: Any) -> Tensor:
     if isinstance(values, np.ma.MaskedArray) or hasattr(values, "toarray"):
         kind = type(values).__name__
         raise InputError(f"inputs must be a dense array without missing values, got {kind}")
+    if hasattr(values, "columns") and hasattr(values, "to_numpy"):
+        values = _numbers_of_table(values)
     try:
         if isinstance(values, (list, tuple)) and values and isinstance(values[0], Tensor):
             values = torch.stack(list(values))
@@ -226,6 +228,27 @@ def raw(values: Any) -> Tensor:
     except (TypeError, ValueError, RuntimeError) as error:
         line = f"{type(values).__name__}: {reason_of(error)}"
         raise InputError(f"inputs must be a numeric tensor or array, got {line}") from None
+
+
+def _numbers_of_table(table: Any) -> np.ndarray:
+    """The numbers of a DataFrame. Raises InputError that names a column of anything else."""
+    values = table.to_numpy()
+    if values.dtype.kind in "biufc":
+        return values
+    # Columns of several types, such as truth values and numbers that may be missing.
+    columns = []
+    for place, name in enumerate(table.columns):
+        try:
+            if any(isinstance(value, str) for value in values[:, place]):
+                raise TypeError
+            columns.append(values[:, place].astype(np.float64))
+        except (TypeError, ValueError):
+            raise InputError(
+                f"column {str(name)!r} of the table holds something else than numbers, or misses "
+                "some; fill them, and encode words, dates and categories as numbers, as with "
+                "pandas.get_dummies"
+            ) from None
+    return np.stack(columns, axis=1)
 
 
 def as_inputs(values: Any) -> Tensor:

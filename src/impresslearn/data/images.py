@@ -81,7 +81,8 @@ def class_images(folder: Path) -> dict[str, list[Path]]:
 
 def flat_images(folder: Path, place: str = "") -> list[Path]:
     """The image files of a folder, sorted by name; its sub-folders are not searched."""
-    files, others = [], []
+    files: list[Path] = []
+    others: list[Path] = []
     for file in sorted(folder.iterdir()):
         if file.is_file() and not file.name.startswith("."):
             (files if file.suffix.lower() in SUFFIXES else others).append(file)

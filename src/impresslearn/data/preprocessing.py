@@ -7,8 +7,9 @@ in, and put it into every export, so that the same raw inputs get the same label
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -95,7 +96,7 @@ class Preprocessing:
     def standardising(cls, data: Any, **settings: Any) -> Preprocessing:
         """A preprocessing whose mean and standard deviation are measured on raw inputs.
 
-        Flat inputs whose columns differ in scale, unlike pixels, get one of each per column.
+        Where columns of flat inputs, or channels of others, differ in scale, each gets its own.
 
         - `data`: inputs (n, ...) or `Examples`.
         - `settings`: shape, size, pixels, columns. By default `pixels` is True for uint8, and
@@ -111,7 +112,7 @@ class Preprocessing:
         if not settings.keys() <= {"shape", "size", "pixels", "columns"}:
             raise InputError("mean and std are measured; settings are shape, size, pixels, columns")
         # Columns of one name cannot be told apart, so their order is not kept.
-        names = _names_of(data)
+        names = names_of(data)
         if names and len(set(names)) == len(names):
             settings.setdefault("columns", names)
         if isinstance(data, Examples):
@@ -125,6 +126,11 @@ class Preprocessing:
         std, mean = torch.std_mean(values, correction=0)
         if not std > ROUNDING * mean.abs():
             raise InputError(f"all inputs are {mean:g}; they cannot be standardised")
+        if values.dim() > 2:
+            # Rows of an image look like channels (n, channels, time), but pixels have one scale.
+            low, high = map(float, values.aminmax())
+            in_range = pixels or made.pixels or (low >= 0 and high <= 1)
+            values = values.new_zeros(1, 1) if in_range else values.movedim(1, -1).flatten(0, -2)
         if values.dim() != 2 or not _differ_in_scale(values):
             digits = 6 if std > FAR * mean.abs() else 9
             return replace(made, mean=_rounded(mean, digits), std=_rounded(std, 6))
@@ -167,7 +173,7 @@ class Preprocessing:
 
         Anything else comes back as it is. Raises InputError for other names.
         """
-        names = _names_of(inputs)
+        names = names_of(inputs)
         if self.columns is None or not names:
             return inputs
         if sorted(names) != sorted(self.columns):
@@ -245,6 +251,31 @@ class ImpliedPreprocessing(Preprocessing):
         return super()._scaled(values, integers)
 
 
+def with_form(preprocessing: Preprocessing | None, form: Mapping[str, Any]) -> Preprocessing | None:
+    """A learner's preprocessing, and what its first task says of raw inputs.
+
+    - `form`: "pixels", for a learner without a preprocessing, and "columns" of a table, if known.
+    """
+    columns = tuple(form.get("columns", ())) or None
+    if preprocessing is None:
+        pixels = form.get("pixels")
+        return None if pixels is columns is None else _implied(pixels, columns)
+    if preprocessing.columns is None and columns is not None:
+        return _named(preprocessing, columns)
+    return preprocessing
+
+
+# Made once, as each prediction asks for it.
+@lru_cache(maxsize=64)
+def _implied(pixels: bool | None, columns: tuple[str, ...] | None) -> Preprocessing:
+    return ImpliedPreprocessing(pixels=pixels, columns=columns)
+
+
+@lru_cache(maxsize=64)
+def _named(preprocessing: Preprocessing, columns: tuple[str, ...] | None) -> Preprocessing:
+    return replace(preprocessing, columns=columns)
+
+
 @dataclass(frozen=True, eq=False)
 class _PreparedItems(Dataset):
     """A data set of raw inputs and labels, whose inputs are prepared when they are read."""
@@ -296,7 +327,7 @@ def _check_precision(raw_inputs: Tensor) -> None:
         )
 
 
-def _names_of(table: Any) -> tuple[str, ...]:
+def names_of(table: Any) -> tuple[str, ...]:
     """The names of a DataFrame's columns; () for other names and other data."""
     names = tuple(getattr(table, "columns", ()))
     return names if all(isinstance(name, str) for name in names) else ()

@@ -22,7 +22,7 @@ from impresslearn.coefficients.learning import COEFFICIENT_RECIPE
 from impresslearn.coefficients.parametrisation import Coefficients
 from impresslearn.coefficients.quantisation import Precision
 from impresslearn.data import Inputs, Label
-from impresslearn.data.preprocessing import ImpliedPreprocessing, Prepared, Preprocessing
+from impresslearn.data.preprocessing import Prepared, Preprocessing, with_form
 from impresslearn.errors import InputError
 from impresslearn.export import TaskModel, export_module
 from impresslearn.inference import (
@@ -49,8 +49,6 @@ from impresslearn.store.store_files import Weights
 from impresslearn.store.tasks import ROLES
 from impresslearn.training.loop import Recipe
 from impresslearn.training.progress import ProgressChoice, progress_for
-
-_IMPLIED = {pixels: ImpliedPreprocessing(pixels=pixels) for pixels in (True, False)}
 
 
 class ImpressLearner(ReadOnlySettings):
@@ -171,13 +169,13 @@ class ImpressLearner(ReadOnlySettings):
     @property
     def preprocessing_(self) -> Preprocessing | None:
         """The preprocessing of raw inputs: the setting, or implied by the first task's inputs."""
-        if self.settings.preprocessing is not None:
-            return self.settings.preprocessing
         # If a task was learned from floats 0 to 255 and later gets uint8, the inputs would be
-        # scaled to [0, 1] without a warning. The reverse also fails.
+        # scaled to [0, 1] without a warning; the reverse, and a table whose columns come in another
+        # order, fail without one too.
         first = self.tasks_.first()
-        pixels = None if first is None else first.history.get("metrics", {}).get("pixels")
-        return None if pixels is None else _IMPLIED[pixels]
+        history = {} if first is None else first.history
+        form = {**history.get("recipe", {}), **history.get("metrics", {})}
+        return with_form(self.settings.preprocessing, form)
 
     @property
     def shared_statistics_(self) -> Statistics | None:

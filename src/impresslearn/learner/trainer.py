@@ -21,7 +21,7 @@ from impresslearn.coefficients.learning import trainable_numbers
 from impresslearn.coefficients.parametrisation import Coefficients
 from impresslearn.coefficients.readout import Projection, Readout, fit_readout
 from impresslearn.data import Examples, Inputs, Preprocessing, grown_classes, to_batches
-from impresslearn.data.preprocessing import ImpliedPreprocessing, Prepared
+from impresslearn.data.preprocessing import Prepared, names_of, with_form
 from impresslearn.errors import InputError, NotLearnedWarning, warn_caller
 from impresslearn.learner.settings import HIGHEST_PRICE, LearnerSettings
 from impresslearn.masks import PopupScores, trainable_scores
@@ -86,7 +86,7 @@ class Trainer:
             raise InputError(f"{len(names)} masks need {len(names)} distinct seeds, got {seeds}")
         note = _checked_note(note)
         examples, classes = training_examples(backbone, data, self.preprocessing)
-        about = note | self._pixels(data, examples)
+        about = note | self._raw_form(data, examples)
         started = time.perf_counter()
         source = to_batches(examples, classes, backbone.device)
         ones = ones_per_layer(backbone.layers, settings.sparsity, settings.allocation)
@@ -136,18 +136,17 @@ class Trainer:
         seed_of = dict(zip(tasks, self._seeds(len(tasks), seeds), strict=True))
         note = _checked_note(note)
         prepared: dict[str, TrainingData] = {}
-        pixels: dict[str, bool] = {}
+        form: dict[str, Any] = {}
         preprocessing = self.preprocessing
         for name, data in tasks.items():
             prepared[name] = training_examples(backbone, data, preprocessing)
             if len(prepared) == 1:
                 # The first task decides how raw inputs of all the others are taken.
-                pixels = self._pixels(data, prepared[name][0])
-                if pixels and preprocessing is None:
-                    preprocessing = ImpliedPreprocessing(pixels=pixels["pixels"])
+                form = self._raw_form(data, prepared[name][0])
+                preprocessing = with_form(preprocessing, form)
         if not check_flag("batched", batched) or self._closed_form:
             for name, data in prepared.items():
-                self._learn_one(name, data, seed_of[name], note | pixels)
+                self._learn_one(name, data, seed_of[name], note | form)
             return
 
         def problem(name: str) -> Problem:
@@ -157,7 +156,7 @@ class Trainer:
             started, progress = time.perf_counter(), self.progress(f"{len(names)} tasks")
             for name, (training, trained), result in solve(names, problem, True, progress):
                 fitted = trained.result(), training.phase, result
-                about = note | pixels | {"seconds": _seconds_since(started)}
+                about = note | form | {"seconds": _seconds_since(started)}
                 self._learn_one(name, prepared[name], seed_of[name], about, fitted=fitted)
 
     @torch.inference_mode(False)
@@ -176,7 +175,7 @@ class Trainer:
         (seed,) = self._seeds(1, seed)
         examples, seen = training_examples(backbone, data, self.preprocessing)
         classes = grown_classes(task.classes, seen, backbone.most_classes)
-        about = note | self._pixels(data, examples)
+        about = note | self._raw_form(data, examples)
         self._learn_one(name, (examples, classes), seed, about, replaced=task)
 
     @torch.no_grad()
@@ -383,20 +382,29 @@ class Trainer:
     def _closed_form(self) -> bool:
         return self.settings.spec.parametrisation.closed_form
 
-    def _pixels(self, data: Any, examples: Any) -> dict[str, bool]:
-        """Whether a task's inputs are pixels, for its history: as the first task's, or its own.
+    def _raw_form(self, data: Any, examples: Any) -> dict[str, Any]:
+        """How raw inputs come, for a task's history: as the first task's, or its own.
 
-        Empty where a preprocessing or the first task left it open, and for a first task whose
-        inputs were prepared.
+        "pixels" says whether they are, "columns" names those of a table. A key is missing where a
+        preprocessing or the first task left it open, and for inputs that were prepared.
         """
-        pixels = None
-        if self.settings.preprocessing is not None:
-            return {}
-        if self.preprocessing is not None:
-            pixels = self.preprocessing.pixels
-        elif self.store.tasks.first() is None and not isinstance(data, Prepared):
-            pixels = are_pixels(self.store.backbone, examples)
-        return {} if pixels is None else {"pixels": pixels}
+        form: dict[str, Any] = {}
+        known, is_first = self.preprocessing, self.store.tasks.first() is None
+        is_raw = is_first and not isinstance(data, Prepared)
+        columns = known.columns if known is not None else None
+        if columns is None and is_raw and isinstance(data, (tuple, list)) and len(data) == 2:
+            columns = names_of(data[0])
+        if columns and len(set(columns)) == len(columns):
+            form["columns"] = list(columns)
+        if self.settings.preprocessing is None:
+            pixels = None
+            if known is not None:
+                pixels = known.pixels
+            elif is_raw:
+                pixels = are_pixels(self.store.backbone, examples)
+            if pixels is not None:
+                form["pixels"] = pixels
+        return form
 
     def _seeds(self, number: int, seeds: Sequence[int] | int | None) -> list[int]:
         """The seeds as a list, or the next ones that no mask of the bank was trained with."""

@@ -133,12 +133,12 @@ def _check_buffers(backbone: Backbone, inputs: Tensor | Inputs) -> None:
     """Raises InputError for buffers that a pass in training changes and that tasks do not keep."""
     module = copy.deepcopy(backbone)._view("train")
     before = {key: buffer.clone() for key, buffer in module.named_buffers()}
-    arguments, named = (inputs.flatten(1) if backbone.flattens else inputs,), {}
-    if isinstance(inputs, Inputs):
-        arguments, named = inputs.arguments, inputs.named
     try:
-        module(*arguments, **named)
-    except (RuntimeError, ValueError):
+        if isinstance(inputs, Inputs):
+            module(*inputs.arguments, **inputs.named)
+        else:
+            module(inputs.flatten(1) if backbone.flattens else inputs)
+    except Exception:
         return  # learning will say what is wrong
     managed = backbone.initial_statistics()
     for key, buffer in module.named_buffers():

@@ -322,7 +322,7 @@ def _from_bytes(content: bytes) -> Database:
         place = Path(folder, "copy")
         place.write_bytes(content)
         with closing(sqlite3.connect(place)) as copy:
-            copy.backup(database.writing.connection)
+            copy.backup(database._connection(database.writing))
     return database
 
 

@@ -73,7 +73,10 @@ class TrainingRun:
     def history(self, recipe: Mapping[str, Any]) -> dict[str, Any]:
         """How a task was learned, as plain values."""
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-        return {"recipe": dict(recipe), "metrics": dict(self.metrics), "created_at": now}
+        recipe, metrics = dict(recipe), dict(self.metrics)
+        if "columns" in metrics:  # the tasks of a store share them, and their recipe is kept once
+            recipe["columns"] = metrics.pop("columns")
+        return {"recipe": recipe, "metrics": metrics, "created_at": now}
 
 
 class Store:
