@@ -214,7 +214,7 @@ class Perceptron:
         """(C, n, outputs)."""
         hidden = torch.empty(0)
         for place, products in enumerate(self._products):
-            alphas = self._coefficients(place, tasks)
+            alphas = coefficients_of(tasks, place, len(products), products[0])
             if alphas.dim() == 2:
                 mixed = (alphas @ products.flatten(1)).unflatten(1, products.shape[1:])
             else:  # Σ_t α_ctu P_tuk, a matrix product for each unit u
@@ -227,18 +227,24 @@ class Perceptron:
                 hidden = hidden + self._biases[place]
         return hidden
 
-    def _coefficients(self, place: int, tasks: Sequence[Mixture]) -> Tensor:
-        """(C, N + 1) of one layer, or (C, N + 1, units) where a task has numbers per unit."""
-        products, by_unit = self._products[place], False
-        for task in tasks:
-            by_unit = by_unit or task.alpha[place].dim() == 2 or task.output_scale is not None
-        shape = products.shape[: 2 if by_unit else 1]
-        coefficients = products.new_zeros(len(tasks), *shape)
-        for row, task in zip(coefficients, tasks, strict=True):
-            alpha = task.alpha[place]
-            row[: len(alpha)] = alpha[:, None] if by_unit and alpha.dim() == 1 else alpha
-            if task.residual:
-                row[-1] = 1
-            if task.output_scale is not None:
-                row *= task.output_scale[place]
-        return coefficients
+
+def coefficients_of(tasks: Sequence[Mixture], place: int, depth: int, weights: Tensor) -> Tensor:
+    """(C, depth) of one layer, or (C, depth, units) where a task has numbers per unit.
+
+    Zero for masks that a task was learned without; the last one is 1 for a residual task.
+
+    - weights: (units, ...) of the layer.
+    """
+    by_unit = False
+    for task in tasks:
+        by_unit = by_unit or task.alpha[place].dim() == 2 or task.output_scale is not None
+    shape = (len(tasks), depth, len(weights)) if by_unit else (len(tasks), depth)
+    coefficients = torch.zeros(shape, dtype=torch.float32, device=weights.device)
+    for row, task in zip(coefficients, tasks, strict=True):
+        alpha = task.alpha[place]
+        row[: len(alpha)] = alpha[:, None] if by_unit and alpha.dim() == 1 else alpha
+        if task.residual:
+            row[-1] = 1
+        if task.output_scale is not None:
+            row *= task.output_scale[place]
+    return coefficients

@@ -12,10 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from impresslearn.data import Inputs, TensorBatches
-from impresslearn.inference.exhaustive import Mixture
+from impresslearn.inference.exhaustive import Mixture, coefficients_of
 from impresslearn.kernels import mix_layers
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone, Mode
@@ -49,28 +48,20 @@ class Superposition:
         self.backbone, self.bank, self.num_tasks = backbone, bank, len(tasks)
         self.num_classes, self.shared = num_classes, shared
         self._dense: dict[int, Mapping[str, Tensor]] = {}
-        mixtures: dict[int, Mixture] = {}
+        self._mixed: list[int] = []
+        mixtures: list[Mixture] = []
         for position, task in enumerate(tasks):
             if isinstance(task, Mixture):
-                mixtures[position] = task
+                self._mixed.append(position)
+                mixtures.append(task)
             else:
                 self._dense[position] = task
-        self._mixed = list(mixtures)
-        by_unit = False
-        for mixture in mixtures.values():
-            by_unit = by_unit or mixture.alpha[0].dim() == 2 or mixture.output_scale is not None
-        # (C, N) or (C, N, units) a layer, zero for masks that a task was learned without.
         self._alphas: list[Tensor] = []
-        for number, layer in enumerate(bank.layers if mixtures else ()):
-            alphas = []
-            for mixture in mixtures.values():
-                alpha = mixture.alpha[number]
-                if by_unit and alpha.dim() == 1:
-                    alpha = alpha[:, None].expand(-1, layer.units)
-                if mixture.output_scale is not None:
-                    alpha = alpha * mixture.output_scale[number]
-                alphas.append(alpha)
-            self._alphas.append(pad_sequence(alphas, batch_first=True))
+        for place, layer in enumerate(bank.layers if mixtures else ()):
+            # Not the whole bank: it may have grown since these tasks were learned.
+            depth = max(len(mixture.alpha[place]) for mixture in mixtures)
+            weights = backbone.weights[layer.name]
+            self._alphas.append(coefficients_of(mixtures, place, depth, weights))
 
     def weights(self, shares: Tensor) -> dict[str, Tensor]:
         """Layer name -> Σ_c β_c W_c. `shares`: (C,), or (C, layers) for a share per layer."""
