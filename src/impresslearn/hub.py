@@ -1,7 +1,7 @@
 """`push_to_hub` and `from_hub`: a learner as one store file in a repository of a model hub.
 
-A download goes through the hub client's cache and is verified like any store. A store holds numbers
-and JSON, so loading a stranger's file runs none of their code.
+A store holds numbers and JSON, so loading a stranger's file runs none of their code. The client,
+huggingface_hub, is imported when a verb is called.
 """
 
 from __future__ import annotations
@@ -19,20 +19,12 @@ import torch
 from torch import nn
 
 from impresslearn import __version__
-from impresslearn.errors import (
-    ImpressLearnError,
-    InputError,
-    MissingDataError,
-    MissingDependencyError,
-    StoreError,
-)
+from impresslearn.errors import InputError, MissingDataError, MissingDependencyError, StoreError
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.loading import load
 
 FILENAME = "model.impress"
 CARD = "README.md"
-MAX_LISTED = 40
-"""Names of tasks in a model card."""
 
 
 def push_to_hub(
@@ -69,7 +61,7 @@ def push_to_hub(
             api = hub.HfApi(token=token)
             api.create_repo(repo_id, private=private, exist_ok=True)
             if not api.file_exists(repo_id, CARD):
-                card = model_card(learner, names, repo_id, filename)
+                card = _model_card(learner, names, repo_id, filename)
                 files.append(hub.CommitOperationAdd(CARD, card.encode()))
             message = f"Push {filename} with ImpressLearn"
             commit = api.create_commit(repo_id, files, commit_message=message)
@@ -114,7 +106,7 @@ def from_hub(
             raise StoreError(f"{reason} ({advice})") from None
 
 
-def model_card(learner: ImpressLearner, tasks: list[str], repo_id: str, filename: str) -> str:
+def _model_card(learner: ImpressLearner, names: list[str], repo_id: str, filename: str) -> str:
     """The card of a repository: what its file holds, and how to load it."""
     backbone = learner.backbone
     arguments = [repr(repo_id)]
@@ -122,13 +114,7 @@ def model_card(learner: ImpressLearner, tasks: list[str], repo_id: str, filename
         arguments.append(f"filename={filename!r}")
     if backbone.spec is None:
         arguments.append("module=module")  # of the same structure as the one that was adapted
-    total = sum(learner.tasks_[name].bytes for name in tasks)
-    listed = []
-    for name in tasks[:MAX_LISTED]:
-        # A code span that nothing in the name can end.
-        listed.append("`" + " ".join(name.split()).replace("`", "'")[:80] + "`")
-    more = len(tasks) - MAX_LISTED
-    names = ", ".join(listed) + (f" and {more:,} more" if more > 0 else "")
+    size = sum(learner.tasks_[name].bytes for name in names)
     return f"""---
 library_name: impresslearn
 tags: [impresslearn, continual-learning, supermasks]
@@ -136,16 +122,14 @@ tags: [impresslearn, continual-learning, supermasks]
 
 # {repo_id.split("/")[-1]}
 
-A frozen network ({backbone.name}, {backbone.num_parameters:,} parameters) and what {len(tasks):,}
-tasks add to it ({total:,} bytes), learned with ImpressLearn {__version__}.
+A frozen network ({backbone.name}, {backbone.num_parameters:,} parameters) and {len(names):,} tasks
+of {size:,} bytes in all, learned with ImpressLearn {__version__}.
 
 ```python
 import impresslearn as il  # pip install 'impresslearn[hub]'
 learner = il.from_hub({", ".join(arguments)})
-learner.predict(inputs, task={tasks[0] if tasks else "name"!r})
+print(list(learner.tasks_))
 ```
-
-Tasks: {names or "none"}.
 """
 
 
@@ -179,22 +163,19 @@ def _hub_errors(repo_id: str, filename: str) -> Iterator[None]:
     http_error: type[Exception] = errors.HfHubHTTPError.__bases__[0]
     try:
         yield
-    except ImpressLearnError:
-        raise
-    except errors.RepositoryNotFoundError as error:  # a gated repository, too
+    except errors.RepositoryNotFoundError:  # a gated repository, too
         line = f"no access to {repo_id}: check its name, or pass token=... of a user with access"
-        raise MissingDataError(f"{line} ({type(error).__name__})") from None
+        raise MissingDataError(line) from None
     except (errors.RevisionNotFoundError, errors.RemoteEntryNotFoundError):
         line = f"{repo_id} has no {filename!r}; check revision=... and filename=..."
         raise MissingDataError(line) from None
     except (http_error, OSError, ValueError, RuntimeError) as error:
         # What the client reports as "not in the cache" may have been a refusal.
         response = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
-        if response is not None and response.status_code in (401, 403):
+        status = None if response is None else response.status_code
+        if status in (401, 403):
             line = f"no permission for {repo_id}; pass token=... with access to it"
             raise InputError(line) from None
-        reason = " ".join(str(error).split())
-        if response is not None:
-            reason = f"status {response.status_code}"
+        reason = f"status {status}" if status else " ".join(str(error).split())
         line = f"cannot transfer {filename} of {repo_id}: {reason}"
         raise MissingDataError(f"{line}; check the connection and HF_ENDPOINT") from None
