@@ -4,7 +4,7 @@ Only the library's own `lenet_300_100` and `linear` in float32 run mixtures toge
 is linear in its coefficients: x (W ⊙ Σ_t α_t M^t)ᵀ = Σ_t α_t x (W ⊙ M^t)ᵀ. The first layer has the
 same x for all tasks, so it multiplies x once per mask, and each task sums N products per output.
 One matrix product mixes a later layer for a chunk of tasks. LeNet-300-100, 20 masks, 8 inputs, one
-thread, tasks in memory: 30 / 100 / 300 / 1,000 / 3,000 tasks take 0.01 / 0.01 / 0.03 / 0.08 /
+thread, tasks in memory: 30 / 100 / 300 / 1,000 / 3,000 tasks take 0.01 / 0.02 / 0.03 / 0.09 /
 0.23 s.
 
 Every other network runs its tasks one after the other, and so do fewer tasks than masks. Tasks that
