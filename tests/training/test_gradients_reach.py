@@ -78,3 +78,23 @@ def test_layers_without_a_gradient_are_named(kind, settings, line, head):
             verb("a", blobs(1))
     assert not learner.tasks_
     assert len(learner.bank_) == 3
+
+
+@pytest.mark.parametrize("last", [nn.ReLU, nn.ReLU6, nn.Hardtanh, nn.Identity, nn.GELU])
+@pytest.mark.parametrize("precision", ["float32", "coded"])
+def test_heads_learn_in_front_of_a_function(last, precision):
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(FEATURES, 24), nn.ReLU(), nn.Linear(24, 3), last())
+    price = {"precision": "coded", "bit_price": 0.01} if precision == "coded" else {}
+    learner = quick_learner(il.adapt(module), **price).add_random_masks(3)
+    inputs, labels = blobs(1)
+    learner.learn_task("a", (inputs[labels < 2], labels[labels < 2]))
+    learner.update_task("a", (inputs, labels)).learn_basis("b", (inputs, labels))
+    for task in ("a", "b"):
+        assert learner.score((inputs, labels), task) > 0.8
+
+
+def test_a_head_without_a_bias_cannot_start_above_a_relu():
+    module = nn.Sequential(nn.Linear(FEATURES, 24), nn.ReLU(), nn.Linear(24, 3, False), nn.ReLU())
+    with pytest.raises(InputError, match="its last layer has no bias to start above"):
+        quick_learner(il.adapt(module)).add_random_masks(3).learn_task("a", blobs(1))

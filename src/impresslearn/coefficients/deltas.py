@@ -37,6 +37,13 @@ class Head(Parametrisation):
         features = backbone.own_head.fan_in if backbone.own_head else 0
         return head_layouts(backbone, self.kind, features, num_classes)
 
+    def start(
+        self, backbone: Backbone, bank: MaskBank, num_masks: int, coded: bool
+    ) -> Sequence[Start]:
+        """Zeros, and the bias that the network needs."""
+        shapes = backbone.own_head.shapes.values() if backbone.own_head else ()
+        return [Start(0.0 if shape else backbone.head_bias) for shape in shapes]
+
     def weights(
         self, backbone: Backbone, bank: MaskBank, tensors: Sequence[Tensor]
     ) -> Mapping[str, Tensor]:

@@ -185,9 +185,12 @@ def _leaves(
     place = 0
     for number, (part, layout) in enumerate(zip(parts, layouts, strict=True)):
         tensors = []
+        starts = () if part.is_sparse else part.start(backbone, bank, num_masks, is_coded)
         for index, numbers in enumerate(present.numbers[number] if present else ()):
-            # A head grows by columns of zeros, one for each new class.
-            grown = torch.zeros(layout[index].shape, dtype=torch.float32, device=device)
+            # A head grows by columns as they start, one for each new class.
+            value = starts[index].value if starts else 0.0
+            start = 0.0 if isinstance(value, Tensor) else value
+            grown = torch.full(layout[index].shape, start, dtype=torch.float32, device=device)
             grown[..., : numbers.shape[-1]] = numbers
             tensors.append(grown)
         own_grids = present.grids[place : place + len(layout)] if present and present.grids else ()
@@ -195,7 +198,6 @@ def _leaves(
         if part.is_sparse:
             sparse.append(part.integers(backbone, seed, tensors, own_grids))
             continue
-        starts = part.start(backbone, bank, num_masks, is_coded)
         for index, start in enumerate(starts or [Start(0.0)] * len(layout)):
             value, shape = start.value, layout[index].shape
             offset = 0.0 if isinstance(value, Tensor) else value

@@ -69,7 +69,9 @@ class Backbone(ReadOnlySettings):
     (`shares_statistics`) or of each task (`has_task_statistics`); `logits_reader`, which takes the
     logits out of the module's output, None if the output is a tensor or nothing was computed yet;
     `changing`, the attributes that a pass changes, by the name of the module that has them: every
-    pass begins with their first values; `checked`, whether `check_passes` has seen inputs.
+    pass begins with their first values; `checked`, whether `check_passes` has seen inputs;
+    `head_bias`, where the bias of a task's own head starts: 1 in front of a ReLU, which has no
+    gradient at 0.
 
     Raises InputError for settings that do not fit the module.
     """
@@ -122,6 +124,7 @@ class Backbone(ReadOnlySettings):
         self.vocabulary = vocabulary_of(module)
         self.changing: dict[str, tuple[str, ...]] = {}
         self.checked = False
+        self.head_bias = 0.0
         self.logits_reader = None
         self._input_dtype = input_dtype or (torch.int64 if self.vocabulary else None)
         self._statistics = norms.statistic_names(module)
@@ -185,12 +188,16 @@ class Backbone(ReadOnlySettings):
         return self.dtype if head is None else self.module.get_parameter(head.name).dtype
 
     def new_head(self, num_classes: int) -> dict[str, Tensor]:
-        """A head of zeros for a task to start from, by parameter name; {} if tasks share a head."""
-        return (
-            {}
-            if self.own_head is None
-            else self.own_head.zeros(num_classes, self._like.to(self.head_dtype))
-        )
+        """A head for a task to start from, by parameter name; {} if tasks share a head.
+
+        Its weights are zeros, and its bias is `head_bias`.
+        """
+        head: dict[str, Tensor] = {}
+        for name, shape in self.own_head.shapes.items() if self.own_head else ():
+            start = 0.0 if shape else self.head_bias
+            size, form = (num_classes, *shape), {"dtype": self.head_dtype, "device": self.device}
+            head[name] = torch.full(size, start, **form)
+        return head
 
     def small_parameters(
         self, kinds: Collection[TunedKind] = TUNED

@@ -168,9 +168,12 @@ def _check_head(
     """Raises InputError unless a head of zeros makes all logits equal, as logits or log-softmax."""
     some = some_inputs(examples, 2).to(backbone.device).to(backbone.input_dtype)
     name = backbone.own_head.name if backbone.own_head else ""
-    with torch.no_grad():
+    head = {key: torch.zeros_like(part) for key, part in backbone.new_head(num_classes).items()}
+    for part in head.values():
+        part.requires_grad_(True)
+    with torch.inference_mode(False):
         try:
-            logits = backbone.forward(backbone.new_head(num_classes), some).float()
+            logits = backbone.forward(head, some).float()
         except InputError as error:
             # If the inputs are at fault, a pass without a head reports what is wrong with them.
             backbone.forward({}, some)
@@ -190,6 +193,17 @@ def _check_head(
             f"{backbone.name}: {name}, the layer that was defined last, does not give the logits; "
             'define it last, or use head="shared"'
         )
+    # A ReLU behind the head has no gradient at 0: the head would stay there.
+    if logits.requires_grad and backbone.spec is None:
+        with torch.inference_mode(False):
+            gradients = torch.autograd.grad(logits[:, 0].sum(), list(head.values()))
+        if not any(gradient.any() for gradient in gradients):
+            if len(head) == 1:
+                raise InputError(
+                    f"{backbone.name} ends in a function that is flat at 0, such as a ReLU, and "
+                    "its last layer has no bias to start above; adapt it without that function"
+                )
+            vars(backbone)["head_bias"] = 1.0
 
 
 def unusual_scale(examples: Examples | StreamedExamples) -> str | None:

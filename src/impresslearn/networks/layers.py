@@ -232,10 +232,6 @@ class Head:
         """The number of features that it reads."""
         return prod(self.shapes[self.name])
 
-    def zeros(self, num_classes: int, like: Tensor) -> dict[str, Tensor]:
-        """A head to start from, by parameter name."""
-        return {name: like.new_zeros((num_classes, *shape)) for name, shape in self.shapes.items()}
-
 
 @dataclass(frozen=True)
 class SmallParameter:
