@@ -23,7 +23,6 @@ from impresslearn.errors import InputError, NotLearnedWarning, TrainingError
 from impresslearn.learner.creation import create_learner
 from impresslearn.learner.learner import ImpressLearner
 from impresslearn.learner.presets import CANDIDATES, Candidate
-from impresslearn.learner.presets import preset as find_preset
 from impresslearn.masks.bank import MaskBank
 from impresslearn.networks import Backbone
 from impresslearn.networks.inputs import check_backbone
@@ -86,45 +85,32 @@ class Advice:
     - best: the trial of the recommended method.
     - trials: one per method that was tried, the smallest first.
     - skipped: the names of the other methods, and why they were not tried.
-    - max_bytes: the limit that was given.
-    - basis: the basis tasks of the recommended method.
+    - preset, settings: for `ImpressLearner.from_preset`.
+    - basis: the basis tasks of the recommended method, by name.
     """
 
     best: Trial
     trials: tuple[Trial, ...]
     skipped: Mapping[str, str]
-    max_bytes: int | None
-    basis: tuple[str, ...]
-    _workshop: _Workshop = field(repr=False)
-
-    @property
-    def preset(self) -> str:
-        """The preset of the recommended method."""
-        return self.best.candidate.preset
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Keyword arguments of `ImpressLearner.from_preset`, beside the preset's name."""
-        # The loss sums over more examples when none is held back, so the price rises with it.
-        price = float(f"{self.best.bit_price * FOLDS / (FOLDS - 1):.3g}")
-        settings = {**self.best.candidate.settings, "bit_price": price}
-        return settings if self.max_bytes is None else settings | {"max_bytes": self.max_bytes}
+    preset: str
+    settings: Mapping[str, Any]
+    basis: Mapping[str, Data] = field(repr=False)
+    _common: Mapping[str, Any] = field(repr=False)
 
     def learner(self, progress: ProgressChoice = "auto") -> ImpressLearner:
         """A new learner with these settings and masks, which has learned the basis tasks."""
-        return self._workshop.learner(self.best.candidate, self.settings, progress, self.basis)
+        settings = {**self._common, **self.settings, "progress": progress}
+        return _new_learner(self.best.candidate, self.basis, settings)
 
     def table(self) -> Table:
         """The trials, an arrow at the recommended one, and what was not tried."""
         rows = []
         for trial in self.trials:
-            row: dict[str, Any] = {
-                "": "→" if trial is self.best else "",
-                "method": trial.candidate.name,
-            }
-            row |= {"preset": trial.candidate.preset, "accuracy": trial.accuracy}
-            row |= {"bytes": trial.bytes, "tasks": len(trial.accuracies)}
-            rows.append(row | {"bit_price": float(f"{trial.bit_price:.3g}")})
+            row: dict[str, Any] = {"": "→" if trial is self.best else ""}
+            row |= {"method": trial.candidate.name, "preset": trial.candidate.preset}
+            row |= {"accuracy": trial.accuracy, "bytes": trial.bytes}
+            row |= {"tasks": len(trial.accuracies), "bit_price": float(f"{trial.bit_price:.3g}")}
+            rows.append(row)
         skipped = [f"{name} ({reason})" for name, reason in self.skipped.items()]
         return table_of(rows, note=f"not tried: {'; '.join(skipped)}" if skipped else "")
 
@@ -175,7 +161,21 @@ def advise(
     cases = _cases(pilots, check_seed(seed))
     network = None if backbone is None else check_backbone(backbone)
     basis_tasks = {name: data[name] for name in largest_first[:count]}
-    workshop = _Workshop(network, data, basis_tasks, preprocessing, seed, ends)
+    common: dict[str, Any] = {"preprocessing": preprocessing, "seed": seed, "shape": ()}
+    if network is None:  # one is made for the data
+        inputs = next(iter(data.values())).inputs_at(np.array([0]))
+        common["shape"] = one_tensor(inputs)[0].shape
+        common["classes"] = max(len(classes_of(task.labels)) for task in data.values())
+    else:
+        common |= {"backbone": network, "classes": network.num_classes}
+
+    def check_time(*_: Any) -> None:
+        if time.monotonic() > ends:
+            raise TimeoutError("max_seconds were over")
+
+    # Trials call it as their log, which ends a long training too.
+    in_time = {**common, "progress": check_time}
+    banks: dict[str, MaskBank] = {}
     candidates = [method for method in CANDIDATES if method.suits(network, count > 0)]
     steps = len(candidates) + FINALISTS * (len(cases) - 1)
     trials: list[Trial] = []
@@ -183,7 +183,15 @@ def advise(
     with progress_for(progress).titled("advice").track(steps) as advance:
         for candidate in candidates:
             try:
-                trials.append(workshop.best_trial(candidate, cases[0], max_bytes))
+                check_time()
+                settings = {**in_time, **candidate.settings, "max_bytes": max_bytes}
+                if candidate.basis:
+                    # All presets train the same masks, but on networks of their own.
+                    made_for = candidate.preset if network is None else "network"
+                    if made_for not in banks:
+                        banks[made_for] = _new_learner(candidate, basis_tasks, in_time).bank_
+                    settings["bank"] = banks[made_for]
+                trials.append(_best_trial(candidate, cases[0], basis_tasks, settings))
             except (InputError, TrainingError, TimeoutError) as error:
                 skipped[candidate.name] = str(error)
             advance()
@@ -193,100 +201,56 @@ def advise(
         with suppress(TimeoutError):
             for case in cases[1:]:
                 for trial in finalists:
-                    workshop.check_time()
+                    check_time()
                     trial.learn(*case)
                     advance()
-    common = min(len(trial.accuracies) for trial in finalists)
-    for trial in finalists:  # compared on the tasks that all of them learned
-        del trial.accuracies[common:], trial.sizes[common:]
+    learned_by_all = min(len(trial.accuracies) for trial in finalists)
+    for trial in finalists:  # compared on the same tasks
+        del trial.accuracies[learned_by_all:], trial.sizes[learned_by_all:]
     best = min(finalists, key=Trial.rank)
     by_size = tuple(sorted(trials, key=lambda trial: trial.bytes))
-    used = tuple(basis_tasks) if best.candidate.basis else ()
-    return Advice(best, by_size, skipped, max_bytes, used, workshop)
+    # The loss sums over more examples when none is held back, so the price rises with it.
+    price = float(f"{best.bit_price * FOLDS / (FOLDS - 1):.3g}")
+    settings = {**best.candidate.settings, "bit_price": price}
+    if max_bytes is not None:
+        settings["max_bytes"] = max_bytes
+    used = basis_tasks if best.candidate.basis else {}
+    return Advice(best, by_size, skipped, best.candidate.preset, settings, used, common)
 
 
-@dataclass
-class _Workshop:
-    """Makes learners; networks and the masks of basis tasks are made once for all trials."""
+def _best_trial(
+    candidate: Candidate, case: Case, basis: Mapping[str, Data], settings: Mapping[str, Any]
+) -> Trial:
+    """The candidate on a task, and once more at a lower price if it leaves bytes unused."""
+    max_bytes = settings["max_bytes"]
+    price = candidate.price * len(case[1]) / 1000
+    if max_bytes is not None:  # bytes fall about as the square root of the price
+        price *= (candidate.bytes / (AIM * max_bytes)) ** 2
+    trials: list[Trial] = []
+    while True:
+        learner = _new_learner(candidate, basis, {**settings, "bit_price": price})
+        trial = Trial(candidate, price, learner)
+        trial.learn(*case)
+        trials.append(trial)
+        if max_bytes is None or 2 * trial.bytes > max_bytes or len(trials) == 2:
+            return min(trials, key=Trial.rank)
+        price = trial.bit_price * (trial.bytes / (AIM * max_bytes)) ** 2
 
-    backbone: Backbone | None
-    tasks: Mapping[str, Data]
-    basis: Mapping[str, Data]
-    preprocessing: Preprocessing | None
-    seed: int
-    ends: float
-    networks: dict[Any, Any] = field(default_factory=dict)
-    banks: dict[Backbone, MaskBank] = field(default_factory=dict)
 
-    def check_time(self, *_: Any) -> None:
-        """Raises TimeoutError. Trials call it as their log, which ends a long training too."""
-        if time.monotonic() > self.ends:
-            raise TimeoutError("max_seconds were over")
-
-    def best_trial(self, candidate: Candidate, case: Case, max_bytes: int | None) -> Trial:
-        """The candidate on a task, and once more at a lower price if it leaves bytes unused."""
-        self.check_time()
-        price = candidate.price * len(case[1]) / 1000
-        if max_bytes is not None:  # bytes fall about as the square root of the price
-            price *= (candidate.bytes / (AIM * max_bytes)) ** 2
-        trials: list[Trial] = []
-        while True:
-            settings = {**candidate.settings, "bit_price": price, "max_bytes": max_bytes}
-            if candidate.basis:
-                settings["bank"] = self.bank(candidate)
-            trial = Trial(candidate, price, self.learner(candidate, settings, self.check_time))
-            trial.learn(*case)
-            trials.append(trial)
-            if max_bytes is None or 2 * trial.bytes > max_bytes or len(trials) == 2:
-                return min(trials, key=Trial.rank)
-            price = trial.bit_price * (trial.bytes / (AIM * max_bytes)) ** 2
-
-    def learner(
-        self,
-        candidate: Candidate,
-        settings: Mapping[str, Any],
-        progress: ProgressChoice,
-        basis: tuple[str, ...] = (),
-    ) -> ImpressLearner:
-        """A learner with the masks of the candidate, which has learned the tasks in `basis`."""
-        backbone, preprocessing = self.network(candidate)
-        common = {"preprocessing": preprocessing, "seed": self.seed, "progress": progress}
-        learner = ImpressLearner.from_preset(backbone, candidate.preset, **common, **settings)
-        for name in basis:
-            learner.learn_basis(name, self.basis[name])
-        if candidate.masks:
-            learner.add_masks(candidate.masks, source="disjoint")
-        if candidate.features:
-            learner.learn_features(*self.basis.values())
-        return learner
-
-    def network(self, candidate: Candidate) -> tuple[Backbone, Preprocessing | None]:
-        """The network that was given, or one made for the data by the candidate's preset."""
-        if self.backbone is not None:
-            return self.backbone, self.preprocessing
-        kind = candidate.backbone, find_preset(candidate.preset).own_head
-        if kind not in self.networks:
-            classes = max(len(classes_of(data.labels)) for data in self.tasks.values())
-            data = next(iter(self.tasks.values()))
-            shape = one_tensor(data.inputs_at(np.array([0])))[0].shape
-            learner = create_learner(
-                shape,
-                classes,
-                preset=candidate.preset,
-                backbone=candidate.backbone,
-                preprocessing=self.preprocessing,
-                seed=self.seed,
-            )
-            self.networks[kind] = learner.backbone, learner.settings.preprocessing
-        return self.networks[kind]
-
-    def bank(self, candidate: Candidate) -> MaskBank:
-        """The masks of the basis tasks for the candidate's network."""
-        backbone, _ = self.network(candidate)
-        if backbone not in self.banks:
-            trainer = self.learner(candidate, {"bank": None}, self.check_time, tuple(self.basis))
-            self.banks[backbone] = trainer.bank_
-        return self.banks[backbone]
+def _new_learner(
+    candidate: Candidate, basis: Mapping[str, Data], settings: Mapping[str, Any]
+) -> ImpressLearner:
+    """A learner with the masks of the candidate, trained here if the settings name no bank."""
+    arguments = {"backbone": candidate.backbone, **settings}
+    learner = create_learner(preset=candidate.preset, **arguments)
+    if candidate.basis and "bank" not in settings:
+        for name, data in basis.items():
+            learner.learn_basis(name, data)
+    if candidate.masks:
+        learner.add_masks(candidate.masks, source="disjoint")
+    if candidate.features:
+        learner.learn_features(*basis.values())
+    return learner
 
 
 def _cases(pilots: Mapping[str, Data], seed: int) -> list[Case]:
