@@ -51,7 +51,7 @@ class Hybrid(FineTuning):
             raise InputError("a hybrid needs a body and a head: at least two maskable layers")
         check_mask_settings("Hybrid", settings)
         self._learner = ImpressLearner(backbone, bank=bank, **settings)
-        self.settings, self.bank = self._learner.settings, self._learner.bank_
+        self.settings, self.bank_ = self._learner.settings, self._learner.bank_
         super().__init__(
             backbone,
             recipe=recipe,
@@ -93,7 +93,7 @@ class Hybrid(FineTuning):
 
     def _trainable(self, examples: int) -> Trainable:
         backbone, head = self.backbone, self.backbone.layers[-1]
-        *alphas, last = equal_alphas(self.bank)
+        *alphas, last = equal_alphas(self.bank_)
         for alpha in alphas:
             alpha.requires_grad_(True)
         ones, device = [self._head_ones], backbone.device
@@ -101,7 +101,7 @@ class Hybrid(FineTuning):
 
         def weights() -> tuple[Weights, float]:
             # The mixture covers the last layer too; the weights under the head's mask replace it.
-            mixed = mix(self.bank, backbone.weights, [*alphas, last])
+            mixed = mix(self.bank_, backbone.weights, [*alphas, last])
             return mixed | scores.weights(backbone.weights), 0.0
 
         def result() -> tuple[Weights, int]:

@@ -48,7 +48,7 @@ class SupSup(ReadOnlySettings):
         # A basis task of ImpressLearner is a task of SupSup: a mask that edge-popup trains.
         self._learner = ImpressLearner(backbone, precision=precision, **settings)
         self.backbone = backbone
-        self.settings, self.bank = self._learner.settings, self._learner.bank_
+        self.settings, self.bank_ = self._learner.settings, self._learner.bank_
         self.recipe = self.settings.basis_recipe
         self.progress = self._learner.progress
 
