@@ -116,7 +116,7 @@ def flip_and_shift(
     Raises InputError for images of at most `pixels` pixels.
     """
     _check_images(batch)
-    count, channels, height, width = batch.shape
+    count, _, height, width = batch.shape
     if not 0 <= pixels < min(height, width):
         raise InputError(f"a shift by {pixels} pixels needs larger images than {height}x{width}")
     source = torch.device("cpu") if generator is None else generator.device
@@ -124,14 +124,13 @@ def flip_and_shift(
     shifts = torch.randint(-pixels, pixels + 1, shape, generator=generator, device=source)
     mirror = torch.randint(0, 2, (count, 1), generator=generator, device=source)
     shifts, mirror = shifts.to(batch.device), mirror.to(batch.device)
-    rows = _reflect(torch.arange(height, device=batch.device) + shifts[0], height)
-    columns = torch.arange(width, device=batch.device)
-    columns = torch.where(mirror.bool(), columns.flip(0), columns)
-    columns = _reflect(columns + shifts[1], width)
-    # One gather moves all images: `index` holds the source pixel of every target pixel.
-    index = (rows[:, :, None] * width + columns[:, None, :]).reshape(count, 1, height * width)
-    moved = batch.flatten(-2).gather(-1, index.expand(count, channels, height * width))
-    return moved.reshape(batch.shape)
+    padded = F.pad(batch, (pixels,) * 4, mode="reflect")
+    # A view of every crop, (n, c, 2 * pixels + 1, 2 * pixels + 1, h, w): nothing is copied yet.
+    crops = padded.unfold(2, height, 1).unfold(3, width, 1)
+    rows, columns = shifts[:, :, 0] + pixels
+    moved = crops[torch.arange(count, device=batch.device), :, rows, columns]
+    # Mirrored after the crop: the other order would turn the sideways shifts round.
+    return torch.where(mirror[:, :, None, None].bool(), moved.flip(-1), moved)
 
 
 def _rotation_grid(height: int, width: int, degrees: float) -> Tensor:
@@ -143,11 +142,6 @@ def _rotation_grid(height: int, width: int, degrees: float) -> Tensor:
         dtype=torch.float64,
     )
     return F.affine_grid(theta[None], [1, 1, height, width], align_corners=False)
-
-
-def _reflect(positions: Tensor, size: int) -> Tensor:
-    """Positions beyond 0..size-1 mirrored back in, the border pixel not repeated."""
-    return (size - 1) - ((size - 1) - positions.abs()).abs()
 
 
 def _check_images(images: Tensor) -> None:
