@@ -134,7 +134,7 @@ def test_a_task_is_updated_and_restored(folder, store, tmp_path):
     # A list of files is given again and again: old data must not undo the update.
     for data in (update[2], folder / "train" / "b.npz"):
         assert run("learn", store, data, "--update") == "b: already learned from these data\n"
-    assert [row["version"] for row in run_json("versions", store, "b")] == [1, 2]
+    assert [row["version"] for row in run_json("tasks", store, "b")] == [1, 2]
     assert run("restore", store, "b", 1) == "b: version 1 is back, as version 3\n"
     assert il.load(store).logits(inputs, "b").equal(before.logits(inputs, "b"))
     assert "got version 9" in error_of("restore", store, "b", 9)

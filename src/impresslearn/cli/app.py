@@ -10,7 +10,7 @@ import typer
 from impresslearn.cli import output
 from impresslearn.cli.demo import demo
 from impresslearn.cli.learn import learn
-from impresslearn.cli.manage import compact, info, remove, restore, tasks, verify, versions
+from impresslearn.cli.manage import compact, info, remove, restore, tasks, verify
 from impresslearn.cli.new import advise, new
 from impresslearn.cli.predict import evaluate, predict, serve
 from impresslearn.errors import ImpressLearnError
@@ -51,7 +51,7 @@ def impresslearn(
 # In the order in which a new user needs them, which is the order of `--help`.
 COMMANDS: tuple[Callable[..., None], ...] = (
     *(demo, advise, new, learn, predict, evaluate, serve),
-    *(tasks, info, verify, versions, restore, remove, compact),
+    *(tasks, info, verify, restore, remove, compact),
 )
 for command in COMMANDS:
     app.command()(command)

@@ -1,6 +1,6 @@
 """Commands on the tasks of a store: list, describe, check, restore and remove them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,31 +23,33 @@ if TYPE_CHECKING:
     from impresslearn.store import TaskInfo
 
 Task = Annotated[str, typer.Argument(metavar="TASK", help="The task's name.")]
+MaybeTask = Annotated[str | None, typer.Argument(metavar="TASK", help="One of its tasks.")]
 
 
-def tasks(store: Store, module: Module = None, as_json: AsJson = False) -> None:
-    """List the tasks in the order they were learned.
+def tasks(
+    store: Store, task: MaybeTask = None, module: Module = None, as_json: AsJson = False
+) -> None:
+    """List the tasks, or the versions of one task.
+
+    In the order they were learned; the last version of a task is in use.
 
     Example: impresslearn tasks shops.impress
     """
     with open_learner(store, module, readonly=True, progress=False) as learner:
-        _print_tasks([task.info() for task in learner.tasks_.all()], as_json)
-
-
-def versions(store: Store, task: Task, module: Module = None, as_json: AsJson = False) -> None:
-    """List the versions of a task; the last one is in use.
-
-    Example: impresslearn versions shops.impress oslo
-    """
-    with open_learner(store, module, readonly=True, progress=False) as learner:
-        _print_tasks(learner.versions(task), as_json)
+        if task is None:
+            infos = tuple(known.info() for known in learner.tasks_.all())
+        else:
+            infos = learner.versions(task)
+    rows = [_facts(listed) for listed in infos]
+    if as_json:
+        print_json(rows)
+        return
+    headings = ("task", "role", "version", "classes", "masks", "bytes", "learned at")
+    print_table(headings, [[str(value) for value in row.values()] for row in rows])
 
 
 def info(
-    store: Store,
-    task: Annotated[str | None, typer.Argument(metavar="TASK", help="One of its tasks.")] = None,
-    module: Module = None,
-    as_json: AsJson = False,
+    store: Store, task: MaybeTask = None, module: Module = None, as_json: AsJson = False
 ) -> None:
     """Show the network, settings and bytes of a store, or of one task.
 
@@ -84,7 +86,7 @@ def verify(store: Store, module: Module = None) -> None:
 def restore(
     store: Store,
     task: Task,
-    version: Annotated[int, typer.Argument(metavar="VERSION", help="One of `versions`.")],
+    version: Annotated[int, typer.Argument(metavar="VERSION", help="A number from `tasks`.")],
     module: Module = None,
 ) -> None:
     """Put a former version of a task back as its next version.
@@ -144,15 +146,6 @@ def _print_facts(facts: Mapping[str, Any], indent: str = "") -> None:
             # A network may have thousands of classes: one line shows the first of them.
             text = shorten(", ".join(map(str, value)), 80, placeholder=" …")
         echo(f"{label:<24}  {text}")
-
-
-def _print_tasks(infos: "Iterable[TaskInfo]", as_json: bool) -> None:
-    rows = [_facts(task) for task in infos]
-    if as_json:
-        print_json(rows)
-        return
-    headings = ("task", "role", "version", "classes", "masks", "bytes", "learned at")
-    print_table(headings, [[str(value) for value in row.values()] for row in rows])
 
 
 def _facts(task: "TaskInfo") -> dict[str, Any]:
