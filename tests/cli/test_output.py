@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from impresslearn.cli import main, output
+from impresslearn.cli import main, shared
 from impresslearn.errors import InputError, visible
 
 EVIL = "cat\t0.99\nrow2\x1b[2J\x9b2J\u202e\x85\u2028\r\udcff"
@@ -25,10 +25,10 @@ def test_only_unprintable_characters_are_escaped(text, shown):
 
 
 WAYS = {
-    "cells": (lambda: output.echo(EVIL, EVIL), f"{SHOWN}\t{SHOWN}\n"),
-    "table": (lambda: output.print_table(["task", "bytes"], [[EVIL, "1"]]), "task  "),
-    "message": (lambda: output.info(EVIL), SHOWN),
-    "json": (lambda: output.print_json({"a": PLAIN}), '{\n "a": "\\u00dcbung'),
+    "cells": (lambda: shared.echo(EVIL, EVIL), f"{SHOWN}\t{SHOWN}\n"),
+    "table": (lambda: shared.print_table(["task", "bytes"], [[EVIL, "1"]]), "task  "),
+    "message": (lambda: shared.info(EVIL), SHOWN),
+    "json": (lambda: shared.print_json({"a": PLAIN}), '{\n "a": "\\u00dcbung'),
 }
 
 
@@ -48,7 +48,7 @@ def test_characters_that_a_stream_cannot_encode_become_escapes(monkeypatch, enco
     streams = [io.TextIOWrapper(io.BytesIO(), encoding=encoding) for _ in range(2)]
 
     def app(**_):
-        output.echo("… é 訓\udcff")
+        shared.echo("… é 訓\udcff")
         raise InputError("no task 'é\x1b[2J\n'")
 
     monkeypatch.setattr(sys, "stdout", streams[0])

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from impresslearn.cli import output
+from impresslearn.cli import shared
 from impresslearn.cli.demo import demo
 from impresslearn.cli.learn import learn
 from impresslearn.cli.manage import compact, info, remove, restore, tasks, verify
@@ -29,7 +29,7 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         from impresslearn import __version__
 
-        output.echo(f"impresslearn {__version__}")
+        shared.echo(f"impresslearn {__version__}")
         raise typer.Exit
 
 
@@ -62,12 +62,12 @@ def main() -> None:
     # Threads that spin while they wait starve each other on a busy machine: with two other jobs on
     # two cores the demo took 200 s spinning and 35 s sleeping. Torch reads it when it is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    output.accept_every_character()
-    warnings.showwarning = lambda message, *_, **__: output.info(f"warning: {message}")
+    shared.accept_every_character()
+    warnings.showwarning = lambda message, *_, **__: shared.info(f"warning: {message}")
     try:
         app(prog_name="impresslearn")
     except (ImpressLearnError, OSError) as failure:
-        output.error(failure)
+        shared.error(failure)
         raise SystemExit(1) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None

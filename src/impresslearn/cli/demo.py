@@ -7,8 +7,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-from impresslearn.cli.arguments import option
-from impresslearn.cli.output import echo, info
+from impresslearn.cli.shared import echo, info, option
 from impresslearn.tables import table_of
 
 BASIS_TASKS = 5  # each trains a mask

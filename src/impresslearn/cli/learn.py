@@ -2,18 +2,19 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-from impresslearn.cli.arguments import (
+from impresslearn.cli.shared import (
     Data,
     Device,
     LabelColumn,
     Module,
     Store,
+    echo,
+    error,
     open_learner,
     option,
     reader_for,
     task_paths,
 )
-from impresslearn.cli.output import echo, error
 from impresslearn.errors import InputError, MissingDataError, TrainingError, UnknownTaskError
 from impresslearn.tables import duration, size
 

@@ -6,16 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from impresslearn.cli.arguments import (
+from impresslearn.cli.shared import (
     AsJson,
     Module,
     Store,
+    echo,
     existing_store,
     load_module,
     open_learner,
     option,
+    print_json,
+    print_table,
 )
-from impresslearn.cli.output import echo, print_json, print_table
 from impresslearn.errors import visible
 from impresslearn.tables import format_value, size
 

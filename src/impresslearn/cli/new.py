@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from impresslearn.cli.arguments import (
+from impresslearn.cli.shared import (
     Data,
     LabelColumn,
     Module,
     Store,
+    echo,
+    info,
     load_module,
     option,
     settings_of,
     task_paths,
 )
-from impresslearn.cli.output import echo, info
 from impresslearn.errors import InputError
 
 if TYPE_CHECKING:

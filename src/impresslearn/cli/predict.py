@@ -5,19 +5,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from impresslearn.cli.arguments import (
+from impresslearn.cli.shared import (
     AsJson,
     Data,
     Device,
     LabelColumn,
     Module,
     Store,
+    echo,
+    info,
     open_learner,
     option,
+    print_json,
+    print_table,
     reader_for,
     task_paths,
 )
-from impresslearn.cli.output import echo, info, print_json, print_table
 from impresslearn.errors import UnknownTaskError
 from impresslearn.tables import percent
 

@@ -1,15 +1,19 @@
-"""The arguments that several commands share, and what they stand for. Imports nothing heavy."""
+"""What commands share: their arguments, and printing. Imports nothing heavy.
+
+Results go to standard output, messages to standard error, and commands print through nothing else.
+A task or a file may have any name, so `visible` keeps control characters away from the terminal.
+"""
 
 import json
 import runpy
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from impresslearn.errors import InputError, MissingDataError
+from impresslearn.errors import InputError, MissingDataError, visible
 
 if TYPE_CHECKING:
     from torch import nn
@@ -133,3 +137,40 @@ def reader_for(learner: "ImpressLearner", label_column: str | None = None) -> "F
         return FileReader(label_column)
     # The learner itself subtracts the mean and divides by the deviation.
     return FileReader(label_column, prepared.shape, prepared.size, prepared.columns)
+
+
+def accept_every_character() -> None:
+    """Makes both streams write the characters that their encoding lacks as escapes."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def echo(*cells: str) -> None:
+    """Prints a line of the result; tabs separate several cells."""
+    print("\t".join(map(visible, cells)), flush=True)
+
+
+def info(line: str) -> None:
+    """Prints a message on standard error."""
+    print(visible(line), file=sys.stderr, flush=True)
+
+
+def error(failure: Exception, about: str = "error") -> None:
+    """Prints an error as one line on standard error."""
+    info(f"{about}: {' '.join(str(failure).split())}")
+
+
+def print_json(value: Any) -> None:
+    """Prints one JSON document in ASCII, which every terminal and encoding takes."""
+    print(json.dumps(value, indent=1, allow_nan=False), flush=True)
+
+
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Prints aligned columns: the first one to the left, all others to the right."""
+    from impresslearn.tables import Table
+
+    cells = tuple(tuple(map(visible, row)) for row in rows)
+    numeric = (False, *(True for _ in headings[1:]))
+    for line in Table(tuple(headings), cells, numeric).text().splitlines():
+        echo(line)
