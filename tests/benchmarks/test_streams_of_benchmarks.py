@@ -12,9 +12,9 @@ from benchmarks.streams.images import mnist_customers, split_imagenet
 import impresslearn as il
 from impresslearn.errors import MissingDataError
 from impresslearn.streams import standard
-from impresslearn.streams.pixels import rotate
+from impresslearn.streams.pixels import Pixels, rotate
 from impresslearn.streams.standard import MNIST_MEAN, MNIST_STD
-from impresslearn.streams.torchvision import RawImages
+from impresslearn.streams.torchvision import channels_first
 from toys import refused
 
 DOMAINS = {"travel": ["flight", "hotel", "visa"], "banking": ["transfer", "balance"]}
@@ -87,8 +87,8 @@ def toy_mnist(monkeypatch):
     labels = np.tile(np.arange(10), 600)
     levels = np.arange(6000) // 80 + 50
     images = np.broadcast_to(levels[:, None, None], (6000, 28, 28)).astype(np.uint8)
-    raw = RawImages(images, labels, images + 100, labels, tuple("0123456789"))
-    monkeypatch.setattr(standard, "load_mnist", lambda root, download: raw)
+    train, test = (Pixels(channels_first(part), labels) for part in (images, images + 100))
+    monkeypatch.setattr(standard, "load_mnist", lambda root, download: (train, test))
 
 
 @pytest.mark.usefixtures("toy_mnist")

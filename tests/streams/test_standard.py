@@ -16,8 +16,9 @@ from impresslearn.streams import (
     split_cifar100,
     standard,
 )
+from impresslearn.streams.pixels import Pixels
 from impresslearn.streams.standard import DIGITS_MEAN, DIGITS_STD
-from impresslearn.streams.torchvision import RawImages
+from impresslearn.streams.torchvision import channels_first
 from toys import refused
 
 
@@ -78,18 +79,27 @@ def test_upright_mnist_is_mnist(mnist_root):
 NAMES = tuple(f"class-{i:02d}" for i in range(100))
 
 
-def toy_raw(root=None, download=True):
+def toy_archive():
     """Images of grey level 2 * label, so that an image tells its class, and one green pixel."""
     labels = np.tile(np.arange(100), 4)
     images = np.broadcast_to((2 * labels)[:, None, None, None], (len(labels), 32, 32, 3))
     images = images.astype(np.uint8)
     images[:, 2, 9] = (0, 255, 0)
-    return RawImages(images, labels, images[:100].copy(), labels[:100].copy(), NAMES)
+    test = {"test_images": images[:100], "test_labels": labels[:100]}
+    return {"train_images": images, "train_labels": labels, **test, "class_names": NAMES}
+
+
+def toy_splits(root, download):
+    arrays, splits = toy_archive(), []
+    for part in ("train", "test"):
+        labels = np.asarray(NAMES)[arrays[f"{part}_labels"]]
+        splits.append(Pixels(channels_first(arrays[f"{part}_images"]), labels))
+    return splits
 
 
 @pytest.fixture
 def toy_cifar(monkeypatch):
-    monkeypatch.setattr(standard, "load_cifar100", toy_raw)
+    monkeypatch.setattr(standard, "load_cifar100", toy_splits)
 
 
 @pytest.mark.usefixtures("toy_cifar")
@@ -135,7 +145,7 @@ def test_a_subset_of_cifar_is_read_from_an_archive(tmp_path):
     make = partial(split_cifar100, root=tmp_path, subset=True)
     refused("npz: put the archive there", make, error=MissingDataError)
     path = tmp_path / "cifar100-subset.npz"
-    np.savez(path, **vars(toy_raw()))
+    np.savez(path, **toy_archive())
     task = make()[0]
     assert task.settings["subset"] is True
     assert len(task.train) == 20

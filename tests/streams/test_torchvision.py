@@ -80,7 +80,8 @@ def test_absent_data_say_where_they_were_looked_for_and_what_to_do(load, tmp_pat
 
 @pytest.mark.usefixtures("no_network")
 def test_a_local_copy_needs_no_network(mnist_root):
-    assert load_mnist(mnist_root, download=True).train_images.shape == (60_000, 28, 28)
+    train, _ = load_mnist(mnist_root, download=True)
+    assert train.images.shape == (60_000, 1, 28, 28)
 
 
 @needs_torchvision
@@ -93,6 +94,6 @@ def test_cifar100_is_read_in_its_published_form(tmp_path, monkeypatch):
         (tmp_path / "cifar-100-python" / name).write_bytes(pickle.dumps(content))
     module = import_torchvision("torchvision.datasets.cifar")
     monkeypatch.setattr(module, "check_integrity", lambda path, md5: Path(path).is_file())
-    raw = load_cifar100(tmp_path, download=False)
-    assert raw.train_images[:, 0, 1].tolist() == pixels[:, [1, 1025, 2049]].tolist()
-    assert (raw.test_labels.tolist(), raw.class_names[3]) == ([7, 3], "class-3")
+    train, test = load_cifar100(tmp_path, download=False)
+    assert train.images[:, :, 0, 1].tolist() == pixels[:, [1, 1025, 2049]].tolist()
+    assert test.labels.tolist() == ["class-7", "class-3"]

@@ -5,6 +5,7 @@ a task is made in milliseconds.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from zipfile import BadZipFile
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 
 from impresslearn.checks import check_integer, check_number
+from impresslearn.data import classes_of
 from impresslearn.errors import InputError, MissingDataError
 from impresslearn.streams.draws import (
     draw_angles,
@@ -23,7 +25,7 @@ from impresslearn.streams.draws import (
 )
 from impresslearn.streams.pixels import Pixels, flip_and_shift, image_task, permute_pixels, rotate
 from impresslearn.streams.stream import Stream
-from impresslearn.streams.torchvision import RawImages, load_cifar100, load_mnist
+from impresslearn.streams.torchvision import channels_first, load_cifar100, load_mnist
 
 # Mean and standard deviation of pixels in [0, 1]: of all digits, and of the training images.
 DIGITS_MEAN, DIGITS_STD = (0.3053,), (0.3761,)
@@ -136,11 +138,14 @@ def split_cifar100(
     deviations = tuple(check_number("std", value, 1e-6) for value in std)
     # Settings are checked before anything is read: the order does not depend on the names.
     groups = draw_class_groups(range(100), tasks, classes_per_task, seed, classes)
-    raw = _cifar_subset(Path(root)) if subset else load_cifar100(root, download)
-    train, test = _splits(raw, means, deviations)
+    splits = _cifar_subset(Path(root)) if subset else load_cifar100(root, download)
+    train, test = _normalised(splits, means, deviations)
+    class_names = classes_of(train.labels)
+    if len(class_names) != 100:
+        raise InputError(f"the images of CIFAR-100 need 100 classes, got {len(class_names)}")
     made = []
     for number, group in enumerate(groups):
-        names = [raw.class_names[place] for place in group]
+        names = [class_names[place] for place in group]
         in_train = np.flatnonzero(np.isin(train.labels, names))
         in_test = np.flatnonzero(np.isin(test.labels, names))
         task = image_task(
@@ -185,32 +190,28 @@ def _digits(seed: int) -> Splits:
 
 def mnist_splits(root: str | Path, download: bool) -> Splits:
     """All of MNIST, upright."""
-    return _splits(load_mnist(root, download), MNIST_MEAN, MNIST_STD)
+    return _normalised(load_mnist(root, download), MNIST_MEAN, MNIST_STD)
 
 
-def _splits(raw: RawImages, mean: tuple[float, ...], std: tuple[float, ...]) -> Splits:
-    """Both splits; images in colour have the names of their classes as labels."""
-    splits = []
-    parts = [(raw.train_images, raw.train_labels), (raw.test_images, raw.test_labels)]
-    for images, labels in parts:
-        tensor = torch.from_numpy(images)
-        if tensor.ndim == 3:
-            tensor = tensor[:, None]
-        else:
-            tensor, labels = tensor.permute(0, 3, 1, 2), np.asarray(raw.class_names)[labels]
-        splits.append(Pixels(tensor, labels, mean=mean, std=std))
-    return splits[0], splits[1]
+def _normalised(splits: Splits, mean: tuple[float, ...], std: tuple[float, ...]) -> Splits:
+    train, test = splits
+    return replace(train, mean=mean, std=std), replace(test, mean=mean, std=std)
 
 
-def _cifar_subset(root: Path) -> RawImages:
+def _cifar_subset(root: Path) -> Splits:
     path = root / CIFAR_SUBSET
     if not path.is_file():
         raise MissingDataError(f"no {path}: put the archive there, or pass subset=False")
-    keys = ("train_images", "train_labels", "test_images", "test_labels", "class_names")
+    splits = []
     try:
         with np.load(path, allow_pickle=False) as archive:
-            arrays = [archive[key] for key in keys]
-    except (KeyError, ValueError, OSError, BadZipFile) as error:
-        raise InputError(f"{path} must be an archive of {', '.join(keys)}: {error}") from error
-    train, train_labels, test, test_labels, names = arrays
-    return RawImages(train, train_labels, test, test_labels, tuple(names.tolist()))
+            names = archive["class_names"]
+            for part in ("train", "test"):
+                images = channels_first(archive[f"{part}_images"])
+                splits.append(Pixels(images, names[archive[f"{part}_labels"]]))
+    except (KeyError, ValueError, IndexError, OSError, BadZipFile) as error:
+        raise InputError(
+            f"{path} must be an archive of train_images, train_labels, test_images, test_labels "
+            f"and class_names: {error}"
+        ) from error
+    return splits[0], splits[1]

@@ -7,7 +7,6 @@ data sets, models and transforms work, and only the operators stay unavailable.
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -15,26 +14,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from impresslearn.errors import MissingDataError, MissingDependencyError
+from impresslearn.streams.pixels import Pixels
 
 _declared: list[torch.library.Library] = []  # schemas live as long as the Library object
-
-
-@dataclass(frozen=True, eq=False)
-class RawImages:
-    """A data set as it was published.
-
-    - train_images, test_images: (n, h, w) or (n, h, w, 3) uint8
-    - train_labels, test_labels: (n,) int64
-    - class_names: position i names label i
-    """
-
-    train_images: np.ndarray
-    train_labels: np.ndarray
-    test_images: np.ndarray
-    test_labels: np.ndarray
-    class_names: tuple[str, ...]
 
 
 def import_torchvision(module: str = "torchvision") -> ModuleType:
@@ -78,17 +63,23 @@ def import_extra(package: str, name: str) -> ModuleType:
         raise MissingDependencyError(line) from error
 
 
-def load_mnist(root: str | Path, download: bool) -> RawImages:
+def channels_first(images: np.ndarray) -> Tensor:
+    """(n, c, h, w) of images (n, h, w) or (n, h, w, c)."""
+    tensor = torch.from_numpy(images)
+    return tensor[:, None] if tensor.ndim == 3 else tensor.permute(0, 3, 1, 2)
+
+
+def load_mnist(root: str | Path, download: bool) -> tuple[Pixels, Pixels]:
     """MNIST from ROOT/MNIST/raw: 60,000 and 10,000 images of 28x28."""
     return _load("MNIST", Path(root), Path("MNIST", "raw"), download)
 
 
-def load_cifar100(root: str | Path, download: bool) -> RawImages:
-    """CIFAR-100 with its fine labels from ROOT/cifar-100-python: 50,000 and 10,000 of 32x32x3."""
+def load_cifar100(root: str | Path, download: bool) -> tuple[Pixels, Pixels]:
+    """CIFAR-100 from ROOT/cifar-100-python: 50,000 and 10,000 of 32x32, labels as fine names."""
     return _load("CIFAR100", Path(root), Path("cifar-100-python"), download)
 
 
-def _load(name: str, root: Path, folder: Path, download: bool) -> RawImages:
+def _load(name: str, root: Path, folder: Path, download: bool) -> tuple[Pixels, Pixels]:
     """A data set of torchvision; a local copy is used without touching the network."""
     data_set: Callable[..., Any] = getattr(import_torchvision("torchvision.datasets"), name)
     try:
@@ -101,5 +92,10 @@ def _load(name: str, root: Path, folder: Path, download: bool) -> RawImages:
             f"no usable {name} in {root / folder} ({reason}): put its files there or point root "
             f"at a copy{advice}"
         ) from error
-    parts = [(np.asarray(of.data), np.asarray(of.targets, np.int64)) for of in (train, test)]
-    return RawImages(*parts[0], *parts[1], tuple(train.classes))
+    splits = []
+    for part in (train, test):
+        labels = np.asarray(part.targets, np.int64)
+        if name == "CIFAR100":
+            labels = np.asarray(part.classes)[labels]
+        splits.append(Pixels(channels_first(np.asarray(part.data)), labels))
+    return splits[0], splits[1]
