@@ -186,7 +186,7 @@ def advise(
                 check_time()
                 settings = {**in_time, **candidate.settings, "max_bytes": max_bytes}
                 if candidate.basis:
-                    # All presets train the same masks, but on networks of their own.
+                    # Presets train equal masks, but their networks may differ in the head.
                     made_for = candidate.preset if network is None else "network"
                     if made_for not in banks:
                         banks[made_for] = _new_learner(candidate, basis_tasks, in_time).bank_
