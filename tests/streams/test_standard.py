@@ -149,6 +149,11 @@ def test_a_subset_of_cifar_is_read_from_an_archive(tmp_path):
     task = make()[0]
     assert task.settings["subset"] is True
     assert len(task.train) == 20
+    np.savez(path, **toy_archive() | {"train_images": np.zeros((400, 9), np.uint8)})
+    refused("must be an archive of", make)
+    names = {"train_labels": np.arange(400) % 7}
+    np.savez(path, **toy_archive() | names)
+    refused("need 100 classes, got 7", make)
     path.write_bytes(b"PK\x03\x04 broken")
     refused("must be an archive of", make)
 

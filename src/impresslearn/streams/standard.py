@@ -140,6 +140,7 @@ def split_cifar100(
     groups = draw_class_groups(range(100), tasks, classes_per_task, seed, classes)
     splits = _cifar_subset(Path(root)) if subset else load_cifar100(root, download)
     train, test = _normalised(splits, means, deviations)
+    # Alphabetical, whatever the order in which an archive lists its names.
     class_names = classes_of(train.labels)
     if len(class_names) != 100:
         raise InputError(f"the images of CIFAR-100 need 100 classes, got {len(class_names)}")
@@ -209,7 +210,7 @@ def _cifar_subset(root: Path) -> Splits:
             for part in ("train", "test"):
                 images = channels_first(archive[f"{part}_images"])
                 splits.append(Pixels(images, names[archive[f"{part}_labels"]]))
-    except (KeyError, ValueError, IndexError, OSError, BadZipFile) as error:
+    except (LookupError, ValueError, TypeError, RuntimeError, OSError, BadZipFile) as error:
         raise InputError(
             f"{path} must be an archive of train_images, train_labels, test_images, test_labels "
             f"and class_names: {error}"
