@@ -119,7 +119,7 @@ SHAPES = r"item 1 has \(2,\), the first \(3,\)"
         (Pairs([X[0], X[0].byte()], [0, 1]), r"item 1 has \(3, 'uint8'\), the first \(3,\)"),
         (Pairs(["cat"], [0]), "inputs must be a numeric tensor or array, got str"),
         (type("Lengthless", (Dataset,), {})(), "a Dataset must know its length"),
-        (TensorDataset(X, X, Y), "cannot be read: ValueError: too many values to unpack"),
+        (TensorDataset(X, X, Y), r"must be pairs \(input, label\), item 0 is a tuple of 3"),
         (TensorDataset(X[:0], Y[:0]), "no example"),
         (Pairs([], []), "no example"),
     ],

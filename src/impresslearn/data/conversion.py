@@ -41,6 +41,8 @@ from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.files import reason_of
 
 # Items of a data set that are read twice to see whether it draws at random.
+# Names of the label column, in upper or lower case.
+LABEL_NAMES = ("label", "labels", "target", "class", "y")
 PROBED = 16
 
 
@@ -50,8 +52,9 @@ def as_examples(
     """Labelled examples from any of the usual forms.
 
     - `data`: a pair (inputs, labels) of tensors, arrays or lists; a `Dataset` of (input, label); a
-      `DataLoader`, whose data set is read and whose batch size and order are not used; the path of
-      an image folder with one sub-folder per class (extra `vision`); or `Examples`.
+      `DataLoader`, whose data set is read and whose batch size and order are not used; a data set
+      of Hugging Face with a column of `LABEL_NAMES`; the path of an image folder with one
+      sub-folder per class (extra `vision`); or `Examples`.
     - `memory_limit`: bytes, as float32, up to which a data set is held (4 GiB); lower it if memory
       is short. A data set that draws at random while it is read is streamed at any size.
     - `workers`: processes that read data that do not fit in memory (2).
@@ -84,6 +87,8 @@ def _converted(data: Any, memory_limit: int, workers: int) -> Examples | Streame
         return _from_dataset(image_files(files), memory_limit, workers)
     if isinstance(data, DataLoader):
         data = _dataset_of(data)
+    if hasattr(data, "column_names") and hasattr(data, "with_format"):
+        return _of_rows(data)
     if isinstance(data, Dataset) and not isinstance(data, IterableDataset):
         return _from_dataset(data, memory_limit, workers)
     if isinstance(data, (tuple, list)) and len(data) == 2:
@@ -91,8 +96,6 @@ def _converted(data: Any, memory_limit: int, workers: int) -> Examples | Streame
     hint = ""
     if isinstance(data, IterableDataset):
         hint = ", which can be read in one order only; collect its items into tensors"
-    elif hasattr(data, "with_format"):  # a data set of Hugging Face
-        hint = '; give a pair of its columns, as in (data["image"], data["label"])'
     elif hasattr(data, "train") and hasattr(data, "test"):
         hint = "; did you mean its .train?"
     raise InputError(
@@ -101,10 +104,32 @@ def _converted(data: Any, memory_limit: int, workers: int) -> Examples | Streame
     )
 
 
+def _of_rows(data: Any) -> Examples:
+    """A data set of Hugging Face, plain or streamed: rows are dictionaries with a label column."""
+    rows = list(data.with_format(None))
+    if not rows:
+        raise InputError("the data hold no example")
+    names = list(rows[0])
+    labels = [name for name in names if name.casefold() in LABEL_NAMES]
+    others = [name for name in names if name not in labels]
+    if len(labels) != 1 or not others:
+        raise InputError(
+            f"the data set has the columns {', '.join(names)}; it needs one of "
+            f"{', '.join(LABEL_NAMES)} and others, or give a pair (data['x'], data['y'])"
+        )
+    columns: dict[str, Any] = {name: [row[name] for row in rows] for name in others}
+    inputs = columns[others[0]]
+    if len(others) > 1:
+        with users_code(lambda: f"the columns {', '.join(others)} are no numbers"):
+            inputs = {name: torch.tensor(values) for name, values in columns.items()}
+    return pair(inputs, [row[labels[0]] for row in rows])
+
+
 def _dataset_of(loader: DataLoader) -> Any:
     """The data set behind a loader that only batches and shuffles."""
     # Another sampler may select or repeat examples, another collate function may change them.
     plain = type(loader.sampler) in (SequentialSampler, RandomSampler)
+    plain = plain or hasattr(loader.dataset, "column_names")  # a stream has no sampler
     if not plain or loader.collate_fn is not default_collate:
         raise InputError(
             "the DataLoader has its own sampler or collate_fn, which are not used here; give a "
@@ -149,8 +174,14 @@ class _Items(Dataset):
     def __getitem__(self, index: int) -> tuple[Tensor, Any]:
         kind = type(self.dataset).__name__
         with users_code(lambda: f"item {index} of {len(self)} in the {kind} cannot be read"):
-            value, label = self.dataset[index]
-            value = raw(value)
+            item = self.dataset[index]
+            if not isinstance(item, (tuple, list)) or len(item) != 2:
+                size = f" of {len(item)}" if isinstance(item, (tuple, list)) else ""
+                kind = type(item).__name__
+                raise InputError(
+                    f"items must be pairs (input, label), item {index} is a {kind}{size}"
+                )
+            value, label = raw(item[0]), item[1]
         if self.form not in (None, _form_of(value)):
             raise InputError(
                 f"the inputs of a Dataset must share one shape and type, item {index} has "

@@ -212,8 +212,13 @@ def raw(values: Any) -> Tensor:
     if isinstance(values, np.ma.MaskedArray) or hasattr(values, "toarray"):
         kind = type(values).__name__
         raise InputError(f"inputs must be a dense array without missing values, got {kind}")
+    if hasattr(values, "column_names") and hasattr(values, "with_format"):
+        names = ", ".join(values.column_names or ())
+        raise InputError(f"inputs must be one column of the data set, as data['x'], out of {names}")
     if hasattr(values, "columns") and hasattr(values, "to_numpy"):
         values = _numbers_of_table(values)
+    if isinstance(values, Sequence) and len(values) and hasattr(values[0], "getbands"):
+        values = _pixels_of_images(values)
     try:
         if isinstance(values, (list, tuple)) and values and isinstance(values[0], Tensor):
             values = torch.stack(list(values))
@@ -228,6 +233,19 @@ def raw(values: Any) -> Tensor:
     except (TypeError, ValueError, RuntimeError) as error:
         line = f"{type(values).__name__}: {reason_of(error)}"
         raise InputError(f"inputs must be a numeric tensor or array, got {line}") from None
+
+
+def _pixels_of_images(images: Sequence[Any]) -> np.ndarray:
+    """(n, c, h, w) uint8 of Pillow's images, as image files are read: grey, or else RGB."""
+    mode = "L" if all(image.getbands() == ("L",) for image in images) else "RGB"
+    pixels = [np.asarray(image.convert(mode)) for image in images]
+    shapes = sorted({array.shape[:2] for array in pixels})
+    if len(shapes) > 1:
+        raise InputError(
+            f"images must have one size, got {shapes[0]} and {shapes[-1]}; resize them"
+        )
+    stacked = np.stack(pixels).reshape(len(pixels), *shapes[0], -1)
+    return stacked.transpose(0, 3, 1, 2)
 
 
 def _numbers_of_table(table: Any) -> np.ndarray:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from impresslearn.data.conversion import as_examples
+from impresslearn.data.conversion import LABEL_NAMES, as_examples
 from impresslearn.data.examples import Examples, StreamedExamples, as_inputs, one_tensor, raw
 from impresslearn.data.images import (
     SUFFIXES,
@@ -43,8 +43,6 @@ PAIRS = (
     ("x", "y"),
     ("x_train", "y_train"),
 )
-# Names of the label column if none is given, in upper or lower case.
-LABEL_NAMES = ("label", "target", "class", "y")
 # As Python writes an integer: "01" and "+1" are names. At most 18 digits always fit int64.
 WHOLE = re.compile(r"0|-?[1-9][0-9]{0,17}")
 

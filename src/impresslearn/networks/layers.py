@@ -151,6 +151,11 @@ def unwrapped(module: Any) -> nn.Module:
         module = getattr(module, inner)
     if not isinstance(module, nn.Module):
         raise InputError(f"adapt takes an nn.Module, got {type(module).__name__}")
+    if type(module).forward is nn.Module.forward:
+        kind = type(module).__name__
+        raise InputError(
+            f"{kind} has no forward; if it wraps a network, give that, as {kind}.module"
+        )
     return module
 
 
