@@ -188,9 +188,9 @@ def _leaves(
         starts = () if part.is_sparse else part.start(backbone, bank, num_masks, is_coded)
         for index, numbers in enumerate(present.numbers[number] if present else ()):
             # A head grows by columns as they start, one for each new class.
-            value = starts[index].value if starts else 0.0
-            start = 0.0 if isinstance(value, Tensor) else value
-            grown = torch.full(layout[index].shape, start, dtype=torch.float32, device=device)
+            filler = starts[index].value if starts else 0.0
+            filler = 0.0 if isinstance(filler, Tensor) else filler
+            grown = torch.full(layout[index].shape, filler, dtype=torch.float32, device=device)
             grown[..., : numbers.shape[-1]] = numbers
             tensors.append(grown)
         own_grids = present.grids[place : place + len(layout)] if present and present.grids else ()

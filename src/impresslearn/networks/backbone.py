@@ -195,8 +195,8 @@ class Backbone(ReadOnlySettings):
         head: dict[str, Tensor] = {}
         for name, shape in self.own_head.shapes.items() if self.own_head else ():
             start = 0.0 if shape else self.head_bias
-            size, form = (num_classes, *shape), {"dtype": self.head_dtype, "device": self.device}
-            head[name] = torch.full(size, start, **form)
+            rows = (num_classes, *shape)
+            head[name] = torch.full(rows, start, dtype=self.head_dtype, device=self.device)
         return head
 
     def small_parameters(
