@@ -118,7 +118,8 @@ def nearest(word: Any, known: Collection[str], count: int = 3) -> list[str]:
     folded = {other.casefold(): other for other in known}
     begun = [name for name in folded if text and name.startswith(text)]
     holding = [name for name in folded if len(text) > 2 and text in name]
-    close = begun + holding or get_close_matches(text, folded, n=count)
+    # Further apart are other words: "start" is no slip of the pen for "sparsity".
+    close = begun + holding or get_close_matches(text, folded, n=count, cutoff=0.7)
     return [folded[name] for name in dict.fromkeys(close)][:count]
 
 

@@ -165,3 +165,11 @@ def test_an_update_starts_from_the_norm_statistics_of_the_task():
     before = learner.logits(data[0], "a")
     stays(learner, "a").update_task("a", data)
     torch.testing.assert_close(learner.logits(data[0], "a"), before, atol=0.3, rtol=0.1)
+
+
+def test_an_update_without_a_known_class_says_so():
+    inputs, labels = blobs(1)
+    learner = quick_learner().add_random_masks(4).learn_task("a", (inputs, labels))
+    few = labels < 2
+    with pytest.warns(UserWarning, match=r"no example of 1 of the 3 classes of 'a' \(2\)"):
+        learner.update_task("a", (inputs[few], labels[few]))

@@ -110,7 +110,10 @@ class TaskGuess:
     def known(self) -> str:
         """The most likely task. Raises UnknownTaskError where the inputs look like none."""
         if self.unknown:
-            raise UnknownTaskError(f"the inputs look like none of the tasks: {self.summary()}")
+            raise UnknownTaskError(
+                f"the inputs look like none of the tasks: {self.summary()}; if they come from "
+                "several tasks, ask for the inputs of each alone"
+            )
         return self.best
 
     def summary(self) -> str:

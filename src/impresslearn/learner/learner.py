@@ -313,7 +313,7 @@ class ImpressLearner(ReadOnlySettings):
     def learn_features(self, *data: Any, dimensions: int = 128) -> ImpressLearner:
         """Learns the principal components of the features under all masks, for readouts.
 
-        Readouts learned from now on read these components and become smaller and more accurate.
+        Readouts learned from now on read these components and become smaller.
 
         - data: as in `learn_task`, of tasks like those to come; 600 inputs of a dozen tasks
           suffice, and labels do not count.

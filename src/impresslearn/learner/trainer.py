@@ -20,7 +20,7 @@ from impresslearn.checks import check_flag, check_name, check_seed, plain_json
 from impresslearn.coefficients.learning import trainable_numbers
 from impresslearn.coefficients.parametrisation import Coefficients
 from impresslearn.coefficients.readout import Projection, Readout, fit_readout
-from impresslearn.data import Examples, Inputs, Preprocessing, grown_classes, to_batches
+from impresslearn.data import Examples, Inputs, Preprocessing, classes_of, grown_classes, to_batches
 from impresslearn.data.preprocessing import Prepared, names_of, with_form
 from impresslearn.errors import InputError, NotLearnedWarning, warn_caller
 from impresslearn.learner.settings import HIGHEST_PRICE, LearnerSettings
@@ -30,6 +30,7 @@ from impresslearn.networks.inputs import (
     LOOKED_AT,
     TrainingData,
     are_pixels,
+    checked_examples,
     spread_places,
     training_examples,
 )
@@ -175,6 +176,13 @@ class Trainer:
         (seed,) = self._seeds(1, seed)
         examples, seen = training_examples(backbone, data, self.preprocessing)
         classes = grown_classes(task.classes, seen, backbone.most_classes)
+        missing = [label for label in task.classes if label not in seen]
+        if missing:
+            warn_caller(
+                f"the data of the update have no example of {len(missing)} of the {len(classes)} "
+                f"classes of {name!r} ({', '.join(map(repr, missing[:5]))}), which it will hardly "
+                "predict any more; give some examples of every class"
+            )
         about = note | self._raw_form(data, examples)
         self._learn_one(name, (examples, classes), seed, about, replaced=task)
 
@@ -190,7 +198,8 @@ class Trainer:
         num_masks, residual = self._feature_networks()
         features = []
         for labelled in data:
-            prepared = training_examples(backbone, labelled, self.preprocessing)
+            examples = checked_examples(backbone, labelled, self.preprocessing)
+            prepared = examples, classes_of(examples.labels)
             features.append(self._features(prepared, num_masks, residual)[0])
         projection = Projection.of(torch.cat(features), dimensions, num_masks, residual)
         matrix = projection.matrix.to(backbone.device)
