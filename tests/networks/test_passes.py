@@ -111,6 +111,12 @@ def test_every_pass_begins_with_the_first_attributes(kind, tmp_path):
     again = il.load(tmp_path / "a.impress", module=kind())
     for _ in range(2):
         assert torch.equal(again.logits(inputs, "a"), logits)
+    quick_learner(il.adapt(kind())).add_random_masks(3).save(tmp_path / "b.impress")
+    with il.open_store(tmp_path / "b.impress", module=kind(), progress=False) as learner:
+        logits = learner.learn_task("a", (inputs, labels)).logits(inputs, "a")
+    with il.open_store(tmp_path / "b.impress", module=kind(), readonly=True) as again:
+        for _ in range(2):
+            assert torch.equal(again.logits(inputs, "a"), logits)
 
 
 def test_a_state_that_mixes_rows_is_named():

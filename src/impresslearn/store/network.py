@@ -61,8 +61,6 @@ def describe(backbone: Backbone) -> dict[str, Any]:
         plain["input_dtype"] = str(backbone.input_dtype).removeprefix("torch.")
     if backbone.logits_reader is not None:
         plain["logits"] = backbone.logits_reader.__name__
-    if backbone.changing:
-        plain["changing"] = {owner: list(keys) for owner, keys in backbone.changing.items()}
     if backbone.spec is None and (probe := _probe(backbone)) is not None:
         plain["probe"] = probe
     return plain
@@ -123,7 +121,6 @@ def _rebuilt(
     vars(backbone).update(
         _input_dtype=None if input_dtype is None else getattr(torch, input_dtype),
         logits_reader=READERS.get(description.get("logits")),
-        changing={key: tuple(words) for key, words in description.get("changing", {}).items()},
     )
     layers = [[layer.name, list(layer.shape)] for layer in backbone.layers]
     if layers != description["layers"]:

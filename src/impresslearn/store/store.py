@@ -8,6 +8,7 @@ effective weights of the tasks used last.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -105,6 +106,10 @@ class Store:
         self._generation: int | None = None
         # Acquire `committing` before `_adopting`; a reader acquires `_adopting` alone.
         self.committing, self._adopting = forkable_lock(), forkable_lock()
+        # Attributes of the network that a pass changes, which the first task learned found.
+        content = self.rows.meta("changing")
+        for owner, attributes in json.loads(content or b"{}").items():
+            backbone.changing[owner] = tuple(attributes)
         self._shared: Statistics | None = None
         if backbone.shares_statistics and backbone.pretrained:
             self._shared = backbone.initial_statistics()
@@ -282,6 +287,8 @@ class Store:
                     self.write_masks(self.rows, masks)
                 if shared is not None:
                     self.rows.write_meta("shared", statistics_bytes(shared))
+                if self.backbone.changing:
+                    self.rows.write_meta("changing", json.dumps(self.backbone.changing).encode())
                 if task is not None:
                     task = replace(task, num_masks=first + 1) if masks else task
                     task = self.rows.add_task(encode_task(task))
