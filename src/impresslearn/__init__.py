@@ -66,10 +66,10 @@ _NAMES = {
     "networks": "Backbone adapt create_backbone list_backbones register_backbone",
     "training.loop": "Recipe",
 }
+# Public name -> the module that defines it; a submodule is its own.
 _MODULE_OF = {
     name: f"impresslearn.{module}" for module, names in _NAMES.items() for name in names.split()
 }
-"""Public name -> the module that defines it; a submodule is its own."""
 _SUBMODULES = ("inference", "masks", "methods", "networks", "streams")
 _MODULE_OF |= {module: f"impresslearn.{module}" for module in _SUBMODULES}
 

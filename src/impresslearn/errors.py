@@ -76,8 +76,8 @@ def error_prefix(place: str) -> Iterator[None]:
         raise type(error)(f"{place}: {error}") from error
 
 
+# Between letters of some scripts and parts of some emoji: the only format characters that stay.
 JOINERS = "\u200c\u200d"
-"""Between letters of some scripts and parts of some emoji: the only format characters that stay."""
 
 
 def visible(text: str) -> str:

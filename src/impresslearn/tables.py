@@ -17,6 +17,7 @@ from impresslearn.errors import InputError, visible
 
 ABSENT = "–"
 UNITS = ("B", "kB", "MB", "GB")
+# Patterns of column names; any other number is printed with four digits.
 KINDS = {
     r"(.*_)?accuracy(_.*)?|rejected|share": "fraction",
     r"(.*_)?difference|forgetting|(backward|forward)_transfer": "points",
@@ -24,7 +25,6 @@ KINDS = {
     r"seconds(_.*)?|.*_seconds": "seconds",
     r"(.*_)?p_value|p_holm": "probability",
 }
-"""Patterns of column names; any other number is printed with four digits."""
 LATEX_SIGNS = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",

@@ -32,10 +32,10 @@ from impresslearn.networks import Backbone
 from impresslearn.networks.prediction import Statistics
 from impresslearn.training.loop import Recipe, Trainable, unit_norm_penalty
 
+# At least 300 steps of small batches: a task of 50 labels needs them as much as one of 50,000.
 COEFFICIENT_RECIPE = Recipe(
     optimizer="adam", lr=0.02, schedule="cosine", epochs=3, min_steps=300, batch_fraction=1 / 8
 )
-"""At least 300 steps of small batches: a task of 50 labels needs them as much as one of 50,000."""
 
 
 def trainable_numbers(

@@ -23,8 +23,8 @@ from impresslearn.export.module import TaskModel, export_module, merged_network
 from impresslearn.files import check_place, write_file
 
 FORMATS = ("safetensors", "onnx", "pt2")
+# The extra file of a .pt2 archive that holds the metadata.
 METADATA_FILE = "impresslearn.json"
-"""The extra file of a .pt2 archive that holds the metadata."""
 
 
 def export_task(

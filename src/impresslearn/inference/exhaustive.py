@@ -31,11 +31,11 @@ from impresslearn.networks import Backbone
 from impresslearn.networks.architectures import LeNet
 from impresslearn.networks.prediction import TaskView
 
+# Limit on the bytes of the tasks that are run together.
 CHUNK_BYTES = 32 * 2**20
-"""Limit on the bytes of the tasks that are run together."""
 MAX_CHUNK = 512
+# Limit on the bytes of the products per mask.
 PRODUCT_BYTES = 256 * 2**20
-"""Limit on the bytes of the products per mask."""
 
 
 @dataclass(frozen=True)

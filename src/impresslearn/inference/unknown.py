@@ -26,22 +26,22 @@ from impresslearn.training.loop import entropies
 
 PROFILED_INPUTS = 512
 GROUPS = 256
+# Groups of values that are kept: the ones of least variance.
 QUIET = 4
-"""Groups of values that are kept: the ones of least variance."""
+# Inputs of up to this number of values keep the mean of each one.
 FEW_FEATURES = 32
-"""Inputs of up to this number of values keep the mean of each one."""
+# Means of few features are kept in a byte each, as multiples of an eighth of their spread.
 PARTS_PER_SPREAD = 8
-"""Means of few features are kept in a byte each, as multiples of an eighth of their spread."""
+# The least spread of a group, as a share of the root mean square of an input.
 MIN_SPREAD = 0.25
-"""The least spread of a group, as a share of the root mean square of an input."""
+# What each part of a squared distance counts at most.
 MAX_PART = 16.0
-"""What each part of a squared distance counts at most."""
+# The share of a task's own inputs that the threshold is to reject.
 REJECTED = 0.05
-"""The share of a task's own inputs that the threshold is to reject."""
+# Standard errors of the mean distance that the limit of few features allows for.
 RANGE_TOLERANCE = 1.64
-"""Standard errors of the mean distance that the limit of few features allows for."""
+# The threshold is measured for 1 and for 8 inputs, and falls up to 16 inputs.
 SEVERAL, MAX_INDEPENDENT = 8, 16
-"""The threshold is measured for 1 and for 8 inputs, and falls up to 16 inputs."""
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from torch import Tensor
 from impresslearn.kernels import tiles
 
 PARTIAL_BLOCKS = 16
+# Blocks hold a multiple of 16 rows: rows of an even number of bytes then fill at least half lines
+# of the cache.
 WHOLE_ROWS = 16
-"""Blocks hold a multiple of 16 rows: rows of an even number of bytes then fill at least half lines
-of the cache."""
 # Masked additions (weights x masks) below which handing work to other threads costs more.
 SMALL_WORK = 400_000
 

@@ -27,9 +27,9 @@ from impresslearn.kernels.compiling import compiled
 
 LANES = 16
 LARGEST_TILE = 16
+# Bytes ahead in each mask's row that a large tile asks the caches for. N rows are more streams of
+# memory than the hardware follows by itself.
 PREFETCH_AHEAD = 128
-"""Bytes ahead in each mask's row that a large tile asks the caches for. N rows are more streams of
-memory than the hardware follows by itself."""
 
 FLOAT = ir.FloatType()
 FLOATS = ir.VectorType(FLOAT, LANES)

@@ -21,8 +21,8 @@ Start = Literal["mixture", "network"]
 STARTS: tuple[Start, ...] = get_args(Start)
 RECIPES = ("basis_recipe", "task_recipe")
 DEFAULT_PRICE = 1.0
+# Of a bit; beyond it gradients overflow float32.
 HIGHEST_PRICE = 1e9
-"""Of a bit; beyond it gradients overflow float32."""
 
 
 def checked_tune(tune: Any) -> tuple[TunedKind, ...]:

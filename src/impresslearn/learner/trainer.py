@@ -42,16 +42,16 @@ from impresslearn.training.batched import Problem, solve
 from impresslearn.training.loop import FitResult, TaskTraining, with_head
 from impresslearn.training.progress import Progress
 
+# How often the price of bits is raised for a task that takes more than `max_bytes`.
 MAX_PRICE_TRIALS = 8
-"""How often the price of bits is raised for a task that takes more than `max_bytes`."""
+# The least factor by which the price rises; each further time its power doubles.
 MIN_PRICE_RISE = 1.15
-"""The least factor by which the price rises; each further time its power doubles."""
+# A task whose final loss is below this share of the loss by chance has learned something.
 CHANCE_LOSS_RATIO = 0.98
-"""A task whose final loss is below this share of the loss by chance has learned something."""
+# JSON values that a caller keeps in a task's history.
 Note = Mapping[str, Any]
-"""JSON values that a caller keeps in a task's history."""
+# What a training gave: numbers, norm statistics, and how it ended (None: not known).
 Fitted = tuple[Coefficients, TrainingPhase, FitResult | None]
-"""What a training gave: numbers, norm statistics, and how it ended (None: not known)."""
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,10 @@ from impresslearn.files import reason_of
 
 APPLICATION_ID = 0x494D5052  # "IMPR"
 FORMAT = 6
+# Seconds: SQLite counts milliseconds in 32 bits.
 LONGEST_WAIT = 1e6
-"""Seconds: SQLite counts milliseconds in 32 bits."""
+# Seconds that a fork waits for each connection.
 FORK_LOCK_TIMEOUT = 10.0
-"""Seconds that a fork waits for each connection."""
 REASONS = {
     "database or disk is full": "cannot write {}: the disk is full; nothing was changed",
     "disk I/O error": "cannot read or write {}: the disk is full or reports an error",

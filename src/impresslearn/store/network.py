@@ -26,14 +26,14 @@ from impresslearn.networks.registry import standard_normals
 from impresslearn.store.database import Database
 from impresslearn.store.tasks import checksum
 
+# Parameters of a network that is kept and rebuilt as a seed alone: a file of a few bytes must not
+# ask for more memory than that.
 LARGEST_UNSTORED = 2**27
-"""Parameters of a network that is kept and rebuilt as a seed alone: a file of a few bytes must not
-ask for more memory than that."""
 READERS: dict[Any, Any] = {"getitem": operator.getitem, "getattr": getattr}
+# Logits of an input that are probed, a size that is free, and how many numbers go in at most.
 PROBED, PROBED_SIZE, LARGEST_PROBE = 8, 32, 2**20
-"""Logits of an input that are probed, a size that is free, and how many numbers go in at most."""
+# How far probed logits may be apart, as a share of the largest.
 TOLERANCE = 0.02
-"""How far probed logits may be apart, as a share of the largest."""
 
 
 def describe(backbone: Backbone) -> dict[str, Any]:

@@ -38,10 +38,10 @@ from impresslearn.store.tasks import (
 )
 from impresslearn.tables import Table, table_of
 
+# Tasks in the table of a notebook.
 SHOWN = 50
-"""Tasks in the table of a notebook."""
+# Tasks that are kept decoded.
 DECODED_TASKS = 4096
-"""Tasks that are kept decoded."""
 BATCH = 1000
 _SELECT = """
     SELECT t.name, t.version, t.mask, t.num_masks, d.text, t.coefficients, t.statistics, t.profile,

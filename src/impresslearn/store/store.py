@@ -53,8 +53,8 @@ from impresslearn.store.database import Database
 from impresslearn.store.rows import Rows, TaskTable, changed_meanwhile, encode_mask
 from impresslearn.store.tasks import LearnedTask, TaskRow, check_new_name, encode_task
 
+# Memory for the effective weights of the tasks used last.
 CACHE_BYTES = 256 * 1024**2
-"""Memory for the effective weights of the tasks used last."""
 
 
 @dataclass(frozen=True)

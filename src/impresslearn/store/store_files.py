@@ -28,8 +28,8 @@ from impresslearn.store.store import CACHE_BYTES, Store
 from impresslearn.store.tasks import checksum
 
 Weights = Literal["stored", "seed"]
+# Seconds to wait for a process that is just closing or replacing the same file.
 CLOSING_TIMEOUT = 2.0
-"""Seconds to wait for a process that is just closing or replacing the same file."""
 _UNUSED_DOCUMENTS = "DELETE FROM documents WHERE id NOT IN (SELECT form FROM tasks)"
 _TASK_BYTES = """
     SELECT sum(coalesce(length(coefficients), 0) + coalesce(length(statistics), 0) +

@@ -25,10 +25,10 @@ from impresslearn.inference.unknown import QUIET, InputStatistics, TaskProfile
 from impresslearn.networks import Backbone
 
 ROLES = ("basis", "learned")
+# An unknown name is compared with this many names at most, as each comparison takes 20 µs.
 COMPARED_NAMES = 2000
-"""An unknown name is compared with this many names at most, as each comparison takes 20 µs."""
+# What decoding a row of another network may raise.
 UNREADABLE = (ValueError, KeyError, TypeError, IndexError, AttributeError)
-"""What decoding a row of another network may raise."""
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,8 @@ CIFAR_MEAN, CIFAR_STD = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
 DIGITS_TEST = 0.25
 CIFAR_SUBSET = "cifar100-subset.npz"
 
+# Training and test images.
 Splits = tuple[Pixels, Pixels]
-"""Training and test images."""
 
 
 def rotated_digits(tasks: int = 15, seed: int = 0, angles: Sequence[int] | None = None) -> Stream:
