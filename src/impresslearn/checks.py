@@ -119,7 +119,7 @@ def nearest(word: Any, known: Collection[str], count: int = 3) -> list[str]:
     begun = [name for name in folded if text and name.startswith(text)]
     holding = [name for name in folded if len(text) > 2 and text in name]
     # Further apart are other words: "start" is no slip of the pen for "sparsity".
-    close = begun + holding or get_close_matches(text, folded, n=count, cutoff=0.7)
+    close = begun + holding or get_close_matches(text, folded, n=count, cutoff=0.65)
     return [folded[name] for name in dict.fromkeys(close)][:count]
 
 
