@@ -80,6 +80,9 @@ def test_images_are_the_same_in_every_verb(tmp_path):
     )
     grey = [image.convert("L") for image in images]
     assert as_examples((grey, labels)).inputs.shape == (48, 1, 8, 8)
+    deep = Image.fromarray(np.full((8, 8), 40_000, np.uint16))
+    with pytest.raises(InputError, match="more than 8 bits a channel"):
+        learner.predict([deep], "a")
     with pytest.raises(InputError, match="images must have one size"):
         as_examples(([images[0], images[1].resize((9, 9))], [0, 1]))
 

@@ -1,6 +1,6 @@
 """Labelled examples: turns a user's data into something that training draws batches from.
 
-`as_examples` turns tensors, arrays, `Dataset` and image folders into `Examples` (everything in
+`as_examples` turns tensors, arrays, data sets and image folders into `Examples` (everything in
 memory; the fast path) or `StreamedExamples` (read anew each epoch). Streams produce them, learners
 consume them, `to_batches` puts them on a device. Labels stay as the user gave them (integers or
 strings); `encode_labels` maps them to 0..K-1.

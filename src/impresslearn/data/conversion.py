@@ -40,9 +40,9 @@ from impresslearn.data.labels import label_array
 from impresslearn.errors import ImpressLearnError, InputError
 from impresslearn.files import reason_of
 
-# Items of a data set that are read twice to see whether it draws at random.
 # Names of the label column, in upper or lower case.
 LABEL_NAMES = ("label", "labels", "target", "class", "y")
+# Items of a data set that are read twice to see whether it draws at random.
 PROBED = 16
 
 

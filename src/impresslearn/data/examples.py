@@ -203,6 +203,11 @@ def _places(indices: Sequence[int] | np.ndarray | Tensor, length: int) -> np.nda
 
 def raw(values: Any) -> Tensor:
     """Values as a tensor of their own type. Raises InputError for anything but numbers."""
+    if isinstance(values, Tensor):
+        if not values.is_inference():
+            return values.detach()
+        with torch.inference_mode(False):  # a copy that can be learned from
+            return values.clone()
     if isinstance(values, (Mapping, Inputs)):
         raise InputError(
             "several inputs an example are held as a dictionary of tensors (n, ...) or as Inputs; "
@@ -221,12 +226,7 @@ def raw(values: Any) -> Tensor:
         values = _pixels_of_images(values)
     try:
         if isinstance(values, (list, tuple)) and values and isinstance(values[0], Tensor):
-            values = torch.stack(list(values))
-        if isinstance(values, Tensor) and values.is_inference():
-            with torch.inference_mode(False):  # a copy that can be learned from
-                return values.clone()
-        if isinstance(values, Tensor):
-            return values.detach()
+            return raw(torch.stack(list(values)))
         # torch shares memory only with arrays that are contiguous and can be written; others are
         # copied.
         return torch.from_numpy(np.require(values, requirements=["C", "W"]))
@@ -235,10 +235,21 @@ def raw(values: Any) -> Tensor:
         raise InputError(f"inputs must be a numeric tensor or array, got {line}") from None
 
 
+def upright(image: Any) -> Any:
+    """Pillow's image as its camera was held. Raises InputError for more than 8 bits a channel."""
+    from PIL import ImageOps
+
+    if image.mode.startswith(("I", "F")):  # Pillow would cut off all above 255
+        raise InputError("an image has more than 8 bits a channel; save it with 8")
+    if image.mode == "P" and "transparency" in image.info:
+        image = image.convert("RGBA")  # else Pillow warns when it makes RGB of it
+    return ImageOps.exif_transpose(image)
+
+
 def _pixels_of_images(images: Sequence[Any]) -> np.ndarray:
     """(n, c, h, w) uint8 of Pillow's images, as image files are read: grey, or else RGB."""
     mode = "L" if all(image.getbands() == ("L",) for image in images) else "RGB"
-    pixels = [np.asarray(image.convert(mode)) for image in images]
+    pixels = [np.asarray(upright(image).convert(mode)) for image in images]
     shapes = sorted({array.shape[:2] for array in pixels})
     if len(shapes) > 1:
         raise InputError(

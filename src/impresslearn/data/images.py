@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from impresslearn.data.examples import upright
 from impresslearn.data.preprocessing import Preprocessing
 from impresslearn.errors import (
     ImpressLearnError,
@@ -163,16 +164,11 @@ def image_files(files: Sequence[Path], preprocessing: Preprocessing | None = Non
 def _opened(path: Path) -> Iterator[PillowImage.Image]:
     """An image, upright and with 8 bits per channel."""
     try:
-        from PIL import Image, ImageOps
+        from PIL import Image
     except ImportError:
         raise MissingDependencyError(
             "reading images needs pillow: pip install 'impresslearn[vision]'"
         ) from None
     # Given a path, Pillow maps uncompressed files to memory, and of turned ones mixes the pixels.
     with path.open("rb") as stream:
-        image: PillowImage.Image = Image.open(stream)
-        if image.mode.startswith(("I", "F")):  # Pillow would cut off all above 255
-            raise InputError(f"{path} has more than 8 bits a channel; save it with 8")
-        if image.mode == "P" and "transparency" in image.info:
-            image = image.convert("RGBA")  # else Pillow warns when it makes RGB of it
-        yield ImageOps.exif_transpose(image)
+        yield upright(Image.open(stream))

@@ -81,7 +81,7 @@ def training_examples(
             "likely to learn them better",
             InputScaleWarning,
         )
-    if backbone.spec is None and not backbone.checked:
+    if not backbone.checked:
         check_passes(backbone, some_inputs(examples, PASSED))
     if backbone.own_head is not None:
         _check_head(backbone, examples, len(classes))
@@ -139,7 +139,7 @@ def _check_buffers(backbone: Backbone, inputs: Tensor | Inputs) -> None:
         else:
             module(inputs.flatten(1) if backbone.flattens else inputs)
     except Exception:
-        return  # learning will say what is wrong
+        return  # a user's module may raise anything here; learning raises it with the reason
     managed = backbone.initial_statistics()
     for key, buffer in module.named_buffers():
         if key not in managed and not torch.equal(buffer, before[key]):
