@@ -114,6 +114,7 @@ class ExportedTask(nn.Module):
         )
         self._reader = backbone.logits_reader
         self._flattens = backbone.flattens
+        self._copies = backbone.spec is None  # a user's module may change its inputs in place
         self._preprocessing = task.preprocessing
         self._dtype = backbone.input_dtype
         self._mean: Tensor
@@ -133,10 +134,14 @@ class ExportedTask(nn.Module):
             inputs = (self._prepared(*inputs),)
         if self._flattens:
             inputs = (inputs[0].flatten(1),)
+        if self._copies:
+            inputs = tuple(value.clone() for value in inputs)
+            named = {name: value.clone() for name, value in named.items()}
         total = None
         for network in self.networks:
             output = network(*inputs, **named)
-            if self._reader is not None:
+            # Some networks return more only in training.
+            if self._reader is not None and not isinstance(output, Tensor):
                 output = self._reader(output, "logits")
             # Rows of the last layer without a class are computed and dropped: in a smaller matrix
             # product terms may be added in another order, and the last bits would differ.

@@ -46,7 +46,10 @@ def ones_per_layer(
     Raises InputError for a sparsity outside [0, 1), an unknown allocation, and without layers.
     """
     if not layers:
-        raise InputError("nothing but the last layer is left to mask, and that is every task's own")
+        raise InputError(
+            "nothing but the last layer is left to mask, and that is every task's own; linear "
+            "layers, convolutions and attention are masked, embeddings if included, others never"
+        )
     density = 1 - check_sparsity(sparsity)
     if check_choice("allocation", allocation, ALLOCATIONS) == "uniform":
         return tuple(max(1, round(density * layer.numel)) for layer in layers)

@@ -21,6 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.nn.utils.parametrizations import _SpectralNorm
+from torch.nn.utils.spectral_norm import SpectralNorm
 
 from impresslearn.checks import ReadOnlySettings, check_choice, check_integer
 from impresslearn.data import Inputs
@@ -69,7 +71,8 @@ class Backbone(ReadOnlySettings):
     (`shares_statistics`) or of each task (`has_task_statistics`); `logits_reader`, which takes the
     logits out of the module's output, None if the output is a tensor or nothing was computed yet;
     `changing`, the attributes that a pass changes, by the name of the module that has them: every
-    pass begins with their first values; `checked`, whether `check_passes` has seen inputs;
+    pass begins with their first values; `checked`, whether `check_passes` has seen inputs, and
+    `seen_shape`, the shape of one of them if they are one tensor;
     `head_bias`, where the bias of a task's own head starts: 1 in front of a ReLU, which has no
     gradient at 0.
 
@@ -124,6 +127,7 @@ class Backbone(ReadOnlySettings):
         self.vocabulary = vocabulary_of(module)
         self.changing: dict[str, tuple[str, ...]] = {}
         self.checked = False
+        self.seen_shape: Sequence[int] | None = None
         self.head_bias = 0.0
         self.logits_reader = None
         self._input_dtype = input_dtype or (torch.int64 if self.vocabulary else None)
@@ -138,6 +142,8 @@ class Backbone(ReadOnlySettings):
         for _, batch_norm in norms.batch_norms(module):
             # Their counter of batches is one more buffer that a forward pass would change.
             batch_norm.num_batches_tracked = None
+            if isinstance(batch_norm, nn.SyncBatchNorm):  # which refuses to run without it
+                batch_norm.__class__ = norms.LocalBatchNorm  # type: ignore[assignment]
             if batch_norm.momentum is None:  # a cumulative average, which needs the counter
                 batch_norm.momentum = 0.1
         for parameter in module.parameters():
@@ -270,7 +276,9 @@ class Backbone(ReadOnlySettings):
                 raise InputError(line) from error
             raise
         finally:
-            for owner, attributes in kept:
+            for owner, attributes, added in kept:
+                for key in added & vars(owner).keys():
+                    del vars(owner)[key]
                 vars(owner).update(attributes)
         if not isinstance(logits, Tensor):  # models of transformers return objects or dictionaries
             by_key = isinstance(logits, Mapping)
@@ -283,10 +291,10 @@ class Backbone(ReadOnlySettings):
             outputs = len(weights[self.own_head.name])
         got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         if got != (len(inputs), outputs):
-            check = 'its last layer, or use head="shared"' if self.own_head else "num_classes"
             raise InputError(
-                f"{self.name} must return logits {(len(inputs), outputs)}, returned {got}; "
-                f"check {check}"
+                f"{self.name} must return logits {(len(inputs), outputs)}"
+                f"{' in training' * view.training}, returned {got}; "
+                f"{self._advice(got, len(inputs))}"
             )
         return logits
 
@@ -437,12 +445,13 @@ class Backbone(ReadOnlySettings):
         device, dtype = self._like.device, self._like.dtype
         vars(self).update(weights=weights, small=small, device=device, dtype=dtype)
 
-    def _attributes(self, view: nn.Module) -> list[tuple[nn.Module, dict[str, Any]]]:
-        """The attributes that a pass changes, such as a hidden state, as they are before it."""
+    def _attributes(self, view: nn.Module) -> list[tuple[nn.Module, dict[str, Any], set[str]]]:
+        """The attributes that a pass changes, as they are before it, and the names it adds."""
         kept = []
-        for name, attributes in self.changing.items():
+        for name, changed in self.changing.items():
             owner = view.get_submodule(name)
-            kept.append((owner, {key: vars(owner).get(key) for key in attributes}))
+            present = {key: vars(owner)[key] for key in changed if key in vars(owner)}
+            kept.append((owner, present, set(changed) - present.keys()))
         return kept
 
     def _view(self, mode: Mode) -> nn.Module:
@@ -457,7 +466,10 @@ class Backbone(ReadOnlySettings):
         view.train(mode in ("train", "frozen"))
         for layer in view.modules():
             # So that they normalise in learning as they do in prediction.
-            if isinstance(layer, _InstanceNorm) and layer.running_mean is not None:
+            spectral = isinstance(layer, _SpectralNorm) or any(
+                isinstance(hook, SpectralNorm) for hook in layer._forward_pre_hooks.values()
+            )
+            if spectral or (isinstance(layer, _InstanceNorm) and layer.running_mean is not None):
                 layer.eval()
         if mode == "frozen":
             for _, norm in norms.batch_norms(view):
@@ -466,6 +478,19 @@ class Backbone(ReadOnlySettings):
             norms.drop_statistics(view)
         views[mode] = view
         return view
+
+    def _advice(self, got: tuple[int, ...] | str, rows: int) -> str:
+        """What to do about a network that returns something else than logits."""
+        if isinstance(got, str):
+            return "return the tensor of logits alone, or as an attribute or a key `logits`"
+        if len(got) != 2:
+            return "expected two dimensions: flatten the others away, and squeeze neither"
+        if self.own_head is None or got[0] != rows:
+            return "check num_classes" if got[0] == rows else "expected one row for each input"
+        return (
+            f"{self.own_head.name}, the layer that was defined last, does not give the logits; "
+            f'define it last, or use head="shared", num_classes={got[1]}'
+        )
 
     def _explained(self, error: Exception, inputs: Inputs) -> str | None:
         """One line about unsuitable inputs, or None for an error that is about something else."""

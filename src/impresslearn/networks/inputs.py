@@ -126,23 +126,29 @@ def check_passes(backbone: Backbone, inputs: Tensor | Inputs) -> None:
                 "a state, or lets the rows of a batch depend on one another"
             )
     _check_buffers(backbone, inputs)
-    vars(backbone)["checked"] = True
+    seen = tuple(inputs.shape[1:]) if isinstance(inputs, Tensor) else None
+    vars(backbone).update(checked=True, seen_shape=seen)
 
 
 def _check_buffers(backbone: Backbone, inputs: Tensor | Inputs) -> None:
     """Raises InputError for buffers that a pass in training changes and that tasks do not keep."""
     module = copy.deepcopy(backbone)._view("train")
-    before = {key: buffer.clone() for key, buffer in module.named_buffers()}
+    training = [part for part in module.modules() if part.training]
+    if isinstance(inputs, Tensor):
+        inputs = Inputs(inputs.flatten(1) if backbone.flattens else inputs)
     try:
-        if isinstance(inputs, Inputs):
-            module(*inputs.arguments, **inputs.named)
-        else:
-            module(inputs.flatten(1) if backbone.flattens else inputs)
+        for mode in (False, True):
+            # What evaluation sets too, such as positions kept by size, is not gathered.
+            before = {key: buffer.clone() for key, buffer in module.named_buffers()}
+            for part in training:
+                part.training = mode
+            given = inputs.clone()
+            module(*given.arguments, **given.named)
     except Exception:
         return  # a user's module may raise anything here; learning raises it with the reason
     managed = backbone.initial_statistics()
     for key, buffer in module.named_buffers():
-        if key not in managed and not torch.equal(buffer, before[key]):
+        if key not in managed and not torch.equal(buffer, before.get(key, buffer)):
             owner = type(module.get_submodule(key.rpartition(".")[0])).__name__
             raise InputError(
                 f"{backbone.name} gathers the buffer {key} while it trains, which no task would "
@@ -174,15 +180,17 @@ def _check_head(
     with torch.inference_mode(False):
         try:
             logits = backbone.forward(head, some).float()
-        except InputError as error:
+        except (RuntimeError, ValueError, AssertionError, IndexError, TypeError) as error:
             # If the inputs are at fault, a pass without a head reports what is wrong with them.
             backbone.forward({}, some)
             raise InputError(
                 f"{backbone.name}: {name}, the layer that was defined last, cannot be replaced by "
-                f"a task's head: {error}"
+                f"a task's head of {num_classes} outputs: what follows it, or other layers, need "
+                f'{backbone.num_classes}; let the layer of the logits be last, or use head="shared"'
             ) from error
     # log-softmax is the same to the loss; other functions at the end are not.
-    for word, value in (("softmax", 1 / num_classes), ("sigmoid", 0.5)):
+    both = "softmax or sigmoid" if num_classes == 2 else "softmax"
+    for word, value in ((both, 1 / num_classes), ("sigmoid", 0.5)):
         if torch.allclose(logits, torch.full_like(logits, value)):
             raise InputError(
                 f"{backbone.name} ends in {word}, so it returns probabilities; adapt a network "
@@ -196,8 +204,9 @@ def _check_head(
     # A ReLU behind the head has no gradient at 0: the head would stay there.
     if logits.requires_grad and backbone.spec is None:
         with torch.inference_mode(False):
-            gradients = torch.autograd.grad(logits[:, 0].sum(), list(head.values()))
-        if not any(gradient.any() for gradient in gradients):
+            parts = list(head.values())
+            gradients = torch.autograd.grad(logits[:, 0].sum(), parts, allow_unused=True)
+        if not any(gradient is not None and gradient.any() for gradient in gradients):
             if len(head) == 1:
                 raise InputError(
                     f"{backbone.name} ends in a function that is flat at 0, such as a ReLU, and "

@@ -14,6 +14,7 @@ from itertools import chain
 from math import prod
 from typing import Any, Literal, get_args
 
+import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
@@ -151,8 +152,14 @@ def unwrapped(module: Any) -> nn.Module:
         module = getattr(module, inner)
     if not isinstance(module, nn.Module):
         raise InputError(f"adapt takes an nn.Module, got {type(module).__name__}")
+    kind = type(module).__name__
+    for name, part in module.named_modules():
+        if isinstance(part, torch.jit.ScriptModule):
+            raise InputError(
+                f"{name or 'all'} of {kind} is TorchScript, whose weights cannot be replaced in a "
+                "pass; adapt the Python module that it was made from"
+            )
     if type(module).forward is nn.Module.forward:
-        kind = type(module).__name__
         raise InputError(
             f"{kind} has no forward; if it wraps a network, give that, as {kind}.module"
         )

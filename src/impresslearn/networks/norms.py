@@ -18,7 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Literal, NamedTuple
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from impresslearn.checks import check_choice
@@ -73,6 +73,13 @@ def make_norm(channels: int, norm: str) -> nn.Module:
     build = POLICIES[norm].build
     assert build is not None
     return build(channels)
+
+
+class LocalBatchNorm(_BatchNorm):
+    """A batch norm over inputs of any number of dimensions, in one process."""
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        pass
 
 
 def batch_norms(module: nn.Module) -> list[tuple[str, _BatchNorm]]:

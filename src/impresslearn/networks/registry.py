@@ -15,6 +15,7 @@ import inspect
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from math import sqrt
+from types import FunctionType
 from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
@@ -223,11 +224,7 @@ def adapt(
     for name, parameter in module.named_parameters():
         if not parameter.isfinite().all():
             raise InputError(f"{name} of {type(module).__name__} holds NaN or infinite values")
-    try:
-        frozen = copy.deepcopy(module)
-    except (RuntimeError, TypeError) as error:
-        line = str(error).split("\n", 1)[0]
-        raise InputError(f"{type(module).__name__} cannot be copied: {line}") from error
+    frozen = copied(module)
     norm = convert_batch_norms(frozen, norm)
     _, last = last_layer(frozen)
     outputs = int(last.nf if hasattr(last, "nf") else last.weight.shape[0])  # type: ignore
@@ -247,6 +244,32 @@ def adapt(
         pretrained=not untrained(frozen),
         head=head,
     )
+
+
+def copied(module: nn.Module) -> nn.Module:
+    """A copy that shares nothing with the module. Raises InputError where there can be none."""
+    kind, own = type(module).__name__, {id(part) for part in module.modules()}
+    for name, owner in module.named_modules():
+        where = f"{name} of {kind}" if name else kind
+        hooks = (*owner._forward_pre_hooks.values(), *owner._forward_hooks.values())
+        for key, value in (*vars(owner).items(), *enumerate(hooks)):
+            if isinstance(value, torch.Tensor) and not value.is_leaf:
+                raise InputError(
+                    f"{kind} cannot be copied: {key} of {where} was computed with gradients; "
+                    "detach it, or compute weights by torch.nn.utils.parametrizations"
+                )
+            for cell in (isinstance(value, FunctionType) and value.__closure__) or ():
+                held = cell.cell_contents
+                if id(getattr(held, "__self__", held)) in own:
+                    raise InputError(
+                        f"a hook or lambda of {where} refers to the network that it belongs to, "
+                        "and would still do so in a copy; make it a method"
+                    )
+    try:
+        return copy.deepcopy(module)
+    except (RuntimeError, TypeError) as error:
+        line = str(error).split("\n", 1)[0]
+        raise InputError(f"{kind} cannot be copied: {line}") from error
 
 
 def fill_weights(

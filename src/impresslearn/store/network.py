@@ -8,7 +8,6 @@ the fingerprint that was written.
 
 from __future__ import annotations
 
-import copy
 import operator
 from collections.abc import Mapping
 from itertools import chain
@@ -22,7 +21,7 @@ from torch import nn
 from impresslearn.errors import ImpressLearnError, InputError, StoreError
 from impresslearn.networks import Backbone, adapt, create_backbone, list_backbones
 from impresslearn.networks.layers import candidates, unwrapped
-from impresslearn.networks.registry import standard_normals
+from impresslearn.networks.registry import copied, standard_normals
 from impresslearn.store.database import Database
 from impresslearn.store.tasks import checksum
 
@@ -39,6 +38,7 @@ TOLERANCE = 0.02
 def describe(backbone: Backbone) -> dict[str, Any]:
     """What it takes to rebuild the network, but its weights, as plain values.
 
+    - changing: the attributes that a pass changes, by module.
     - input_dtype: of inputs, where it differs from dtype.
     - logits: what reads the logits from the module's output.
     - probe: some logits of a module of the user's own. They tell it from another module with the
@@ -61,8 +61,10 @@ def describe(backbone: Backbone) -> dict[str, Any]:
         plain["input_dtype"] = str(backbone.input_dtype).removeprefix("torch.")
     if backbone.logits_reader is not None:
         plain["logits"] = backbone.logits_reader.__name__
+    if backbone.changing:
+        plain["changing"] = {name: list(keys) for name, keys in backbone.changing.items()}
     if backbone.spec is None and (probe := _probe(backbone)) is not None:
-        plain["probe"] = probe
+        plain["probe"], plain["seen_shape"] = probe, backbone.seen_shape
     return plain
 
 
@@ -120,8 +122,11 @@ def _rebuilt(
     input_dtype = description.get("input_dtype")
     vars(backbone).update(
         _input_dtype=None if input_dtype is None else getattr(torch, input_dtype),
+        seen_shape=description.get("seen_shape"),
         logits_reader=READERS.get(description.get("logits")),
     )
+    for name, keys in description.get("changing", {}).items():
+        backbone.changing[name] = tuple(keys)
     layers = [[layer.name, list(layer.shape)] for layer in backbone.layers]
     if layers != description["layers"]:
         raise StoreError(f"the maskable layers of {backbone.name} differ from {where}")
@@ -138,7 +143,8 @@ def _rebuilt(
     if known and not _agree(known, _probe(backbone)):
         raise StoreError(
             f"this {backbone.name} computes something else than the network of {where}, with the "
-            "same weights: other activations, say; pass the module that the store was made with"
+            "same weights: other activations, say, or tensors that are no parameters or buffers; "
+            "pass the module that the store was made with"
         )
     return backbone
 
@@ -154,7 +160,7 @@ def _around(module: nn.Module, description: Mapping[str, Any]) -> Backbone:
     for name in masked:
         if name not in found:
             raise InputError(f"it has no maskable layer {name!r}")
-    module = copy.deepcopy(module)
+    module = copied(module)
     if masked:
         dtype = getattr(torch, description["dtype"])
         if module.get_parameter(found[masked[0]].parameter).dtype != dtype:
@@ -192,9 +198,10 @@ def _probe(backbone: Backbone) -> list[float] | None:
     None where there are none: where it takes no such inputs, or draws, and for half precision, in
     which processors differ too much.
     """
-    if backbone.input_shape is None or backbone.dtype not in (torch.float32, torch.float64):
+    sizes = backbone.input_shape if backbone.seen_shape is None else backbone.seen_shape
+    if sizes is None or backbone.dtype not in (torch.float32, torch.float64):
         return None
-    shape = (2, *(size or PROBED_SIZE for size in backbone.input_shape))
+    shape = (2, *(size or PROBED_SIZE for size in sizes))
     if prod(shape) > LARGEST_PROBE:
         return None
     values = torch.from_numpy(standard_normals(prod(shape), 0, 0)).reshape(shape)

@@ -286,7 +286,10 @@ class TaskTraining:
                         weights[name].register_hook(partial(_note, reached, name))
             elif step == WATCHED + 1:
                 self._check_reached(weights, reached)
-            return task.loss(weights, inputs, targets) + cost
+            value = task.loss(weights, inputs, targets) + cost
+            if not value.requires_grad:
+                self._check_reached(weights, ())
+            return value
 
         recipe = self.recipe
         try:
