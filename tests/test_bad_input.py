@@ -79,7 +79,7 @@ MISTAKES = [
     ("no such task in a batch", lambda it: it.predict(X, ["digits"] * 95 + ["leters"]),
      UnknownTaskError, r"no task named 'leters' among 2; close: 'letters'"),
     ("no such group of tasks", lambda it: it.infer_task(X, among="new"), InputError,
-     "among must be all, basis, learned or task names, got 'new'"),
+     "among must be all, basis, learned or a list of names, got 'new'"),
     ("no such method", lambda it: it.infer_task(X, method="guess"), InputError,
      "method must be one of auto, exhaustive, one_shot, alpha, got 'guess'"),
     ("a task that is no name", lambda it: it.predict(X, 3), InputError, "got 3"),

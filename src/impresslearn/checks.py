@@ -4,17 +4,47 @@ Each check returns the value as a plain Python value, or raises InputError with 
 what was expected and what came.
 """
 
+import functools
+import inspect
 import json
 import math
 import numbers
 import zlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from impresslearn.errors import FixedSettingError, InputError
+from impresslearn.errors import FixedSettingError, InputError, visible
+
+Call = TypeVar("Call", bound=Callable[..., Any])
+
+
+def clear_calls(call: Call) -> Call:
+    """The function, or the class with its public methods, with clear errors of wrong arguments."""
+    if isinstance(call, type):
+        for name, method in list(vars(call).items()):
+            if inspect.isfunction(method) and (name == "__init__" or name[0] != "_"):
+                setattr(call, name, clear_calls(method))
+        return call
+
+    @functools.wraps(call)
+    def checked(*given: Any, **named: Any) -> Any:
+        try:
+            return call(*given, **named)
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next:
+                raise  # it began inside of the call
+            place, line = call.__qualname__.removesuffix(".__init__"), str(error)
+            takes = [name for name in inspect.signature(call).parameters if name != "self"]
+            for name in named:
+                check_known(f"{place} has no argument", name, takes)
+            missing = line.partition(": ")[2]
+            line = f"needs {missing}" if missing else "got too many values without a name"
+            raise InputError(f"{place} {line}; its arguments are {', '.join(takes)}") from None
+
+    return cast(Call, checked)
 
 
 class ReadOnlySettings:
@@ -22,21 +52,30 @@ class ReadOnlySettings:
 
     _changeable = frozenset({"progress"})
 
+    def __init_subclass__(cls) -> None:
+        clear_calls(cls)
+
     def __setattr__(self, name: str, value: Any) -> None:
         # What was learned depends on the settings: a change would apply to only part of it.
         if not name.startswith("_") and name in self.__dict__ and name not in self._changeable:
             kind = type(self).__name__
             raise FixedSettingError(
-                f"{name} of a {kind} is fixed once it is made; make another {kind} with "
-                f"{name}={str(value)[:40]}"
+                f"{name} of {kind} is fixed once it is made; make another {kind} with "
+                f"{name}={shown(value)}"
             )
         super().__setattr__(name, value)
+
+
+def shown(value: Any) -> str:
+    """The value as Python writes it, on one line of at most 60 characters."""
+    text = visible(repr(value))
+    return text if len(text) <= 60 else f"{' '.join(repr(value).split())[:59]}…"
 
 
 def check_name(name: Any, what: str = "a task's name") -> str:
     """The name, which must be a non-empty string that UTF-8 can write."""
     if not isinstance(name, str) or not name:
-        raise InputError(f"{what} must be a non-empty string, got {name!r}")
+        raise InputError(f"{what} must be a non-empty string, got {shown(name)}")
     if not encodable(name):
         raise InputError(f"{what} is no valid Unicode, which no file can keep: {name!r}")
     return str.__str__(name)  # a member of an enumeration becomes its value
@@ -56,7 +95,8 @@ def check_integer(name: str, value: Any, low: int, high: int = 2**63) -> int:
     is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     if not is_integer or not low <= value < high:
         bound = f"of at least {low}" if high == 2**63 else f"from {low} to {high - 1}"
-        raise InputError(f"{name} must be an integer {bound}, got {value!r}")
+        bound = "of 64 bits" if low == -(2**63) or (is_integer and value >= 2**63) else bound
+        raise InputError(f"{name} must be an integer {bound}, got {shown(value)}")
     return int(value)
 
 
@@ -70,8 +110,14 @@ def check_number(name: str, value: Any, low: float = -math.inf, high: float = ma
     if not valid:
         bound = "a finite number" if low == -math.inf else f"a number of at least {low:g}"
         bound = bound if high == math.inf else f"a number from {low:g} to {high:g}"
-        raise InputError(f"{name} must be {bound}, got {value!r}")
+        raise InputError(f"{name} must be {bound}, got {shown(value)}")
     return float(value)
+
+
+def check_kind(name: str, value: Any, kind: type) -> None:
+    """Raises InputError for a value that is no instance of the class."""
+    if not isinstance(value, kind):
+        raise InputError(f"{name} must be of type {kind.__name__}, got {type(value).__name__}")
 
 
 def check_seed(seed: Any) -> int:
@@ -87,7 +133,7 @@ def torch_seed(seed: int) -> int:
 def check_flag(name: str, value: Any) -> bool:
     """The value, which must be True or False."""
     if not isinstance(value, (bool, np.bool_)):
-        raise InputError(f"{name} must be True or False, got {value!r}")
+        raise InputError(f"{name} must be True or False, got {shown(value)}")
     return bool(value)
 
 
@@ -95,7 +141,7 @@ def check_choice(name: str, value: Any, known: Collection[str]) -> Any:
     """The value, which must be one of the known strings."""
     if not isinstance(value, str) or value not in known:
         wanted = ("one of " if len(known) > 1 else "") + ", ".join(known)
-        raise InputError(f"{name} must be {wanted}, got {value!r}{did_you_mean(value, known)}")
+        raise InputError(f"{name} must be {wanted}, got {shown(value)}{did_you_mean(value, known)}")
     return str.__str__(value)
 
 
@@ -103,7 +149,7 @@ def check_known(line: str, word: Any, known: Collection[str]) -> None:
     """Raises InputError that starts with `line` and suggests similar words, unless it is known."""
     if word not in known:
         hint = did_you_mean(word, known) or f"; choose from {', '.join(known)}"
-        raise InputError(f"{line} {word!r}{hint}")
+        raise InputError(f"{line} {shown(word)}{hint}")
 
 
 def did_you_mean(word: Any, known: Collection[str]) -> str:
@@ -114,12 +160,15 @@ def did_you_mean(word: Any, known: Collection[str]) -> str:
 
 def nearest(word: Any, known: Collection[str], count: int = 3) -> list[str]:
     """At most `count` known words that begin with the word, contain it, or look alike."""
-    text = str(word).casefold()
+    text = str(word)[:100].casefold()
     folded = {other.casefold(): other for other in known}
     begun = [name for name in folded if text and name.startswith(text)]
     holding = [name for name in folded if len(text) > 2 and text in name]
     # Further apart are other words: "start" is no slip of the pen for "sparsity".
     close = begun + holding or get_close_matches(text, folded, n=count, cutoff=0.65)
+    parts = {part: 0 for name in folded for part in name.split("_") if not close}
+    for part in get_close_matches(text, parts, n=1, cutoff=0.8):  # "basiss" for "basis_recipe"
+        close = [name for name in folded if part in name.split("_")]
     return [folded[name] for name in dict.fromkeys(close)][:count]
 
 

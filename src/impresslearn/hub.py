@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from impresslearn import __version__
+from impresslearn.checks import check_kind
 from impresslearn.errors import InputError, MissingDataError, MissingDependencyError, StoreError
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.loading import load
@@ -51,6 +52,7 @@ def push_to_hub(
     Raises InputError for an invalid name and without permission, MissingDataError if the hub cannot
     be reached, MissingDependencyError without huggingface_hub, and the errors of `save`.
     """
+    check_kind("learner", learner, ImpressLearner)
     hub = _hub_client(repo_id, filename)
     with TemporaryDirectory(prefix="impresslearn-") as folder:
         path = Path(folder) / FILENAME

@@ -279,10 +279,10 @@ def test_advise_prints_commands_that_run(folder, tmp_path, monkeypatch):
         (["DATA", "DATA"], "would both be task 'b'"),
         (["DATA", "--network", "width"], "--network takes KEY=VALUE, got 'width'"),
         (["no.npz"], "no.npz does not exist"),
-        (["DATA", "--network", "width=3"], "its settings are"),
+        (["DATA", "--network", "width=3"], "did you mean 'widths'"),
         (["DATA", "--preset", "no"], "the preset must be one of default, "),
         (["DATA", "--set", "precision=int3"], "int5, int4"),
-        (["DATA", "--set", "colour=red"], "no setting 'colour'"),
+        (["DATA", "--set", "colour=red"], "no argument 'colour'"),
         (["DATA", "--prepare", "shape=[1,2.5]"], "an integer of at least 1"),
     ],
 )

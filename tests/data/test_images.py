@@ -83,7 +83,7 @@ def test_every_error_names_the_file(root, train, way, fault, monkeypatch):
 def test_folders_and_files_that_cannot_be_used(root, train):
     image = train / "ant" / "0.png"
     refused("no image folder at .*nowhere", as_examples, root / "nowhere", error=MissingDataError)
-    refused("0.png is a file; .*, or read it with FileReader", as_examples, image)
+    refused("0.png is a file; .*, or load it and give", as_examples, image)
     refused("no image in .*; its sub-folders are not searched", read_inputs, train)
     refused("cannot read .*0.png; expected an image fo", read_examples, image)
     (train / "bee").rename(train / os.fsdecode(b"b\xff"))

@@ -103,7 +103,7 @@ def test_pixel_tables_keep_their_numbers_and_take_a_shape(tmp_path):
         ("\n\r\n\n", "cannot read .*a.csv: No columns"),
         ("a,label\n\n\n", "holds a header and no row"),
         ("label\n1\n2\n", "no column besides the label"),
-        ("a,b\n1,2\n", "one column label, target, class or y, the first line has 'a', 'b'; say"),
+        ("a,b\n1,2\n", "one column label, target, class or y, the first line has 'a', 'b'; name"),
         (",a,label\n0,1,2\n", "a column has no name in the header"),
         ("a,label,Target\n1,2,3", "expected one column .* has 'a', 'label', 'Target'"),
         ("0,1,2\n7,8,9", "the first line has '0', '1', '2'"),

@@ -144,7 +144,7 @@ def test_dictionaries_that_do_not_fit_are_one_line(change, message):
 def test_what_takes_one_tensor_says_so(tmp_path):
     given, labels = padded()
     refused("takes one tensor", il.Preprocessing(std=2.0).apply_to, as_examples((given, labels)))
-    refused("gives one tensor", as_examples, Pairs([given] * 48, labels))
+    refused("one tensor or array", as_examples, Pairs([given] * 48, labels))
     flat = quick_learner().add_random_masks(2)
     refused("has an input_shape and takes one tensor", flat.learn_task, "a", (given, labels))
 

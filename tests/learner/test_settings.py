@@ -42,7 +42,7 @@ def test_a_setting_is_fixed_once_the_learner_is_made(name, tmp_path):
     for each in (learner, load(tmp_path / "s")):
         before = getattr(each, name)
         assert before == OTHER.get(name, before)  # what was given is what is kept
-        with pytest.raises(FixedSettingError, match=f"^{name} of a ImpressLearner is fixed"):
+        with pytest.raises(FixedSettingError, match=f"^{name} of ImpressLearner is fixed"):
             setattr(each, name, 1)
         assert getattr(each, name) is before
     learner.progress = True  # what is shown is no part of what is learned
@@ -199,10 +199,10 @@ def test_a_preset_takes_entries_of_its_recipes():
     assert changed.basis_recipe == replace(learner().basis_recipe, epochs=0)
     assert learner(task_recipe=Recipe(epochs=1)).task_recipe == Recipe(epochs=1)
     for settings, line in (
-        ({"task_recipe": {"epoch": 1}}, "a recipe has no entry 'epoch'; did you mean 'epochs'"),
+        ({"task_recipe": {"epoch": 1}}, "Recipe has no argument 'epoch'; did you mean 'epochs'"),
         ({"recipe": 3}, "a recipe must be a Recipe or a mapping of its entries, got 3"),
         ({"task_recipe": None}, "a recipe must be a Recipe"),
-        ({"bit_prise": 1}, "a learner has no setting 'bit_prise'; did you mean 'bit_price'"),
+        ({"bit_prise": 1}, "ImpressLearner has no argument 'bit_prise'; did you mean 'bit_price'"),
     ):
         refused(line, learner, **settings)
 

@@ -148,7 +148,7 @@ def test_tables_figures_and_files(tmp_path):
         ({"a": NearestMean(0)}, {}, "a: give a class or a function that makes the method"),
         ({"a": (NearestMean, {"width": 3})}, {}, "a, width=3, seed 0: cannot be made: .*width"),
         ({"a": NearestMean}, {"basis": 3}, "basis = 3 leaves no task to learn"),
-        ({"a": NearestMean}, {"basis": {"b": 1}}, "a label of basis must be a, got 'b'"),
+        ({"a": NearestMean}, {"basis": {"b": 1}}, "label in basis must be a, got 'b'"),
         ({"a": NearestMean}, {"seeds": [1, 1]}, "seeds must be a number or different seeds"),
     ],
 )

@@ -50,7 +50,7 @@ def test_the_spec_survives_json_and_rebuilds_the_backbone():
         ("lenet_300_100", {"widths": (300, -1)}, "widths must be .* got -1"),
         ("resnet18", {"norm": "none"}, "norm of resnet18 must be one of batch, per_task, shared"),
         ("resnet18", {"width": 0}, "width must be .* got 0"),
-        ("resnet18", {"depth": 3}, "'depth'; its settings are width, in_channels"),
+        ("resnet18", {"depth": 3}, "'depth'; choose from "),
         ("resnet18", {"width": {1}}, "settings of resnet18 must consist of JSON values"),
         ("resnet18", {"width": 4, "seed": -1}, "seed must be"),
         ("resnet18", {"width": 4, "init_version": 3}, "init_version must be an integer"),

@@ -240,9 +240,4 @@ def adapted(module: str | None, shape: Any, settings: dict[str, Any]) -> "Backbo
     from impresslearn.networks import adapt
 
     network = load_module(module)
-    if network is None:
-        return None
-    try:
-        return adapt(network, **{"input_shape": shape} | settings)
-    except TypeError as error:  # a setting that `adapt` does not have
-        raise InputError(f"--network: {error}") from None
+    return None if network is None else adapt(network, **{"input_shape": shape} | settings)

@@ -158,7 +158,9 @@ def info(line: str) -> None:
 
 def error(failure: Exception, about: str = "error") -> None:
     """Prints an error as one line on standard error."""
-    info(f"{about}: {' '.join(str(failure).split())}")
+    place, reason = (getattr(failure, name, None) for name in ("filename", "strerror"))
+    line = " ".join(str(reason or failure).split())
+    info(f"{about}: {place}: {line}" if place else f"{about}: {line}")
 
 
 def print_json(value: Any) -> None:

@@ -17,7 +17,6 @@ from torch.utils.data import Dataset, Subset
 
 from impresslearn.data.labels import label_array
 from impresslearn.errors import InputError
-from impresslearn.files import reason_of
 
 Augmentation = Callable[[Any, torch.Generator], Any]
 
@@ -210,8 +209,8 @@ def raw(values: Any) -> Tensor:
             return values.clone()
     if isinstance(values, (Mapping, Inputs)):
         raise InputError(
-            "several inputs an example are held as a dictionary of tensors (n, ...) or as Inputs; "
-            "a Dataset, a file or a preprocessing gives one tensor"
+            "inputs must be one tensor or array (n, ...), also in a Dataset or preprocessing; "
+            "several go in as a dictionary or Inputs of whole tensors, without these"
         )
     # NumPy would take what is masked as it is.
     if isinstance(values, np.ma.MaskedArray) or hasattr(values, "toarray"):
@@ -231,8 +230,11 @@ def raw(values: Any) -> Tensor:
         # copied.
         return torch.from_numpy(np.require(values, requirements=["C", "W"]))
     except (TypeError, ValueError, RuntimeError) as error:
-        line = f"{type(values).__name__}: {reason_of(error)}"
-        raise InputError(f"inputs must be a numeric tensor or array, got {line}") from None
+        ragged = "inhomogeneous" in str(error) or "equal size" in str(error)
+        got = type(values).__name__ + " whose parts differ in shape" * ragged
+        if isinstance(values, np.ndarray):
+            got += f" of {values.dtype.type.__name__.strip('_')}"
+        raise InputError(f"inputs must be a numeric tensor or array, got {got}") from None
 
 
 def upright(image: Any) -> Any:

@@ -166,8 +166,8 @@ class FileReader:
         if len(labels) > 1 or (labelled and not labels):
             expected = self.label_column or "label, target, class or y"
             raise InputError(
-                f"expected one column {expected}, the first line has {some(names)}; say with "
-                "label_column which one holds the labels"
+                f"expected one column {expected}, the first line has {some(names)}; name the "
+                "column of the labels with --label-column"
             )
         inputs = frame.drop(columns=labels)
         if self.columns is None and not labels and all(map(_is_number, names)):

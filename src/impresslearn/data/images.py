@@ -57,7 +57,8 @@ def naming(path: Path) -> Iterator[None]:
     except UnicodeDecodeError:
         raise InputError(f"{path} is not UTF-8 text; save it as UTF-8") from None
     except Exception as error:  # NumPy, pandas and Pillow raise almost anything for damaged bytes
-        raise InputError(f"cannot read {path}: {reason_of(error)}") from None
+        reason = reason_of(error).rpartition("error: ")[2].partition(" <")[0]
+        raise InputError(f"cannot read {path}: {reason}") from None
 
 
 def class_images(folder: Path) -> dict[str, list[Path]]:
@@ -70,7 +71,7 @@ def class_images(folder: Path) -> dict[str, list[Path]]:
     if not folder.exists():
         raise MissingDataError(f"no image folder at {folder}; {expected}")
     if not folder.is_dir():
-        raise InputError(f"{folder} is a file; {expected}, or read it with FileReader")
+        raise InputError(f"{folder} is a file; {expected}, or load it and give (inputs, labels)")
     images = {}
     for directory in sorted(folder.iterdir()):
         if directory.is_dir() and not directory.name.startswith("."):

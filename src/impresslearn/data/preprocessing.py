@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from impresslearn.checks import check_flag, check_integer, check_name, check_number
+from impresslearn.checks import check_flag, check_integer, check_name, check_number, clear_calls
 from impresslearn.data.examples import (
     Examples,
     Inputs,
@@ -49,6 +49,7 @@ class Prepared:
     data: Any
 
 
+@clear_calls
 @dataclass(frozen=True)
 class Preprocessing:
     """A shape, a scale and a normalisation of raw inputs, the same for all tasks of a learner.
@@ -81,7 +82,7 @@ class Preprocessing:
         }
         if self.shape is not None:
             lengths = _items("shape", self.shape)
-            checked["shape"] = tuple(check_integer("shape", length, 1) for length in lengths)
+            checked["shape"] = tuple(check_integer("a size in shape", each, 1) for each in lengths)
         if self.size is not None:
             checked["size"] = check_integer("size", self.size, 1, LARGEST_SIZE + 1)
         if self.pixels is not None:
@@ -121,6 +122,8 @@ class Preprocessing:
             ordered = cls(columns=settings.get("columns")).ordered(data)
             inputs, pixels, integers = to_tensor_and_dtype_kind(ordered)
             _check_precision(raw(ordered))
+        if not len(inputs):
+            raise InputError("the data hold no example")
         made = cls(**{"pixels": pixels, **settings})
         values = made.prepare(inputs, pixels, integers).double()
         std, mean = torch.std_mean(values, correction=0)
@@ -204,7 +207,7 @@ class Preprocessing:
         - `integers`: whether they came as integers of another type (False).
         """
         if isinstance(values, Inputs):
-            raise InputError("a preprocessing takes one tensor; several inputs go in as Prepared")
+            raise InputError("a preprocessing takes one tensor; give one, or Prepared(several)")
         self._check_kind(pixels)
         if self.pixels and not pixels:
             values = self._scaled(values, integers)
@@ -313,7 +316,11 @@ def _differ_in_scale(values: Tensor) -> bool:
 
 def _check_precision(raw_inputs: Tensor) -> None:
     """Raises InputError for a column whose spread is below ten steps of float32."""
-    if raw_inputs.dim() != 2 or raw_inputs.dtype in (torch.float32, torch.float16, torch.bfloat16):
+    if (
+        raw_inputs.shape[:1] == (0,)
+        or raw_inputs.dim() != 2
+        or raw_inputs.dtype in (torch.float32, torch.float16, torch.bfloat16)
+    ):
         return
     values = raw_inputs.double()
     step = FLOAT_STEP * values.abs().amax(dim=0)

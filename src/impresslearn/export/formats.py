@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, fx, nn
 
+from impresslearn.checks import check_kind
 from impresslearn.data import Inputs
 from impresslearn.errors import ImpressLearnError, InputError, MissingDependencyError
 from impresslearn.export.module import TaskModel, export_module, merged_network
@@ -63,6 +64,7 @@ def export_task(
     MissingDependencyError for .onnx without onnx and onnxscript; ImpressLearnError if onnxruntime
     cannot run the model or computes something else, and then nothing is written.
     """
+    check_kind("task (learner.task_model(name))", task, TaskModel)
     check_place(path)
     suffix = os.path.splitext(path)[1][1:].lower()
     if suffix == "safetensors":

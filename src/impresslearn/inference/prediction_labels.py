@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from impresslearn.checks import check_integer
+from impresslearn.checks import check_integer, shown
 from impresslearn.data import Prepared, as_examples, classes_of
 from impresslearn.errors import InputError
 from impresslearn.inference.task_inference import TaskGuess
@@ -71,8 +71,10 @@ def score_inference(
     Raises InputError for labels that a task has not seen and for fewer examples than inputs, and
     UnknownTaskError for other tasks.
     """
+    if not hasattr(method, "infer_task"):
+        raise InputError(f"method must be a learner or have its infer_task, got {shown(method)}")
     if not isinstance(tasks, Mapping) or not tasks:
-        raise InputError(f"tasks must map names to labelled data, got {type(tasks).__name__}")
+        raise InputError(f"tasks must map names to labelled data, got {shown(tasks)}")
     is_learner = hasattr(method, "preprocessing_")
     data = {}
     for name, labelled in tasks.items():
@@ -86,7 +88,7 @@ def score_inference(
     counts = [inputs] if isinstance(inputs, int) else list(inputs)
     fewest = min(map(len, data.values()))
     for count in counts or [0]:
-        check_integer("inputs", count, 1, fewest + 1)
+        check_integer("inputs, at most a task's examples,", count, 1, fewest + 1)
     trials = check_integer("trials", trials, 1)
     generator = np.random.default_rng(check_integer("seed", seed, 0))
     rows = []

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from typing_extensions import TypedDict
 
-from impresslearn.checks import check_choice, check_number
+from impresslearn.checks import check_choice, check_number, clear_calls
 from impresslearn.data import Inputs
 from impresslearn.errors import InputError, UnknownTaskError
 from impresslearn.inference.exhaustive import KnownTask, Mixture, outputs_of_tasks
@@ -126,6 +126,7 @@ class TaskGuess:
 
 # Gradients are on here, whatever mode the caller is in.
 @torch.inference_mode(False)
+@clear_calls
 def guess_task(
     backbone: Backbone,
     bank: MaskBank,

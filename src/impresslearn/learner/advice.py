@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from impresslearn.checks import check_integer, check_number, check_seed
+from impresslearn.checks import check_integer, check_number, check_seed, clear_calls
 from impresslearn.data import Examples, Preprocessing, StreamedExamples, as_examples, classes_of
 from impresslearn.data.examples import one_tensor
 from impresslearn.errors import InputError, NotLearnedWarning, TrainingError
@@ -121,6 +121,7 @@ class Advice:
         return f"{line}\n\n{self.table().text()}"
 
 
+@clear_calls
 def advise(
     tasks: Any,
     backbone: Backbone | None = None,
@@ -156,7 +157,7 @@ def advise(
     largest_first = sorted(data, key=lambda name: -len(data[name]))
     count = check_integer("basis", min(5, len(data) // 3) if basis is None else basis, 0)
     if count >= len(data):
-        raise InputError(f"advise needs a task besides {count} basis tasks, got {len(data)} in all")
+        raise InputError(f"advise needs more tasks than its {count} basis tasks, got {len(data)}")
     pilots = {name: data[name] for name in largest_first[count:]}
     cases = _cases(pilots, check_seed(seed))
     network = None if backbone is None else check_backbone(backbone)

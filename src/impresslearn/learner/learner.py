@@ -16,7 +16,7 @@ import numpy as np
 from torch import Tensor, nn
 from typing_extensions import Unpack
 
-from impresslearn.checks import ReadOnlySettings, check_integer, check_name, check_seed
+from impresslearn.checks import ReadOnlySettings, check_integer, check_kind, check_name, check_seed
 from impresslearn.coefficients.deltas import check_fold
 from impresslearn.coefficients.learning import COEFFICIENT_RECIPE
 from impresslearn.coefficients.parametrisation import Coefficients
@@ -118,6 +118,7 @@ class ImpressLearner(ReadOnlySettings):
     ) -> None:
         backbone = check_backbone(create_backbone() if backbone is None else backbone)
         if bank is not None:
+            check_kind("bank", bank, MaskBank)
             bank.check_network(backbone)
         self.backbone = backbone
         trained = backbone.own_head and backbone.pretrained and not penalty
@@ -143,7 +144,7 @@ class ImpressLearner(ReadOnlySettings):
         Raises InputError for "pretrained" and "few_labels" where tasks share the network's head.
         """
         chosen = find_preset(name)
-        learner = cls(backbone, **chosen.settings_on(check_backbone(backbone), overrides, cls))
+        learner = cls(backbone, **chosen.settings_on(check_backbone(backbone), overrides))
         kind = learner.settings.spec.parametrisation
         needed = chosen.masks and backbone.layers and kind.uses_masks
         if needed and not len(learner.bank_):
@@ -414,6 +415,7 @@ class ImpressLearner(ReadOnlySettings):
 
     def predict_with(self, inputs: Any, guess: TaskGuess) -> np.ndarray:
         """Labels (n,) by the mixture of `infer_task(method="alpha")`; InputError without one."""
+        check_kind("guess", guess, TaskGuess)
         if guess.mixture is None:
             raise InputError(f"a guess by {guess.method!r} holds no mixture; use method='alpha'")
         logits = guess.mixture.logits(self.backbone, self.prepare(inputs))
@@ -480,12 +482,12 @@ class ImpressLearner(ReadOnlySettings):
 
     def _known_tasks(self, among: str | Sequence[str]) -> list[KnownTask]:
         """Tasks as inference takes them; their weights are made when they are needed."""
-        if not isinstance(among, str):
+        if among and isinstance(among, Sequence) and not isinstance(among, str):
             chosen = [self.tasks_.learned(name) for name in dict.fromkeys(among)]
         elif among in ("all", *ROLES):
             chosen = [task for task in self.tasks_.all() if among in ("all", task.role)]
         else:
-            raise InputError(f"among must be all, {', '.join(ROLES)} or task names, got {among!r}")
+            raise InputError(f"among must be all, basis, learned or a list of names, got {among!r}")
         known = []
         for task in chosen:
             view = partial(self._store.view, task, evict_others=False)

@@ -80,7 +80,7 @@ def _learner(
 ) -> ImpressLearner:
     if "backbone" in settings:
         raise InputError("the network comes from the file; give the structure of yours as module=")
-    known = [name for name in inspect.signature(ImpressLearner).parameters if name != "bank"]
+    known = sorted({*inspect.signature(ImpressLearner).parameters, *options} - {"bank"})
     for name in settings:
         check_known("a learner has no setting", name, known)
     store, plain = read(path, cache_bytes=settings.get("cache_bytes", CACHE_BYTES), **options)

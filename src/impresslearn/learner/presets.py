@@ -7,12 +7,11 @@ ours (Adam at 0.03, cosine, two epochs; theirs is RMSprop at 1e-4).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from inspect import signature
 from typing import Any
 
-from impresslearn.checks import check_choice, check_known
+from impresslearn.checks import check_choice
 from impresslearn.coefficients.deltas import can_fold
 from impresslearn.coefficients.learning import COEFFICIENT_RECIPE
 from impresslearn.errors import InputError
@@ -59,20 +58,14 @@ class Preset:
         task_settings = {"task_recipe": self.task_recipe, "penalty": self.penalty}
         return {**self.mask_settings(), **task_settings, **self.more}
 
-    def settings_on(
-        self, backbone: Backbone, overrides: Mapping[str, Any], learner: Callable[..., Any]
-    ) -> dict[str, Any]:
+    def settings_on(self, backbone: Backbone, overrides: Mapping[str, Any]) -> dict[str, Any]:
         """Keyword arguments for a learner's class on a network.
 
         - overrides: settings in place of the preset's. A recipe is a `Recipe` or a mapping of the
           entries to change; `recipe` changes both recipes.
 
-        Raises InputError for settings that the class does not have, and if the preset needs heads
-        of the tasks' own and the network has none.
+        Raises InputError if the preset needs heads of the tasks' own and the network has none.
         """
-        known = [*signature(learner).parameters, "recipe"]
-        for name in overrides:
-            check_known("a learner has no setting", name, known)
         if self.own_head and backbone.own_head is None:
             raise InputError(
                 "this preset needs a network whose tasks have their own heads: create it with "

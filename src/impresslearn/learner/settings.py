@@ -68,7 +68,7 @@ class LearnerSettings:
             "score_rule": check_choice("score_rule", self.score_rule, RULES),
             "seed": check_seed(self.seed),
             "start": check_choice("start", self.start, STARTS),
-            "fold_after": check_number("fold_after", self.fold_after, 0.0),
+            "fold_after": check_number("fold_after", self.fold_after, 0.0, 1.0),
             "tune": checked_tune(self.tune),
         }
         for name, value in checked.items():
@@ -76,16 +76,12 @@ class LearnerSettings:
         if self.max_bytes is not None:
             check_integer("max_bytes", self.max_bytes, 1)
             if self.precision != "coded" or not self.bit_price:
-                raise InputError(
-                    "max_bytes raises the price of bits until a task fits: it needs "
-                    'precision="coded" and a bit_price above 0; else give max_bytes=None'
-                )
+                line = "max_bytes raises the price of bits until a task fits"
+                raise InputError(f'{line}: set precision="coded" and a bit_price above 0')
         if self.precision != "coded" and self.bit_price != DEFAULT_PRICE:
             raise InputError(
                 f'bit_price is for precision="coded"; with {self.precision!r} it has no effect'
             )
-        if self.fold_after > 1:
-            raise InputError(f"fold_after is a share in [0, 1], got {self.fold_after}")
         if self.fold_after and "norm" not in self.tune:
             raise InputError('fold_after needs norms that are tuned: tune=("norm",)')
         if self.penalty and (self.start == "network" or self.granularity == "weight"):

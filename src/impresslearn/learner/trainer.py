@@ -192,7 +192,7 @@ class Trainer:
         store, backbone = self.store, self.store.backbone
         store.database.check_writable()
         if not self._closed_form:
-            raise InputError('features are learned for readouts, as of the preset "few_labels"')
+            raise InputError('features are learned for readouts: use the preset "few_labels"')
         if not data:
             raise InputError("features are learned from data; give the data of a task or more")
         num_masks, residual = self._feature_networks()

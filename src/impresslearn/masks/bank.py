@@ -246,7 +246,7 @@ class MaskBank:
     def check_network(self, backbone: Backbone) -> None:
         """Raises InputError for other layers, and for other weights than `trained_on` says."""
         if self.layers != backbone.layers:
-            raise InputError("the bank's masks belong to other layers than the backbone's")
+            raise InputError("the bank's masks are of other layers; make them from backbone.layers")
         if self.trained_on and self.trained_on != backbone.fingerprint(backbone.weights):
             raise InputError(
                 "the bank's masks were trained on a network of other weights, by its seed or init "

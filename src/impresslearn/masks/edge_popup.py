@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from impresslearn.checks import check_choice, check_seed, torch_seed
+from impresslearn.checks import check_choice, check_kind, check_seed, clear_calls, torch_seed
 from impresslearn.data import Label, to_batches
 from impresslearn.errors import InputError, TrainingError
 from impresslearn.kernels.selection import keep_above, kth_largest, signed_product
@@ -112,6 +112,7 @@ class TrainedMask:
 
 # Gradients are on here, whatever mode the caller is in.
 @torch.inference_mode(False)
+@clear_calls
 def train_mask(
     backbone: Backbone,
     data: Any,
@@ -159,6 +160,7 @@ def training_task(
     backbone: Backbone, data: Any, recipe: Recipe, seed: int, progress: ProgressChoice
 ) -> tuple[TaskTraining, tuple[Label, ...]]:
     """One task's data, ready to train masks or weights on, and its classes, sorted."""
+    check_kind("recipe", recipe, Recipe)
     examples, classes = training_examples(check_backbone(backbone), data)
     source, phase = to_batches(examples, classes, backbone.device), TrainingPhase.begin(backbone)
     shown, seed = progress_for(progress), check_seed(seed)

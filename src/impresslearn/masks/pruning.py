@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from impresslearn.checks import check_integer
+from impresslearn.checks import check_integer, clear_calls
 from impresslearn.data import Label, classes_of, to_batches
 from impresslearn.errors import InputError
 from impresslearn.masks.bank import MaskBank, checked_mask
@@ -51,6 +51,7 @@ class PrunedMask:
 
 # Gradients are on here, whatever mode the caller is in.
 @torch.inference_mode(False)
+@clear_calls
 def prune(
     backbone: Backbone,
     data: Any,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from impresslearn.checks import check_choice, check_integer, check_name, check_seed
+from impresslearn.checks import check_choice, check_integer, check_name, check_seed, clear_calls
 from impresslearn.errors import InputError, MissingDependencyError, error_prefix, warn_caller
 from impresslearn.methods.comparison import Comparison, Run, label_of
 from impresslearn.methods.evaluation import (
@@ -83,13 +83,15 @@ class PlannedRun:
             try:
                 method = self.factory(**arguments)
             except TypeError as error:
-                raise InputError(f"cannot be made: {error}") from error
+                line = str(error).replace("got an unexpected keyword argument", "has no argument")
+                raise InputError(f"cannot be made: {line}") from error
         check_method(method)
         if hasattr(method, "progress"):
             method.progress = False  # the comparison shows its own
         return method
 
 
+@clear_calls
 def compare(
     methods: Mapping[str, Entry],
     stream: StreamSource,
@@ -173,7 +175,7 @@ def _planned_runs(
         raise InputError("methods must map labels to classes or functions, as in {'mine': Mine}")
     if isinstance(basis, Mapping):
         for label in basis:
-            check_choice("a label of basis", label, methods)
+            check_choice("a method's label in basis", label, methods)
     chosen = []
     for label, entry in methods.items():
         check_name(label, "a method's label")

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from impresslearn.checks import check_integer, check_seed
+from impresslearn.checks import check_integer, check_known, check_seed
 from impresslearn.coefficients.quantisation import check_largest, rounded_tensors
 from impresslearn.methods.finetuning import LENGTH, FineTuning
 from impresslearn.networks import Backbone
@@ -42,6 +42,9 @@ def lora(
 
     Raises InputError for settings out of range.
     """
+    known = ("rank", "precision", "largest", "recipe", "seed", "preprocessing", "progress")
+    for name in settings:
+        check_known("lora has no argument", name, known)
     rank = check_integer("rank", rank, 1)
     largest = check_largest(largest, precision)
     seed, layers = check_seed(settings.get("seed", 0)), check_backbone(backbone).layers

@@ -46,7 +46,7 @@ def lenet_300_100(
     """
     if not isinstance(widths, Sequence) or isinstance(widths, str):
         raise InputError(f"widths must be a sequence of hidden widths, got {widths!r}")
-    hidden = [check_integer("widths", width, 1) for width in widths]
+    hidden = [check_integer("each of the widths", width, 1) for width in widths]
     sizes = [check_integer("in_features", in_features, 1), *hidden, num_classes]
     steps: list[nn.Module] = []
     for fan_in, units in pairwise(sizes):

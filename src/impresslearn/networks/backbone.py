@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import operator
+import re
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain
@@ -102,7 +103,7 @@ class Backbone(ReadOnlySettings):
         check_choice("head", head, HEADS)
         check_choice("norm of a backbone", norm, norms.POLICIES)
         if input_shape is not None:
-            if isinstance(input_shape, (int, str)) or len(input_shape) == 0:
+            if not isinstance(input_shape, Sequence) or not input_shape:
                 raise InputError(f"input_shape must be the sizes of one input, got {input_shape!r}")
             for size in input_shape:
                 if size is not None:
@@ -398,9 +399,9 @@ class Backbone(ReadOnlySettings):
             moved.module.to(torch.device(device))
         except torch.OutOfMemoryError:
             raise
-        except (RuntimeError, AssertionError) as error:
-            line = str(error).split("\n", 1)[0]
-            raise InputError(f"device {device!s} cannot be used: {line}") from None
+        except (RuntimeError, AssertionError, TypeError) as error:
+            line = f"cpu always can, cuda with a GPU (torch finds {torch.cuda.device_count()} here)"
+            raise InputError(f"device {device!s} cannot be used; {line}") from error
         moved._link()
         return moved
 
@@ -504,6 +505,8 @@ class Backbone(ReadOnlySettings):
         shapes = ", ".join(str(tuple(tensor.shape)) for tensor in inputs.tensors)
         kinds = ", ".join(str(tensor.dtype) for tensor in inputs.tensors)
         where = f"{self.name} cannot take {kinds} inputs of shape {shapes} on {inputs.device}"
+        if sizes := re.search(r"\(\d+x(\d+) and (\d+)x\d+\)", message):
+            return f"{where}: a layer that takes {sizes[2]} values got {sizes[1]}"
         return f"{where}: {message}{hint}"
 
 

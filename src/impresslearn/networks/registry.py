@@ -27,6 +27,7 @@ from impresslearn.checks import (
     check_integer,
     check_known,
     check_number,
+    clear_calls,
     plain_json,
 )
 from impresslearn.errors import InputError
@@ -149,8 +150,9 @@ def create_backbone(
     try:
         inspect.signature(builder).bind(**fixed, **settings)
     except TypeError as error:
-        known = ", ".join(key for key in parameters if key not in fixed) or "none"
-        raise InputError(f"{name}: {error}; its settings are {known}") from None
+        for key in settings:
+            check_known(f"{name} has no setting", key, sorted({*RESERVED, *parameters}))
+        raise InputError(f"{name}: {error}") from None
     with torch.random.fork_rng(devices=[]), _float32_on_cpu():
         # Not torch.manual_seed, which would seed the accelerators' generators for good.
         torch.default_generator.manual_seed(seed)
@@ -182,6 +184,7 @@ def create_backbone(
 
 
 @torch.inference_mode(False)
+@clear_calls
 def adapt(
     module: nn.Module,
     *,

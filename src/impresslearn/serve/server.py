@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from impresslearn import __version__
-from impresslearn.checks import check_integer
+from impresslearn.checks import check_integer, clear_calls
 from impresslearn.errors import InputError
 from impresslearn.learner import ImpressLearner
 from impresslearn.learner.loading import open_store
@@ -44,6 +44,7 @@ MAX_CONNECTIONS = 128
 GRACE_SECONDS = 10
 
 
+@clear_calls
 @dataclass(frozen=True)
 class ServeSettings:
     """The token and the limits of a server.

@@ -128,8 +128,8 @@ class Database:
             return
         try:
             self.path, self._place = Path(path), Path(os.path.realpath(path))
-        except (TypeError, ValueError) as error:
-            raise InputError(f"the path of a store cannot be {path!r}: {error}") from None
+        except (TypeError, ValueError):
+            raise InputError(f"a store's path must be a string or Path, got {path!r}") from None
         self.where = saved_as or str(self.path)
         self._identity = _identity(self._place, self.where)
         self._has_log = saved_as is None
@@ -249,7 +249,8 @@ class Database:
     def damaged(self, what: str) -> StoreError:
         """The error for content that is not as it was written."""
         line = visible(" ".join(what.split()))[:300]
-        return StoreError(f"{self.where} is damaged: {line}; restore it from a copy")
+        line = "" if line.startswith(("***", "database disk")) else f": {line}"
+        return StoreError(f"{self.where} is damaged{line}; restore it from a copy")
 
     @contextmanager
     def clear_errors(self) -> Iterator[None]:

@@ -367,7 +367,7 @@ class Store:
             *former, present = self.versions(name)
             if version > len(former):
                 if not former:
-                    have = f"has no former version, got version {version}"
+                    have = f"has no former version to restore, only version 1; got {version}"
                 elif version == present.version:
                     have = f"is at version {version} already"
                 else:

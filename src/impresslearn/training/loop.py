@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import CheckpointError
 
-from impresslearn.checks import check_choice, check_integer, check_known, check_number, torch_seed
+from impresslearn.checks import check_choice, check_integer, check_number, clear_calls, torch_seed
 from impresslearn.data import BatchSource, Inputs
 from impresslearn.errors import InputError, TrainingError
 from impresslearn.networks import Backbone
@@ -38,6 +38,7 @@ Loss = Callable[[Tensor | Inputs, Tensor], Tensor]
 Weights = dict[str, Tensor]
 
 
+@clear_calls
 @dataclass(frozen=True)
 class Recipe:
     """Settings of an optimisation.
@@ -101,8 +102,6 @@ class Recipe:
         if not isinstance(change, Mapping):
             line = "a recipe must be a Recipe or a mapping of its entries"
             raise InputError(f"{line}, got {change!r}")
-        for key in change:
-            check_known("a recipe has no entry", key, vars(self))
         return replace(self, **change)
 
     def total_steps(self, examples: int) -> int:

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 from peft import PeftConfig
 from peft.utils import PeftType
 
-from impresslearn.checks import check_choice, check_integer
+from impresslearn.checks import check_choice, check_integer, clear_calls
 from impresslearn.errors import InputError
 from impresslearn.masks.sources import MASK_LIMIT
 
@@ -30,6 +30,7 @@ def _member(name: str) -> Any:
 IMPRESS = _member(NAME.upper())
 
 
+@clear_calls
 @dataclass
 class ImpressConfig(PeftConfig):
     """Settings of a mixture of masks over frozen weights, W + W ⊙ Σ_t α_t M^t, every α 0 at first.

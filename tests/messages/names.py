@@ -1,0 +1,234 @@
+"""What the wrong uses of `provocations.py` need: names, files, commands and requests."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import shlex
+import sqlite3
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from torch import nn
+
+import impresslearn as il
+from impresslearn.cli import main
+from impresslearn.errors import ImpressLearnError
+
+QUICK = il.Recipe(lr=0.03, epochs=0, min_steps=30, batch_size=32)
+QUIET: dict[str, Any] = {"sparsity": 0.7, "task_recipe": QUICK, "basis_recipe": QUICK}
+
+
+class CommandError(ImpressLearnError):
+    """What a command printed last on standard error before it failed."""
+
+
+class RequestError(ImpressLearnError):
+    """What the server answered with a status other than 200."""
+
+
+class Twice(nn.Sequential):
+    """Gives two outputs."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 3))
+
+    def forward(self, inputs):
+        return super().forward(inputs), 3
+
+
+class Detached(nn.Sequential):
+    """No gradient reaches its first layer."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 3))
+
+    def forward(self, inputs):
+        return self[2](self[1](self[0](inputs)).detach())
+
+
+class Noisy(Detached):
+    """Draws random numbers in evaluation."""
+
+    def forward(self, inputs):
+        return nn.Sequential.forward(self, inputs + torch.randn(()))
+
+
+class Useless:
+    """A method whose predictions are too few."""
+
+    def learn_task(self, name, data):
+        pass
+
+    def predict(self, inputs, task):
+        return [0]
+
+
+def command(line: str) -> None:
+    """Runs a command in this process. Raises CommandError with its last line if it fails."""
+    said = io.StringIO()
+    with (
+        mock.patch.object(sys, "argv", ["impresslearn", *shlex.split(line)]),
+        contextlib.redirect_stderr(said),
+        contextlib.redirect_stdout(io.StringIO()),
+        warnings.catch_warnings(),
+    ):
+        try:
+            main()
+        except SystemExit as end:
+            if end.code:
+                lines = said.getvalue().strip().splitlines()
+                raise CommandError(lines[-1] if lines else "") from None
+
+
+def without(name: str, use: Callable[[], Any]) -> Any:
+    """Uses the library as if a package were not installed."""
+    with mock.patch.dict(sys.modules):
+        for each in list(sys.modules):
+            if each.partition(".")[0] == name or each.startswith("impresslearn.serve"):
+                del sys.modules[each]
+        sys.modules[name] = None  # type: ignore[assignment]
+        return use()
+
+
+def locked(use: Callable[[], Any]) -> Any:
+    """Uses the library while another program writes to the store."""
+    with contextlib.closing(sqlite3.connect("shop.impress")) as other:
+        other.execute("BEGIN IMMEDIATE")
+        return use()
+
+
+def small_network(classes: int = 3, seed: int = 0) -> il.Backbone:
+    return il.create_backbone(
+        "lenet_300_100", classes, in_features=16, widths=[24, 12], seed=seed, gain=2.0
+    )
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 3))
+
+
+def blobs() -> tuple[np.ndarray, np.ndarray]:
+    """Three clusters (60, 16) of 32-bit numbers, and their labels."""
+    generator = np.random.default_rng(0)
+    centres, labels = 2 * generator.normal(size=(3, 16)), np.arange(60) % 3
+    return (centres[labels] + generator.normal(size=(60, 16)) / 2).astype(np.float32), labels
+
+
+def make(seed: int) -> il.ImpressLearner:
+    return il.ImpressLearner(small_network(), seed=seed, **QUIET).add_random_masks(2)
+
+
+def over(module: nn.Module) -> il.ImpressLearner:
+    """A learner over a network of one's own."""
+    return il.ImpressLearner(il.adapt(module), progress=False, **QUIET).add_random_masks(2)
+
+
+def write_files(learner: il.ImpressLearner) -> None:
+    """The files of the commands, in the present folder."""
+    X, Y = blobs()
+    for folder in ("empty", "other", "pictures/cat", "pictures/dog", "damaged/cat", "damaged/dog"):
+        Path(folder).mkdir(parents=True)
+    for name in ("data", "other/data"):
+        np.savez(f"{name}.npz", inputs=X, labels=Y)
+    np.savez("wide.npz", inputs=np.hstack([X, X]), labels=Y)
+    np.savez("nolabels.npz", inputs=X)
+    np.savez("nan.npz", inputs=X * np.nan, labels=Y)
+    np.savez("far.npz", inputs=1000 * X + 50, labels=Y)
+    np.savez("new.npz", inputs=X, labels=Y + 7)
+    header = ",".join(f"c{number}" for number in range(16))
+    rows = [",".join(map(str, row)) for row in X.round(2).tolist()]
+    labelled = "\n".join(f"{row},{label}" for row, label in zip(rows, Y, strict=True))
+    texts = {
+        "notes.txt": "notes",
+        "table.csv": f"{header},label\n{labelled}\n",
+        "words.csv": f"{header},label\n" + labelled.replace("1", "x"),
+        "nolabel.csv": "\n".join([header, *rows]),
+        "ragged.csv": f"{header},label\n{labelled}\n1,2,3,{'4,' * 20}",
+        "header.csv": f"{header},label\n",
+        "zero.csv": "",
+        "net.py": "from torch import nn\nbroken = lambda: 1 / 0\n"
+        "make = lambda: nn.Sequential(nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 3))\n",
+        "damaged/cat/1.png": "no picture",
+        "damaged/dog/1.png": "no picture",
+    }
+    for path, text in texts.items():
+        Path(path).write_text(text, encoding="utf-8")
+    from PIL import Image
+
+    for number, animal in enumerate(("cat", "dog")):
+        Image.new("RGB", (8, 8), (90 * number,) * 3).save(f"pictures/{animal}/1.png")
+    learner.save("shop.impress")
+    make(0).save("bare.impress")
+    own = il.ImpressLearner(il.adapt(mlp(), input_shape=(16,)), **QUIET).add_random_masks(2)
+    own.learn_task("letters", (X, Y)).save("mine.impress")
+    whole = Path("shop.impress").read_bytes()
+    middle = len(whole) // 2
+    Path("zero.impress").write_bytes(b"")
+    Path("cut.impress").write_bytes(whole[:middle])
+    # A mask's packed bits are the longest value: a byte inside it is neither a page's nor an index.
+    Path("damaged.impress").write_bytes(whole[:middle] + b"\xaa" * 512 + whole[middle + 512 :])
+    with contextlib.closing(sqlite3.connect("other.impress")) as other:
+        other.execute("CREATE TABLE invoices (number INTEGER)")
+
+
+def namespace() -> dict[str, Any]:
+    """The names that the lines use, after writing the files of the commands."""
+    import pandas
+    from fastapi.testclient import TestClient
+
+    from impresslearn.export import export_task
+    from impresslearn.integrations.peft import ImpressConfig
+    from impresslearn.serve import ServeSettings, create_app
+    from impresslearn.streams.torchvision import import_extra
+
+    X, Y = blobs()
+    data = (X, Y)
+    learner = il.ImpressLearner(small_network(), progress=False, **QUIET)
+    learner.learn_basis("digits", data).learn_task("letters", data).add_random_masks(1)
+    write_files(learner)
+    app = create_app("shop.impress", ServeSettings(max_rows=100))
+    client = TestClient(app, raise_server_exceptions=False)
+
+    def answer(reply: Any) -> None:
+        if reply.status_code != 200:
+            raise RequestError(f"{reply.status_code} {reply.json()['error']}")
+
+    def post(path: str, body: Any, kind: str = "application/json") -> None:
+        how = {"content": body} if isinstance(body, bytes) else {"json": body}
+        answer(client.post(path, headers={"Content-Type": kind}, **how))
+
+    closed, busy = (il.open_store("shop.impress", timeout=0.1, progress=False) for _ in range(2))
+    closed.close()
+    nan = X.copy()
+    nan[5, 3] = np.nan
+    stream = il.streams.rotated_digits(tasks=2)
+    tasks = dict.fromkeys(("one", "two"), ((X, Y), (X, Y)))
+    wild = il.Recipe(lr=1e30, epochs=0, min_steps=30)
+    coded = {"granularity": "unit", "precision": "coded", "max_bytes": 1}
+    silent = {"progress": False, **QUIET}
+    own: dict[str, Any] = {
+        "X": X, "Y": Y, "data": data, "nan": nan, "stream": stream, "tasks": tasks, "mlp": mlp(),
+        "learner": learner, "network": learner.backbone,
+        "empty": il.ImpressLearner(small_network(), **silent),
+        "wild": il.ImpressLearner(small_network(), **silent | {"task_recipe": wild}),
+        "small": il.ImpressLearner(small_network(), **silent, **coded),
+        "examples": il.Examples(torch.tensor(X), Y),
+        "other_bank": il.random_bank(small_network(5).layers, 2),
+        "stored": il.load("mine.impress", module=mlp()), "closed": closed, "busy": busy,
+        "opened": il.open_store("shop.impress", readonly=True, progress=False),
+        "compared": il.compare({"a": make}, tasks, progress=False),
+        "get": lambda path: answer(client.get(path)), "post": post,
+        "export_task": export_task, "create_app": create_app, "ServeSettings": ServeSettings,
+        "get_peft_model": import_extra("peft", "PEFT").get_peft_model,
+        "ImpressConfig": ImpressConfig, "pandas": pandas,
+    }  # fmt: skip
+    for name in ("wild", "small"):
+        own[name].add_random_masks(2)
+    return globals() | own
