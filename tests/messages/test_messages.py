@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 import sys
@@ -65,7 +66,7 @@ def in_a_folder() -> dict[str, list[tuple[str, str]]]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.chdir(folder)
         try:
-            with contextlib.redirect_stderr(None):
+            with contextlib.redirect_stderr(io.StringIO()):
                 return messages()
         finally:
             os.chdir(before)
