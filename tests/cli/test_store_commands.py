@@ -247,8 +247,10 @@ def test_networks_of_your_own(folder, tmp_path, monkeypatch):
     assert (
         run_json("evaluate", "s.impress", folder / "test" / "b.npz", *module)[0]["accuracy"] > 0.8
     )
-    assert "--module" in error_of("tasks", "s.impress", kind=StoreError)
-    assert run_json("tasks", "s.impress", *module)[0]["classes"] == 3
+    assert "--module" in error_of("verify", "s.impress", kind=StoreError)
+    # Lists and descriptions need no network.
+    assert run_json("tasks", "s.impress")[0]["classes"] == 3
+    assert run_json("info", "s.impress", "b")["labels"] == [0, 1, 2]
     assert "is sound: 1 tasks, 16 masks" in run("verify", "s.impress", *module)
     for arguments, words in (
         (("--module", "nets:make", "--network", "head=shared", *pretrained), "il.adapt(module)"),

@@ -170,7 +170,7 @@ def test_tasks_learned_together_are_on_the_scale_of_the_first():
     both = {"a": (inputs, labels), "b": (inputs.float(), labels)}
     refused(line, learner.learn_tasks, both)
     learner.learn_tasks({"a": (inputs, labels), "b": (inputs.long(), labels)})
-    assert [learner.tasks_[name].history["metrics"]["pixels"] for name in "ab"] == [True, True]
+    assert [learner.tasks_[name].history["recipe"]["pixels"] for name in "ab"] == [True, True]
 
 
 def test_what_tells_nothing_of_pixels_decides_nothing():

@@ -28,21 +28,16 @@ Task = Annotated[str, typer.Argument(metavar="TASK", help="The task's name.")]
 MaybeTask = Annotated[str | None, typer.Argument(metavar="TASK", help="One of its tasks.")]
 
 
-def tasks(
-    store: Store, task: MaybeTask = None, module: Module = None, as_json: AsJson = False
-) -> None:
+def tasks(store: Store, task: MaybeTask = None, as_json: AsJson = False) -> None:
     """List the tasks, or the versions of one task.
 
     In the order they were learned; the last version of a task is in use.
 
     Example: impresslearn tasks shops.impress
     """
-    with open_learner(store, module, readonly=True, progress=False) as learner:
-        if task is None:
-            infos = tuple(known.info() for known in learner.tasks_.all())
-        else:
-            infos = learner.versions(task)
-    rows = [_facts(listed) for listed in infos]
+    from impresslearn.store import list_tasks
+
+    rows = [_facts(listed) for listed in list_tasks(existing_store(store), task)]
     if as_json:
         print_json(rows)
         return
@@ -50,20 +45,17 @@ def tasks(
     print_table(headings, [[str(value) for value in row.values()] for row in rows])
 
 
-def info(
-    store: Store, task: MaybeTask = None, module: Module = None, as_json: AsJson = False
-) -> None:
+def info(store: Store, task: MaybeTask = None, as_json: AsJson = False) -> None:
     """Show the network, settings and bytes of a store, or of one task.
 
     Example: impresslearn info shops.impress oslo
     """
-    from impresslearn.store import describe_store
+    from impresslearn.store import describe_store, list_tasks
 
     if task is None:
-        facts = describe_store(existing_store(store))  # needs no --module, unlike a learner
+        facts = describe_store(existing_store(store))
     else:
-        with open_learner(store, module, readonly=True, progress=False) as learner:
-            known = learner.tasks_[task]
+        known = list_tasks(existing_store(store), task)[-1]
         facts = _facts(known)
         facts["labels"] = list(known.classes)
         facts["parts"] = dict(known.breakdown)

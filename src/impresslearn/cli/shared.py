@@ -51,8 +51,8 @@ Module = Annotated[
     str | None,
     option(
         "FILE:FUNCTION",
-        "Your own network: FUNCTION() in FILE.py returns an nn.Module. Every command on its store "
-        "needs this option.",
+        "Your own network: FUNCTION() in FILE.py returns an nn.Module. Commands that compute with "
+        "its store need this option, too.",
     ),
 ]
 

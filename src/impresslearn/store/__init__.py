@@ -9,6 +9,7 @@ from impresslearn.store.store import CACHE_BYTES, Store
 from impresslearn.store.store_files import (
     compact_store,
     describe_store,
+    list_tasks,
     load_file,
     open_file,
     save_file,
@@ -23,6 +24,7 @@ __all__ = [
     "TaskTable",
     "compact_store",
     "describe_store",
+    "list_tasks",
     "load_file",
     "open_file",
     "save_file",

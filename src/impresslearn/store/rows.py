@@ -33,6 +33,7 @@ from impresslearn.store.tasks import (
     checksum,
     decode_task,
     name_taken,
+    task_info,
     to_json,
     unknown_task,
 )
@@ -77,10 +78,10 @@ class Rows:
     """Reads and writes the rows of one store; what writes must be inside `Database.transaction`.
 
     - database: their tables.
-    - backbone: the network that the tasks belong to.
+    - backbone: the network that the tasks belong to; without it they can only be listed.
     """
 
-    def __init__(self, database: Database, backbone: Backbone) -> None:
+    def __init__(self, database: Database, backbone: Backbone | None) -> None:
         self.database, self.backbone = database, backbone
         self._decoded: LRUCache[str | None, LearnedTask] = LRUCache(DECODED_TASKS)
         self._generation: int | None = None
@@ -132,6 +133,19 @@ class Rows:
         values = () if name is None else (name,)
         for row in self.database.rows(f"{_SELECT} {where} ORDER BY t.number, t.version", *values):
             yield self._checked(row)
+
+    def infos(self, name: str | None = None) -> list[TaskInfo]:
+        """The tasks that are in use, or all versions of one; no network is needed."""
+        where, values = ("t.current", ()) if name is None else ("t.name = ?", (name,))
+        infos = []
+        query = f"{_SELECT} WHERE {where} ORDER BY t.number, t.version"
+        for columns in self.database.rows(query, *values):
+            row = self._checked(columns)
+            try:
+                infos.append(task_info(row))
+            except UNREADABLE as error:
+                raise self.database.damaged(f"task {row.name[:80]!r}: {error}") from None
+        return infos
 
     def names(self) -> Iterator[str]:
         """The tasks' names, in the order they were learned."""

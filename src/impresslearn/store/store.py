@@ -75,8 +75,9 @@ class TrainingRun:
         """How a task was learned, as plain values."""
         now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         recipe, metrics = dict(recipe), dict(self.metrics)
-        if "columns" in metrics:  # the tasks of a store share them, and their recipe is kept once
-            recipe["columns"] = metrics.pop("columns")
+        for name in ("columns", "pixels"):
+            if name in metrics:  # the tasks of a store share them, and their recipe is kept once
+                recipe[name] = metrics.pop(name)
         return {"recipe": recipe, "metrics": metrics, "created_at": now}
 
 

@@ -25,7 +25,7 @@ from impresslearn.store.database import Database
 from impresslearn.store.network import LARGEST_UNSTORED, add_tensors, describe, network_of
 from impresslearn.store.rows import Rows
 from impresslearn.store.store import CACHE_BYTES, Store
-from impresslearn.store.tasks import checksum
+from impresslearn.store.tasks import TaskInfo, checksum, unknown_task
 
 Weights = Literal["stored", "seed"]
 # Seconds to wait for a process that is just closing or replacing the same file.
@@ -167,6 +167,20 @@ def describe_store(path: str | os.PathLike) -> dict[str, Any]:
         for name, query in _TOTALS.items():
             facts[name] = int(database.rows(query)[0][0] or 0)
         return facts
+
+
+def list_tasks(path: str | os.PathLike, name: str | None = None) -> list[TaskInfo]:
+    """The tasks of a store, or the versions of one, without its network.
+
+    Raises UnknownTaskError for an unknown name, and StoreError for a damaged row.
+    """
+    with closing(Database(path, readonly=True)) as database:
+        _read_head(database)
+        rows = Rows(database, None)
+        infos = rows.infos(name)
+        if name is not None and not infos:
+            raise unknown_task(name, list(rows.names()))
+        return infos
 
 
 def compact_store(path: str | os.PathLike, timeout: float = 60.0) -> tuple[int, int]:

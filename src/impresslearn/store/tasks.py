@@ -86,15 +86,7 @@ class LearnedTask:
 
     def info(self) -> TaskInfo:
         """The public summary, with every byte counted."""
-        breakdown = {
-            "mask": self.mask_bytes,
-            "coefficients": self.coefficients.nbytes if self.coefficients else 0,
-            "statistics": self.statistics.nbytes if self.statistics else 0,
-            "labels": label_map_bytes(self.classes),
-            "profile": self.profile.nbytes if self.profile else 0,
-        }
-        about = (self.name, self.role, self.classes, self.num_masks, sum(breakdown.values()))
-        return TaskInfo(*about, breakdown, self.history, self.version)
+        return task_info(encode_task(self))
 
 
 @dataclass(frozen=True)
@@ -157,8 +149,25 @@ def encode_task(task: LearnedTask) -> TaskRow:
     )
 
 
+def task_info(row: TaskRow) -> TaskInfo:
+    """The public summary of a row, with every byte counted; it needs no network."""
+    form, history, mask_bytes = _read_texts(row)
+    classes = tuple(form["classes"])
+    breakdown = {
+        "mask": mask_bytes,
+        "coefficients": len(row.coefficients or b""),
+        "statistics": len(row.statistics or b""),
+        "labels": label_map_bytes(classes),
+        "profile": len(row.profile or b""),
+    }
+    role = "learned" if row.mask is None else "basis"
+    about = (row.name, role, classes, row.num_masks, sum(breakdown.values()))
+    return TaskInfo(*about, breakdown, history, row.version)
+
+
 def decode_task(row: TaskRow, backbone: Backbone) -> LearnedTask:
-    form, history = json.loads(row.form), json.loads(row.history)
+    """The task of a row. Raises one of `UNREADABLE` for a row of another network."""
+    form, history, mask_bytes = _read_texts(row)
     classes, coefficients, statistics = tuple(form["classes"]), None, None
     if row.coefficients is not None:
         num_masks = 0 if row.mask is not None else row.num_masks
@@ -168,9 +177,6 @@ def decode_task(row: TaskRow, backbone: Backbone) -> LearnedTask:
         )
     if row.statistics is not None:
         statistics = restore_statistics(backbone, row.statistics, form["coded_statistics"])
-    recipe, mask_bytes = form["recipe"], history.pop("mask_bytes", 0)
-    if "seed" in history:
-        recipe = {"seed": history.pop("seed"), **recipe}
     return LearnedTask(
         row.name,
         classes,
@@ -180,10 +186,19 @@ def decode_task(row: TaskRow, backbone: Backbone) -> LearnedTask:
         mask_bytes=mask_bytes,
         statistics=statistics,
         profile=None if row.profile is None else decode_profile(row.profile),
-        history={"recipe": recipe, **history},
+        history=history,
         version=row.version,
         row_id=row.id,
     )
+
+
+def _read_texts(row: TaskRow) -> tuple[dict[str, Any], dict[str, Any], int]:
+    """The form and the history of a row, and the bytes of its mask."""
+    form, history = json.loads(row.form), json.loads(row.history)
+    recipe, mask_bytes = form["recipe"], history.pop("mask_bytes", 0)
+    if "seed" in history:
+        recipe = {"seed": history.pop("seed"), **recipe}
+    return form, {"recipe": recipe, **history}, mask_bytes
 
 
 def encode_profile(profile: TaskProfile) -> bytes:
