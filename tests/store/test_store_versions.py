@@ -3,6 +3,8 @@
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -132,3 +134,19 @@ def test_a_part_is_saved_with_the_masks_of_all_versions(tmp_path):
         assert (
             copy.restore_task("a", version).logits(inputs, "a").equal(expected.logits(inputs, "a"))
         )
+
+
+def test_a_commit_that_a_kill_left_in_a_journal_is_rolled_back_by_a_reader(path):
+    script = (
+        "import os, sqlite3, sys\n"
+        "store = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        "store.execute('PRAGMA cache_size = 2')\n"  # changed pages reach the file before the commit
+        "store.execute('BEGIN IMMEDIATE')\n"
+        "store.execute('CREATE TABLE junk AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + "
+        "1 FROM n LIMIT 500) SELECT randomblob(1000) FROM n')\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    subprocess.run([sys.executable, "-c", script, str(path)])
+    assert path.with_name(f"{path.name}-journal").exists()
+    assert "first" in il.load(path).tasks_
+    assert not path.with_name(f"{path.name}-journal").exists()

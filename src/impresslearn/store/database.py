@@ -350,10 +350,15 @@ def _connect(place: Path, where: str, readonly: bool, timeout: float) -> sqlite3
     try:
         return _connect_as("ro" if readonly else "rw", place, where, timeout)
     except sqlite3.OperationalError:
-        log = log_of(place)
-        has_log = log.exists() and log.stat().st_size > 0
-        if not readonly or os.access(place.parent, os.W_OK) or has_log:
+        if not readonly:
             raise
+    if os.access(place.parent, os.W_OK):
+        # A killed process left half a commit in a journal, which only a writer may roll back.
+        _connect_as("rw", place, where, timeout).close()
+        return _connect_as("ro", place, where, timeout)
+    log = log_of(place)
+    if log.exists() and log.stat().st_size > 0:
+        return _connect_as("ro", place, where, timeout)  # raises again
     # Nothing can be written beside the file, not even a log: read it as it is.
     return _connect_as("ro&immutable=1", place, where, timeout)
 
@@ -414,11 +419,11 @@ def _identity(place: Path, where: str) -> tuple[int, int]:
 
 # SQLite must not be used across a fork: a child inherits SQLite's notes on its locks but not the
 # locks, so another process could take its log away. A fork therefore waits until no thread is
-# inside a statement; the child leaves what it inherited alone and connects anew.
+# inside a statement; the child closes what it inherited, at once, and connects anew. The parent's
+# lock on the file keeps the child from folding in the log as it closes.
 _open: weakref.WeakSet[Database] = weakref.WeakSet()
 _listing = threading.RLock()
 _held: list[Slot] = []
-_abandoned: list[sqlite3.Connection] = []
 
 
 def _before_fork() -> None:
@@ -445,7 +450,9 @@ def _after_in_child() -> None:
                 with suppress(sqlite3.Error):
                     connection.rollback()
             elif connection is not None:
-                _abandoned.append(connection)  # closing it could disturb the parent's work
+                # Left open, its notes would keep this process from ever locking the file.
+                with suppress(sqlite3.Error):
+                    connection.close()
                 slot.connection = None
             slot.lock = threading.RLock()
         database._writer = None
