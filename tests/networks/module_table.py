@@ -1,17 +1,14 @@
 """More than 200 modules learn a task each; the table says which do, and why the others cannot.
 
-    python tests/networks/module_table.py --out modules.json
-
-Rows are written as they come; a second call goes on where the first stopped, and then writes
+`python tests/networks/module_table.py rows.jsonl` goes on where it stopped, and in the end writes
 module_table.md beside this file.
 """
 
 from __future__ import annotations
 
-import argparse
-import copy
 import hashlib
 import json
+import sys
 import tempfile
 import time
 import warnings
@@ -43,6 +40,10 @@ def fingerprint(module: nn.Module) -> str:
     return digest.hexdigest()
 
 
+def several(inputs: Any) -> il.Inputs:
+    return il.Inputs(inputs) if isinstance(inputs, Tensor) else inputs
+
+
 def difference(found: Tensor, expected: Tensor) -> float:
     """The largest difference, as a share of the largest logit."""
     if found.shape != expected.shape:
@@ -65,10 +66,9 @@ def differences(build: Build, module: nn.Module, inputs: Any, path: Path, head: 
     learner.save(path)
     loaded = il.load(path, module=build(), progress=False)
     found["loaded"] = difference(loaded.logits(inputs, "a"), logits)
-    given = inputs if isinstance(inputs, il.Inputs) else il.Inputs(inputs)
-    with torch.no_grad():
-        exported = learner.export("a")(*given.arguments, **given.named)
-    found["exported"] = difference(exported, logits)
+    given = several(inputs)
+    exported = learner.export("a")(*given.arguments, **given.named)
+    found["exported"] = difference(exported.detach(), logits)
     assert backbone.fingerprint() == frozen
     return found
 
@@ -84,37 +84,34 @@ def outcome(build: Build, module: nn.Module, inputs: Any, head: str = "own") -> 
             clear = isinstance(error, il.ImpressLearnError) and bool(line) and "\n" not in line
             return {"outcome": line or repr(error), "error": type(error).__name__, "clear": clear}
     equal = max(found.values()) <= TOLERANCE
-    rounded = {name: float(f"{value:.1e}") for name, value in found.items()}
-    return {"outcome": "equal" if equal else "differs", "clear": equal, "difference": rounded}
+    return {"outcome": "equal" if equal else "differs", "clear": equal, "difference": found}
 
 
 def check(build: Build, inputs: Any) -> dict[str, Any]:
     """One row of the table; `shared` is the outcome where an error advises head="shared"."""
     torch.manual_seed(0)
-    start, module, given = time.monotonic(), build(), copy.deepcopy(inputs)
+    start, module, given = time.monotonic(), build(), inputs.clone()
     before = fingerprint(module)
     row = outcome(build, module, given)
     if 'head="shared"' in row["outcome"]:
         row["shared"] = outcome(build, module, given, "shared")["outcome"]
-    both = [il.Inputs(x) if isinstance(x, Tensor) else x for x in (given, inputs)]
-    kept = all(map(torch.equal, both[0].tensors, both[1].tensors))
+    kept = all(map(torch.equal, several(given).tensors, several(inputs).tensors))
     row["unchanged"] = kept and fingerprint(module) == before
     return row | {"seconds": round(time.monotonic() - start, 1)}
 
 
 def images_for(module: nn.Module) -> Tensor:
     """Six images of the smallest size that the network takes, in evaluation and in training."""
-    module = copy.deepcopy(module)
     for size in (64, 96, 128, 224, 256, 299):
         images = torch.randn(6, 3, size, size, generator=torch.Generator().manual_seed(0))
         try:
             with torch.no_grad():
                 module.eval()(images[:1])
                 module.train()(images[:2])
+            return images
         except Exception:  # a module may raise anything where the size does not fit
             continue
-        break
-    return images
+    raise ValueError(f"{type(module).__name__} takes no images")
 
 
 def entries() -> Iterator[tuple[str, str, Build, Any]]:
@@ -133,9 +130,7 @@ def entries() -> Iterator[tuple[str, str, Build, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    out = parser.parse_args().out
+    out = Path(sys.argv[1])
     rows = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
     done = {(row["source"], row["name"]) for row in rows}
     for source, name, build, inputs in entries():
@@ -144,6 +139,12 @@ def main() -> None:
             rows.append({"source": source, "name": name} | check(build, inputs))
             with out.open("a") as file:
                 print(json.dumps(rows[-1]), file=file)
+    assert all(row["unchanged"] for row in rows)
+    lines = ["| from | module | result | with a shared head |", "|---|---|---|---|"]
+    for row in rows:
+        shared = row.get("shared", "")
+        lines.append(f"| {row['source']} | {row['name']} | {row['outcome']} | {shared} |")
+    Path(__file__).with_suffix(".md").write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -118,6 +118,15 @@ def test_an_export_leaves_its_inputs_alone():
     assert torch.equal(given, expected)
 
 
+def test_a_network_that_cannot_be_run_side_by_side_is_not_said_to_refuse_its_inputs():
+    build, inputs = ODDITIES["LSTM over packed sequences"]
+    recipe = il.Recipe(epochs=0, min_steps=2, batch_size=6)
+    learner = il.ImpressLearner(il.adapt(build()), task_recipe=recipe, progress=False)
+    data = {name: (inputs, torch.arange(12) % 2) for name in "ab"}
+    with pytest.raises(InputError, match="batched=True cannot be used with TextNet"):
+        learner.add_random_masks(2).learn_tasks(data, batched=True)
+
+
 def test_rows_that_are_lost_are_counted():
     network = Net()
     network.head = nn.Sequential(nn.Flatten(0), nn.Unflatten(0, (-1, 32)), nn.Linear(32, 3))

@@ -106,10 +106,12 @@ def _fit_together(problems: Sequence[Problem], progress: Progress) -> None:
         parameters += trained.parameters
     try:
         fit(parameters, loss, SideBySide(problems), training.recipe, training.seed, progress)
-    except (ImpressLearnError, torch.OutOfMemoryError):
-        raise
     except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
-        reason = str(error).split("\n", 1)[0][:200]
+        # Inputs that the network is said not to take fit it, as one task at a time has shown.
+        failure = error.__cause__ if isinstance(error, ImpressLearnError) else error
+        if failure is None or isinstance(error, torch.OutOfMemoryError):
+            raise
+        reason = str(failure).split("\n", 1)[0][:200]
         raise InputError(
             f"batched=True cannot be used with {training.backbone.name}, as torch.vmap fails "
             f"({reason}); use batched=False"
