@@ -164,11 +164,9 @@ def nearest(word: Any, known: Collection[str], count: int = 3) -> list[str]:
     folded = {other.casefold(): other for other in known}
     begun = [name for name in folded if text and name.startswith(text)]
     holding = [name for name in folded if len(text) > 2 and text in name]
-    # Further apart are other words: "start" is no slip of the pen for "sparsity".
-    close = begun + holding or get_close_matches(text, folded, n=count, cutoff=0.65)
-    parts = {part: 0 for name in folded for part in name.split("_") if not close}
-    for part in get_close_matches(text, parts, n=1, cutoff=0.8):  # "basiss" for "basis_recipe"
-        close = [name for name in folded if part in name.split("_")]
+    # "basiss" is near "basis_recipe", but "start" is no slip of the pen for "sparsity".
+    stem = [name for name in folded if len(text) > 4 and text[:-1] in name]
+    close = begun + holding or stem or get_close_matches(text, folded, n=count, cutoff=0.65)
     return [folded[name] for name in dict.fromkeys(close)][:count]
 
 

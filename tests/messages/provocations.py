@@ -37,7 +37,6 @@ il.adapt(mlp, input_shape=16.0)
 il.adapt(mlp, input_shape=())
 il.adapt(mlp, skip=["layer9.*"])
 il.adapt(mlp, include=["*.gamma"])
-il.adapt(mlp, skip=7)
 il.adapt(mlp, num_classes=4)
 il.adapt(mlp, head="both")
 il.adapt(mlp, input_dtype="float32")
@@ -58,6 +57,9 @@ il.ImpressLearner("lenet_300_100")
 il.ImpressLearner(network, basiss=None)
 il.ImpressLearner(network, granularty="unit")
 il.ImpressLearner(network, learning_rate=0.1)
+il.ImpressLearner(network, recipes={"lr": 0.1})
+il.ImpressLearner(network, strat="network")
+il.ImpressLearner(network, sparcity=0.5)
 il.ImpressLearner(network, network)
 il.ImpressLearner(network, sparsity=1.0)
 il.ImpressLearner(network, sparsity=90)
@@ -219,6 +221,8 @@ learner.add_random_masks("five")
 learner.add_masks(5, source="trained")
 learner.add_masks(5, sources="random")
 il.random_bank(network, 5)
+il.random_bank(network.layers)
+il.random_bank(network.layers, 5, sparsty=0.5)
 il.random_bank(network.layers, -1)
 il.random_bank(network.layers, 5, sparsity=2)
 il.random_bank(network.layers, 5, allocation="even")
@@ -246,7 +250,6 @@ il.masks.accuracy(network, learner.bank_.mask("digits"), data, classes=[0])
 il.masks.random_mask(network.layers, [1, 2], 0)
 il.masks.random_mask(network.layers, [10**6] * 3, 0)
 il.masks.disjoint_mask(network.layers, 4, 0, 9)
-il.masks.draw_masks([], 3)
 il.charts.mask_picture(learner, "digit")
 il.charts.mask_picture(learner, "digits", layer="9.weight")
 il.charts.mask_picture(3)
@@ -295,14 +298,12 @@ learner.infer_task(X, method="alpha", objective="entropie")
 learner.infer_task(X, method="alpha", recipe={"lr": -1})
 learner.infer_task(X, method="alpha", penalty="high")
 learner.predict(1000 * X + 50)
-learner.predict_with(X, "letters")
 learner.predict_with(X, learner.infer_task(X))
 empty.infer_task(X)
 il.score_inference(learner, {})
 il.score_inference(learner, {"leters": data})
 il.score_inference(learner, {"letters": data}, inputs=0)
 il.score_inference(learner, {"letters": data}, inputs=8, trials=0)
-il.score_inference(network, {"letters": data}, inputs=8)
 """,
     "Streams": """
 il.streams.rotated_digits(tasks=0)
@@ -501,6 +502,14 @@ learn shop.impress new=data.npz --module net:broken
 learn mine.impress new=data.npz
 new shop.impress data.npz
 new fresh.impress
+new fresh.impress notes.txt
+new fresh.impress data.npz --set =3
+new fresh.impress data.npz --network widths=3
+new fresh.impress data.npz --network head=mine
+new fresh.impress data.npz --preset pretrained
+new fresh.impress data.npz --prepare shape=3
+new fresh.impress data.npz --standardise --prepare mean=1
+new fresh.impress wide.npz data.npz --standardise
 new fresh.impress data.npz --backbone resnet19
 new fresh.impress data.npz --preset few_label
 new fresh.impress data.npz --set basiss=3
@@ -522,6 +531,8 @@ advise data.npz b=data.npz --max-seconds -1
 predict shop.impress
 predict shop.impress nothing.csv
 predict shop.impress notes.txt
+predict shop.impress pictures --task letters
+predict shop.impress damaged/cat/1.png --task letters
 predict shop.impress data.npz --task leters
 predict shop.impress wide.npz --task letters
 predict shop.impress far.npz
@@ -529,8 +540,12 @@ predict bare.impress data.npz
 evaluate shop.impress leters=data.npz
 evaluate shop.impress letters=nolabel.csv
 evaluate shop.impress letters=new.npz
+evaluate shop.impress
 tasks shop.impress leters
 tasks notes.txt
+tasks other.impress
+tasks zero.impress
+tasks mine.impress
 info shop.impress leters
 info nothing.impress
 verify damaged.impress

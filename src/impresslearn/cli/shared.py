@@ -158,9 +158,8 @@ def info(line: str) -> None:
 
 def error(failure: Exception, about: str = "error") -> None:
     """Prints an error as one line on standard error."""
-    place, reason = (getattr(failure, name, None) for name in ("filename", "strerror"))
-    line = " ".join(str(reason or failure).split())
-    info(f"{about}: {place}: {line}" if place else f"{about}: {line}")
+    parts = about, getattr(failure, "filename", None), getattr(failure, "strerror", None) or failure
+    info(" ".join(": ".join(str(part) for part in parts if part).split()))
 
 
 def print_json(value: Any) -> None:

@@ -57,8 +57,7 @@ def naming(path: Path) -> Iterator[None]:
     except UnicodeDecodeError:
         raise InputError(f"{path} is not UTF-8 text; save it as UTF-8") from None
     except Exception as error:  # NumPy, pandas and Pillow raise almost anything for damaged bytes
-        reason = reason_of(error).rpartition("error: ")[2].partition(" <")[0]
-        raise InputError(f"cannot read {path}: {reason}") from None
+        raise InputError(f"cannot read {path}: {reason_of(error)}") from None
 
 
 def class_images(folder: Path) -> dict[str, list[Path]]:

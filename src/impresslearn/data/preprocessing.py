@@ -110,6 +110,8 @@ class Preprocessing:
             raise InputError(
                 "the data are too large to measure their mean and standard deviation; give them"
             )
+        if hasattr(data, "__len__") and not len(data):
+            raise InputError("the data hold no example")
         if not settings.keys() <= {"shape", "size", "pixels", "columns"}:
             raise InputError("mean and std are measured; settings are shape, size, pixels, columns")
         # Columns of one name cannot be told apart, so their order is not kept.
@@ -122,8 +124,6 @@ class Preprocessing:
             ordered = cls(columns=settings.get("columns")).ordered(data)
             inputs, pixels, integers = to_tensor_and_dtype_kind(ordered)
             _check_precision(raw(ordered))
-        if not len(inputs):
-            raise InputError("the data hold no example")
         made = cls(**{"pixels": pixels, **settings})
         values = made.prepare(inputs, pixels, integers).double()
         std, mean = torch.std_mean(values, correction=0)
@@ -316,11 +316,7 @@ def _differ_in_scale(values: Tensor) -> bool:
 
 def _check_precision(raw_inputs: Tensor) -> None:
     """Raises InputError for a column whose spread is below ten steps of float32."""
-    if (
-        raw_inputs.shape[:1] == (0,)
-        or raw_inputs.dim() != 2
-        or raw_inputs.dtype in (torch.float32, torch.float16, torch.bfloat16)
-    ):
+    if raw_inputs.dim() != 2 or raw_inputs.dtype in (torch.float32, torch.float16, torch.bfloat16):
         return
     values = raw_inputs.double()
     step = FLOAT_STEP * values.abs().amax(dim=0)

@@ -71,8 +71,6 @@ def score_inference(
     Raises InputError for labels that a task has not seen and for fewer examples than inputs, and
     UnknownTaskError for other tasks.
     """
-    if not hasattr(method, "infer_task"):
-        raise InputError(f"method must be a learner or have its infer_task, got {shown(method)}")
     if not isinstance(tasks, Mapping) or not tasks:
         raise InputError(f"tasks must map names to labelled data, got {shown(tasks)}")
     is_learner = hasattr(method, "preprocessing_")

@@ -415,7 +415,6 @@ class ImpressLearner(ReadOnlySettings):
 
     def predict_with(self, inputs: Any, guess: TaskGuess) -> np.ndarray:
         """Labels (n,) by the mixture of `infer_task(method="alpha")`; InputError without one."""
-        check_kind("guess", guess, TaskGuess)
         if guess.mixture is None:
             raise InputError(f"a guess by {guess.method!r} holds no mixture; use method='alpha'")
         logits = guess.mixture.logits(self.backbone, self.prepare(inputs))

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from impresslearn.checks import check_choice, check_integer, check_kind
+from impresslearn.checks import check_choice, check_integer, clear_calls
 from impresslearn.errors import InputError
 from impresslearn.masks.bank import MaskBank, PackedMask, packed_mask
 from impresslearn.masks.sparsity import Allocation, ones_per_layer
@@ -125,7 +125,6 @@ def draw_masks(
     Raises InputError for an unknown source, taken names, and disjoint masks that the bank holds
     already.
     """
-    check_kind("bank", bank, MaskBank)
     count = check_integer(f"the number of {source} masks", count, 1)
     seed = check_integer("seed", seed, 0, SEED_LIMIT)
     check_choice("source", source, SOURCES)
@@ -159,6 +158,7 @@ def draw_masks(
     return masks
 
 
+@clear_calls
 def random_bank(
     layers: Sequence[MaskableLayer],
     count: int,

@@ -400,8 +400,8 @@ class Backbone(ReadOnlySettings):
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, AssertionError, TypeError) as error:
-            line = f"cpu always can, cuda with a GPU (torch finds {torch.cuda.device_count()} here)"
-            raise InputError(f"device {device!s} cannot be used; {line}") from error
+            line = f"device {device!s} cannot be used; take cpu, or cuda where torch finds a GPU"
+            raise InputError(line) from error
         moved._link()
         return moved
 

@@ -323,8 +323,6 @@ def _matching(
 ) -> list[MaskableLayer]:
     """The layers that fit any pattern. Raises InputError for a pattern that fits none."""
     chosen: set[MaskableLayer] = set()
-    if not isinstance(patterns, Collection):
-        raise InputError(f"{word} must be a list of names of weights, got {patterns!r}")
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         # A third of a packed weight is also chosen by the name of the whole.
         fitting = [

@@ -35,7 +35,7 @@ def as_array(values: Any) -> np.ndarray:
         raise InputError("must be lists of numbers, all rows of one length") from None
     # numpy takes strings and objects too, and torch takes no float128.
     if array.dtype.kind not in "iuf" or array.itemsize > 8:
-        raise InputError(f"must be real numbers of up to 64 bits, got {array.dtype}")
+        raise InputError("must be real numbers of up to 64 bits, not text or objects")
     if not array.ndim or not array.size:
         raise InputError(f"must be rows (n, ...) of numbers, got shape {array.shape}")
     return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))

@@ -249,8 +249,7 @@ class Database:
     def damaged(self, what: str) -> StoreError:
         """The error for content that is not as it was written."""
         line = visible(" ".join(what.split()))[:300]
-        line = "" if line.startswith(("***", "database disk")) else f": {line}"
-        return StoreError(f"{self.where} is damaged{line}; restore it from a copy")
+        return StoreError(f"{self.where} is damaged: {line}; restore it from a copy")
 
     @contextmanager
     def clear_errors(self) -> Iterator[None]:
@@ -281,7 +280,7 @@ class Database:
                 f"cannot {what} {self.where}: the file, its log or their folder do not permit it; "
                 f"{hint}copy it with its log (-wal, -journal) to another folder"
             )
-        return self.damaged(message)
+        return self.damaged("SQLite cannot read it" if "malformed" in message else message)
 
     def _slot(self) -> Slot:
         """Where this thread reads: in its own transaction, what it wrote."""

@@ -84,7 +84,7 @@ def load_file(
         memory = Database(copy_of=database)
     answer = memory.rows("PRAGMA integrity_check(1)")[0][0]
     if answer != "ok":
-        raise memory.damaged(answer)
+        raise memory.damaged("SQLite finds faults in it")
     store, settings = _store_of(memory, module, device, cache_bytes)
     count = len(store.bank)
     for row in store.rows.task_rows():
